@@ -1,0 +1,36 @@
+# Helpers that give every target of a kind the same treatment.
+
+# tessera_library(NAME source...): a static library of the project, exported as tessera::NAME without its prefix.
+function(tessera_library name)
+  add_library(${name} STATIC ${ARGN})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+                                     PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  set_property(GLOBAL APPEND PROPERTY TESSERA_LIBRARIES ${name})
+endfunction()
+
+# tessera_program(NAME source... LINK target...): a program in build/bin.
+function(tessera_program name)
+  cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} CLI11::CLI11)
+  set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS ${name})
+endfunction()
+
+# tessera_test(NAME source... LINK target... LABELS label...): a GoogleTest executable, one ctest entry per test.
+function(tessera_test name)
+  cmake_parse_arguments(arg "" "" "LINK;LABELS" ${ARGN})
+  add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
+                             TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${arg_LABELS}")
+endfunction()
+
+# The precompiled header of tessera_core, for a target that uses LibTorch heavily.
+function(tessera_use_precompiled_header name)
+  target_precompile_headers(${name} REUSE_FROM tessera)
+endfunction()

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <tessera/base/error.h>
+
+namespace tessera::log {
+
+enum class Level { debug, info, warning, error };
+
+/// Writes one line to stderr (through spdlog), with time and level. Thread-safe.
+void write(Level level, std::string_view text);
+
+/// Lines below this level are dropped. Default: info, or the environment variable TESSERA_LOG (debug, info, warning, error).
+void set_level(Level level);
+
+/// Also appends every line to this file; an empty path stops that.
+void set_file(const std::string& path);
+
+template <class... Parts>
+void debug(const Parts&... parts) { write(Level::debug, concat(parts...)); }
+template <class... Parts>
+void info(const Parts&... parts) { write(Level::info, concat(parts...)); }
+template <class... Parts>
+void warning(const Parts&... parts) { write(Level::warning, concat(parts...)); }
+template <class... Parts>
+void error(const Parts&... parts) { write(Level::error, concat(parts...)); }
+
+}  // namespace tessera::log

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+namespace tessera {
+
+/// What a stream of random numbers is for; part of its key, so that two uses of one sample never share numbers.
+enum class Purpose : std::uint32_t {
+  shuffle = 1,
+  crop = 2,
+  flip = 3,
+  caption = 4,
+  shapes = 5,
+  initialisation = 6,
+  step = 7,
+  projection = 8,
+  colour = 9,
+};
+
+/// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): the stream follows from its key alone, never from which
+/// thread asked first. A key is (seed, purpose, words...), for example (seed, crop, epoch, sample index).
+class Random {
+ public:
+  Random(std::uint64_t seed, Purpose purpose, std::initializer_list<std::uint64_t> words = {});
+
+  std::uint32_t next();
+  /// Uniform in [0, 1) with 53 random bits.
+  double uniform();
+  /// Uniform in [low, high).
+  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  /// Uniform in {0, ..., count - 1}, without bias. count must be positive.
+  std::int64_t below(std::int64_t count);
+  /// Standard normal (Box-Muller).
+  double normal();
+  bool chance(double probability) { return uniform() < probability; }
+  /// Permutes the items (Fisher-Yates).
+  template <class T>
+  void shuffle(std::vector<T>& items) {
+    for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[static_cast<std::size_t>(below(static_cast<std::int64_t>(i)))]);
+  }
+  template <class T>
+  const T& pick(const std::vector<T>& items) { return items[static_cast<std::size_t>(below(static_cast<std::int64_t>(items.size())))]; }
+
+ private:
+  std::array<std::uint32_t, 2> key_{};
+  std::array<std::uint32_t, 4> counter_{};
+  std::array<std::uint32_t, 4> block_{};
+  int used_ = 4;
+};
+
+/// One 64-bit seed out of a key; for generators of other libraries (say a torch generator of one step).
+std::uint64_t derive_seed(std::uint64_t seed, Purpose purpose, std::initializer_list<std::uint64_t> words = {});
+
+}  // namespace tessera

@@ -1,0 +1,297 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/node.h>
+
+/// One list of fields per settings struct gives reading, dumping, unknown-key errors and documentation:
+///
+///   struct SparcSettings { std::optional<double> threshold; double local_weight = 1.0; };
+///   template <class Visitor> void fields(Visitor& v, SparcSettings& s) {
+///     v("threshold", s.threshold, "min-max weights below it become 0; null means 1/P", config::in_range(0.0, 1.0));
+///     v("local_weight", s.local_weight, "weight of the token-level loss (lambda_f, eq. 7)", config::at_least(0.0));
+///   }
+///
+/// `fields` is found by argument-dependent lookup, so it stands in the struct's namespace. A free function
+/// `std::optional<Problem> validate(const SparcSettings&)` beside it, if there is one, rejects combinations.
+namespace tessera::config {
+
+/// A wrong combination of values: the key it is reported at (may be empty) and what is wrong and how to mend it.
+struct Problem {
+  std::string key;
+  std::string text;
+};
+
+/// A limit on a value: its text for help and errors ("at least 0"), and the test. Lists are tested item by item; null always passes.
+struct Limit {
+  std::string text;
+  std::function<bool(double)> number;
+  std::function<bool(const std::string&)> name;
+  std::vector<std::string> names;  // what one_of allows, for the nearest valid name
+};
+
+Limit at_least(double low);
+Limit above(double low);
+Limit in_range(double low, double high);        // both ends belong
+Limit in_half_open(double low, double high);    // high does not belong
+Limit one_of(std::vector<std::string> names);
+
+/// Throws UserError "file:line: path: text".
+[[noreturn]] void fail(const Node& node, const std::string& path, const std::string& text);
+
+/// How one type is read from a node, dumped, and named in help. Specialise it for a type of your own.
+template <class T, class Enable = void>
+struct Value;
+
+/// "path" + "." + "key", or just the key at the top.
+inline std::string join_path(const std::string& path, const std::string& key) { return path.empty() ? key : path + "." + key; }
+
+template <class T>
+concept HasValidate = requires(const T& t) {
+  { validate(t) } -> std::convertible_to<std::optional<Problem>>;
+};
+
+/// A row of the documentation.
+struct FieldDoc {
+  std::string path;
+  std::string type;
+  std::string default_text;
+  std::string limit;
+  std::string help;
+};
+
+/// Reads the members of a map into a struct; finish() reports the first key that no field asked for.
+class Reader {
+ public:
+  Reader(const Node& node, std::string path) : node_(node), path_(std::move(path)) {
+    if (!node.is_map() && !node.is_null()) fail(node, path_, "expected a group of settings, got " + node.describe());
+  }
+
+  template <class T>
+  void operator()(const char* key, T& value, const char* /*help*/, const Limit& limit = {}) {
+    known_.emplace_back(key);
+    const Node* child = node_.find(key);
+    if (child == nullptr) return;
+    const std::string at = join_path(path_, key);
+    value = Value<T>::read(*child, at, value);
+    check_limit(*child, at, limit);
+  }
+
+  /// A key the caller handles itself (say the `name` of a module).
+  void allow(const char* key) { known_.emplace_back(key); }
+  void finish() const;
+
+ private:
+  static void check_limit(const Node& node, const std::string& path, const Limit& limit);
+
+  const Node& node_;
+  std::string path_;
+  std::vector<std::string> known_;
+};
+
+/// Turns a struct into a tree with every value spelt out.
+class Dumper {
+ public:
+  template <class T>
+  void operator()(const char* key, T& value, const char* /*help*/, const Limit& /*limit*/ = {}) {
+    node_.set(key, Value<T>::dump(value));
+  }
+  Node take() { return std::move(node_); }
+
+ private:
+  Node node_ = Node::map();
+};
+
+/// Collects the documentation of a struct, nested ones included.
+class Lister {
+ public:
+  explicit Lister(std::string path) : path_(std::move(path)) {}
+
+  template <class T>
+  void operator()(const char* key, T& value, const char* help, const Limit& limit = {});
+
+  std::vector<FieldDoc> rows;
+
+ private:
+  std::string path_;
+};
+
+template <class T>
+concept HasFields = requires(T& t, Lister& v) { fields(v, t); };
+
+/// Reads a struct; keys not in the tree keep the values of `defaults`. Throws UserError naming file, line and key.
+template <HasFields T>
+T read(const Node& node, const std::string& path = "", T defaults = {}) {
+  Reader reader(node, path);
+  fields(reader, defaults);
+  reader.finish();
+  if constexpr (HasValidate<T>) {
+    if (const std::optional<Problem> problem = validate(static_cast<const T&>(defaults))) {
+      const Node* at = problem->key.empty() ? &node : node.find(problem->key);
+      fail(at != nullptr ? *at : node, problem->key.empty() ? path : join_path(path, problem->key), problem->text);
+    }
+  }
+  return defaults;
+}
+
+template <HasFields T>
+Node dump(const T& value) {
+  Dumper dumper;
+  fields(dumper, const_cast<T&>(value));  // the Dumper only reads
+  return dumper.take();
+}
+
+template <HasFields T>
+std::vector<FieldDoc> document(const std::string& path = "", T defaults = {}) {
+  Lister lister(path);
+  fields(lister, defaults);
+  return std::move(lister.rows);
+}
+
+// ---- the types -------------------------------------------------------------------------------------------------------------
+
+template <>
+struct Value<bool> {
+  static bool read(const Node& node, const std::string& path, bool);
+  static Node dump(bool value) { return Node::scalar(value ? "true" : "false"); }
+  static std::string type() { return "bool"; }
+};
+
+template <>
+struct Value<std::int64_t> {
+  static std::int64_t read(const Node& node, const std::string& path, std::int64_t);
+  static Node dump(std::int64_t value) { return Node::scalar(std::to_string(value)); }
+  static std::string type() { return "int"; }
+};
+
+template <>
+struct Value<double> {
+  static double read(const Node& node, const std::string& path, double);
+  static Node dump(double value);
+  static std::string type() { return "float"; }
+};
+
+template <>
+struct Value<std::string> {
+  static std::string read(const Node& node, const std::string& path, const std::string&);
+  static Node dump(const std::string& value) { return Node::scalar(value, {}, true); }
+  static std::string type() { return "string"; }
+};
+
+/// A part of the tree that is kept as it stands (settings of a module whose type is not known here).
+template <>
+struct Value<Node> {
+  static Node read(const Node& node, const std::string&, const Node&) { return node; }
+  static Node dump(const Node& value) { return value; }
+  static std::string type() { return "settings"; }
+};
+
+template <class T>
+struct Value<std::optional<T>> {
+  static std::optional<T> read(const Node& node, const std::string& path, const std::optional<T>&) {
+    if (node.is_null()) return std::nullopt;
+    return Value<T>::read(node, path, T{});
+  }
+  static Node dump(const std::optional<T>& value) { return value ? Value<T>::dump(*value) : Node::null(); }
+  static std::string type() { return Value<T>::type() + " or null"; }
+};
+
+template <class T>
+struct Value<std::vector<T>> {
+  static std::vector<T> read(const Node& node, const std::string& path, const std::vector<T>&) {
+    if (!node.is_sequence()) fail(node, path, "expected " + type() + ", got " + node.describe());
+    std::vector<T> out;
+    for (std::size_t i = 0; i < node.items().size(); ++i)
+      out.push_back(Value<T>::read(node.items()[i], path + "[" + std::to_string(i) + "]", T{}));
+    return out;
+  }
+  static Node dump(const std::vector<T>& value) {
+    std::vector<Node> items;
+    for (const T& item : value) items.push_back(Value<T>::dump(item));
+    return Node::sequence(std::move(items));
+  }
+  static std::string type() { return "list of " + Value<T>::type(); }
+};
+
+template <class T, std::size_t N>
+struct Value<std::array<T, N>> {
+  static std::array<T, N> read(const Node& node, const std::string& path, const std::array<T, N>&) {
+    if (!node.is_sequence() || node.items().size() != N) fail(node, path, "expected " + type() + ", got " + node.describe());
+    std::array<T, N> out{};
+    for (std::size_t i = 0; i < N; ++i) out[i] = Value<T>::read(node.items()[i], path + "[" + std::to_string(i) + "]", T{});
+    return out;
+  }
+  static Node dump(const std::array<T, N>& value) {
+    std::vector<Node> items;
+    for (const T& item : value) items.push_back(Value<T>::dump(item));
+    return Node::sequence(std::move(items));
+  }
+  static std::string type() { return "list of " + std::to_string(N) + " " + Value<T>::type(); }
+};
+
+template <class T>
+struct Value<std::map<std::string, T>> {
+  static std::map<std::string, T> read(const Node& node, const std::string& path, const std::map<std::string, T>&) {
+    if (!node.is_map() && !node.is_null()) fail(node, path, "expected " + type() + ", got " + node.describe());
+    std::map<std::string, T> out;
+    for (const auto& [key, value] : node.members()) out[key] = Value<T>::read(value, join_path(path, key), T{});
+    return out;
+  }
+  static Node dump(const std::map<std::string, T>& value) {
+    Node node = Node::map();
+    for (const auto& [key, item] : value) node.set(key, Value<T>::dump(item));
+    return node;
+  }
+  static std::string type() { return "name: " + Value<T>::type(); }
+};
+
+template <HasFields T>
+struct Value<T> {
+  static T read(const Node& node, const std::string& path, const T& defaults) { return config::read<T>(node, path, defaults); }
+  static Node dump(const T& value) { return config::dump(value); }
+  static std::string type() { return "group"; }
+};
+
+/// A height and a width; written as one int (a square) or as [height, width].
+struct Size {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  Size() = default;
+  Size(std::int64_t side) : height(side), width(side) {}  // NOLINT: an int is a size, as in YAML
+  Size(std::int64_t h, std::int64_t w) : height(h), width(w) {}
+  bool operator==(const Size&) const = default;
+};
+
+template <>
+struct Value<Size> {
+  static Size read(const Node& node, const std::string& path, const Size&);
+  static Node dump(const Size& value);
+  static std::string type() { return "int or [height, width]"; }
+};
+
+template <class T>
+void Lister::operator()(const char* key, T& value, const char* help, const Limit& limit) {
+  const std::string path = join_path(path_, key);
+  if constexpr (HasFields<T>) {
+    Lister nested(path);
+    fields(nested, value);
+    rows.insert(rows.end(), nested.rows.begin(), nested.rows.end());
+  } else {
+    const Node shown = Value<T>::dump(value);
+    std::string text = to_yaml(shown);
+    rows.push_back({path, Value<T>::type(), std::string(strip(text)), limit.text, help});
+  }
+}
+
+}  // namespace tessera::config

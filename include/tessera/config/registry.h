@@ -1,0 +1,81 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/config/fields.h>
+
+namespace tessera::config {
+
+/// The settings of a module chosen by name: `{name: sparc, threshold: 0.1}`. What the settings mean is known to the registry.
+struct Choice {
+  std::string name;
+  Node settings = Node::map();  // without `name`
+};
+
+template <>
+struct Value<Choice> {
+  static Choice read(const Node& node, const std::string& path, const Choice&);
+  static Node dump(const Choice& value);
+  static std::string type() { return "{name: NAME, settings...}"; }
+};
+
+/// The part of a registry that does not depend on what it makes: names, validation, documentation.
+class Catalogue {
+ public:
+  struct Entry {
+    std::string name;
+    std::string help;
+    std::function<Node(const Node&, const std::string& path)> resolve;  // validates; returns all settings spelt out
+    std::function<std::vector<FieldDoc>()> document;
+  };
+
+  explicit Catalogue(std::string kind) : kind_(std::move(kind)) {}
+  const std::string& kind() const { return kind_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+  std::vector<std::string> names() const;
+  bool contains(const std::string& name) const;
+
+  /// Validates a choice and spells out its defaults. Throws UserError: unknown name (with the nearest valid one), unknown or
+  /// wrong settings.
+  Choice resolve(const Choice& choice, const std::string& path) const;
+
+ protected:
+  std::size_t index_of(const Choice& choice, const std::string& path) const;
+  std::string kind_;
+  std::vector<Entry> entries_;
+};
+
+/// Name -> factory. `Args` are what the factory gets besides its settings. One explicit list per kind fills it (see
+/// src/objectives/registry.cpp); a user's own code may add to it.
+template <class Product, class... Args>
+class Registry : public Catalogue {
+ public:
+  using Catalogue::Catalogue;
+
+  /// Adds a module whose constructor arguments follow from `Settings`. Throws UserError if the name is taken.
+  template <class Settings>
+  void add(const std::string& name, const std::string& help, std::function<std::shared_ptr<Product>(const Settings&, Args...)> factory) {
+    if (contains(name)) user_error(kind_, " ", name, " is registered twice");
+    entries_.push_back({name, help,
+                        [](const Node& node, const std::string& path) { return dump(read<Settings>(node, path)); },
+                        [] { return document<Settings>(); }});
+    factories_.push_back([factory](const Node& node, const std::string& path, Args... args) { return factory(read<Settings>(node, path), args...); });
+  }
+
+  std::shared_ptr<Product> make(const Choice& choice, const std::string& path, Args... args) const {
+    return factories_[index_of(choice, path)](choice.settings, path, args...);
+  }
+
+ private:
+  std::vector<std::function<std::shared_ptr<Product>(const Node&, const std::string&, Args...)>> factories_;
+};
+
+/// For modules without settings.
+struct NoSettings {};
+template <class Visitor>
+void fields(Visitor&, NoSettings&) {}
+
+}  // namespace tessera::config

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/batch.h>
+#include <tessera/data/sample.h>
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizer.h>
+#include <tessera/preprocessing.h>
+
+namespace tessera {
+
+/// Random changes of training pictures; every choice follows from (seed, epoch, sample).
+struct Augmentation {
+  std::array<double, 2> scale = {0.9, 1.0};
+  std::array<double, 2> ratio = {3.0 / 4.0, 4.0 / 3.0};
+  double flip = 0.0;  // probability
+};
+
+template <class Visitor>
+void fields(Visitor& v, Augmentation& s) {
+  v("scale", s.scale, "share of the picture's area that a random-resized crop takes, [low, high]", config::in_range(0, 1));
+  v("ratio", s.ratio, "width / height of the crop, [low, high]", config::above(0));
+  v("flip", s.flip, "probability of a horizontal flip (captions that say left and right want 0)", config::in_range(0, 1));
+}
+
+struct LoaderSettings {
+  std::int64_t batch_size = 64;
+  std::int64_t threads = 2;
+  std::int64_t prefetch = 4;        // batches
+  bool shuffle = true;
+  std::string caption_choice = "random";
+  double max_bad_share = 0.1;
+  Augmentation augmentation;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LoaderSettings& s) {
+  v("batch_size", s.batch_size, "samples per step and process", config::at_least(1));
+  v("threads", s.threads, "decoding threads; changes nothing but speed", config::at_least(1));
+  v("prefetch", s.prefetch, "batches kept ready", config::at_least(1));
+  v("shuffle", s.shuffle, "a new permutation of all samples each epoch");
+  v("caption_choice", s.caption_choice, "which of several captions a sample is trained with", config::one_of({"random", "first"}));
+  v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)", config::in_range(0, 1));
+  v("augmentation", s.augmentation, "random changes of training pictures");
+}
+
+/// Where the next batch starts: `cursor` samples into the permutation of `epoch`.
+struct DataPosition {
+  std::int64_t epoch = 0;
+  std::int64_t cursor = 0;
+};
+
+struct LoaderStatistics {
+  std::int64_t samples = 0;                        // delivered
+  std::map<std::string, std::int64_t> skipped;     // by reason
+  double wait_seconds = 0;                         // next() stood waiting
+};
+
+/// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
+/// from (seed, source, settings) alone; threads change nothing. A corrupt sample is skipped, counted, and its place taken by
+/// the next sample of the permutation. The last batch_size-1 or fewer samples of an epoch are left out.
+class Loader {
+ public:
+  /// tokenizer may be null when needs.texts is empty. Throws UserError when the source holds less than one batch, or has no
+  /// field that `needs` asks for.
+  Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer, const Preprocessing& preprocessing,
+         const LoaderSettings& settings, const Needs& needs, std::uint64_t seed);
+  ~Loader();
+
+  Batch next();
+  /// Position of the batch that next() will return.
+  DataPosition position() const;
+  void seek(const DataPosition& position);
+  std::int64_t batches_per_epoch() const;
+  LoaderStatistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// One sample ready for evaluation.
+struct EvaluationSample {
+  std::int64_t index = 0;
+  Sample sample;                    // its `image` is the decoded picture, `encoded` is empty
+  at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
+  std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
+};
+
+/// One pass over a source in order, prepared by threads; corrupt samples are skipped and counted.
+class EvaluationReader {
+ public:
+  EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing, std::int64_t batch_size,
+                   std::int64_t threads, std::int64_t max_samples = -1);
+  ~EvaluationReader();
+
+  /// The next samples, at most batch_size; empty at the end.
+  std::vector<EvaluationSample> next();
+  LoaderStatistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+/// An 8-bit RGB picture, rows top to bottom, channels interleaved.
+struct Image {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<std::uint8_t> pixels;  // [height, width, 3]
+
+  bool empty() const { return pixels.empty(); }
+};
+
+/// One object of a picture, where annotations tell.
+struct ObjectAnnotation {
+  std::int64_t label = -1;             // class index
+  std::array<std::int64_t, 4> box{};   // top, left, height, width in pixels
+  std::string phrase;                  // its phrase in the first caption
+  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in the first caption
+};
+
+/// A caption that is wrong in one respect (SugarCrepe's kinds: replace_obj, replace_att, replace_rel, swap_obj, swap_att,
+/// add_obj, add_att).
+struct HardNegative {
+  std::string kind;
+  std::string caption;
+};
+
+/// One picture with everything a source knows of it. The picture is either `image` (decoded) or `encoded` (a file's bytes).
+struct Sample {
+  std::string key;
+  Image image;
+  std::string encoded;
+  std::vector<std::string> captions;
+  std::string summary;
+  std::string object_tags;
+  std::int64_t label = -1;             // class index for zero-shot classification, -1 = none
+  std::vector<std::uint8_t> mask;      // [height, width] class indices of the picture's pixels, 255 = ignored; may be empty
+  std::vector<ObjectAnnotation> objects;
+  std::vector<float> regions;          // [R, F] row-major
+  std::int64_t region_width = 0;       // F
+  std::vector<HardNegative> negatives;
+};
+
+}  // namespace tessera

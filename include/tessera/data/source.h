@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/config/registry.h>
+#include <tessera/data/sample.h>
+
+namespace tessera {
+
+/// A finite collection of samples with random access. Order, epochs, shards over ranks and the saved position are the loader's
+/// business: a sample's place is (epoch, cursor) in a permutation of 0..size-1.
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual std::int64_t size() const = 0;
+  /// The index-th sample. Thread-safe. Throws SampleError when this one sample is unreadable, UserError when the source is.
+  virtual Sample get(std::int64_t index) const = 0;
+  /// Class names, index = label; empty when the source has no classes.
+  virtual std::vector<std::string> class_names() const { return {}; }
+  /// Index of the background class in masks, -1 = none.
+  virtual std::int64_t background_class() const { return -1; }
+  /// "shapes train, 10,000 samples", for logs.
+  virtual std::string describe() const = 0;
+};
+
+/// One sample is corrupt or incomplete: the pipeline skips it, counts it by `reason` and reports it.
+class SampleError : public std::runtime_error {
+ public:
+  /// reason: a short fixed word for counting (`no_image`, `bad_image`, `no_caption`, `not_utf8`, `truncated`, ...)
+  SampleError(std::string reason, const std::string& text) : std::runtime_error(text), reason_(std::move(reason)) {}
+  const std::string& reason() const { return reason_; }
+
+ private:
+  std::string reason_;
+};
+
+using SourceRegistry = config::Registry<Source>;
+SourceRegistry& sources();
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace tessera::io {
+
+/// A file that appears under its name only when complete: written to PATH.tmp.PID, fsynced, renamed, folder fsynced. Without
+/// commit() the temporary is removed. All errors are UserErrors that name the path and the cause ("No space left on device").
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, std::size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  void commit();
+
+ private:
+  [[noreturn]] void fail(const char* action);
+  std::string path_;
+  std::string temporary_;
+  int descriptor_ = -1;
+};
+
+/// AtomicFile with the whole content at once.
+void write_file(const std::string& path, std::string_view content);
+
+/// The whole file as bytes. Throws UserError naming the path.
+std::string read_file(const std::string& path);
+
+}  // namespace tessera::io

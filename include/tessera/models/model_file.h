@@ -1,0 +1,32 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include <tessera/models/dual_encoder.h>
+
+namespace tessera {
+
+/// A safetensors file that holds all that inference needs: weights under OpenCLIP's names, and in the metadata the model's
+/// settings (encoders, activation, preprocessing), the tokenizer's settings and vocabulary bytes (with their hash).
+struct ModelFile {
+  ModelSettings model;
+  config::Choice tokenizer;
+  std::string vocabulary;                       // the tokenizer file's bytes; may be empty (unknown)
+  std::map<std::string, at::Tensor> weights;    // model weights under OpenCLIP's names, `logit_scale`, `objective.*`
+  std::map<std::string, std::string> extra;     // further metadata (step, run, resolved configuration)
+};
+
+/// Throws UserError naming the file: not safetensors, no settings in it (a plain OpenCLIP file: says how to convert it with
+/// tessera-convert), vocabulary whose hash disagrees.
+ModelFile load_model_file(const std::string& path);
+void save_model_file(const std::string& path, const ModelFile& file);
+
+/// Where the model of a run lies: a file itself, a checkpoint folder, or a run folder (its latest checkpoint).
+std::string find_model_file(const std::string& path);
+
+/// A model built and filled from a file.
+std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin);
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include <tessera/config/fields.h>
+
+namespace tessera {
+
+/// How a picture becomes the model's input at evaluation; a checkpoint carries it. pixels = (v / 255 - mean) / std.
+struct Preprocessing {
+  config::Size image_size = 224;
+  std::string resize_mode = "shortest";
+  std::string interpolation = "bicubic";
+  std::int64_t fill_color = 0;
+  std::array<double, 3> mean = {0.48145466, 0.4578275, 0.40821073};
+  std::array<double, 3> std = {0.26862954, 0.26130258, 0.27577711};
+};
+
+template <class Visitor>
+void fields(Visitor& v, Preprocessing& s) {
+  v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
+  v("resize_mode", s.resize_mode, "shortest: short side to size, centre crop; longest: padded; squash: ratio not kept",
+    config::one_of({"shortest", "longest", "squash"}));
+  v("interpolation", s.interpolation, "antialiased resampling, equal to Pillow's", config::one_of({"bicubic", "bilinear"}));
+  v("fill_color", s.fill_color, "grey level of the padding of resize_mode longest", config::in_range(0, 255));
+  v("mean", s.mean, "per channel, in units of 0..1");
+  v("std", s.std, "per channel, in units of 0..1", config::above(0));
+}
+
+}  // namespace tessera

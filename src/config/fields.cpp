@@ -1,0 +1,173 @@
+#include <tessera/config/fields.h>
+
+#include <charconv>
+#include <cmath>
+
+#include <tessera/config/registry.h>
+
+namespace tessera::config {
+namespace {
+
+std::string number_text(double value) {
+  std::array<char, 64> out{};
+  const auto result = std::to_chars(out.data(), out.data() + out.size(), value);
+  return {out.data(), result.ptr};
+}
+
+std::optional<double> parse_number(const std::string& text) {
+  double value = 0;
+  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(begin, end, value);
+  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
+  return value;
+}
+
+const std::string& scalar_text(const Node& node, const std::string& path, const std::string& expected) {
+  if (!node.is_scalar()) fail(node, path, "expected " + expected + ", got " + node.describe());
+  return node.text();
+}
+
+}  // namespace
+
+Limit at_least(double low) {
+  return {"at least " + number_text(low), [=](double x) { return x >= low; }, {}, {}};
+}
+
+Limit above(double low) {
+  return {"above " + number_text(low), [=](double x) { return x > low; }, {}, {}};
+}
+
+Limit in_range(double low, double high) {
+  return {"from " + number_text(low) + " to " + number_text(high), [=](double x) { return x >= low && x <= high; }, {}, {}};
+}
+
+Limit in_half_open(double low, double high) {
+  return {"at least " + number_text(low) + " and below " + number_text(high), [=](double x) { return x >= low && x < high; }, {}, {}};
+}
+
+Limit one_of(std::vector<std::string> names) {
+  std::string text = "one of " + join_names(names);
+  auto allowed = [names](const std::string& name) {
+    for (const std::string& each : names)
+      if (each == name) return true;
+    return false;
+  };
+  return {std::move(text), {}, std::move(allowed), std::move(names)};
+}
+
+void fail(const Node& node, const std::string& path, const std::string& text) {
+  const std::string mark = node.mark().text();
+  user_error(mark, mark.empty() || path.empty() ? "" : ": ", path, ": ", text);
+}
+
+void Reader::finish() const {
+  for (const auto& [key, value] : node_.members()) {
+    bool known = false;
+    for (const std::string& name : known_) known = known || name == key;
+    if (!known) fail(value, join_path(path_, key), "unknown key" + suggestion(key, known_));
+  }
+}
+
+void Reader::check_limit(const Node& node, const std::string& path, const Limit& limit) {
+  if (limit.text.empty() || node.is_null()) return;
+  if (node.is_sequence()) {
+    for (const Node& item : node.items()) check_limit(item, path, limit);
+    return;
+  }
+  if (!node.is_scalar()) return;
+  if (limit.number) {
+    const std::optional<double> value = parse_number(node.text());
+    if (!value || !limit.number(*value)) fail(node, path, "expected " + limit.text + ", got " + node.text());
+  }
+  if (limit.name && !limit.name(node.text())) {
+    const std::string near = nearest_name(node.text(), limit.names);
+    fail(node, path, "expected " + limit.text + ", got " + node.describe() + (near.empty() ? "" : ": did you mean " + near + "?"));
+  }
+}
+
+bool Value<bool>::read(const Node& node, const std::string& path, bool) {
+  const std::string& text = scalar_text(node, path, "true or false");
+  if (!node.quoted() && (text == "true" || text == "True" || text == "yes" || text == "on")) return true;
+  if (!node.quoted() && (text == "false" || text == "False" || text == "no" || text == "off")) return false;
+  fail(node, path, "expected true or false, got " + node.describe());
+}
+
+std::int64_t Value<std::int64_t>::read(const Node& node, const std::string& path, std::int64_t) {
+  const std::string& text = scalar_text(node, path, "a whole number");
+  const std::optional<double> number = node.quoted() ? std::nullopt : parse_number(text);
+  if (!number || *number != std::floor(*number) || std::abs(*number) > 9e15)
+    fail(node, path, "expected a whole number, got " + node.describe());
+  std::int64_t exact = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), exact);
+  return result.ec == std::errc() && result.ptr == text.data() + text.size() ? exact : static_cast<std::int64_t>(*number);
+}
+
+double Value<double>::read(const Node& node, const std::string& path, double) {
+  const std::string& text = scalar_text(node, path, "a number");
+  const std::optional<double> number = node.quoted() ? std::nullopt : parse_number(text);
+  if (!number || !std::isfinite(*number)) fail(node, path, "expected a number, got " + node.describe());
+  return *number;
+}
+
+Node Value<double>::dump(double value) {
+  std::string text = number_text(value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return Node::scalar(text);
+}
+
+std::string Value<std::string>::read(const Node& node, const std::string& path, const std::string&) {
+  return scalar_text(node, path, "text");
+}
+
+Size Value<Size>::read(const Node& node, const std::string& path, const Size&) {
+  if (node.is_scalar()) return {Value<std::int64_t>::read(node, path, 0)};
+  if (!node.is_sequence() || node.items().size() != 2) fail(node, path, "expected " + type() + ", got " + node.describe());
+  return {Value<std::int64_t>::read(node.items()[0], path, 0), Value<std::int64_t>::read(node.items()[1], path, 0)};
+}
+
+Node Value<Size>::dump(const Size& value) {
+  const Node height = Value<std::int64_t>::dump(value.height);
+  if (value.height == value.width) return height;
+  return Node::sequence({height, Value<std::int64_t>::dump(value.width)});
+}
+
+Choice Value<Choice>::read(const Node& node, const std::string& path, const Choice&) {
+  if (node.is_scalar()) return {node.text(), Node::map({}, node.mark())};
+  const Node* name = node.find("name");
+  if (name == nullptr || !name->is_scalar()) fail(node, path, "expected {name: NAME, settings...}, got " + node.describe());
+  Node settings = node;
+  settings.erase("name");
+  return {name->text(), std::move(settings)};
+}
+
+Node Value<Choice>::dump(const Choice& value) {
+  Node node = Node::map({{"name", Node::scalar(value.name, {}, true)}});
+  for (const auto& [key, item] : value.settings.members()) node.set(key, item);
+  return node;
+}
+
+std::vector<std::string> Catalogue::names() const {
+  std::vector<std::string> out;
+  for (const Entry& entry : entries_) out.push_back(entry.name);
+  return out;
+}
+
+bool Catalogue::contains(const std::string& name) const {
+  for (const Entry& entry : entries_)
+    if (entry.name == name) return true;
+  return false;
+}
+
+std::size_t Catalogue::index_of(const Choice& choice, const std::string& path) const {
+  for (std::size_t i = 0; i < entries_.size(); ++i)
+    if (entries_[i].name == choice.name) return i;
+  fail(choice.settings, path, "unknown " + kind_ + " " + choice.name + suggestion(choice.name, names()));
+}
+
+Choice Catalogue::resolve(const Choice& choice, const std::string& path) const {
+  const Entry& entry = entries_[index_of(choice, path)];
+  return {choice.name, entry.resolve(choice.settings, path)};
+}
+
+}  // namespace tessera::config

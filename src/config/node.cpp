@@ -1,0 +1,176 @@
+#include <tessera/config/node.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+
+namespace tessera::config {
+
+Node Node::null(Mark mark) {
+  Node node;
+  node.mark_ = std::move(mark);
+  return node;
+}
+
+Node Node::scalar(std::string text, Mark mark, bool quoted) {
+  Node node = null(std::move(mark));
+  node.kind_ = Kind::scalar;
+  node.text_ = std::move(text);
+  node.quoted_ = quoted;
+  return node;
+}
+
+Node Node::sequence(std::vector<Node> items, Mark mark) {
+  Node node = null(std::move(mark));
+  node.kind_ = Kind::sequence;
+  node.items_ = std::move(items);
+  return node;
+}
+
+Node Node::map(std::vector<Member> members, Mark mark) {
+  Node node = null(std::move(mark));
+  node.kind_ = Kind::map;
+  node.members_ = std::move(members);
+  return node;
+}
+
+const Node* Node::find(std::string_view key) const {
+  for (const Member& member : members_)
+    if (member.first == key) return &member.second;
+  return nullptr;
+}
+
+void Node::set(std::string_view key, Node value) {
+  if (kind_ != Kind::map) *this = map({}, mark_);
+  for (Member& member : members_)
+    if (member.first == key) {
+      member.second = std::move(value);
+      return;
+    }
+  members_.emplace_back(std::string(key), std::move(value));
+}
+
+void Node::erase(std::string_view key) {
+  std::erase_if(members_, [&](const Member& member) { return member.first == key; });
+}
+
+void Node::merge(const Node& over) {
+  const Node* name = find("name");
+  const Node* other = over.find("name");
+  const bool another_module = name != nullptr && other != nullptr && name->text() != other->text();
+  if (!is_map() || !over.is_map() || another_module) {
+    *this = over;
+    return;
+  }
+  for (const Member& member : over.members_) {
+    const Node* mine = find(member.first);
+    Node merged = mine != nullptr ? *mine : Node();
+    merged.merge(member.second);
+    set(member.first, std::move(merged));
+  }
+}
+
+std::string Node::describe() const {
+  switch (kind_) {
+    case Kind::null: return "nothing";
+    case Kind::scalar: return "\"" + (text_.size() > 60 ? text_.substr(0, 57) + "..." : text_) + "\"";
+    case Kind::sequence: return "a list of " + std::to_string(items_.size());
+    case Kind::map: return "a group of settings";
+  }
+  return {};
+}
+
+namespace {
+
+bool is_index(const std::string& key) {
+  return !key.empty() && std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Rebuilds the path down to the place that is assigned; nodes are values, so each level is copied and put back.
+Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth, const Node& value, const std::string& assignment) {
+  if (depth == path.size()) {
+    node.merge(value);
+    return node;
+  }
+  const std::string& key = path[depth];
+  if (node.is_sequence()) {
+    std::size_t index = 0;
+    std::from_chars(key.data(), key.data() + key.size(), index);
+    if (!is_index(key) || index >= node.items().size())
+      user_error("--set ", assignment, ": ", key, " is no index of a list of ", node.items().size());
+    std::vector<Node> items = node.items();
+    items[index] = assigned(items[index], path, depth + 1, value, assignment);
+    return Node::sequence(std::move(items), node.mark());
+  }
+  const Node* child = node.find(key);
+  // A changed module name drops the settings of the old one, as in a file that extends another.
+  const bool renames = depth + 1 == path.size() && key == "name" && child != nullptr && child->text() != value.text();
+  if (renames) return Node::map({{"name", value}}, value.mark());
+  node.set(key, assigned(child != nullptr ? *child : Node(), path, depth + 1, value, assignment));
+  return node;
+}
+
+}  // namespace
+
+void apply_override(Node& root, const std::string& assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0)
+    user_error("--set ", assignment, ": expected KEY=VALUE, for example --set optimizer.lr=5e-4");
+  std::vector<std::string> path;
+  std::string part;
+  for (char c : assignment.substr(0, equals) + ".") {
+    if (c != '.') {
+      part += c;
+      continue;
+    }
+    if (part.empty()) user_error("--set ", assignment, ": empty name in the key");
+    path.push_back(std::exchange(part, {}));
+  }
+  const Mark mark{"--set " + assignment.substr(0, equals), 0};
+  const Node value = parse_yaml(assignment.substr(equals + 1), mark.file);
+  root = assigned(root, path, 0, value, assignment);
+}
+
+Node from_json(const nlohmann::json& json, const std::string& file) {
+  const Mark mark{file, 0};
+  if (json.is_null()) return Node::null(mark);
+  if (json.is_string()) return Node::scalar(json.get<std::string>(), mark, true);
+  if (json.is_array()) {
+    std::vector<Node> items;
+    for (const auto& item : json) items.push_back(from_json(item, file));
+    return Node::sequence(std::move(items), mark);
+  }
+  if (json.is_object()) {
+    Node node = Node::map({}, mark);
+    for (const auto& [key, value] : json.items()) node.set(key, from_json(value, file));
+    return node;
+  }
+  return Node::scalar(json.dump(), mark);
+}
+
+nlohmann::json to_json(const Node& node) {
+  switch (node.kind()) {
+    case Node::Kind::null: return nullptr;
+    case Node::Kind::scalar: {
+      if (node.quoted()) return node.text();
+      const auto parsed = nlohmann::json::parse(node.text(), nullptr, false);
+      return parsed.is_number() || parsed.is_boolean() ? parsed : nlohmann::json(node.text());
+    }
+    case Node::Kind::sequence: {
+      auto out = nlohmann::json::array();
+      for (const Node& item : node.items()) out.push_back(to_json(item));
+      return out;
+    }
+    case Node::Kind::map: {
+      auto out = nlohmann::json::object();
+      for (const auto& [key, value] : node.members()) out[key] = to_json(value);
+      return out;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace tessera::config

@@ -1,0 +1,136 @@
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <yaml-cpp/yaml.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/node.h>
+
+namespace tessera::config {
+namespace {
+
+Node convert(const YAML::Node& yaml, const std::string& file) {
+  const Mark mark{file, yaml.Mark().line >= 0 ? yaml.Mark().line + 1 : 0};
+  switch (yaml.Type()) {
+    case YAML::NodeType::Undefined:
+    case YAML::NodeType::Null: return Node::null(mark);
+    case YAML::NodeType::Scalar: return Node::scalar(yaml.Scalar(), mark, yaml.Tag() == "!");
+    case YAML::NodeType::Sequence: {
+      std::vector<Node> items;
+      for (const YAML::Node& item : yaml) items.push_back(convert(item, file));
+      return Node::sequence(std::move(items), mark);
+    }
+    case YAML::NodeType::Map: {
+      Node node = Node::map({}, mark);
+      std::set<std::string> seen;
+      for (const auto& member : yaml) {
+        if (!member.first.IsScalar()) user_error(mark.text(), ": a key must be a plain name");
+        const std::string& key = member.first.Scalar();
+        if (!seen.insert(key).second)
+          user_error(file, ":", member.first.Mark().line + 1, ": ", key, " is given twice in the same group");
+        node.set(key, convert(member.second, file));
+      }
+      return node;
+    }
+  }
+  return Node::null(mark);
+}
+
+std::string read_text(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) user_error(path, ": is a folder, expected a YAML file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) user_error(path, ": no such configuration file");
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+Node load(const std::string& path, std::vector<std::string>& chain) {
+  const std::string canonical = std::filesystem::weakly_canonical(path).string();
+  for (const std::string& above : chain)
+    if (above == canonical) user_error(path, ": extends itself");
+  chain.push_back(canonical);
+  Node node = parse_yaml(read_text(path), path);
+  Node base = Node::map();
+  if (const Node* extends = node.find("extends"); extends != nullptr) {
+    const std::vector<Node> files = extends->is_sequence() ? extends->items() : std::vector<Node>{*extends};
+    for (const Node& file : files) {
+      if (!file.is_scalar()) user_error(file.mark().text(), ": extends: expected a file name or a list of them, got ", file.describe());
+      const std::filesystem::path parent = std::filesystem::path(path).parent_path() / file.text();
+      if (!std::filesystem::exists(parent))
+        user_error(file.mark().text(), ": extends: no such file ", parent.lexically_normal().string());
+      base.merge(load(parent.lexically_normal().string(), chain));
+    }
+    node.erase("extends");
+  }
+  chain.pop_back();
+  base.merge(node);
+  return base;
+}
+
+bool needs_quotes(const Node& node) {
+  const std::string& text = node.text();
+  if (text.empty() || text != std::string(strip(text))) return true;
+  // A string that YAML would read as something else keeps its quotes.
+  if (node.quoted()) {
+    if (text == "null" || text == "~" || text == "true" || text == "false" || text == "yes" || text == "no") return true;
+    if (text.find_first_not_of("0123456789+-.eE_") == std::string::npos) return true;
+  }
+  return text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") != std::string::npos || text[0] == '-' || text[0] == '?';
+}
+
+void emit(const Node& node, YAML::Emitter& out) {
+  switch (node.kind()) {
+    case Node::Kind::null: out << YAML::Null; break;
+    case Node::Kind::scalar:
+      if (node.quoted() && needs_quotes(node)) out << YAML::DoubleQuoted;
+      out << node.text();
+      break;
+    case Node::Kind::sequence: {
+      bool flat = true;
+      for (const Node& item : node.items()) flat = flat && (item.is_scalar() || item.is_null());
+      out << (flat ? YAML::Flow : YAML::Block) << YAML::BeginSeq;
+      for (const Node& item : node.items()) emit(item, out);
+      out << YAML::EndSeq;
+      break;
+    }
+    case Node::Kind::map:
+      if (node.members().empty()) out << YAML::Flow;
+      out << YAML::BeginMap;
+      for (const auto& [key, value] : node.members()) {
+        out << YAML::Key << key << YAML::Value;
+        emit(value, out);
+      }
+      out << YAML::EndMap;
+      break;
+  }
+}
+
+}  // namespace
+
+Node parse_yaml(const std::string& text, const std::string& file) {
+  try {
+    return convert(YAML::Load(text), file);
+  } catch (const YAML::Exception& error) {
+    user_error(Mark{file, error.mark.line >= 0 ? error.mark.line + 1 : 0}.text(), ": not valid YAML: ", error.msg);
+  }
+}
+
+Node load_yaml(const std::string& path) {
+  std::vector<std::string> chain;
+  Node node = load(path, chain);
+  if (!node.is_map()) user_error(path, ": expected settings (key: value), got ", node.describe());
+  return node;
+}
+
+std::string to_yaml(const Node& node) {
+  YAML::Emitter out;
+  emit(node, out);
+  return std::string(out.c_str()) + "\n";
+}
+
+}  // namespace tessera::config

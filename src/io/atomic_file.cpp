@@ -1,0 +1,83 @@
+#include <tessera/io/atomic_file.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+#include <tessera/base/error.h>
+
+namespace tessera::io {
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp." + std::to_string(::getpid())) {
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail("cannot create the file");
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::fail(const char* action) {
+  const int cause = errno;
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+    ::unlink(temporary_.c_str());
+    descriptor_ = -1;
+  }
+  user_error(path_, ": ", action, ": ", std::strerror(cause));
+}
+
+void AtomicFile::write(const void* data, std::size_t size) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::write(descriptor_, bytes, size);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail("cannot write");
+    bytes += written;
+    size -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  if (::fsync(descriptor_) != 0) fail("cannot write");
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  ::close(descriptor);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int cause = errno;
+    ::unlink(temporary_.c_str());
+    user_error(path_, ": cannot rename ", temporary_, ": ", std::strerror(cause));
+  }
+  // The rename itself must survive a power cut.
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  const int handle = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle >= 0) {
+    ::fsync(handle);
+    ::close(handle);
+  }
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  AtomicFile file(path);
+  file.write(content);
+  file.commit();
+}
+
+std::string read_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) user_error(path, ": is a folder, expected a file");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) user_error(path, ": cannot read: ", std::strerror(errno));
+  std::ostringstream content;
+  content << in.rdbuf();
+  if (in.bad()) user_error(path, ": cannot read: ", std::strerror(errno));
+  return content.str();
+}
+
+}  // namespace tessera::io

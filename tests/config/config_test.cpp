@@ -1,0 +1,124 @@
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include <tessera/config/fields.h>
+#include <tessera/config/registry.h>
+
+namespace tessera {
+
+struct InnerSettings {
+  double rate = 0.5;
+  std::optional<double> threshold;
+  config::Size size = 224;
+};
+template <class Visitor>
+void fields(Visitor& v, InnerSettings& s) {
+  v("rate", s.rate, "a rate", config::in_range(0, 1));
+  v("threshold", s.threshold, "or null", config::at_least(0));
+  v("size", s.size, "pixels");
+}
+
+struct OuterSettings {
+  std::int64_t steps = 10;
+  std::string mode = "fast";
+  std::vector<double> values = {1, 2};
+  InnerSettings inner;
+  bool flag = false;
+};
+template <class Visitor>
+void fields(Visitor& v, OuterSettings& s) {
+  v("steps", s.steps, "how many", config::at_least(1));
+  v("mode", s.mode, "how", config::one_of({"fast", "slow"}));
+  v("values", s.values, "numbers");
+  v("inner", s.inner, "group");
+  v("flag", s.flag, "switch");
+}
+std::optional<config::Problem> validate(const OuterSettings& s) {
+  if (s.flag && s.mode == "slow") return config::Problem{"flag", "cannot be true when mode is slow: set mode to fast"};
+  return std::nullopt;
+}
+
+namespace {
+
+std::string error_of(const std::string& yaml) {
+  try {
+    config::read<OuterSettings>(config::parse_yaml(yaml, "a.yaml"));
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Config, ReadsNestedValuesAndKeepsDefaults) {
+  const auto s = config::read<OuterSettings>(config::parse_yaml("steps: 3\ninner: {rate: 1, size: [32, 64]}\n", "a.yaml"));
+  EXPECT_EQ(s.steps, 3);
+  EXPECT_EQ(s.mode, "fast");
+  EXPECT_EQ(s.inner.rate, 1.0);
+  EXPECT_EQ(s.inner.size, config::Size(32, 64));
+  EXPECT_FALSE(s.inner.threshold.has_value());
+}
+
+TEST(Config, ErrorsNameFileLineKeyAndNearestName) {
+  EXPECT_EQ(error_of("steps: 1\nmod: fast\n"), "a.yaml:2: mod: unknown key: did you mean mode?");
+  EXPECT_EQ(error_of("steps: 0\n"), "a.yaml:1: steps: expected at least 1, got 0");
+  EXPECT_EQ(error_of("steps: many\n"), "a.yaml:1: steps: expected a whole number, got \"many\"");
+  EXPECT_EQ(error_of("inner:\n  rate: 2\n"), "a.yaml:2: inner.rate: expected from 0 to 1, got 2");
+  EXPECT_EQ(error_of("inner:\n  rat: 2\n"), "a.yaml:2: inner.rat: unknown key: did you mean rate?");
+  EXPECT_EQ(error_of("mode: fsat\n"), "a.yaml:1: mode: expected one of fast and slow, got \"fsat\": did you mean fast?");
+  EXPECT_EQ(error_of("inner: 3\n"), "a.yaml:1: inner: expected a group of settings, got \"3\"");
+  EXPECT_EQ(error_of("flag: true\nmode: slow\n"), "a.yaml:1: flag: cannot be true when mode is slow: set mode to fast");
+  EXPECT_EQ(error_of("steps: 1\nsteps: 2\n"), "a.yaml:2: steps is given twice in the same group");
+  EXPECT_NE(error_of("steps: [1\n").find("a.yaml:"), std::string::npos);
+}
+
+TEST(Config, DumpReadsBackEqual) {
+  OuterSettings s;
+  s.inner.threshold = 0.125;
+  s.mode = "slow";
+  const auto again = config::read<OuterSettings>(config::parse_yaml(config::to_yaml(config::dump(s)), "dump"));
+  EXPECT_EQ(config::to_yaml(config::dump(again)), config::to_yaml(config::dump(s)));
+}
+
+TEST(Config, OverridesReachNestedKeysAndCreateThem) {
+  config::Node node = config::parse_yaml("steps: 3\n", "a.yaml");
+  config::apply_override(node, "inner.rate=0.25");
+  config::apply_override(node, "values=[4, 5]");
+  const auto s = config::read<OuterSettings>(node);
+  EXPECT_EQ(s.inner.rate, 0.25);
+  EXPECT_EQ(s.values, (std::vector<double>{4, 5}));
+  config::apply_override(node, "inner.rat=1");
+  EXPECT_THROW(config::read<OuterSettings>(node), UserError);
+}
+
+TEST(Config, ExtendsLaysTheFileOverItsParentsAndRefusesCycles) {
+  const auto folder = std::filesystem::temp_directory_path() / "tessera_config_test";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "base.yaml") << "steps: 5\ninner: {rate: 0.1, threshold: 2}\nmodule: {name: a, x: 1}\n";
+  std::ofstream(folder / "child.yaml") << "extends: base.yaml\ninner: {rate: 0.2}\nmodule: {name: b}\n";
+  const config::Node node = config::load_yaml((folder / "child.yaml").string());
+  EXPECT_EQ(node.find("steps")->text(), "5");
+  EXPECT_EQ(node.find("inner")->find("rate")->text(), "0.2");
+  EXPECT_EQ(node.find("inner")->find("threshold")->text(), "2");
+  EXPECT_EQ(node.find("module")->find("x"), nullptr) << "settings of another module must not survive a change of name";
+  std::ofstream(folder / "loop.yaml") << "extends: loop.yaml\n";
+  EXPECT_THROW(config::load_yaml((folder / "loop.yaml").string()), UserError);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Config, RegistryNamesTheNearestModule) {
+  struct Thing {};
+  config::Registry<Thing> registry("thing");
+  registry.add<InnerSettings>("sparc", "a thing", [](const InnerSettings&) { return std::make_shared<Thing>(); });
+  const auto choice = config::Value<config::Choice>::read(config::parse_yaml("{name: sprac, rate: 0.1}", "a.yaml"), "objective", {});
+  try {
+    registry.resolve(choice, "objective");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), "a.yaml:1: objective: unknown thing sprac: did you mean sparc?");
+  }
+}
+
+}  // namespace
+}  // namespace tessera
