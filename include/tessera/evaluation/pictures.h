@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/data/sample.h>
+
+namespace tessera {
+
+/// A caption and the pictures that were found for it, or a picture and the captions; best first.
+struct RetrievalSheet {
+  struct Item {
+    Image image;       // text-to-image
+    std::string text;  // image-to-text
+    double score = 0;  // cosine
+    bool right = false;
+  };
+  bool text_to_image = true;
+  Image query_image;               // image-to-text
+  std::string query_text;          // text-to-image
+  std::vector<std::string> truth;  // image-to-text: the image's own captions
+  std::int64_t rank = 0;           // place of the best right item, from 0
+  std::vector<Item> items;
+};
+
+/// A picture with its true and predicted mask, at the model's image size.
+struct SegmentationExample {
+  Image image;
+  std::vector<std::uint8_t> target;      // [height, width] class indices, 255 = ignored
+  std::vector<std::uint8_t> prediction;  // [height, width]
+  double iou = 0;                        // mean over the present classes; -1 = none present
+};
+
+struct ClassificationExample {
+  Image image;
+  std::int64_t label = -1;
+  std::vector<std::pair<std::int64_t, double>> best;  // class and probability, best first
+};
+
+/// What a task hands to the report besides numbers. Empty where the task has none, or nobody asked.
+struct TaskPictures {
+  std::vector<std::string> class_names;
+  std::int64_t background_class = -1;
+  std::vector<RetrievalSheet> retrieval;
+  std::vector<SegmentationExample> segmentation;
+  std::vector<ClassificationExample> classification;
+  std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
+  std::vector<std::pair<std::string, double>> class_values;  // accuracy or IoU by class name, where there is one
+};
+
+}  // namespace tessera

@@ -1,0 +1,152 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/config/registry.h>
+
+namespace tessera {
+
+/// Lines of text in settings: a list, or the path of a file with one a line (empty lines and lines that begin with #
+/// are left out; a relative path is looked for beside the file that names it, then in the working folder). The file is
+/// read when the settings are, so a resolved configuration spells the lines out.
+struct TextList {
+  std::vector<std::string> items;
+  TextList() = default;
+  TextList(std::initializer_list<std::string> list) : items(list) {}
+  bool operator==(const TextList&) const = default;
+};
+
+namespace config {
+template <>
+struct Value<TextList> {
+  static TextList read(const Node& node, const std::string& path, const TextList&);
+  static Node dump(const TextList& value) { return Value<std::vector<std::string>>::dump(value.items); }
+  static std::string type() { return "list of string, or a file"; }
+};
+}  // namespace config
+
+/// "templates: template 2 ("a photo") has no {}" or nothing.
+std::optional<config::Problem> check_templates(const TextList& templates);
+
+/// What every task can be told of its data.
+struct TaskData {
+  std::optional<config::Choice> source;
+  std::int64_t max_samples = -1;
+};
+
+template <class Visitor>
+void data_fields(Visitor& v, TaskData& s) {
+  v("source", s.source, "data set {name: shapes, split: test}; null: the run's validation data");
+  v("max_samples", s.max_samples, "look at the first so many samples only; -1: at all", config::at_least(-1));
+}
+
+struct ZeroShotSettings {
+  TaskData data;
+  TextList classes;
+  TextList templates = {"a photo of a {}."};
+  std::vector<std::int64_t> topk = {1, 5};
+};
+
+template <class Visitor>
+void fields(Visitor& v, ZeroShotSettings& s) {
+  data_fields(v, s.data);
+  v("classes", s.classes, "class names by label; empty: the source's own");
+  v("templates", s.templates, "prompts with {} for the class name; several are averaged (Radford et al. 2021, 3.1.4)");
+  v("topk", s.topk, "accuracies to report: right class among the best k", config::at_least(1));
+}
+std::optional<config::Problem> validate(const ZeroShotSettings& settings);
+
+struct RetrievalSettings {
+  TaskData data;
+  std::int64_t captions_per_image = 0;
+  std::vector<std::int64_t> topk = {1, 5, 10};
+  std::string prompt_prefix;
+};
+
+template <class Visitor>
+void fields(Visitor& v, RetrievalSettings& s) {
+  data_fields(v, s.data);
+  v("captions_per_image", s.captions_per_image, "use the first so many captions of an image; 0: all",
+    config::at_least(0));
+  v("topk", s.topk, "recalls to report", config::at_least(1));
+  v("prompt_prefix", s.prompt_prefix, "put before every caption (\"a photo of \")");
+}
+std::optional<config::Problem> validate(const RetrievalSettings& settings);
+
+struct SegmentationSettings {
+  TaskData data;
+  TextList classes;
+  TextList templates = {"a photo of a {}."};
+  std::string upsample = "bilinear";
+  std::string candidates = "present";
+};
+
+template <class Visitor>
+void fields(Visitor& v, SegmentationSettings& s) {
+  data_fields(v, s.data);
+  v("classes", s.classes, "class names by mask value; empty: the source's own");
+  v("templates", s.templates, "prompts with {} for the class name; several are averaged");
+  v("upsample", s.upsample, "how the patches' similarities become pixels", config::one_of({"bilinear", "nearest"}));
+  v("candidates", s.candidates, "present: classes of the image's ground truth (SPARC's protocol); all: every class",
+    config::one_of({"present", "all"}));
+}
+std::optional<config::Problem> validate(const SegmentationSettings& settings);
+
+struct LinearProbeSettings {
+  std::optional<config::Choice> train;
+  std::optional<config::Choice> source;
+  std::int64_t max_train_samples = -1;
+  std::int64_t max_samples = -1;
+  std::optional<double> l2;
+  double validation_share = 0.2;
+  bool normalize = false;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LinearProbeSettings& s) {
+  v("train", s.train, "data set the classifier is fitted on; null: the run's training data");
+  v("source", s.source, "data set it is tested on; null: the run's validation data");
+  v("max_train_samples", s.max_train_samples, "fit on the first so many samples only; -1: on all",
+    config::at_least(-1));
+  v("max_samples", s.max_samples, "test on the first so many samples only; -1: on all", config::at_least(-1));
+  v("l2", s.l2,
+    "weight of the L2 penalty; null: swept over 97 values from 1e-6 to 100 on a held-out part of train (CLIP, A.3)",
+    config::at_least(0));
+  v("validation_share", s.validation_share, "part of train held out for the sweep", config::in_half_open(0, 1));
+  v("normalize", s.normalize, "scale features to length 1 first (CLIP does not)");
+}
+std::optional<config::Problem> validate(const LinearProbeSettings& settings);
+
+struct KnnSettings {
+  std::optional<config::Choice> train;
+  std::optional<config::Choice> source;
+  std::int64_t max_train_samples = -1;
+  std::int64_t max_samples = -1;
+  std::int64_t k = 20;
+  double temperature = 0.07;
+};
+
+template <class Visitor>
+void fields(Visitor& v, KnnSettings& s) {
+  v("train", s.train, "data set whose samples vote; null: the run's training data");
+  v("source", s.source, "data set that is classified; null: the run's validation data");
+  v("max_train_samples", s.max_train_samples, "use the first so many samples only; -1: all", config::at_least(-1));
+  v("max_samples", s.max_samples, "classify the first so many samples only; -1: all", config::at_least(-1));
+  v("k", s.k, "neighbours that vote", config::at_least(1));
+  v("temperature", s.temperature, "a vote weighs exp(cosine / temperature)", config::above(0));
+}
+
+/// Right captions against hard negatives of the same image, as SugarCrepe does; for sources that give `negatives`.
+struct HardNegativeSettings {
+  TaskData data;
+};
+
+template <class Visitor>
+void fields(Visitor& v, HardNegativeSettings& s) {
+  data_fields(v, s.data);
+}
+
+}  // namespace tessera
