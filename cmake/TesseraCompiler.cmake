@@ -31,3 +31,7 @@ find_program(TESSERA_MOLD mold)
 if(TESSERA_MOLD)
   add_link_options(-fuse-ld=mold)
 endif()
+
+# libtorch.so exports an incomplete copy of std::filesystem (remove_all jumps to address 0): the system's libstdc++ has to come
+# first in the search order of every program.
+add_link_options(-Wl,--no-as-needed -lstdc++)

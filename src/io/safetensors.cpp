@@ -1,0 +1,176 @@
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "src/io/safetensors_header.h"
+#include <tessera/base/error.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera::io {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "safetensors files are little-endian");
+
+constexpr std::size_t kLengthBytes = 8;
+
+// A file opened for reading at given offsets.
+class InputFile {
+ public:
+  explicit InputFile(const std::string& path) : path_(path) {
+    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block here
+    if (descriptor_ < 0) user_error(path, ": cannot read: ", std::strerror(errno));
+    struct stat status {};
+    const bool known = ::fstat(descriptor_, &status) == 0;
+    if (!known || !S_ISREG(status.st_mode)) {
+      ::close(descriptor_);
+      user_error(path, ": ",
+                 known && S_ISDIR(status.st_mode) ? "is a folder, expected a safetensors file" : "is no regular file");
+    }
+    size_ = static_cast<std::uint64_t>(status.st_size);
+  }
+  ~InputFile() { ::close(descriptor_); }
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  std::uint64_t size() const { return size_; }
+
+  void read(void* out, std::uint64_t size, std::uint64_t offset) const {
+    char* bytes = static_cast<char*>(out);
+    while (size > 0) {
+      const ssize_t got = ::pread(descriptor_, bytes, size, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) user_error(path_, ": cannot read: ", std::strerror(errno));
+      if (got == 0) user_error(path_, ": the file became shorter while it was read");
+      bytes += got;
+      offset += static_cast<std::uint64_t>(got);
+      size -= static_cast<std::uint64_t>(got);
+    }
+  }
+
+ private:
+  const std::string& path_;
+  int descriptor_ = -1;
+  std::uint64_t size_ = 0;
+};
+
+struct OpenedHeader {
+  SafetensorsHeader header;
+  std::uint64_t data_start;
+};
+
+OpenedHeader read_header(const InputFile& file, const std::string& path) {
+  if (file.size() == 0) user_error(path, ": the file is empty, expected a safetensors file");
+  if (file.size() < kLengthBytes) user_error(path, ": not a safetensors file: only ", file.size(), " bytes long");
+  std::uint64_t length = 0;
+  file.read(&length, kLengthBytes, 0);
+  const std::uint64_t rest = file.size() - kLengthBytes;
+  if (length > rest)
+    user_error(path, ": not a safetensors file, or truncated: a header of ", length,
+               " bytes is announced, the file has ", rest, " more");
+  if (length > kMaxHeaderBytes)
+    user_error(path, ": its header of ", length, " bytes is longer than the ", kMaxHeaderBytes, " that are read");
+  std::string text(length, '\0');
+  file.read(text.data(), length, kLengthBytes);
+  return {parse_safetensors_header(text, rest - length, path), kLengthBytes + length};
+}
+
+struct OutputTensor {
+  const std::string* name;
+  at::Tensor tensor;
+};
+
+// Widest dtype first, then by name: with a header of a multiple of 8 bytes every tensor lies aligned, as the reference
+// library writes it.
+std::vector<OutputTensor> in_file_order(const std::map<std::string, at::Tensor>& tensors) {
+  std::vector<OutputTensor> order;
+  for (const auto& [name, tensor] : tensors) {
+    TORCH_CHECK(tensor.defined(), "save_safetensors: tensor ", name, " is undefined");
+    TORCH_CHECK(name != "__metadata__", "save_safetensors: no tensor can be named __metadata__");
+    TORCH_CHECK(safetensors_dtype_name(tensor.scalar_type()) != nullptr, "save_safetensors: tensor ", name,
+                " has dtype ", tensor.scalar_type(), ", which is not written");
+    order.push_back({&name, tensor.detach()});
+  }
+  std::stable_sort(order.begin(), order.end(), [](const OutputTensor& a, const OutputTensor& b) {
+    return a.tensor.element_size() > b.tensor.element_size();
+  });
+  return order;
+}
+
+std::string quoted(const std::string& text, const char* what) {
+  try {
+    return nlohmann::json(text).dump();
+  } catch (const nlohmann::json::exception&) {
+    TORCH_CHECK(false, "save_safetensors: ", what, " is not UTF-8");
+  }
+}
+
+std::string header_text(const std::vector<OutputTensor>& order, const std::map<std::string, std::string>& metadata) {
+  std::string out = "{";
+  if (!metadata.empty()) {
+    out += "\"__metadata__\":{";
+    for (const auto& [key, value] : metadata)
+      out += (out.back() == '{' ? "" : ",") + quoted(key, "a metadata key") + ":" +
+             quoted(value, ("metadata " + key).c_str());
+    out += "}";
+  }
+  std::uint64_t place = 0;
+  for (const OutputTensor& item : order) {
+    const std::uint64_t end = place + item.tensor.nbytes();
+    out += (out.size() == 1 ? "" : ",") + quoted(*item.name, "a tensor's name") + ":{\"dtype\":\"" +
+           safetensors_dtype_name(item.tensor.scalar_type()) +
+           "\",\"shape\":" + nlohmann::json(item.tensor.sizes().vec()).dump() + ",\"data_offsets\":[" +
+           std::to_string(place) + "," + std::to_string(end) + "]}";
+    place = end;
+  }
+  out += "}";
+  out.resize((out.size() + 7) / 8 * 8, ' ');
+  return out;
+}
+
+}  // namespace
+
+TensorFile load_safetensors(const std::string& path) {
+  const InputFile file(path);
+  auto [header, data_start] = read_header(file, path);
+  TensorFile out;
+  out.metadata = std::move(header.metadata);
+  for (const TensorEntry& entry : header.entries) {
+    // Bytes other than 0 and 1 in a bool are undefined behaviour: they are read as numbers first.
+    const bool is_bool = entry.dtype == at::kBool;
+    at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(is_bool ? at::kByte : entry.dtype));
+    file.read(tensor.data_ptr(), entry.end - entry.begin, data_start + entry.begin);
+    out.tensors[entry.name] = is_bool ? tensor.ne(0) : tensor;
+  }
+  return out;
+}
+
+std::map<std::string, std::string> load_safetensors_metadata(const std::string& path) {
+  const InputFile file(path);
+  return read_header(file, path).header.metadata;
+}
+
+void save_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  const std::vector<OutputTensor> order = in_file_order(tensors);
+  const std::string header = header_text(order, metadata);
+  const std::uint64_t length = header.size();
+  AtomicFile file(path);
+  file.write(&length, kLengthBytes);
+  file.write(header);
+  for (const OutputTensor& item : order) {
+    const at::Tensor bytes = item.tensor.cpu().contiguous();  // one tensor at a time: a big model is not copied whole
+    file.write(bytes.data_ptr(), bytes.nbytes());
+  }
+  file.commit();
+}
+
+}  // namespace tessera::io

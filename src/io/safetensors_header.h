@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+namespace tessera::io {
+
+/// Where one tensor lies in a safetensors file: offsets count from the end of the header.
+struct TensorEntry {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin;
+  std::uint64_t end;
+};
+
+struct SafetensorsHeader {
+  std::vector<TensorEntry> entries;  // in the order of their data
+  std::map<std::string, std::string> metadata;
+};
+
+/// The longest header that is read, as in the reference library.
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+
+/// Parses and checks the JSON header of a file whose data part is `data_bytes` long. Nothing of the data is needed or
+/// allocated. Throws UserError naming `path` and the tensor.
+SafetensorsHeader parse_safetensors_header(const std::string& text, std::uint64_t data_bytes, const std::string& path);
+
+/// The format's name of a dtype ("F32"), or nullptr if it has none here.
+const char* safetensors_dtype_name(at::ScalarType dtype);
+
+}  // namespace tessera::io

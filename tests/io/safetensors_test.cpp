@@ -1,0 +1,212 @@
+#include <csignal>
+#include <filesystem>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera::io {
+namespace {
+
+class Safetensors : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::temp_directory_path() / ("tessera_safetensors_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    path_ = (folder_ / "a.safetensors").string();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  // The error for a file of this header and this many bytes of data, without the path in front.
+  std::string error_of(const std::string& header, std::size_t data_bytes) {
+    const std::uint64_t length = header.size();
+    return error_of_bytes(std::string(reinterpret_cast<const char*>(&length), 8) + header +
+                          std::string(data_bytes, '\0'));
+  }
+  std::string error_of_bytes(const std::string& bytes) {
+    write_file(path_, bytes);
+    std::string text = "no error";
+    try {
+      load_safetensors(path_);
+    } catch (const UserError& error) {
+      text = error.what();
+    }
+    EXPECT_EQ(text.find('\n'), std::string::npos);
+    if (text.rfind(path_ + ": ", 0) == 0) text = text.substr(path_.size() + 2);
+    return text;
+  }
+
+  std::filesystem::path folder_;
+  std::string path_;
+};
+
+TEST_F(Safetensors, EveryDtypeAndShapeComesBackEqual) {
+  at::manual_seed(1);
+  std::map<std::string, at::Tensor> tensors;
+  for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort,
+                               at::kChar, at::kByte, at::kBool})
+    tensors[std::string("t.") + c10::toString(dtype)] = (at::rand({3, 5}) * 100).to(dtype);
+  tensors["scalar"] = at::tensor(2.5);
+  tensors["empty"] = at::empty({3, 0, 2});
+  tensors["transposed"] = at::rand({4, 6}).t();
+  tensors["odd"] = at::ones({3}, at::kByte);
+  const std::map<std::string, std::string> metadata = {{"module", "clip"}, {"note", "line\none \"quoted\" \xc3\xa9"}};
+  save_safetensors(path_, tensors, metadata);
+
+  const TensorFile file = load_safetensors(path_);
+  EXPECT_EQ(file.metadata, metadata);
+  EXPECT_EQ(load_safetensors_metadata(path_), metadata);
+  ASSERT_EQ(file.tensors.size(), tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor& got = file.tensors.at(name);
+    EXPECT_EQ(got.scalar_type(), tensor.scalar_type()) << name;
+    EXPECT_TRUE(at::equal(got, tensor)) << name;
+    EXPECT_TRUE(got.is_contiguous()) << name;
+  }
+}
+
+TEST_F(Safetensors, NoTensorsAtAllIsAFileToo) {
+  save_safetensors(path_, {});
+  EXPECT_TRUE(load_safetensors(path_).tensors.empty());
+}
+
+TEST_F(Safetensors, DataIsAlignedAndTheHeaderPadded) {
+  save_safetensors(path_, {{"a", at::ones({3}, at::kByte)}, {"b", at::ones({1}, at::kDouble)}, {"c", at::ones({1})}});
+  const std::string bytes = read_file(path_);
+  EXPECT_EQ(static_cast<unsigned char>(bytes[0]) % 8, 0);
+  EXPECT_NE(
+      bytes.find(
+          R"("b":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},"c":{"dtype":"F32","shape":[1],"data_offsets":[8,12]},"a":{)"),
+      std::string::npos);
+}
+
+TEST_F(Safetensors, BoolBytesOtherThanOneAreTrue) {
+  const std::string header = R"({"m":{"dtype":"BOOL","shape":[3],"data_offsets":[0,3]}})";
+  const std::uint64_t length = header.size();
+  write_file(path_, std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string("\x00\x02\xff", 3));
+  EXPECT_TRUE(at::equal(load_safetensors(path_).tensors.at("m"), at::tensor({0, 1, 1}).to(at::kBool)));
+}
+
+TEST_F(Safetensors, LyingHeadersAreRefusedByName) {
+  const auto entry = [](const std::string& dtype, const std::string& shape, const std::string& offsets) {
+    return R"({"w":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}";
+  };
+  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8]"), 8), "no error");
+  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8]"), 4),
+            "tensor w: its data ends at byte 8 of a data part of 4 bytes (truncated file?)");
+  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8]"), 9), "1 bytes at the end belong to no tensor");
+  EXPECT_EQ(error_of(entry("F32", "[3]", "[0,8]"), 8),
+            "tensor w: shape and dtype need 12 bytes, but data_offsets hold 8");
+  EXPECT_EQ(error_of(entry("F32", "[2]", "[8,0]"), 8), "tensor w: data_offsets run backwards: 8 to 0");
+  EXPECT_EQ(error_of(entry("F32", "[2]", "[4,12]"), 12), "tensor w: there is a hole of 4 bytes before its data");
+  EXPECT_EQ(error_of(entry("F32", "[-2]", "[0,8]"), 8),
+            "tensor w: shape must hold whole numbers of at least 0, got -2");
+  EXPECT_EQ(error_of(entry("F32", "[2.0]", "[0,8]"), 8),
+            "tensor w: shape must hold whole numbers of at least 0, got 2.0");
+  EXPECT_EQ(error_of(entry("F32", "[1152921504606846976,16]", "[0,8]"), 8), "tensor w: its shape overflows 64 bits");
+  EXPECT_EQ(error_of(entry("F32", "[0,1152921504606846976,16]", "[0,0]"), 0), "tensor w: its shape overflows 64 bits");
+  EXPECT_EQ(error_of(entry("F32", "[18446744073709551615]", "[0,8]"), 8),
+            "tensor w: shape must hold whole numbers of at least 0, got 18446744073709551615");
+  EXPECT_EQ(error_of(entry("F32", "2", "[0,8]"), 8), "tensor w: shape must be a list");
+  EXPECT_EQ(error_of(entry("F32", "[2]", "[-8,0]"), 8),
+            "tensor w: data_offsets must be two whole numbers of at least 0");
+  EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8,16]"), 8),
+            "tensor w: data_offsets must be two whole numbers of at least 0");
+  EXPECT_EQ(error_of(entry("F31", "[2]", "[0,8]"), 8),
+            "tensor w: unknown dtype F31; known: F64, F32, F16, BF16, I64, I32, I16, I8, U8 and BOOL");
+  EXPECT_EQ(error_of(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "tensor w: its header entry has no data_offsets");
+  EXPECT_EQ(error_of(R"({"w":3})", 0), "tensor w: its header entry is no JSON object");
+  EXPECT_EQ(
+      error_of(
+          R"({"v":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},"w":{"dtype":"U8","shape":[4],"data_offsets":[2,6]}})",
+          6),
+      "tensor w: its data overlaps that of another tensor");
+  EXPECT_EQ(
+      error_of(
+          R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+          1),
+      "the name w occurs twice in the header");
+  EXPECT_EQ(error_of(R"({"a\nb":3})", 0), "tensor a\\nb: its header entry is no JSON object");
+  EXPECT_EQ(error_of(R"({"__metadata__":{"a":1}})", 0), "__metadata__ a: expected a string");
+  EXPECT_EQ(error_of(R"({"__metadata__":1})", 0), "__metadata__ is no JSON object");
+  EXPECT_EQ(error_of("[]", 0), "not a safetensors file: its header is no JSON object");
+  EXPECT_EQ(error_of("{\"w\":", 0), "not a safetensors file: its header is not valid JSON");
+  EXPECT_EQ(error_of("", 0), "not a safetensors file: its header is not valid JSON");
+  EXPECT_EQ(error_of(std::string(200000, '['), 0), "not a safetensors file: its header is not valid JSON");
+}
+
+TEST_F(Safetensors, ShortAndForeignFilesAreRefused) {
+  EXPECT_EQ(error_of_bytes(""), "the file is empty, expected a safetensors file");
+  EXPECT_EQ(error_of_bytes("abc"), "not a safetensors file: only 3 bytes long");
+  EXPECT_EQ(
+      error_of_bytes(std::string(8, '\x7f')),
+      "not a safetensors file, or truncated: a header of 9187201950435737471 bytes is announced, the file has 0 more");
+}
+
+TEST_F(Safetensors, HeaderAboveTheLimitIsRefusedUnread) {
+  const std::uint64_t length = 100'000'001;
+  write_file(path_, std::string(reinterpret_cast<const char*>(&length), 8));
+  std::filesystem::resize_file(path_, 8 + length);  // sparse
+  try {
+    load_safetensors(path_);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.what(), path_ + ": its header of 100000001 bytes is longer than the 100000000 that are read");
+  }
+}
+
+TEST_F(Safetensors, EveryTruncationIsAnError) {
+  save_safetensors(path_, {{"a", at::ones({4})}, {"b", at::ones({2, 2}, at::kByte)}}, {{"k", "v"}});
+  const std::string whole = read_file(path_);
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    EXPECT_NE(error_of_bytes(whole.substr(0, size)), "no error") << size;
+}
+
+TEST_F(Safetensors, MissingFileFolderAndPipeAreNamed) {
+  const auto error = [](const std::string& path) -> std::string {
+    try {
+      load_safetensors(path);
+    } catch (const UserError& caught) {
+      return caught.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error(path_), path_ + ": cannot read: No such file or directory");
+  EXPECT_EQ(error(folder_.string()), folder_.string() + ": is a folder, expected a safetensors file");
+  EXPECT_EQ(error("/dev/null"), "/dev/null: is no regular file");
+}
+
+TEST_F(Safetensors, AFullDiskLeavesTheOldFile) {
+  save_safetensors(path_, {{"a", at::ones({4})}});
+  const std::string old = read_file(path_);
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // so that write() returns an error, as on a full disk
+  const struct rlimit tight { 4096, before.rlim_max };
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &tight), 0);
+  std::string text = "no error";
+  try {
+    save_safetensors(path_, {{"a", at::ones({100000})}});
+  } catch (const UserError& error) {
+    text = error.what();
+  }
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(text, path_ + ": cannot write: File too large");
+  EXPECT_EQ(read_file(path_), old);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "no temporary may stay behind";
+}
+
+TEST_F(Safetensors, AFolderThatIsNotThereIsNamed) {
+  const std::string path = (folder_ / "none" / "a.safetensors").string();
+  EXPECT_THROW(save_safetensors(path, {{"a", at::ones({4})}}), UserError);
+}
+
+}  // namespace
+}  // namespace tessera::io
