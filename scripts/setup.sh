@@ -1,0 +1,150 @@
+#!/usr/bin/env bash
+# Brings a bare Debian 12 or Ubuntu to a built Tessera: packages, LibTorch, CUDA compiler, configure, build. Safe to run again:
+# what is there already is left alone, and a second run takes seconds.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  cat <<'EOF'
+usage: scripts/setup.sh [--no-build] [--core-only] [--jobs N] [--help]
+  --no-build    install and configure only
+  --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
+  --jobs N      compiler processes (default: one per core, and no more than one per 2 GB of memory)
+environment:
+  TESSERA_CACHE       where LibTorch goes (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
+  CMAKE_PREFIX_PATH   a LibTorch of your own (2.11, its folder with share/cmake/Torch): nothing is downloaded then
+EOF
+}
+
+build=yes preset=release build_dir=build jobs=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --no-build) build=no ;;
+    --core-only) preset=core-only build_dir=build-core ;;
+    --jobs) jobs=${2:?--jobs needs a number}; shift ;;
+    -h|--help) usage; exit 0 ;;
+    *) echo "setup.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
+  esac
+  shift
+done
+
+torch_version=2.11.0
+cuda_series=13.0
+cache=${TESSERA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
+venv=$cache/libtorch-$torch_version
+started=$SECONDS
+phase_started=$SECONDS
+say() { printf '== %s\n' "$*"; }
+phase_done() { say "$1: $((SECONDS - phase_started)) s"; phase_started=$SECONDS; }
+die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
+
+# ---- 1. packages of the distribution
+packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
+          libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev)
+if [ "$preset" = release ]; then
+  packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libturbojpeg0-dev libicu-dev zlib1g-dev)
+fi
+missing=()
+for package in "${packages[@]}"; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  say "packages: installing ${missing[*]}"
+  command -v apt-get >/dev/null || die "no apt-get here; install what these Debian packages hold: ${missing[*]}"
+  if [ "$(id -u)" = 0 ]; then as_root=()
+  elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then as_root=(sudo)
+  else die "these packages are missing and cannot be installed without root: ${missing[*]}
+  ask an administrator to run: apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  log=$(mktemp)
+  if ! { "${as_root[@]}" apt-get update &&
+         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    die "apt-get could not install: ${missing[*]} (whole log: $log)"
+  fi
+  rm -f "$log"
+fi
+phase_done "packages (${#packages[@]})"
+
+# ---- 2. LibTorch, from its Python wheel (headers, libraries, CMake package)
+pip_install() {  # pip_install STAMP package...: once, retried, remembered by a stamp file
+  local stamp=$venv/.installed-$1 try
+  shift
+  [ -e "$stamp" ] && return 0
+  [ -x "$venv/bin/pip" ] || /usr/bin/python3 -m venv "$venv"
+  for try in 1 2 3; do
+    if "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"; then
+      touch "$stamp"
+      return 0
+    fi
+    say "download failed (try $try of 3)"
+  done
+  die "could not install $* into $venv: is the Python package index reachable, and are 8 GB free there?"
+}
+prefix=${CMAKE_PREFIX_PATH:-}
+site=
+if [ -n "$prefix" ]; then
+  say "LibTorch: yours, in $prefix"
+else
+  [ -e "$venv/.installed-torch" ] || say "LibTorch $torch_version: installing into $venv (5 GB)"
+  mkdir -p "$cache"
+  pip_install torch "torch==$torch_version" numpy
+  site=$(echo "$venv"/lib/python3.*/site-packages)
+  prefix=$site/torch
+fi
+phase_done "LibTorch ($prefix)"
+
+# ---- 3. CUDA compiler: the system's if new enough, else from the Python package index; no driver or GPU is needed to build
+configure=(-DCMAKE_PREFIX_PATH="$prefix")
+system_nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+if [ -n "$system_nvcc" ] && "$system_nvcc" --version | grep -q "release ${cuda_series%%.*}\."; then
+  toolkit=$(cd "$(dirname "$(readlink -f "$system_nvcc")")/.." && pwd)
+elif [ -n "$site" ]; then
+  pip_install nvcc "nvidia-cuda-nvcc==$cuda_series.*" "nvidia-cuda-crt==$cuda_series.*" "nvidia-nvvm==$cuda_series.*" \
+    "nvidia-cuda-cccl==$cuda_series.*"
+  toolkit=$site/nvidia/cu${cuda_series%%.*}
+  # The wheels lack what a toolkit's layout has: lib64 and the unversioned library names that linkers look for.
+  [ -e "$toolkit/lib64" ] || ln -s lib "$toolkit/lib64"
+  for library in "$toolkit"/lib/lib*.so.*; do
+    plain=${library%%.so.*}.so
+    [ -e "$plain" ] || ln -s "$(basename "$library")" "$plain"
+  done
+  for header in "$site"/nvidia/{nccl,cudnn}/include/*.h; do
+    [ -e "$toolkit/include/$(basename "$header")" ] || ln -s "$header" "$toolkit/include/"
+  done
+else
+  toolkit=
+  configure+=(-DTESSERA_WITH_CUDA=OFF)
+fi
+if [ -n "$toolkit" ]; then
+  # Inherited variables would send CMake to another toolkit than the one chosen here.
+  export CUDACXX=$toolkit/bin/nvcc CUDA_HOME=$toolkit CUDA_PATH=$toolkit
+  configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")
+fi
+phase_done "CUDA compiler (${toolkit:-none: building without kernels for GPUs})"
+
+# ---- 4. configure, when something that decides it changed
+stamp=$build_dir/.configured
+wanted="$preset ${configure[*]}"
+if [ ! -e "$build_dir/build.ninja" ] || [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  log=$(mktemp)
+  if ! cmake --preset "$preset" --fresh "${configure[@]}" >"$log" 2>&1; then
+    cat "$log" >&2
+    die "configuring failed (log above)"
+  fi
+  rm -f "$log"
+  echo "$wanted" >"$stamp"
+fi
+phase_done "configuration ($build_dir)"
+
+# ---- 5. build
+if [ "$build" = yes ]; then
+  if [ -z "$jobs" ]; then
+    memory_gb=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
+    jobs=$(nproc)
+    [ $((memory_gb / 2)) -ge "$jobs" ] || jobs=$((memory_gb / 2 > 0 ? memory_gb / 2 : 1))
+  fi
+  ninja -C "$build_dir" -j "$jobs"
+  phase_done "build, programs in $build_dir/bin"
+fi
+say "set up in $((SECONDS - started)) s"
