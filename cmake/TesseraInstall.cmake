@@ -1,1 +1,28 @@
-# Install rules; filled in with the package config.
+# `cmake --install build --prefix P`, then in a project of one's own:
+#   find_package(Tessera REQUIRED)
+#   target_link_libraries(app PRIVATE tessera::training)      # or ::tessera (models, objectives), ::data, ::evaluation
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+get_property(libraries GLOBAL PROPERTY TESSERA_LIBRARIES)
+get_property(programs GLOBAL PROPERTY TESSERA_PROGRAMS)
+foreach(library IN LISTS libraries)
+  string(REGEX REPLACE "^tessera_" "" exported ${library})
+  set_target_properties(${library} PROPERTIES EXPORT_NAME ${exported})
+  add_library(tessera::${exported} ALIAS ${library})
+endforeach()
+
+set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Tessera)
+install(TARGETS ${libraries} EXPORT TesseraTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(programs)
+  install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
+install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${config_dir})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TesseraConfig.cmake.in ${CMAKE_CURRENT_BINARY_DIR}/TesseraConfig.cmake
+                              INSTALL_DESTINATION ${config_dir})
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/TesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/TesseraConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/TesseraConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/TesseraPackages.cmake
+        DESTINATION ${config_dir})

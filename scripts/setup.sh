@@ -58,7 +58,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   fi
   log=$(mktemp)
   if ! { "${as_root[@]}" apt-get update &&
-         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+         "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -o DPkg::Lock::Timeout=300 -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
     tail -n 5 "$log" >&2
     die "apt-get could not install: ${missing[*]} (whole log: $log)"
   fi

@@ -1,0 +1,20 @@
+# The packages Tessera's libraries stand on; used by its own build and, installed, by projects that link to it.
+
+# LibTorch's CMake package appends its own -gencode flags to CMAKE_CUDA_FLAGS and asks for GPUs it can't find; the list only
+# keeps it from guessing, and the flags are put back.
+set(ENV{TORCH_CUDA_ARCH_LIST} "8.0;9.0")
+set(tessera_cuda_flags "${CMAKE_CUDA_FLAGS}")
+find_package(Torch REQUIRED)
+set(CMAKE_CUDA_FLAGS "${tessera_cuda_flags}")
+
+find_package(Threads REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)
+find_package(spdlog REQUIRED)
+if(TESSERA_WITH_DATA)
+  find_package(OpenCV REQUIRED COMPONENTS core imgproc imgcodecs)
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+  pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
+  pkg_check_modules(turbojpeg REQUIRED IMPORTED_TARGET libturbojpeg)
+endif()
