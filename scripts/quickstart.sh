@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# From a fresh clone to a trained and evaluated model: set-up, build, a small SPARC model trained on the built-in shapes data for
+# a few minutes on the CPU, its evaluation, and a report with pictures. usage: scripts/quickstart.sh [RUN_FOLDER]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+run=${1:-runs/quickstart}
+started=$SECONDS
+phase() { printf '\n== %s (%d s since start)\n' "$1" $((SECONDS - started)); }
+
+phase "1/4 set-up and build"
+scripts/setup.sh
+
+phase "2/4 tokenizer: a small SentencePiece model on captions of the built-in shapes"
+mkdir -p "$run"
+build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 200 --out "$run/shapes.model"
+
+phase "3/4 training SPARC on shapes"
+build/bin/trainer --config configs/shapes_sparc.yaml --set "run.folder=$run" --set "tokenizer.model=$run/shapes.model" --resume auto
+
+phase "4/4 evaluation: zero-shot, retrieval, segmentation by patches"
+build/bin/evaluate --checkpoint "$run" --suite configs/suites/shapes.yaml --out "$run/evaluation"
+
+phase "done"
+echo "report with pictures: $PWD/$run/evaluation/report.html"
