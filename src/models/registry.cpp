@@ -1,10 +1,44 @@
+#include <tessera/models/modified_resnet.h>
+#include <tessera/models/projections.h>
+#include <tessera/models/readouts/attention_pool_2d.h>
+#include <tessera/models/readouts/attentional_pool.h>
+#include <tessera/models/readouts/pooling.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/text_transformer.h>
+#include <tessera/models/vit.h>
 
 namespace tessera {
+namespace {
+
+template <class Module, class Settings>
+void add_encoder(EncoderRegistry& list, const char* name, const char* help) {
+  list.add<Settings>(name, help, [](const Settings& s) { return std::make_shared<Module>(s); });
+}
+
+template <class Module, class Settings>
+void add_readout(ReadOutRegistry& list, const char* name, const char* help) {
+  list.add<Settings>(name, help, [](const Settings& s, const ReadOutContext& context) {
+    return std::make_shared<Module>(s, context);
+  });
+}
+
+template <class Module, class Settings>
+void add_projection(ProjectionRegistry& list, const char* name, const char* help) {
+  list.add<Settings>(name, help, [](const Settings& s, const ProjectionContext& context) {
+    return std::make_shared<Module>(s, context);
+  });
+}
+
+}  // namespace
 
 EncoderRegistry& encoders() {
   static EncoderRegistry registry = [] {
     EncoderRegistry list("encoder");
+    add_encoder<Vit, VitSettings>(list, "vit", "vision transformer");
+    add_encoder<ModifiedResnet, ModifiedResnetSettings>(list, "modified_resnet",
+                                                        "CLIP's ResNet; read-out attention_pool_2d");
+    add_encoder<TextTransformer, TextTransformerSettings>(list, "text_transformer",
+                                                          "text transformer, causal or bidirectional");
     return list;
   }();
   return registry;
@@ -13,6 +47,30 @@ EncoderRegistry& encoders() {
 ReadOutRegistry& readouts() {
   static ReadOutRegistry registry = [] {
     ReadOutRegistry list("read-out");
+    add_readout<ClsReadOut, PoolingSettings>(list, "cls", "the class token (texts: position 0)");
+    add_readout<EosReadOut, EosSettings>(list, "eos", "the end-of-text token");
+    add_readout<GapReadOut, PositionsSettings>(list, "gap", "the mean over patches or real tokens");
+    add_readout<MaxReadOut, PositionsSettings>(list, "max", "the maximum over patches or real tokens");
+    add_readout<AttentionalPool, AttentionalPoolSettings>(list, "attentional_pool", "CoCa's attentional pooler");
+    add_readout<AttentionPool2d, AttentionPool2dSettings>(list, "attention_pool_2d",
+                                                          "attention pooling of modified_resnet");
+    list.add<config::NoSettings>(
+        "none", "no vector; for objectives that read the tokens",
+        [](const config::NoSettings&, const ReadOutContext& context) { return std::make_shared<NoReadOut>(context); });
+    return list;
+  }();
+  return registry;
+}
+
+ProjectionRegistry& projections() {
+  static ProjectionRegistry registry = [] {
+    ProjectionRegistry list("projection");
+    add_projection<LinearProjection, LinearProjectionSettings>(list, "linear", "one matrix without bias (CLIP)");
+    add_projection<Adaptor, AdaptorSettings>(list, "adaptor", "SPARC's head");
+    list.add<config::NoSettings>("none", "the read-out's vector is the embedding",
+                                 [](const config::NoSettings&, const ProjectionContext& context) {
+                                   return std::make_shared<NoProjection>(context);
+                                 });
     return list;
   }();
   return registry;

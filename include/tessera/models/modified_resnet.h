@@ -1,0 +1,47 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/conv.h>
+
+#include <tessera/models/tower.h>
+
+namespace tessera {
+
+struct ModifiedResnetSettings {
+  std::array<std::int64_t, 4> layers = {3, 4, 6, 3};
+  std::int64_t width = 64;
+  config::Size image_size = 224;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ModifiedResnetSettings& s) {
+  v("layers", s.layers, "bottleneck blocks in each of the four stages", config::at_least(1));
+  v("width", s.width, "channels after the stem; the tokens have 32 times as many", config::at_least(2));
+  v("image_size", s.image_size, "pixels, a multiple of 32: the side of a square, or [height, width]");
+}
+
+std::optional<config::Problem> validate(const ModifiedResnetSettings& settings);
+
+/// CLIP's ResNet (Radford et al. 2021): stem of three convolutions, anti-aliased strides (2x2 mean before the
+/// convolution). Tokens are the last stage's map, row-major, 32 * width wide. Parameters carry OpenCLIP's names;
+/// `attnpool` is the read-out attention_pool_2d.
+class ModifiedResnet : public Encoder {
+ public:
+  explicit ModifiedResnet(const ModifiedResnetSettings& settings);
+  Encoded encode(const at::Tensor& image, const at::Tensor& mask) override;
+  std::int64_t width() const override { return settings_.width * 32; }
+  config::Size grid() const override { return {settings_.image_size.height / 32, settings_.image_size.width / 32}; }
+
+ private:
+  ModifiedResnetSettings settings_;
+  std::array<torch::nn::Conv2d, 3> stem_convolutions_{{nullptr, nullptr, nullptr}};
+  std::array<torch::nn::BatchNorm2d, 3> stem_norms_{{nullptr, nullptr, nullptr}};
+  std::array<torch::nn::ModuleList, 4> stages_;
+};
+
+}  // namespace tessera

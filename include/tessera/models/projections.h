@@ -1,0 +1,80 @@
+#pragma once
+
+#include <string>
+
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/models/registry.h>
+
+namespace tessera {
+
+struct LinearProjectionSettings {
+  std::int64_t embed_dim = 512;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LinearProjectionSettings& s) {
+  v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
+}
+
+/// `linear`: x @ proj, without bias (CLIP); `visual.proj`, `text_projection`. Tokens go through the same matrix.
+class LinearProjection : public Projection {
+ public:
+  LinearProjection(const LinearProjectionSettings& settings, const ProjectionContext& context);
+  at::Tensor global(const at::Tensor& pooled) override;
+  at::Tensor tokens(const at::Tensor& tokens) override;
+  at::Tensor dense(const at::Tensor& tokens) override { return this->tokens(tokens); }
+  std::int64_t embed_dim() const override { return proj_.size(1); }
+
+ private:
+  at::Tensor proj_;
+  std::int64_t token_width_;
+  std::string path_;
+};
+
+/// `none`: the read-out's vector is the embedding.
+class NoProjection : public Projection {
+ public:
+  explicit NoProjection(const ProjectionContext& context) : width_(context.pooled_width) {}
+  at::Tensor global(const at::Tensor& pooled) override { return pooled; }
+  at::Tensor tokens(const at::Tensor& tokens) override { return tokens; }
+  at::Tensor dense(const at::Tensor& tokens) override { return tokens; }
+  std::int64_t embed_dim() const override { return width_; }
+
+ private:
+  std::int64_t width_;
+};
+
+struct AdaptorSettings {
+  std::int64_t embed_dim = 512;
+  bool bias = true;
+  std::string global_head = "nonlinear";
+};
+
+template <class Visitor>
+void fields(Visitor& v, AdaptorSettings& s) {
+  v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
+  v("bias", s.bias, "of the adaptor g");
+  v("global_head", s.global_head,
+    "images: nonlinear: h = GELU(linear) before g on the pooled vector; mean: h = identity",
+    config::one_of({"nonlinear", "mean"}));
+}
+
+/// `adaptor`: SPARC's head (Bica et al. 2024): tokens = g(f), global = g(h(pooled)), dense = g(h(f)), with a linear g
+/// and, on the image side, a non-linear h. Texts have no h.
+class Adaptor : public Projection {
+ public:
+  Adaptor(const AdaptorSettings& settings, const ProjectionContext& context);
+  at::Tensor global(const at::Tensor& pooled) override { return adaptor_(head(pooled)); }
+  at::Tensor tokens(const at::Tensor& tokens) override { return adaptor_(tokens); }
+  at::Tensor dense(const at::Tensor& tokens) override { return adaptor_(head(tokens)); }
+  std::int64_t embed_dim() const override { return adaptor_->options.out_features(); }
+
+ private:
+  at::Tensor head(const at::Tensor& x);
+
+  torch::nn::Linear adaptor_;
+  torch::nn::Linear global_head_{nullptr};
+};
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/models/registry.h>
+
+namespace tessera {
+
+struct AttentionPool2dSettings {
+  std::int64_t heads = 32;
+  std::int64_t output_dim = 1024;
+};
+
+template <class Visitor>
+void fields(Visitor& v, AttentionPool2dSettings& s) {
+  v("heads", s.heads, "attention heads; divides the token width", config::at_least(1));
+  v("output_dim", s.output_dim, "width of the result (golden cases and OpenCLIP: embed_dim)", config::at_least(1));
+}
+
+/// CLIP's attention pooling of ModifiedResNet (`attnpool`): the mean token, with a position of its own, queries all
+/// tokens.
+class AttentionPool2d : public ReadOut {
+ public:
+  AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);
+  Pooled read(const Encoded& encoded) override;
+  std::int64_t output_width() const override { return settings_.output_dim; }
+  std::string state_name(const std::string& parameter) const override { return "attnpool." + parameter; }
+  at::Tensor fit(const std::string& name, const at::Tensor& stored) const override;
+
+ private:
+  AttentionPool2dSettings settings_;
+  config::Size grid_;
+  at::Tensor positional_embedding_;
+  torch::nn::Linear q_proj_, k_proj_, v_proj_, c_proj_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/models/registry.h>
+#include <tessera/models/transformer.h>
+
+namespace tessera {
+
+struct AttentionalPoolSettings {
+  std::int64_t output_dim = 512;
+  std::int64_t heads = 8;
+  std::int64_t queries = 256;
+  std::string pool = "first";
+  bool project = true;
+};
+
+template <class Visitor>
+void fields(Visitor& v, AttentionalPoolSettings& s) {
+  v("output_dim", s.output_dim, "width of the queries and of the result", config::at_least(1));
+  v("heads", s.heads, "attention heads; divides output_dim", config::at_least(1));
+  v("queries", s.queries, "learned queries", config::at_least(1));
+  v("pool", s.pool, "first: the first query's output; mean: over all of them", config::one_of({"first", "mean"}));
+  v("project", s.project, "LayerNorm on the queries' outputs, and a square projection of the pooled one");
+}
+
+std::optional<config::Problem> validate(const AttentionalPoolSettings& settings);
+
+class CrossAttention;
+
+/// CoCa's attentional pooler (Yu et al. 2022) as in OpenCLIP: learned queries attend to all tokens, the class token
+/// included. It brings its own final norm (`ln_post`), so the encoder usually has final_norm: none, and projection
+/// none.
+class AttentionalPool : public ReadOut {
+ public:
+  AttentionalPool(const AttentionalPoolSettings& settings, const ReadOutContext& context);
+  /// `slots` are the queries' outputs [B, queries, output_dim].
+  Pooled read(const Encoded& encoded) override;
+  std::int64_t output_width() const override { return settings_.output_dim; }
+  /// OpenCLIP's: `attn_pool.*`, with ln_post and proj on the tower itself.
+  std::string state_name(const std::string& parameter) const override;
+
+ private:
+  AttentionalPoolSettings settings_;
+  at::Tensor query_;
+  std::shared_ptr<LayerNorm> ln_q_, ln_k_, ln_post_;
+  std::shared_ptr<CrossAttention> attn_;
+  at::Tensor proj_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <tessera/models/tower.h>
+#include <tessera/models/transformer.h>
+
+namespace tessera {
+
+struct TextTransformerSettings : TransformerSettings {
+  TextTransformerSettings() {
+    width = 512;
+    heads = 8;
+  }
+  std::int64_t context_length = 77;
+  std::int64_t vocab_size = 49408;
+  std::string attention = "causal";
+};
+
+template <class Visitor>
+void fields(Visitor& v, TextTransformerSettings& s) {
+  v("context_length", s.context_length, "longest text in tokens, special ones included", config::at_least(1));
+  v("vocab_size", s.vocab_size, "number of token ids", config::at_least(1));
+  fields(v, static_cast<TransformerSettings&>(s));
+  v("attention", s.attention, "causal (CLIP) or bidirectional (SPARC, STAIR); padding is never attended to",
+    config::one_of({"causal", "bidirectional"}));
+}
+
+std::optional<config::Problem> validate(const TextTransformerSettings& settings);
+
+/// CLIP's text transformer. Parameters carry OpenCLIP's names (token_embedding, positional_embedding, transformer,
+/// ln_final). Texts may be shorter than context_length: the first positions are used.
+class TextTransformer : public Encoder {
+ public:
+  explicit TextTransformer(const TextTransformerSettings& settings);
+  /// ids [B, L] int64; what stands where mask [B, L] is false may be anything, also no valid id.
+  Encoded encode(const at::Tensor& ids, const at::Tensor& mask) override;
+  at::Tensor finish(const at::Tensor& pooled) override;
+  std::int64_t width() const override { return settings_.width; }
+  Modality modality() const override { return Modality::text; }
+  at::Tensor fit(const std::string& name, const at::Tensor& stored) const override;
+
+ private:
+  TextTransformerSettings settings_;
+  std::shared_ptr<torch::nn::Module> token_embedding_;
+  at::Tensor token_weight_;
+  at::Tensor positional_embedding_;
+  std::shared_ptr<Transformer> transformer_;
+  std::shared_ptr<LayerNorm> ln_final_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,104 @@
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+
+#include <tessera/models/modified_resnet.h>
+
+namespace tessera {
+namespace {
+
+torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1) {
+  return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+}
+
+/// The 1x1 convolution and norm on the way around a block; named `0` and `1` as in a Sequential.
+class Downsample : public torch::nn::Module {
+ public:
+  Downsample(std::int64_t in, std::int64_t out, std::int64_t stride) : stride_(stride) {
+    convolution_ = register_module("0", convolution(in, out, 1));
+    norm_ = register_module("1", torch::nn::BatchNorm2d(out));
+  }
+  at::Tensor forward(const at::Tensor& x) { return norm_(convolution_(stride_ > 1 ? at::avg_pool2d(x, stride_) : x)); }
+
+ private:
+  std::int64_t stride_;
+  torch::nn::Conv2d convolution_{nullptr};
+  torch::nn::BatchNorm2d norm_{nullptr};
+};
+
+class Bottleneck : public torch::nn::Module {
+ public:
+  static constexpr std::int64_t expansion = 4;
+
+  Bottleneck(std::int64_t in, std::int64_t planes, std::int64_t stride, bool downsample) : stride_(stride) {
+    conv1_ = register_module("conv1", convolution(in, planes, 1));
+    bn1_ = register_module("bn1", torch::nn::BatchNorm2d(planes));
+    conv2_ = register_module("conv2", convolution(planes, planes, 3));
+    bn2_ = register_module("bn2", torch::nn::BatchNorm2d(planes));
+    conv3_ = register_module("conv3", convolution(planes, planes * expansion, 1));
+    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(planes * expansion));
+    torch::nn::init::zeros_(bn3_->weight);  // each block starts as the identity, as in CLIP
+    if (downsample)
+      downsample_ = register_module("downsample", std::make_shared<Downsample>(in, planes * expansion, stride));
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    at::Tensor y = at::relu(bn1_(conv1_(x)));
+    y = at::relu(bn2_(conv2_(y)));
+    if (stride_ > 1) y = at::avg_pool2d(y, stride_);
+    y = bn3_(conv3_(y));
+    return at::relu(y + (downsample_ ? downsample_->forward(x) : x));
+  }
+
+ private:
+  std::int64_t stride_;
+  torch::nn::Conv2d conv1_{nullptr}, conv2_{nullptr}, conv3_{nullptr};
+  torch::nn::BatchNorm2d bn1_{nullptr}, bn2_{nullptr}, bn3_{nullptr};
+  std::shared_ptr<Downsample> downsample_;
+};
+
+}  // namespace
+
+std::optional<config::Problem> validate(const ModifiedResnetSettings& s) {
+  const config::Size image = s.image_size;
+  if (image.height < 32 || image.width < 32 || image.height % 32 != 0 || image.width % 32 != 0)
+    return config::Problem{"image_size", concat(image.height, " x ", image.width, " is not a multiple of 32")};
+  if (s.width % 2 != 0) return config::Problem{"width", concat(s.width, " is odd, but the stem needs half of it")};
+  return std::nullopt;
+}
+
+ModifiedResnet::ModifiedResnet(const ModifiedResnetSettings& settings) : settings_(settings) {
+  const std::int64_t half = settings.width / 2;
+  const std::array<std::int64_t, 4> channels = {3, half, half, settings.width};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::string number = std::to_string(i + 1);
+    stem_convolutions_[i] =
+        register_module("conv" + number, convolution(channels[i], channels[i + 1], 3, i == 0 ? 2 : 1));
+    stem_norms_[i] = register_module("bn" + number, torch::nn::BatchNorm2d(channels[i + 1]));
+  }
+  std::int64_t in = settings.width;
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    const std::int64_t planes = settings.width << stage;
+    register_module("layer" + std::to_string(stage + 1), stages_[stage]);
+    for (std::int64_t i = 0; i < settings.layers[stage]; ++i) {
+      const std::int64_t stride = i == 0 && stage > 0 ? 2 : 1;
+      stages_[stage]->push_back(std::make_shared<Bottleneck>(in, planes, stride, i == 0));
+      in = planes * Bottleneck::expansion;
+    }
+  }
+}
+
+Encoded ModifiedResnet::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
+  const config::Size size = settings_.image_size;
+  TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) == size.height && image.size(3) == size.width,
+              "modified_resnet: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
+  at::Tensor x = image;
+  for (std::size_t i = 0; i < 3; ++i) x = at::relu(stem_norms_[i](stem_convolutions_[i](x)));
+  x = at::avg_pool2d(x, 2);
+  for (const torch::nn::ModuleList& stage : stages_)
+    for (const auto& block : *stage) x = static_cast<Bottleneck&>(*block).forward(x);
+  Encoded out;
+  out.tokens = x.flatten(2).transpose(1, 2);  // [B, HW, 32 w]
+  return out;
+}
+
+}  // namespace tessera

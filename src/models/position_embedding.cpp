@@ -1,0 +1,49 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include <tessera/models/attention.h>
+#include <tessera/models/position_embedding.h>
+
+namespace tessera {
+
+at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size grid, config::Size old_grid,
+                                     std::int64_t prefix) {
+  TORCH_CHECK(embedding.dim() == 2 && embedding.size(0) == prefix + old_grid.height * old_grid.width,
+              "resize_position_embedding: expected ", prefix, " + ", old_grid.height, " x ", old_grid.width,
+              " rows, got ", embedding.sizes());
+  if (grid == old_grid) return embedding;
+  const at::Tensor image =
+      at_least_float(embedding.slice(0, prefix)).t().reshape({1, embedding.size(1), old_grid.height, old_grid.width});
+  const at::Tensor resized = at::_upsample_bicubic2d_aa(image, {grid.height, grid.width}, /*align_corners=*/false);
+  const at::Tensor rows = resized.flatten(2).squeeze(0).t().to(embedding.scalar_type());
+  return at::cat({embedding.slice(0, 0, prefix), rows});
+}
+
+at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length) {
+  TORCH_CHECK(embedding.dim() == 2, "resize_text_position_embedding: expected [length, width], got ",
+              embedding.sizes());
+  if (embedding.size(0) == context_length) return embedding;
+  const at::Tensor line = at_least_float(embedding).t().unsqueeze(0);
+  return at::upsample_linear1d(line, {context_length}, /*align_corners=*/false)
+      .squeeze(0)
+      .t()
+      .to(embedding.scalar_type())
+      .contiguous();
+}
+
+config::Size square_grid(std::int64_t patches) {
+  const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(patches))));
+  return side * side == patches ? config::Size(side) : config::Size(0, 0);
+}
+
+at::Tensor fit_position_embedding(const at::Tensor& stored, config::Size grid, std::int64_t prefix,
+                                  std::int64_t width) {
+  if (stored.dim() != 2 || stored.size(1) != width || stored.size(0) <= prefix) return stored;
+  const std::int64_t patches = stored.size(0) - prefix;
+  if (patches == grid.height * grid.width) return stored;
+  const config::Size old_grid = square_grid(patches);
+  return old_grid.height == 0 ? stored : resize_position_embedding(stored, grid, old_grid, prefix);
+}
+
+}  // namespace tessera

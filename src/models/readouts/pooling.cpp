@@ -1,0 +1,116 @@
+#include <cmath>
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include <tessera/models/attention.h>
+#include <tessera/models/readouts/pooling.h>
+
+namespace tessera {
+namespace {
+
+/// The tokens (and their mask) from position `skip` on.
+struct Positions {
+  at::Tensor tokens;
+  at::Tensor mask;
+};
+
+Positions skip_positions(const Encoded& encoded, std::int64_t skip) {
+  TORCH_CHECK(skip < encoded.tokens.size(1), "skip_prefix ", skip, " leaves nothing of ", encoded.tokens.size(1),
+              " tokens");
+  const at::Tensor mask = encoded.mask.defined() ? encoded.mask.slice(1, skip) : encoded.mask;
+  return {at_least_float(encoded.tokens.slice(1, skip)), mask};
+}
+
+/// Encoders keep their class token apart, so of the leading tokens to leave out it is already gone.
+std::int64_t tokens_to_skip(const PositionsSettings& settings, const ReadOutContext& context) {
+  const std::int64_t skip = settings.skip_prefix - (context.class_token ? 1 : 0);
+  if (context.tokens > 0 && skip >= context.tokens)
+    user_error(context.path, ".skip_prefix: ", settings.skip_prefix, " leaves nothing of ", context.tokens, " tokens");
+  return std::max<std::int64_t>(0, skip);
+}
+
+/// tokens [B, N, w] at index [B] -> [B, w]; 0 where that position is padding.
+at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
+  const at::Tensor place = index.view({-1, 1, 1}).expand({-1, 1, encoded.tokens.size(2)});
+  const at::Tensor token = encoded.tokens.gather(1, place);  // [B, 1, w]
+  if (!encoded.mask.defined()) return token.squeeze(1);
+  return zero_padding(token, encoded.mask.gather(1, index.unsqueeze(1))).squeeze(1);
+}
+
+}  // namespace
+
+PoolingReadOut::PoolingReadOut(const PoolingSettings& settings, const ReadOutContext& context)
+    : output_width_(settings.output_dim > 0 ? settings.output_dim : context.width) {
+  if (settings.output_dim > 0)
+    proj_ = register_parameter(
+        "proj", at::randn({context.width, output_width_}) / std::sqrt(static_cast<double>(context.width)));
+}
+
+Pooled PoolingReadOut::read(const Encoded& encoded) {
+  at::Tensor pooled = pool(encoded);
+  if (proj_.defined()) pooled = at::matmul(pooled, proj_);
+  return {pooled, {}, {}};
+}
+
+ClsReadOut::ClsReadOut(const PoolingSettings& settings, const ReadOutContext& context)
+    : PoolingReadOut(settings, context) {
+  if (context.modality == Modality::image && !context.class_token)
+    user_error(
+        context.path,
+        ": cls needs a class token, which this encoder does not have: set encoder.class_token: true, or use gap");
+}
+
+at::Tensor ClsReadOut::pool(const Encoded& encoded) const {
+  if (encoded.class_token.defined()) return encoded.class_token;
+  return token_at(encoded, at::zeros({encoded.tokens.size(0)}, encoded.tokens.options().dtype(at::kLong)));
+}
+
+EosReadOut::EosReadOut(const EosSettings& settings, const ReadOutContext& context)
+    : PoolingReadOut(settings, context), settings_(settings) {
+  if (context.modality == Modality::image)
+    user_error(context.path, ": eos is a read-out of text towers, pictures have no end token: use cls, gap or max");
+}
+
+at::Tensor EosReadOut::pool(const Encoded& encoded) const {
+  return token_at(encoded, find(encoded));
+}
+
+at::Tensor EosReadOut::find(const Encoded& encoded) const {
+  const at::Tensor& mask = encoded.mask;
+  if (settings_.eos_id || settings_.position == "ids" || !mask.defined()) {
+    TORCH_CHECK(encoded.ids.defined(), "eos: this encoder gives no ids to look for the end token in");
+    if (settings_.eos_id) {
+      at::Tensor found = encoded.ids.eq(*settings_.eos_id);
+      if (mask.defined()) found = found & mask;
+      return found.to(at::kByte).argmax(1);
+    }
+    return mask.defined()
+               ? encoded.ids.masked_fill(mask.logical_not(), std::numeric_limits<std::int64_t>::min()).argmax(1)
+               : encoded.ids.argmax(1);
+  }
+  const at::Tensor places = at::arange(mask.size(1), mask.options().dtype(at::kLong));
+  return places.masked_fill(mask.logical_not(), 0).amax(1);
+}
+
+GapReadOut::GapReadOut(const PositionsSettings& settings, const ReadOutContext& context)
+    : PoolingReadOut(settings, context), skip_(tokens_to_skip(settings, context)) {}
+
+at::Tensor GapReadOut::pool(const Encoded& encoded) const {
+  const auto [tokens, mask] = skip_positions(encoded, skip_);
+  if (!mask.defined()) return tokens.mean(1);
+  return zero_padding(tokens, mask).sum(1) / mask.sum(1, /*keepdim=*/true).clamp_min(1);
+}
+
+MaxReadOut::MaxReadOut(const PositionsSettings& settings, const ReadOutContext& context)
+    : PoolingReadOut(settings, context), skip_(tokens_to_skip(settings, context)) {}
+
+at::Tensor MaxReadOut::pool(const Encoded& encoded) const {
+  const auto [tokens, mask] = skip_positions(encoded, skip_);
+  if (!mask.defined()) return tokens.amax(1);
+  const at::Tensor lowest = at::full({}, -std::numeric_limits<double>::infinity(), tokens.options());
+  const at::Tensor largest = at::where(mask.unsqueeze(-1), tokens, lowest).amax(1);
+  return at::where(mask.any(1, /*keepdim=*/true), largest, at::zeros({}, tokens.options()));
+}
+
+}  // namespace tessera

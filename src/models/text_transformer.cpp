@@ -1,0 +1,60 @@
+#include <ATen/ATen.h>
+
+#include <tessera/models/position_embedding.h>
+#include <tessera/models/text_transformer.h>
+
+namespace tessera {
+namespace {
+
+/// Gives the table its name in files: token_embedding.weight.
+class TokenEmbedding : public torch::nn::Module {
+ public:
+  TokenEmbedding(std::int64_t vocabulary, std::int64_t width)
+      : weight(register_parameter("weight", 0.02 * at::randn({vocabulary, width}))) {}
+  at::Tensor weight;
+};
+
+}  // namespace
+
+std::optional<config::Problem> validate(const TextTransformerSettings& s) {
+  return validate(static_cast<const TransformerSettings&>(s));
+}
+
+TextTransformer::TextTransformer(const TextTransformerSettings& settings) : settings_(settings) {
+  const auto table = std::make_shared<TokenEmbedding>(settings.vocab_size, settings.width);
+  token_weight_ = table->weight;
+  token_embedding_ = register_module<torch::nn::Module>("token_embedding", table);
+  positional_embedding_ =
+      register_parameter("positional_embedding", 0.01 * at::randn({settings.context_length, settings.width}));
+  transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialisation::text));
+  if (settings.final_norm != "none")
+    ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
+}
+
+Encoded TextTransformer::encode(const at::Tensor& ids, const at::Tensor& mask) {
+  TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= settings_.context_length,
+              "text_transformer: ids must be [B, L] with 1 <= L <= ", settings_.context_length, ", got ", ids.sizes());
+  const std::int64_t length = ids.size(1);
+  const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
+  at::Tensor x = at::embedding(token_weight_, safe_ids) + positional_embedding_.slice(0, 0, length);
+  x = zero_padding(x, mask);
+  x = transformer_->forward(x, attention_mask(mask, settings_.attention == "causal", length));
+  if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
+  Encoded out;
+  out.tokens = zero_padding(x, mask);
+  out.mask = mask;
+  out.ids = ids;
+  return out;
+}
+
+at::Tensor TextTransformer::finish(const at::Tensor& pooled) {
+  return settings_.final_norm == "pooled" ? ln_final_->forward(pooled) : pooled;
+}
+
+at::Tensor TextTransformer::fit(const std::string& name, const at::Tensor& stored) const {
+  const bool resize =
+      name == "positional_embedding" && stored.dim() == 2 && stored.size(1) == settings_.width && stored.size(0) > 0;
+  return resize ? resize_text_position_embedding(stored, settings_.context_length) : stored;
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#include <functional>
+
+#include <ATen/ATen.h>
+
+#include <tessera/models/attention.h>
+#include <tessera/models/registry.h>
+#include <tessera/models/tower.h>
+
+namespace tessera {
+namespace {
+
+const char* modality_name(Modality modality) {
+  return modality == Modality::image ? "image" : "text";
+}
+
+void add_state(std::map<std::string, at::Tensor>& state, const torch::nn::Module& module,
+               const std::function<std::string(const std::string&)>& rename) {
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    const bool fresh = state.emplace(rename(name), tensor).second;
+    TORCH_CHECK(fresh, "two parts of one tower have a tensor named ", rename(name));
+  };
+  for (const auto& item : module.named_parameters()) add(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) add(item.key(), item.value());
+}
+
+}  // namespace
+
+TowerSettings resolve(const TowerSettings& settings, const std::string& path) {
+  return {encoders().resolve(settings.encoder, path + ".encoder"),
+          readouts().resolve(settings.readout, path + ".readout"),
+          projections().resolve(settings.projection, path + ".projection")};
+}
+
+Tower::Tower(const TowerSettings& settings, Modality modality, const std::string& path) {
+  encoder_ = encoders().make(settings.encoder, path + ".encoder");
+  if (encoder_->modality() != modality)
+    user_error(path, ".encoder: ", settings.encoder.name, " is an encoder of ", modality_name(encoder_->modality()),
+               "s, but this is the ", modality_name(modality), " tower");
+  const config::Size grid = encoder_->grid();
+  ReadOutContext context;
+  context.width = encoder_->width();
+  context.tokens = grid.height * grid.width;
+  context.grid = grid;
+  context.class_token = encoder_->has_class_token();
+  context.modality = modality;
+  context.path = path + ".readout";
+  readout_ = readouts().make(settings.readout, context.path, context);
+  projection_ = projections().make(settings.projection, path + ".projection",
+                                   {readout_->output_width(), encoder_->width(), modality, path + ".projection"});
+  if (readout_->output_width() != encoder_->width() && settings.encoder.settings.find("final_norm") != nullptr &&
+      settings.encoder.settings.find("final_norm")->text() == "pooled")
+    user_error(path, ".encoder.final_norm: pooled needs a read-out of the tokens' width ", encoder_->width(), ", but ",
+               settings.readout.name, " gives ", readout_->output_width(), ": use final_norm: none");
+  register_module("encoder", encoder_);
+  register_module("readout", readout_);
+  register_module("projection", projection_);
+  const auto encoder_state = encoder_->named_parameters();
+  for (const auto& item : readout_->named_parameters())
+    if (encoder_state.contains(readout_->state_name(item.key())))
+      user_error(path, ".encoder.final_norm: ", settings.readout.name, " brings its own ",
+                 readout_->state_name(item.key()), ": use final_norm: none");
+  const auto projection_state = projection_->named_parameters();
+  for (const auto& item : readout_->named_parameters())
+    if (projection_state.contains(readout_->state_name(item.key())))
+      user_error(path, ".projection: ", settings.readout.name, " brings its own ", readout_->state_name(item.key()),
+                 ": use projection: none");
+}
+
+TowerOutput Tower::forward(const at::Tensor& input, const at::Tensor& mask, bool with_tokens, bool with_dense) {
+  const Encoded encoded = encoder_->encode(input, mask);
+  const Pooled pooled = readout_->read(encoded);
+  TowerOutput out;
+  if (pooled.embedding.defined()) out.global = projection_->global(encoder_->finish(pooled.embedding));
+  out.slots = pooled.slots;
+  out.attention = pooled.attention;
+  out.mask = encoded.mask;
+  if (with_tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
+  if (with_dense) out.dense = zero_padding(projection_->dense(encoded.tokens), encoded.mask);
+  return out;
+}
+
+std::map<std::string, at::Tensor> Tower::named_state() const {
+  std::map<std::string, at::Tensor> state;
+  const auto same = [](const std::string& name) { return name; };
+  add_state(state, *encoder_, same);
+  add_state(state, *readout_, [this](const std::string& name) { return readout_->state_name(name); });
+  add_state(state, *projection_, same);
+  return state;
+}
+
+at::Tensor Tower::fit(const std::string& name, const at::Tensor& stored) const {
+  for (const auto& item : readout_->named_parameters())
+    if (readout_->state_name(item.key()) == name) return readout_->fit(item.key(), stored);
+  return encoder_->fit(name, stored);
+}
+
+}  // namespace tessera

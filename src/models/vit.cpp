@@ -1,0 +1,73 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include <tessera/models/position_embedding.h>
+#include <tessera/models/vit.h>
+
+namespace tessera {
+
+std::optional<config::Problem> validate(const VitSettings& s) {
+  const config::Size image = s.image_size, patch = s.patch_size;
+  if (patch.height < 1 || patch.width < 1) return config::Problem{"patch_size", "must be at least 1"};
+  if (image.height < 1 || image.width < 1) return config::Problem{"image_size", "must be at least 1"};
+  if (image.height % patch.height != 0 || image.width % patch.width != 0) {
+    const std::int64_t rows = std::max<std::int64_t>(1, image.height / patch.height);
+    const std::int64_t columns = std::max<std::int64_t>(1, image.width / patch.width);
+    return config::Problem{
+        "image_size", concat(image.height, " x ", image.width, " is not a multiple of patch_size ", patch.height, " x ",
+                             patch.width, ": try [", rows * patch.height, ", ", columns * patch.width, "]")};
+  }
+  return validate(static_cast<const TransformerSettings&>(s));
+}
+
+Vit::Vit(const VitSettings& settings) : settings_(settings) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(settings.width));
+  const config::Size patch = settings.patch_size;
+  const std::int64_t patches = grid().height * grid().width;
+  conv1_ = register_module("conv1",
+                           torch::nn::Conv2d(torch::nn::Conv2dOptions(3, settings.width, {patch.height, patch.width})
+                                                 .stride({patch.height, patch.width})
+                                                 .bias(false)));
+  if (settings.class_token)
+    class_embedding_ = register_parameter("class_embedding", scale * at::randn({settings.width}));
+  positional_embedding_ = register_parameter(
+      "positional_embedding", scale * at::randn({patches + (settings.class_token ? 1 : 0), settings.width}));
+  if (settings.pre_norm)
+    ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
+  transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialisation::image));
+  if (settings.final_norm != "none")
+    ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
+}
+
+Encoded Vit::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
+  const config::Size size = settings_.image_size;
+  TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) == size.height && image.size(3) == size.width,
+              "vit: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
+  at::Tensor x = conv1_(image).flatten(2).transpose(1, 2);  // [B, P, w]
+  if (settings_.class_token) x = at::cat({class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
+  x = x + positional_embedding_;
+  if (ln_pre_) x = ln_pre_->forward(x);
+  x = transformer_->forward(x);
+  if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
+  Encoded out;
+  out.tokens = settings_.class_token ? x.slice(1, 1) : x;
+  if (settings_.class_token) out.class_token = x.select(1, 0);
+  return out;
+}
+
+at::Tensor Vit::finish(const at::Tensor& pooled) {
+  return settings_.final_norm == "pooled" ? ln_post_->forward(pooled) : pooled;
+}
+
+config::Size Vit::grid() const {
+  return {settings_.image_size.height / settings_.patch_size.height,
+          settings_.image_size.width / settings_.patch_size.width};
+}
+
+at::Tensor Vit::fit(const std::string& name, const at::Tensor& stored) const {
+  if (name != "positional_embedding") return stored;
+  return fit_position_embedding(stored, grid(), settings_.class_token ? 1 : 0, settings_.width);
+}
+
+}  // namespace tessera
