@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+enum class ImageKind { jpeg, png, webp, other };
+
+/// What the first bytes of a file tell. `height` and `width` are 0 where the header is cut or not understood.
+struct ImageHeader {
+  ImageKind kind = ImageKind::other;
+  std::string description;  // "a GIF file", "text (\"<!DOCTYPE html>...\")", "zeros", ... for messages
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+};
+
+ImageHeader read_image_header(std::string_view file);
+
+/// Class indices of a mask file (PNG: grey of 1 to 8 bits, or palette, whose indices count, not its colours). Throws SampleError
+/// `bad_mask`.
+struct Mask {
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<std::uint8_t> values;  // [height, width]
+};
+Mask decode_mask(std::string_view file, std::int64_t max_pixels = 178956970);
+
+}  // namespace tessera
