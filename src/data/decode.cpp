@@ -1,32 +1,36 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <turbojpeg.h>
 
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
-#include <turbojpeg.h>
 
+#include "src/data/image_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/data/transforms.h>
 
-#include "src/data/image_file.h"
-
 namespace tessera {
 namespace {
 
-[[noreturn]] void bad_image(const std::string& text) { throw SampleError("bad_image", text); }
+[[noreturn]] void bad_image(const std::string& text) {
+  throw SampleError("bad_image", text);
+}
 
 ImageHeader check_header(std::string_view file, std::int64_t max_pixels) {
   if (file.empty()) throw SampleError("empty_image", "the image has 0 bytes");
   const ImageHeader header = read_image_header(file);
-  if (header.kind == ImageKind::other) bad_image("expected a JPEG, PNG or WebP file, but the bytes are " + header.description);
-  if (header.height <= 0 || header.width <= 0) bad_image(header.description + " of " + format_bytes(static_cast<double>(file.size())) + " without a readable size in its header");
+  if (header.kind == ImageKind::other)
+    bad_image("expected a JPEG, PNG or WebP file, but the bytes are " + header.description);
+  if (header.height <= 0 || header.width <= 0)
+    bad_image(header.description + " of " + format_bytes(static_cast<double>(file.size())) +
+              " without a readable size in its header");
   // Before anything is allocated: a small file may claim any size.
   if (header.height > max_pixels / header.width)
-    throw SampleError("too_large", concat("the picture has ", header.width, " x ", header.height, " pixels, more than the limit of ",
-                                          with_thousands(max_pixels)));
+    throw SampleError("too_large", concat("the picture has ", header.width, " x ", header.height,
+                                          " pixels, more than the limit of ", with_thousands(max_pixels)));
   return header;
 }
 
@@ -40,11 +44,13 @@ tjhandle turbo_handle() {
   return handle.get();
 }
 
-// libjpeg goes on with what it has after a warning. Pillow, and so we, accept all of them but a file that ends too early.
+// libjpeg goes on with what it has after a warning. Pillow, and so we, accept all of them but a file that ends too
+// early.
 void check_jpeg(int status, tjhandle turbo) {
   if (status == 0) return;
   const std::string text = tjGetErrorStr2(turbo);
-  if (text.find("Premature end of JPEG file") != std::string::npos) throw SampleError("truncated", "the JPEG file ends in the middle of the picture");
+  if (text.find("Premature end of JPEG file") != std::string::npos)
+    throw SampleError("truncated", "the JPEG file ends in the middle of the picture");
   if (tjGetErrorCode(turbo) != TJERR_WARNING) bad_image("the JPEG file cannot be decoded: " + text);
 }
 
@@ -58,7 +64,8 @@ std::uint8_t muldiv(int a, int b) {
 void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t>& rgb) {
   for (std::size_t i = 0; i < rgb.size() / 3; ++i) {
     const int light = cmyk[4 * i + 3];  // 255 - K
-    for (std::size_t c = 0; c < 3; ++c) rgb[3 * i + c] = static_cast<std::uint8_t>(light - muldiv(255 - cmyk[4 * i + c], light));
+    for (std::size_t c = 0; c < 3; ++c)
+      rgb[3 * i + c] = static_cast<std::uint8_t>(light - muldiv(255 - cmyk[4 * i + c], light));
   }
 }
 
@@ -68,7 +75,8 @@ Image decode_jpeg(std::string_view file) {
   int width = 0, height = 0, subsampling = 0, colours = 0;
   if (tjDecompressHeader3(turbo, bytes, file.size(), &width, &height, &subsampling, &colours) != 0)
     bad_image(std::string("the JPEG header cannot be read: ") + tjGetErrorStr2(turbo));
-  Image image{height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3)};
+  Image image{height, width,
+              std::vector<std::uint8_t>(static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3)};
   // Without flags: the slow integer DCT and fancy upsampling. A progressive file of thousands of scans is an attack.
   constexpr int flags = TJFLAG_LIMITSCANS;
   if (colours == TJCS_CMYK || colours == TJCS_YCCK) {
@@ -162,7 +170,9 @@ std::string without_palette(std::string_view file) {
 }  // namespace
 
 Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
-  const auto fail = [](const std::string& text) { throw SampleError("bad_mask", "the mask is not a PNG of class indices: " + text); };
+  const auto fail = [](const std::string& text) {
+    throw SampleError("bad_mask", "the mask is not a PNG of class indices: " + text);
+  };
   try {
     const ImageHeader header = check_header(file, max_pixels);
     if (header.kind != ImageKind::png || file.size() < kHeaderEnd) fail("it is " + header.description);

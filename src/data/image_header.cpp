@@ -71,13 +71,21 @@ std::string describe_other(std::string_view file) {
     std::string_view start;
     const char* name;
   };
-  constexpr std::array known = {Known{"GIF8"sv, "a GIF file"}, Known{"BM"sv, "a BMP file"}, Known{"II*\0"sv, "a TIFF file"},
-                                Known{"MM\0*"sv, "a TIFF file"}, Known{"\x1F\x8B"sv, "gzip-compressed data"}, Known{"%PDF"sv, "a PDF file"},
-                                Known{"PK\x03\x04"sv, "a zip archive"}, Known{"\0\0\1\0"sv, "an icon file"}, Known{"8BPS"sv, "a Photoshop file"},
-                                Known{"\xFF\x0A"sv, "a JPEG XL file"}, Known{"\0\0\0\x0CjP"sv, "a JPEG 2000 file"}};
+  constexpr std::array known = {Known{"GIF8"sv, "a GIF file"},
+                                Known{"BM"sv, "a BMP file"},
+                                Known{"II*\0"sv, "a TIFF file"},
+                                Known{"MM\0*"sv, "a TIFF file"},
+                                Known{"\x1F\x8B"sv, "gzip-compressed data"},
+                                Known{"%PDF"sv, "a PDF file"},
+                                Known{"PK\x03\x04"sv, "a zip archive"},
+                                Known{"\0\0\1\0"sv, "an icon file"},
+                                Known{"8BPS"sv, "a Photoshop file"},
+                                Known{"\xFF\x0A"sv, "a JPEG XL file"},
+                                Known{"\0\0\0\x0CjP"sv, "a JPEG 2000 file"}};
   for (const Known& each : known)
     if (file.starts_with(each.start)) return each.name;
-  if (file.size() > 12 && file.substr(4, 4) == "ftyp") return "an ISO media file (" + std::string(file.substr(8, 4)) + ")";
+  if (file.size() > 12 && file.substr(4, 4) == "ftyp")
+    return "an ISO media file (" + std::string(file.substr(8, 4)) + ")";
   if (std::all_of(file.begin(), file.end(), [](char c) { return c == 0; })) return "nothing but zeros";
   const std::string_view start = file.substr(0, 24);
   if (is_printable(start)) {

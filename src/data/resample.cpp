@@ -5,26 +5,12 @@
 #include <cstring>
 #include <vector>
 
+#include "src/data/resample_loops.h"
+
 namespace tessera {
 namespace {
 
-constexpr int kPrecision = 22;  // bits of a weight's fraction: 32 - 8 for the pixel - 2 for overshoot
-
-// For each output position of a window: the first input position, how many there are, and their integer weights.
-struct Weights {
-  std::int64_t outputs = 0;
-  std::int64_t taps = 0;  // row length of `values`
-  std::vector<std::int64_t> first;
-  std::vector<std::int64_t> count;
-  std::vector<std::int32_t> values;  // [outputs, taps]
-
-  // The inputs that are read at all: [begin, end).
-  std::int64_t begin() const { return first.front(); }
-  std::int64_t end() const { return first.back() + count.back(); }
-  void shift(std::int64_t by) {
-    for (std::int64_t& each : first) each -= by;
-  }
-};
+using Weights = ResampleWeights;
 
 // Output positions [begin, begin + count) of an axis.
 struct Range {
@@ -52,7 +38,7 @@ Weights make_weights(std::int64_t n_in, std::int64_t n_out, Range range, Filter 
   const double inverse = 1.0 / stretch;  // Pillow multiplies; dividing rounds differently
   Weights w;
   w.outputs = range.count;
-  w.taps = static_cast<std::int64_t>(std::ceil(support)) * 2 + 1;
+  w.taps = static_cast<std::int64_t>(std::ceil(support)) * 2 + 2;
   w.first.resize(static_cast<std::size_t>(range.count));
   w.count.resize(static_cast<std::size_t>(range.count));
   w.values.assign(static_cast<std::size_t>(range.count * w.taps), 0);
@@ -72,114 +58,38 @@ Weights make_weights(std::int64_t n_in, std::int64_t n_out, Range range, Filter 
     w.count[static_cast<std::size_t>(i)] = hi - lo;
     for (std::int64_t j = 0; j < hi - lo; ++j) {
       const double value = (sum != 0 ? row[static_cast<std::size_t>(j)] / sum : row[static_cast<std::size_t>(j)]) *
-                           static_cast<double>(1 << kPrecision);
-      w.values[static_cast<std::size_t>(i * w.taps + j)] = static_cast<std::int32_t>(value < 0 ? value - 0.5 : value + 0.5);
+                           static_cast<double>(1 << Weights::precision);
+      w.values[static_cast<std::size_t>(i * w.taps + j)] =
+          static_cast<std::int32_t>(value < 0 ? value - 0.5 : value + 0.5);
     }
   }
   return w;
-}
-
-using Bytes4 = std::uint8_t __attribute__((vector_size(4)));
-using Bytes8 = std::uint8_t __attribute__((vector_size(8)));
-using Ints4 = std::int32_t __attribute__((vector_size(16)));
-using Ints8 = std::int32_t __attribute__((vector_size(32)));
-
-template <class Ints>
-[[gnu::always_inline]] inline void store_clamped(Ints& sum, std::uint8_t* out, int lanes) {
-  for (int c = 0; c < lanes; ++c) out[c] = static_cast<std::uint8_t>(std::clamp(sum[c] >> kPrecision, 0, 255));
-}
-
-// One row: out[i] = sum_j in[first_i + j] * w_ij, four lanes per pixel, of which the last is thrown away. `in` is readable and
-// `out` writable one byte beyond the last pixel.
-[[gnu::always_inline]] inline void across_row(const std::uint8_t* in, std::uint8_t* out, const Weights& w) {
-  for (std::int64_t i = 0; i < w.outputs; ++i) {
-    const std::uint8_t* pixel = in + 3 * w.first[static_cast<std::size_t>(i)];
-    const std::int32_t* weight = w.values.data() + i * w.taps;
-    const std::int64_t count = w.count[static_cast<std::size_t>(i)];
-    Ints4 sum = Ints4{} + (1 << (kPrecision - 1));
-    for (std::int64_t j = 0; j < count; ++j, pixel += 3) {
-      Bytes4 bytes;
-      std::memcpy(&bytes, pixel, sizeof(bytes));
-      sum += __builtin_convertvector(bytes, Ints4) * weight[j];
-    }
-    store_clamped(sum, out + 3 * i, 4);
-  }
-}
-
-// One output row: out[x] = sum_j rows[j][x] * w_j over `length` bytes.
-[[gnu::always_inline]] inline void down_columns(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, std::int64_t length,
-                                                const std::int32_t* weight, std::int64_t count) {
-  std::int64_t x = 0;
-  for (; x + 8 <= length; x += 8) {
-    Ints8 sum = Ints8{} + (1 << (kPrecision - 1));
-    const std::uint8_t* at = in + x;
-    for (std::int64_t j = 0; j < count; ++j, at += stride) {
-      Bytes8 bytes;
-      std::memcpy(&bytes, at, sizeof(bytes));
-      sum += __builtin_convertvector(bytes, Ints8) * weight[j];
-    }
-    store_clamped(sum, out + x, 8);
-  }
-  for (; x < length; ++x) {
-    std::int32_t sum = 1 << (kPrecision - 1);
-    for (std::int64_t j = 0; j < count; ++j) sum += in[x + j * stride] * weight[j];
-    out[x] = static_cast<std::uint8_t>(std::clamp(sum >> kPrecision, 0, 255));
-  }
-}
-
-// The two inner loops, compiled once for the base machine and once for AVX2 (a 32-bit multiply and byte widening in one
-// instruction each: about three times as fast).
-struct Kernels {
-  void (*across)(const std::uint8_t*, std::uint8_t*, const Weights&);
-  void (*down)(const std::uint8_t*, std::int64_t, std::uint8_t*, std::int64_t, const std::int32_t*, std::int64_t);
-};
-
-void across_base(const std::uint8_t* in, std::uint8_t* out, const Weights& w) { across_row(in, out, w); }
-void down_base(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, std::int64_t length, const std::int32_t* weight,
-               std::int64_t count) {
-  down_columns(in, stride, out, length, weight, count);
-}
-#ifdef __x86_64__
-[[gnu::target("avx2")]] void across_avx2(const std::uint8_t* in, std::uint8_t* out, const Weights& w) {
-  across_row(in, out, w);
-}
-[[gnu::target("avx2")]] void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, std::int64_t length,
-                                       const std::int32_t* weight, std::int64_t count) {
-  down_columns(in, stride, out, length, weight, count);
-}
-#endif
-
-Kernels choose_kernels() {
-#ifdef __x86_64__
-  if (__builtin_cpu_supports("avx2")) return {across_avx2, down_avx2};
-#endif
-  return {across_base, down_base};
 }
 
 Image blank(std::int64_t height, std::int64_t width) {
   return {height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(height * width * 3))};
 }
 
-Image resample_width(const PixelView& view, const Weights& w, const Kernels& kernels) {
+Image resample_width(const PixelView& view, const Weights& w, const ResampleLoops& loops) {
   Image out = blank(view.height, w.outputs);
-  // The last lane of the last pixel goes one byte too far: rows pass through buffers with room for it.
-  std::vector<std::uint8_t> in_row(static_cast<std::size_t>(view.width * 3 + 1));
-  std::vector<std::uint8_t> out_row(static_cast<std::size_t>(w.outputs * 3 + 1));
+  // The vector loop goes a few bytes too far at the end of a row: rows pass through buffers with room for it.
+  std::vector<std::uint8_t> in_row(static_cast<std::size_t>(view.width * 3 + ResampleLoops::slack));
+  std::vector<std::uint8_t> out_row(static_cast<std::size_t>(w.outputs * 3 + ResampleLoops::slack));
   const auto used = static_cast<std::size_t>((w.end() - w.begin()) * 3);
   for (std::int64_t y = 0; y < view.height; ++y) {
     std::memcpy(in_row.data() + w.begin() * 3, view.data + y * view.stride + w.begin() * 3, used);
-    kernels.across(in_row.data(), out_row.data(), w);
+    loops.across(in_row.data(), out_row.data(), w);
     std::memcpy(out.pixels.data() + y * w.outputs * 3, out_row.data(), static_cast<std::size_t>(w.outputs * 3));
   }
   return out;
 }
 
-Image resample_height(const PixelView& view, const Weights& w, const Kernels& kernels) {
+Image resample_height(const PixelView& view, const Weights& w, const ResampleLoops& loops) {
   Image out = blank(w.outputs, view.width);
   for (std::int64_t y = 0; y < w.outputs; ++y) {
     const auto i = static_cast<std::size_t>(y);
-    kernels.down(view.data + w.first[i] * view.stride, view.stride, out.pixels.data() + y * view.width * 3, view.width * 3,
-                 w.values.data() + y * w.taps, w.count[i]);
+    loops.down(view.data + w.first[i] * view.stride, view.stride, out.pixels.data() + y * view.width * 3,
+               view.width * 3, w.values.data() + y * w.taps, w.count[i]);
   }
   return out;
 }
@@ -187,29 +97,38 @@ Image resample_height(const PixelView& view, const Weights& w, const Kernels& ke
 Image copy(const PixelView& view) {
   Image out = blank(view.height, view.width);
   for (std::int64_t y = 0; y < view.height; ++y)
-    std::memcpy(out.pixels.data() + y * view.width * 3, view.data + y * view.stride, static_cast<std::size_t>(view.width * 3));
+    std::memcpy(out.pixels.data() + y * view.width * 3, view.data + y * view.stride,
+                static_cast<std::size_t>(view.width * 3));
   return out;
 }
 
-PixelView view_of(const Image& image) { return {image.pixels.data(), image.height, image.width, image.width * 3}; }
+PixelView view_of(const Image& image) {
+  return {image.pixels.data(), image.height, image.width, image.width * 3};
+}
 
 PixelView part(const PixelView& view, Range rows, Range columns) {
   return {view.data + rows.begin * view.stride + columns.begin * 3, rows.count, columns.count, view.stride};
 }
 
-Range all(std::int64_t count) { return {0, count}; }
+Range all(std::int64_t count) {
+  return {0, count};
+}
 
 }  // namespace
 
-Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter, const OutputWindow& window) {
-  static const Kernels kernels = choose_kernels();
+Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter,
+               const OutputWindow& window) {
+  static const ResampleLoops loops = choose_resample_loops();
   const Range rows{window.top, window.height};
   const Range columns{window.left, window.width};
   const bool change_height = view.height != height;
   const bool change_width = view.width != width;
   if (!change_height && !change_width) return copy(part(view, rows, columns));
-  if (!change_height) return resample_width(part(view, rows, all(view.width)), make_weights(view.width, width, columns, filter), kernels);
-  if (!change_width) return resample_height(part(view, all(view.height), columns), make_weights(view.height, height, rows, filter), kernels);
+  if (!change_height)
+    return resample_width(part(view, rows, all(view.width)), make_weights(view.width, width, columns, filter), loops);
+  if (!change_width)
+    return resample_height(part(view, all(view.height), columns), make_weights(view.height, height, rows, filter),
+                           loops);
 
   Weights down = make_weights(view.height, height, rows, filter);
   Weights across = make_weights(view.width, width, columns, filter);
@@ -221,8 +140,8 @@ Image resample(const PixelView& view, std::int64_t height, std::int64_t width, F
   const std::int64_t removed = view.height - height;
   // Pillow >= 13: tall pictures lose their rows first, which is cheaper.
   if (removed > 0 && removed > 2 * (view.width - width))
-    return resample_width(view_of(resample_height(used, down, kernels)), across, kernels);
-  return resample_height(view_of(resample_width(used, across, kernels)), down, kernels);
+    return resample_width(view_of(resample_height(used, down, loops)), across, loops);
+  return resample_height(view_of(resample_width(used, across, loops)), down, loops);
 }
 
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter) {

@@ -24,9 +24,11 @@ struct OutputWindow {
   std::int64_t width = 0;
 };
 
-/// Antialiased resampling to height x width in 8 bits, two passes, bit for bit Pillow 13's. Pixels outside the view do not exist
-/// and are never read. Only the window is computed, so that neither time nor memory grows with what a crop throws away.
-Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter, const OutputWindow& window);
+/// Antialiased resampling to height x width in 8 bits, two passes, bit for bit Pillow 13's. Pixels outside the view do
+/// not exist and are never read. Only the window is computed, so that neither time nor memory grows with what a crop
+/// throws away.
+Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter,
+               const OutputWindow& window);
 
 /// The whole resized picture.
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter);

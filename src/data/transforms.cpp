@@ -1,5 +1,3 @@
-#include <tessera/data/transforms.h>
-
 #include <cmath>
 #include <cstring>
 
@@ -7,6 +5,7 @@
 
 #include "src/data/planes.h"
 #include "src/data/resample.h"
+#include <tessera/data/transforms.h>
 
 namespace tessera {
 namespace {
@@ -17,10 +16,12 @@ Filter filter_named(const std::string& name) {
 }
 
 /// Python's round(): half to even (the default rounding mode).
-std::int64_t round_half_even(double x) { return static_cast<std::int64_t>(std::nearbyint(x)); }
+std::int64_t round_half_even(double x) {
+  return static_cast<std::int64_t>(std::nearbyint(x));
+}
 
-// Where the evaluation transform takes its output from: the picture is resized to `size`, and the output's pixel (0, 0) is the
-// resized picture's (top, left), which is negative where padding comes first.
+// Where the evaluation transform takes its output from: the picture is resized to `size`, and the output's pixel (0, 0)
+// is the resized picture's (top, left), which is negative where padding comes first.
 struct Geometry {
   config::Size size;
   std::int64_t top = 0;
@@ -67,12 +68,16 @@ Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessin
 
 PixelView view_of(const Image& image, const Box& box) {
   const auto [top, left, height, width] = box;
-  TORCH_CHECK(top >= 0 && left >= 0 && height > 0 && width > 0 && top + height <= image.height && left + width <= image.width,
-              "box [", top, ", ", left, ", ", height, ", ", width, "] is not inside the picture of ", image.height, " x ", image.width);
+  TORCH_CHECK(
+      top >= 0 && left >= 0 && height > 0 && width > 0 && top + height <= image.height && left + width <= image.width,
+      "box [", top, ", ", left, ", ", height, ", ", width, "] is not inside the picture of ", image.height, " x ",
+      image.width);
   return {image.pixels.data() + (top * image.width + left) * 3, height, width, image.width * 3};
 }
 
-Box whole(const Image& image) { return {0, 0, image.height, image.width}; }
+Box whole(const Image& image) {
+  return {0, 0, image.height, image.width};
+}
 
 }  // namespace
 
@@ -98,17 +103,18 @@ Image preprocess(const Image& image, const Preprocessing& settings) {
                            {y_begin + g.top, x_begin + g.left, reached_height, reached_width});
   if (reached_height == target.height && reached_width == target.width) return reached;
   const auto fill = static_cast<std::uint8_t>(settings.fill_color);
-  Image out{target.height, target.width, std::vector<std::uint8_t>(static_cast<std::size_t>(target.height * target.width * 3), fill)};
+  Image out{target.height, target.width,
+            std::vector<std::uint8_t>(static_cast<std::size_t>(target.height * target.width * 3), fill)};
   for (std::int64_t y = 0; y < reached_height; ++y)
-    std::memcpy(out.pixels.data() + ((y + y_begin) * target.width + x_begin) * 3, reached.pixels.data() + y * reached_width * 3,
-                static_cast<std::size_t>(reached_width * 3));
+    std::memcpy(out.pixels.data() + ((y + y_begin) * target.width + x_begin) * 3,
+                reached.pixels.data() + y * reached_width * 3, static_cast<std::size_t>(reached_width * 3));
   return out;
 }
 
-std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width,
-                                          const Preprocessing& settings) {
-  TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "preprocess_mask: expected ", height, " x ", width,
-              " values, got ", mask.size());
+std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height,
+                                          std::int64_t width, const Preprocessing& settings) {
+  TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "preprocess_mask: expected ", height, " x ",
+              width, " values, got ", mask.size());
   constexpr std::uint8_t ignored = 255;
   const Geometry g = geometry_of(height, width, settings);
   const config::Size& target = settings.image_size;
@@ -127,8 +133,8 @@ std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask,
   return out;
 }
 
-Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<double, 2> scale, std::array<double, 2> ratio,
-                        const std::function<double()>& uniform) {
+Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<double, 2> scale,
+                        std::array<double, 2> ratio, const std::function<double()>& uniform) {
   const double area = static_cast<double>(height) * static_cast<double>(width);
   const double log_low = std::log(ratio[0]);
   const double log_high = std::log(ratio[1]);
@@ -148,8 +154,10 @@ Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<doub
   const double low = std::min(ratio[0], ratio[1]);
   const double high = std::max(ratio[0], ratio[1]);
   // A strip of one pixel may round to nothing.
-  if (shape < low) h = std::clamp<std::int64_t>(round_half_even(static_cast<double>(w) / low), 1, height);
-  else if (shape > high) w = std::clamp<std::int64_t>(round_half_even(static_cast<double>(h) * high), 1, width);
+  if (shape < low)
+    h = std::clamp<std::int64_t>(round_half_even(static_cast<double>(w) / low), 1, height);
+  else if (shape > high)
+    w = std::clamp<std::int64_t>(round_half_even(static_cast<double>(h) * high), 1, width);
   return {(height - h) / 2, (width - w) / 2, h, w};
 }
 
@@ -160,7 +168,8 @@ Image crop_resize(const Image& image, const Box& box, const config::Size& size, 
 void flip_horizontally(Image& image) {
   for (std::int64_t y = 0; y < image.height; ++y) {
     std::uint8_t* row = image.pixels.data() + y * image.width * 3;
-    for (std::int64_t a = 0, b = image.width - 1; a < b; ++a, --b) std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
+    for (std::int64_t a = 0, b = image.width - 1; a < b; ++a, --b)
+      std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
   }
 }
 

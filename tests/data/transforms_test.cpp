@@ -1,0 +1,296 @@
+#include <filesystem>
+#include <fstream>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <opencv2/imgcodecs.hpp>
+
+#include "src/data/image_file.h"
+#include "tests/data/pictures.h"
+#include <tessera/config/fields.h>
+#include <tessera/data/source.h>
+#include <tessera/data/transforms.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera {
+namespace {
+
+const std::string golden = TESSERA_TEST_DATA "/golden/transforms/";
+
+Image image_of(const at::Tensor& rgb) {
+  const at::Tensor flat = rgb.contiguous();
+  const auto* begin = flat.data_ptr<std::uint8_t>();
+  return {flat.size(0), flat.size(1), {begin, begin + flat.numel()}};
+}
+
+at::Tensor tensor_of(const Image& image) {
+  return at::tensor(at::ArrayRef<std::uint8_t>(image.pixels), at::kByte).view({image.height, image.width, 3});
+}
+
+std::vector<std::string> cases(const std::string& prefix) {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(golden))
+    if (entry.path().filename().string().starts_with(prefix) && entry.path().extension() == ".safetensors")
+      found.push_back(entry.path());
+  return found;
+}
+
+Preprocessing settings_of(const io::TensorFile& file) {
+  return config::read<Preprocessing>(config::from_json(nlohmann::json::parse(file.metadata.at("settings")), "case"));
+}
+
+TEST(Transforms, DecodesEveryReferenceFile) {
+  const auto files = cases("decode_");
+  EXPECT_EQ(files.size(), 6U);
+  for (const std::string& path : files) {
+    const io::TensorFile file = io::load_safetensors(path);
+    const at::Tensor bytes = file.tensors.at("in.file").contiguous();
+    const Image image = decode_image(
+        {reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()), static_cast<std::size_t>(bytes.numel())});
+    const at::Tensor expected = file.tensors.at("out.rgb");
+    ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << path;
+    EXPECT_TRUE(at::equal(tensor_of(image), expected))
+        << path << " " << (tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>();
+  }
+}
+
+TEST(Transforms, PreprocessesEveryReferencePictureBitForBit) {
+  const auto files = cases("transform_");
+  EXPECT_EQ(files.size(), 7U);
+  for (const std::string& path : files) {
+    const io::TensorFile file = io::load_safetensors(path);
+    const Image out = preprocess(image_of(file.tensors.at("in.rgb")), settings_of(file));
+    EXPECT_TRUE(at::equal(tensor_of(out), file.tensors.at("out.resized"))) << path;
+  }
+}
+
+TEST(Transforms, CropsAndResizesTheReferencePictureBitForBit) {
+  const io::TensorFile file = io::load_safetensors(golden + "crop_rgb.safetensors");
+  const auto* box = file.tensors.at("in.box").data_ptr<std::int64_t>();
+  const Preprocessing settings = settings_of(file);
+  const Image out = crop_resize(image_of(file.tensors.at("in.rgb")), {box[0], box[1], box[2], box[3]},
+                                settings.image_size, settings.interpolation);
+  EXPECT_TRUE(at::equal(tensor_of(out), file.tensors.at("out.resized")));
+}
+
+TEST(Transforms, DrawsTheReferenceCropBoxes) {
+  std::ifstream lines(golden + "random_resized_crop.jsonl");
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    const auto json = nlohmann::json::parse(line);
+    const auto draws = json["draws"].get<std::vector<double>>();
+    std::size_t used = 0;
+    const Box box = random_resized_crop(json["height"], json["width"], json["scale"].get<std::array<double, 2>>(),
+                                        json["ratio"].get<std::array<double, 2>>(), [&] { return draws.at(used++); });
+    EXPECT_EQ(box, json["box"].get<Box>()) << line;
+  }
+  EXPECT_EQ(count, 30);
+}
+
+// The definition, in doubles and without any of resample.cpp's shortcuts.
+std::vector<double> slow_weights(std::int64_t n_in, std::int64_t n_out, std::int64_t i, bool cubic) {
+  const double scale = static_cast<double>(n_in) / static_cast<double>(n_out), stretch = std::max(scale, 1.0);
+  const double support = stretch * (cubic ? 2 : 1), centre = (static_cast<double>(i) + 0.5) * scale;
+  std::vector<double> w(static_cast<std::size_t>(n_in), 0.0);
+  double sum = 0;
+  for (auto j = std::max<std::int64_t>(static_cast<std::int64_t>(centre - support + 0.5), 0);
+       j < std::min(static_cast<std::int64_t>(centre + support + 0.5), n_in); ++j) {
+    const double x = std::abs((static_cast<double>(j) - centre + 0.5) * (1.0 / stretch));
+    double f = cubic ? (x < 1   ? (1.5 * x - 2.5) * x * x + 1
+                        : x < 2 ? (((x - 5) * x + 8) * x - 4) * -0.5
+                                : 0)
+                     : std::max(0.0, 1 - x);
+    w[static_cast<std::size_t>(j)] = f;
+    sum += f;
+  }
+  for (double& each : w) each = std::trunc(each / sum * 4194304.0 + (each < 0 ? -0.5 : 0.5));
+  return w;
+}
+
+Image slow_axis(const Image& in, std::int64_t n_out, bool vertical, bool cubic) {
+  Image out = vertical ? Image{n_out, in.width, {}} : Image{in.height, n_out, {}};
+  out.pixels.assign(static_cast<std::size_t>(out.height * out.width * 3), 0);
+  for (std::int64_t i = 0; i < n_out; ++i) {
+    const auto w = slow_weights(vertical ? in.height : in.width, n_out, i, cubic);
+    for (std::int64_t o = 0; o < (vertical ? in.width : in.height); ++o)
+      for (std::int64_t c = 0; c < 3; ++c) {
+        double sum = 2097152;
+        for (std::size_t j = 0; j < w.size(); ++j)
+          sum += w[j] *
+                 in.pixels[static_cast<std::size_t>(vertical ? (static_cast<std::int64_t>(j) * in.width + o) * 3 + c
+                                                             : (o * in.width + static_cast<std::int64_t>(j)) * 3 + c)];
+        const auto at = static_cast<std::size_t>(vertical ? (i * in.width + o) * 3 + c : (o * n_out + i) * 3 + c);
+        out.pixels[at] = static_cast<std::uint8_t>(std::clamp(std::floor(sum / 4194304.0), 0.0, 255.0));
+      }
+  }
+  return out;
+}
+
+TEST(Transforms, ResizeAgreesWithTheDefinitionForAllKindsOfSizes) {
+  Random random(1, Purpose::shapes);
+  for (int round = 0; round < 60; ++round) {
+    const Image in = test::noise(1 + random.below(60), 1 + random.below(60), static_cast<std::uint64_t>(round));
+    const std::int64_t h = 1 + random.below(60), w = 1 + random.below(60);
+    const bool cubic = random.chance(0.5);
+    const std::int64_t removed = in.height - h;
+    const bool height_first = removed > 0 && removed > 2 * (in.width - w) && in.width != w;
+    Image expected = in;
+    if (height_first) expected = slow_axis(expected, h, true, cubic);
+    if (in.width != w) expected = slow_axis(expected, w, false, cubic);
+    if (!height_first && in.height != h) expected = slow_axis(expected, h, true, cubic);
+    const Image out = resize(in, h, w, cubic ? "bicubic" : "bilinear");
+    ASSERT_EQ(out.pixels, expected.pixels)
+        << in.height << "x" << in.width << " -> " << h << "x" << w << (cubic ? " bicubic" : " bilinear");
+  }
+}
+
+TEST(Transforms, PreprocessIsResizeThenCropOrPad) {
+  const Image in = test::noise(47, 61, 3);
+  Preprocessing s;
+  s.image_size = 20;
+  // 61 * 20 / 47 = 25.9 -> 25; offset round(2.5) = 2
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 20, 25, "bicubic"), {0, 2, 20, 20}).pixels);
+  s.resize_mode = "squash";
+  s.image_size = {20, 30};
+  EXPECT_EQ(preprocess(in, s).pixels, resize(in, 20, 30, "bicubic").pixels);
+  s.resize_mode = "shortest";
+  // r = min(47/20, 61/30) = 2.0333: 23 x 30; offset round(1.5) = 2
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 30, "bicubic"), {2, 0, 20, 30}).pixels);
+  s.interpolation = "bilinear";
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 30, "bicubic"), {2, 0, 20, 30}).pixels)
+      << "OpenCLIP's non-square resize is always bicubic";
+  s.resize_mode = "longest";
+  s.image_size = 20;
+  s.fill_color = 7;
+  // 47 / 3.05 = 15.4 -> 15 rows: 2 rows of padding before, 3 after
+  const Image padded = preprocess(in, s);
+  const Image inner = resize(in, 15, 20, "bilinear");
+  EXPECT_EQ(crop(padded, {2, 0, 15, 20}).pixels, inner.pixels);
+  EXPECT_EQ(crop(padded, {0, 0, 2, 20}).pixels, std::vector<std::uint8_t>(2 * 20 * 3, 7));
+  EXPECT_EQ(crop(padded, {17, 0, 3, 20}).pixels, std::vector<std::uint8_t>(3 * 20 * 3, 7));
+}
+
+TEST(Transforms, AVeryLongPictureCostsNoMoreThanItsCrop) {
+  const Image in = test::noise(1, 200000, 4);
+  const Image out = preprocess(in, {});  // resized it would be 224 x 44,800,000
+  EXPECT_EQ(out.height, 224);
+  EXPECT_EQ(out.width, 224);
+}
+
+TEST(Transforms, MaskFollowsThePictureAndPaddingIsIgnored) {
+  // Classes in blocks of 8 pixels; halving keeps one of each pair.
+  std::vector<std::uint8_t> mask(32 * 48);
+  for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = static_cast<std::uint8_t>(i % 48 / 8);
+  Preprocessing s;
+  s.image_size = 16;
+  const auto cropped = preprocess_mask(mask, 32, 48, s);  // 16 x 24, then columns 4..19
+  ASSERT_EQ(cropped.size(), 256U);
+  EXPECT_EQ(cropped[0], 1);
+  EXPECT_EQ(cropped[15], 4);
+  s.resize_mode = "longest";
+  const auto padded = preprocess_mask(mask, 32, 48, s);  // 11 x 16, 2 rows before
+  EXPECT_EQ(padded[0], 255);
+  EXPECT_EQ(padded[2 * 16], 0);
+  EXPECT_EQ(padded[2 * 16 + 15], 5);
+  EXPECT_EQ(padded[15 * 16], 255);
+  EXPECT_EQ(preprocess_mask(mask, 32, 48,
+                            [] {
+                              Preprocessing same;
+                              same.image_size = {32, 48};
+                              return same;
+                            }()),
+            mask);
+}
+
+TEST(Transforms, FlipAndPlanesKeepEveryPixel) {
+  Image in = test::noise(5, 7, 9);
+  const at::Tensor straight = to_tensor(in);
+  EXPECT_TRUE(at::equal(straight, tensor_of(in).permute({2, 0, 1})));
+  flip_horizontally(in);
+  EXPECT_TRUE(at::equal(to_tensor(in), straight.flip(2)));
+}
+
+TEST(Transforms, CropBoxesOfAwkwardPicturesStayInside) {
+  Random random(5, Purpose::crop);
+  for (const auto& [h, w] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {1, 1000}, {1000, 1}, {2, 3}, {640, 480}})
+    for (int i = 0; i < 200; ++i) {
+      const auto [top, left, height, width] =
+          random_resized_crop(h, w, {0.0, 1.0}, {0.75, 4.0 / 3.0}, [&] { return random.uniform(); });
+      ASSERT_TRUE(top >= 0 && left >= 0 && height > 0 && width > 0 && top + height <= h && left + width <= w);
+    }
+}
+
+std::string decode_error(const std::string& bytes, std::int64_t max_pixels = 1000000) {
+  try {
+    decode_image(bytes, max_pixels);
+  } catch (const SampleError& error) {
+    return error.reason() + ": " + error.what();
+  }
+  return "no error";
+}
+
+TEST(Decode, SaysWhatBadBytesAre) {
+  EXPECT_EQ(decode_error(""), "empty_image: the image has 0 bytes");
+  EXPECT_EQ(decode_error("<html><body>404"),
+            "bad_image: expected a JPEG, PNG or WebP file, but the bytes are text (\"<html><body>404\")");
+  EXPECT_EQ(decode_error("GIF89a______"), "bad_image: expected a JPEG, PNG or WebP file, but the bytes are a GIF file");
+  EXPECT_EQ(decode_error(std::string(100, '\0')),
+            "bad_image: expected a JPEG, PNG or WebP file, but the bytes are nothing but zeros");
+  const std::string jpeg = test::encode(test::noise(40, 30, 1), ".jpg");
+  EXPECT_EQ(decode_error(jpeg.substr(0, jpeg.size() / 2)),
+            "truncated: the JPEG file ends in the middle of the picture");
+  EXPECT_EQ(decode_error(jpeg, 1199), "too_large: the picture has 30 x 40 pixels, more than the limit of 1,199");
+  EXPECT_EQ(decode_error(jpeg, 1200), "no error");
+  const std::string png = test::encode(test::noise(40, 30, 1), ".png");
+  EXPECT_EQ(decode_error(png.substr(0, png.size() / 2)), "bad_image: a PNG file that is corrupt or cut off");
+  for (std::size_t size = 1; size < 60; ++size) {
+    EXPECT_NE(decode_error(jpeg.substr(0, size)), "no error");
+    EXPECT_NE(decode_error(png.substr(0, size)), "no error");
+  }
+}
+
+TEST(Decode, ChecksTheSizeBeforeDecoding) {
+  std::string png = test::encode(test::noise(4, 4, 1), ".png");
+  png.replace(16, 8, std::string("\x7F\xFF\xFF\xFF\x7F\xFF\xFF\xFF", 8));
+  EXPECT_EQ(decode_error(png, 178956970),
+            "too_large: the picture has 2147483647 x 2147483647 pixels, more than the limit of 178,956,970");
+}
+
+TEST(Decode, PngKindsGiveTheSamePixels) {
+  const Image in = test::noise(13, 17, 2);
+  EXPECT_EQ(decode_image(test::encode(in, ".png")).pixels, in.pixels);
+  EXPECT_EQ(decode_image(test::encode_mat(test::mat_of(in, 4), ".png")).pixels, in.pixels) << "alpha is dropped";
+  cv::Mat deep;
+  test::mat_of(in, 3).convertTo(deep, CV_16U, 256);
+  EXPECT_EQ(decode_image(test::encode_mat(deep + cv::Scalar(255, 255, 255), ".png")).pixels, in.pixels)
+      << "16 bits: the high byte";
+}
+
+TEST(Decode, LosslessWebpGivesTheSamePixels) {
+  const Image in = test::noise(13, 17, 2);
+  const std::string webp = test::encode_mat(test::mat_of(in, 3), ".webp", {cv::IMWRITE_WEBP_QUALITY, 101});
+  EXPECT_EQ(decode_image(webp).pixels, in.pixels);
+  EXPECT_EQ(decode_error(webp, 220), "too_large: the picture has 17 x 13 pixels, more than the limit of 220");
+}
+
+TEST(Decode, MaskOfAPaletteFileHoldsIndices) {
+  const io::TensorFile file = io::load_safetensors(golden + "decode_palette.safetensors");
+  const at::Tensor bytes = file.tensors.at("in.file").contiguous();
+  const std::string_view png{reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()),
+                             static_cast<std::size_t>(bytes.numel())};
+  const Mask mask = decode_mask(png);
+  const at::Tensor rgb = file.tensors.at("out.rgb").view({-1, 3});
+  ASSERT_EQ(static_cast<std::int64_t>(mask.values.size()), rgb.size(0));
+  // Looked up in the file's own palette the indices give the picture.
+  const std::size_t palette = png.find("PLTE") + 4;
+  for (std::size_t i = 0; i < mask.values.size(); ++i)
+    for (std::size_t c = 0; c < 3; ++c)
+      ASSERT_EQ(static_cast<std::uint8_t>(png[palette + mask.values[i] * 3U + c]),
+                rgb[static_cast<std::int64_t>(i)][static_cast<std::int64_t>(c)].item<std::uint8_t>());
+}
+
+}  // namespace
+}  // namespace tessera
