@@ -52,7 +52,7 @@ TEST_F(Safetensors, EveryDtypeAndShapeComesBackEqual) {
   for (at::ScalarType dtype : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort,
                                at::kChar, at::kByte, at::kBool})
     tensors[std::string("t.") + c10::toString(dtype)] = (at::rand({3, 5}) * 100).to(dtype);
-  tensors["scalar"] = at::tensor(2.5);
+  tensors["scalar"] = at::scalar_tensor(2.5);
   tensors["empty"] = at::empty({3, 0, 2});
   tensors["transposed"] = at::rand({4, 6}).t();
   tensors["odd"] = at::ones({3}, at::kByte);

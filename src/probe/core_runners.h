@@ -1,0 +1,10 @@
+#pragma once
+
+#include <tessera/probe/runner.h>
+
+// One line per file of runners; registry.cpp calls them.
+namespace tessera::probe {
+
+void add_objective_runners(Runners& runners);
+
+}  // namespace tessera::probe

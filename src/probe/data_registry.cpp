@@ -1,0 +1,11 @@
+#include "src/probe/data_runners.h"
+#include <tessera/probe/runner.h>
+
+namespace tessera::probe {
+
+Runners all_runners() {
+  Runners runners = core_runners();
+  return runners;
+}
+
+}  // namespace tessera::probe

@@ -1,0 +1,44 @@
+#include <algorithm>
+#include <filesystem>
+
+#include "src/probe/core_runners.h"
+#include <tessera/base/error.h>
+#include <tessera/probe/runner.h>
+
+namespace tessera::probe {
+
+Runners core_runners() {
+  Runners runners;
+  add_objective_runners(runners);
+  return runners;
+}
+
+void Runners::add(const std::string& module, Runner runner) {
+  if (!runners_.emplace(module, std::move(runner)).second) user_error("probe module ", module, " is registered twice");
+}
+
+void Runners::add_lines(const std::string& stem, LinesRunner runner) {
+  if (!lines_.emplace(stem, std::move(runner)).second) user_error("probe module ", stem, " is registered twice");
+}
+
+const Runner* Runners::find(const std::string& module) const {
+  const auto found = runners_.find(module);
+  return found == runners_.end() ? nullptr : &found->second;
+}
+
+const LinesRunner* Runners::find_lines(const std::string& path) const {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  for (const auto& [name, runner] : lines_)
+    if (stem == name || stem.rfind(name + "_", 0) == 0) return &runner;
+  return nullptr;
+}
+
+std::vector<std::string> Runners::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, runner] : runners_) names.push_back(name);
+  for (const auto& [name, runner] : lines_) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace tessera::probe

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/probe/compare.h>
+
+/// Runs every reference case of tests/data/golden/SYSTEM as a test of its own, through the code of tessera-probe:
+///
+///   class GoldenSparc : public testing::TestWithParam<std::string> {};
+///   TEST_P(GoldenSparc, Agrees) { expect_case_agrees(GetParam(), probe::core_runners()); }
+///   INSTANTIATE_TEST_SUITE_P(Cases, GoldenSparc, testing::ValuesIn(golden_cases("sparc")), golden_name);
+namespace tessera {
+
+/// Paths of the cases in tests/data/golden/`system` whose file name begins with `prefix`.
+inline std::vector<std::string> golden_cases(const std::string& system, const std::string& prefix = "") {
+  std::vector<std::string> paths;
+  for (const std::string& path : probe::case_files(std::string(TESSERA_TEST_DATA) + "/golden/" + system))
+    if (std::filesystem::path(path).filename().string().rfind(prefix, 0) == 0) paths.push_back(path);
+  return paths;
+}
+
+inline std::string golden_name(const testing::TestParamInfo<std::string>& info) {
+  std::string name = std::filesystem::path(info.param).stem().string();
+  for (char& c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+  return name;
+}
+
+inline void expect_case_agrees(const std::string& path, const probe::Runners& runners) {
+  const probe::CaseReport report = probe::run_file(path, runners);
+  EXPECT_TRUE(report.agrees()) << probe::format_table(report, /*brief=*/true);
+}
+
+}  // namespace tessera

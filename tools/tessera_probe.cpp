@@ -1,0 +1,102 @@
+#include <iostream>
+
+#include <ATen/Context.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/probe/compare.h>
+
+namespace {
+
+struct Arguments {
+  std::vector<std::string> paths;
+  std::string device = "cpu";
+  std::string dtype = "float32";
+  bool json = false;
+  bool brief = false;
+  bool list = false;
+};
+
+tessera::probe::RunOptions options_of(const Arguments& arguments) {
+  tessera::probe::RunOptions options;
+  if (arguments.device.rfind("cuda", 0) == 0) {
+    if (!at::globalContext().hasCUDA())
+      tessera::user_error("--device ", arguments.device, ": no CUDA device is available; use cpu");
+  } else if (arguments.device != "cpu") {
+    tessera::user_error("--device ", arguments.device, ": expected cpu, cuda or cuda:N");
+  }
+  try {
+    options.device = at::Device(arguments.device);
+  } catch (const c10::Error&) {
+    tessera::user_error("--device ", arguments.device, ": expected cpu, cuda or cuda:N");
+  }
+  options.dtype = arguments.dtype == "float64"    ? at::kDouble
+                  : arguments.dtype == "bfloat16" ? at::kBFloat16
+                                                  : at::kFloat;
+  return options;
+}
+
+int run(const Arguments& arguments) {
+#ifdef TESSERA_WITH_DATA
+  const tessera::probe::Runners runners = tessera::probe::all_runners();
+#else
+  const tessera::probe::Runners runners = tessera::probe::core_runners();
+#endif
+  if (arguments.list) {
+    for (const std::string& name : runners.names()) std::cout << name << "\n";
+    return 0;
+  }
+  const tessera::probe::RunOptions options = options_of(arguments);
+  nlohmann::json reports = nlohmann::json::array();
+  int cases = 0, agreeing = 0, mistakes = 0;
+  for (const std::string& path : arguments.paths) {
+    for (const std::string& file : tessera::probe::case_files(path)) {
+      try {
+        const tessera::probe::CaseReport report = tessera::probe::run_file(file, runners, options);
+        ++cases;
+        agreeing += report.agrees() ? 1 : 0;
+        if (arguments.json)
+          reports.push_back(to_json(report));
+        else
+          std::cout << format_table(report, arguments.brief) << std::flush;
+      } catch (const tessera::UserError& error) {  // the other files are still worth a look
+        ++mistakes;
+        std::cerr << "tessera-probe: " << error.what() << std::endl;
+      }
+    }
+  }
+  if (arguments.json)
+    std::cout << reports.dump(1) << std::endl;
+  else
+    std::cout << agreeing << " of " << cases << " cases agree" << std::endl;
+  if (mistakes > 0) return 2;
+  if (cases == 0) tessera::user_error("no reference case found in the paths given");
+  return agreeing == cases ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Rebuilds registered modules from reference cases and compares outputs and gradients.\n"
+      "A tensor agrees when max|ours - theirs| <= rtol * (1 + max|theirs|); whole numbers must be equal.\n"
+      "Exit code: 0 all agree, 1 some differ, 2 a case could not be read or run.");
+  Arguments arguments;
+  app.add_option("paths", arguments.paths, "reference cases (.safetensors, .json, .jsonl), or folders of them");
+  app.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--dtype", arguments.dtype,
+                 "of the inputs; bfloat16 runs under autocast and allows 100 times the tolerance")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
+      ->capture_default_str();
+  app.add_flag("--json", arguments.json, "print the comparison as JSON");
+  app.add_flag("--brief", arguments.brief, "print only the tensors that differ");
+  app.add_flag("--list", arguments.list, "print the names of the modules that can be checked");
+  try {
+    app.parse(argc, argv);
+    if (arguments.paths.empty() && !arguments.list) throw CLI::RequiredError("paths");
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return tessera::run_program("tessera-probe", [&] { return run(arguments); });
+}
