@@ -1,4 +1,5 @@
 #include <tessera/data/loader.h>
+#include <tessera/data/shapes.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizer.h>
 #include <tessera/data/transforms.h>
@@ -8,6 +9,8 @@ namespace tessera {
 SourceRegistry& sources() {
   static SourceRegistry registry = [] {
     SourceRegistry list("source");
+    list.add<ShapesSettings>("shapes", "built-in procedural pictures of coloured shapes, fully annotated; needs no files",
+                             [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
     return list;
   }();
   return registry;

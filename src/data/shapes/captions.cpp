@@ -1,0 +1,245 @@
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include <src/data/shapes/captions.h>
+#include <tessera/data/shapes.h>
+
+namespace tessera::shapes {
+namespace {
+
+constexpr std::size_t kMostWords = 26;
+
+const std::array<const char*, 9> kOpenings = {
+    "", "", "", "a picture of ", "an image of ", "a scene with ", "there is ", "we see ", "a picture showing "};
+const std::array<std::array<const char*, 2>, 3> kSizeWords = {
+    {{"small", "little"}, {"medium", "medium"}, {"large", "big"}}};
+const std::array<std::array<const char*, 2>, 5> kRelationWords = {
+    {{"", ""}, {"left of", "to the left of"}, {"right of", "to the right of"}, {"above", "above"}, {"below", "under"}}};
+const std::array<const char*, 6> kPlaceWords = {
+    "", " at the top", " at the bottom", " on the left", " on the right", " in the middle"};
+const std::array<const char*, 3> kToneWords = {" on a light background", " on a gray background",
+                                               " on a dark background"};
+
+template <class Enum>
+std::size_t at(Enum value) {
+  return static_cast<std::size_t>(value);
+}
+
+std::string with_article(const std::string& words) {
+  return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
+}
+
+std::string noun_phrase(const Mention& m) {
+  std::string words;
+  if (m.size != kUnsaid) words += std::string(kSizeWords[at(m.size)][at(m.size_wording)]) + " ";
+  if (m.texture != kUnsaid) words += shapes_texture_names()[at(m.texture)] + " ";
+  if (m.colour != kUnsaid) words += shapes_colour_names()[at(m.colour)] + " ";
+  return with_article(words + shapes_shape_names()[at(m.shape)]);
+}
+
+// The relation that stands out: the centres lie apart on one axis much more than on the other.
+Relation clear_relation(const Object& a, const Object& b) {
+  const double dx = b.x - a.x;
+  const double dy = b.y - a.y;
+  if (std::abs(dx) > 1.3 * std::abs(dy)) return dx > 0 ? Relation::left : Relation::right;
+  if (std::abs(dy) > 1.3 * std::abs(dx)) return dy > 0 ? Relation::above : Relation::below;
+  return Relation::list;
+}
+
+// A hard negative must be wrong by a margin: what nearly holds counts as holding.
+constexpr double kNearly = 0.08;
+constexpr double kPlaceSlack = 0.22;
+
+bool could_hold(Relation relation, const Object& a, const Object& b) {
+  switch (relation) {
+    case Relation::left:
+      return a.x < b.x + kNearly;
+    case Relation::right:
+      return a.x > b.x - kNearly;
+    case Relation::above:
+      return a.y < b.y + kNearly;
+    case Relation::below:
+      return a.y > b.y - kNearly;
+    default:
+      return true;
+  }
+}
+
+// The slack is 0 for what captions say.
+bool stands_at(Place place, const Object& o, double slack) {
+  switch (place) {
+    case Place::top:
+      return o.y < 0.37 + slack;
+    case Place::bottom:
+      return o.y > 0.63 - slack;
+    case Place::left:
+      return o.x < 0.37 + slack;
+    case Place::right:
+      return o.x > 0.63 - slack;
+    case Place::middle:
+      return std::abs(o.x - 0.5) < 0.1 + slack && std::abs(o.y - 0.5) < 0.1 + slack;
+    default:
+      return true;
+  }
+}
+
+Place choose_place(const Object& object, Random& random) {
+  std::vector<Place> true_ones;
+  for (Place place : {Place::top, Place::bottom, Place::left, Place::right, Place::middle})
+    if (stands_at(place, object, 0)) true_ones.push_back(place);
+  return true_ones.empty() ? Place::unsaid : random.pick(true_ones);
+}
+
+Mention mention(const Object& object, int number, std::size_t count, Random& random) {
+  const double crowding = count >= 4 ? 0.6 : 1.0;
+  Mention m;
+  m.object = number;
+  m.shape = object.shape;
+  if (random.chance(0.93)) m.colour = object.colour;
+  if (random.chance((object.texture == 0 ? 0.15 : 0.7) * crowding)) m.texture = object.texture;
+  if (random.chance((object.size == 1 ? 0.25 : 0.55) * crowding)) m.size = object.size;
+  m.size_wording = random.chance(0.3) ? 1 : 0;
+  return m;
+}
+
+std::size_t count_words(const std::string& text) {
+  return static_cast<std::size_t>(std::count(text.begin(), text.end(), ' ')) + 1;
+}
+
+// Leaves things unsaid, the least telling first, until the caption is short enough.
+void shorten(CaptionPlan& plan, Tone tone) {
+  const auto too_long = [&] { return count_words(write(plan, tone).text) > kMostWords; };
+  if (too_long()) plan.tone = false;
+  if (too_long()) plan.opening = 0;
+  for (Join& join : plan.joins)
+    if (too_long()) join.wording = 0;
+  for (int Mention::*attribute : {&Mention::size, &Mention::texture})
+    for (auto m = plan.mentions.rbegin(); m != plan.mentions.rend(); ++m)
+      if (too_long()) (*m).*attribute = kUnsaid;
+}
+
+bool fits(const Mention& m, const Object& o) {
+  return m.shape == o.shape && (m.colour == kUnsaid || m.colour == o.colour) &&
+         (m.texture == kUnsaid || m.texture == o.texture) && (m.size == kUnsaid || m.size == o.size) &&
+         stands_at(m.place, o, kPlaceSlack);
+}
+
+// Tries to find an object for each mention from the `next`-th on.
+bool assign(const CaptionPlan& plan, const Scene& scene, std::size_t next, std::vector<std::size_t>& chosen) {
+  if (next == plan.mentions.size()) return true;
+  for (std::size_t i = 0; i < scene.objects.size(); ++i) {
+    if (std::find(chosen.begin(), chosen.end(), i) != chosen.end() || !fits(plan.mentions[next], scene.objects[i]))
+      continue;
+    if (next > 0 && !could_hold(plan.joins[next - 1].relation, scene.objects[chosen.back()], scene.objects[i]))
+      continue;
+    chosen.push_back(i);
+    if (assign(plan, scene, next + 1, chosen)) return true;
+    chosen.pop_back();
+  }
+  return false;
+}
+
+// "x", "x and y", "x, y and z".
+std::string enumerate(const std::vector<std::string>& items) {
+  std::string text;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == items.size() ? " and " : ", ") + items[i];
+  return text;
+}
+
+}  // namespace
+
+Relation opposite(Relation relation) {
+  static constexpr std::array<Relation, 5> opposites = {Relation::list, Relation::right, Relation::left,
+                                                        Relation::below, Relation::above};
+  return opposites[at(relation)];
+}
+
+Place opposite(Place place) {
+  static constexpr std::array<Place, 6> opposites = {Place::unsaid, Place::bottom, Place::top,
+                                                     Place::right,  Place::left,   Place::unsaid};
+  return opposites[at(place)];
+}
+
+CaptionPlan plan_caption(const Scene& scene, std::size_t most, Random& random) {
+  std::vector<int> order(scene.objects.size());
+  std::iota(order.begin(), order.end(), 0);
+  random.shuffle(order);
+  if (order.size() > most) order.resize(most);
+
+  CaptionPlan plan;
+  plan.opening = static_cast<int>(random.below(static_cast<std::int64_t>(kOpenings.size())));
+  plan.tone = random.chance(order.size() <= 2 ? 0.25 : 0.1);
+  for (int number : order) plan.mentions.push_back(mention(scene.objects[at(number)], number, order.size(), random));
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
+    Join join;
+    const bool free = i == 0 || plan.joins[i - 1].relation == Relation::list;
+    if (random.chance(0.8) && free)
+      join.relation = clear_relation(scene.objects[at(order[i])], scene.objects[at(order[i + 1])]);
+    join.wording = random.chance(0.35) ? 1 : 0;
+    plan.joins.push_back(join);
+  }
+  // Places only where no relation could be confused with them.
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const bool related = (i > 0 && plan.joins[i - 1].relation != Relation::list) ||
+                         (i < plan.joins.size() && plan.joins[i].relation != Relation::list);
+    if (!related && random.chance(order.size() == 1 ? 0.5 : 0.35))
+      plan.mentions[i].place = choose_place(scene.objects[at(order[i])], random);
+  }
+  shorten(plan, scene.tone);
+  return plan;
+}
+
+CaptionText write(const CaptionPlan& plan, Tone tone) {
+  CaptionText out;
+  out.text = kOpenings[at(plan.opening)];
+  const bool relations = std::any_of(plan.joins.begin(), plan.joins.end(),
+                                     [](const Join& join) { return join.relation != Relation::list; });
+  // What belongs together is marked by commas once there are relations: "a left of b, and c".
+  std::size_t last_list = plan.joins.size();
+  for (std::size_t i = 0; i < plan.joins.size(); ++i)
+    if (plan.joins[i].relation == Relation::list) last_list = i;
+  for (std::size_t i = 0; i < plan.mentions.size(); ++i) {
+    const std::string phrase = noun_phrase(plan.mentions[i]);
+    const auto begin = static_cast<std::int64_t>(out.text.size());
+    out.text += phrase;
+    out.spans.push_back({begin, begin + static_cast<std::int64_t>(phrase.size())});
+    out.text += kPlaceWords[at(plan.mentions[i].place)];
+    if (i >= plan.joins.size()) continue;
+    const Join& join = plan.joins[i];
+    if (join.relation != Relation::list)
+      out.text += std::string(" ") + kRelationWords[at(join.relation)][at(join.wording)] + " ";
+    else if (i == last_list)
+      out.text += relations ? ", and " : " and ";
+    else
+      out.text += ", ";
+  }
+  if (plan.tone) out.text += kToneWords[at(tone)];
+  return out;
+}
+
+bool could_be_true(const CaptionPlan& plan, const Scene& scene) {
+  std::vector<std::size_t> chosen;
+  return assign(plan, scene, 0, chosen);
+}
+
+std::string write_summary(const Scene& scene) {
+  std::vector<std::string> items;
+  for (const Object& o : scene.objects)
+    items.push_back(with_article(shapes_colour_names()[at(o.colour)] + " " + shapes_shape_names()[at(o.shape)]));
+  return enumerate(items);
+}
+
+std::string write_tags(const Scene& scene) {
+  std::string text;
+  for (const Object& o : scene.objects) {
+    if (!text.empty()) text += ", ";
+    text += shapes_size_names()[at(o.size)] + " ";
+    if (o.texture != 0) text += shapes_texture_names()[at(o.texture)] + " ";
+    text += shapes_colour_names()[at(o.colour)] + " " + shapes_shape_names()[at(o.shape)];
+  }
+  return text;
+}
+
+}  // namespace tessera::shapes

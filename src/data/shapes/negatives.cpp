@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <src/data/shapes/negatives.h>
+#include <tessera/data/shapes.h>
+
+namespace tessera::shapes {
+namespace {
+
+using Attribute = int Mention::*;
+
+int count_of(Attribute attribute) {
+  if (attribute == &Mention::shape) return static_cast<int>(shapes_shape_names().size());
+  if (attribute == &Mention::colour) return static_cast<int>(shapes_colour_names().size());
+  if (attribute == &Mention::texture) return static_cast<int>(shapes_texture_names().size());
+  return static_cast<int>(shapes_size_names().size());
+}
+
+int other_value(Attribute attribute, int value, Random& random) {
+  const int shift = 1 + static_cast<int>(random.below(count_of(attribute) - 1));
+  return (value + shift) % count_of(attribute);
+}
+
+Attribute random_adjective(Random& random) {
+  static const std::vector<Attribute> adjectives = {&Mention::colour, &Mention::texture, &Mention::size};
+  return random.pick(adjectives);
+}
+
+// Each edit changes the plan in one respect, or returns false when this draw cannot be carried out.
+
+bool replace_object(CaptionPlan& plan, const Scene&, Random& random) {
+  Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
+  m.shape = other_value(&Mention::shape, m.shape, random);
+  return true;
+}
+
+bool replace_attribute(CaptionPlan& plan, const Scene&, Random& random) {
+  Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
+  const Attribute attribute = random_adjective(random);
+  if (m.*attribute == kUnsaid) return false;
+  m.*attribute = other_value(attribute, m.*attribute, random);
+  return true;
+}
+
+bool replace_relation(CaptionPlan& plan, const Scene&, Random& random) {
+  const std::size_t joins = plan.joins.size();
+  const auto i = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(joins + plan.mentions.size())));
+  if (i < joins) {
+    Relation& relation = plan.joins[i].relation;
+    relation = opposite(relation);
+    return relation != Relation::list;
+  }
+  Place& place = plan.mentions[i - joins].place;
+  place = opposite(place);
+  return place != Place::unsaid;
+}
+
+// Two different mentions, or false.
+bool two_mentions(CaptionPlan& plan, Random& random, Mention*& a, Mention*& b) {
+  const auto count = static_cast<std::int64_t>(plan.mentions.size());
+  if (count < 2) return false;
+  const std::int64_t first = random.below(count);
+  a = &plan.mentions[static_cast<std::size_t>(first)];
+  b = &plan.mentions[static_cast<std::size_t>((first + 1 + random.below(count - 1)) % count)];
+  return true;
+}
+
+// Half of the time only the nouns change places, otherwise the whole phrases; their places in the picture stay.
+bool swap_objects(CaptionPlan& plan, const Scene&, Random& random) {
+  Mention* a = nullptr;
+  Mention* b = nullptr;
+  if (!two_mentions(plan, random, a, b) || a->shape == b->shape) return false;
+  if (random.chance(0.5)) {
+    std::swap(a->shape, b->shape);
+  } else {
+    std::swap(*a, *b);
+    std::swap(a->place, b->place);
+  }
+  return true;
+}
+
+bool swap_attributes(CaptionPlan& plan, const Scene&, Random& random) {
+  Mention* a = nullptr;
+  Mention* b = nullptr;
+  if (!two_mentions(plan, random, a, b)) return false;
+  const Attribute attribute = random_adjective(random);
+  if (a->*attribute == kUnsaid || b->*attribute == kUnsaid || a->*attribute == b->*attribute) return false;
+  std::swap(a->*attribute, b->*attribute);
+  return true;
+}
+
+bool add_object(CaptionPlan& plan, const Scene&, Random& random) {
+  Mention added;
+  added.shape = static_cast<int>(random.below(count_of(&Mention::shape)));
+  added.colour = static_cast<int>(random.below(count_of(&Mention::colour)));
+  for (const Mention& m : plan.mentions)
+    if (m.shape == added.shape) return false;
+  plan.mentions.push_back(added);
+  plan.joins.push_back({});
+  return true;
+}
+
+bool add_attribute(CaptionPlan& plan, const Scene& scene, Random& random) {
+  Mention& m = plan.mentions[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plan.mentions.size())))];
+  const Object& object = scene.objects[static_cast<std::size_t>(m.object)];
+  const Attribute attribute = random_adjective(random);
+  if (m.*attribute != kUnsaid) return false;
+  const int truth = attribute == &Mention::colour    ? object.colour
+                    : attribute == &Mention::texture ? object.texture
+                                                     : object.size;
+  m.*attribute = other_value(attribute, truth, random);
+  return true;
+}
+
+}  // namespace
+
+std::vector<HardNegative> make_negatives(const CaptionPlan& plan, const Scene& scene, Random& random) {
+  struct Kind {
+    const char* name;
+    bool (*edit)(CaptionPlan&, const Scene&, Random&);
+  };
+  static constexpr std::array<Kind, 7> kKinds = {{{"replace_obj", replace_object},
+                                                  {"replace_att", replace_attribute},
+                                                  {"replace_rel", replace_relation},
+                                                  {"swap_obj", swap_objects},
+                                                  {"swap_att", swap_attributes},
+                                                  {"add_obj", add_object},
+                                                  {"add_att", add_attribute}}};
+  constexpr int kAttempts = 16;
+  std::vector<HardNegative> out;
+  for (const Kind& kind : kKinds) {
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      CaptionPlan edited = plan;
+      if (!kind.edit(edited, scene, random) || could_be_true(edited, scene)) continue;
+      out.push_back({kind.name, write(edited, scene.tone).text});
+      break;
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera::shapes

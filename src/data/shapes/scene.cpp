@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <string>
+
+#include <c10/util/Exception.h>
+
+#include <src/data/shapes/scene.h>
+#include <tessera/data/shapes.h>
+
+namespace tessera {
+
+const std::vector<std::string>& shapes_shape_names() {
+  static const std::vector<std::string> names = {"circle",  "square", "triangle", "star",    "cross",
+                                                 "diamond", "ring",   "heart",    "hexagon", "moon"};
+  return names;
+}
+
+const std::vector<std::string>& shapes_colour_names() {
+  static const std::vector<std::string> names = {"red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink"};
+  return names;
+}
+
+const std::vector<std::string>& shapes_texture_names() {
+  static const std::vector<std::string> names = {"plain", "striped", "dotted", "checkered"};
+  return names;
+}
+
+const std::vector<std::string>& shapes_size_names() {
+  static const std::vector<std::string> names = {"small", "medium", "large"};
+  return names;
+}
+
+bool shapes_held_out_pair(std::int64_t shape, std::int64_t colour) {
+  return (3 * shape + 1) % 8 == colour;
+}
+
+namespace shapes {
+namespace {
+
+constexpr int kShapes = 10;
+constexpr int kColours = 8;
+constexpr int kTextures = 4;
+
+// Diameters as shares of the side. The gaps between the sizes keep the words true.
+constexpr std::array<std::array<double, 2>, 3> kDiameters = {{{0.26, 0.30}, {0.37, 0.43}, {0.51, 0.58}}};
+
+// Chances of small and medium by the number of objects: many large ones do not fit.
+constexpr std::array<std::array<double, 2>, 4> kSizeChances = {{{0.33, 0.34}, {0.3, 0.4}, {0.45, 0.4}, {0.6, 0.33}}};
+
+constexpr double kGap = 0.02;
+
+bool taken(const std::vector<Object>& objects, int Object::*attribute, int value) {
+  return std::any_of(objects.begin(), objects.end(), [&](const Object& o) { return o.*attribute == value; });
+}
+
+// Shape and colour of one more object: mostly a shape and a colour of its own, never a pair that is there already.
+void choose_pair(const std::vector<Object>& others, Split split, bool repeat_shape, bool repeat_colour, Random& random,
+                 Object& object) {
+  while (true) {
+    object.shape = static_cast<int>(random.below(kShapes));
+    object.colour = static_cast<int>(random.below(kColours));
+    if (shapes_held_out_pair(object.shape, object.colour) != (split == Split::held_out)) continue;
+    const bool same_shape = taken(others, &Object::shape, object.shape);
+    const bool same_colour = taken(others, &Object::colour, object.colour);
+    const bool same_pair = std::any_of(others.begin(), others.end(), [&](const Object& o) {
+      return o.shape == object.shape && o.colour == object.colour;
+    });
+    if (same_pair || (same_shape && !repeat_shape) || (same_colour && !repeat_colour)) continue;
+    return;
+  }
+}
+
+void choose_sizes(std::vector<Object>& objects, Random& random) {
+  const auto& chances = kSizeChances[objects.size() - 1];
+  for (Object& o : objects) {
+    const double u = random.uniform();
+    o.size = u < chances[0] ? 0 : u < chances[0] + chances[1] ? 1 : 2;
+    const auto& range = kDiameters[static_cast<std::size_t>(o.size)];
+    o.radius = random.uniform(range[0], range[1]) / 2;
+  }
+  std::stable_sort(objects.begin(), objects.end(),
+                   [](const Object& a, const Object& b) { return a.radius > b.radius; });
+}
+
+bool is_free(const std::vector<Object>& objects, std::size_t index) {
+  const Object& o = objects[index];
+  return std::all_of(objects.begin(), objects.begin() + static_cast<std::ptrdiff_t>(index), [&](const Object& other) {
+    const double apart = o.radius * reach(o.shape) + other.radius * reach(other.shape) + kGap;
+    const double dx = o.x - other.x;
+    const double dy = o.y - other.y;
+    return dx * dx + dy * dy >= apart * apart;
+  });
+}
+
+// Drops one object after the other into the picture; false when no free place was found for one.
+bool place(std::vector<Object>& objects, Random& random) {
+  constexpr int kAttempts = 12;
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    Object& o = objects[i];
+    const double extent = o.radius * reach(o.shape);
+    int attempt = 0;
+    do {
+      if (attempt++ == kAttempts) return false;
+      o.x = random.uniform(extent, 1 - extent);
+      o.y = random.uniform(extent, 1 - extent);
+    } while (!is_free(objects, i));
+  }
+  return true;
+}
+
+}  // namespace
+
+double reach(int shape) {
+  static constexpr std::array<double, kShapes> reaches = {1.0, 1.14, 1.2, 1.2, 1.1, 1.2, 1.0, 1.1, 1.08, 1.05};
+  return reaches[static_cast<std::size_t>(shape)];
+}
+
+Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects) {
+  Random random = key.random(scene_part);
+  Scene scene;
+  scene.tone = static_cast<Tone>(random.below(3));
+  const std::int64_t count = objects[0] + random.below(objects[1] - objects[0] + 1);
+  const bool repeat_shape = key.split != Split::held_out && random.chance(0.25);
+  const bool repeat_colour = random.chance(0.25);
+  for (std::int64_t i = 0; i < count; ++i) {
+    Object object;
+    choose_pair(scene.objects, key.split, repeat_shape, repeat_colour, random, object);
+    object.texture = random.chance(0.4) ? 0 : static_cast<int>(1 + random.below(kTextures - 1));
+    object.tilt = random.uniform(-0.07, 0.07);  // up to 8 degrees: a square stays a square and not a diamond
+    object.shade = random.uniform(0.93, 1.0);
+    object.variant = static_cast<int>(random.below(4));
+    scene.objects.push_back(object);
+  }
+  // Several layouts per draw of the sizes, or crowded pictures would show hardly any but small objects.
+  for (int attempt = 0; attempt < 10000; ++attempt) {
+    if (attempt % 10 == 0) choose_sizes(scene.objects, random);
+    if (place(scene.objects, random)) return scene;
+  }
+  TORCH_INTERNAL_ASSERT(false, "shapes: no room for ", count, " objects in sample ", key.index);
+}
+
+}  // namespace shapes
+}  // namespace tessera

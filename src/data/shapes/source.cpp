@@ -1,0 +1,124 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include <src/data/shapes/captions.h>
+#include <src/data/shapes/draw.h>
+#include <src/data/shapes/negatives.h>
+#include <src/data/shapes/regions.h>
+#include <src/data/shapes/scene.h>
+#include <tessera/data/shapes.h>
+
+namespace tessera {
+namespace {
+
+using namespace shapes;
+
+Split split_of(const std::string& name) {
+  if (name == "train") return Split::train;
+  if (name == "validation") return Split::validation;
+  if (name == "test") return Split::test;
+  if (name == "held_out") return Split::held_out;
+  user_error("shapes: unknown split ", name, suggestion(name, {"train", "validation", "test", "held_out"}));
+}
+
+int class_of(const Object& object, bool by_colour) {
+  return by_colour ? object.colour : object.shape;
+}
+
+std::vector<std::uint8_t> class_mask(const Picture& picture, const Scene& scene, bool by_colour,
+                                     std::int64_t background) {
+  std::vector<std::uint8_t> mask(picture.owner.size());
+  std::transform(picture.owner.begin(), picture.owner.end(), mask.begin(), [&](std::uint8_t owner) {
+    return static_cast<std::uint8_t>(owner == Picture::kNobody ? background
+                                                               : class_of(scene.objects[owner], by_colour));
+  });
+  return mask;
+}
+
+}  // namespace
+
+std::optional<config::Problem> validate(const ShapesSettings& settings) {
+  if (settings.objects[0] > settings.objects[1])
+    return config::Problem{
+        "objects", concat("expected [fewest, most], got [", settings.objects[0], ", ", settings.objects[1], "]")};
+  return std::nullopt;
+}
+
+ShapesSource::ShapesSource(const ShapesSettings& settings)
+    : settings_(config::read<ShapesSettings>(config::dump(settings), "shapes")) {
+  split_of(settings_.split);
+}
+
+Sample ShapesSource::get(std::int64_t index) const {
+  TORCH_CHECK(index >= 0 && index < settings_.size, "shapes: sample ", index, " of ", settings_.size);
+  const SceneKey key{static_cast<std::uint64_t>(settings_.seed), split_of(settings_.split), index};
+  const Scene scene = make_scene(key, settings_.objects);
+  Picture picture = draw(scene, key, settings_.image_size);
+  const bool by_colour = settings_.label == "colour";
+  const std::size_t count = scene.objects.size();
+
+  Sample sample;
+  std::array<char, 32> number{};
+  std::snprintf(number.data(), number.size(), "%08lld", static_cast<long long>(index));
+  sample.key = settings_.split + "_" + number.data();
+  sample.label = class_of(scene.objects[0], by_colour);
+  sample.mask = class_mask(picture, scene, by_colour, background_class());
+  sample.summary = write_summary(scene);
+  sample.object_tags = write_tags(scene);
+  for (std::size_t i = 0; i < count; ++i) {
+    ObjectAnnotation object;
+    object.label = class_of(scene.objects[i], by_colour);
+    object.box = picture.boxes[i];
+    sample.objects.push_back(object);
+  }
+
+  for (std::int64_t i = 0; i < settings_.captions; ++i) {
+    Random random = key.random(caption_part + static_cast<std::uint64_t>(i));
+    // The first caption carries the annotations, so it is whole; the draw is made for all, so that it does not shift
+    // the rest.
+    const bool partial = random.chance(settings_.partial_captions) && i > 0;
+    const auto named = static_cast<std::size_t>(1 + random.below(static_cast<std::int64_t>(count)));
+    const CaptionPlan plan = plan_caption(scene, partial ? named : count, random);
+    CaptionText caption = write(plan, scene.tone);
+    if (i == 0) {
+      for (std::size_t m = 0; m < plan.mentions.size(); ++m) {
+        ObjectAnnotation& object = sample.objects[static_cast<std::size_t>(plan.mentions[m].object)];
+        object.span = caption.spans[m];
+        object.phrase = caption.text.substr(static_cast<std::size_t>(object.span[0]),
+                                            static_cast<std::size_t>(object.span[1] - object.span[0]));
+      }
+      if (settings_.negatives) {
+        Random negative_random = key.random(negative_part);
+        sample.negatives = make_negatives(plan, scene, negative_random);
+      }
+    }
+    sample.captions.push_back(std::move(caption.text));
+  }
+
+  if (settings_.regions) {
+    sample.region_width = kRegionWidth;
+    for (const auto& box : picture.boxes) append_region(picture.image, box, sample.regions);
+  }
+  sample.image = std::move(picture.image);
+  return sample;
+}
+
+std::vector<std::string> ShapesSource::class_names() const {
+  std::vector<std::string> names = settings_.label == "colour" ? shapes_colour_names() : shapes_shape_names();
+  names.emplace_back("background");
+  return names;
+}
+
+std::int64_t ShapesSource::background_class() const {
+  return static_cast<std::int64_t>(class_names().size()) - 1;
+}
+
+std::string ShapesSource::describe() const {
+  return concat("shapes ", settings_.split, ", ", with_thousands(settings_.size), " samples");
+}
+
+}  // namespace tessera

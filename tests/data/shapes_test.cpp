@@ -1,0 +1,469 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <tessera/data/shapes.h>
+
+namespace tessera {
+namespace {
+
+ShapesSettings settings_of(const std::string& split, std::int64_t size = 100000) {
+  ShapesSettings settings;
+  settings.split = split;
+  settings.size = size;
+  return settings;
+}
+
+int index_in(const std::vector<std::string>& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? -1 : static_cast<int>(found - names.begin());
+}
+
+// What a picture shows, taken from its tags, boxes and labels alone.
+struct Seen {
+  std::string shape;
+  std::string colour;
+  std::string texture = "plain";
+  std::string size;
+  double x = 0;
+  double y = 0;
+};
+
+std::vector<Seen> look(const Sample& sample) {
+  std::vector<Seen> objects;
+  std::istringstream tags(sample.object_tags);
+  for (std::string tag; std::getline(tags, tag, ',');) {
+    std::istringstream words(tag);
+    Seen seen;
+    for (std::string word; words >> word;) {
+      if (index_in(shapes_size_names(), word) >= 0) seen.size = word;
+      if (index_in(shapes_texture_names(), word) >= 0) seen.texture = word;
+      if (index_in(shapes_colour_names(), word) >= 0) seen.colour = word;
+      if (index_in(shapes_shape_names(), word) >= 0) seen.shape = word;
+    }
+    const auto& box = sample.objects[objects.size()].box;
+    const double side = static_cast<double>(sample.image.width);
+    seen.x = (static_cast<double>(box[1]) + static_cast<double>(box[3]) / 2) / side;
+    seen.y = (static_cast<double>(box[0]) + static_cast<double>(box[2]) / 2) / side;
+    objects.push_back(seen);
+  }
+  return objects;
+}
+
+// A caption read back, word by word: the other direction of what the generator does.
+struct Read {
+  struct Phrase {
+    std::map<std::string, std::string> said;  // kind of attribute -> word
+    std::string place;
+    std::string relation;  // to the phrase before
+  };
+  std::vector<Phrase> phrases;
+  std::string tone;
+};
+
+Read read_caption(const std::string& caption) {
+  static const std::map<std::string, std::string> synonyms = {
+      {"little", "small"}, {"big", "large"}, {"under", "below"}};
+  std::vector<std::string> words;
+  std::istringstream stream(caption);
+  for (std::string word; stream >> word;) {
+    if (word.back() == ',') word.pop_back();
+    words.push_back(synonyms.contains(word) ? synonyms.at(word) : word);
+  }
+  Read out;
+  Read::Phrase next;
+  const auto word_at = [&](std::size_t i) { return i < words.size() ? words[i] : std::string(); };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (index_in(shapes_size_names(), word) >= 0) next.said["size"] = word;
+    if (index_in(shapes_texture_names(), word) >= 0) next.said["texture"] = word;
+    if (index_in(shapes_colour_names(), word) >= 0) next.said["colour"] = word;
+    if (word == "above" || word == "below" || ((word == "left" || word == "right") && word_at(i + 1) == "of"))
+      next.relation = word;
+    if ((word == "at" || word == "on" || word == "in") && word_at(i + 1) == "the")
+      out.phrases.back().place = word_at(i + 2);
+    if (word_at(i + 1) == "background") out.tone = word;
+    if (index_in(shapes_shape_names(), word) < 0) continue;
+    next.said["shape"] = word;
+    out.phrases.push_back(next);
+    next = {};
+  }
+  return out;
+}
+
+bool relation_holds(const std::string& relation, const Seen& a, const Seen& b, double margin) {
+  if (relation == "left") return a.x + margin < b.x;
+  if (relation == "right") return a.x > b.x + margin;
+  if (relation == "above") return a.y + margin < b.y;
+  if (relation == "below") return a.y > b.y + margin;
+  return true;
+}
+
+// margin > 0 asks for more than the bare words, margin < 0 for less.
+bool place_holds(const std::string& place, const Seen& o, double margin) {
+  if (place == "top") return o.y < 0.5 - margin;
+  if (place == "bottom") return o.y > 0.5 + margin;
+  if (place == "left") return o.x < 0.5 - margin;
+  if (place == "right") return o.x > 0.5 + margin;
+  if (place == "middle") return std::abs(o.x - 0.5) < 0.25 - margin && std::abs(o.y - 0.5) < 0.25 - margin;
+  return true;
+}
+
+// Is there any way to match the phrases with different objects?
+bool holds(const Read& read, const std::vector<Seen>& objects, double margin, std::vector<std::size_t> chosen = {}) {
+  if (chosen.size() == read.phrases.size()) return true;
+  const Read::Phrase& phrase = read.phrases[chosen.size()];
+  for (std::size_t i = 0; i < objects.size(); ++i) {
+    const Seen& o = objects[i];
+    if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) continue;
+    const std::map<std::string, std::string> truth = {
+        {"shape", o.shape}, {"colour", o.colour}, {"texture", o.texture}, {"size", o.size}};
+    const bool fits = std::all_of(phrase.said.begin(), phrase.said.end(),
+                                  [&](const auto& kv) { return truth.at(kv.first) == kv.second; });
+    if (!fits || !place_holds(phrase.place, o, margin)) continue;
+    if (!phrase.relation.empty() && !relation_holds(phrase.relation, objects[chosen.back()], o, margin)) continue;
+    std::vector<std::size_t> more = chosen;
+    more.push_back(i);
+    if (holds(read, objects, margin, more)) return true;
+  }
+  return false;
+}
+
+std::uint64_t fingerprint(const Sample& sample) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;  // FNV-1a
+  const auto add = [&](const auto& bytes) {
+    for (const auto byte : bytes) hash = (hash ^ static_cast<std::uint8_t>(byte)) * 0x100000001B3ULL;
+  };
+  add(sample.image.pixels);
+  add(sample.mask);
+  for (const std::string& caption : sample.captions) add(caption);
+  for (const HardNegative& negative : sample.negatives) add(negative.kind + negative.caption);
+  add(sample.summary + sample.object_tags + sample.key);
+  for (const float value : sample.regions) add(std::to_string(std::lround(value * 1000)));
+  return hash;
+}
+
+TEST(Shapes, SamplesAreFrozen) {
+  ShapesSettings settings = settings_of("train");
+  const ShapesSource train(settings);
+  EXPECT_EQ(fingerprint(train.get(0)), 11765289053054220988ULL);
+  EXPECT_EQ(fingerprint(train.get(99999)), 11989328433091094908ULL);
+  settings.split = "held_out";
+  settings.image_size = 96;
+  settings.seed = 7;
+  settings.regions = true;
+  settings.label = "colour";
+  EXPECT_EQ(fingerprint(ShapesSource(settings).get(41)), 12586856036623735710ULL);
+}
+
+TEST(Shapes, SamplesDoNotDependOnOrderThreadsOrSize) {
+  ShapesSettings settings = settings_of("train", 64);
+  settings.regions = true;
+  const ShapesSource source(settings);
+  std::vector<std::uint64_t> forwards(64);
+  for (std::int64_t i = 0; i < 64; ++i) forwards[static_cast<std::size_t>(i)] = fingerprint(source.get(i));
+  std::vector<std::uint64_t> threaded(64);
+  std::vector<std::thread> threads;
+  for (std::int64_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (std::int64_t i = 63 - t; i >= 0; i -= 4) threaded[static_cast<std::size_t>(i)] = fingerprint(source.get(i));
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(threaded, forwards);
+  settings.size = 1000;
+  EXPECT_EQ(fingerprint(ShapesSource(settings).get(63)), forwards[63]);
+}
+
+TEST(Shapes, SplitsAndSeedsAreDifferentStreams) {
+  std::set<std::vector<std::uint8_t>> pictures;
+  for (const char* split : {"train", "validation", "test", "held_out"}) {
+    for (std::int64_t seed : {0, 1}) {
+      ShapesSettings settings = settings_of(split);
+      settings.seed = seed;
+      const ShapesSource source(settings);
+      for (std::int64_t i = 0; i < 20; ++i) pictures.insert(source.get(i).image.pixels);
+    }
+  }
+  EXPECT_EQ(pictures.size(), 160U);
+}
+
+TEST(Shapes, CaptionsAreTrueAndNameEveryObject) {
+  for (const char* split : {"train", "held_out"}) {
+    const ShapesSource source(settings_of(split));
+    int relations = 0;
+    for (std::int64_t i = 0; i < 400; ++i) {
+      const Sample sample = source.get(i);
+      const std::vector<Seen> objects = look(sample);
+      ASSERT_EQ(sample.captions.size(), 5U);
+      for (const std::string& caption : sample.captions) {
+        const Read read = read_caption(caption);
+        EXPECT_EQ(read.phrases.size(), objects.size()) << caption;
+        EXPECT_TRUE(holds(read, objects, 0.04)) << i << ": " << caption << " | " << sample.object_tags;
+        EXPECT_LE(std::count(caption.begin(), caption.end(), ' '), 29) << caption;
+        for (const Read::Phrase& phrase : read.phrases) relations += phrase.relation.empty() ? 0 : 1;
+      }
+      EXPECT_TRUE(holds(read_caption(sample.summary), objects, 0)) << sample.summary;
+      EXPECT_EQ(read_caption(sample.summary).phrases.size(), objects.size());
+    }
+    EXPECT_GT(relations, 400);
+  }
+}
+
+TEST(Shapes, TonesOfBackgroundsAreTrueAndBackgroundsAreNearlyGrey) {
+  const ShapesSource source(settings_of("train"));
+  int said = 0;
+  for (std::int64_t i = 0; i < 200; ++i) {
+    const Sample sample = source.get(i);
+    double sum = 0;
+    double count = 0;
+    for (std::size_t p = 0; p < sample.mask.size(); ++p) {
+      const std::uint8_t* pixel = &sample.image.pixels[3 * p];
+      const auto row = static_cast<std::int64_t>(p / 64);
+      const auto column = static_cast<std::int64_t>(p % 64);
+      const bool near_object =
+          std::any_of(sample.objects.begin(), sample.objects.end(), [&](const ObjectAnnotation& o) {
+            return row >= o.box[0] - 3 && row < o.box[0] + o.box[2] + 3 && column >= o.box[1] - 3 &&
+                   column < o.box[1] + o.box[3] + 3;
+          });
+      if (near_object) continue;
+      EXPECT_LE(*std::max_element(pixel, pixel + 3) - *std::min_element(pixel, pixel + 3), 30);
+      sum += pixel[1];
+      ++count;
+    }
+    const double mean = sum / count;
+    for (const std::string& caption : sample.captions) {
+      const std::string tone = read_caption(caption).tone;
+      if (tone.empty()) continue;
+      ++said;
+      EXPECT_EQ(tone, mean > 180 ? "light" : mean > 85 ? "gray" : "dark") << mean;
+    }
+  }
+  EXPECT_GT(said, 50);
+}
+
+TEST(Shapes, PartialCaptionsAreTrueAndTheFirstStaysWhole) {
+  ShapesSettings settings = settings_of("train");
+  settings.partial_captions = 1;
+  const ShapesSource source(settings);
+  int partial = 0;
+  for (std::int64_t i = 0; i < 100; ++i) {
+    const Sample sample = source.get(i);
+    const std::vector<Seen> objects = look(sample);
+    EXPECT_EQ(read_caption(sample.captions[0]).phrases.size(), objects.size());
+    for (const std::string& caption : sample.captions) {
+      const Read read = read_caption(caption);
+      EXPECT_TRUE(holds(read, objects, 0.04)) << caption;
+      partial += read.phrases.size() < objects.size() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(partial, 50);
+}
+
+TEST(Shapes, NegativesAreFalse) {
+  std::map<std::string, int> kinds;
+  for (const char* split : {"test", "held_out"}) {
+    const ShapesSource source(settings_of(split));
+    for (std::int64_t i = 0; i < 500; ++i) {
+      const Sample sample = source.get(i);
+      const std::vector<Seen> objects = look(sample);
+      std::set<std::string> here;
+      for (const HardNegative& negative : sample.negatives) {
+        EXPECT_FALSE(holds(read_caption(negative.caption), objects, -0.05))
+            << i << " " << negative.kind << ": " << negative.caption << " | " << sample.object_tags << " | "
+            << sample.captions[0];
+        EXPECT_TRUE(here.insert(negative.kind).second);
+        ++kinds[negative.kind];
+      }
+    }
+  }
+  ASSERT_EQ(kinds.size(), 7U);
+  for (const char* kind : {"replace_obj", "replace_att", "replace_rel", "swap_obj", "swap_att", "add_obj", "add_att"})
+    EXPECT_GT(kinds[kind], 500) << kind;
+}
+
+TEST(Shapes, MasksBoxesAndLabelsAgree) {
+  for (const char* label : {"shape", "colour"}) {
+    ShapesSettings settings = settings_of("validation");
+    settings.label = label;
+    const ShapesSource source(settings);
+    const std::vector<std::string> names = source.class_names();
+    ASSERT_EQ(source.background_class(), static_cast<std::int64_t>(names.size()) - 1);
+    EXPECT_EQ(names.back(), "background");
+    for (std::int64_t i = 0; i < 200; ++i) {
+      const Sample sample = source.get(i);
+      const std::vector<Seen> objects = look(sample);
+      ASSERT_EQ(objects.size(), sample.objects.size());
+      ASSERT_EQ(sample.mask.size(), 64U * 64U);
+      EXPECT_EQ(sample.label, sample.objects[0].label);
+      std::vector<int> inside(sample.objects.size());
+      for (std::int64_t row = 0; row < 64; ++row) {
+        for (std::int64_t column = 0; column < 64; ++column) {
+          const int value = sample.mask[static_cast<std::size_t>(row * 64 + column)];
+          bool covered = value == source.background_class();
+          for (std::size_t k = 0; k < sample.objects.size(); ++k) {
+            const auto& [top, left, height, width] = sample.objects[k].box;
+            const bool in_box = row >= top && row < top + height && column >= left && column < left + width;
+            if (!in_box || value != sample.objects[k].label) continue;
+            ++inside[k];
+            covered = true;
+          }
+          EXPECT_TRUE(covered) << "sample " << i << ": class " << value << " outside of its boxes";
+        }
+      }
+      for (std::size_t k = 0; k < sample.objects.size(); ++k) {
+        const auto& object = sample.objects[k];
+        const Seen& seen = objects[k];
+        EXPECT_EQ(names[static_cast<std::size_t>(object.label)],
+                  std::string(label) == "shape" ? seen.shape : seen.colour);
+        EXPECT_GT(inside[k], static_cast<int>(object.box[2] * object.box[3] / 4)) << sample.object_tags;
+        // Tight: class pixels on all four sides.
+        const auto& [top, left, height, width] = object.box;
+        std::array<bool, 4> sides{};
+        for (std::int64_t j = 0; j < width; ++j) {
+          sides[0] |= sample.mask[static_cast<std::size_t>(top * 64 + left + j)] == object.label;
+          sides[1] |= sample.mask[static_cast<std::size_t>((top + height - 1) * 64 + left + j)] == object.label;
+        }
+        for (std::int64_t j = 0; j < height; ++j) {
+          sides[2] |= sample.mask[static_cast<std::size_t>((top + j) * 64 + left)] == object.label;
+          sides[3] |= sample.mask[static_cast<std::size_t>((top + j) * 64 + left + width - 1)] == object.label;
+        }
+        EXPECT_EQ(sides, (std::array<bool, 4>{true, true, true, true}));
+      }
+    }
+  }
+}
+
+TEST(Shapes, SpansPointAtThePhraseOfTheirObject) {
+  const ShapesSource source(settings_of("train"));
+  for (std::int64_t i = 0; i < 200; ++i) {
+    const Sample sample = source.get(i);
+    const std::vector<Seen> objects = look(sample);
+    std::set<std::int64_t> starts;
+    for (std::size_t k = 0; k < objects.size(); ++k) {
+      const auto& object = sample.objects[k];
+      ASSERT_LE(object.span[1], static_cast<std::int64_t>(sample.captions[0].size()));
+      EXPECT_EQ(sample.captions[0].substr(static_cast<std::size_t>(object.span[0]),
+                                          static_cast<std::size_t>(object.span[1] - object.span[0])),
+                object.phrase);
+      EXPECT_TRUE(object.phrase.starts_with("a ") || object.phrase.starts_with("an orange ")) << object.phrase;
+      EXPECT_TRUE(object.phrase.ends_with(" " + objects[k].shape)) << object.phrase;
+      EXPECT_TRUE(holds(read_caption(object.phrase), {objects[k]}, 0)) << object.phrase;
+      EXPECT_TRUE(starts.insert(object.span[0]).second);
+    }
+  }
+}
+
+TEST(Shapes, HeldOutPairsAreSeenInTheirSplitOnly) {
+  std::map<std::string, std::set<std::pair<int, int>>> pairs;
+  for (const char* split : {"train", "validation", "test", "held_out"}) {
+    ShapesSettings settings = settings_of(split);
+    settings.image_size = 16;
+    settings.captions = 1;
+    const ShapesSource source(settings);
+    for (std::int64_t i = 0; i < 1500; ++i)
+      for (const Seen& seen : look(source.get(i)))
+        pairs[split].insert({index_in(shapes_shape_names(), seen.shape), index_in(shapes_colour_names(), seen.colour)});
+  }
+  EXPECT_EQ(pairs["held_out"].size(), 10U);
+  for (const char* split : {"train", "validation", "test"}) EXPECT_EQ(pairs[split].size(), 70U) << split;
+  for (const auto& [shape, colour] : pairs["held_out"]) {
+    EXPECT_TRUE(shapes_held_out_pair(shape, colour));
+    EXPECT_FALSE(pairs["train"].contains({shape, colour}));
+  }
+}
+
+TEST(Shapes, ScenesDoNotDependOnTheImageSize) {
+  ShapesSettings large = settings_of("train");
+  large.image_size = 192;
+  const ShapesSource small_source(settings_of("train"));
+  const ShapesSource large_source(large);
+  for (std::int64_t i = 0; i < 20; ++i) {
+    const Sample a = small_source.get(i);
+    const Sample b = large_source.get(i);
+    EXPECT_EQ(a.captions, b.captions);
+    EXPECT_EQ(b.image.pixels.size(), 192U * 192U * 3U);
+    for (std::size_t k = 0; k < a.objects.size(); ++k)
+      for (std::size_t c = 0; c < 4; ++c)
+        EXPECT_NEAR(static_cast<double>(b.objects[k].box[c]) / 3, static_cast<double>(a.objects[k].box[c]), 2.01);
+  }
+}
+
+TEST(Shapes, RegionsHoldAProjectionAndTheBox) {
+  ShapesSettings settings = settings_of("train");
+  EXPECT_TRUE(ShapesSource(settings).get(2).regions.empty());
+  settings.regions = true;
+  const Sample sample = ShapesSource(settings).get(2);
+  ASSERT_EQ(sample.region_width, 2052);
+  ASSERT_EQ(sample.regions.size(), sample.objects.size() * 2052);
+  for (std::size_t k = 0; k < sample.objects.size(); ++k) {
+    const float* row = &sample.regions[k * 2052];
+    double square = 0;
+    for (int c = 0; c < 2048; ++c) square += row[c] * row[c];
+    EXPECT_GT(square / 2048, 0.01);
+    EXPECT_LT(square / 2048, 2);
+    const auto& [top, left, height, width] = sample.objects[k].box;
+    EXPECT_FLOAT_EQ(row[2048], static_cast<float>(left) / 64);
+    EXPECT_FLOAT_EQ(row[2049], static_cast<float>(top) / 64);
+    EXPECT_FLOAT_EQ(row[2050], static_cast<float>(left + width) / 64);
+    EXPECT_FLOAT_EQ(row[2051], static_cast<float>(top + height) / 64);
+  }
+}
+
+TEST(Shapes, NumberOfObjectsFollowsTheSetting) {
+  ShapesSettings settings = settings_of("train");
+  settings.objects = {4, 4};
+  for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(ShapesSource(settings).get(i).objects.size(), 4U);
+  settings.objects = {1, 1};
+  for (std::int64_t i = 0; i < 100; ++i) EXPECT_EQ(ShapesSource(settings).get(i).objects.size(), 1U);
+}
+
+TEST(Shapes, TheVocabularyIsSmall) {
+  const ShapesSource source(settings_of("train"));
+  std::set<std::string> words;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    for (const std::string& caption : source.get(i).captions) {
+      std::istringstream stream(caption);
+      for (std::string word; stream >> word;) words.insert(word.substr(0, word.find(',')));
+    }
+  }
+  EXPECT_GE(words.size(), 50U);
+  EXPECT_LE(words.size(), 70U);
+}
+
+void expect_error(const std::string& yaml, const std::string& message) {
+  try {
+    const config::Node node = config::parse_yaml(yaml, "a.yaml");
+    sources().make(config::Value<config::Choice>::read(node, "data", {}), "data");
+    FAIL() << "no error for " << yaml;
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(), message.c_str());
+  }
+}
+
+TEST(Shapes, WrongSettingsAreNamed) {
+  expect_error(
+      "{name: shapes, split: trian}",
+      "a.yaml:1: data.split: expected one of train, validation, test and held_out, got \"trian\": did you mean train?");
+  expect_error("{name: shapes, objects: [3, 2]}", "a.yaml:1: data.objects: expected [fewest, most], got [3, 2]");
+  expect_error("{name: shapes, objects: [0, 2]}", "a.yaml:1: data.objects: expected from 1 to 4, got 0");
+  expect_error("{name: shapes, sise: 3}", "a.yaml:1: data.sise: unknown key: did you mean size?");
+}
+
+TEST(Shapes, TheRegistryMakesIt) {
+  const config::Node node = config::parse_yaml("{name: shapes, split: test, size: 12}", "a.yaml");
+  const auto source = sources().make(config::Value<config::Choice>::read(node, "data", {}), "data");
+  EXPECT_EQ(source->size(), 12);
+  EXPECT_EQ(source->describe(), "shapes test, 12 samples");
+  EXPECT_EQ(source->get(3).key, "test_00000003");
+}
+
+}  // namespace
+}  // namespace tessera
