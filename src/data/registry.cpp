@@ -2,6 +2,9 @@
 #include <tessera/data/shapes.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/clip_bpe.h>
+#include <tessera/data/tokenizers/sentencepiece.h>
+#include <tessera/data/tokenizers/wordpiece.h>
 #include <tessera/data/transforms.h>
 
 namespace tessera {
@@ -19,6 +22,9 @@ SourceRegistry& sources() {
 TokenizerRegistry& tokenizers() {
   static TokenizerRegistry registry = [] {
     TokenizerRegistry list("tokenizer");
+    list.add<ClipBpeSettings>("clip-bpe", "CLIP's byte pairs, as OpenCLIP", make_clip_bpe);
+    list.add<SentencePieceSettings>("sentencepiece", "a SentencePiece model, by the library itself", make_sentencepiece);
+    list.add<WordPieceSettings>("wordpiece", "BERT's word pieces, as Hugging Face's BertTokenizer", make_wordpiece);
     return list;
   }();
   return registry;

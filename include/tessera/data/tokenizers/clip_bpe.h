@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <tessera/config/fields.h>
+#include <tessera/data/tokenizer.h>
+
+namespace tessera {
+
+/// CLIP's byte pairs, ids as OpenCLIP 3.3 gives them: start token, lower-cased pieces, end token.
+struct ClipBpeSettings {
+  std::string merges;
+  std::int64_t context_length = 77;
+  std::string cleanup = "basic";
+};
+
+template <class Visitor>
+void fields(Visitor& v, ClipBpeSettings& s) {
+  v("merges", s.merges, "path of bpe_simple_vocab_16e6.txt.gz, compressed or not");
+  v("context_length", s.context_length, "most ids, start and end token included", config::at_least(1));
+  v("cleanup", s.cleanup, "how much of ftfy is done first: none, or basic (all but the repair of wrongly decoded text)",
+    config::one_of({"none", "basic"}));
+}
+
+/// Throws UserError if the file is missing, is not what its name says, or holds too few merges.
+std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const TokenizerContext& context);
+
+}  // namespace tessera

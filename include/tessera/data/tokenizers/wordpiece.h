@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <tessera/config/fields.h>
+#include <tessera/data/tokenizer.h>
+
+namespace tessera {
+
+/// BERT's word pieces, ids as Hugging Face's BertTokenizer (the Rust engine) gives them: [CLS], pieces, [SEP].
+struct WordPieceSettings {
+  std::string vocab;
+  std::int64_t max_length = 76;
+  bool lower_case = true;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WordPieceSettings& s) {
+  v("vocab", s.vocab, "path of vocab.txt, one piece a line");
+  v("max_length", s.max_length, "most ids, [CLS] and [SEP] included", config::at_least(2));
+  v("lower_case", s.lower_case, "lower-case and remove accents (uncased BERT)");
+}
+
+/// Throws UserError if the file is missing or lacks one of [PAD], [UNK], [CLS], [SEP], [MASK].
+std::shared_ptr<Tokenizer> make_wordpiece(const WordPieceSettings& settings, const TokenizerContext& context);
+
+}  // namespace tessera

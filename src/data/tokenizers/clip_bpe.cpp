@@ -1,0 +1,79 @@
+#include "src/data/tokenizers/byte_pairs.h"
+#include "src/data/tokenizers/clip_text.h"
+#include "src/data/tokenizers/unicode.h"
+#include "src/data/tokenizers/vocabulary_file.h"
+#include <tessera/base/text.h>
+#include <tessera/data/tokenizers/clip_bpe.h>
+
+namespace tessera {
+namespace {
+
+class ClipBpe : public Tokenizer {
+ public:
+  ClipBpe(const ClipBpeSettings& settings, Vocabulary vocabulary)
+      : context_length_(settings.context_length),
+        cleanup_(cleanup_level(settings.cleanup)),
+        pairs_(decompressed(vocabulary), vocabulary.origin),
+        bytes_(std::move(vocabulary.bytes)) {}
+
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    const std::u32string clean = clip_text::clean(text, cleanup_);
+    const auto limit = static_cast<std::size_t>(context_length_ - 1);
+    std::vector<std::int64_t> ids;
+    ids.reserve(limit + 1);
+    ids.push_back(BytePairs::start_id);
+    std::string piece;
+    for (std::size_t i = 0; i < clean.size() && ids.size() < limit;) {
+      if ((clip_text::class_of(clean[i]) & (clip_text::space | clip_text::unmatched)) != 0) {
+        ++i;
+        continue;
+      }
+      const std::size_t end = clip_text::piece_end(clean, i);
+      piece.clear();
+      for (; i < end; ++i) unicode::append_utf8(piece, clean[i]);
+      if (piece == "<start_of_text>")
+        ids.push_back(BytePairs::start_id);
+      else if (piece == "<end_of_text>")
+        ids.push_back(BytePairs::end_id);
+      else
+        pairs_.encode(piece, ids);
+    }
+    if (ids.size() > limit) ids.resize(limit);
+    ids.push_back(BytePairs::end_id);
+    return ids;
+  }
+
+  std::string decode(const std::vector<std::int64_t>& ids) const override {
+    std::string text;
+    for (const std::int64_t id : ids) {
+      if (id < 0 || id >= BytePairs::vocab_size)
+        user_error("clip-bpe: id ", id, " is not in 0..", BytePairs::vocab_size - 1);
+      if (id == BytePairs::end_id) break;  // padding has the id of "!": it cannot be told from text
+      text += pairs_.bytes(id);
+    }
+    if (text.ends_with(' ')) text.pop_back();
+    return repair_utf8(text);
+  }
+
+  std::int64_t vocab_size() const override { return BytePairs::vocab_size; }
+  std::int64_t context_length() const override { return context_length_; }
+  std::int64_t pad_id() const override { return 0; }
+  std::string name() const override { return "clip-bpe"; }
+  const std::string& vocabulary_bytes() const override { return bytes_; }
+
+ private:
+  static Cleanup cleanup_level(const std::string& name) { return name == "none" ? Cleanup::none : Cleanup::basic; }
+
+  std::int64_t context_length_;
+  Cleanup cleanup_;
+  BytePairs pairs_;
+  std::string bytes_;
+};
+
+}  // namespace
+
+std::shared_ptr<Tokenizer> make_clip_bpe(const ClipBpeSettings& settings, const TokenizerContext& context) {
+  return std::make_shared<ClipBpe>(settings, load_vocabulary("clip-bpe", "merges", settings.merges, context));
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "src/data/tokenizers/fix_text.h"
+
+/// What happens to a caption before CLIP's byte pairs.
+namespace tessera::clip_text {
+
+/// Classes of a character, as bits.
+enum Class : std::uint8_t { letter = 1, number = 2, space = 4, unmatched = 8 };
+std::uint8_t class_of(char32_t code);
+
+/// Cleanup, html.unescape twice, white space collapsed, lower case.
+std::u32string clean(std::string_view text, Cleanup level);
+
+/// The end of the piece that begins at `begin` (CLIP's pattern). A character that the pattern does not match is
+/// `unmatched` or `space`, and no piece may begin there.
+std::size_t piece_end(std::u32string_view text, std::size_t begin);
+
+}  // namespace tessera::clip_text

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// How much of ftfy 6.3 is done before a caption is tokenized; each level includes those before it.
+enum class Cleanup {
+  none,   // nothing of ftfy
+  basic,  // all but the repair of encodings: entities, C1 controls, ligatures, widths, quotes, line breaks, controls,
+          // NFC
+};
+
+/// ftfy.fix_text at the given level.
+std::u32string fix_text(std::u32string_view text, Cleanup level);
+
+}  // namespace tessera

@@ -1,0 +1,165 @@
+#include "src/data/tokenizers/html.h"
+
+#include <algorithm>
+#include <optional>
+#include <unordered_map>
+
+#include "src/data/tokenizers/windows_1252.h"
+
+namespace tessera::html {
+namespace {
+
+struct Entity {
+  std::string_view name;
+  std::u32string_view value;
+};
+
+#include "src/data/tokenizers/tables/html_entities.inc"
+
+using Names = std::unordered_map<std::string_view, std::u32string_view>;
+
+const Names& html5() {
+  static const Names names = [] {
+    Names out;
+    for (const Entity& entity : entities) out.emplace(entity.name, entity.value);
+    return out;
+  }();
+  return names;
+}
+
+const Names& upper_forms() {
+  static const Names names = [] {
+    Names out;
+    for (const Entity& entity : upper_entities) out.emplace(entity.name, entity.value);
+    return out;
+  }();
+  return names;
+}
+
+bool is_digit(char32_t c) {
+  return c >= U'0' && c <= U'9';
+}
+bool is_hex(char32_t c) {
+  return is_digit(c) || (c >= U'a' && c <= U'f') || (c >= U'A' && c <= U'F');
+}
+bool is_alphanumeric(char32_t c) {
+  return is_digit(c) || (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z');
+}
+
+// What a numeric reference stands for (HTML5, 12.2.5.80); nothing for most controls and for noncharacters.
+std::u32string numeric_value(char32_t number) {
+  if (number == 0 || (number >= 0xD800 && number <= 0xDFFF) || number > 0x10FFFF) return U"\uFFFD";
+  if (number >= 0x80 && number <= 0x9F) return {unicode::windows_1252(number)};
+  const bool control =
+      (number < 0x20 && number != '\t' && number != '\n' && number != '\f' && number != '\r') || number == 0x7F;
+  const bool noncharacter = (number & 0xFFFE) == 0xFFFE || (number >= 0xFDD0 && number <= 0xFDEF);
+  return control || noncharacter ? std::u32string() : std::u32string(1, number);
+}
+
+struct Reference {
+  std::u32string value;
+  std::size_t end;  // index behind it
+};
+
+// The numeric reference whose `#` stands at `i`, with or without its `;`.
+std::optional<Reference> numeric_reference(std::u32string_view text, std::size_t i) {
+  std::size_t k = i + 1;
+  const bool hex = k < text.size() && (text[k] == U'x' || text[k] == U'X');
+  if (hex) ++k;
+  const std::size_t digits = k;
+  char32_t number = 0;
+  for (; k < text.size() && (hex ? is_hex(text[k]) : is_digit(text[k])); ++k) {
+    const char32_t c = text[k];
+    const char32_t digit = is_digit(c) ? c - U'0' : (c | 0x20) - U'a' + 10;
+    number = std::min<char32_t>(number * (hex ? 16 : 10) + digit, 0x110000);
+  }
+  if (k == digits) return std::nullopt;
+  if (k < text.size() && text[k] == U';') ++k;
+  return Reference{numeric_value(number), k};
+}
+
+// The named reference that begins at `i`, behind the `&`.
+std::optional<Reference> named_reference(std::u32string_view text, std::size_t i) {
+  constexpr std::size_t longest = 32;
+  constexpr std::u32string_view stop = U"\t\n\f <&#;";
+  std::size_t end = i;
+  while (end < text.size() && end - i < longest && stop.find(text[end]) == std::u32string_view::npos) ++end;
+  if (end == i) return std::nullopt;
+  if (end < text.size() && text[end] == U';') ++end;
+  std::string name;  // all names are ASCII: no longer prefix can match
+  for (std::size_t k = i; k < end && text[k] < 0x80; ++k) name += static_cast<char>(text[k]);
+  for (std::size_t size = name.size(); size > 1; --size) {
+    const auto found = html5().find(std::string_view(name).substr(0, size));
+    if (found == html5().end()) continue;
+    return Reference{std::u32string(found->second) + std::u32string(text.substr(i + size, end - i - size)), end};
+  }
+  return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
+}
+
+// ftfy's reference that begins at `i`, behind the `&`.
+std::optional<Reference> strict_reference(std::u32string_view text, std::size_t i) {
+  constexpr std::size_t longest = 24;
+  const bool number = i < text.size() && text[i] == U'#';
+  const std::size_t begin = number ? i + 1 : i;
+  std::size_t end = begin;
+  while (end < text.size() && end - begin < longest && is_alphanumeric(text[end])) ++end;
+  if (end == begin || end >= text.size() || text[end] != U';') return std::nullopt;
+  ++end;
+  if (number) {
+    std::optional<Reference> reference = numeric_reference(text, i);
+    if (!reference || reference->end != end || reference->value == U";") return std::nullopt;
+    return reference;
+  }
+  const std::string name(text.begin() + static_cast<std::ptrdiff_t>(i),
+                         text.begin() + static_cast<std::ptrdiff_t>(end));
+  for (const Names* names : {&html5(), &upper_forms()})
+    if (const auto found = names->find(name); found != names->end())
+      return Reference{std::u32string(found->second), end};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::u32string unescape(std::u32string_view text) {
+  if (text.find(U'&') == std::u32string_view::npos) return std::u32string(text);
+  std::u32string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    std::optional<Reference> reference;
+    if (text[i] == U'&' && i + 1 < text.size())
+      reference = text[i + 1] == U'#' ? numeric_reference(text, i + 1) : named_reference(text, i + 1);
+    if (reference) {
+      out += reference->value;
+      i = reference->end;
+    } else {
+      out += text[i++];
+    }
+  }
+  return out;
+}
+
+std::u32string unescape_strict(std::u32string_view text) {
+  if (text.find(U'&') == std::u32string_view::npos) return std::u32string(text);
+  std::u32string out;
+  out.reserve(text.size());
+  for (std::size_t i = 0; i < text.size();) {
+    std::optional<Reference> reference;
+    if (text[i] == U'&') reference = strict_reference(text, i + 1);
+    if (!reference) {
+      out += text[i++];
+      continue;
+    }
+    // ftfy would come back once for each level of `&amp;amp;amp;`: take the whole chain now, or a long one costs
+    // quadratic time.
+    while (reference->value == U"&") {
+      std::optional<Reference> next = strict_reference(text, reference->end);
+      if (!next || next->value != U"&") break;
+      reference = next;
+    }
+    out += reference->value;
+    i = reference->end;
+  }
+  return out;
+}
+
+}  // namespace tessera::html

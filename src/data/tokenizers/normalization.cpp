@@ -1,0 +1,143 @@
+#include "src/data/tokenizers/normalization.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <unordered_map>
+
+#include "src/data/tokenizers/unicode.h"
+
+namespace tessera::unicode {
+namespace {
+
+struct Decomposition {
+  char32_t code;
+  char32_t first;
+  char32_t second;  // 0: decomposes to one
+  bool composes;    // NFC puts it together again
+};
+
+struct CombiningClass {
+  char32_t first;
+  char32_t last;
+  std::uint8_t value;
+};
+
+#include "src/data/tokenizers/tables/normalization.inc"
+
+// Hangul syllables are computed (Unicode 3.12).
+constexpr char32_t hangul = 0xAC00, lead = 0x1100, vowel = 0x1161, trail = 0x11A7;
+constexpr char32_t lead_count = 19, vowel_count = 21, trail_count = 28;
+constexpr char32_t syllable_count = lead_count * vowel_count * trail_count;
+
+struct Tables {
+  explicit Tables(Version version) {
+    for (const CombiningClass& entry : combining_classes)
+      for (char32_t code = entry.first; code <= entry.last; ++code) combining.at(code) = entry.value;
+    std::uint16_t index = 0;
+    for (const Decomposition& entry : decompositions) {
+      decomposition.at(entry.code) = ++index;
+      if (entry.composes) pairs.emplace(pair_key(entry.first, entry.second), entry.code);
+    }
+    if (version == Version::hugging_face) {
+      for (const Range& range : newer_marks)
+        for (char32_t code = range.first; code <= range.last; ++code) combining.at(code) = 0;
+      decomposition.at(0x11938) = 0;
+    }
+  }
+
+  static std::uint64_t pair_key(char32_t first, char32_t second) { return std::uint64_t{first} << 32 | second; }
+
+  PageTable<std::uint8_t> combining;
+  PageTable<std::uint16_t> decomposition;  // 1 + index, 0 = none
+  std::unordered_map<std::uint64_t, char32_t> pairs;
+};
+
+const Tables& tables(Version version) {
+  static const Tables python(Version::unicode14);
+  static const Tables rust(Version::hugging_face);
+  return version == Version::unicode14 ? python : rust;
+}
+
+void append_decomposed(std::u32string& out, char32_t code, const Tables& t) {
+  if (code >= hangul && code < hangul + syllable_count) {
+    const char32_t s = code - hangul;
+    out += lead + s / (vowel_count * trail_count);
+    out += vowel + s % (vowel_count * trail_count) / trail_count;
+    if (s % trail_count != 0) out += trail + s % trail_count;
+    return;
+  }
+  const std::uint16_t index = t.decomposition[code];
+  if (index == 0) {
+    out += code;
+    return;
+  }
+  const Decomposition& entry = decompositions[index - 1];
+  append_decomposed(out, entry.first, t);
+  if (entry.second != 0) append_decomposed(out, entry.second, t);
+}
+
+// Sorts each run of marks by combining class, equal ones kept in order.
+void order_marks(std::u32string& text, const Tables& t) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (t.combining[text[i]] == 0) continue;
+    const std::size_t begin = i;
+    while (i < text.size() && t.combining[text[i]] != 0) ++i;
+    if (i - begin > 1)
+      std::stable_sort(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(i),
+                       [&](char32_t a, char32_t b) { return t.combining[a] < t.combining[b]; });
+  }
+}
+
+// The composite of two code points, or 0.
+char32_t pair_composite(char32_t first, char32_t second, const Tables& t) {
+  if (first >= lead && first < lead + lead_count && second >= vowel && second < vowel + vowel_count)
+    return hangul + ((first - lead) * vowel_count + (second - vowel)) * trail_count;
+  if (first >= hangul && first < hangul + syllable_count && (first - hangul) % trail_count == 0 && second > trail &&
+      second < trail + trail_count)
+    return first + (second - trail);
+  const auto found = t.pairs.find(Tables::pair_key(first, second));
+  return found == t.pairs.end() ? 0 : found->second;
+}
+
+}  // namespace
+
+std::u32string decompose(std::u32string_view text, Version version) {
+  const Tables& t = tables(version);
+  std::u32string out;
+  out.reserve(text.size());
+  for (const char32_t code : text) append_decomposed(out, code, t);
+  order_marks(out, t);
+  return out;
+}
+
+std::u32string compose(std::u32string_view text) {
+  // Below U+0300 nothing combines and every character is its own composition.
+  if (std::all_of(text.begin(), text.end(), [](char32_t code) { return code < 0x300; })) return std::u32string(text);
+  const Tables& t = tables(Version::unicode14);
+  std::u32string out = decompose(text, Version::unicode14);
+  std::size_t size = 0;     // of what is composed so far, in place
+  std::size_t starter = 0;  // where the last starter is
+  bool has_starter = false;
+  int last_class = -1;  // of the last character kept after the starter; -1: none
+  for (const char32_t code : out) {
+    const int combining = t.combining[code];
+    if (has_starter && last_class < combining) {
+      if (const char32_t both = pair_composite(out[starter], code, t); both != 0) {
+        out[starter] = both;
+        continue;
+      }
+    }
+    if (combining == 0) {
+      starter = size;
+      has_starter = true;
+      last_class = -1;
+    } else {
+      last_class = combining;
+    }
+    out[size++] = code;
+  }
+  out.resize(size);
+  return out;
+}
+
+}  // namespace tessera::unicode

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+/// Unicode normalisation (UAX #15) by tables of a fixed Unicode version.
+namespace tessera::unicode {
+
+enum class Version {
+  unicode14,    // Python 3.11's unicodedata
+  hugging_face  // the older tables of Hugging Face's Rust engine: newer marks are starters, U+11938 is not decomposed
+};
+
+/// Canonical decomposition (NFD).
+std::u32string decompose(std::u32string_view text, Version version);
+
+/// Canonical composition (NFC), Unicode 14.
+std::u32string compose(std::u32string_view text);
+
+}  // namespace tessera::unicode

@@ -1,0 +1,73 @@
+#include <algorithm>
+
+#include <sentencepiece_processor.h>
+
+#include "src/data/tokenizers/vocabulary_file.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/tokenizers/sentencepiece.h>
+
+namespace tessera {
+namespace {
+
+class SentencePiece : public Tokenizer {
+ public:
+  SentencePiece(const SentencePieceSettings& settings, Vocabulary vocabulary)
+      : settings_(settings), bytes_(std::move(vocabulary.bytes)) {
+    if (const auto status = processor_.LoadFromSerializedProto(bytes_); !status.ok() || processor_.GetPieceSize() == 0)
+      user_error(vocabulary.origin, ": is not a SentencePiece model, or damaged (", bytes_.size(), " bytes)");
+    if (settings.add_bos && processor_.bos_id() < 0)
+      user_error(vocabulary.origin, ": add_bos is true, but the model has no begin token");
+    if (settings.add_eos && processor_.eos_id() < 0)
+      user_error(vocabulary.origin, ": add_eos is true, but the model has no end token");
+    if (settings.pad_id >= vocab_size())
+      user_error(vocabulary.origin, ": pad_id is ", settings.pad_id, ", but the model has ", vocab_size(), " pieces");
+  }
+
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    std::vector<int> pieces;
+    // What it cannot encode it reports as a status; text has no such thing once it is UTF-8.
+    const auto status =
+        is_utf8(text) ? processor_.Encode(text, &pieces) : processor_.Encode(repair_utf8(text), &pieces);
+    if (!status.ok()) user_error("sentencepiece: ", status.ToString());
+    std::vector<std::int64_t> ids;
+    if (settings_.add_bos) ids.push_back(processor_.bos_id());
+    ids.insert(ids.end(), pieces.begin(), pieces.end());
+    const auto limit = static_cast<std::size_t>(settings_.max_length - (settings_.add_eos ? 1 : 0));
+    if (ids.size() > limit) ids.resize(limit);
+    if (settings_.add_eos) ids.push_back(processor_.eos_id());
+    return ids;
+  }
+
+  std::string decode(const std::vector<std::int64_t>& ids) const override {
+    std::vector<int> pieces;
+    for (const std::int64_t id : ids) {
+      if (id < 0 || id >= vocab_size()) user_error("sentencepiece: id ", id, " is not in 0..", vocab_size() - 1);
+      if (id == processor_.eos_id()) break;
+      if (id != processor_.bos_id()) pieces.push_back(static_cast<int>(id));
+    }
+    std::string text;
+    if (const auto status = processor_.Decode(pieces, &text); !status.ok())
+      user_error("sentencepiece: ", status.ToString());
+    return text;
+  }
+
+  std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
+  std::int64_t context_length() const override { return settings_.max_length; }
+  std::int64_t pad_id() const override { return settings_.pad_id; }
+  std::string name() const override { return "sentencepiece"; }
+  const std::string& vocabulary_bytes() const override { return bytes_; }
+
+ private:
+  SentencePieceSettings settings_;
+  sentencepiece::SentencePieceProcessor processor_;
+  std::string bytes_;
+};
+
+}  // namespace
+
+std::shared_ptr<Tokenizer> make_sentencepiece(const SentencePieceSettings& settings, const TokenizerContext& context) {
+  return std::make_shared<SentencePiece>(settings, load_vocabulary("sentencepiece", "model", settings.model, context));
+}
+
+}  // namespace tessera

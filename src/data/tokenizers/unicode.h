@@ -1,0 +1,87 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Text as code points, and tables over all of Unicode. The tables are frozen copies of what the reference tokenizers
+/// use, so that ids do not depend on the Unicode version of a library.
+namespace tessera::unicode {
+
+/// An inclusive range of code points.
+struct Range {
+  char32_t first;
+  char32_t last;
+};
+
+/// Every `stride`-th code point of an inclusive range maps to itself plus `delta`.
+struct Shift {
+  char32_t first;
+  char32_t last;
+  char32_t stride;
+  std::int32_t delta;
+};
+
+constexpr char32_t code_points = 0x110000;
+
+/// A value per code point in two stages; pages that hold only T{} share one.
+template <class T>
+class PageTable {
+ public:
+  PageTable() : pages_(1) {}
+
+  T operator[](char32_t code) const { return pages_[index_[code >> 8]][code & 0xFF]; }
+
+  T& at(char32_t code) {
+    std::uint16_t& page = index_[code >> 8];
+    if (page == 0) {
+      page = static_cast<std::uint16_t>(pages_.size());
+      pages_.emplace_back();
+    }
+    return pages_[page][code & 0xFF];
+  }
+
+ private:
+  std::array<std::uint16_t, (code_points >> 8)> index_{};
+  std::vector<std::array<T, 256>> pages_;
+};
+
+/// Up to eight classes per code point, one bit each.
+class ClassTable {
+ public:
+  void add(std::span<const Range> ranges, std::uint8_t bit) {
+    for (const Range& range : ranges)
+      for (char32_t code = range.first; code <= range.last; ++code) bits_.at(code) |= bit;
+  }
+  std::uint8_t operator[](char32_t code) const { return bits_[code]; }
+
+ private:
+  PageTable<std::uint8_t> bits_;
+};
+
+/// Lower case, one code point to one. U+0130, the only one that becomes two, is the caller's.
+class LowerTable {
+ public:
+  explicit LowerTable(std::span<const Shift> shifts) {
+    for (const Shift& shift : shifts)
+      for (char32_t code = shift.first; code <= shift.last; code += shift.stride) deltas_.at(code) = shift.delta;
+  }
+  char32_t operator[](char32_t code) const { return code + static_cast<char32_t>(deltas_[code]); }
+
+ private:
+  PageTable<std::int32_t> deltas_;
+};
+
+/// UTF-8 to code points; each maximal invalid part becomes U+FFFD.
+std::u32string decode(std::string_view text);
+
+void append_utf8(std::string& out, char32_t code);
+std::string encode(std::u32string_view text);
+
+/// True if every byte is below 0x80.
+bool is_ascii(std::string_view text);
+
+}  // namespace tessera::unicode
