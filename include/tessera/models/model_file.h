@@ -23,10 +23,12 @@ struct ModelFile {
 ModelFile load_model_file(const std::string& path);
 void save_model_file(const std::string& path, const ModelFile& file);
 
-/// Where the model of a run lies: a file itself, a checkpoint folder, or a run folder (its latest checkpoint).
+/// Where the model of a run lies: a file itself, a checkpoint folder (model.safetensors in it), or a run folder or its folder
+/// `checkpoints` (the checkpoint that `latest`, a text file or a link, names). Throws UserError when there is none.
 std::string find_model_file(const std::string& path);
 
-/// A model built and filled from a file.
+/// A model built and filled from a file's weights, in evaluation mode. `origin` names the file in errors; weights of the
+/// objective (`objective.*`, `logit_scale`, `logit_bias`) are passed over.
 std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin);
 
 }  // namespace tessera

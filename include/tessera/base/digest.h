@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// SHA-256 (FIPS 180-4) of the bytes, as 64 lower-case hexadecimal digits.
+std::string sha256(std::string_view bytes);
+
+/// Base64 (RFC 4648, with padding, no line breaks).
+std::string base64_encode(std::string_view bytes);
+
+/// Throws UserError if the text is not base64.
+std::string base64_decode(std::string_view text);
+
+}  // namespace tessera

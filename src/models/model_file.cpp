@@ -1,0 +1,127 @@
+#include <tessera/models/model_file.h>
+
+#include <filesystem>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/digest.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* format_key = "tessera.format";
+constexpr const char* model_key = "tessera.model";
+constexpr const char* tokenizer_key = "tessera.tokenizer";
+constexpr const char* vocabulary_key = "tessera.vocabulary";
+constexpr const char* vocabulary_hash_key = "tessera.vocabulary_sha256";
+constexpr const char* format_version = "1";
+constexpr const char* model_name = "model.safetensors";
+
+using Metadata = std::map<std::string, std::string>;
+
+const std::string* find(const Metadata& metadata, const char* key) {
+  const auto found = metadata.find(key);
+  return found == metadata.end() ? nullptr : &found->second;
+}
+
+config::Node parse_settings(const std::string& text, const char* key, const std::string& path) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded()) user_error(path, ": metadata ", key, " is not JSON: the file is damaged");
+  return config::from_json(json, path);
+}
+
+std::string settings_text(const config::Node& node) { return config::to_json(node).dump(); }
+
+std::string read_vocabulary(const Metadata& metadata, const std::string& path) {
+  const std::string* text = find(metadata, vocabulary_key);
+  if (text == nullptr) return {};
+  std::string vocabulary;
+  try {
+    vocabulary = base64_decode(*text);
+  } catch (const UserError& error) {
+    user_error(path, ": metadata ", vocabulary_key, ": ", error.what(), ": the file is damaged");
+  }
+  const std::string* expected = find(metadata, vocabulary_hash_key);
+  const std::string actual = sha256(vocabulary);
+  if (expected == nullptr || *expected != actual)
+    user_error(path, ": the tokenizer's vocabulary has SHA-256 ", actual, ", but ", vocabulary_hash_key, " says ",
+               expected == nullptr ? "nothing" : *expected, ": the file is damaged or was edited by hand");
+  return vocabulary;
+}
+
+/// The checkpoint that FOLDER/latest names, or an empty path.
+fs::path latest_checkpoint(const fs::path& folder) {
+  const fs::path latest = folder / "latest";
+  if (fs::is_directory(latest)) return latest;
+  if (!fs::is_regular_file(latest)) return {};
+  return folder / std::string(strip(io::read_file(latest.string())));
+}
+
+}  // namespace
+
+ModelFile load_model_file(const std::string& path) {
+  io::TensorFile stored = io::load_safetensors(path);
+  const std::string* model = find(stored.metadata, model_key);
+  if (model == nullptr)
+    user_error(path, ": no model settings in it; if it is an OpenCLIP file, convert it: "
+               "tessera-convert --from open_clip --architecture NAME ", path, " OUT.safetensors");
+  ModelFile file;
+  file.model = config::read<ModelSettings>(parse_settings(*model, model_key, path), "model");
+  if (const std::string* tokenizer = find(stored.metadata, tokenizer_key))
+    file.tokenizer = config::Value<config::Choice>::read(parse_settings(*tokenizer, tokenizer_key, path), "tokenizer", {});
+  file.vocabulary = read_vocabulary(stored.metadata, path);
+  file.weights = std::move(stored.tensors);
+  const std::set<std::string> ours = {format_key, model_key, tokenizer_key, vocabulary_key, vocabulary_hash_key};
+  for (const auto& [key, value] : stored.metadata)
+    if (!ours.contains(key)) file.extra[key] = value;
+  return file;
+}
+
+void save_model_file(const std::string& path, const ModelFile& file) {
+  Metadata metadata = file.extra;
+  metadata[format_key] = format_version;
+  metadata[model_key] = settings_text(config::dump(file.model));
+  if (!file.tokenizer.name.empty())
+    metadata[tokenizer_key] = settings_text(config::Value<config::Choice>::dump(file.tokenizer));
+  if (!file.vocabulary.empty()) {
+    metadata[vocabulary_key] = base64_encode(file.vocabulary);
+    metadata[vocabulary_hash_key] = sha256(file.vocabulary);
+  }
+  io::save_safetensors(path, file.weights, metadata);
+}
+
+std::string find_model_file(const std::string& path) {
+  const fs::path start(path);
+  if (fs::is_regular_file(start)) return path;
+  if (!fs::is_directory(start)) user_error(path, ": no such file or folder");
+  std::vector<fs::path> folders = {start};
+  for (const fs::path& parent : {start / "checkpoints", start}) {
+    const fs::path checkpoint = latest_checkpoint(parent);
+    if (checkpoint.empty()) continue;
+    if (!fs::is_regular_file(checkpoint / model_name))
+      user_error((parent / "latest").string(), ": names ", checkpoint.filename().string(), ", but there is no ",
+                 (checkpoint / model_name).string(), ": name another checkpoint folder");
+    folders.push_back(checkpoint);
+  }
+  for (const fs::path& folder : folders)
+    if (fs::is_regular_file(folder / model_name)) return (folder / model_name).string();
+  user_error(path, ": holds neither ", model_name, " nor checkpoints/latest: expected a model file, a checkpoint folder or a run folder");
+}
+
+std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin) {
+  auto model = std::make_shared<DualEncoder>(file.model, origin + ": model");
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& [name, tensor] : file.weights)
+    if (!name.starts_with("objective.")) weights.emplace(name, tensor);
+  model->load_state(weights, origin);
+  model->eval();
+  return model;
+}
+
+}  // namespace tessera

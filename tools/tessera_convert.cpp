@@ -1,0 +1,134 @@
+#include <cmath>
+#include <iostream>
+
+#include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/architectures.h>
+#include <tessera/models/model_file.h>
+
+namespace {
+
+using namespace tessera;
+
+struct Arguments {
+  std::string from = "tessera";
+  std::string to = "tessera";
+  std::string architecture;
+  std::string settings;
+  std::string merges;
+  std::string input;
+  std::string output;
+  bool list = false;
+};
+
+ModelSettings wanted_model(const Arguments& arguments) {
+  if (arguments.architecture.empty() == arguments.settings.empty())
+    user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file; names: ", join_names(architecture_names()));
+  if (!arguments.architecture.empty()) return architecture(arguments.architecture);
+  const config::Node tree = config::load_yaml(arguments.settings);
+  const config::Node* model = tree.find("model");
+  return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
+}
+
+/// The text tower's context length, for the tokenizer that goes with it.
+config::Choice clip_tokenizer(const ModelSettings& model) {
+  config::Choice tokenizer{"clip-bpe"};
+  if (const config::Node* length = model.text.encoder.settings.find("context_length")) tokenizer.settings.set("context_length", *length);
+  return tokenizer;
+}
+
+/// A file as it should be: only the tensors of the model, under our names, resampled to its size.
+ModelFile from_open_clip(const Arguments& arguments) {
+  io::TensorFile stored = io::load_safetensors(arguments.input);
+  // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
+  for (const char* name : {"input_resolution", "context_length", "vocab_size"}) stored.tensors.erase(name);
+  ModelFile file;
+  file.model = wanted_model(arguments);
+  DualEncoder model(file.model);
+  model.load_state(stored.tensors, arguments.input);
+  file.model = model.settings();
+  file.weights = model.named_state();
+  for (const char* name : {"logit_scale", "logit_bias"})
+    if (const auto found = stored.tensors.find(name); found != stored.tensors.end())
+      file.weights[name] = found->second.to(at::kFloat).clone();
+  file.tokenizer = clip_tokenizer(file.model);
+  if (!arguments.merges.empty()) file.vocabulary = io::read_file(arguments.merges);
+  return file;
+}
+
+/// What OpenCLIP has no counterpart for.
+void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
+  for (const auto& [name, tensor] : file.weights)
+    for (const char* part : {"readout.", "adaptor.", "global_head."})
+      if (name.starts_with(part) || name.starts_with(std::string("visual.") + part))
+        user_error(path, ": OpenCLIP has no counterpart of ", name, "; only towers with its own read-outs and linear projections can be converted");
+}
+
+std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std::string& path) {
+  check_open_clip_can_hold(file, path);
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& [name, tensor] : file.weights)
+    if (!name.starts_with("objective.")) weights.emplace(name, tensor);
+  weights.emplace("logit_scale", at::tensor(std::log(1 / 0.07), at::kFloat));  // where the file has none: CLIP's start value
+  return weights;
+}
+
+std::int64_t parameters(const std::map<std::string, at::Tensor>& weights) {
+  std::int64_t count = 0;
+  for (const auto& [name, tensor] : weights) count += tensor.numel();
+  return count;
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.list) {
+    for (const std::string& name : architecture_names()) std::cout << name << "\n";
+    return 0;
+  }
+  if (arguments.from == arguments.to) user_error("nothing to do: give --from open_clip or --to open_clip");
+  const at::NoGradGuard guard;
+  ModelFile file;
+  if (arguments.from == "open_clip") {
+    file = from_open_clip(arguments);
+    save_model_file(arguments.output, file);
+  } else {
+    const std::string input = find_model_file(arguments.input);
+    file = load_model_file(input);
+    io::save_safetensors(arguments.output, to_open_clip(file, input), {{"format", "pt"}});
+  }
+  std::cout << arguments.output << ": " << with_thousands(parameters(file.weights)) << " numbers in " << file.weights.size()
+            << " tensors" << std::endl;
+  if (arguments.from == "open_clip" && file.vocabulary.empty())
+    std::cout << "no --merges given: programs that read text will ask for the tokenizer's file" << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Converts model files from and to OpenCLIP's safetensors.\n"
+      "  tessera-convert --from open_clip --architecture ViT-B-32 --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"
+      "  tessera-convert --to open_clip RUN_OR_FILE OUT");
+  Arguments arguments;
+  const CLI::IsMember formats({"tessera", "open_clip"});
+  app.add_option("input", arguments.input, "file to read (a run or checkpoint folder for a model of ours)");
+  app.add_option("output", arguments.output, "file to write");
+  app.add_option("--from", arguments.from, "format of the input")->check(formats)->capture_default_str();
+  app.add_option("--to", arguments.to, "format of the output")->check(formats)->capture_default_str();
+  app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known)");
+  app.add_option("--settings", arguments.settings, "YAML with the model's settings instead (at the top, or under `model:`)");
+  app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, to be carried in the model file");
+  app.add_flag("--list", arguments.list, "print the known architectures");
+  try {
+    app.parse(argc, argv);
+    if (!arguments.list && arguments.output.empty()) throw CLI::RequiredError("input and output");
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return run_program("tessera-convert", [&] { return run(arguments); });
+}
