@@ -28,7 +28,8 @@ struct Arguments {
 
 ModelSettings wanted_model(const Arguments& arguments) {
   if (arguments.architecture.empty() == arguments.settings.empty())
-    user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file; names: ", join_names(architecture_names()));
+    user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file; names: ",
+               join_names(architecture_names()));
   if (!arguments.architecture.empty()) return architecture(arguments.architecture);
   const config::Node tree = config::load_yaml(arguments.settings);
   const config::Node* model = tree.find("model");
@@ -38,17 +39,18 @@ ModelSettings wanted_model(const Arguments& arguments) {
 /// The text tower's context length, for the tokenizer that goes with it.
 config::Choice clip_tokenizer(const ModelSettings& model) {
   config::Choice tokenizer{"clip-bpe"};
-  if (const config::Node* length = model.text.encoder.settings.find("context_length")) tokenizer.settings.set("context_length", *length);
+  if (const config::Node* length = model.text.encoder.settings.find("context_length"))
+    tokenizer.settings.set("context_length", *length);
   return tokenizer;
 }
 
 /// A file as it should be: only the tensors of the model, under our names, resampled to its size.
 ModelFile from_open_clip(const Arguments& arguments) {
+  ModelFile file;
+  file.model = wanted_model(arguments);
   io::TensorFile stored = io::load_safetensors(arguments.input);
   // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) stored.tensors.erase(name);
-  ModelFile file;
-  file.model = wanted_model(arguments);
   DualEncoder model(file.model);
   model.load_state(stored.tensors, arguments.input);
   file.model = model.settings();
@@ -66,7 +68,8 @@ void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
   for (const auto& [name, tensor] : file.weights)
     for (const char* part : {"readout.", "adaptor.", "global_head."})
       if (name.starts_with(part) || name.starts_with(std::string("visual.") + part))
-        user_error(path, ": OpenCLIP has no counterpart of ", name, "; only towers with its own read-outs and linear projections can be converted");
+        user_error(path, ": OpenCLIP has no counterpart of ", name,
+                   "; only towers with its own read-outs and linear projections can be converted");
 }
 
 std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std::string& path) {
@@ -74,7 +77,8 @@ std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std:
   std::map<std::string, at::Tensor> weights;
   for (const auto& [name, tensor] : file.weights)
     if (!name.starts_with("objective.")) weights.emplace(name, tensor);
-  weights.emplace("logit_scale", at::tensor(std::log(1 / 0.07), at::kFloat));  // where the file has none: CLIP's start value
+  weights.emplace("logit_scale",
+                  at::tensor(std::log(1 / 0.07), at::kFloat));  // where the file has none: CLIP's start value
   return weights;
 }
 
@@ -100,8 +104,8 @@ int run(const Arguments& arguments) {
     file = load_model_file(input);
     io::save_safetensors(arguments.output, to_open_clip(file, input), {{"format", "pt"}});
   }
-  std::cout << arguments.output << ": " << with_thousands(parameters(file.weights)) << " numbers in " << file.weights.size()
-            << " tensors" << std::endl;
+  std::cout << arguments.output << ": " << with_thousands(parameters(file.weights)) << " numbers in "
+            << file.weights.size() << " tensors" << std::endl;
   if (arguments.from == "open_clip" && file.vocabulary.empty())
     std::cout << "no --merges given: programs that read text will ask for the tokenizer's file" << std::endl;
   return 0;
@@ -121,7 +125,8 @@ int main(int argc, char** argv) {
   app.add_option("--from", arguments.from, "format of the input")->check(formats)->capture_default_str();
   app.add_option("--to", arguments.to, "format of the output")->check(formats)->capture_default_str();
   app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known)");
-  app.add_option("--settings", arguments.settings, "YAML with the model's settings instead (at the top, or under `model:`)");
+  app.add_option("--settings", arguments.settings,
+                 "YAML with the model's settings instead (at the top, or under `model:`)");
   app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, to be carried in the model file");
   app.add_flag("--list", arguments.list, "print the known architectures");
   try {

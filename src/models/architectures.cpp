@@ -1,8 +1,7 @@
-#include <tessera/models/architectures.h>
-
 #include <array>
 
 #include <tessera/base/text.h>
+#include <tessera/models/architectures.h>
 
 namespace tessera {
 namespace {

@@ -1,5 +1,3 @@
-#include <tessera/models/model_file.h>
-
 #include <filesystem>
 #include <set>
 
@@ -9,6 +7,7 @@
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/models/model_file.h>
 
 namespace tessera {
 namespace {
@@ -36,7 +35,9 @@ config::Node parse_settings(const std::string& text, const char* key, const std:
   return config::from_json(json, path);
 }
 
-std::string settings_text(const config::Node& node) { return config::to_json(node).dump(); }
+std::string settings_text(const config::Node& node) {
+  return config::to_json(node).dump();
+}
 
 std::string read_vocabulary(const Metadata& metadata, const std::string& path) {
   const std::string* text = find(metadata, vocabulary_key);
@@ -69,12 +70,15 @@ ModelFile load_model_file(const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
   const std::string* model = find(stored.metadata, model_key);
   if (model == nullptr)
-    user_error(path, ": no model settings in it; if it is an OpenCLIP file, convert it: "
-               "tessera-convert --from open_clip --architecture NAME ", path, " OUT.safetensors");
+    user_error(path,
+               ": no model settings in it; if it is an OpenCLIP file, convert it: "
+               "tessera-convert --from open_clip --architecture NAME ",
+               path, " OUT.safetensors");
   ModelFile file;
   file.model = config::read<ModelSettings>(parse_settings(*model, model_key, path), "model");
   if (const std::string* tokenizer = find(stored.metadata, tokenizer_key))
-    file.tokenizer = config::Value<config::Choice>::read(parse_settings(*tokenizer, tokenizer_key, path), "tokenizer", {});
+    file.tokenizer =
+        config::Value<config::Choice>::read(parse_settings(*tokenizer, tokenizer_key, path), "tokenizer", {});
   file.vocabulary = read_vocabulary(stored.metadata, path);
   file.weights = std::move(stored.tensors);
   const std::set<std::string> ours = {format_key, model_key, tokenizer_key, vocabulary_key, vocabulary_hash_key};
@@ -111,7 +115,8 @@ std::string find_model_file(const std::string& path) {
   }
   for (const fs::path& folder : folders)
     if (fs::is_regular_file(folder / model_name)) return (folder / model_name).string();
-  user_error(path, ": holds neither ", model_name, " nor checkpoints/latest: expected a model file, a checkpoint folder or a run folder");
+  user_error(path, ": holds neither ", model_name,
+             " nor checkpoints/latest: expected a model file, a checkpoint folder or a run folder");
 }
 
 std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin) {

@@ -5,6 +5,7 @@
 // One line per file of runners; registry.cpp calls them.
 namespace tessera::probe {
 
+void add_model_runners(Runners& runners);
 void add_objective_runners(Runners& runners);
 
 }  // namespace tessera::probe

@@ -8,27 +8,29 @@
 
 namespace tessera {
 
-/// A safetensors file that holds all that inference needs: weights under OpenCLIP's names, and in the metadata the model's
-/// settings (encoders, activation, preprocessing), the tokenizer's settings and vocabulary bytes (with their hash).
+/// A safetensors file that holds all that inference needs: weights under OpenCLIP's names, and in the metadata the
+/// model's settings (encoders, activation, preprocessing), the tokenizer's settings and vocabulary bytes (with their
+/// hash).
 struct ModelFile {
   ModelSettings model;
   config::Choice tokenizer;
-  std::string vocabulary;                       // the tokenizer file's bytes; may be empty (unknown)
-  std::map<std::string, at::Tensor> weights;    // model weights under OpenCLIP's names, `logit_scale`, `objective.*`
-  std::map<std::string, std::string> extra;     // further metadata (step, run, resolved configuration)
+  std::string vocabulary;                     // the tokenizer file's bytes; may be empty (unknown)
+  std::map<std::string, at::Tensor> weights;  // model weights under OpenCLIP's names, `logit_scale`, `objective.*`
+  std::map<std::string, std::string> extra;   // further metadata (step, run, resolved configuration)
 };
 
-/// Throws UserError naming the file: not safetensors, no settings in it (a plain OpenCLIP file: says how to convert it with
-/// tessera-convert), vocabulary whose hash disagrees.
+/// Throws UserError naming the file: not safetensors, no settings in it (a plain OpenCLIP file: says how to convert it
+/// with tessera-convert), vocabulary whose hash disagrees.
 ModelFile load_model_file(const std::string& path);
 void save_model_file(const std::string& path, const ModelFile& file);
 
-/// Where the model of a run lies: a file itself, a checkpoint folder (model.safetensors in it), or a run folder or its folder
-/// `checkpoints` (the checkpoint that `latest`, a text file or a link, names). Throws UserError when there is none.
+/// Where the model of a run lies: a file itself, a checkpoint folder (model.safetensors in it), or a run folder or its
+/// folder `checkpoints` (the checkpoint that `latest`, a text file or a link, names). Throws UserError when there is
+/// none.
 std::string find_model_file(const std::string& path);
 
-/// A model built and filled from a file's weights, in evaluation mode. `origin` names the file in errors; weights of the
-/// objective (`objective.*`, `logit_scale`, `logit_bias`) are passed over.
+/// A model built and filled from a file's weights, in evaluation mode. `origin` names the file in errors; weights of
+/// the objective (`objective.*`, `logit_scale`, `logit_bias`) are passed over.
 std::shared_ptr<DualEncoder> build_model(const ModelFile& file, const std::string& origin);
 
 }  // namespace tessera
