@@ -1,0 +1,18 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera {
+
+/// Square root of the sum of squares over all tensors, float32 scalar; 0 for an empty list. Does not wait for the
+/// device.
+at::Tensor global_norm(const std::vector<at::Tensor>& tensors);
+
+/// Scales the gradients in place by min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; no max_norm:
+/// only measures. Returns the norm before clipping. Does not wait for the device.
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm);
+
+}  // namespace tessera

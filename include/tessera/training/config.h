@@ -1,0 +1,150 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/config/registry.h>
+#include <tessera/data/loader.h>
+#include <tessera/models/dual_encoder.h>
+#include <tessera/training/lr_schedule.h>
+
+namespace tessera {
+
+/// Where a run keeps its files: FOLDER/NAME.
+struct RunSettings {
+  std::string folder = "runs";
+  std::optional<std::string> name;
+};
+
+template <class Visitor>
+void fields(Visitor& v, RunSettings& s) {
+  v("folder", s.folder, "folder of all runs");
+  v("name", s.name, "the run's own folder in it; null: the configuration file's name without .yaml");
+}
+
+struct DataSettings {
+  config::Choice train;
+  std::optional<config::Choice> validation;
+  LoaderSettings loader;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DataSettings& s) {
+  v("train", s.train, "source of the training pairs");
+  v("validation", s.validation, "source for evaluation tasks that name none of their own");
+  v("loader", s.loader, "batches and augmentation");
+}
+
+struct TrainingSettings {
+  std::int64_t steps = 1000;
+  std::int64_t accumulation = 1;
+  std::string precision = "float32";
+  std::optional<double> clip_norm;
+  std::string device = "auto";
+  std::optional<std::int64_t> threads;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TrainingSettings& s) {
+  v("steps", s.steps, "optimizer updates of the whole run", config::at_least(1));
+  v("accumulation", s.accumulation,
+    "batches per update; their losses are averaged (a contrastive loss finds its negatives within each batch, not across them)",
+    config::at_least(1));
+  v("precision", s.precision, "bf16: autocast; weights, norms, softmax and losses stay float32", config::one_of({"float32", "bf16"}));
+  v("clip_norm", s.clip_norm, "clip the global gradient norm; null: do not", config::above(0));
+  v("device", s.device, "auto takes the GPU when there is one", config::one_of({"auto", "cpu", "cuda"}));
+  v("threads", s.threads, "threads of one operator on the CPU; null: one per core", config::at_least(1));
+}
+
+struct CheckpointSettings {
+  std::int64_t every_steps = 1000;
+  std::int64_t keep_last = 3;
+};
+
+template <class Visitor>
+void fields(Visitor& v, CheckpointSettings& s) {
+  v("every_steps", s.every_steps, "save after so many steps; 0: only at the end", config::at_least(0));
+  v("keep_last", s.keep_last, "checkpoints kept; older ones are deleted", config::at_least(1));
+}
+
+struct EvaluationSettings {
+  std::int64_t every_steps = 0;
+  std::int64_t batch_size = 64;
+  std::int64_t threads = 2;
+  std::vector<config::Choice> tasks;
+};
+
+template <class Visitor>
+void fields(Visitor& v, EvaluationSettings& s) {
+  v("every_steps", s.every_steps, "run the tasks after so many steps; 0: only at the end", config::at_least(0));
+  v("batch_size", s.batch_size, "images at a time", config::at_least(1));
+  v("threads", s.threads, "decoding threads", config::at_least(1));
+  v("tasks", s.tasks, "what is measured: [{name: zero_shot, ...}, ...]");
+}
+
+struct LogSettings {
+  std::int64_t every_steps = 10;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LogSettings& s) {
+  v("every_steps", s.every_steps, "write a row of metrics.jsonl after so many steps", config::at_least(1));
+}
+
+/// A training run: everything that a YAML file of `trainer` can say.
+struct Config {
+  std::int64_t seed = 0;
+  RunSettings run;
+  DataSettings data;
+  config::Choice tokenizer;
+  ModelSettings model;
+  config::Choice objective{.name = "clip"};
+  config::Choice optimizer{.name = "adamw"};
+  ScheduleSettings schedule;
+  TrainingSettings training;
+  CheckpointSettings checkpoint;
+  EvaluationSettings evaluation;
+  LogSettings log;
+
+  /// The run's folder.
+  std::string run_folder() const { return run.folder + "/" + run.name.value_or("run"); }
+};
+
+template <class Visitor>
+void fields(Visitor& v, Config& s) {
+  v("seed", s.seed, "all randomness follows from it", config::at_least(0));
+  v("run", s.run, "where the run's files go");
+  v("data", s.data, "what is trained on");
+  v("tokenizer", s.tokenizer, "text to token ids");
+  v("model", s.model, "the two towers");
+  v("objective", s.objective, "the training loss");
+  v("optimizer", s.optimizer, "the update rule");
+  v("schedule", s.schedule, "learning rate over the run");
+  v("training", s.training, "length and arithmetic of the run");
+  v("checkpoint", s.checkpoint, "saving");
+  v("evaluation", s.evaluation, "measuring during the run");
+  v("log", s.log, "metrics.jsonl");
+}
+
+/// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its registry
+/// and that the parts fit each other, and spells out every default. A text encoder that leaves out (or sets to null)
+/// `vocab_size` or `context_length` takes the tokenizer's; of the image encoder's and the preprocessing's `image_size` the one
+/// left out follows the other. Throws UserError naming file, line and key.
+Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
+
+/// The same from a tree of settings; `name` is the run's name when the tree gives none.
+Config resolve_config(const config::Node& tree, const std::string& name);
+
+/// YAML of the whole configuration; loads back to an identical one.
+std::string to_yaml(const Config& config);
+
+/// Keys whose values differ between the resolved YAML of another run and a configuration: "optimizer.lr: 0.1 there, 0.2 here".
+/// Only keys that decide what a resumed run computes: run, log, checkpoint, evaluation, data.validation, training.steps (said
+/// aloud by the trainer, for it stretches the schedule) and what only changes speed may differ.
+std::vector<std::string> differences(const std::string& there, const Config& here);
+
+/// docs/configuration.md, from the same lists of fields.
+std::string configuration_document();
+
+}  // namespace tessera

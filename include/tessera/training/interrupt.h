@@ -1,0 +1,23 @@
+#pragma once
+
+#include <csignal>
+
+namespace tessera {
+
+/// While it lives, SIGINT and SIGTERM are only noted; a second one of the same kind ends the program as usual.
+class InterruptGuard {
+ public:
+  InterruptGuard();
+  ~InterruptGuard();
+  InterruptGuard(const InterruptGuard&) = delete;
+  InterruptGuard& operator=(const InterruptGuard&) = delete;
+
+ private:
+  struct sigaction old_int_ {};
+  struct sigaction old_term_ {};
+};
+
+/// The signal that was noted, 0 = none.
+int interrupted();
+
+}  // namespace tessera

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <tessera/config/fields.h>
+
+namespace tessera {
+
+/// Shape of the learning rate over the run.
+struct ScheduleSettings {
+  std::string schedule = "cosine";
+  double min_lr = 0.0;
+  std::int64_t warmup_steps = 0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ScheduleSettings& s) {
+  v("schedule", s.schedule, "shape after the warm-up; constant stays at the peak",
+    config::one_of({"cosine", "linear", "constant"}));
+  v("min_lr", s.min_lr, "learning rate at the end (cosine, linear)", config::at_least(0));
+  v("warmup_steps", s.warmup_steps, "steps of linear growth from 0 to the peak; part of the run's steps",
+    config::at_least(0));
+}
+
+/// Learning rate of update `step` (0 = first): lr (step + 1) / warmup during the warm-up, then the schedule's shape
+/// down to min_lr at total_steps, and that value past the end.
+double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps);
+
+}  // namespace tessera

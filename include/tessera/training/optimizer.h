@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/config/registry.h>
+
+namespace tessera {
+
+/// A trainable tensor under its checkpoint name; the name decides about weight decay.
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;
+};
+
+/// Settings that every optimizer has.
+struct DecaySettings {
+  double weight_decay = 0.0;
+  std::vector<std::string> no_decay = {"bias",
+                                       "ln_",
+                                       "norm",
+                                       "logit_scale",
+                                       "positional_embedding",
+                                       "position_embedding",
+                                       "pos_embed",
+                                       "class_embedding",
+                                       "class_token",
+                                       "cls_token"};
+};
+
+/// Weight decay of one parameter: only tensors of two or more dimensions whose name contains none of `no_decay` decay.
+double weight_decay_of(const NamedParameter& parameter, const DecaySettings& settings);
+
+/// Updates parameters from their gradients. Parameters keep their storage; a parameter without gradient is left alone
+/// in that step. Bias corrections count the optimizer's own steps.
+class Optimizer {
+ public:
+  /// peak: the learning rate that the schedule scales from. Throws UserError when two parameters have one name.
+  Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak);
+  virtual ~Optimizer() = default;
+
+  /// One update with this learning rate.
+  void step(double learning_rate);
+  /// Drops all gradients.
+  void zero_grad();
+
+  double peak_learning_rate() const { return peak_; }
+  std::int64_t steps_taken() const { return steps_; }
+  const std::vector<NamedParameter>& parameters() const { return parameters_; }
+  double weight_decay(std::size_t index) const { return decay_[index]; }
+
+  /// Everything a resume needs: `step` (int64 scalar), `exp_avg.NAME`, `exp_avg_sq.NAME`. The tensors share memory with
+  /// the optimizer.
+  std::map<std::string, at::Tensor> state() const;
+  /// Copies such a state in. Throws UserError naming `origin` and the tensor that is missing, left over or mis-shaped.
+  void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
+
+ protected:
+  /// Parameters that have a gradient in this step and share weight decay, dtype and device.
+  struct Group {
+    double weight_decay = 0;
+    std::vector<std::size_t> indices;
+    std::vector<at::Tensor> parameters, gradients, exp_avg, exp_avg_sq;
+  };
+
+  /// step: 1 for the first update. Called without gradient recording.
+  virtual void update(std::vector<Group>& groups, std::int64_t step, double learning_rate) = 0;
+
+ private:
+  std::vector<Group> groups() const;
+
+  std::vector<NamedParameter> parameters_;
+  std::vector<double> decay_;
+  std::vector<at::Tensor> exp_avg_, exp_avg_sq_;
+  double peak_;
+  std::int64_t steps_ = 0;
+};
+
+/// `optimizer:` by name. The factory gets the parameters to train.
+using OptimizerRegistry = config::Registry<Optimizer, const std::vector<NamedParameter>&>;
+OptimizerRegistry& optimizers();
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/data/loader.h>
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizer.h>
+#include <tessera/models/dual_encoder.h>
+#include <tessera/models/model_file.h>
+#include <tessera/objectives/objective.h>
+#include <tessera/training/config.h>
+#include <tessera/training/optimizer.h>
+
+namespace tessera {
+
+/// What a configuration describes, built: data, model, objective and optimizer of one process.
+struct Parts {
+  at::Device device = at::kCPU;
+  std::shared_ptr<const Source> train, validation;  // validation may be null
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<DualEncoder> model;
+  std::shared_ptr<Objective> objective;
+  std::shared_ptr<Optimizer> optimizer;
+  std::unique_ptr<Loader> loader;
+  Needs needs;
+};
+
+/// Builds everything; the initial weights follow from config.seed. Throws UserError when files are missing or parts do not fit.
+Parts build_parts(const Config& config);
+
+/// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others `objective.*`.
+std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);
+
+/// Parameters and buffers of model and objective under the same names; shared with them.
+std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
+
+/// Copies such weights in. Throws UserError naming `origin` and the tensor.
+void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights, const std::string& origin);
+
+/// One forward pass of a batch in the configured precision: bf16 reaches the towers only, losses stay float32.
+Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context);
+
+}  // namespace tessera

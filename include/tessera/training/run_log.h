@@ -1,0 +1,57 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+/// One row of metrics.jsonl.
+struct StepRecord {
+  std::int64_t step = 0;  // updates done
+  double learning_rate = 0;
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> terms;
+  double grad_norm = 0;
+  std::optional<double> logit_scale;  // the parameter itself (log of the scale)
+  double samples_per_second = 0;      // since the row before
+  double seconds = 0;                 // trained so far, over all sessions
+  double wait_share = 0;              // part of the time since the row before that the step stood waiting for data
+};
+
+/// metrics.jsonl and what the terminal shows: a progress bar there, plain lines everywhere else.
+class RunLog {
+ public:
+  RunLog(const std::string& folder, std::int64_t total_steps);
+  ~RunLog();
+  RunLog(const RunLog&) = delete;
+  RunLog& operator=(const RunLog&) = delete;
+
+  /// Drops the rows after this step, so that a resumed run's file reads as if it had never stopped.
+  void resume_at(std::int64_t step);
+  /// Appends a row and flushes it. A row that cannot be written is reported once, and training goes on.
+  void record(const StepRecord& record);
+  /// Moves the progress bar; cheap enough for every step.
+  void tick(std::int64_t step);
+  /// A line above the progress bar, and in log.txt.
+  void line(const std::string& text);
+  /// Takes the bar off the terminal.
+  void clear();
+
+ private:
+  std::string status(std::int64_t step) const;
+
+  std::string path_;
+  std::int64_t total_steps_;
+  int descriptor_ = -1;
+  bool terminal_ = false;
+  bool bar_shown_ = false;
+  bool write_failed_ = false;
+  std::optional<StepRecord> last_;
+  std::chrono::steady_clock::time_point last_tick_;
+};
+
+}  // namespace tessera

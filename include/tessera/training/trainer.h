@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tessera/training/checkpoint.h>
+#include <tessera/training/config.h>
+#include <tessera/training/parts.h>
+#include <tessera/training/run_log.h>
+
+namespace tessera {
+
+/// How a run ended.
+enum class Outcome {
+  finished,
+  interrupted,  // SIGINT or SIGTERM; the state is saved
+  not_finite,   // a loss or gradient was NaN or infinite; nothing of it was saved
+};
+
+/// Trains what a configuration describes, in one process. The run's folder holds config.yaml (resolved), log.txt,
+/// metrics.jsonl, checkpoints/ and evaluation/step_N.json.
+class Trainer {
+ public:
+  /// resume: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or a fresh
+  /// start), or the path of a checkpoint or run folder. Throws UserError: wrong files, or a checkpoint of other settings.
+  Trainer(const Config& config, const std::string& resume);
+
+  /// Trains to the last step. Throws UserError when data fail or the last checkpoint cannot be written.
+  Outcome run();
+
+  const RunState& state() const { return state_; }
+  const Parts& parts() const { return parts_; }
+
+ private:
+  struct StepResult {
+    std::int64_t step = 0;  // updates done after it
+    double learning_rate = 0;
+    at::Tensor loss;        // mean over the micro-batches
+    std::vector<std::pair<std::string, at::Tensor>> terms;
+    at::Tensor grad_norm;
+  };
+
+  void restore_or_initialise(const std::string& resume);
+  void restore(const Checkpoint& checkpoint, const std::string& folder);
+  void print_plan() const;
+
+  StepResult train_step();
+  Losses micro_batch(std::int64_t index);
+  /// Reads pending results back from the device; false (with an error line) when one of them is not finite.
+  bool read_back();
+  StepRecord to_record(const StepResult& result, const std::vector<double>& numbers);
+  bool report_not_finite(const StepResult& result, const std::vector<double>& numbers) const;
+
+  void evaluate();
+  /// Saves; when that fails the run goes on with an error line, unless `must` is set.
+  void save_checkpoint(bool must);
+  bool every(std::int64_t steps) const;
+  double seconds_trained() const;
+
+  Config config_;
+  std::string folder_;
+  CheckpointFolder checkpoints_;
+  Parts parts_;
+  RunState state_;
+  RunLog log_;
+
+  std::vector<StepResult> pending_;
+  std::string last_good_;           // newest checkpoint written or resumed from
+  std::int64_t last_saved_ = -1;    // its step
+  std::int64_t last_evaluated_ = -1;
+  std::chrono::steady_clock::time_point started_;
+  double seconds_before_ = 0;       // trained in earlier sessions
+
+  struct Window {                   // since the last row of metrics.jsonl
+    std::int64_t samples = 0;
+    double seconds = 0;
+    double wait_seconds = 0;
+  } window_;
+};
+
+/// The trained steps' generator seed: from (seed, step, index of the micro-batch) alone.
+std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch);
+
+}  // namespace tessera

@@ -1,0 +1,115 @@
+#include <ATen/ATen.h>
+
+#include <tessera/probe/runner.h>
+#include <tessera/training/adamw.h>
+#include <tessera/training/clip_grad_norm.h>
+#include <tessera/training/lamb.h>
+#include <tessera/training/lr_schedule.h>
+
+#include "src/probe/core_runners.h"
+
+namespace tessera::probe {
+namespace {
+
+// A schedule as the reference cases write it: peak and length stand beside its shape.
+struct LrScheduleCase {
+  double lr = 1.0;
+  std::int64_t total_steps = 0;
+  ScheduleSettings shape;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LrScheduleCase& s) {
+  v("lr", s.lr, "peak");
+  v("total_steps", s.total_steps, "length, warm-up included");
+  fields(v, s.shape);
+}
+
+struct ClipCase {
+  double max_norm = 1.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ClipCase& s) {
+  v("max_norm", s.max_norm, "limit", config::above(0));
+}
+
+std::vector<NamedParameter> parameters_of(Run& run) {
+  std::vector<NamedParameter> out;
+  for (const std::string& name : run.parameter_names())
+    out.push_back({name, run.parameter(name).detach().clone().set_requires_grad(true)});
+  return out;
+}
+
+// Plays the case's gradients through an optimizer; `after_step` sees it after each one.
+template <class AnyOptimizer>
+Outputs play(Run& run, AnyOptimizer& optimizer, const std::function<void()>& after_step) {
+  const at::Tensor rates = run.input("lr").to(at::kCPU, at::kDouble);
+  std::map<std::string, std::vector<at::Tensor>> values;
+  for (std::int64_t t = 0; t < rates.numel(); ++t) {
+    for (const NamedParameter& parameter : optimizer.parameters())
+      parameter.tensor.mutable_grad() = run.input("grads." + parameter.name)[t].detach().clone();
+    optimizer.step(rates[t].item<double>());
+    for (const NamedParameter& parameter : optimizer.parameters())
+      values["params." + parameter.name].push_back(parameter.tensor.detach().clone());
+    after_step();
+  }
+  Outputs out = optimizer.state();
+  out.erase("step");
+  for (const auto& [name, steps] : values) out[name] = at::stack(steps);
+  for (std::size_t i = 0; i < optimizer.parameters().size(); ++i)
+    out["weight_decay." + optimizer.parameters()[i].name] = at::scalar_tensor(optimizer.weight_decay(i));
+  return out;
+}
+
+Outputs run_adamw(Run& run) {
+  AdamW optimizer(parameters_of(run), config::read<AdamWSettings>(run.settings(), ""));
+  return play(run, optimizer, [] {});
+}
+
+Outputs run_lamb(Run& run) {
+  Lamb optimizer(parameters_of(run), config::read<LambSettings>(run.settings(), ""));
+  std::vector<at::Tensor> norms;
+  std::map<std::string, std::vector<at::Tensor>> ratios;
+  Outputs out = play(run, optimizer, [&] {
+    norms.push_back(optimizer.last_grad_norm());
+    for (std::size_t i = 0; i < optimizer.parameters().size(); ++i)
+      ratios["trust_ratio." + optimizer.parameters()[i].name].push_back(optimizer.last_trust_ratios()[i]);
+  });
+  out["grad_norm"] = at::stack(norms);
+  for (const auto& [name, steps] : ratios) out[name] = at::stack(steps);
+  return out;
+}
+
+Outputs run_lr_schedule(Run& run) {
+  const auto settings = config::read<LrScheduleCase>(run.settings(), "");
+  const at::Tensor steps = run.input("steps").to(at::kCPU, at::kLong);
+  at::Tensor rates = at::empty_like(steps, at::kDouble);
+  for (std::int64_t i = 0; i < steps.numel(); ++i)
+    rates[i] = learning_rate_at(steps[i].item<std::int64_t>(), settings.shape, settings.lr, settings.total_steps);
+  return {{"lr", rates.to(at::kFloat)}};
+}
+
+Outputs run_clip_grad_norm(Run& run) {
+  const auto settings = config::read<ClipCase>(run.settings(), "");
+  std::vector<std::string> names;
+  std::vector<at::Tensor> gradients;
+  for (const auto& [name, gradient] : run.inputs()) {
+    names.push_back(name);
+    gradients.push_back(gradient.detach().clone());
+  }
+  Outputs out{{"total_norm", clip_grad_norm(gradients, settings.max_norm)}};
+  for (std::size_t i = 0; i < names.size(); ++i) out["clipped." + names[i]] = gradients[i];
+  return out;
+}
+
+}  // namespace
+
+void add_training_runners(Runners& runners) {
+  runners.add("adamw", run_adamw);
+  runners.add("lamb", run_lamb);
+  runners.add("lr_schedule", run_lr_schedule);
+  runners.add("clip_grad_norm", run_clip_grad_norm);
+}
+
+}  // namespace tessera::probe

@@ -1,0 +1,205 @@
+#include <tessera/training/checkpoint.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kModel = "model.safetensors";
+constexpr const char* kState = "state.safetensors";
+constexpr const char* kManifest = "manifest.json";
+
+// 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against malice.
+std::string checksum(const std::string& path) {
+  const std::string bytes = io::read_file(path);
+  std::uint64_t hash = 0x9E3779B97F4A7C15ULL ^ bytes.size();
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min<std::size_t>(8, bytes.size() - i));
+    hash = std::rotl(hash ^ word, 29) * 0xBF58476D1CE4E5B9ULL;
+  }
+  std::ostringstream text;
+  text << std::hex << hash;
+  return text.str();
+}
+
+void sync_folder(const std::string& folder) {
+  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (handle < 0) return;
+  ::fsync(handle);
+  ::close(handle);
+}
+
+nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
+  nlohmann::json files;
+  for (const char* name : {kModel, kState}) {
+    const std::string path = folder + "/" + name;
+    files[name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}};
+  }
+  return {{"step", state.step}, {"files", files}};
+}
+
+void check_manifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifest;
+  const auto manifest = nlohmann::json::parse(io::read_file(path), nullptr, false);
+  if (!manifest.is_object() || !manifest.contains("files")) user_error(path, ": damaged: not a manifest of a checkpoint");
+  for (const auto& [name, facts] : manifest["files"].items()) {
+    const std::string file = folder + "/" + name;
+    std::error_code missing;
+    const auto bytes = fs::file_size(file, missing);
+    if (missing) user_error(file, ": missing");
+    if (bytes != facts.value("bytes", std::uintmax_t{0}))
+      user_error(file, ": damaged: ", bytes, " bytes, the manifest says ", facts.value("bytes", std::uintmax_t{0}));
+    if (checksum(file) != facts.value("checksum", "")) user_error(file, ": damaged: its checksum differs from the manifest's");
+  }
+}
+
+nlohmann::json to_json(const RunState& state) {
+  return {{"step", state.step},       {"epoch", state.data.epoch},   {"cursor", state.data.cursor},
+          {"samples", state.samples}, {"seconds", state.seconds}};
+}
+
+RunState state_from_json(const std::string& text, const std::string& origin) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    RunState state;
+    state.step = json.at("step");
+    state.data = {json.at("epoch"), json.at("cursor")};
+    state.samples = json.at("samples");
+    state.seconds = json.at("seconds");
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    user_error(origin, ": damaged: no run state in it (", error.what(), ")");
+  }
+}
+
+}  // namespace
+
+std::string step_folder_name(std::int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < 7) digits.insert(0, 7 - digits.size(), '0');
+  return "step_" + digits;
+}
+
+CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep_last) : folder_(std::move(folder)), keep_last_(keep_last) {}
+
+std::vector<std::string> CheckpointFolder::list() const {
+  std::vector<std::string> out;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder_, missing)) {
+    const std::string name = entry.path().filename().string();
+    const bool step = name.starts_with("step_") && name.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (step && entry.is_directory()) out.push_back(entry.path().string());
+  }
+  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  return out;
+}
+
+void CheckpointFolder::remove_leftovers() const {
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder_, missing))
+    if (entry.path().filename().string().starts_with(".writing_")) fs::remove_all(entry.path(), missing);
+}
+
+std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
+  const std::string name = step_folder_name(checkpoint.state.step);
+  const std::string aside = folder_ + "/.writing_" + name;
+  const std::string target = folder_ + "/" + name;
+  std::error_code error;
+  try {
+    fs::remove_all(aside, error);
+    if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
+    save_model_file(aside + "/" + kModel, checkpoint.model);
+    io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
+                         {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
+    io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
+    sync_folder(aside);
+    // An older checkpoint of the same step (a run resumed from before it) makes way.
+    const std::string old = folder_ + "/.writing_old_" + name;
+    if (fs::exists(target)) fs::rename(target, old);
+    fs::rename(aside, target);
+    sync_folder(folder_);
+    fs::remove_all(old, error);
+    io::write_file(folder_ + "/latest", name + "\n");
+  } catch (const fs::filesystem_error& problem) {
+    fs::remove_all(aside, error);
+    user_error(target, ": cannot write the checkpoint: ", problem.code().message());
+  } catch (...) {
+    fs::remove_all(aside, error);
+    throw;
+  }
+  return target;
+}
+
+std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
+  std::string target;
+  try {
+    target = write(checkpoint);
+  } catch (const UserError& error) {
+    const auto kept = static_cast<std::int64_t>(list().size());
+    if (kept < 2 || kept < keep_last_) throw;
+    log::warning(error.what(), "; making room by deleting ", list().front(), ", which would go next");
+    prune(keep_last_ - 1);
+    target = write(checkpoint);
+  }
+  prune(keep_last_);
+  return target;
+}
+
+void CheckpointFolder::prune(std::int64_t keep) const {
+  const std::vector<std::string> all = list();
+  std::error_code error;
+  for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i) {
+    // Renamed first, so that a half-deleted folder is never taken for a checkpoint.
+    const std::string aside = folder_ + "/.writing_old_" + fs::path(all[i]).filename().string();
+    fs::rename(all[i], aside, error);
+    if (!error) fs::remove_all(aside, error);
+    if (error) log::warning(all[i], ": cannot delete the old checkpoint: ", error.message());
+  }
+}
+
+Checkpoint load_checkpoint(const std::string& folder) {
+  check_manifest(folder);
+  Checkpoint out;
+  out.model = load_model_file(folder + "/" + kModel);
+  const std::string path = folder + "/" + kState;
+  io::TensorFile state = io::load_safetensors(path);
+  out.optimizer = std::move(state.tensors);
+  out.state = state_from_json(state.metadata["run_state"], path);
+  out.config = state.metadata["config"];
+  return out;
+}
+
+std::optional<std::pair<std::string, Checkpoint>> load_newest_checkpoint(const CheckpointFolder& folder) {
+  const std::vector<std::string> all = folder.list();
+  std::string first_problem;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    try {
+      return std::pair{*it, load_checkpoint(*it)};
+    } catch (const UserError& error) {
+      log::warning(error.what(), "; trying the checkpoint before");
+      if (first_problem.empty()) first_problem = error.what();
+    }
+  }
+  if (!all.empty()) user_error("no checkpoint can be read: ", first_problem);
+  return std::nullopt;
+}
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#include "src/training/config_checks.h"
+
+#include <tessera/base/text.h>
+#include <tessera/data/tokenizer.h>
+
+namespace tessera {
+
+using config::Node;
+
+namespace {
+
+void check_tokenizer(const Config& c, const Node& tree) {
+  const Node* theirs = c.tokenizer.settings.find("context_length");
+  const Node* ours = c.model.text.encoder.settings.find("context_length");
+  if (theirs == nullptr || ours == nullptr) return;
+  const auto length = config::Value<std::int64_t>::read(*theirs, "tokenizer.context_length", 0);
+  const auto room = config::Value<std::int64_t>::read(*ours, "model.text.encoder.context_length", 0);
+  if (length > room) {
+    const std::string path = "model.text.encoder.context_length";
+    config::fail(nearest_node(tree, path), path,
+                 concat("is ", room, ", but the tokenizer gives ", length, " tokens (tokenizer.context_length): leave it out to follow the tokenizer"));
+  }
+}
+
+void check_image_size(const Config& c, const Node& tree) {
+  const Node* node = c.model.image.encoder.settings.find("image_size");
+  if (node == nullptr) return;
+  const auto size = config::Value<config::Size>::read(*node, "model.image.encoder.image_size", {});
+  if (size == c.model.preprocessing.image_size) return;
+  const std::string path = "model.preprocessing.image_size";
+  config::fail(nearest_node(tree, path), path,
+               concat("is ", c.model.preprocessing.image_size.height, "x", c.model.preprocessing.image_size.width,
+                      ", but model.image.encoder.image_size is ", size.height, "x", size.width, ": leave one of them out"));
+}
+
+void check_embed_dim(const Config& c, const Node& tree) {
+  const Node* image = c.model.image.projection.settings.find("embed_dim");
+  const Node* text = c.model.text.projection.settings.find("embed_dim");
+  if (image == nullptr || text == nullptr || image->text() == text->text()) return;
+  const std::string path = "model.text.projection.embed_dim";
+  config::fail(nearest_node(tree, path), path,
+               "is " + text->text() + ", but model.image.projection.embed_dim is " + image->text() + ": both towers share one space");
+}
+
+void check_schedule(const Config& c, const Node& tree) {
+  if (c.schedule.warmup_steps > c.training.steps) {
+    const std::string path = "schedule.warmup_steps";
+    config::fail(nearest_node(tree, path), path,
+                 concat("is ", c.schedule.warmup_steps, ", but training.steps is only ", c.training.steps, ": make it smaller"));
+  }
+  const Node* peak = c.optimizer.settings.find("lr");
+  if (peak != nullptr && c.schedule.schedule != "constant" && c.schedule.min_lr > config::Value<double>::read(*peak, "optimizer.lr", 0)) {
+    const std::string path = "schedule.min_lr";
+    config::fail(nearest_node(tree, path), path, concat("is ", c.schedule.min_lr, ", above optimizer.lr, which is ", peak->text()));
+  }
+}
+
+void check_evaluation(const Config& c, const Node& tree) {
+  if (c.data.validation) return;
+  for (std::size_t i = 0; i < c.evaluation.tasks.size(); ++i) {
+    const Node* source = c.evaluation.tasks[i].settings.find("source");
+    if (source == nullptr || !source->is_null()) continue;
+    const std::string path = concat("evaluation.tasks[", i, "].source");
+    config::fail(nearest_node(tree, "evaluation.tasks"), path,
+                 "missing, and there is no data.validation to fall back on: set one of the two");
+  }
+}
+
+}  // namespace
+
+void check_combination(const Config& config, const Node& tree) {
+  check_tokenizer(config, tree);
+  check_image_size(config, tree);
+  check_embed_dim(config, tree);
+  check_schedule(config, tree);
+  check_evaluation(config, tree);
+}
+
+}  // namespace tessera

@@ -1,0 +1,139 @@
+#include <tessera/training/parts.h>
+
+#include <set>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/random.h>
+
+namespace tessera {
+namespace {
+
+at::Device choose_device(const std::string& name) {
+  const bool gpu = at::hasCUDA();
+  if (name == "cuda" && !gpu) user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
+  return gpu && name != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+}
+
+// Autocast for one scope; the weights' low-precision copies are kept until its end.
+class Autocast {
+ public:
+  explicit Autocast(at::DeviceType device) : device_(device) {
+    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+    at::autocast::set_autocast_enabled(device_, true);
+    at::autocast::increment_nesting();
+  }
+  ~Autocast() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(device_, false);
+  }
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  at::DeviceType device_;
+};
+
+std::string objective_name(const std::string& name) {
+  return name == "logit_scale" || name == "logit_bias" ? name : "objective." + name;
+}
+
+std::map<std::string, at::Tensor> objective_state(const Objective& objective) {
+  std::map<std::string, at::Tensor> out;
+  for (const auto& item : objective.named_parameters()) out[objective_name(item.key())] = item.value();
+  for (const auto& item : objective.named_buffers()) out[objective_name(item.key())] = item.value();
+  return out;
+}
+
+void check_tokenizer(const Config& config, const Tokenizer& tokenizer) {
+  const config::Node* node = config.model.text.encoder.settings.find("vocab_size");
+  if (node == nullptr) return;
+  const auto room = config::Value<std::int64_t>::read(*node, "model.text.encoder.vocab_size", 0);
+  if (tokenizer.vocab_size() > room)
+    config::fail(*node, "model.text.encoder.vocab_size",
+                 concat("is ", room, ", but the tokenizer ", tokenizer.name(), " has ", tokenizer.vocab_size(),
+                        " tokens: leave it out to follow the tokenizer"));
+}
+
+}  // namespace
+
+std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective) {
+  std::map<const void*, std::string> names;
+  for (const auto& [name, tensor] : model.named_state()) names.emplace(tensor.data_ptr(), name);
+  std::vector<NamedParameter> out;
+  std::set<const void*> seen;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    if (tensor.requires_grad() && seen.insert(tensor.data_ptr()).second) out.push_back({name, tensor});
+  };
+  for (const auto& item : model.named_parameters()) {
+    const auto found = names.find(item.value().data_ptr());
+    add(found != names.end() ? found->second : item.key(), item.value());
+  }
+  for (const auto& item : objective.named_parameters()) add(objective_name(item.key()), item.value());
+  return out;
+}
+
+std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
+  std::map<std::string, at::Tensor> out = model.named_state();
+  out.merge(objective_state(objective));
+  return out;
+}
+
+void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
+                  const std::string& origin) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> own = objective_state(objective);
+  std::map<std::string, at::Tensor> towers;
+  for (const auto& [name, tensor] : weights) {
+    const auto mine = own.find(name);
+    if (mine == own.end()) {
+      if (name.starts_with("objective.")) user_error(origin, ": holds ", name, ", which this objective has not");
+      towers[name] = tensor;
+      continue;
+    }
+    if (mine->second.sizes() != tensor.sizes())
+      user_error(origin, ": ", name, " has shape ", tensor.sizes(), ", expected ", mine->second.sizes());
+    mine->second.copy_(tensor);
+    own.erase(mine);
+  }
+  if (!own.empty()) user_error(origin, ": lacks the objective's ", own.begin()->first);
+  model.load_state(towers, origin);
+}
+
+Parts build_parts(const Config& config) {
+  Parts parts;
+  parts.device = choose_device(config.training.device);
+  if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
+
+  parts.train = sources().make(config.data.train, "data.train");
+  if (config.data.validation) parts.validation = sources().make(*config.data.validation, "data.validation");
+  parts.tokenizer = tokenizers().make(config.tokenizer, "tokenizer", TokenizerContext{});
+  check_tokenizer(config, *parts.tokenizer);
+
+  at::manual_seed(derive_seed(config.seed, Purpose::initialisation));
+  parts.model = std::make_shared<DualEncoder>(config.model);
+  ObjectiveContext context;
+  context.embed_dim = parts.model->embed_dim();
+  parts.objective = objectives().make(config.objective, "objective", context);
+  parts.needs = parts.objective->needs();
+  parts.model->to(parts.device);
+  parts.objective->to(parts.device);
+  parts.optimizer = optimizers().make(config.optimizer, "optimizer", trainable_parameters(*parts.model, *parts.objective));
+  parts.loader = std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader, parts.needs,
+                                          static_cast<std::uint64_t>(config.seed));
+  return parts;
+}
+
+Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context) {
+  Features features;
+  {
+    std::optional<Autocast> autocast;
+    if (precision == "bf16") autocast.emplace(parts.device.type());
+    features = parts.model->forward(batch, parts.needs);
+  }
+  return parts.objective->forward(features, context);
+}
+
+}  // namespace tessera

@@ -1,0 +1,20 @@
+#include <tessera/training/adamw.h>
+#include <tessera/training/lamb.h>
+#include <tessera/training/optimizer.h>
+
+namespace tessera {
+
+OptimizerRegistry& optimizers() {
+  static OptimizerRegistry registry = [] {
+    OptimizerRegistry list("optimizer");
+    using Parameters = std::vector<NamedParameter>;
+    list.add<AdamWSettings>("adamw", "AdamW (fused operator); OpenCLIP's defaults for ViTs",
+                            [](const AdamWSettings& s, const Parameters& p) { return std::make_shared<AdamW>(p, s); });
+    list.add<LambSettings>("lamb", "LAMB as NVIDIA's FusedLAMB",
+                           [](const LambSettings& s, const Parameters& p) { return std::make_shared<Lamb>(p, s); });
+    return list;
+  }();
+  return registry;
+}
+
+}  // namespace tessera

@@ -1,0 +1,118 @@
+#include <tessera/training/step_meter.h>
+
+#include <atomic>
+#include <numeric>
+#include <string_view>
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+namespace tessera {
+namespace {
+
+std::atomic<std::int64_t> counted{0};
+
+std::int64_t product(at::IntArrayRef sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()); }
+
+// [.., N, K] x [.., K, M]
+std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) { return 2 * a.numel() * b.size(-1); }
+
+// Each output element of a convolution takes one multiply-add per weight of its filter.
+std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output, bool transposed, at::IntArrayRef input) {
+  const std::int64_t spatial = product(transposed ? input.slice(2) : output.slice(2));
+  return 2 * output[0] * spatial * product(weight);
+}
+
+// query [B, H, N, d], key [B, H, M, d], value [B, H, M, e]: `products` matrix products of that size.
+std::int64_t attention(const at::Tensor& query, const at::Tensor& key, int products) {
+  return products * 2 * query.numel() * key.size(-2);
+}
+
+bool tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) { return index < inputs.size() && inputs[index].isTensor(); }
+
+void count(const at::RecordFunction& call) {
+  const std::string_view name = call.name();
+  const auto inputs = call.inputs();
+  std::int64_t flops = 0;
+  if (name == "aten::mm" || name == "aten::bmm") {
+    flops = matrix_product(inputs[0].toTensor(), inputs[1].toTensor());
+  } else if (name == "aten::addmm" || name == "aten::baddbmm") {
+    flops = matrix_product(inputs[1].toTensor(), inputs[2].toTensor());
+  } else if (name == "aten::mv" || name == "aten::dot") {
+    flops = 2 * inputs[0].toTensor().numel();
+  } else if (name == "aten::convolution_backward") {
+    // grad_output, input, weight; one product each for the gradients of input and weight that are asked for.
+    const auto mask = inputs[inputs.size() - 1].toBoolList();
+    flops = (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
+            convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes(), false, inputs[1].toTensor().sizes());
+  } else if (name.find("_scaled_dot_product") != std::string_view::npos) {
+    const bool fused = name.find("flash") != std::string_view::npos || name.find("efficient") != std::string_view::npos ||
+                       name.find("cudnn") != std::string_view::npos;
+    if (!fused) return;  // the composed path shows up as its matrix products
+    const bool backward = name.find("backward") != std::string_view::npos;
+    const std::size_t query = backward ? 1 : 0;
+    if (tensor_at(inputs, query) && tensor_at(inputs, query + 1))
+      flops = attention(inputs[query].toTensor(), inputs[query + 1].toTensor(), backward ? 5 : 2);
+  }
+  counted += flops;
+}
+
+std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction& call) {
+  count(call);
+  return nullptr;
+}
+
+// The size of a convolution's output is known only when it has run.
+void on_return(const at::RecordFunction& call, at::ObserverContext* /*context*/) {
+  if (std::string_view(call.name()) != "aten::convolution") return;
+  const auto inputs = call.inputs();
+  const auto outputs = call.outputs();
+  if (outputs.empty() || !outputs[0].isTensor()) return;
+  counted += convolution(inputs[1].toTensor().sizes(), outputs[0].toTensor().sizes(), inputs[6].toBool(), inputs[0].toTensor().sizes());
+}
+
+class Reporter : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*pointer*/, std::int64_t size, std::size_t /*allocated*/, std::size_t /*reserved*/,
+                         c10::Device /*device*/) override {
+    held += size;
+    std::int64_t seen = peak;
+    while (seen < held && !peak.compare_exchange_weak(seen, held)) {
+    }
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  std::atomic<std::int64_t> held{0};
+  std::atomic<std::int64_t> peak{0};
+};
+
+}  // namespace
+
+struct FlopCounter::Impl {
+  at::CallbackHandle handle = 0;
+  std::int64_t start = 0;
+};
+
+FlopCounter::FlopCounter() : impl_(std::make_unique<Impl>()) {
+  impl_->start = counted;
+  impl_->handle = at::addGlobalCallback(
+      at::RecordFunctionCallback(on_call, on_return).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+FlopCounter::~FlopCounter() { at::removeCallback(impl_->handle); }
+
+double FlopCounter::flops() const { return static_cast<double>(counted - impl_->start); }
+
+struct MemoryMeter::Impl {
+  std::shared_ptr<Reporter> reporter = std::make_shared<Reporter>();
+  c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, reporter};
+};
+
+MemoryMeter::MemoryMeter() : impl_(std::make_unique<Impl>()) {}
+MemoryMeter::~MemoryMeter() = default;
+std::int64_t MemoryMeter::held() const { return impl_->reporter->held; }
+std::int64_t MemoryMeter::peak() const { return impl_->reporter->peak; }
+
+}  // namespace tessera

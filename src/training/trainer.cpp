@@ -1,0 +1,212 @@
+#include <tessera/training/trainer.h>
+
+#include <cmath>
+#include <filesystem>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/random.h>
+#include <tessera/base/text.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/clip_grad_norm.h>
+#include <tessera/training/interrupt.h>
+
+namespace tessera {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::string made_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder + "/checkpoints", error);
+  if (error) user_error(folder, ": cannot create the run folder: ", error.message());
+  return folder;
+}
+
+}  // namespace
+
+std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch) {
+  return derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
+                     {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});
+}
+
+Trainer::Trainer(const Config& config, const std::string& resume)
+    : config_(config),
+      folder_(made_folder(config.run_folder())),
+      checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last),
+      parts_(build_parts(config)),
+      log_(folder_, config.training.steps) {
+  log::set_file(folder_ + "/log.txt");
+  restore_or_initialise(resume);
+  io::write_file(folder_ + "/config.yaml", to_yaml(config_));
+  print_plan();
+}
+
+Outcome Trainer::run() {
+  const InterruptGuard guard;
+  started_ = Clock::now();
+  seconds_before_ = state_.seconds;
+  while (state_.step < config_.training.steps) {
+    pending_.push_back(train_step());
+    // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step.
+    const bool due = every(config_.log.every_steps) || every(config_.checkpoint.every_steps) || interrupted() != 0;
+    if ((due || parts_.device.is_cpu()) && !read_back()) return Outcome::not_finite;
+    log_.tick(state_.step);
+    if (every(config_.checkpoint.every_steps)) save_checkpoint(false);
+    if (every(config_.evaluation.every_steps)) evaluate();
+    if (interrupted() != 0) {
+      save_checkpoint(true);
+      log_.line(concat("stopped by a signal after step ", state_.step, "; go on with --resume auto"));
+      return Outcome::interrupted;
+    }
+  }
+  save_checkpoint(true);
+  evaluate();
+  log_.line(concat("finished ", with_thousands(state_.step), " steps, ", with_thousands(state_.samples), " samples in ",
+                   format_duration(state_.seconds), "; the model is ", last_good_, "/model.safetensors"));
+  return Outcome::finished;
+}
+
+Trainer::StepResult Trainer::train_step() {
+  const Clock::time_point begin = Clock::now();
+  const double waited = parts_.loader->statistics().wait_seconds;
+  parts_.optimizer->zero_grad();
+  StepResult result;
+  result.learning_rate =
+      learning_rate_at(state_.step, config_.schedule, parts_.optimizer->peak_learning_rate(), config_.training.steps);
+  const auto count = static_cast<double>(config_.training.accumulation);
+  for (std::int64_t i = 0; i < config_.training.accumulation; ++i) {
+    const Losses losses = micro_batch(i);
+    at::Tensor share = losses.total / count;
+    share.backward();
+    result.loss = i == 0 ? share.detach() : result.loss + share.detach();
+    for (std::size_t k = 0; k < losses.terms.size(); ++k) {
+      const at::Tensor term = losses.terms[k].second.detach() / count;
+      if (i == 0) result.terms.emplace_back(losses.terms[k].first, term);
+      else result.terms[k].second = result.terms[k].second + term;
+    }
+  }
+  std::vector<at::Tensor> gradients;
+  for (const NamedParameter& parameter : parts_.optimizer->parameters())
+    if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
+  result.grad_norm = clip_grad_norm(gradients, config_.training.clip_norm);
+  parts_.optimizer->step(result.learning_rate);
+  parts_.objective->after_step();
+
+  result.step = ++state_.step;
+  state_.data = parts_.loader->position();
+  state_.seconds = seconds_trained();
+  window_.seconds += seconds_since(begin);
+  window_.wait_seconds += parts_.loader->statistics().wait_seconds - waited;
+  return result;
+}
+
+Losses Trainer::micro_batch(std::int64_t index) {
+  const Batch batch = parts_.loader->next().to(parts_.device);
+  const std::uint64_t seed = step_seed(config_.seed, state_.step, index);
+  at::manual_seed(seed);
+  StepContext context;
+  context.step = state_.step;
+  context.generator = at::detail::createCPUGenerator(seed);
+  state_.samples += batch.size();
+  window_.samples += batch.size();
+  return forward_loss(parts_, batch, config_.training.precision, context);
+}
+
+bool Trainer::read_back() {
+  for (const StepResult& result : pending_) {
+    std::vector<at::Tensor> scalars{result.loss, result.grad_norm};
+    for (const auto& [name, term] : result.terms) scalars.push_back(term);
+    for (at::Tensor& scalar : scalars) scalar = scalar.to(at::kFloat).reshape({});
+    const at::Tensor stacked = at::stack(scalars).to(at::kCPU, at::kDouble);
+    const std::vector<double> numbers(stacked.const_data_ptr<double>(), stacked.const_data_ptr<double>() + stacked.numel());
+    for (const double value : numbers)
+      if (!std::isfinite(value)) return report_not_finite(result, numbers);
+    if (result.step % config_.log.every_steps == 0 || result.step == config_.training.steps)
+      log_.record(to_record(result, numbers));
+  }
+  pending_.clear();
+  return true;
+}
+
+StepRecord Trainer::to_record(const StepResult& result, const std::vector<double>& numbers) {
+  StepRecord record;
+  record.step = result.step;
+  record.learning_rate = result.learning_rate;
+  record.loss = numbers[0];
+  record.grad_norm = numbers[1];
+  for (std::size_t k = 0; k < result.terms.size(); ++k) record.terms.emplace_back(result.terms[k].first, numbers[k + 2]);
+  for (const NamedParameter& parameter : parts_.optimizer->parameters())
+    if (parameter.name == "logit_scale") record.logit_scale = parameter.tensor.item<double>();
+  record.samples_per_second = window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
+  record.wait_share = window_.seconds > 0 ? window_.wait_seconds / window_.seconds : 0;
+  record.seconds = state_.seconds;
+  window_ = {};
+  return record;
+}
+
+bool Trainer::report_not_finite(const StepResult& result, const std::vector<double>& numbers) const {
+  std::string values = concat("loss ", numbers[0]);
+  for (std::size_t k = 0; k < result.terms.size(); ++k) values += concat(", ", result.terms[k].first, " ", numbers[k + 2]);
+  values += concat(", gradient norm ", numbers[1]);
+  log::error("step ", result.step, ": not finite: ", values, "; stopped. Last good checkpoint: ",
+             last_good_.empty() ? "none" : last_good_);
+  return false;
+}
+
+void Trainer::evaluate() {
+  if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
+  log_.clear();
+  EvaluationContext context;
+  context.source = parts_.validation;
+  context.train_source = parts_.train;
+  context.device = parts_.device;
+  context.batch_size = config_.evaluation.batch_size;
+  context.threads = config_.evaluation.threads;
+  auto results = nlohmann::json::array();
+  for (const config::Choice& task : config_.evaluation.tasks) {
+    const TaskResult result = run_task(task, *parts_.model, *parts_.tokenizer, context);
+    log_.line(concat("step ", state_.step, ": ", summary_line(result)));
+    results.push_back(to_json(result));
+    if (interrupted() != 0) return;
+  }
+  std::filesystem::create_directories(folder_ + "/evaluation");
+  io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json",
+                 nlohmann::json{{"step", state_.step}, {"results", results}}.dump(2) + "\n");
+  last_evaluated_ = state_.step;
+}
+
+void Trainer::save_checkpoint(bool must) {
+  if (last_saved_ == state_.step) return;
+  state_.seconds = seconds_trained();
+  Checkpoint checkpoint;
+  checkpoint.config = to_yaml(config_);
+  checkpoint.state = state_;
+  checkpoint.optimizer = parts_.optimizer->state();
+  checkpoint.model = {config_.model, config_.tokenizer, parts_.tokenizer->vocabulary_bytes(),
+                      weights_of(*parts_.model, *parts_.objective),
+                      {{"config", checkpoint.config}, {"step", std::to_string(state_.step)}}};
+  try {
+    last_good_ = checkpoints_.save(checkpoint);
+    last_saved_ = state_.step;
+  } catch (const UserError& error) {
+    const std::string kept = last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
+    if (must) user_error("step ", state_.step, " is not saved: ", error.what(), "; ", kept);
+    log_.clear();
+    log::error("step ", state_.step, " is not saved: ", error.what(), "; ", kept, "; training goes on and the next save tries again");
+  }
+}
+
+bool Trainer::every(std::int64_t steps) const { return steps > 0 && state_.step % steps == 0; }
+
+double Trainer::seconds_trained() const { return seconds_before_ + seconds_since(started_); }
+
+}  // namespace tessera

@@ -1,0 +1,105 @@
+// How a run begins: resumed or fresh, and what is said about it.
+#include <filesystem>
+
+#include <ATen/Parallel.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::int64_t step_of(const std::string& step_folder) { return std::stoll(fs::path(step_folder).filename().string().substr(5)); }
+
+bool same_folder(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+std::int64_t count(const std::map<std::string, at::Tensor>& weights, bool image) {
+  std::int64_t total = 0;
+  for (const auto& [name, tensor] : weights)
+    if (tensor.requires_grad() && name.starts_with("visual.") == image) total += tensor.numel();
+  return total;
+}
+
+}  // namespace
+
+void Trainer::restore_or_initialise(const std::string& resume) {
+  checkpoints_.remove_leftovers();
+  const std::vector<std::string> own = checkpoints_.list();
+  if (resume == "none") {
+    if (!own.empty())
+      user_error(folder_, ": already holds checkpoints up to step ", step_of(own.back()),
+                 ": go on with --resume auto, or choose another run.name");
+    log_.resume_at(0);
+    return;
+  }
+  if (resume == "auto") {
+    if (const auto newest = load_newest_checkpoint(checkpoints_)) restore(newest->second, newest->first);
+    else log_.resume_at(0);
+    return;
+  }
+
+  std::pair<std::string, Checkpoint> chosen;
+  if (fs::is_directory(resume + "/checkpoints")) {
+    auto newest = load_newest_checkpoint(CheckpointFolder(resume + "/checkpoints", 1));
+    if (!newest) user_error("--resume ", resume, ": no checkpoint in this run folder");
+    chosen = std::move(*newest);
+  } else if (fs::exists(resume + "/manifest.json")) {
+    chosen = {resume, load_checkpoint(resume)};
+  } else {
+    user_error("--resume ", resume, ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
+  }
+  for (const std::string& folder : own)
+    if (step_of(folder) > chosen.second.state.step || !same_folder(fs::path(folder).parent_path(), fs::path(chosen.first).parent_path()))
+      user_error(folder_, ": holds checkpoints of its own up to step ", step_of(own.back()), ": choose another run.name to go on from ",
+                 chosen.first, ", or delete them");
+  restore(chosen.second, chosen.first);
+}
+
+void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
+  if (const std::vector<std::string> other = differences(checkpoint.config, config_); !other.empty()) {
+    const std::vector<std::string> first(other.begin(), other.begin() + std::min<std::ptrdiff_t>(3, std::ssize(other)));
+    std::string list;
+    for (const std::string& each : first) list += (list.empty() ? "" : "; ") + each;
+    if (other.size() > first.size()) list += concat("; and ", other.size() - first.size(), " more");
+    user_error(folder, ": was trained with other settings: ", list, ": give the same ones, or choose another run.name");
+  }
+  if (checkpoint.model.vocabulary != parts_.tokenizer->vocabulary_bytes())
+    user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
+  load_weights(*parts_.model, *parts_.objective, checkpoint.model.weights, folder + "/model.safetensors");
+  parts_.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
+  state_ = checkpoint.state;
+  parts_.loader->seek(state_.data);
+  log_.resume_at(state_.step);
+  last_good_ = folder;
+  last_saved_ = state_.step;
+  log::info("resumed from ", folder, ": step ", state_.step, ", epoch ", state_.data.epoch, ", sample ", state_.data.cursor);
+  const auto there = config::parse_yaml(checkpoint.config, folder);
+  const config::Node* training = there.find("training");
+  const config::Node* steps = training != nullptr ? training->find("steps") : nullptr;
+  if (steps != nullptr && steps->text() != std::to_string(config_.training.steps))
+    log::warning("training.steps was ", steps->text(), " and is now ", config_.training.steps,
+                 ": the learning-rate schedule follows the new length from here on");
+}
+
+void Trainer::print_plan() const {
+  const auto weights = parts_.model->named_state();
+  const std::int64_t batch = config_.data.loader.batch_size;
+  log::info("run ", folder_, " on ", parts_.device.str(), ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
+  log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (", config_.model.image.encoder.name,
+            "), text tower ", with_thousands(count(weights, false)), " (", config_.model.text.encoder.name, "); objective ",
+            config_.objective.name, ", optimizer ", config_.optimizer.name);
+  log::info("data: ", parts_.train->describe(), "; ", with_thousands(batch * config_.training.accumulation), " samples a step (",
+            batch, " x ", config_.training.accumulation, "), ", with_thousands(parts_.loader->batches_per_epoch()),
+            " batches an epoch; ", with_thousands(config_.training.steps), " steps, from step ", state_.step);
+}
+
+}  // namespace tessera
