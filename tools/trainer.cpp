@@ -14,7 +14,8 @@
 
 namespace {
 
-constexpr const char* kFooter = R"(The run's folder (run.folder/run.name) holds config.yaml (all settings spelt out), log.txt, metrics.jsonl (one row per
+constexpr const char* kFooter =
+    R"(The run's folder (run.folder, runs/NAME) holds config.yaml (all settings spelt out), log.txt, metrics.jsonl (one row per
 log.every_steps), checkpoints/step_N/ with checkpoints/latest, and evaluation/step_N.json.
 
 Examples:
@@ -27,7 +28,8 @@ Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or
 because a loss was not finite; 130 or 143 stopped by SIGINT or SIGTERM with the state saved.
 All settings: docs/configuration.md.)";
 
-int run(const std::string& config_path, const std::vector<std::string>& overrides, const std::string& resume, bool print, bool dry) {
+int run(const std::string& config_path, const std::vector<std::string>& overrides, const std::string& resume,
+        bool print, bool dry) {
   const tessera::Config config = tessera::load_config(config_path, overrides);
   if (print) {
     std::cout << tessera::to_yaml(config);
@@ -39,9 +41,12 @@ int run(const std::string& config_path, const std::vector<std::string>& override
   }
   tessera::Trainer trainer(config, resume);
   switch (trainer.run()) {
-    case tessera::Outcome::finished: return 0;
-    case tessera::Outcome::interrupted: return 128 + tessera::interrupted();
-    case tessera::Outcome::not_finite: return 3;
+    case tessera::Outcome::finished:
+      return 0;
+    case tessera::Outcome::interrupted:
+      return 128 + tessera::interrupted();
+    case tessera::Outcome::not_finite:
+      return 3;
   }
   return 0;
 }
@@ -55,12 +60,18 @@ int main(int argc, char** argv) {
   CLI::App app("Trains an image-text model from a YAML configuration.");
   app.footer(kFooter);
   app.add_option("--config", config, "configuration file")->type_name("FILE");
-  app.add_option("--set", overrides, "override one key, KEY=VALUE (VALUE is YAML); may be repeated")->type_name("KEY=VALUE")->allow_extra_args(false);
-  app.add_option("--resume", resume, "none: start afresh, in a folder without checkpoints (default); auto: go on from the run's newest whole checkpoint, if there is one; "
-                                     "or a checkpoint or run folder")->type_name("auto|none|PATH");
+  app.add_option("--set", overrides, "override one key, KEY=VALUE (VALUE is YAML); may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--resume", resume,
+                 "none: start afresh, in a folder without checkpoints (default); auto: go on from the run's newest "
+                 "whole checkpoint, if there is one; "
+                 "or a checkpoint or run folder")
+      ->type_name("auto|none|PATH");
   app.add_flag("--print-config", print, "print the configuration with every default spelt out, and leave");
   app.add_flag("--dry-run", dry, "build model and data, run one step, print parameters, FLOPs and memory, and leave");
-  app.add_option("--write-configuration-doc", document, "write docs/configuration.md to this file, and leave")->type_name("FILE");
+  app.add_option("--write-configuration-doc", document, "write docs/configuration.md to this file, and leave")
+      ->type_name("FILE");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

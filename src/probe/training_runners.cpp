@@ -1,12 +1,11 @@
 #include <ATen/ATen.h>
 
+#include "src/probe/core_runners.h"
 #include <tessera/probe/runner.h>
 #include <tessera/training/adamw.h>
 #include <tessera/training/clip_grad_norm.h>
 #include <tessera/training/lamb.h>
 #include <tessera/training/lr_schedule.h>
-
-#include "src/probe/core_runners.h"
 
 namespace tessera::probe {
 namespace {

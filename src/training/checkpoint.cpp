@@ -1,5 +1,3 @@
-#include <tessera/training/checkpoint.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/training/checkpoint.h>
 
 namespace tessera {
 
@@ -24,7 +23,8 @@ constexpr const char* kModel = "model.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
-// 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against malice.
+// 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against
+// malice.
 std::string checksum(const std::string& path) {
   const std::string bytes = io::read_file(path);
   std::uint64_t hash = 0x9E3779B97F4A7C15ULL ^ bytes.size();
@@ -57,7 +57,8 @@ nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
 void check_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifest;
   const auto manifest = nlohmann::json::parse(io::read_file(path), nullptr, false);
-  if (!manifest.is_object() || !manifest.contains("files")) user_error(path, ": damaged: not a manifest of a checkpoint");
+  if (!manifest.is_object() || !manifest.contains("files"))
+    user_error(path, ": damaged: not a manifest of a checkpoint");
   for (const auto& [name, facts] : manifest["files"].items()) {
     const std::string file = folder + "/" + name;
     std::error_code missing;
@@ -65,13 +66,17 @@ void check_manifest(const std::string& folder) {
     if (missing) user_error(file, ": missing");
     if (bytes != facts.value("bytes", std::uintmax_t{0}))
       user_error(file, ": damaged: ", bytes, " bytes, the manifest says ", facts.value("bytes", std::uintmax_t{0}));
-    if (checksum(file) != facts.value("checksum", "")) user_error(file, ": damaged: its checksum differs from the manifest's");
+    if (checksum(file) != facts.value("checksum", ""))
+      user_error(file, ": damaged: its checksum differs from the manifest's");
   }
 }
 
 nlohmann::json to_json(const RunState& state) {
-  return {{"step", state.step},       {"epoch", state.data.epoch},   {"cursor", state.data.cursor},
-          {"samples", state.samples}, {"seconds", state.seconds}};
+  return {{"step", state.step},
+          {"epoch", state.data.epoch},
+          {"cursor", state.data.cursor},
+          {"samples", state.samples},
+          {"seconds", state.seconds}};
 }
 
 RunState state_from_json(const std::string& text, const std::string& origin) {
@@ -96,7 +101,8 @@ std::string step_folder_name(std::int64_t step) {
   return "step_" + digits;
 }
 
-CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep_last) : folder_(std::move(folder)), keep_last_(keep_last) {}
+CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep_last)
+    : folder_(std::move(folder)), keep_last_(keep_last) {}
 
 std::vector<std::string> CheckpointFolder::list() const {
   std::vector<std::string> out;

@@ -1,16 +1,17 @@
-#include <tessera/training/config.h>
-
 #include <filesystem>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
+#include "src/training/config_checks.h"
 #include <tessera/base/text.h>
 #include <tessera/data/tokenizer.h>
 #include <tessera/evaluation/task.h>
+#include <tessera/models/dual_encoder.h>
 #include <tessera/models/registry.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/training/config.h>
 #include <tessera/training/optimizer.h>
-
-#include "src/training/config_checks.h"
 
 namespace tessera {
 
@@ -23,8 +24,10 @@ namespace {
 // The resolved tree with the marks of what the user wrote, so that later errors can still name file and line.
 Node marked_like(const Node& resolved, const Node& written) {
   switch (resolved.kind()) {
-    case Node::Kind::null: return Node::null(written.mark());
-    case Node::Kind::scalar: return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
+    case Node::Kind::null:
+      return Node::null(written.mark());
+    case Node::Kind::scalar:
+      return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
     case Node::Kind::sequence: {
       std::vector<Node> items;
       for (std::size_t i = 0; i < resolved.items().size(); ++i)
@@ -45,7 +48,8 @@ Node marked_like(const Node& resolved, const Node& written) {
 
 void resolve(Choice& choice, const Catalogue& catalogue, const std::string& path, const Node& tree) {
   if (choice.name.empty())
-    config::fail(nearest_node(tree, path), path, "missing: name one of the " + catalogue.kind() + "s " + join_names(catalogue.names()));
+    config::fail(nearest_node(tree, path), path,
+                 "missing: name one of the " + catalogue.kind() + "s " + join_names(catalogue.names()));
   const Choice resolved = catalogue.resolve(choice, path);
   choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
 }
@@ -64,14 +68,24 @@ bool knows(const Catalogue& catalogue, const Choice& choice, const std::string& 
   return false;
 }
 
-// A text encoder without vocabulary or length takes the tokenizer's. The vocabulary file is only opened when it must be.
+// The longest text in tokens; sentencepiece and wordpiece call it max_length.
+Node length_of(const Choice& tokenizer) {
+  for (const char* key : {"context_length", "max_length"})
+    if (const Node* length = setting(tokenizer, key)) return *length;
+  const auto made = tokenizers().make(tokenizer, "tokenizer", TokenizerContext{});
+  return Node::scalar(std::to_string(made->context_length()), tokenizer.settings.mark());
+}
+
+// A text encoder without vocabulary or length takes the tokenizer's. The vocabulary file is only opened when it must
+// be.
 void follow_tokenizer(Config& c) {
   Choice& encoder = c.model.text.encoder;
   if (knows(encoders(), encoder, "context_length") && setting(encoder, "context_length") == nullptr)
-    if (const Node* length = setting(c.tokenizer, "context_length")) encoder.settings.set("context_length", *length);
+    encoder.settings.set("context_length", length_of(c.tokenizer));
   if (knows(encoders(), encoder, "vocab_size") && setting(encoder, "vocab_size") == nullptr) {
     const auto tokenizer = tokenizers().make(c.tokenizer, "tokenizer", TokenizerContext{});
-    encoder.settings.set("vocab_size", Node::scalar(std::to_string(tokenizer->vocab_size()), c.tokenizer.settings.mark()));
+    encoder.settings.set("vocab_size",
+                         Node::scalar(std::to_string(tokenizer->vocab_size()), c.tokenizer.settings.mark()));
   }
 }
 
@@ -86,7 +100,25 @@ void follow_image_size(Config& c, const Node& tree) {
     encoder.settings.set("image_size", marked_like(value, preprocessing));
   } else if (!written) {
     c.model.preprocessing.image_size = config::Value<config::Size>::read(*size, "model.image.encoder.image_size", {});
+  } else {
+    check_image_size(c, tree);
   }
+}
+
+// Names, settings and combinations of the towers are the models' business; the marks are put back afterwards.
+void resolve_model(ModelSettings& model) {
+  const ModelSettings resolved = tessera::resolve(model, "model");
+  const auto adopt = [](Choice& written, const Choice& full) {
+    written = {full.name, marked_like(full.settings, written.settings)};
+  };
+  const auto adopt_tower = [&](TowerSettings& written, const TowerSettings& full) {
+    adopt(written.encoder, full.encoder);
+    adopt(written.readout, full.readout);
+    adopt(written.projection, full.projection);
+  };
+  adopt_tower(model.image, resolved.image);
+  adopt_tower(model.text, resolved.text);
+  model.preprocessing = resolved.preprocessing;
 }
 
 void require(const Node& tree, const std::string& path, const std::string& example) {
@@ -98,8 +130,16 @@ void require(const Node& tree, const std::string& path, const std::string& examp
 }
 
 const std::set<std::string>& harmless_keys() {
-  static const std::set<std::string> keys = {"run",  "log", "checkpoint", "evaluation", "data.validation", "data.loader.threads",
-                                             "data.loader.prefetch", "training.steps", "training.threads", "training.device"};
+  static const std::set<std::string> keys = {"run",
+                                             "log",
+                                             "checkpoint",
+                                             "evaluation",
+                                             "data.validation",
+                                             "data.loader.threads",
+                                             "data.loader.prefetch",
+                                             "training.steps",
+                                             "training.threads",
+                                             "training.device"};
   return keys;
 }
 
@@ -137,21 +177,17 @@ Config resolve_config(const Node& tree, const std::string& name) {
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
-  require(tree, "tokenizer", "tokenizer: {name: clip-bpe, path: configs/vocabularies/bpe_simple_vocab_16e6.txt.gz}");
+  require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/bpe_simple_vocab_16e6.txt.gz}");
   require(tree, "model", "extends: parts/vit_b16.yaml");
   if (!c.run.name) c.run.name = name;
+  if (!c.run.folder) c.run.folder = "runs/" + *c.run.name;
 
   resolve(c.data.train, sources(), "data.train", tree);
   if (c.data.validation) resolve(*c.data.validation, sources(), "data.validation", tree);
   resolve(c.tokenizer, tokenizers(), "tokenizer", tree);
   follow_tokenizer(c);
   follow_image_size(c, tree);
-  resolve(c.model.image.encoder, encoders(), "model.image.encoder", tree);
-  resolve(c.model.image.readout, readouts(), "model.image.readout", tree);
-  resolve(c.model.image.projection, projections(), "model.image.projection", tree);
-  resolve(c.model.text.encoder, encoders(), "model.text.encoder", tree);
-  resolve(c.model.text.readout, readouts(), "model.text.readout", tree);
-  resolve(c.model.text.projection, projections(), "model.text.projection", tree);
+  resolve_model(c.model);
   resolve(c.objective, objectives(), "objective", tree);
   resolve(c.optimizer, optimizers(), "optimizer", tree);
   c.evaluation.tasks = resolve_tasks(c.evaluation.tasks, "evaluation.tasks");
@@ -165,7 +201,9 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
   return resolve_config(tree, std::filesystem::path(path).stem().string());
 }
 
-std::string to_yaml(const Config& config) { return config::to_yaml(config::dump(config)); }
+std::string to_yaml(const Config& config) {
+  return config::to_yaml(config::dump(config));
+}
 
 std::vector<std::string> differences(const std::string& there, const Config& here) {
   std::vector<std::string> out;

@@ -10,27 +10,16 @@ using config::Node;
 namespace {
 
 void check_tokenizer(const Config& c, const Node& tree) {
-  const Node* theirs = c.tokenizer.settings.find("context_length");
-  const Node* ours = c.model.text.encoder.settings.find("context_length");
-  if (theirs == nullptr || ours == nullptr) return;
-  const auto length = config::Value<std::int64_t>::read(*theirs, "tokenizer.context_length", 0);
-  const auto room = config::Value<std::int64_t>::read(*ours, "model.text.encoder.context_length", 0);
-  if (length > room) {
+  const Node* room = c.model.text.encoder.settings.find("context_length");
+  for (const char* key : {"context_length", "max_length"}) {
+    const Node* length = c.tokenizer.settings.find(key);
+    if (length == nullptr || room == nullptr) continue;
     const std::string path = "model.text.encoder.context_length";
-    config::fail(nearest_node(tree, path), path,
-                 concat("is ", room, ", but the tokenizer gives ", length, " tokens (tokenizer.context_length): leave it out to follow the tokenizer"));
+    if (config::Value<std::int64_t>::read(*length, key, 0) > config::Value<std::int64_t>::read(*room, path, 0))
+      config::fail(nearest_node(tree, path), path,
+                   concat("is ", room->text(), ", but tokenizer.", key, " is ", length->text(),
+                          ": leave it out to follow the tokenizer"));
   }
-}
-
-void check_image_size(const Config& c, const Node& tree) {
-  const Node* node = c.model.image.encoder.settings.find("image_size");
-  if (node == nullptr) return;
-  const auto size = config::Value<config::Size>::read(*node, "model.image.encoder.image_size", {});
-  if (size == c.model.preprocessing.image_size) return;
-  const std::string path = "model.preprocessing.image_size";
-  config::fail(nearest_node(tree, path), path,
-               concat("is ", c.model.preprocessing.image_size.height, "x", c.model.preprocessing.image_size.width,
-                      ", but model.image.encoder.image_size is ", size.height, "x", size.width, ": leave one of them out"));
 }
 
 void check_embed_dim(const Config& c, const Node& tree) {
@@ -39,19 +28,23 @@ void check_embed_dim(const Config& c, const Node& tree) {
   if (image == nullptr || text == nullptr || image->text() == text->text()) return;
   const std::string path = "model.text.projection.embed_dim";
   config::fail(nearest_node(tree, path), path,
-               "is " + text->text() + ", but model.image.projection.embed_dim is " + image->text() + ": both towers share one space");
+               "is " + text->text() + ", but model.image.projection.embed_dim is " + image->text() +
+                   ": both towers share one space");
 }
 
 void check_schedule(const Config& c, const Node& tree) {
   if (c.schedule.warmup_steps > c.training.steps) {
     const std::string path = "schedule.warmup_steps";
-    config::fail(nearest_node(tree, path), path,
-                 concat("is ", c.schedule.warmup_steps, ", but training.steps is only ", c.training.steps, ": make it smaller"));
+    config::fail(
+        nearest_node(tree, path), path,
+        concat("is ", c.schedule.warmup_steps, ", but training.steps is only ", c.training.steps, ": make it smaller"));
   }
   const Node* peak = c.optimizer.settings.find("lr");
-  if (peak != nullptr && c.schedule.schedule != "constant" && c.schedule.min_lr > config::Value<double>::read(*peak, "optimizer.lr", 0)) {
+  if (peak != nullptr && c.schedule.schedule != "constant" &&
+      c.schedule.min_lr > config::Value<double>::read(*peak, "optimizer.lr", 0)) {
     const std::string path = "schedule.min_lr";
-    config::fail(nearest_node(tree, path), path, concat("is ", c.schedule.min_lr, ", above optimizer.lr, which is ", peak->text()));
+    config::fail(nearest_node(tree, path), path,
+                 concat("is ", c.schedule.min_lr, ", above optimizer.lr, which is ", peak->text()));
   }
 }
 
@@ -68,9 +61,20 @@ void check_evaluation(const Config& c, const Node& tree) {
 
 }  // namespace
 
+void check_image_size(const Config& c, const Node& tree) {
+  const Node* node = c.model.image.encoder.settings.find("image_size");
+  if (node == nullptr) return;
+  const auto size = config::Value<config::Size>::read(*node, "model.image.encoder.image_size", {});
+  if (size == c.model.preprocessing.image_size) return;
+  const std::string path = "model.preprocessing.image_size";
+  config::fail(
+      nearest_node(tree, path), path,
+      concat("is ", c.model.preprocessing.image_size.height, "x", c.model.preprocessing.image_size.width,
+             ", but model.image.encoder.image_size is ", size.height, "x", size.width, ": leave one of them out"));
+}
+
 void check_combination(const Config& config, const Node& tree) {
   check_tokenizer(config, tree);
-  check_image_size(config, tree);
   check_embed_dim(config, tree);
   check_schedule(config, tree);
   check_evaluation(config, tree);

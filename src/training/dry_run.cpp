@@ -1,5 +1,3 @@
-#include <tessera/training/dry_run.h>
-
 #include <chrono>
 #include <cmath>
 #include <iomanip>
@@ -11,27 +9,33 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/training/clip_grad_norm.h>
+#include <tessera/training/dry_run.h>
 #include <tessera/training/parts.h>
 #include <tessera/training/step_meter.h>
 
 namespace tessera {
 namespace {
 
-std::int64_t bytes_of(const at::Tensor& tensor) { return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0; }
+std::int64_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+}
 
 std::string format_flops(double flops) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(2);
-  if (flops >= 1e12) out << flops / 1e12 << " TFLOPs";
-  else if (flops >= 1e9) out << flops / 1e9 << " GFLOPs";
-  else out << flops / 1e6 << " MFLOPs";
+  if (flops >= 1e12)
+    out << flops / 1e12 << " TFLOPs";
+  else if (flops >= 1e9)
+    out << flops / 1e9 << " GFLOPs";
+  else
+    out << flops / 1e6 << " MFLOPs";
   return out.str();
 }
 
 void count_parameters(const Parts& parts, StepCost& cost) {
   const auto towers = parts.model->named_state();
   for (const NamedParameter& parameter : parts.optimizer->parameters()) {
-    std::int64_t& count = !towers.contains(parameter.name)         ? cost.objective_parameters
+    std::int64_t& count = !towers.contains(parameter.name)        ? cost.objective_parameters
                           : parameter.name.starts_with("visual.") ? cost.image_parameters
                                                                   : cost.text_parameters;
     count += parameter.tensor.numel();
@@ -77,14 +81,17 @@ StepCost measure_step(const Config& config) {
 std::string to_text(const StepCost& cost) {
   std::ostringstream out;
   const std::int64_t all = cost.image_parameters + cost.text_parameters + cost.objective_parameters;
-  out << "parameters        " << with_thousands(all) << ": image tower " << with_thousands(cost.image_parameters) << ", text tower "
-      << with_thousands(cost.text_parameters) << ", objective " << with_thousands(cost.objective_parameters) << "\n"
-      << "FLOPs per sample  " << format_flops(cost.total_flops) << " forward and backward, " << format_flops(cost.forward_flops)
+  out << "parameters        " << with_thousands(all) << ": image tower " << with_thousands(cost.image_parameters)
+      << ", text tower " << with_thousands(cost.text_parameters) << ", objective "
+      << with_thousands(cost.objective_parameters) << "\n"
+      << "FLOPs per sample  " << format_flops(cost.total_flops) << " forward and backward, "
+      << format_flops(cost.forward_flops)
       << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included)\n"
       << "memory            weights " << format_bytes(static_cast<double>(cost.weights)) << ", gradients "
-      << format_bytes(static_cast<double>(cost.gradients)) << ", optimizer " << format_bytes(static_cast<double>(cost.optimizer))
-      << ", activations of a batch of " << cost.batch_size << " " << format_bytes(static_cast<double>(cost.activations))
-      << ", peak of the step " << format_bytes(static_cast<double>(cost.peak)) << " (tensors; measured)\n"
+      << format_bytes(static_cast<double>(cost.gradients)) << ", optimizer "
+      << format_bytes(static_cast<double>(cost.optimizer)) << ", activations of a batch of " << cost.batch_size << " "
+      << format_bytes(static_cast<double>(cost.activations)) << ", peak of the step "
+      << format_bytes(static_cast<double>(cost.peak)) << " (tensors; measured)\n"
       << "one step          " << format_duration(cost.seconds) << ", loss " << cost.loss
       << (std::isfinite(cost.loss) ? "" : " (not finite!)") << "\n";
   return out.str();

@@ -1,6 +1,6 @@
-#include <tessera/training/interrupt.h>
-
 #include <atomic>
+
+#include <tessera/training/interrupt.h>
 
 namespace tessera {
 namespace {
@@ -8,7 +8,9 @@ namespace {
 std::atomic<int> noted{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
-void note(int signal) { noted = signal; }
+void note(int signal) {
+  noted = signal;
+}
 
 }  // namespace
 
@@ -28,6 +30,8 @@ InterruptGuard::~InterruptGuard() {
   sigaction(SIGTERM, &old_term_, nullptr);
 }
 
-int interrupted() { return noted; }
+int interrupted() {
+  return noted;
+}
 
 }  // namespace tessera

@@ -1,5 +1,3 @@
-#include <tessera/training/parts.h>
-
 #include <set>
 
 #include <ATen/ATen.h>
@@ -7,13 +5,15 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
+#include <tessera/training/parts.h>
 
 namespace tessera {
 namespace {
 
 at::Device choose_device(const std::string& name) {
   const bool gpu = at::hasCUDA();
-  if (name == "cuda" && !gpu) user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
+  if (name == "cuda" && !gpu)
+    user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
   return gpu && name != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
 }
 
@@ -120,9 +120,10 @@ Parts build_parts(const Config& config) {
   parts.needs = parts.objective->needs();
   parts.model->to(parts.device);
   parts.objective->to(parts.device);
-  parts.optimizer = optimizers().make(config.optimizer, "optimizer", trainable_parameters(*parts.model, *parts.objective));
-  parts.loader = std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader, parts.needs,
-                                          static_cast<std::uint64_t>(config.seed));
+  parts.optimizer =
+      optimizers().make(config.optimizer, "optimizer", trainable_parameters(*parts.model, *parts.objective));
+  parts.loader = std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
+                                          parts.needs, static_cast<std::uint64_t>(config.seed));
   return parts;
 }
 

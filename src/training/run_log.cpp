@@ -1,5 +1,3 @@
-#include <tessera/training/run_log.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -17,12 +15,15 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/training/run_log.h>
 
 namespace tessera {
 namespace {
 
 // JSON has no NaN: such a value is null in the file.
-nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+nlohmann::json number(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
 
 std::string to_line(const StepRecord& r) {
   nlohmann::ordered_json row;
@@ -42,7 +43,8 @@ std::string to_line(const StepRecord& r) {
 std::string bar(std::int64_t step, std::int64_t total) {
   constexpr std::int64_t width = 24;
   const std::int64_t filled = total > 0 ? width * step / total : 0;
-  return "[" + std::string(static_cast<std::size_t>(filled), '#') + std::string(static_cast<std::size_t>(width - filled), '.') + "]";
+  return "[" + std::string(static_cast<std::size_t>(filled), '#') +
+         std::string(static_cast<std::size_t>(width - filled), '.') + "]";
 }
 
 }  // namespace
@@ -88,7 +90,8 @@ std::string RunLog::status(std::int64_t step) const {
   out << std::fixed << std::setprecision(4) << "  loss " << last_->loss;
   if (last_->terms.size() > 1)
     for (const auto& [name, value] : last_->terms) out << "  " << name << " " << value;
-  out << std::setprecision(last_->samples_per_second < 100 ? 1 : 0) << "  " << last_->samples_per_second << " samples/s";
+  out << std::setprecision(last_->samples_per_second < 100 ? 1 : 0) << "  " << last_->samples_per_second
+      << " samples/s";
   const double per_step = last_->step > 0 ? last_->seconds / static_cast<double>(last_->step) : 0;
   out << "  ETA " << format_duration(per_step * static_cast<double>(total_steps_ - step));
   return out.str();

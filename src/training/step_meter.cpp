@@ -1,5 +1,3 @@
-#include <tessera/training/step_meter.h>
-
 #include <atomic>
 #include <numeric>
 #include <string_view>
@@ -9,15 +7,21 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
+#include <tessera/training/step_meter.h>
+
 namespace tessera {
 namespace {
 
 std::atomic<std::int64_t> counted{0};
 
-std::int64_t product(at::IntArrayRef sizes) { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()); }
+std::int64_t product(at::IntArrayRef sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
 
 // [.., N, K] x [.., K, M]
-std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) { return 2 * a.numel() * b.size(-1); }
+std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) {
+  return 2 * a.numel() * b.size(-1);
+}
 
 // Each output element of a convolution takes one multiply-add per weight of its filter.
 std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output, bool transposed, at::IntArrayRef input) {
@@ -30,7 +34,9 @@ std::int64_t attention(const at::Tensor& query, const at::Tensor& key, int produ
   return products * 2 * query.numel() * key.size(-2);
 }
 
-bool tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) { return index < inputs.size() && inputs[index].isTensor(); }
+bool tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) {
+  return index < inputs.size() && inputs[index].isTensor();
+}
 
 void count(const at::RecordFunction& call) {
   const std::string_view name = call.name();
@@ -45,11 +51,12 @@ void count(const at::RecordFunction& call) {
   } else if (name == "aten::convolution_backward") {
     // grad_output, input, weight; one product each for the gradients of input and weight that are asked for.
     const auto mask = inputs[inputs.size() - 1].toBoolList();
-    flops = (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
-            convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes(), false, inputs[1].toTensor().sizes());
+    flops =
+        (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
+        convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes(), false, inputs[1].toTensor().sizes());
   } else if (name.find("_scaled_dot_product") != std::string_view::npos) {
-    const bool fused = name.find("flash") != std::string_view::npos || name.find("efficient") != std::string_view::npos ||
-                       name.find("cudnn") != std::string_view::npos;
+    const bool fused = name.find("flash") != std::string_view::npos ||
+                       name.find("efficient") != std::string_view::npos || name.find("cudnn") != std::string_view::npos;
     if (!fused) return;  // the composed path shows up as its matrix products
     const bool backward = name.find("backward") != std::string_view::npos;
     const std::size_t query = backward ? 1 : 0;
@@ -70,7 +77,8 @@ void on_return(const at::RecordFunction& call, at::ObserverContext* /*context*/)
   const auto inputs = call.inputs();
   const auto outputs = call.outputs();
   if (outputs.empty() || !outputs[0].isTensor()) return;
-  counted += convolution(inputs[1].toTensor().sizes(), outputs[0].toTensor().sizes(), inputs[6].toBool(), inputs[0].toTensor().sizes());
+  counted += convolution(inputs[1].toTensor().sizes(), outputs[0].toTensor().sizes(), inputs[6].toBool(),
+                         inputs[0].toTensor().sizes());
 }
 
 class Reporter : public c10::MemoryReportingInfoBase {
@@ -97,13 +105,19 @@ struct FlopCounter::Impl {
 
 FlopCounter::FlopCounter() : impl_(std::make_unique<Impl>()) {
   impl_->start = counted;
-  impl_->handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(on_call, on_return).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+  impl_->handle = at::addGlobalCallback(at::RecordFunctionCallback(on_call, on_return)
+                                            .needsInputs(true)
+                                            .needsOutputs(true)
+                                            .scopes({at::RecordScope::FUNCTION}));
 }
 
-FlopCounter::~FlopCounter() { at::removeCallback(impl_->handle); }
+FlopCounter::~FlopCounter() {
+  at::removeCallback(impl_->handle);
+}
 
-double FlopCounter::flops() const { return static_cast<double>(counted - impl_->start); }
+double FlopCounter::flops() const {
+  return static_cast<double>(counted - impl_->start);
+}
 
 struct MemoryMeter::Impl {
   std::shared_ptr<Reporter> reporter = std::make_shared<Reporter>();
@@ -112,7 +126,11 @@ struct MemoryMeter::Impl {
 
 MemoryMeter::MemoryMeter() : impl_(std::make_unique<Impl>()) {}
 MemoryMeter::~MemoryMeter() = default;
-std::int64_t MemoryMeter::held() const { return impl_->reporter->held; }
-std::int64_t MemoryMeter::peak() const { return impl_->reporter->peak; }
+std::int64_t MemoryMeter::held() const {
+  return impl_->reporter->held;
+}
+std::int64_t MemoryMeter::peak() const {
+  return impl_->reporter->peak;
+}
 
 }  // namespace tessera

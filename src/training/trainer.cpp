@@ -1,5 +1,3 @@
-#include <tessera/training/trainer.h>
-
 #include <cmath>
 #include <filesystem>
 
@@ -15,6 +13,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/clip_grad_norm.h>
 #include <tessera/training/interrupt.h>
+#include <tessera/training/trainer.h>
 
 namespace tessera {
 
@@ -22,7 +21,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 std::string made_folder(const std::string& folder) {
   std::error_code error;
@@ -40,7 +41,7 @@ std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro
 
 Trainer::Trainer(const Config& config, const std::string& resume)
     : config_(config),
-      folder_(made_folder(config.run_folder())),
+      folder_(made_folder(config.run.folder.value_or("runs/run"))),
       checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last),
       parts_(build_parts(config)),
       log_(folder_, config.training.steps) {
@@ -90,8 +91,10 @@ Trainer::StepResult Trainer::train_step() {
     result.loss = i == 0 ? share.detach() : result.loss + share.detach();
     for (std::size_t k = 0; k < losses.terms.size(); ++k) {
       const at::Tensor term = losses.terms[k].second.detach() / count;
-      if (i == 0) result.terms.emplace_back(losses.terms[k].first, term);
-      else result.terms[k].second = result.terms[k].second + term;
+      if (i == 0)
+        result.terms.emplace_back(losses.terms[k].first, term);
+      else
+        result.terms[k].second = result.terms[k].second + term;
     }
   }
   std::vector<at::Tensor> gradients;
@@ -127,7 +130,8 @@ bool Trainer::read_back() {
     for (const auto& [name, term] : result.terms) scalars.push_back(term);
     for (at::Tensor& scalar : scalars) scalar = scalar.to(at::kFloat).reshape({});
     const at::Tensor stacked = at::stack(scalars).to(at::kCPU, at::kDouble);
-    const std::vector<double> numbers(stacked.const_data_ptr<double>(), stacked.const_data_ptr<double>() + stacked.numel());
+    const std::vector<double> numbers(stacked.const_data_ptr<double>(),
+                                      stacked.const_data_ptr<double>() + stacked.numel());
     for (const double value : numbers)
       if (!std::isfinite(value)) return report_not_finite(result, numbers);
     if (result.step % config_.log.every_steps == 0 || result.step == config_.training.steps)
@@ -143,7 +147,8 @@ StepRecord Trainer::to_record(const StepResult& result, const std::vector<double
   record.learning_rate = result.learning_rate;
   record.loss = numbers[0];
   record.grad_norm = numbers[1];
-  for (std::size_t k = 0; k < result.terms.size(); ++k) record.terms.emplace_back(result.terms[k].first, numbers[k + 2]);
+  for (std::size_t k = 0; k < result.terms.size(); ++k)
+    record.terms.emplace_back(result.terms[k].first, numbers[k + 2]);
   for (const NamedParameter& parameter : parts_.optimizer->parameters())
     if (parameter.name == "logit_scale") record.logit_scale = parameter.tensor.item<double>();
   record.samples_per_second = window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
@@ -155,10 +160,11 @@ StepRecord Trainer::to_record(const StepResult& result, const std::vector<double
 
 bool Trainer::report_not_finite(const StepResult& result, const std::vector<double>& numbers) const {
   std::string values = concat("loss ", numbers[0]);
-  for (std::size_t k = 0; k < result.terms.size(); ++k) values += concat(", ", result.terms[k].first, " ", numbers[k + 2]);
+  for (std::size_t k = 0; k < result.terms.size(); ++k)
+    values += concat(", ", result.terms[k].first, " ", numbers[k + 2]);
   values += concat(", gradient norm ", numbers[1]);
-  log::error("step ", result.step, ": not finite: ", values, "; stopped. Last good checkpoint: ",
-             last_good_.empty() ? "none" : last_good_);
+  log::error("step ", result.step, ": not finite: ", values,
+             "; stopped. Last good checkpoint: ", last_good_.empty() ? "none" : last_good_);
   return false;
 }
 
@@ -191,22 +197,30 @@ void Trainer::save_checkpoint(bool must) {
   checkpoint.config = to_yaml(config_);
   checkpoint.state = state_;
   checkpoint.optimizer = parts_.optimizer->state();
-  checkpoint.model = {config_.model, config_.tokenizer, parts_.tokenizer->vocabulary_bytes(),
+  checkpoint.model = {config_.model,
+                      config_.tokenizer,
+                      parts_.tokenizer->vocabulary_bytes(),
                       weights_of(*parts_.model, *parts_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(state_.step)}}};
   try {
     last_good_ = checkpoints_.save(checkpoint);
     last_saved_ = state_.step;
   } catch (const UserError& error) {
-    const std::string kept = last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
+    const std::string kept =
+        last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
     if (must) user_error("step ", state_.step, " is not saved: ", error.what(), "; ", kept);
     log_.clear();
-    log::error("step ", state_.step, " is not saved: ", error.what(), "; ", kept, "; training goes on and the next save tries again");
+    log::error("step ", state_.step, " is not saved: ", error.what(), "; ", kept,
+               "; training goes on and the next save tries again");
   }
 }
 
-bool Trainer::every(std::int64_t steps) const { return steps > 0 && state_.step % steps == 0; }
+bool Trainer::every(std::int64_t steps) const {
+  return steps > 0 && state_.step % steps == 0;
+}
 
-double Trainer::seconds_trained() const { return seconds_before_ + seconds_since(started_); }
+double Trainer::seconds_trained() const {
+  return seconds_before_ + seconds_since(started_);
+}
 
 }  // namespace tessera

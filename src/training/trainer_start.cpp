@@ -15,7 +15,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::int64_t step_of(const std::string& step_folder) { return std::stoll(fs::path(step_folder).filename().string().substr(5)); }
+std::int64_t step_of(const std::string& step_folder) {
+  return std::stoll(fs::path(step_folder).filename().string().substr(5));
+}
 
 bool same_folder(const std::string& a, const std::string& b) {
   std::error_code error;
@@ -37,13 +39,15 @@ void Trainer::restore_or_initialise(const std::string& resume) {
   if (resume == "none") {
     if (!own.empty())
       user_error(folder_, ": already holds checkpoints up to step ", step_of(own.back()),
-                 ": go on with --resume auto, or choose another run.name");
+                 ": go on with --resume auto, or choose another run.folder");
     log_.resume_at(0);
     return;
   }
   if (resume == "auto") {
-    if (const auto newest = load_newest_checkpoint(checkpoints_)) restore(newest->second, newest->first);
-    else log_.resume_at(0);
+    if (const auto newest = load_newest_checkpoint(checkpoints_))
+      restore(newest->second, newest->first);
+    else
+      log_.resume_at(0);
     return;
   }
 
@@ -55,12 +59,14 @@ void Trainer::restore_or_initialise(const std::string& resume) {
   } else if (fs::exists(resume + "/manifest.json")) {
     chosen = {resume, load_checkpoint(resume)};
   } else {
-    user_error("--resume ", resume, ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
+    user_error("--resume ", resume,
+               ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
   }
   for (const std::string& folder : own)
-    if (step_of(folder) > chosen.second.state.step || !same_folder(fs::path(folder).parent_path(), fs::path(chosen.first).parent_path()))
-      user_error(folder_, ": holds checkpoints of its own up to step ", step_of(own.back()), ": choose another run.name to go on from ",
-                 chosen.first, ", or delete them");
+    if (step_of(folder) > chosen.second.state.step ||
+        !same_folder(fs::path(folder).parent_path(), fs::path(chosen.first).parent_path()))
+      user_error(folder_, ": holds checkpoints of its own up to step ", step_of(own.back()),
+                 ": choose another run.folder to go on from ", chosen.first, ", or delete them");
   restore(chosen.second, chosen.first);
 }
 
@@ -70,7 +76,8 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
     std::string list;
     for (const std::string& each : first) list += (list.empty() ? "" : "; ") + each;
     if (other.size() > first.size()) list += concat("; and ", other.size() - first.size(), " more");
-    user_error(folder, ": was trained with other settings: ", list, ": give the same ones, or choose another run.name");
+    user_error(folder, ": was trained with other settings: ", list,
+               ": give the same ones, or choose another run.folder");
   }
   if (checkpoint.model.vocabulary != parts_.tokenizer->vocabulary_bytes())
     user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
@@ -81,7 +88,8 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
   log_.resume_at(state_.step);
   last_good_ = folder;
   last_saved_ = state_.step;
-  log::info("resumed from ", folder, ": step ", state_.step, ", epoch ", state_.data.epoch, ", sample ", state_.data.cursor);
+  log::info("resumed from ", folder, ": step ", state_.step, ", epoch ", state_.data.epoch, ", sample ",
+            state_.data.cursor);
   const auto there = config::parse_yaml(checkpoint.config, folder);
   const config::Node* training = there.find("training");
   const config::Node* steps = training != nullptr ? training->find("steps") : nullptr;
@@ -93,13 +101,16 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
 void Trainer::print_plan() const {
   const auto weights = parts_.model->named_state();
   const std::int64_t batch = config_.data.loader.batch_size;
-  log::info("run ", folder_, " on ", parts_.device.str(), ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
-  log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (", config_.model.image.encoder.name,
-            "), text tower ", with_thousands(count(weights, false)), " (", config_.model.text.encoder.name, "); objective ",
-            config_.objective.name, ", optimizer ", config_.optimizer.name);
-  log::info("data: ", parts_.train->describe(), "; ", with_thousands(batch * config_.training.accumulation), " samples a step (",
-            batch, " x ", config_.training.accumulation, "), ", with_thousands(parts_.loader->batches_per_epoch()),
-            " batches an epoch; ", with_thousands(config_.training.steps), " steps, from step ", state_.step);
+  log::info("run ", folder_, " on ", parts_.device.str(), ", ", config_.training.precision, ", ", at::get_num_threads(),
+            " threads");
+  log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
+            config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
+            config_.model.text.encoder.name, "); objective ", config_.objective.name, ", optimizer ",
+            config_.optimizer.name);
+  log::info("data: ", parts_.train->describe(), "; ", with_thousands(batch * config_.training.accumulation),
+            " samples a step (", batch, " x ", config_.training.accumulation, "), ",
+            with_thousands(parts_.loader->batches_per_epoch()), " batches an epoch; ",
+            with_thousands(config_.training.steps), " steps, from step ", state_.step);
 }
 
 }  // namespace tessera

@@ -13,31 +13,31 @@ namespace tessera {
 
 /// Where a run stands. Randomness of a step follows from (seed, step), so there is no generator to save.
 struct RunState {
-  std::int64_t step = 0;      // updates done
-  DataPosition data;          // of the next batch
-  std::int64_t samples = 0;   // seen
-  double seconds = 0;         // trained, over all sessions of the run
+  std::int64_t step = 0;     // updates done
+  DataPosition data;         // of the next batch
+  std::int64_t samples = 0;  // seen
+  double seconds = 0;        // trained, over all sessions of the run
 };
 
 /// Everything that a resume needs.
 struct Checkpoint {
-  ModelFile model;                                  // weights, tokenizer, preprocessing; `extra` holds the resolved configuration
-  std::map<std::string, at::Tensor> optimizer;      // Optimizer::state()
+  ModelFile model;  // weights, tokenizer, preprocessing; `extra` holds the resolved configuration
+  std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
   RunState state;
-  std::string config;                               // resolved YAML
+  std::string config;  // resolved YAML
 };
 
-/// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json} and FOLDER/latest, a
-/// text file that names the newest. A checkpoint is written into a folder aside, fsynced and renamed, so under its name it is
-/// whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
+/// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json} and
+/// FOLDER/latest, a text file that names the newest. A checkpoint is written into a folder aside, fsynced and renamed,
+/// so under its name it is whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
 class CheckpointFolder {
  public:
   /// keep_last: how many stay.
   CheckpointFolder(std::string folder, std::int64_t keep_last);
 
-  /// Writes, points `latest` at it, deletes the oldest beyond keep_last, and returns the new folder. When the disk is full and
-  /// the oldest checkpoint would be deleted anyway, that is done first and said aloud. Throws UserError; all earlier
-  /// checkpoints are then still there.
+  /// Writes, points `latest` at it, deletes the oldest beyond keep_last, and returns the new folder. When the disk is
+  /// full and the oldest checkpoint would be deleted anyway, that is done first and said aloud. Throws UserError; all
+  /// earlier checkpoints are then still there.
   std::string save(const Checkpoint& checkpoint);
 
   /// Step folders, oldest first (whole or damaged; not those left half-written).
@@ -56,8 +56,8 @@ class CheckpointFolder {
 /// Reads one step folder. Throws UserError naming the file that is missing, cut or damaged.
 Checkpoint load_checkpoint(const std::string& folder);
 
-/// The newest whole checkpoint of a folder of checkpoints, with its folder; a damaged one is passed over with a warning that
-/// names it. Nothing when there is none. Throws UserError when there are some but all are damaged.
+/// The newest whole checkpoint of a folder of checkpoints, with its folder; a damaged one is passed over with a warning
+/// that names it. Nothing when there is none. Throws UserError when there are some but all are damaged.
 std::optional<std::pair<std::string, Checkpoint>> load_newest_checkpoint(const CheckpointFolder& folder);
 
 /// "step_0000100".

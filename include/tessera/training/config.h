@@ -11,16 +11,16 @@
 
 namespace tessera {
 
-/// Where a run keeps its files: FOLDER/NAME.
+/// Where a run keeps its files.
 struct RunSettings {
-  std::string folder = "runs";
   std::optional<std::string> name;
+  std::optional<std::string> folder;
 };
 
 template <class Visitor>
 void fields(Visitor& v, RunSettings& s) {
-  v("folder", s.folder, "folder of all runs");
-  v("name", s.name, "the run's own folder in it; null: the configuration file's name without .yaml");
+  v("name", s.name, "null: the configuration file's name without .yaml");
+  v("folder", s.folder, "the run's own folder; null: runs/NAME");
 }
 
 struct DataSettings {
@@ -49,9 +49,11 @@ template <class Visitor>
 void fields(Visitor& v, TrainingSettings& s) {
   v("steps", s.steps, "optimizer updates of the whole run", config::at_least(1));
   v("accumulation", s.accumulation,
-    "batches per update; their losses are averaged (a contrastive loss finds its negatives within each batch, not across them)",
+    "batches per update; their losses are averaged (a contrastive loss finds its negatives within each batch, not "
+    "across them)",
     config::at_least(1));
-  v("precision", s.precision, "bf16: autocast; weights, norms, softmax and losses stay float32", config::one_of({"float32", "bf16"}));
+  v("precision", s.precision, "bf16: autocast; weights, norms, softmax and losses stay float32",
+    config::one_of({"float32", "bf16"}));
   v("clip_norm", s.clip_norm, "clip the global gradient norm; null: do not", config::above(0));
   v("device", s.device, "auto takes the GPU when there is one", config::one_of({"auto", "cpu", "cuda"}));
   v("threads", s.threads, "threads of one operator on the CPU; null: one per core", config::at_least(1));
@@ -106,9 +108,6 @@ struct Config {
   CheckpointSettings checkpoint;
   EvaluationSettings evaluation;
   LogSettings log;
-
-  /// The run's folder.
-  std::string run_folder() const { return run.folder + "/" + run.name.value_or("run"); }
 };
 
 template <class Visitor>
@@ -127,10 +126,10 @@ void fields(Visitor& v, Config& s) {
   v("log", s.log, "metrics.jsonl");
 }
 
-/// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its registry
-/// and that the parts fit each other, and spells out every default. A text encoder that leaves out (or sets to null)
-/// `vocab_size` or `context_length` takes the tokenizer's; of the image encoder's and the preprocessing's `image_size` the one
-/// left out follows the other. Throws UserError naming file, line and key.
+/// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its
+/// registry and that the parts fit each other, and spells out every default. A text encoder that leaves out (or sets to
+/// null) `vocab_size` or `context_length` takes the tokenizer's; of the image encoder's and the preprocessing's
+/// `image_size` the one left out follows the other. Throws UserError naming file, line and key.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// The same from a tree of settings; `name` is the run's name when the tree gives none.
@@ -139,9 +138,9 @@ Config resolve_config(const config::Node& tree, const std::string& name);
 /// YAML of the whole configuration; loads back to an identical one.
 std::string to_yaml(const Config& config);
 
-/// Keys whose values differ between the resolved YAML of another run and a configuration: "optimizer.lr: 0.1 there, 0.2 here".
-/// Only keys that decide what a resumed run computes: run, log, checkpoint, evaluation, data.validation, training.steps (said
-/// aloud by the trainer, for it stretches the schedule) and what only changes speed may differ.
+/// Keys whose values differ between the resolved YAML of another run and a configuration: "optimizer.lr: 0.1 there, 0.2
+/// here". Only keys that decide what a resumed run computes: run, log, checkpoint, evaluation, data.validation,
+/// training.steps (said aloud by the trainer, for it stretches the schedule) and what only changes speed may differ.
 std::vector<std::string> differences(const std::string& there, const Config& here);
 
 /// docs/configuration.md, from the same lists of fields.

@@ -28,17 +28,20 @@ struct Parts {
   Needs needs;
 };
 
-/// Builds everything; the initial weights follow from config.seed. Throws UserError when files are missing or parts do not fit.
+/// Builds everything; the initial weights follow from config.seed. Throws UserError when files are missing or parts do
+/// not fit.
 Parts build_parts(const Config& config);
 
-/// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others `objective.*`.
+/// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others
+/// `objective.*`.
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);
 
 /// Parameters and buffers of model and objective under the same names; shared with them.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
 
 /// Copies such weights in. Throws UserError naming `origin` and the tensor.
-void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights, const std::string& origin);
+void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
+                  const std::string& origin);
 
 /// One forward pass of a batch in the configured precision: bf16 reaches the towers only, losses stay float32.
 Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context);

@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-/// Counts floating-point operations of everything that runs while it lives, forward and backward: matrix products (2 per
-/// multiply-add), convolutions and fused attention (the two products; its backward the five that it executes). Element-wise
-/// work, norms and softmax are not counted.
+/// Counts floating-point operations of everything that runs while it lives, forward and backward: matrix products (2
+/// per multiply-add), convolutions and fused attention (the two products; its backward the five that it executes).
+/// Element-wise work, norms and softmax are not counted.
 class FlopCounter {
  public:
   FlopCounter();

@@ -23,8 +23,9 @@ enum class Outcome {
 /// metrics.jsonl, checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
-  /// resume: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or a fresh
-  /// start), or the path of a checkpoint or run folder. Throws UserError: wrong files, or a checkpoint of other settings.
+  /// resume: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or a
+  /// fresh start), or the path of a checkpoint or run folder. Throws UserError: wrong files, or a checkpoint of other
+  /// settings.
   Trainer(const Config& config, const std::string& resume);
 
   /// Trains to the last step. Throws UserError when data fail or the last checkpoint cannot be written.
@@ -37,7 +38,7 @@ class Trainer {
   struct StepResult {
     std::int64_t step = 0;  // updates done after it
     double learning_rate = 0;
-    at::Tensor loss;        // mean over the micro-batches
+    at::Tensor loss;  // mean over the micro-batches
     std::vector<std::pair<std::string, at::Tensor>> terms;
     at::Tensor grad_norm;
   };
@@ -67,13 +68,13 @@ class Trainer {
   RunLog log_;
 
   std::vector<StepResult> pending_;
-  std::string last_good_;           // newest checkpoint written or resumed from
-  std::int64_t last_saved_ = -1;    // its step
+  std::string last_good_;         // newest checkpoint written or resumed from
+  std::int64_t last_saved_ = -1;  // its step
   std::int64_t last_evaluated_ = -1;
   std::chrono::steady_clock::time_point started_;
-  double seconds_before_ = 0;       // trained in earlier sessions
+  double seconds_before_ = 0;  // trained in earlier sessions
 
-  struct Window {                   // since the last row of metrics.jsonl
+  struct Window {  // since the last row of metrics.jsonl
     std::int64_t samples = 0;
     double seconds = 0;
     double wait_seconds = 0;

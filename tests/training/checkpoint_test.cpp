@@ -1,0 +1,117 @@
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sys/resource.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/checkpoint.h>
+#include <tessera/training/parts.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  CheckpointTest() : config_(tiny_config(folder_ / "run")), parts_(build_parts(config_)) {}
+
+  Checkpoint at_step(std::int64_t step) const {
+    Checkpoint checkpoint;
+    checkpoint.config = to_yaml(config_);
+    checkpoint.state.step = step;
+    checkpoint.state.data = {1, 2 * step};
+    checkpoint.optimizer = parts_.optimizer->state();
+    checkpoint.model = {config_.model,
+                        config_.tokenizer,
+                        parts_.tokenizer->vocabulary_bytes(),
+                        weights_of(*parts_.model, *parts_.objective),
+                        {}};
+    return checkpoint;
+  }
+
+  TemporaryFolder folder_;
+  Config config_;
+  Parts parts_;
+};
+
+std::vector<std::string> names(const CheckpointFolder& folder) {
+  std::vector<std::string> out;
+  for (const std::string& path : folder.list()) out.push_back(fs::path(path).filename().string());
+  return out;
+}
+
+TEST_F(CheckpointTest, ComesBackWholeAndTheOldestAreDeleted) {
+  CheckpointFolder checkpoints(folder_ / "checkpoints", 2);
+  for (const std::int64_t step : {1, 2, 12345678}) checkpoints.save(at_step(step));
+  EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000002", "step_12345678"}));
+  EXPECT_EQ(io::read_file(folder_ / "checkpoints/latest"), "step_12345678\n");
+  const auto newest = load_newest_checkpoint(checkpoints);
+  ASSERT_TRUE(newest.has_value());
+  EXPECT_EQ(newest->second.state.step, 12345678);
+  EXPECT_EQ(newest->second.state.data.cursor, 2 * 12345678);
+  EXPECT_EQ(newest->second.config, to_yaml(config_));
+  const auto weights = weights_of(*parts_.model, *parts_.objective);
+  ASSERT_EQ(newest->second.model.weights.size(), weights.size());
+  for (const auto& [name, tensor] : weights)
+    EXPECT_TRUE(at::equal(newest->second.model.weights.at(name), tensor)) << name;
+}
+
+TEST_F(CheckpointTest, TornOrDamagedNewestIsPassedOver) {
+  CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
+  checkpoints.save(at_step(1));
+  const std::string newest = checkpoints.save(at_step(2));
+  const std::string model = newest + "/model.safetensors";
+
+  const std::string good = io::read_file(model);
+  fs::resize_file(model, good.size() / 2);
+  EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 1);
+  std::string flipped = good;
+  flipped[flipped.size() - 5] ^= 1;
+  io::write_file(model, flipped);
+  EXPECT_EQ(error_of([&] { load_checkpoint(newest); }), model + ": damaged: its checksum differs from the manifest's");
+  EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 1);
+  fs::remove(newest + "/state.safetensors");
+  EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 1);
+
+  for (const std::string& each : checkpoints.list()) fs::remove(each + "/manifest.json");
+  EXPECT_TRUE(
+      error_of([&] { load_newest_checkpoint(checkpoints); }).starts_with("no checkpoint can be read: " + newest));
+}
+
+TEST_F(CheckpointTest, FullDiskLeavesTheOldOneAndNothingElse) {
+  CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
+  checkpoints.save(at_step(1));
+  // A limit on file sizes stands in for a full disk: writing fails half-way through.
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 4096;
+  setrlimit(RLIMIT_FSIZE, &small);
+  const std::string error = error_of([&] { checkpoints.save(at_step(2)); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_NE(error.find("cannot write: File too large"), std::string::npos) << error;
+  EXPECT_EQ(names(checkpoints), std::vector<std::string>{"step_0000001"});
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "checkpoints"), fs::directory_iterator()), 2)
+      << "the checkpoint and latest";
+  EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 1);
+  checkpoints.save(at_step(2));
+  EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 2);
+}
+
+TEST_F(CheckpointTest, HalfWrittenFoldersAreNoCheckpoints) {
+  CheckpointFolder checkpoints(folder_ / "checkpoints", 3);
+  checkpoints.save(at_step(1));
+  fs::create_directory(folder_ / "checkpoints/.writing_step_0000002");
+  EXPECT_EQ(names(checkpoints), std::vector<std::string>{"step_0000001"});
+  checkpoints.remove_leftovers();
+  EXPECT_FALSE(fs::exists(folder_ / "checkpoints/.writing_step_0000002"));
+}
+
+}  // namespace
+}  // namespace tessera

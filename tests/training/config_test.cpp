@@ -1,0 +1,127 @@
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/config.h>
+
+namespace tessera {
+namespace {
+
+std::string error_with(const std::vector<std::string>& overrides) {
+  return error_of([&] { tiny_config("runs/x", overrides); });
+}
+
+std::string error_in(std::string yaml, const std::string& from, const std::string& to) {
+  register_test_modules();
+  const std::size_t at = yaml.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  yaml.replace(at, from.size(), to);
+  return error_of([&] { resolve_config(config::parse_yaml(yaml, "tiny.yaml"), "tiny"); });
+}
+
+TEST(TrainingConfig, UnknownKeysNameFileLineAndTheNearestKey) {
+  EXPECT_EQ(error_in(tiny_yaml(), "steps: 6", "step: 6"),
+            "tiny.yaml:21: training.step: unknown key: did you mean steps?");
+  EXPECT_EQ(error_in(tiny_yaml(), "patch_size: 8", "patchsize: 8"),
+            "tiny.yaml:10: model.image.encoder.patchsize: unknown key: did you mean patch_size?");
+  EXPECT_EQ(error_with({"optimizer.weightdecay=0.1"}),
+            "--set optimizer.weightdecay: optimizer.weightdecay: unknown key: did you mean weight_decay?");
+}
+
+TEST(TrainingConfig, UnknownModulesNameTheNearest) {
+  EXPECT_EQ(error_in(tiny_yaml(), "name: adamw", "name: adamv"),
+            "tiny.yaml:19: optimizer: unknown optimizer adamv: did you mean adamw?");
+  EXPECT_EQ(error_with({"objective=clipp"}).substr(0, 40), "--set objective: objective: unknown obje");
+}
+
+TEST(TrainingConfig, WrongTypesSayWhatIsExpected) {
+  EXPECT_EQ(error_in(tiny_yaml(), "steps: 6", "steps: many"),
+            "tiny.yaml:21: training.steps: expected a whole number, got \"many\"");
+  EXPECT_EQ(error_in(tiny_yaml(), "batch_size: 8", "batch_size: 0"),
+            "tiny.yaml:5: data.loader.batch_size: expected at least 1, got 0");
+  EXPECT_EQ(error_with({"training.precision=fp8"}).substr(0, 47), "--set training.precision: training.precision: e");
+}
+
+TEST(TrainingConfig, ImpossibleCombinationsAreFoundBeforeAnythingIsBuilt) {
+  EXPECT_EQ(error_with({"schedule.warmup_steps=7"}),
+            "--set schedule.warmup_steps: schedule.warmup_steps: is 7, but training.steps is only 6: make it smaller");
+  EXPECT_EQ(error_with({"model.text.projection.embed_dim=16"}),
+            "--set model.text.projection.embed_dim: model.text.projection.embed_dim: is 16, but "
+            "model.image.projection.embed_dim is "
+            "8: both towers share one space");
+  EXPECT_EQ(error_with({"model.image.encoder.image_size=32"}),
+            "tiny.yaml:8: model.preprocessing.image_size: is 16x16, but model.image.encoder.image_size is 32x32: leave "
+            "one of them "
+            "out");
+  EXPECT_EQ(error_with({"model.text.encoder.context_length=5"}),
+            "--set model.text.encoder.context_length: model.text.encoder.context_length: is 5, but "
+            "tokenizer.context_length is 24: "
+            "leave it out to follow the tokenizer");
+  EXPECT_EQ(error_with({"evaluation.tasks=[{name: zero_shot}]", "data.validation=null"}),
+            "--set evaluation.tasks: evaluation.tasks[0].source: missing, and there is no data.validation to fall back "
+            "on: set one "
+            "of the two");
+}
+
+TEST(TrainingConfig, MissingPartsAreNamedWithAnExample) {
+  EXPECT_EQ(error_of([] { resolve_config(config::parse_yaml("seed: 1", "a.yaml"), "a"); }),
+            "a.yaml:1: data: missing: for example data: {train: {name: shapes}}");
+  EXPECT_EQ(error_of([] { load_config("no/such/file.yaml"); }), "no/such/file.yaml: no such configuration file");
+}
+
+TEST(TrainingConfig, TextEncoderFollowsTheTokenizerAndImageSizesFollowEachOther) {
+  const Config c = tiny_config("runs/x");
+  EXPECT_EQ(c.model.text.encoder.settings.find("vocab_size")->text(), "64");
+  EXPECT_EQ(c.model.text.encoder.settings.find("context_length")->text(), "24");
+  EXPECT_EQ(c.model.image.encoder.settings.find("image_size")->text(), "16");
+  EXPECT_EQ(tiny_config("runs/x", {"model.text.encoder.vocab_size=null"})
+                .model.text.encoder.settings.find("vocab_size")
+                ->text(),
+            "64");
+}
+
+TEST(TrainingConfig, OverridesWinAndANewModuleDropsTheOldSettings) {
+  const Config c = tiny_config("runs/x", {"optimizer.lr=0.5", "training.steps=9"});
+  EXPECT_EQ(c.training.steps, 9);
+  EXPECT_EQ(c.optimizer.settings.find("lr")->text(), "0.5");
+  EXPECT_EQ(tiny_config("runs/x", {"optimizer.name=lamb"}).optimizer.settings.find("lr")->text(), "0.001");
+}
+
+TEST(TrainingConfig, PrintedConfigurationLoadsBackIdentical) {
+  const TemporaryFolder folder;
+  const Config c =
+      tiny_config("runs/x", {"evaluation.tasks=[{name: zero_shot, templates: ['a {}: \"x\"', 'null {}']}]"});
+  const std::string text = to_yaml(c);
+  io::write_file(folder / "printed.yaml", text);
+  const Config again = load_config(folder / "printed.yaml");
+  EXPECT_EQ(to_yaml(again), text);
+  EXPECT_TRUE(differences(text, again).empty());
+}
+
+TEST(TrainingConfig, DifferencesNameBothSidesAndSkipWhatDoesNoHarm) {
+  const std::string there = to_yaml(tiny_config("runs/x"));
+  EXPECT_EQ(differences(there, tiny_config("runs/x", {"optimizer.lr=0.5"})),
+            std::vector<std::string>{"optimizer.lr: 0.01 there, 0.5 here"});
+  EXPECT_TRUE(differences(there, tiny_config("runs/y",
+                                             {"log.every_steps=7", "data.loader.threads=1", "checkpoint.keep_last=9"}))
+                  .empty());
+  EXPECT_EQ(differences(there, tiny_config("runs/x", {"objective=test_distance"})).front(),
+            "objective.name: clip there, test_distance here");
+}
+
+TEST(TrainingConfig, EveryShippedConfigurationIsValid) {
+  std::size_t checked = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    // The small ones follow a tokenizer file that the quick start makes; their sizes are given here instead.
+    const std::vector<std::string> sizes = {"model.text.encoder.vocab_size=64000"};
+    EXPECT_NO_THROW(load_config(entry.path().string(), sizes)) << entry.path();
+    ++checked;
+  }
+  EXPECT_GE(checked, 8u);
+}
+
+}  // namespace
+}  // namespace tessera

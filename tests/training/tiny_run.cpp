@@ -1,0 +1,136 @@
+#include "tests/training/tiny_run.h"
+
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include <tessera/data/tokenizer.h>
+#include <tessera/objectives/objective.h>
+
+namespace tessera {
+namespace {
+
+struct LettersSettings {
+  std::int64_t context_length = 24;
+};
+template <class Visitor>
+void fields(Visitor& v, LettersSettings& s) {
+  v("context_length", s.context_length, "most ids", config::at_least(1));
+}
+
+class Letters : public Tokenizer {
+ public:
+  explicit Letters(const LettersSettings& settings) : length_(settings.context_length) {}
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    std::vector<std::int64_t> ids;
+    for (const char c : text.substr(0, static_cast<std::size_t>(length_)))
+      ids.push_back(static_cast<unsigned char>(c) % 64);
+    return ids;
+  }
+  std::string decode(const std::vector<std::int64_t>&) const override { return {}; }
+  std::int64_t vocab_size() const override { return 64; }
+  std::int64_t context_length() const override { return length_; }
+  std::int64_t pad_id() const override { return 0; }
+  std::string name() const override { return "test_letters"; }
+  const std::string& vocabulary_bytes() const override { return bytes_; }
+
+ private:
+  std::int64_t length_;
+  std::string bytes_ = "letters";
+};
+
+struct StepSettings {
+  std::int64_t from = 0;
+};
+template <class Visitor>
+void fields(Visitor& v, StepSettings& s) {
+  v("from", s.from, "first bad step", config::at_least(0));
+}
+
+class Distance : public Objective {
+ public:
+  Losses forward(const Features& features, const StepContext&) override {
+    const at::Tensor loss = (features.image().global - features.text().global).square().sum(1).mean();
+    return {loss, {{"loss_distance", loss}}};
+  }
+  Needs needs() const override { return {}; }
+};
+
+class NotFinite : public Distance {
+ public:
+  explicit NotFinite(std::int64_t from) : from_(from) {}
+  Losses forward(const Features& features, const StepContext& context) override {
+    Losses losses = Distance::forward(features, context);
+    if (context.step >= from_) losses.total = losses.total * std::numeric_limits<double>::quiet_NaN();
+    return losses;
+  }
+
+ private:
+  std::int64_t from_;
+};
+
+}  // namespace
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "tessera_test_XXXXXX").string();
+  path_ = ::mkdtemp(pattern.data());
+}
+
+void register_test_modules() {
+  if (tokenizers().contains("test_letters")) return;
+  tokenizers().add<LettersSettings>("test_letters", "bytes", [](const LettersSettings& s, const TokenizerContext&) {
+    return std::make_shared<Letters>(s);
+  });
+  objectives().add<config::NoSettings>(
+      "test_distance", "squared distance",
+      [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Distance>(); });
+  objectives().add<StepSettings>("test_not_finite", "NaN", [](const StepSettings& s, const ObjectiveContext&) {
+    return std::make_shared<NotFinite>(s.from);
+  });
+}
+
+std::string tiny_yaml(const std::string& objective) {
+  return R"(seed: 3
+data:
+  train: {name: shapes, size: 40, image_size: 16}
+  validation: {name: shapes, split: validation, size: 16, image_size: 16}
+  loader: {batch_size: 8, threads: 2, augmentation: {scale: [0.8, 1.0]}}
+tokenizer: {name: test_letters}
+model:
+  preprocessing: {image_size: 16}
+  image:
+    encoder: {name: vit, patch_size: 8, width: 16, layers: 1, heads: 2}
+    readout: {name: cls}
+    projection: {name: linear, embed_dim: 8}
+  text:
+    encoder: {name: text_transformer, width: 16, layers: 1, heads: 2, attention: bidirectional}
+    readout: {name: gap}
+    projection: {name: linear, embed_dim: 8}
+objective: {name: )" +
+         objective + R"(}
+optimizer: {name: adamw, lr: 1.0e-2}
+schedule: {warmup_steps: 2}
+training: {steps: 6, clip_norm: 1.0, device: cpu}
+checkpoint: {every_steps: 3, keep_last: 2}
+log: {every_steps: 1}
+)";
+}
+
+Config tiny_config(const std::string& folder, const std::vector<std::string>& overrides, const std::string& objective) {
+  register_test_modules();
+  config::Node tree = config::parse_yaml(tiny_yaml(objective), "tiny.yaml");
+  config::apply_override(tree, "run.folder=" + folder);
+  for (const std::string& each : overrides) config::apply_override(tree, each);
+  return resolve_config(tree, "tiny");
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <unistd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/training/config.h>
+
+namespace tessera {
+
+/// A folder of the test's own, removed at the end.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// Adds what only tests need to the registries, as a user's own code would: tokenizer `test_letters` (a text's bytes),
+/// and objectives `test_distance` (mean over samples, no negatives) and `test_not_finite` (NaN from a given step on).
+void register_test_modules();
+
+/// YAML of a run of a few seconds on shapes; `objective` is its name.
+std::string tiny_yaml(const std::string& objective = "clip");
+
+/// tiny_yaml with overrides, resolved; the run's folder is `folder`.
+Config tiny_config(const std::string& folder, const std::vector<std::string>& overrides = {},
+                   const std::string& objective = "clip");
+
+/// The text of the UserError that `body` throws, or "no error".
+std::string error_of(const std::function<void()>& body);
+
+}  // namespace tessera
