@@ -7,5 +7,6 @@ namespace tessera::probe {
 
 void add_model_runners(Runners& runners);
 void add_objective_runners(Runners& runners);
+void add_training_runners(Runners& runners);
 
 }  // namespace tessera::probe

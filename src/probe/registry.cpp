@@ -11,6 +11,7 @@ Runners core_runners() {
   Runners runners;
   add_model_runners(runners);
   add_objective_runners(runners);
+  add_training_runners(runners);
   return runners;
 }
 
