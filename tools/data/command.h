@@ -14,5 +14,7 @@ struct Command {
 
 Command tokenize_command(CLI::App& program);
 Command train_sentencepiece_command(CLI::App& program);
+Command shapes_command(CLI::App& program);
+Command inspect_command(CLI::App& program);
 
 }  // namespace tessera::tools

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+struct ShardSettings {
+  std::string folder;
+  std::string name = "shard";  // files NAME-00000.tar, ...
+  std::int64_t samples_per_shard = 1000;
+  std::string format = "png";  // of pictures that are not encoded yet: png or jpg (quality 95)
+  std::int64_t threads = 1;    // changes nothing but speed
+};
+
+/// One file of a sample: its name after the key ("txt", "mask.png") and its bytes.
+struct SampleFile {
+  std::string name;
+  std::string content;
+};
+
+/// The files that stand for a sample in a WebDataset shard, in the order they are written:
+///   png|jpg      the picture
+///   txt          the first caption
+///   cls          the label (without one: left out)
+///   mask.png     class indices of the pixels
+///   summary.txt, objects.txt
+///   regions.npy  float32 [regions, width]
+///   json         captions (all), and as far as there are any: summary, object_tags, label, class, objects
+///                [{label, class, box: [top, left, height, width], phrase, span: [begin, end]}], negatives [{kind,
+///                caption}]
+/// What the sample does not have is left out.
+std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std::string>& class_names,
+                                     const std::string& format);
+
+/// Writes all samples of the source, in order, as plain tar shards, and classes.txt beside them when the source has
+/// classes. The same samples give the same bytes. `progress` hears of samples done, from several threads but never two
+/// at once. Throws UserError when the folder already holds shards of this name, or cannot be written. Returns the
+/// shards' paths.
+std::vector<std::string> write_shards(const Source& source, const ShardSettings& settings,
+                                      const std::function<void(std::int64_t)>& progress = {});
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::io {
+
+/// Writes a plain tar (POSIX ustar) that follows from its members alone: no times, no owners. Appears under its name
+/// when finish() is called, as AtomicFile does. Throws UserError naming the path.
+class TarWriter {
+ public:
+  explicit TarWriter(const std::string& path);
+
+  /// Appends a regular file. `name` is relative, with / between folders; at most 100 bytes, or 155 + 100 with folders.
+  void add(const std::string& name, std::string_view content);
+  void finish();
+
+ private:
+  std::string path_;
+  AtomicFile file_;
+};
+
+}  // namespace tessera::io

@@ -1,0 +1,167 @@
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <opencv2/imgcodecs.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/data/contact_sheet.h>
+#include <tessera/data/encode.h>
+#include <tessera/data/shapes.h>
+#include <tessera/data/shard_writer.h>
+#include <tessera/data/transforms.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/tar_writer.h>
+
+namespace tessera {
+namespace {
+
+class ShardWriter : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string pattern = (std::filesystem::temp_directory_path() / "tessera_shards_XXXXXX").string();
+    std::vector<char> name(pattern.begin(), pattern.end());
+    name.push_back('\0');
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name.data();
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& file) const { return folder_ + "/" + file; }
+
+  std::string folder_;
+};
+
+// Name and content of each member, by the offsets of the ustar format; checks the checksums.
+std::vector<std::pair<std::string, std::string>> read_tar(const std::string& tar) {
+  std::vector<std::pair<std::string, std::string>> members;
+  for (std::size_t at = 0; tar[at] != '\0';) {
+    const std::string header = tar.substr(at, 512);
+    unsigned sum = 0;
+    for (std::size_t i = 0; i < 512; ++i) sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(header[i]);
+    EXPECT_EQ(std::stoul(header.substr(148, 6), nullptr, 8), sum);
+    const std::string prefix = header.c_str() + 345;
+    const std::size_t size = std::stoul(header.substr(124, 11), nullptr, 8);
+    members.emplace_back((prefix.empty() ? "" : prefix + "/") + std::string(header.c_str()).substr(0, 100),
+                         tar.substr(at + 512, size));
+    at += 512 + (size + 511) / 512 * 512;
+  }
+  return members;
+}
+
+TEST_F(ShardWriter, ShardsHoldEverythingAndDoNotDependOnThreads) {
+  ShapesSettings shapes;
+  shapes.size = 25;
+  shapes.regions = true;
+  const ShapesSource source(shapes);
+  ShardSettings settings{.folder = path("one"), .name = "train", .samples_per_shard = 10};
+  const std::vector<std::string> paths = write_shards(source, settings);
+  ASSERT_EQ(paths.size(), 3U);
+  EXPECT_TRUE(paths[2].ends_with("/one/train-00002.tar"));
+  settings.folder = path("three");
+  settings.threads = 3;
+  std::int64_t last = 0;
+  const std::vector<std::string> again =
+      write_shards(source, settings, [&](std::int64_t done) { EXPECT_EQ(done, ++last); });
+  EXPECT_EQ(last, 25);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(io::read_file(paths[i]), io::read_file(again[i]));
+
+  const auto members = read_tar(io::read_file(paths[2]));
+  ASSERT_EQ(members.size(), 5U * 8U);
+  const Sample sample = source.get(20);
+  std::map<std::string, std::string> files;
+  for (std::size_t i = 0; i < 8; ++i) {
+    ASSERT_TRUE(members[i].first.starts_with("train_00000020.")) << members[i].first;
+    files[members[i].first.substr(15)] = members[i].second;
+  }
+  EXPECT_EQ(decode_image(files["png"]).pixels, sample.image.pixels);
+  EXPECT_EQ(files["txt"], sample.captions[0]);
+  EXPECT_EQ(files["cls"], std::to_string(sample.label));
+  EXPECT_EQ(files["summary.txt"], sample.summary);
+  EXPECT_EQ(files["objects.txt"], sample.object_tags);
+  const cv::Mat mask =
+      cv::imdecode(std::vector<char>(files["mask.png"].begin(), files["mask.png"].end()), cv::IMREAD_UNCHANGED);
+  ASSERT_EQ(mask.type(), CV_8UC1);
+  EXPECT_EQ(std::vector<std::uint8_t>(mask.datastart, mask.dataend), sample.mask);
+  const auto json = nlohmann::json::parse(files["json"]);
+  EXPECT_EQ(json["captions"].get<std::vector<std::string>>(), sample.captions);
+  EXPECT_EQ(json["class"], source.class_names()[static_cast<std::size_t>(sample.label)]);
+  ASSERT_EQ(json["objects"].size(), sample.objects.size());
+  EXPECT_EQ(json["objects"][0]["phrase"], sample.objects[0].phrase);
+  EXPECT_EQ(json["negatives"].size(), sample.negatives.size());
+  const std::string& npy = files["regions.npy"];
+  ASSERT_GT(npy.size(), sample.regions.size() * 4);
+  EXPECT_EQ((npy.size() - sample.regions.size() * 4) % 64, 0U);
+  EXPECT_EQ(std::memcmp(npy.data() + npy.size() - sample.regions.size() * 4, sample.regions.data(),
+                        sample.regions.size() * 4),
+            0);
+
+  const std::string classes = io::read_file(path("one/classes.txt"));
+  EXPECT_TRUE(classes.starts_with("circle\nsquare\n")) << classes;
+  EXPECT_TRUE(classes.ends_with("\nmoon\nbackground\n")) << classes;
+}
+
+TEST_F(ShardWriter, ShardsThatAreThereAreNotOverwritten) {
+  ShapesSettings shapes;
+  shapes.size = 2;
+  const ShardSettings settings{.folder = path("data"), .name = "train"};
+  write_shards(ShapesSource(shapes), settings);
+  try {
+    write_shards(ShapesSource(shapes), settings);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.what(),
+              path("data") + "/train-00000.tar: is there already; name another folder, or remove the shards of train");
+  }
+}
+
+class FailingSource final : public Source {
+ public:
+  std::int64_t size() const override { return 100; }
+  Sample get(std::int64_t index) const override {
+    if (index == 57) throw UserError("sample 57 is broken");
+    return ShapesSource({.size = 100}).get(index);
+  }
+  std::string describe() const override { return "failing"; }
+};
+
+TEST_F(ShardWriter, AFailureLeavesNoHalfShard) {
+  const ShardSettings settings{.folder = path("data"), .name = "train", .samples_per_shard = 50, .threads = 2};
+  EXPECT_THROW(write_shards(FailingSource(), settings), UserError);
+  for (const auto& entry : std::filesystem::directory_iterator(path("data")))
+    EXPECT_EQ(entry.path().filename(), "train-00000.tar");
+}
+
+TEST_F(ShardWriter, LongNamesAreSplitOrRefused) {
+  io::TarWriter tar(path("a.tar"));
+  const std::string folder(90, 'd');
+  tar.add(folder + "/" + std::string(60, 'f'), "x");
+  EXPECT_THROW(tar.add(std::string(101, 'n'), "x"), UserError);
+  tar.finish();
+  const auto members = read_tar(io::read_file(path("a.tar")));
+  ASSERT_EQ(members.size(), 1U);
+  EXPECT_EQ(members[0].first, folder + "/" + std::string(60, 'f'));
+  EXPECT_EQ(members[0].second, "x");
+}
+
+TEST(ContactSheet, PicturesAreEnlargedAndStandInRows) {
+  ShapesSettings shapes;
+  const ShapesSource source(shapes);
+  std::vector<Sample> samples;
+  for (std::int64_t i = 0; i < 5; ++i) samples.push_back(source.get(i));
+  const Image sheet = contact_sheet(samples, 3, 128);
+  EXPECT_EQ(sheet.width, 3 * 138 + 10);
+  const auto pixel = [](const Image& image, std::int64_t row, std::int64_t column) {
+    return image.pixels[static_cast<std::size_t>(row * image.width + column) * 3];
+  };
+  EXPECT_EQ(pixel(sheet, 10, 10), pixel(samples[0].image, 0, 0));
+  EXPECT_EQ(pixel(sheet, 10 + 127, 10 + 2 * 138 + 127), pixel(samples[2].image, 63, 63));
+  EXPECT_EQ(pixel(sheet, sheet.height - 1, sheet.width - 1), 255);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tools/data/command.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/shapes.h>
+#include <tessera/data/shard_writer.h>
+
+namespace tessera::tools {
+namespace {
+
+struct Options {
+  std::map<std::string, std::string> settings;  // key -> YAML text, as given
+  ShardSettings shards;
+};
+
+std::string option_name(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return "--" + key;
+}
+
+ShapesSettings read_settings(const Options& options) {
+  config::Node node = config::Node::map();
+  for (const auto& [key, text] : options.settings) {
+    const config::Node value = config::parse_yaml(text, option_name(key));
+    // A scalar's line number would say nothing here.
+    node.set(key,
+             value.is_scalar() ? config::Node::scalar(value.text(), {option_name(key), 0}, value.quoted()) : value);
+  }
+  return config::read<ShapesSettings>(node);
+}
+
+int write_shapes(Options options) {
+  const ShapesSettings settings = read_settings(options);
+  const ShapesSource source(settings);
+  options.shards.name = settings.split;
+  const auto start = std::chrono::steady_clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  double last_line = 0;
+  const auto paths = write_shards(source, options.shards, [&](std::int64_t done) {
+    if (seconds() < last_line + 2) return;
+    last_line = seconds();
+    const double left = last_line / static_cast<double>(done) * static_cast<double>(source.size() - done);
+    std::cerr << with_thousands(done) << " of " << with_thousands(source.size()) << " samples, "
+              << with_thousands(static_cast<long long>(static_cast<double>(done) / last_line)) << "/s, "
+              << format_duration(left) << " left\n";
+  });
+  std::cout << source.describe() << " in " << paths.size() << (paths.size() == 1 ? " shard: " : " shards: ")
+            << paths.front() << (paths.size() == 1 ? "" : " ... ") << (paths.size() == 1 ? "" : paths.back()) << " ("
+            << format_duration(seconds()) << ")\n";
+  return 0;
+}
+
+}  // namespace
+
+Command shapes_command(CLI::App& program) {
+  const auto options = std::make_shared<Options>();
+  CLI::App* app = program.add_subcommand("shapes", "Writes the built-in data set as WebDataset shards.");
+  app->footer(
+      "Example: tessera-data shapes --out data/shapes --split train --size 100000\n"
+      "Read them with {name: webdataset, path: FOLDER/train-*.tar}; txt holds the first caption, json all of them.");
+  app->add_option("--out", options->shards.folder, "folder for SPLIT-00000.tar, ... and classes.txt")->required();
+  app->add_option("--samples-per-shard", options->shards.samples_per_shard, "samples in a shard")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app->add_option("--format", options->shards.format, "of the pictures: png or jpg")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"png", "jpg"}));
+  options->shards.threads = std::max(1U, std::thread::hardware_concurrency());
+  app->add_option("--threads", options->shards.threads, "changes nothing but speed")->check(CLI::PositiveNumber);
+  for (const config::FieldDoc& field : config::document<ShapesSettings>())
+    app->add_option_function<std::string>(
+        option_name(field.path),
+        [options, key = field.path](const std::string& text) { options->settings[key] = text; },
+        field.help + " (" + field.type + ", default " + field.default_text + ")");
+  return {app, [options] { return write_shapes(*options); }};
+}
+
+}  // namespace tessera::tools
