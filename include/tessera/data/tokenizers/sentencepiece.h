@@ -12,7 +12,7 @@ namespace tessera {
 
 /// The SentencePiece library's own encoding, with its begin and end tokens added on demand.
 struct SentencePieceSettings {
-  std::string model;
+  std::string model{};
   std::int64_t max_length = 55;
   bool add_bos = false;
   bool add_eos = true;

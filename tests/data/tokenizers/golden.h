@@ -1,0 +1,57 @@
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/data/tokenizers/clip_bpe.h>
+#include <tessera/data/tokenizers/wordpiece.h>
+
+/// Reference cases and vocabularies that several tests use.
+namespace tessera::test {
+
+inline const std::string clip_merges = TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
+inline const std::string wordpiece_vocab = TESSERA_TEST_DATA "/wordpiece-small/vocab.txt";
+
+inline std::shared_ptr<Tokenizer> clip_bpe(const std::string& cleanup = "basic", std::int64_t context_length = 77) {
+  return make_clip_bpe({clip_merges, context_length, cleanup}, {});
+}
+
+inline std::shared_ptr<Tokenizer> wordpiece(std::int64_t max_length = 76, bool lower_case = true) {
+  return make_wordpiece({wordpiece_vocab, max_length, lower_case}, {});
+}
+
+inline std::vector<nlohmann::json> golden_lines(const std::string& name) {
+  std::ifstream in(std::string(TESSERA_TEST_DATA "/golden/tokenizers/") + name);
+  std::vector<nlohmann::json> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  if (lines.empty()) throw std::runtime_error("no reference cases in " + name);
+  return lines;
+}
+
+/// The bytes of a case's text.
+inline std::string text_of(const nlohmann::json& line) {
+  if (!line.contains("utf8_hex")) return line.at("text").get<std::string>();
+  const auto hex = line.at("utf8_hex").get<std::string>();
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return bytes;
+}
+
+using Ids = std::vector<std::int64_t>;
+
+/// The text of the UserError that `body` throws, or a remark that none came.
+template <class Body>
+std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+}  // namespace tessera::test

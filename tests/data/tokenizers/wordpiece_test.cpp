@@ -1,0 +1,68 @@
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/data/tokenizers/golden.h"
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using test::Ids;
+using test::message_of;
+using test::wordpiece;
+
+TEST(WordPiece, GivesTheRustEnginesIdsOnEveryLine) {
+  const auto whole = wordpiece(1'000'000), cut = wordpiece(76);
+  for (const nlohmann::json& line : test::golden_lines("wordpiece.jsonl")) {
+    EXPECT_EQ(whole->encode(test::text_of(line)), line.at("ids").get<Ids>()) << line.dump();
+    EXPECT_EQ(cut->encode(test::text_of(line)), line.at("ids_76").get<Ids>()) << line.dump();
+  }
+}
+
+TEST(WordPiece, CasedModeKeepsCaseAndAccents) {
+  const auto tokenizer = wordpiece(76, false);
+  EXPECT_EQ(tokenizer->encode("a CAT"), tokenizer->encode("a [UNK]"));
+  EXPECT_EQ(tokenizer->encode("caf\u00E9"), tokenizer->encode("[UNK]"));
+}
+
+TEST(WordPiece, TruncationKeepsTheEndToken) {
+  EXPECT_EQ(wordpiece(4)->encode("a photo of a cat"), (Ids{2, 43, 188, 3}));
+  EXPECT_EQ(wordpiece(2)->encode("a photo of a cat"), (Ids{2, 3}));
+}
+
+TEST(WordPiece, DecodeJoinsPieces) {
+  const auto tokenizer = wordpiece();
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("A photo of tab-separated words")), "a photo of tab - separated words");
+  EXPECT_EQ(message_of([&] { tokenizer->decode({4000}); }), "wordpiece: id 4000 is not in 0..3999");
+}
+
+TEST(WordPiece, AMegabyteTakesLinearTime) {
+  const auto tokenizer = wordpiece(1'000'000);
+  for (const char* unit : {"a", "[", "a ", "[CLS]", "\xCC\x81", "\u4E2D", "\u1100\u1161"}) {
+    std::string text;
+    while (text.size() < 1'000'000) text += unit;
+    EXPECT_EQ(tokenizer->encode(text).back(), 3);
+  }
+}
+
+TEST(WordPiece, BatchPaddingHasThePadId) {
+  const TextBatch batch = wordpiece(5)->encode_batch({"a", "a photo of a cat"});
+  EXPECT_EQ(batch.ids[0][4].item<std::int64_t>(), 0);
+  EXPECT_EQ(batch.mask.sum(1)[0].item<std::int64_t>(), 3);
+  EXPECT_EQ(batch.mask.sum(1)[1].item<std::int64_t>(), 5);
+}
+
+TEST(WordPiece, AMissingSpecialTokenIsNamed) {
+  const std::string path = testing::TempDir() + "no_mask.txt";
+  io::write_file(path, "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n");
+  EXPECT_EQ(
+      message_of([&] {
+        make_wordpiece({path, 76, true}, {});
+      }),
+      "wordpiece: vocab: " + path + ": has no [MASK] among its 5 lines; expected BERT's vocab.txt, one piece a line");
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace tessera
