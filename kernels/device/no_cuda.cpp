@@ -1,0 +1,37 @@
+// Stands in for the .cu files in a build without CUDA, so that callers need no #if.
+#include "kernels/flops_regularizer/flops_regularizer.h"
+#include "kernels/sparsify_group/sparsify_group.h"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+Status missing(const char* kernel) {
+  return Status::failure(std::string(kernel) +
+                         ": this build has no CUDA kernels; configure with -DTESSERA_WITH_CUDA=ON");
+}
+
+}  // namespace
+
+std::size_t sparsify_group_workspace(const SparsifyGroupProblem&, Pass) {
+  return 0;
+}
+Status sparsify_group_forward(const SparsifyGroupForward&, void*) {
+  return missing("sparsify_group");
+}
+Status sparsify_group_backward(const SparsifyGroupBackward&, void*) {
+  return missing("sparsify_group");
+}
+std::size_t flops_workspace(std::int64_t, std::int64_t) {
+  return 0;
+}
+Status flops_column_sums(const FlopsColumnSums&, void*) {
+  return missing("flops_regularizer");
+}
+Status flops_from_sums(const FlopsFromSums&, void*) {
+  return missing("flops_regularizer");
+}
+Status flops_backward(const FlopsBackward&, void*) {
+  return missing("flops_regularizer");
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,180 @@
+#pragma once
+
+// Warp and copy operations of the kernels: PTX on the GPU, kernels/emulation on the host.
+#include "kernels/device/launch.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr unsigned kAllLanes = 0xffffffffu;
+constexpr float kInfinity = __builtin_huge_valf();
+
+/// A bfloat16 in memory; arithmetic happens in float32.
+struct Bfloat16 {
+  std::uint16_t bits;
+};
+
+__device__ __forceinline__ float to_float(float value) {
+  return value;
+}
+__device__ __forceinline__ float to_float(Bfloat16 value) {
+#if defined(TESSERA_CUDA_EMULATION)
+  return bfloat16_to_float(value.bits);
+#else
+  return __uint_as_float(static_cast<unsigned>(value.bits) << 16);
+#endif
+}
+
+template <class Element>
+__device__ __forceinline__ Element from_float(float value);
+template <>
+__device__ __forceinline__ float from_float<float>(float value) {
+  return value;
+}
+template <>
+__device__ __forceinline__ Bfloat16 from_float<Bfloat16>(float value) {
+#if defined(TESSERA_CUDA_EMULATION)
+  return {float_to_bfloat16(value)};
+#else
+  std::uint16_t bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return {bits};
+#endif
+}
+
+__device__ __forceinline__ float warp_sum(float value) {
+  for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(kAllLanes, value, mask);
+  return value;
+}
+__device__ __forceinline__ float warp_minimum(float value) {
+  for (int mask = 16; mask > 0; mask /= 2) value = fminf(value, __shfl_xor_sync(kAllLanes, value, mask));
+  return value;
+}
+__device__ __forceinline__ float warp_maximum(float value) {
+  for (int mask = 16; mask > 0; mask /= 2) value = fmaxf(value, __shfl_xor_sync(kAllLanes, value, mask));
+  return value;
+}
+
+#if defined(TESSERA_CUDA_EMULATION)
+
+inline void copy_async(void* to, const void* from, bool valid) {
+  emulation::copy_later(to, valid ? from : nullptr);
+}
+inline void commit_copies() {
+  emulation::commit_copies();
+}
+template <int kGroupsLeft>
+void wait_for_copies() {
+  emulation::wait_for_copies(kGroupsLeft);
+}
+
+/// What lane `lane` gets of the 8 x 8 matrix whose row r stands at rows(r).
+template <bool kTransposed, class RowOf>
+std::uint32_t matrix_share(unsigned lane, RowOf rows) {
+  std::uint16_t pair[2];
+  for (unsigned i = 0; i < 2; ++i) {
+    const unsigned row = kTransposed ? lane % 4 * 2 + i : lane / 4;
+    const unsigned column = kTransposed ? lane / 4 : lane % 4 * 2 + i;
+    std::memcpy(&pair[i], static_cast<const char*>(rows(row)) + 2 * column, 2);
+  }
+  return pair[0] | static_cast<std::uint32_t>(pair[1]) << 16;
+}
+
+template <bool kTransposed, int kMatrices>
+void load_matrices(std::uint32_t (&to)[kMatrices], const void* row) {
+  const auto& rows = emulation::exchange(&row, sizeof(row));
+  for (unsigned matrix = 0; matrix < kMatrices; ++matrix) {
+    to[matrix] =
+        matrix_share<kTransposed>(threadIdx.x % 32, [&](unsigned r) { return rows.get<const void*>(matrix * 8 + r); });
+  }
+}
+
+struct MultiplyShare {
+  std::uint32_t a[4], b[2];
+};
+inline float half_of(std::uint32_t pair, unsigned upper) {
+  return bfloat16_to_float(static_cast<std::uint16_t>(upper != 0 ? pair >> 16 : pair));
+}
+inline void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  MultiplyShare mine;
+  std::memcpy(mine.a, a, sizeof(a));
+  std::memcpy(mine.b, b, sizeof(b));
+  const auto& shares = emulation::exchange(&mine, sizeof(mine));
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned row = lane / 4, column = lane % 4 * 2 + i % 2, lower = i / 2;  // lower: rows 8-15
+    for (unsigned k = 0; k < 16; ++k) {
+      const unsigned a_lane = row * 4 + k % 8 / 2, b_lane = column * 4 + k % 8 / 2;
+      c[i] += half_of(shares.get<MultiplyShare>(a_lane).a[lower + k / 8 * 2], k % 2) *
+              half_of(shares.get<MultiplyShare>(b_lane).b[k / 8], k % 2);
+    }
+  }
+}
+
+#else
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
+}
+
+/// Copies 16 bytes from global to shared memory in the background, or zeros if not `valid`.
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void commit_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+/// Waits until at most kGroupsLeft of this thread's committed groups are still under way.
+template <int kGroupsLeft>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kGroupsLeft) : "memory");
+}
+
+/// Loads two or four 8 x 8 matrices of 16-bit elements; lane 8 m + r gives the address of row r of matrix m.
+template <bool kTransposed>
+__device__ __forceinline__ void load_matrices(std::uint32_t (&to)[4], const void* row) {
+  const unsigned address = shared_address(row);
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+template <bool kTransposed>
+__device__ __forceinline__ void load_matrices(std::uint32_t (&to)[2], const void* row) {
+  const unsigned address = shared_address(row);
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "r"(address)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+                 : "=r"(to[0]), "=r"(to[1])
+                 : "r"(address)
+                 : "memory");
+  }
+}
+
+/// c[16, 8] += a[16, 16] b[16, 8] on a tensor core, float32 sums.
+__device__ __forceinline__ void multiply_bfloat16(float (&c)[4], const std::uint32_t (&a)[4],
+                                                  const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+#endif
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+/// Runs CUDA kernels on the host, so that the kernels' own source is tested where there is no GPU. Each CUDA thread is
+/// a fiber with a stack of its own; a barrier parks it until all those it waits for have come. Blocks run one after the
+/// other.
+///
+/// What it finds beyond wrong numbers: barriers that not all threads reach (the run stops with a message), asynchronous
+/// copies that are read before they were waited for (a copy happens at the wait, not before), shared memory that is
+/// read before it was written (it starts as NaN), and races, by running the threads in another order (set_schedule).
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static  // one block at a time
+#define TESSERA_DYNAMIC_SHARED(name) unsigned char* const name = ::tessera::kernels::emulation::dynamic_shared()
+#define threadIdx (::tessera::kernels::emulation::current().thread)
+#define blockIdx (::tessera::kernels::emulation::current().block)
+#define blockDim (::tessera::kernels::emulation::current().block_size)
+#define gridDim (::tessera::kernels::emulation::current().grid_size)
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+
+namespace tessera::kernels::emulation {
+
+struct Place {
+  dim3 thread, block, block_size, grid_size;
+};
+
+/// Order in which the runnable threads of a block are taken.
+enum class Schedule { kForward, kReverse };
+void set_schedule(Schedule schedule);
+
+/// Calls `thread` once for every thread of the grid.
+void run(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& thread);
+
+const Place& current();
+unsigned char* dynamic_shared();
+void block_barrier();
+void warp_barrier();
+
+/// What the 32 lanes of a warp hand in at the same collective operation. `mine` may be up to 32 bytes; the answer stays
+/// valid until the thread's next exchange.
+struct Exchange {
+  unsigned char value[32][32];
+  template <class T>
+  T get(unsigned lane) const {
+    T result;
+    std::memcpy(&result, value[lane], sizeof(T));
+    return result;
+  }
+};
+const Exchange& exchange(const void* mine, std::size_t bytes);
+
+/// Asynchronous copies of 16 bytes of the current thread; null source: zeros.
+void copy_later(void* to, const void* from);
+void commit_copies();
+void wait_for_copies(int groups_left);
+
+}  // namespace tessera::kernels::emulation
+
+inline void __syncthreads() {
+  ::tessera::kernels::emulation::block_barrier();
+}
+inline void __syncwarp(unsigned = 0xffffffffu) {
+  ::tessera::kernels::emulation::warp_barrier();
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return ::tessera::kernels::emulation::exchange(&value, sizeof(T)).template get<T>(static_cast<unsigned>(lane) % 32);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  const unsigned lane = ::tessera::kernels::emulation::current().thread.x % 32;
+  return ::tessera::kernels::emulation::exchange(&value, sizeof(T)).template get<T>(lane ^ static_cast<unsigned>(mask));
+}
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  const auto& votes = ::tessera::kernels::emulation::exchange(&predicate, sizeof(predicate));
+  unsigned result = 0;
+  for (unsigned lane = 0; lane < 32; ++lane) result |= (votes.get<int>(lane) != 0 ? 1u : 0u) << lane;
+  return result;
+}
+template <class T>
+T atomicAdd(T* to, T value) {
+  const T before = *to;
+  *to = before + value;
+  return before;
+}
+template <class T>
+T atomicMax(T* to, T value) {
+  const T before = *to;
+  if (value > before) *to = value;
+  return before;
+}
+template <class T>
+T atomicOr(T* to, T value) {
+  const T before = *to;
+  *to = before | value;
+  return before;
+}

@@ -1,0 +1,165 @@
+#pragma once
+
+// What the forward and the backward kernel share: arguments, staging of tiles from global to shared memory, a row's
+// decisions.
+#include <algorithm>
+
+#include "kernels/device/fragments.h"
+#include "kernels/sparsify_group/row_rules.h"
+#include "kernels/sparsify_group/sparsify_group.h"
+
+namespace tessera::kernels {
+namespace {
+
+template <class Element>
+struct Matrices {
+  Element* data;
+  std::int64_t batch_stride, row_stride;
+  __device__ __forceinline__ Element* row(std::int64_t pair, std::int64_t index) const {
+    return data + pair * batch_stride + index * row_stride;
+  }
+};
+
+template <class Element>
+Matrices<const Element> matrices(const ConstRows& rows) {
+  return {static_cast<const Element*>(rows.data), rows.batch_stride, rows.row_stride};
+}
+template <class Element>
+Matrices<Element> matrices(const Rows& rows) {
+  return {static_cast<Element*>(rows.data), rows.batch_stride, rows.row_stride};
+}
+
+/// Whether rows may be read 16 bytes at a time.
+inline bool aligned_rows(const void* data, std::int64_t batch_stride, std::int64_t row_stride, std::int64_t width,
+                         DataType type) {
+  const std::int64_t per_vector = 16 / static_cast<std::int64_t>(size_of(type));
+  return reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && batch_stride % per_vector == 0 &&
+         row_stride % per_vector == 0 && width % per_vector == 0;
+}
+inline bool aligned_rows(const ConstRows& rows, std::int64_t width, DataType type) {
+  return aligned_rows(rows.data, rows.batch_stride, rows.row_stride, width, type);
+}
+
+struct RowRules {
+  bool softmax;
+  float threshold;
+  float inverse_temperature;
+};
+inline RowRules row_rules(const SparsifyGroupProblem& problem) {
+  return {problem.weights == PatchWeights::kSoftmax, problem.threshold, 1.0f / problem.softmax_temperature};
+}
+
+__device__ __forceinline__ bool is_flat(float lowest, float highest) {
+  return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
+}
+
+/// Rows of 64 bytes for the products along the width; the pitch of 80 keeps eight rows on different banks.
+template <class Element>
+struct WidthStage {
+  static constexpr int kDepth = 64 / static_cast<int>(sizeof(Element));
+  static constexpr int kPitch = 80 / static_cast<int>(sizeof(Element));
+};
+/// [rows, 64] for the products along patches or tokens.
+template <class Element>
+struct RowStage {
+  static constexpr int kColumns = 64;
+  static constexpr int kRows = 128 / static_cast<int>(sizeof(Element));
+  static constexpr int kPitch = kColumns + 16 / static_cast<int>(sizeof(Element));
+  static constexpr int kElements = kRows * kPitch;
+};
+
+/// Starts copying columns column0 .. of `rows` rows into shared memory, zeros where the row is not `valid(row)` or past
+/// `width`. `vectors` is the number of 16-byte pieces of a row. Without `aligned` it copies at once, element by
+/// element.
+template <int kThreads, class Element, class Valid>
+__device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vectors, const Element* from,
+                                      std::int64_t row_stride, int column0, int width, bool aligned, Valid valid) {
+  constexpr int kPerVector = 16 / static_cast<int>(sizeof(Element));
+  for (int i = threadIdx.x; i < rows * vectors; i += kThreads) {
+    const int row = i / vectors, offset = i % vectors * kPerVector, column = column0 + offset;
+    const bool real = valid(row);
+    Element* const target = to + row * pitch + offset;
+    const Element* const source = from + row * row_stride + column;
+    if (aligned) {
+      const bool copies = real && column < width;
+      copy_async(target, copies ? source : from, copies);
+    } else {
+      for (int e = 0; e < kPerVector; ++e) {
+        target[e] = real && column + e < width ? source[e] : from_float<Element>(0.0f);
+      }
+    }
+  }
+}
+
+/// load(step, buffer) fills one of two buffers while compute(step, buffer) works on the other. Everything before and
+/// after is separated by barriers.
+template <class Load, class Compute>
+__device__ __forceinline__ void pipeline(int steps, Load load, Compute compute) {
+  load(0, 0);
+  commit_copies();
+  for (int step = 0; step < steps; ++step) {
+    if (step + 1 < steps) {
+      load(step + 1, (step + 1) % 2);
+      commit_copies();
+      wait_for_copies<1>();
+    } else {
+      wait_for_copies<0>();
+    }
+    __syncthreads();
+    compute(step, step % 2);
+    __syncthreads();
+  }
+}
+
+/// Which tokens of a tile are real: one bit each, tokens first .. first + count - 1 of a pair; all lanes of the calling
+/// warp get the bits of 32 tokens.
+__device__ __forceinline__ unsigned real_bits(const std::uint8_t* mask, std::int64_t pair, int tokens, int first) {
+  const int token = first + static_cast<int>(threadIdx.x % 32);
+  const bool real = token < tokens && (mask == nullptr || mask[pair * tokens + token] != 0);
+  return __ballot_sync(kAllLanes, real ? 1 : 0);
+}
+
+/// The tile's mask in registers of every thread: tokens first .. first + kTokens - 1 (kTokens at most 64).
+template <int kTokens>
+struct TileMask {
+  unsigned low, high;
+  __device__ __forceinline__ TileMask(const std::uint8_t* mask, std::int64_t pair, int tokens, int first)
+      : low(real_bits(mask, pair, tokens, first)), high(0) {
+    if constexpr (kTokens > 32) high = real_bits(mask, pair, tokens, first + 32);
+    if constexpr (kTokens < 32) low &= (1u << kTokens) - 1u;
+  }
+  __device__ __forceinline__ bool real(int row) const {
+    return ((row < 32 ? low >> row : high >> (row - 32)) & 1u) != 0;
+  }
+  __device__ __forceinline__ bool any() const { return (low | high) != 0; }
+  /// Bit t: one of the rows 16 t .. 16 t + 15 is real.
+  __device__ __forceinline__ unsigned row_tiles() const {
+    return ((low & 0xffffu) != 0 ? 1u : 0u) | ((low >> 16) != 0 ? 2u : 0u) | ((high & 0xffffu) != 0 ? 4u : 0u) |
+           ((high >> 16) != 0 ? 8u : 0u);
+  }
+};
+
+/// Stores two neighbouring columns, as one word where both exist and the place is aligned for it.
+template <class Element>
+__device__ __forceinline__ void store_pair(Element* row, int column, int width, float first, float second) {
+  struct alignas(2 * sizeof(Element)) Pair {
+    Element first, second;
+  };
+  Element* const to = row + column;
+  if (column + 1 < width && reinterpret_cast<std::uintptr_t>(to) % sizeof(Pair) == 0) {
+    *reinterpret_cast<Pair*>(to) = Pair{from_float<Element>(first), from_float<Element>(second)};
+    return;
+  }
+  if (column < width) to[0] = from_float<Element>(first);
+  if (column + 1 < width) to[1] = from_float<Element>(second);
+}
+
+__device__ __forceinline__ int rounded_up(int value, int multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+constexpr std::int64_t kMostPatches = 1024;
+constexpr std::int64_t kMostBlocks = 2147483647;
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/parallel.h"
+#include "kernels/status.h"
+#include "kernels/types.h"
+
+/// SPARC's "sparsify and group" (eq. 2-5 of the paper) as one operator, forward and backward. Per pair, token j, patch
+/// k:
+///   s_jk = t_j . v_k,   z = (s - min_k s) / (max_k s - min_k s),   kept = z where z >= threshold else 0,
+///   a = kept / sum kept,   grouped_j = sum_k a_jk v_k.
+/// A row with max - min <= 1e-6 * max(|min|, |max|) is flat: a = 1/P, and no gradient passes through a. Equal minima
+/// share their sub-gradient equally. (The maximum's sub-gradient is exactly zero: scaling every kept weight of a row
+/// changes nothing after the normalisation.) Softmax variant: a = softmax_k(s / softmax_temperature).
+///
+/// Similarities are recomputed in the backward; [B, L, P] is never held, only tiles of it. Padding tokens are never
+/// read: their rows of `grouped`, `row_statistics`, `weights` and the gradient are set to zero, whatever stands in
+/// them.
+namespace tessera::kernels {
+
+enum class PatchWeights { kMinMax, kSoftmax };
+
+struct SparsifyGroupProblem {
+  std::int64_t batch = 0;              ///< B, may be 0
+  std::int64_t tokens = 0;             ///< L, may be 0
+  std::int64_t patches = 0;            ///< P, at least 1; on a GPU at most 1,024
+  std::int64_t width = 0;              ///< D, at least 1; multiples of 8 with aligned rows take the fast paths
+  DataType type = DataType::kFloat32;  ///< of tokens, grouped and gradients; sums are float32 throughout
+  PatchWeights weights = PatchWeights::kMinMax;
+  float threshold = 0.0f;            ///< in [0, 1]; the paper's is 1/P (`paper_threshold`), 0 keeps everything
+  float softmax_temperature = 1.0f;  ///< above 0; used by kSoftmax only
+};
+
+/// 1/P, rounded once to float32 as the comparison wants it.
+inline float paper_threshold(std::int64_t patches) {
+  return static_cast<float>(1.0 / static_cast<double>(patches));
+}
+
+/// What the forward leaves for the backward, per token: minimum, maximum, and the sum that normalises the weights
+/// (kMinMax: sum of kept s - min; kSoftmax: sum of exp((s - max) / temperature)).
+constexpr std::int64_t kRowStatistics = 3;
+
+struct SparsifyGroupForward {
+  SparsifyGroupProblem problem;
+  ConstRows text_tokens;                    ///< [B, L, D]
+  ConstRows image_tokens;                   ///< [B, P, D]
+  const std::uint8_t* text_mask = nullptr;  ///< [B, L] contiguous, non-zero = real token; null: all are real
+  Rows grouped;                             ///< out [B, L, D]
+  float* row_statistics = nullptr;  ///< out [B, L, kRowStatistics] contiguous; null when no backward will follow
+  float* weights = nullptr;         ///< out [B, L, P] contiguous, for inspection; null: never written
+  void* workspace = nullptr;        ///< sparsify_group_workspace() bytes; null on the CPU: allocated here
+};
+
+struct SparsifyGroupBackward {
+  SparsifyGroupProblem problem;
+  ConstRows text_tokens;
+  ConstRows image_tokens;
+  const std::uint8_t* text_mask = nullptr;
+  ConstRows grad_grouped;                 ///< [B, L, D]
+  const float* row_statistics = nullptr;  ///< from the forward on the same device
+  Rows grad_text_tokens;                  ///< out [B, L, D]; data null: not wanted
+  Rows grad_image_tokens;                 ///< out [B, P, D]; data null: not wanted
+  void* workspace = nullptr;
+};
+
+enum class Pass { kForward, kBackward };
+
+/// Failure with a line naming the first bad argument.
+Status check(const SparsifyGroupForward& arguments);
+Status check(const SparsifyGroupBackward& arguments);
+
+namespace cpu {
+/// Bytes of scratch memory for `parallel`'s threads.
+std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass, const Parallel& parallel = {});
+Status sparsify_group_forward(const SparsifyGroupForward& arguments, const Parallel& parallel = {});
+Status sparsify_group_backward(const SparsifyGroupBackward& arguments, const Parallel& parallel = {});
+}  // namespace cpu
+
+/// On the current device; all pointers are device pointers, `stream` is a cudaStream_t. Asynchronous: a failure
+/// reported here is one of the arguments or of the launch. `emulation` runs the same source on the host
+/// (kernels/emulation), for tests.
+namespace cuda {
+std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass);
+Status sparsify_group_forward(const SparsifyGroupForward& arguments, void* stream);
+Status sparsify_group_backward(const SparsifyGroupBackward& arguments, void* stream);
+}  // namespace cuda
+namespace emulation {
+std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass pass);
+Status sparsify_group_forward(const SparsifyGroupForward& arguments, void* stream);
+Status sparsify_group_backward(const SparsifyGroupBackward& arguments, void* stream);
+}  // namespace emulation
+
+}  // namespace tessera::kernels

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+namespace tessera::kernels {
+
+/// Outcome of a kernel call. Kernels throw nothing: the caller (src/ops) turns a failure into its own kind of error.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  static Status failure(std::string message) {
+    Status status;
+    status.message_ = std::move(message);
+    return status;
+  }
+  bool ok() const { return message_.empty(); }
+  /// One line that names the argument, what was expected and what came; empty when ok().
+  const std::string& message() const { return message_; }
+
+ private:
+  std::string message_;
+};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tessera::kernels {
+
+enum class DataType { kFloat32, kBfloat16 };
+
+static constexpr std::size_t size_of(DataType type) {
+  return type == DataType::kFloat32 ? 4 : 2;
+}
+
+/// A batch of row-major matrices [batch, rows, width] whose last dimension is contiguous. Strides count elements.
+struct ConstRows {
+  const void* data = nullptr;
+  std::int64_t batch_stride = 0;
+  std::int64_t row_stride = 0;
+};
+struct Rows {
+  void* data = nullptr;
+  std::int64_t batch_stride = 0;
+  std::int64_t row_stride = 0;
+};
+
+/// bfloat16 on the host: the upper half of a float32. Static, so that a source compiled for AVX-512 keeps its copy to
+/// itself.
+static inline float bfloat16_to_float(std::uint16_t bits) {
+  const std::uint32_t word = static_cast<std::uint32_t>(bits) << 16;
+  float value;
+  std::memcpy(&value, &word, sizeof(value));
+  return value;
+}
+/// Rounds to nearest, ties to even; NaN stays NaN.
+static inline std::uint16_t float_to_bfloat16(float value) {
+  std::uint32_t word;
+  std::memcpy(&word, &value, sizeof(word));
+  if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
+  return static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,157 @@
+#include "tests/kernels/backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "kernels/sparsify_group/sample.h"
+
+namespace tessera::kernels::test {
+namespace {
+
+constexpr std::size_t kMargin = 256;
+constexpr unsigned char kMarginByte = 0xa5;
+
+class HostBuffer : public Buffer {
+ public:
+  explicit HostBuffer(const std::vector<unsigned char>& content) : size_(content.size()) {
+    memory_.assign(size_ + 2 * kMargin + 64, kMarginByte);
+    const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(memory_.data()) + kMargin;
+    offset_ = (start + 63) / 64 * 64 - start + kMargin;
+    std::copy(content.begin(), content.end(), memory_.begin() + static_cast<std::ptrdiff_t>(offset_));
+  }
+  void* data() override { return memory_.data() + offset_; }
+  std::vector<unsigned char> read() override {
+    return {memory_.begin() + static_cast<std::ptrdiff_t>(offset_),
+            memory_.begin() + static_cast<std::ptrdiff_t>(offset_ + size_)};
+  }
+  bool margins_intact() override {
+    for (std::size_t i = 0; i < memory_.size(); ++i) {
+      if ((i < offset_ || i >= offset_ + size_) && memory_[i] != kMarginByte) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::size_t size_, offset_;
+  std::vector<unsigned char> memory_;
+};
+
+}  // namespace
+
+Backend cpu_backend(int threads, const std::string& instruction_set) {
+  Parallel parallel;
+  parallel.threads = threads;
+  Backend result;
+  result.name = "cpu";
+  result.allocate = [](const auto& content) { return std::make_unique<HostBuffer>(content); };
+  const auto choose = [instruction_set] { EXPECT_TRUE(use_instruction_set(instruction_set.c_str())); };
+  result.sparsify_group_workspace = [=](const auto& p, Pass pass) {
+    choose();
+    return cpu::sparsify_group_workspace(p, pass, parallel);
+  };
+  result.sparsify_group_forward = [=](const auto& a) {
+    choose();
+    return cpu::sparsify_group_forward(a, parallel);
+  };
+  result.sparsify_group_backward = [=](const auto& a) {
+    choose();
+    return cpu::sparsify_group_backward(a, parallel);
+  };
+  result.flops_workspace = [](auto, auto) { return std::size_t{0}; };
+  result.flops_column_sums = [=](const auto& a) { return cpu::flops_column_sums(a, parallel); };
+  result.flops_from_sums = [](const auto& a) { return cpu::flops_from_sums(a); };
+  result.flops_backward = [=](const auto& a) { return cpu::flops_backward(a, parallel); };
+  return result;
+}
+
+Backend emulation_backend() {
+  Backend result;
+  result.name = "emulation";
+  result.rounds_weights = true;
+  result.allocate = [](const auto& content) { return std::make_unique<HostBuffer>(content); };
+  result.sparsify_group_workspace = [](const auto& p, Pass pass) {
+    return emulation::sparsify_group_workspace(p, pass);
+  };
+  result.sparsify_group_forward = [](const auto& a) { return emulation::sparsify_group_forward(a, nullptr); };
+  result.sparsify_group_backward = [](const auto& a) { return emulation::sparsify_group_backward(a, nullptr); };
+  result.flops_workspace = [](auto rows, auto columns) { return emulation::flops_workspace(rows, columns); };
+  result.flops_column_sums = [](const auto& a) { return emulation::flops_column_sums(a, nullptr); };
+  result.flops_from_sums = [](const auto& a) { return emulation::flops_from_sums(a, nullptr); };
+  result.flops_backward = [](const auto& a) { return emulation::flops_backward(a, nullptr); };
+  return result;
+}
+
+#if !defined(TESSERA_TEST_CUDA)
+std::unique_ptr<Backend> cuda_backend() {
+  return nullptr;
+}
+#endif
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names = {"cpu", "emulation"};
+  for (const char* instruction_set : {"portable", "avx2", "avx512"}) {
+    if (use_instruction_set(instruction_set)) names.push_back(std::string("cpu_") + instruction_set);
+  }
+  if (cuda_backend() != nullptr) names.push_back("cuda");
+  return names;
+}
+
+Backend backend(const std::string& name) {
+  if (name == "cpu") return cpu_backend();
+  if (name.rfind("cpu_", 0) == 0) return cpu_backend(2, name.substr(4));
+  if (name == "emulation") return emulation_backend();
+  return *cuda_backend();
+}
+
+std::vector<unsigned char> to_bytes(const std::vector<float>& values, DataType type) {
+  std::vector<unsigned char> bytes(values.size() * size_of(type));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::uint16_t half = float_to_bfloat16(values[i]);
+    std::memcpy(bytes.data() + i * size_of(type),
+                type == DataType::kBfloat16 ? static_cast<const void*>(&half) : &values[i], size_of(type));
+  }
+  return bytes;
+}
+
+std::vector<float> from_bytes(const std::vector<unsigned char>& bytes, DataType type) {
+  std::vector<float> values(bytes.size() / size_of(type));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (type == DataType::kFloat32) {
+      std::memcpy(&values[i], bytes.data() + i * 4, 4);
+    } else {
+      std::uint16_t half;
+      std::memcpy(&half, bytes.data() + i * 2, 2);
+      values[i] = bfloat16_to_float(half);
+    }
+  }
+  return values;
+}
+
+std::vector<float> rounded(const std::vector<float>& values, DataType type) {
+  return from_bytes(to_bytes(values, type), type);
+}
+
+void expect_close(const std::string& what, const std::vector<float>& ours, const std::vector<double>& theirs,
+                  double tolerance) {
+  ASSERT_EQ(ours.size(), theirs.size()) << what;
+  double largest = 0.0;
+  for (const double value : theirs) largest = std::max(largest, std::isfinite(value) ? std::abs(value) : 0.0);
+  const double bound = tolerance * (1.0 + largest);
+  double worst = 0.0;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (std::isnan(theirs[i]) && std::isnan(ours[i])) continue;
+    const double error = std::abs(static_cast<double>(ours[i]) - theirs[i]);
+    if (!(error <= worst)) {
+      worst = std::isnan(error) ? HUGE_VAL : error;
+      at = i;
+    }
+  }
+  EXPECT_LE(worst, bound) << what << ": element " << at << " is " << ours[at] << ", expected " << theirs[at]
+                          << ", worst error " << worst / bound << " of the bound";
+}
+
+}  // namespace tessera::kernels::test

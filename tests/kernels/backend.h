@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/flops_regularizer/flops_regularizer.h"
+#include "kernels/sparsify_group/sparsify_group.h"
+
+namespace tessera::kernels::test {
+
+/// Memory that a kernel works on, with a margin on both sides that nobody may write to.
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual void* data() = 0;
+  virtual std::vector<unsigned char> read() = 0;
+  /// False if a byte outside the buffer was changed.
+  virtual bool margins_intact() = 0;
+};
+
+/// One implementation of all kernels.
+struct Backend {
+  std::string name;
+  /// Results of bfloat16 products carry the rounding of weights, not of the outputs alone.
+  bool rounds_weights = false;
+  std::function<std::unique_ptr<Buffer>(const std::vector<unsigned char>& content)> allocate;
+  std::function<std::size_t(const SparsifyGroupProblem&, Pass)> sparsify_group_workspace;
+  std::function<Status(const SparsifyGroupForward&)> sparsify_group_forward;
+  std::function<Status(const SparsifyGroupBackward&)> sparsify_group_backward;
+  std::function<std::size_t(std::int64_t, std::int64_t)> flops_workspace;
+  std::function<Status(const FlopsColumnSums&)> flops_column_sums;
+  std::function<Status(const FlopsFromSums&)> flops_from_sums;
+  std::function<Status(const FlopsBackward&)> flops_backward;
+};
+
+/// `instruction_set` as use_instruction_set takes it.
+Backend cpu_backend(int threads = 2, const std::string& instruction_set = "");
+Backend emulation_backend();
+/// Null where there is no GPU.
+std::unique_ptr<Backend> cuda_backend();
+
+/// CPU (best instruction set, and each that this machine has), emulation, and the GPU if there is one.
+std::vector<std::string> backend_names();
+Backend backend(const std::string& name);
+
+/// Float values as the bytes of `type`, and back.
+std::vector<unsigned char> to_bytes(const std::vector<float>& values, DataType type);
+std::vector<float> from_bytes(const std::vector<unsigned char>& bytes, DataType type);
+/// The values a tensor of `type` holds.
+std::vector<float> rounded(const std::vector<float>& values, DataType type);
+
+/// |ours - theirs| <= tolerance * (1 + max |theirs|), NaN never equal to a number; prints the worst error as a share of
+/// that bound.
+void expect_close(const std::string& what, const std::vector<float>& ours, const std::vector<double>& theirs,
+                  double tolerance);
+
+}  // namespace tessera::kernels::test

@@ -1,0 +1,348 @@
+#include "kernels/emulation/cuda_emulation.h"
+#include "kernels/sparsify_group/row_rules.h"
+#include "tests/kernels/sparsify_group_case.h"
+
+namespace tessera::kernels::test {
+namespace {
+
+SparsifyGroupProblem problem_of(std::int64_t batch, std::int64_t tokens, std::int64_t patches, std::int64_t width,
+                                DataType type = DataType::kFloat32) {
+  SparsifyGroupProblem problem;
+  problem.batch = batch;
+  problem.tokens = tokens;
+  problem.patches = patches;
+  problem.width = width;
+  problem.type = type;
+  problem.threshold = paper_threshold(patches);
+  return problem;
+}
+
+class SparsifyGroup : public testing::TestWithParam<std::string> {
+ protected:
+  Backend on = backend(GetParam());
+};
+INSTANTIATE_TEST_SUITE_P(On, SparsifyGroup, testing::ValuesIn(backend_names()),
+                         [](const auto& each) { return each.param; });
+
+TEST_P(SparsifyGroup, EqualsTheDefinitionAtManyShapes) {
+  const std::int64_t shapes[][4] = {
+      {1, 1, 1, 8},    {2, 5, 7, 8},    {2, 1, 20, 24},   {1, 3, 1024, 8}, {3, 17, 2, 3},
+      {1, 70, 9, 24},  {2, 33, 49, 72}, {1, 20, 257, 8},  {1, 18, 300, 5}, {1, 35, 641, 16},
+      {2, 6, 16, 130}, {1, 64, 16, 4},  {1, 130, 33, 40},
+  };
+  for (const auto& [batch, tokens, patches, width] : shapes) {
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+      SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
+                                      << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
+      expect_as_naive(on, random_inputs(problem_of(batch, tokens, patches, width, type), true));
+    }
+  }
+}
+
+TEST_P(SparsifyGroup, EqualsTheDefinitionWithoutAMask) {
+  expect_as_naive(on, random_inputs(problem_of(2, 9, 30, 16), false));
+  expect_as_naive(on, random_inputs(problem_of(1, 64, 16, 1), false));
+}
+
+TEST_P(SparsifyGroup, ThresholdsBetweenKeepingAllAndKeepingTheMaximumAlone) {
+  for (const float threshold : {0.0f, 0.3f, 0.999f, 1.0f}) {
+    SCOPED_TRACE(threshold);
+    SparsifyGroupProblem problem = problem_of(2, 7, 23, 16);
+    problem.threshold = threshold;
+    expect_as_naive(on, random_inputs(problem, true));
+  }
+}
+
+TEST_P(SparsifyGroup, SoftmaxWeights) {
+  for (const float temperature : {0.5f, 1.0f, 20.0f}) {
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+      SCOPED_TRACE(temperature);
+      SparsifyGroupProblem problem = problem_of(2, 21, 40, 16, type);
+      problem.weights = PatchWeights::kSoftmax;
+      problem.softmax_temperature = temperature;
+      expect_as_naive(on, random_inputs(problem, true));
+    }
+  }
+}
+
+// Small integers: similarities are exact, so that ties and values exactly at the threshold are those of the definition.
+TEST_P(SparsifyGroup, TiesShareTheMinimumsGradientAndEqualityWithTheThresholdIsKept) {
+  for (const float threshold : {0.0f, 0.125f, 0.1f, 1.0f / 3.0f, 0.5f}) {
+    SCOPED_TRACE(threshold);
+    SparsifyGroupProblem problem = problem_of(3, 40, 11, 8);
+    problem.threshold = threshold;
+    SparsifyGroupInputs inputs = random_inputs(problem, true);
+    std::mt19937 generator(7);
+    for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 5) - 2);
+    for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
+    // The comparison is one of float32 values: z rounded to float32 against the threshold.
+    SparsifyGroupExpected theirs = naive(inputs);
+    const SparsifyGroupResults ours = run(on, inputs);
+    if (threshold == 0.125f || threshold == 0.5f || threshold == 0.0f) {
+      expect_close("grouped", ours.grouped, theirs.grouped, 1e-5);
+      expect_close("grad_text", ours.grad_text, theirs.grad_text, 1e-5);
+      expect_close("grad_image", ours.grad_image, theirs.grad_image, 1e-5);
+      expect_close("weights", ours.weights, theirs.weights, 1e-5);
+    }
+    const std::vector<float> t = inputs.text, v = inputs.image;
+    for (std::int64_t row = 0; row < problem.batch * problem.tokens; ++row) {
+      if (inputs.mask[row] == 0) continue;
+      std::vector<float> s(problem.patches);
+      for (std::int64_t p = 0; p < problem.patches; ++p) {
+        for (int d = 0; d < 8; ++d) s[p] += t[row * 8 + d] * v[(row / problem.tokens * problem.patches + p) * 8 + d];
+      }
+      const float low = *std::min_element(s.begin(), s.end()), high = *std::max_element(s.begin(), s.end());
+      for (std::int64_t p = 0; p < problem.patches; ++p) {
+        const bool positive = high == low || ((s[p] - low) / (high - low) >= threshold && s[p] > low);
+        EXPECT_EQ(ours.weights[row * problem.patches + p] > 0.0f, positive) << "row " << row << " patch " << p;
+      }
+    }
+  }
+}
+
+TEST_P(SparsifyGroup, FlatRowsGetUniformWeightsAndPassNoGradientThroughThem) {
+  const SparsifyGroupProblem problem = problem_of(2, 6, 5, 8);
+  SparsifyGroupInputs inputs = random_inputs(problem, false);
+  for (int i = 0; i < 8; ++i) inputs.text[i] = 0.0f;  // a zero token: all similarities 0
+  for (int p = 0; p < 5; ++p) {
+    for (int d = 0; d < 8; ++d) inputs.image[(5 + p) * 8 + d] = inputs.image[5 * 8 + d];  // equal patches
+  }
+  expect_as_naive(on, inputs);
+  const SparsifyGroupResults ours = run(on, inputs);
+  for (int d = 0; d < 8; ++d) EXPECT_EQ(ours.grad_text[d], 0.0f);
+  for (int row = 6; row < 12; ++row) {
+    for (int p = 0; p < 5; ++p) EXPECT_EQ(ours.weights[row * 5 + p], 0.2f);
+  }
+}
+
+TEST_P(SparsifyGroup, NearlyFlatRowsAreOrdinary) {
+  const SparsifyGroupProblem problem = problem_of(1, 2, 4, 2);
+  SparsifyGroupInputs inputs = random_inputs(problem, false);
+  inputs.text = {32768.0f, 1.0f, 8388608.0f, 1.0f};  // ranges of 9e-5 and 4e-7 of the magnitude
+  inputs.image = {1.0f, 0.0f, 1.0f, 3.0f, 1.0f, 2.0f, 1.0f, 1.0f};
+  inputs.grad = {0.5f, -1.0f, 2.0f, 0.25f};
+  expect_as_naive(on, inputs);
+}
+
+TEST_P(SparsifyGroup, TinyMagnitudesNeedNoEpsilon) {
+  SparsifyGroupInputs inputs = random_inputs(problem_of(1, 5, 12, 16), false);
+  for (float& value : inputs.text) value *= 1e-9f;
+  for (float& value : inputs.image) value *= 1e-6f;
+  const SparsifyGroupResults ours = run(on, inputs);
+  const SparsifyGroupExpected theirs = naive(inputs);
+  expect_close("weights", ours.weights, theirs.weights, 1e-5);
+  expect_close("grad_text", ours.grad_text, theirs.grad_text, 1e-5);
+  expect_close("grad_image", ours.grad_image, theirs.grad_image, 1e-5);
+}
+
+TEST_P(SparsifyGroup, PaddingIsNeverReadAndReceivesZeros) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    SparsifyGroupInputs clean = random_inputs(problem_of(3, 70, 10, 16, type), true);
+    for (int token = 0; token < 70; ++token) clean.mask[70 + token] = 0;  // a caption of padding alone
+    SparsifyGroupInputs dirty = clean;
+    const float poison[] = {NAN, INFINITY, -INFINITY};
+    for (std::size_t row = 0; row < dirty.mask.size(); ++row) {
+      for (int d = 0; d < 16 && dirty.mask[row] == 0; ++d)
+        dirty.text[row * 16 + d] = dirty.grad[row * 16 + d] = poison[(row + d) % 3];
+    }
+    const SparsifyGroupResults expected = run(on, clean), ours = run(on, dirty);
+    EXPECT_EQ(ours.grouped, expected.grouped);
+    EXPECT_EQ(ours.weights, expected.weights);
+    EXPECT_EQ(ours.row_statistics, expected.row_statistics);
+    EXPECT_EQ(ours.grad_text, expected.grad_text);
+    EXPECT_EQ(ours.grad_image, expected.grad_image);
+    for (std::size_t row = 0; row < dirty.mask.size(); ++row) {
+      for (int d = 0; d < 16 && dirty.mask[row] == 0; ++d) {
+        EXPECT_EQ(ours.grouped[row * 16 + d], 0.0f);
+        EXPECT_EQ(ours.grad_text[row * 16 + d], 0.0f);
+      }
+    }
+    for (int i = 10 * 16; i < 20 * 16; ++i) EXPECT_EQ(ours.grad_image[i], 0.0f);
+  }
+}
+
+TEST_P(SparsifyGroup, NanInARealTokenIsNotHidden) {
+  SparsifyGroupInputs inputs = random_inputs(problem_of(1, 3, 6, 8), false);
+  inputs.text[8] = NAN;
+  const SparsifyGroupResults ours = run(on, inputs);
+  for (int d = 0; d < 8; ++d) {
+    EXPECT_FALSE(std::isnan(ours.grouped[d]));
+    EXPECT_TRUE(std::isnan(ours.grouped[8 + d]));
+    EXPECT_TRUE(std::isnan(ours.grad_text[8 + d]));
+  }
+}
+
+TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    for (const int padding : {8, 3}) {
+      SparsifyGroupInputs inputs = random_inputs(problem_of(2, 9, 14, 24, type), true);
+      inputs.row_padding = padding;
+      expect_as_naive(on, inputs);
+    }
+  }
+}
+
+TEST_P(SparsifyGroup, SameResultsInEveryRun) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    const SparsifyGroupInputs inputs = random_inputs(problem_of(3, 66, 30, 40, type), true);
+    const SparsifyGroupResults once = run(on, inputs), again = run(on, inputs);
+    EXPECT_EQ(once.grouped, again.grouped);
+    EXPECT_EQ(once.grad_text, again.grad_text);
+    EXPECT_EQ(once.grad_image, again.grad_image);
+  }
+}
+
+TEST_P(SparsifyGroup, GradientsThatNobodyWantsAreNotWritten) {
+  SparsifyGroupInputs inputs = random_inputs(problem_of(1, 4, 6, 8), false);
+  const SparsifyGroupResults both = run(on, inputs);
+  Backend only_text = on;
+  only_text.sparsify_group_backward = [&](SparsifyGroupBackward arguments) {
+    arguments.grad_image_tokens = {};
+    return on.sparsify_group_backward(arguments);
+  };
+  Backend only_image = on;
+  only_image.sparsify_group_backward = [&](SparsifyGroupBackward arguments) {
+    arguments.grad_text_tokens = {};
+    return on.sparsify_group_backward(arguments);
+  };
+  const SparsifyGroupResults text = run(only_text, inputs), image = run(only_image, inputs);
+  EXPECT_EQ(text.grad_text, both.grad_text);
+  EXPECT_TRUE(std::isnan(text.grad_image[0]));
+  EXPECT_EQ(image.grad_image, both.grad_image);
+  EXPECT_TRUE(std::isnan(image.grad_text[0]));
+}
+
+TEST_P(SparsifyGroup, NoPairsAndNoTokens) {
+  run(on, random_inputs(problem_of(0, 4, 6, 8), false));
+  const SparsifyGroupResults ours = run(on, random_inputs(problem_of(2, 0, 6, 8), false));
+  EXPECT_EQ(ours.grad_image, std::vector<float>(2 * 6 * 8, 0.0f));
+}
+
+TEST_P(SparsifyGroup, BadArgumentsAreNamed) {
+  float value = 0.0f;
+  const auto message = [&](auto change) {
+    SparsifyGroupForward arguments;
+    arguments.problem = problem_of(1, 1, 1, 8);
+    arguments.text_tokens = arguments.image_tokens = {&value, 8, 8};
+    arguments.grouped = {&value, 8, 8};
+    change(arguments);
+    return on.sparsify_group_forward(arguments).message();
+  };
+  EXPECT_EQ(message([](auto& a) { a.problem.patches = 0; }), "sparsify_group: patches must be at least 1, but is 0");
+  EXPECT_EQ(message([](auto& a) { a.problem.batch = -1; }), "sparsify_group: batch must be at least 0, but is -1");
+  EXPECT_EQ(message([](auto& a) { a.problem.width = 0; }), "sparsify_group: width must be at least 1, but is 0");
+  EXPECT_EQ(message([](auto& a) { a.text_tokens.data = nullptr; }), "sparsify_group: text_tokens is a null pointer");
+  EXPECT_EQ(message([](auto& a) { a.grouped.data = nullptr; }), "sparsify_group: grouped is a null pointer");
+  EXPECT_EQ(message([](auto& a) {
+              a.problem.tokens = 2;
+              a.grouped.row_stride = 7;
+            }),
+            "sparsify_group: the row stride of grouped is 7, shorter than a row of 8 elements");
+  EXPECT_EQ(message([](auto& a) { a.problem.threshold = 1.5f; }),
+            "sparsify_group: threshold must be in [0, 1], but is 1.500000");
+  EXPECT_EQ(message([](auto& a) {
+              a.problem.weights = PatchWeights::kSoftmax;
+              a.problem.softmax_temperature = 0.0f;
+            }),
+            "sparsify_group: softmax_temperature must be above 0, but is 0.000000");
+  if (on.name == "emulation" || on.name == "cuda") {
+    EXPECT_EQ(message([](auto& a) { a.problem.patches = 1025; }),
+              "sparsify_group: patches must be at most 1024 on a GPU, but is 1025");
+  }
+  SparsifyGroupBackward backward;
+  backward.problem = problem_of(1, 1, 1, 8);
+  backward.text_tokens = backward.image_tokens = backward.grad_grouped = {&value, 8, 8};
+  EXPECT_EQ(on.sparsify_group_backward(backward).message(), "sparsify_group: row_statistics is a null pointer");
+}
+
+TEST(SparsifyGroupOnCpu, EqualsTheDefinitionAtTheSizeOfTraining) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    expect_as_naive(cpu_backend(), random_inputs(problem_of(2, 55, 196, 512, type), true));
+  }
+}
+
+TEST(SparsifyGroupOnCpu, ResultsDoNotDependOnTheNumberOfThreads) {
+  const SparsifyGroupInputs inputs = random_inputs(problem_of(7, 20, 30, 40), true);
+  const SparsifyGroupResults one = run(cpu_backend(1), inputs), five = run(cpu_backend(5), inputs);
+  EXPECT_EQ(one.grouped, five.grouped);
+  EXPECT_EQ(one.grad_text, five.grad_text);
+  EXPECT_EQ(one.grad_image, five.grad_image);
+}
+
+TEST(SparsifyGroupOnCpu, CallersThreadsAreUsed) {
+  int calls = 0;
+  Parallel parallel;
+  parallel.threads = 3;
+  parallel.run = [&](int tasks, const std::function<void(int)>& body) {
+    calls += tasks;
+    for (int task = 0; task < tasks; ++task) body(task);
+  };
+  Backend on = cpu_backend();
+  on.sparsify_group_workspace = [&](const auto& p, Pass pass) {
+    return cpu::sparsify_group_workspace(p, pass, parallel);
+  };
+  on.sparsify_group_forward = [&](const auto& a) { return cpu::sparsify_group_forward(a, parallel); };
+  on.sparsify_group_backward = [&](const auto& a) { return cpu::sparsify_group_backward(a, parallel); };
+  expect_as_naive(on, random_inputs(problem_of(5, 4, 6, 8), false));
+  EXPECT_EQ(calls, 6);
+}
+
+// A race shows as a difference between two orders in which a block's threads run.
+TEST(SparsifyGroupEmulated, ResultsDoNotDependOnTheOrderOfThreads) {
+  for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+    for (const std::int64_t patches : {40, 300, 700}) {
+      const SparsifyGroupInputs inputs = random_inputs(problem_of(2, 20, patches, 72, type), true);
+      const SparsifyGroupResults forward = run(emulation_backend(), inputs);
+      emulation::set_schedule(emulation::Schedule::kReverse);
+      const SparsifyGroupResults reverse = run(emulation_backend(), inputs);
+      emulation::set_schedule(emulation::Schedule::kForward);
+      EXPECT_EQ(forward.grouped, reverse.grouped);
+      EXPECT_EQ(forward.weights, reverse.weights);
+      EXPECT_EQ(forward.grad_text, reverse.grad_text);
+      EXPECT_EQ(forward.grad_image, reverse.grad_image);
+    }
+  }
+}
+
+TEST(SparsifyGroupDefinition, GradientIsThatOfFiniteDifferences) {
+  for (const PatchWeights kind : {PatchWeights::kMinMax, PatchWeights::kSoftmax}) {
+    SparsifyGroupProblem problem = problem_of(1, 3, 5, 4);
+    problem.weights = kind;
+    SparsifyGroupInputs inputs = random_inputs(problem, false);
+    const SparsifyGroupExpected at = naive(inputs);
+    const auto objective = [&] {
+      const std::vector<double> grouped = naive(inputs).grouped;
+      double sum = 0.0;
+      for (std::size_t i = 0; i < grouped.size(); ++i) sum += grouped[i] * inputs.grad[i];
+      return sum;
+    };
+    const auto compare = [&](std::vector<float>& values, const std::vector<double>& gradient) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const float value = values[i];
+        values[i] = value + 0.00048828125f;
+        const double above = objective(), upper = values[i];
+        values[i] = value - 0.00048828125f;
+        const double below = objective(), lower = values[i];
+        values[i] = value;
+        EXPECT_NEAR((above - below) / (upper - lower), gradient[i], 1e-4 * (1.0 + std::abs(gradient[i])));
+      }
+    };
+    compare(inputs.text, at.grad_text);
+    compare(inputs.image, at.grad_image);
+  }
+}
+
+TEST(KeptFrom, DecidesAsTheDivisionDoes) {
+  std::mt19937 generator(3);
+  for (int i = 0; i < 20000; ++i) {
+    const float range = std::ldexp(static_cast<float>(1 + generator() % 1000), static_cast<int>(generator() % 40) - 30);
+    const float threshold = i % 2 == 0 ? 1.0f / static_cast<float>(1 + generator() % 1024)
+                                       : static_cast<float>(generator() % 1001) / 1000.0f;
+    const float cut = kept_from(range, threshold);
+    EXPECT_TRUE(cut / range >= threshold) << range << " " << threshold;
+    EXPECT_FALSE(cut > 0.0f && std::nextafter(cut, 0.0f) / range >= threshold) << range << " " << threshold;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::test
