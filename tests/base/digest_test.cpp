@@ -1,0 +1,35 @@
+#include <gtest/gtest.h>
+
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+
+namespace tessera {
+namespace {
+
+TEST(Sha256, GivesTheStandardsExamples) {
+  EXPECT_EQ(sha256(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(sha256(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Base64, GivesTheStandardsExamplesAndGoesRound) {
+  EXPECT_EQ(base64_encode("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(base64_encode("fooba"), "Zm9vYmE=");
+  EXPECT_EQ(base64_encode("foob"), "Zm9vYg==");
+  for (std::size_t size : {0, 1, 2, 3, 255, 256}) {
+    std::string bytes;
+    for (std::size_t i = 0; i < size; ++i) bytes += static_cast<char>(i * 7);
+    EXPECT_EQ(base64_decode(base64_encode(bytes)), bytes);
+  }
+}
+
+TEST(Base64, RefusesOtherText) {
+  EXPECT_THROW(base64_decode("abc"), UserError);
+  EXPECT_THROW(base64_decode("ab!d"), UserError);
+  EXPECT_THROW(base64_decode("=abc"), UserError);
+}
+
+}  // namespace
+}  // namespace tessera

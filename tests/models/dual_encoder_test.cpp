@@ -1,0 +1,228 @@
+#include <filesystem>
+
+#include "tests/models/small_models.h"
+#include <tessera/models/position_embedding.h>
+#include <tessera/models/registry.h>
+
+namespace tessera {
+namespace {
+
+using State = std::map<std::string, at::Tensor>;
+
+State copy_of(const DualEncoder& model) {
+  State state;
+  for (const auto& [name, tensor] : model.named_state()) state[name] = tensor.detach().clone();
+  return state;
+}
+
+TEST(DualEncoder, TheSeedDecidesTheWeights) {
+  at::manual_seed(1);
+  const State first = copy_of(DualEncoder(small_clip()));
+  at::manual_seed(1);
+  const State second = copy_of(DualEncoder(small_clip()));
+  for (const auto& [name, tensor] : first) EXPECT_TRUE(at::equal(tensor, second.at(name))) << name;
+}
+
+TEST(DualEncoder, StartsAsOpenClipDoes) {
+  ModelSettings s = small_clip();
+  s.text.encoder.settings = settings("{context_length: 77, vocab_size: 500, width: 256, layers: 2, heads: 4}");
+  s.image.encoder.settings = settings("{patch_size: 2, width: 256, layers: 2, heads: 4}");
+  s.image.projection.settings = s.text.projection.settings = settings("{embed_dim: 256}");
+  const State state = copy_of(DualEncoder(s));
+  const auto deviation = [&](const char* name) { return state.at(name).std().item<double>(); };
+  const double width = 256;
+  EXPECT_NEAR(deviation("token_embedding.weight"), 0.02, 0.001);
+  EXPECT_NEAR(deviation("positional_embedding"), 0.01, 0.0005);
+  EXPECT_NEAR(deviation("transformer.resblocks.1.attn.in_proj_weight"), std::pow(width, -0.5), 0.002);
+  EXPECT_NEAR(deviation("transformer.resblocks.1.attn.out_proj.weight"), std::pow(width * 4, -0.5), 0.002);
+  EXPECT_NEAR(deviation("transformer.resblocks.1.mlp.c_proj.weight"), std::pow(width * 4, -0.5), 0.002);
+  EXPECT_NEAR(deviation("transformer.resblocks.1.mlp.c_fc.weight"), std::pow(width * 2, -0.5), 0.002);
+  EXPECT_NEAR(deviation("text_projection"), std::pow(width, -0.5), 0.002);
+  EXPECT_NEAR(deviation("visual.positional_embedding"), std::pow(width, -0.5), 0.002);
+  EXPECT_NEAR(deviation("visual.proj"), std::pow(width, -0.5), 0.002);
+  EXPECT_EQ(state.at("visual.transformer.resblocks.0.attn.in_proj_bias").abs().max().item<float>(), 0);
+}
+
+TEST(DualEncoder, ComputesTokensOnlyWhenAsked) {
+  DualEncoder model(small_sparc());
+  Batch batch;
+  batch.images["image"] = random_pixels(2);
+  batch.texts["caption"] = {at::randint(20, {2, 8}, at::kLong), length_mask({3, 0}, 8)};
+  Needs needs;
+  const Features plain = model.forward(batch, needs);
+  EXPECT_FALSE(plain.image().tokens.defined() || plain.text().tokens.defined() || plain.image().dense.defined());
+  needs.image_tokens = needs.text_tokens = true;
+  const Features full = model.forward(batch, needs);
+  EXPECT_EQ(full.image().tokens.sizes(), (std::vector<std::int64_t>{2, 4, 6}));
+  EXPECT_EQ(full.text().tokens.sizes(), (std::vector<std::int64_t>{2, 8, 6}));
+  EXPECT_EQ(full.text().tokens[1].abs().max().item<float>(), 0);
+  EXPECT_TRUE(full.text().global.isfinite().all().item<bool>());
+  EXPECT_TRUE(model.encode_image(batch.images["image"], true).dense.defined());
+  EXPECT_EQ(model.embed_dim(), 6);
+  EXPECT_EQ(model.grid(), config::Size(2, 2));
+}
+
+TEST(DualEncoder, NormalisesBytesAndTakesFloatsAsTheyAre) {
+  DualEncoder model(small_clip());
+  const at::Tensor pixels = random_pixels(2);
+  const Preprocessing p;
+  at::Tensor normalised = pixels.to(at::kFloat) / 255;
+  for (int c = 0; c < 3; ++c) normalised.select(1, c).sub_(p.mean[c]).div_(p.std[c]);
+  expect_close(model.encode_image(pixels).global, model.encode_image(normalised).global, 1e-5);
+}
+
+TEST(DualEncoder, StateGoesRoundAndSharesMemory) {
+  for (const ModelSettings& s : {small_clip(), small_sparc()}) {
+    DualEncoder first(s), second(s);
+    second.load_state(copy_of(first), "a file");
+    for (const auto& [name, tensor] : first.named_state())
+      EXPECT_TRUE(at::equal(tensor, second.named_state().at(name)));
+    std::set<const void*> parameters;
+    for (const at::Tensor& parameter : first.parameters()) parameters.insert(parameter.unsafeGetTensorImpl());
+    std::size_t found = 0;
+    for (const auto& [name, tensor] : first.named_state()) found += parameters.count(tensor.unsafeGetTensorImpl());
+    EXPECT_EQ(found, parameters.size());
+  }
+}
+
+TEST(LoadState, AcceptsOpenClipsTextPrefixAndTheScale) {
+  DualEncoder first(small_clip()), second(small_clip());
+  State state;
+  for (const auto& [name, tensor] : copy_of(first)) state[name.starts_with("visual.") ? name : "text." + name] = tensor;
+  state["logit_scale"] = at::tensor(2.5F);
+  state["logit_bias"] = at::tensor(-10.F);
+  second.load_state(state, "a file");
+  EXPECT_TRUE(at::equal(first.named_state().at("ln_final.weight"), second.named_state().at("ln_final.weight")));
+}
+
+TEST(LoadState, NamesTheTensorThatDoesNotFit) {
+  DualEncoder model(small_clip());
+  const State good = copy_of(model);
+  const auto message = [&](const std::function<void(State&)>& change) {
+    State state = good;
+    change(state);
+    return error_of([&] { model.load_state(state, "x.safetensors"); });
+  };
+  EXPECT_EQ(message([](State& s) { s.erase("ln_final.bias"); }),
+            "x.safetensors: tensor ln_final.bias [8] is missing: the file is not of this architecture");
+  EXPECT_EQ(message([](State& s) {
+              s["visual.proj"] = at::zeros({12, 7});
+            }),
+            "x.safetensors: tensor visual.proj is [12, 7], but the model's settings make it [12, 6]");
+  EXPECT_EQ(message([](State& s) {
+              s["visual.head.weight"] = at::zeros({2, 3});
+            }),
+            "x.safetensors: tensor visual.head.weight [2, 3] is left over: the model's settings have no such part");
+  EXPECT_EQ(message([](State& s) {
+              s["visual.positional_embedding"] = at::zeros({4, 12});
+            }),  // 3 patches: no square
+            "x.safetensors: tensor visual.positional_embedding is [4, 12], but the model's settings make it [5, 12]");
+}
+
+TEST(LoadState, LeavesTheModelUnchangedOnAnError) {
+  DualEncoder model(small_clip());
+  const State before = copy_of(model);
+  State state = before;
+  for (auto& [name, tensor] : state) tensor = tensor + 1;
+  state.erase("visual.proj");
+  EXPECT_THROW(model.load_state(state, "x"), UserError);
+  for (const auto& [name, tensor] : model.named_state()) EXPECT_TRUE(at::equal(tensor, before.at(name)));
+}
+
+TEST(LoadState, ResamplesPositionsOfAnotherGridAndLength) {
+  DualEncoder small(small_clip());
+  ModelSettings s = small_clip();
+  s.preprocessing.image_size = 32;
+  s.text.encoder.settings.set("context_length", config::Node::scalar("12"));
+  DualEncoder large(s);
+  const State state = copy_of(small);
+  large.load_state(state, "a file");
+  const State loaded = large.named_state();
+  EXPECT_TRUE(at::equal(loaded.at("visual.positional_embedding"),
+                        resize_position_embedding(state.at("visual.positional_embedding"), 4, 2, 1)));
+  EXPECT_TRUE(at::equal(loaded.at("visual.positional_embedding")[0], state.at("visual.positional_embedding")[0]));
+  EXPECT_EQ(loaded.at("positional_embedding").size(0), 12);
+}
+
+TEST(PositionEmbedding, ConstantsStayConstantAndPrefixesAreCopied) {
+  const at::Tensor embedding = at::cat({at::randn({2, 3}), at::ones({6, 3})});
+  const at::Tensor resized = resize_position_embedding(embedding, {5, 7}, {2, 3}, 2);
+  ASSERT_EQ(resized.size(0), 37);
+  EXPECT_TRUE(at::equal(resized.slice(0, 0, 2), embedding.slice(0, 0, 2)));
+  expect_close(resized.slice(0, 2), at::ones({35, 3}), 1e-6);
+  EXPECT_TRUE(at::equal(resize_position_embedding(embedding, {2, 3}, {2, 3}, 2), embedding));
+}
+
+TEST(PositionEmbedding, TextIsLinearBetweenHalfPixelCentresAndClamped) {
+  const at::Tensor resized = resize_text_position_embedding(at::tensor({0.F, 4.F}).view({2, 1}), 4);
+  expect_close(resized.view(-1), at::tensor({0.F, 1.F, 3.F, 4.F}), 1e-6);
+}
+
+// ---- settings
+// ------------------------------------------------------------------------------------------------------------
+
+std::string settings_error(const std::function<void(ModelSettings&)>& change, ModelSettings s = small_clip()) {
+  change(s);
+  return error_of([&] { DualEncoder model(s); });
+}
+
+TEST(ModelSettings, ImpossibleCombinationsAreErrorsThatNameThePlace) {
+  const auto encoder = [](const char* yaml) {
+    return [yaml](ModelSettings& s) { s.image.encoder.settings = settings(yaml); };
+  };
+  EXPECT_EQ(settings_error(encoder("{patch_size: 8, width: 12, heads: 5}")),
+            "test.yaml:1: model.image.encoder.heads: 5 does not divide width 12");
+  EXPECT_EQ(settings_error(encoder("{patch_size: 7, image_size: 16, width: 12, heads: 3}")),
+            "test.yaml:1: model.image.encoder.image_size: 16 x 16 is not a multiple of patch_size 7 x 7: try [14, 14]");
+  EXPECT_EQ(settings_error(encoder("{patch_size: 8, image_size: 24, width: 12, heads: 3}")),
+            "model.image.encoder.image_size is 24 x 24, but model.preprocessing.image_size is 16 x 16: give only the "
+            "latter, or make "
+            "them equal");
+  EXPECT_EQ(settings_error(encoder("{patch_size: 8, width: 12, heads: 3, class_token: false}")),
+            "model.image.readout: cls needs a class token, which this encoder does not have: set encoder.class_token: "
+            "true, or use gap");
+  EXPECT_EQ(settings_error(encoder("{patch_sise: 8}")),
+            "test.yaml:1: model.image.encoder.patch_sise: unknown key: did you mean patch_size?");
+  EXPECT_EQ(settings_error([](ModelSettings& s) { s.image.readout = {"eos"}; }),
+            "model.image.readout: eos is a read-out of text towers, pictures have no end token: use cls, gap or max");
+  EXPECT_EQ(settings_error([](ModelSettings& s) { s.text.encoder = {"vit"}; }),
+            "model.text.encoder: vit is an encoder of images, but this is the text tower");
+  EXPECT_EQ(settings_error([](ModelSettings& s) { s.text.projection.settings = settings("{embed_dim: 7}"); }),
+            "model: the image tower's embedding is 6 wide, the text tower's 7: make them equal (projection.embed_dim)");
+  EXPECT_EQ(settings_error([](ModelSettings& s) {
+              s.image.readout = {"attentional_pool", settings("{output_dim: 6, heads: 2}")};
+            }),
+            "model.image.encoder.final_norm: attentional_pool brings its own ln_post.weight: use final_norm: none");
+}
+
+TEST(ModelSettings, TheEncoderTakesThePreprocessingsImageSize) {
+  const ModelSettings s = resolve(small_clip());
+  EXPECT_EQ(s.image.encoder.settings.find("image_size")->text(), "16");
+  EXPECT_NE(s.text.encoder.settings.find("norm_eps"), nullptr);
+}
+
+TEST(ModelSettings, CocaAndResnetTowersHaveOpenClipsNames) {
+  ModelSettings s = small_clip();
+  s.image.encoder.settings.set("final_norm", config::Node::scalar("none"));
+  s.image.readout = {"attentional_pool", settings("{output_dim: 6, heads: 2, queries: 3}")};
+  s.image.projection = {"none"};
+  const State coca = DualEncoder(s).named_state();
+  for (const char* name :
+       {"visual.attn_pool.query", "visual.attn_pool.attn.q_proj_weight", "visual.ln_post.weight", "visual.proj"})
+    EXPECT_TRUE(coca.contains(name)) << name;
+  s.preprocessing.image_size = 64;
+  s.image = {{"modified_resnet", settings("{layers: [1, 1, 1, 1], width: 2}")},
+             {"attention_pool_2d", settings("{heads: 4, output_dim: 6}")},
+             {"none"}};
+  DualEncoder resnet(s);
+  for (const char* name : {"visual.attnpool.c_proj.weight", "visual.layer1.0.downsample.0.weight",
+                           "visual.bn1.running_mean", "visual.bn1.num_batches_tracked"})
+    EXPECT_TRUE(resnet.named_state().contains(name)) << name;
+  State state = copy_of(resnet);
+  state.erase("visual.bn1.num_batches_tracked");
+  resnet.load_state(state, "older file");
+  EXPECT_EQ(resnet.encode_image(random_pixels(2, 64)).global.sizes(), (std::vector<std::int64_t>{2, 6}));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,260 @@
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/models/small_models.h"
+#include <tessera/models/attention.h>
+#include <tessera/models/registry.h>
+#include <tessera/models/text_transformer.h>
+#include <tessera/models/vit.h>
+
+namespace tessera {
+namespace {
+
+TextTransformerSettings small_text(const std::string& attention) {
+  TextTransformerSettings s;
+  s.width = 8, s.layers = 2, s.heads = 2, s.context_length = 8, s.vocab_size = 20, s.attention = attention;
+  return s;
+}
+
+/// softmax over the allowed keys with plain loops; nothing where none is allowed.
+at::Tensor slow_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, std::int64_t heads,
+                          const std::function<bool(std::int64_t, std::int64_t, std::int64_t)>& allowed) {
+  const std::int64_t d = q.size(2) / heads;
+  at::Tensor out = at::zeros_like(q);
+  for (std::int64_t b = 0; b < q.size(0); ++b)
+    for (std::int64_t h = 0; h < heads; ++h)
+      for (std::int64_t i = 0; i < q.size(1); ++i) {
+        at::Tensor sum = at::zeros({d}, q.options());
+        double total = 0;
+        for (std::int64_t j = 0; j < k.size(1); ++j) {
+          if (!allowed(b, i, j)) continue;
+          const auto part = [&](const at::Tensor& x, std::int64_t row) {
+            return x[b][row].slice(0, h * d, (h + 1) * d);
+          };
+          const double weight = std::exp(part(q, i).dot(part(k, j)).item<double>() / std::sqrt(static_cast<double>(d)));
+          sum += weight * part(v, j);
+          total += weight;
+        }
+        if (total > 0) out[b][i].slice(0, h * d, (h + 1) * d).copy_(sum / total);
+      }
+  return out;
+}
+
+TEST(Attention, EqualsPlainLoopsUnderAnyMask) {
+  at::manual_seed(0);
+  const auto options = at::TensorOptions().dtype(at::kDouble);
+  const at::Tensor q = at::randn({3, 5, 6}, options), k = at::randn({3, 5, 6}, options),
+                   v = at::randn({3, 5, 6}, options);
+  at::Tensor mask = at::rand({3, 5}).gt(0.4);
+  mask[0].fill_(false);
+  mask[1][0].fill_(false);  // with causal attention its first query has no key
+  for (const bool causal : {false, true}) {
+    const auto allowed = [&](std::int64_t b, std::int64_t i, std::int64_t j) {
+      return mask[b][j].item<bool>() && (!causal || j <= i);
+    };
+    expect_close(attend(q, k, v, 2, attention_mask(mask, causal, 5)), slow_attention(q, k, v, 2, allowed), 1e-12);
+    const auto unmasked = [&](std::int64_t, std::int64_t i, std::int64_t j) { return !causal || j <= i; };
+    expect_close(attend(q, k, v, 2, attention_mask({}, causal, 5)), slow_attention(q, k, v, 2, unmasked), 1e-12);
+  }
+}
+
+class TextAttention : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, TextAttention, testing::Values("causal", "bidirectional"));
+
+TEST_P(TextAttention, PaddingChangesNothing) {
+  at::manual_seed(1);
+  TextTransformer text(small_text(GetParam()));
+  const at::Tensor ids = at::randint(20, {3, 5}, at::kLong);
+  const at::Tensor longer = at::cat({ids, at::full({3, 3}, 7, at::kLong)}, 1);
+  const at::Tensor tokens = text.encode(longer, length_mask({5, 5, 5}, 8)).tokens;
+  expect_close(tokens.slice(1, 0, 5), text.encode(ids, {}).tokens);
+  EXPECT_EQ(tokens.slice(1, 5).abs().max().item<float>(), 0);
+}
+
+TEST_P(TextAttention, IdsUnderPaddingMayBeAnything) {
+  at::manual_seed(2);
+  TextTransformer text(small_text(GetParam()));
+  const at::Tensor mask = length_mask({2, 8, 0}, 8);
+  const at::Tensor ids = at::randint(20, {3, 8}, at::kLong);
+  const at::Tensor wild = at::where(mask, ids, at::full({}, -123456789, at::kLong));
+  EXPECT_TRUE(at::equal(text.encode(wild, mask).tokens, text.encode(ids, mask).tokens));
+}
+
+TEST_P(TextAttention, NaNUnderPaddingReachesNothing) {
+  at::manual_seed(3);
+  TextTransformer text(small_text(GetParam()));
+  {
+    const at::NoGradGuard guard;
+    for (auto& item : text.named_parameters())
+      if (item.key() == "positional_embedding") item.value().slice(0, 5).fill_(std::numeric_limits<float>::quiet_NaN());
+  }
+  const at::Tensor tokens = text.encode(at::randint(20, {2, 8}, at::kLong), length_mask({5, 3}, 8)).tokens;
+  EXPECT_TRUE(tokens.isfinite().all().item<bool>());
+  tokens.square().sum().backward();
+  for (const auto& item : text.named_parameters())
+    EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+}
+
+TEST_P(TextAttention, ARowOfPaddingGivesNeitherNaNNorGradient) {
+  at::manual_seed(4);
+  TextTransformer text(small_text(GetParam()));
+  text.to(at::kDouble);
+  const at::Tensor ids = at::randint(20, {2, 6}, at::kLong);
+  const Encoded both = text.encode(ids, length_mask({6, 0}, 6));
+  EXPECT_EQ(both.tokens[1].abs().max().item<float>(), 0);
+  (both.tokens + 1).square().sum().backward();
+  std::map<std::string, at::Tensor> gradients;
+  for (auto& item : text.named_parameters()) {
+    EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+    gradients[item.key()] = item.value().grad().clone();
+  }
+  text.zero_grad();
+  (text.encode(ids.slice(0, 0, 1), length_mask({6}, 6)).tokens + 1).square().sum().backward();
+  for (auto& item : text.named_parameters()) expect_close(item.value().grad(), gradients[item.key()], 1e-9);
+}
+
+TEST_P(TextAttention, RowsOfABatchAreIndependent) {
+  at::manual_seed(5);
+  TextTransformer text(small_text(GetParam()));
+  const at::Tensor ids = at::randint(20, {4, 8}, at::kLong), mask = length_mask({8, 3, 5, 1}, 8);
+  const at::Tensor order = at::tensor({2, 0, 3, 1}, at::kLong);
+  expect_close(text.encode(ids.index_select(0, order), mask.index_select(0, order)).tokens,
+               text.encode(ids, mask).tokens.index_select(0, order));
+}
+
+/// Compares the derivative along random directions with a central difference, in float64.
+template <class Function>
+void check_gradient(torch::nn::Module& module, Function&& loss) {
+  module.to(at::kDouble);
+  const std::vector<at::Tensor> parameters = module.parameters();
+  for (const at::Tensor& parameter : parameters)
+    at::Tensor(parameter.detach()).normal_(0, 0.5);  // embeddings of 0.02 curve too much
+  const auto gradients = torch::autograd::grad({loss()}, parameters);
+  const at::NoGradGuard guard;
+  for (int trial = 0; trial < 5; ++trial) {
+    std::vector<at::Tensor> direction;
+    double predicted = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      direction.push_back(at::randn_like(parameters[i]));
+      predicted += direction[i].flatten().dot(gradients[i].flatten()).template item<double>();
+    }
+    const double step = 1e-6;
+    const auto shifted = [&](double by) {
+      for (std::size_t i = 0; i < parameters.size(); ++i) at::Tensor(parameters[i]).add_(direction[i], by);
+      const double value = loss().template item<double>();
+      for (std::size_t i = 0; i < parameters.size(); ++i) at::Tensor(parameters[i]).sub_(direction[i], by);
+      return value;
+    };
+    const double measured = (shifted(step) - shifted(-step)) / (2 * step);
+    EXPECT_NEAR(measured, predicted, 1e-6 * (1 + std::abs(predicted)));
+  }
+}
+
+TEST(Gradients, OfATinyTextTransformerAreRight) {
+  at::manual_seed(6);
+  for (const char* activation : {"gelu", "gelu_tanh", "quick_gelu"}) {
+    TextTransformerSettings s = small_text("causal");
+    s.activation = activation;
+    s.layer_scale_init = 0.5;
+    TextTransformer text(s);
+    const at::Tensor ids = at::randint(20, {3, 8}, at::kLong), mask = length_mask({8, 4, 0}, 8);
+    const at::Tensor weights = at::randn({3, 8, 8}, at::kDouble);
+    check_gradient(text, [&] { return (text.encode(ids, mask).tokens * weights).sum(); });
+  }
+}
+
+TEST(Gradients, OfATinyVitAreRight) {
+  at::manual_seed(7);
+  VitSettings s;
+  s.image_size = config::Size(8, 16), s.patch_size = config::Size(4, 8), s.width = 8, s.layers = 2, s.heads = 2;
+  s.layer_scale_init = 0.1;
+  Vit vit(s);
+  EXPECT_EQ(vit.grid(), config::Size(2, 2));
+  const at::Tensor image = at::randn({2, 3, 8, 16}, at::kDouble);
+  const at::Tensor weights = at::randn({2, 4, 8}, at::kDouble);
+  check_gradient(vit, [&] {
+    const Encoded encoded = vit.encode(image, {});
+    return (encoded.tokens * weights).sum() + encoded.class_token.square().sum();
+  });
+}
+
+TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
+  TowerSettings s{
+      {"vit", settings("{image_size: 16, patch_size: 8, width: 12, layers: 1, heads: 3}")}, {"cls"}, {"none"}};
+  const at::Tensor image = at::randn({2, 3, 16, 16});
+  const auto pooled = [&](const char* where) {
+    s.encoder.settings.set("final_norm", config::Node::scalar(where));
+    at::manual_seed(8);
+    Tower tower(s, Modality::image, "image");
+    return tower.forward(image, {}, /*with_tokens=*/true);
+  };
+  const TowerOutput before = pooled("tokens"), after = pooled("pooled");
+  expect_close(before.global, after.global);
+  EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // these stay unnormalised
+}
+
+TEST(ReadOuts, EosLooksForItsIdAmongRealTokens) {
+  ReadOutContext context;
+  context.width = 2, context.modality = Modality::text;
+  const at::Tensor tokens = at::arange(24, at::kFloat).view({3, 4, 2});
+  const at::Tensor ids = at::tensor({1, 9, 9, 0, /**/ 1, 2, 3, 9, /**/ 5, 5, 5, 5}, at::kLong).view({3, 4});
+  const at::Tensor mask = length_mask({4, 3, 0}, 4);
+  const auto read = [&](const char* yaml, const at::Tensor& with) {
+    return readouts().make({"eos", settings(yaml)}, "", context)->read({tokens, with, {}, ids}).embedding.select(1, 0);
+  };
+  EXPECT_TRUE(at::equal(read("{eos_id: 9}", {}), at::tensor({2.F, 14.F, 16.F})));  // position 0 where there is none
+  EXPECT_TRUE(at::equal(read("{eos_id: 9}", mask), at::tensor({2.F, 8.F, 0.F})));
+  EXPECT_TRUE(at::equal(read("{position: ids}", mask), at::tensor({2.F, 12.F, 0.F})));
+  EXPECT_TRUE(at::equal(read("{position: mask}", mask), at::tensor({6.F, 12.F, 0.F})));
+  EXPECT_TRUE(at::equal(read("{}", {}), at::tensor({2.F, 14.F, 16.F})));
+}
+
+TEST(ReadOuts, OnATowerNeverPoolTheClassToken) {
+  ReadOutContext context;
+  context.width = 1, context.tokens = 2, context.class_token = true;
+  const Encoded encoded{at::tensor({1.F, 3.F}).view({1, 2, 1}), {}, at::full({1, 1}, 100.F), {}};
+  for (const char* yaml : {"{}", "{skip_prefix: 1}"}) {
+    EXPECT_EQ(readouts().make({"gap", settings(yaml)}, "", context)->read(encoded).embedding.item<float>(), 2);
+    EXPECT_EQ(readouts().make({"max", settings(yaml)}, "", context)->read(encoded).embedding.item<float>(), 3);
+  }
+  EXPECT_EQ(readouts().make({"cls"}, "", context)->read(encoded).embedding.item<float>(), 100);
+}
+
+class AutocastBf16 {
+ public:
+  AutocastBf16() {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  }
+  ~AutocastBf16() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+};
+
+TEST(Autocast, Bf16StaysCloseToFloat32AndKeepsMasterWeights) {
+  for (const ModelSettings& s : {small_sparc(), small_clip()}) {
+    at::manual_seed(9);
+    DualEncoder model(s);
+    const at::Tensor pixels = random_pixels(4);
+    const TextBatch text{at::randint(20, {4, 8}, at::kLong), length_mask({8, 3, 0, 5}, 8)};
+    const at::Tensor image = model.encode_image(pixels).global, words = model.encode_text(text, true).tokens;
+    at::Tensor narrow_image, narrow_words;
+    {
+      const AutocastBf16 autocast;
+      narrow_image = model.encode_image(pixels).global;
+      narrow_words = model.encode_text(text, true).tokens;
+    }
+    EXPECT_GT(at::cosine_similarity(image, narrow_image.to(at::kFloat)).min().item<double>(), 0.999);
+    EXPECT_LT((words - narrow_words).abs().max().item<double>(), 0.05 * words.abs().max().item<double>());
+    (narrow_image.to(at::kFloat).sum() + narrow_words.to(at::kFloat).sum()).backward();
+    for (const auto& item : model.named_parameters()) {
+      EXPECT_EQ(item.value().scalar_type(), at::kFloat);
+      if (!item.value().grad().defined()) continue;
+      EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#include "tests/support/golden.h"
+
+#include <tessera/probe/runner.h>
+
+namespace tessera {
+namespace {
+
+class GoldenModels : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenModels, Agrees) {
+  expect_case_agrees(GetParam(), probe::core_runners());
+}
+
+std::vector<std::string> readout_cases() {
+  std::vector<std::string> cases;
+  for (const char* name : {"attentional_pool", "cls", "eos", "gap", "max"})
+    for (const std::string& path : golden_cases("sparo", std::string(name) + "_")) cases.push_back(path);
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Encoders, GoldenModels, testing::ValuesIn(golden_cases("encoders")), golden_name);
+INSTANTIATE_TEST_SUITE_P(ReadOuts, GoldenModels, testing::ValuesIn(readout_cases()), golden_name);
+INSTANTIATE_TEST_SUITE_P(SparcHead, GoldenModels, testing::ValuesIn(golden_cases("sparc", "sparc_head")), golden_name);
+
+}  // namespace
+}  // namespace tessera
