@@ -36,7 +36,7 @@ std::string train_on_lines(const Options& options) {
 std::string train_on_source(const Options& options) {
   config::Node settings = config::Node::map();
   for (const std::string& assignment : options.settings) config::apply_override(settings, assignment);
-  const std::shared_ptr<Source> source = sources().make({options.source, settings}, "");
+  const std::shared_ptr<Source> source = sources().make({options.source, settings}, "--source");
   const std::int64_t count = std::min(options.samples, source->size());
   std::int64_t index = 0;
   std::vector<std::string> captions;

@@ -70,7 +70,7 @@ std::string train_sentencepiece(const SentencePieceTraining& training, const std
     user_error("a vocabulary of ", training.vocab_size, " pieces is too small: the characters alone need ", *smallest);
   if (const auto largest = number_after(text, "Please set it to a value <= "))
     user_error("a vocabulary of ", training.vocab_size, " pieces is too large for these ", sentences.count(),
-               " sentences: at most ", *largest, " are possible");
+               " sentences: try ", *largest);
   user_error("SentencePiece cannot train on this: ", text);
 }
 
