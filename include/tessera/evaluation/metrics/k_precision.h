@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::metrics {
+
+struct KPrecisionScores {
+  std::vector<std::int64_t> top1;    // chosen caption of each image
+  std::vector<double> per_image;     // -1: the chosen caption has no word
+  std::vector<double> per_image_na;  // words of the lexicon only; -1: none left
+  double k_precision = 0;
+  double k_precision_na = 0;
+  std::int64_t count = 0;  // images that have a value
+  std::int64_t count_na = 0;
+};
+
+/// Maximal runs of ASCII letters, digits and non-ASCII characters, ASCII lower-cased.
+std::vector<std::string> caption_words(std::string_view caption);
+
+/// Faithfulness of retrieval (SPARC, section 4.3): share of the words of each image's best caption that occur in a
+/// caption of that image. scores [N, M] float; caption_image[m] is the image of caption m. With clip_counts a word
+/// counts at most as often as it occurs there. Without a lexicon the *_na values are those of all words.
+KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
+                             const std::vector<std::int64_t>& caption_image,
+                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
+
+}  // namespace tessera::metrics

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::metrics {
+
+/// Multinomial logistic regression on fixed features, solved in float64.
+struct LogisticRegression {
+  at::Tensor weight;     // [C, D] double
+  at::Tensor bias;       // [C] double
+  double objective = 0;  // mean cross-entropy + l2 / 2 |weight|^2
+  double log_loss = 0;   // mean cross-entropy
+  std::int64_t iterations = 0;
+  bool converged = false;
+};
+
+/// Minimises mean cross-entropy + l2/2 |W|^2 by L-BFGS (the bias is free) until max |gradient| <= tolerance. `start`
+/// may hold a solution to begin from (of a neighbouring l2). features [N, D] float, labels [N] int64 in
+/// 0..num_classes-1.
+LogisticRegression fit_logistic_regression(const at::Tensor& features, const at::Tensor& labels,
+                                           std::int64_t num_classes, double l2,
+                                           const LogisticRegression* start = nullptr, double tolerance = 1e-7,
+                                           std::int64_t max_iterations = 5000);
+
+/// Classes by greatest logit, [M] int64.
+at::Tensor predict(const LogisticRegression& model, const at::Tensor& features);
+
+struct LinearProbeScores {
+  double objective = 0;
+  double train_log_loss = 0;
+  double test_log_loss = 0;
+  double train_top1 = 0;
+  double test_top1 = 0;
+};
+
+/// Fits on train, measures both. Features are used as given. An empty test set scores 0.
+LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at::Tensor& train_labels,
+                                     const at::Tensor& test_features, const at::Tensor& test_labels,
+                                     std::int64_t num_classes, double l2);
+
+struct AdamwProbe {
+  at::Tensor losses;  // [S] double, of each batch before its update
+  at::Tensor weight;  // [C, D] double
+  at::Tensor bias;    // [C] double
+  double train_top1 = 0;
+};
+
+/// SPARO's probe: AdamW (0.9, 0.999, 1e-8; decay on weight and bias), rate lr (1 + cos(pi s/S)) / 2 at step s.
+/// features [N, D], labels [N], weight [C, D] and bias [C] to begin with, batches [S, b] int64 rows of each step.
+AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labels, const at::Tensor& weight,
+                              const at::Tensor& bias, const at::Tensor& batches, double lr = 0.1,
+                              double weight_decay = 0.0);
+
+}  // namespace tessera::metrics

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::metrics {
+
+struct SegmentationOptions {
+  std::array<std::int64_t, 2> grid{};  // rows and columns of the patches
+  std::string upsample = "bilinear";   // of the cosines, align_corners = false; or nearest
+  std::string candidates = "present";  // classes of the image's target but background; or all
+  std::optional<std::int64_t> background_index;
+  std::int64_t ignore_index = 255;
+};
+
+struct SegmentationPrediction {
+  at::Tensor prediction;        // [B, H, W] int64; ignore_index everywhere in an image without a candidate
+  at::Tensor patch_similarity;  // [B, C, rows, columns] double, cosines
+};
+
+/// Zero-shot segmentation by patches (SPARC, section 4.4): each patch is compared with the class embeddings, the maps
+/// are brought to the target's size, and each pixel takes its greatest class (the lower one at ties). patch_features
+/// [B, P, D] float, P = rows * columns; class_features [C, D] float; target [B, H, W] int64. Throws c10::Error for
+/// shapes that do not match or targets outside 0..C-1 and not ignore_index.
+SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
+                                              const at::Tensor& target, const SegmentationOptions& options);
+
+struct SegmentationScores {
+  at::Tensor image_iou;       // [B] double, mean IoU over the classes of the image's target but background; -1: none
+  double image_miou = 0;      // mean over the images that have one (SPARC)
+  std::int64_t images = 0;    // how many have one
+  at::Tensor intersection;    // [C] int64 pixels, summed over images
+  at::Tensor union_;          // [C] int64
+  at::Tensor class_iou;       // [C] double; -1: union 0
+  double dataset_miou = 0;    // mean of class_iou over classes with a union, but background
+  double pixel_accuracy = 0;  // over all pixels that are not ignored
+};
+
+/// Adds up what segmentation_scores() reports, batch by batch.
+class SegmentationMeter {
+ public:
+  SegmentationMeter(std::int64_t num_classes, std::optional<std::int64_t> background_index,
+                    std::int64_t ignore_index = 255);
+  /// prediction, target [B, H, W] int64; returns this batch's image_iou [B].
+  at::Tensor add(const at::Tensor& prediction, const at::Tensor& target);
+  SegmentationScores scores() const;
+
+ private:
+  std::int64_t num_classes_;
+  std::optional<std::int64_t> background_index_;
+  std::int64_t ignore_index_;
+  std::vector<at::Tensor> image_iou_;
+  at::Tensor intersection_, union_;
+  std::int64_t right_ = 0;
+  std::int64_t pixels_ = 0;
+};
+
+/// Pixels whose target is ignore_index count nowhere; a prediction outside 0..num_classes-1 is no class.
+SegmentationScores segmentation_scores(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
+                                       std::optional<std::int64_t> background_index = std::nullopt,
+                                       std::int64_t ignore_index = 255);
+
+}  // namespace tessera::metrics

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::metrics {
+
+struct ZeroShotScores {
+  at::Tensor class_embeddings;  // [C, D] double, length 1
+  at::Tensor prediction;        // [N] int64
+  std::vector<double> topk;     // one share per k
+  at::Tensor per_class;         // [C] double, top-1 accuracy; -1: no image of the class
+  double mean_per_class = 0;    // over the classes that have images
+};
+
+/// One embedding per class: unit(mean of the class's unit prompts) (Radford et al. 2021, 3.1.4).
+/// prompt_features [M, D] float; prompt_class [M] int64 in 0..num_classes-1; returns [num_classes, D] double, a row of
+/// zeros for a class without a prompt.
+at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
+                            std::int64_t num_classes);
+
+/// Class with the greatest cosine; at equal cosines the lower class comes first. A k above num_classes counts as
+/// num_classes. image_features [N, D] float, labels [N] int64 (-1: left out of every mean). Throws c10::Error for
+/// shapes that do not match and for classes out of range.
+ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const at::Tensor& labels,
+                                        const at::Tensor& prompt_features, const at::Tensor& prompt_class,
+                                        std::int64_t num_classes, const std::vector<std::int64_t>& topk = {1, 5});
+
+}  // namespace tessera::metrics

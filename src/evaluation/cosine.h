@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+namespace tessera::metrics {
+
+/// Rows over max(length, 1e-12), in double: near ties must not turn on float32's rounding.
+at::Tensor unit_rows(const at::Tensor& rows);
+
+/// Calls body(begin, end) over row ranges so that a tile of the cosine matrix stays below 16 million numbers.
+void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body);
+
+/// Best first along the last dimension: greatest value, equal values by index. values [T, M]; returns indices [T, k].
+at::Tensor best_first(const at::Tensor& values, std::int64_t k);
+
+/// Share of ranks in 0..k-1 among the ranks that are not -1, for every k; 0 where there is none.
+std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk);
+
+/// Mean of the values that are not -1 (and whose index is not `without`); 0 where there is none.
+double mean_of_present(const at::Tensor& values, std::int64_t without = -1);
+
+/// Share of equal entries; 0 for none.
+double share_equal(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace tessera::metrics
