@@ -9,7 +9,7 @@ namespace {
 
 using Function = std::function<std::pair<double, at::Tensor>(const at::Tensor&)>;
 
-double dot(const at::Tensor& a, const at::Tensor& b) {
+double dot_product(const at::Tensor& a, const at::Tensor& b) {
   return a.dot(b).item<double>();
 }
 double largest(const at::Tensor& gradient) {
@@ -27,12 +27,12 @@ at::Tensor direction(const std::deque<Pair>& pairs, const at::Tensor& gradient) 
   at::Tensor q = gradient.clone();
   std::vector<double> alphas(pairs.size());
   for (std::size_t i = pairs.size(); i-- > 0;) {
-    alphas[i] = dot(pairs[i].step, q) / pairs[i].product;
+    alphas[i] = dot_product(pairs[i].step, q) / pairs[i].product;
     q.sub_(pairs[i].change, alphas[i]);
   }
-  if (!pairs.empty()) q.mul_(pairs.back().product / dot(pairs.back().change, pairs.back().change));
+  if (!pairs.empty()) q.mul_(pairs.back().product / dot_product(pairs.back().change, pairs.back().change));
   for (std::size_t i = 0; i < pairs.size(); ++i) {
-    const double beta = dot(pairs[i].change, q) / pairs[i].product;
+    const double beta = dot_product(pairs[i].change, q) / pairs[i].product;
     q.add_(pairs[i].step, alphas[i] - beta);
   }
   return q.neg();
@@ -69,7 +69,7 @@ class LineSearch {
  private:
   Trial at(double step) const {
     auto [value, gradient] = function_(point_ + along_ * step);
-    return {step, value, dot(gradient, along_), gradient};
+    return {step, value, dot_product(gradient, along_), gradient};
   }
   /// Sufficient decrease fails. Values that differ by rounding alone are left to the slopes.
   bool too_high(const Trial& trial) const {
@@ -128,11 +128,11 @@ Minimum minimise_lbfgs(const Function& function, at::Tensor start, double tolera
   out.gradient = largest(gradient);
   while (out.gradient > tolerance && out.iterations < max_iterations) {
     at::Tensor along = direction(pairs, gradient);
-    double slope = dot(gradient, along);
+    double slope = dot_product(gradient, along);
     if (!(slope < 0)) {  // the curvature pairs no longer describe the function: begin again
       pairs.clear();
       along = gradient.neg();
-      slope = dot(gradient, along);
+      slope = dot_product(gradient, along);
     }
     const double first = pairs.empty() ? std::min(1.0, 1.0 / gradient.abs().sum().item<double>()) : 1.0;
     const Trial origin{0, out.value, slope, gradient};
@@ -143,7 +143,7 @@ Minimum minimise_lbfgs(const Function& function, at::Tensor start, double tolera
       continue;
     }
     Pair pair{along * accepted.step, accepted.gradient - gradient, 0};
-    pair.product = dot(pair.step, pair.change);
+    pair.product = dot_product(pair.step, pair.change);
     out.point = out.point + pair.step;
     out.value = accepted.value;
     gradient = accepted.gradient;

@@ -18,7 +18,7 @@ struct RetrievalSheet {
     bool right = false;
   };
   bool text_to_image = true;
-  Image query_image;               // image-to-text
+  Image query_image;               // image-to-text: the query; text-to-image: the picture that is right
   std::string query_text;          // text-to-image
   std::vector<std::string> truth;  // image-to-text: the image's own captions
   std::int64_t rank = 0;           // place of the best right item, from 0

@@ -26,7 +26,8 @@ struct EvaluationContext {
   at::Device device = at::kCPU;                // where the model lies
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool pictures = false;  // fill TaskResult::pictures
+  bool pictures = false;     // fill TaskResult::pictures
+  double logit_scale = 100;  // factor of cosines in the probabilities that pictures show
   std::function<void(std::int64_t done, std::int64_t total)>
       progress;  // called after each batch of images; may be empty
 };

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/config/registry.h>
+
+namespace tessera {
+
+/// A list of tasks with the data they share: what a suite file holds.
+struct SuiteSettings {
+  std::vector<config::Choice> tasks;
+  std::optional<config::Choice> source;
+  std::optional<config::Choice> train;
+  std::int64_t batch_size = 64;
+  std::int64_t threads = 2;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SuiteSettings& s) {
+  v("tasks", s.tasks, "what is measured: [{name: zero_shot, ...}, ...]");
+  v("source", s.source, "data of tasks that name none of their own; null: the run's validation data");
+  v("train", s.train, "training data of tasks that name none of their own (linear_probe, knn); null: the run's");
+  v("batch_size", s.batch_size, "images at a time", config::at_least(1));
+  v("threads", s.threads, "decoding threads", config::at_least(1));
+}
+
+/// What the program `evaluate` is told.
+struct EvaluateOptions {
+  std::string checkpoint;              // model file, checkpoint folder or run folder
+  std::string suite;                   // YAML file of SuiteSettings; or
+  std::string task;                    // one task; neither: the tasks of the run's own configuration
+  std::string data;                    // source of the tasks that name none: see source_from_text
+  std::string train_data;              // the same for `train`
+  std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
+  std::string out;                     // folder; empty: RUN/evaluation, or evaluation beside the model file
+  std::string device = "auto";
+  bool json = false;  // results as JSON on standard output instead of the table
+  bool pictures = true;
+};
+
+/// A source out of one word: a source's name ("shapes", with its defaults), settings ("{name: shapes, split: test}"),
+/// or a path: a .tar file or a folder of them (webdataset), or a folder of class folders (image_folder). Throws
+/// UserError.
+config::Choice source_from_text(const std::string& text, const std::string& option);
+
+/// Reads the suite or makes one of one task, lays the overrides on it, and checks every name and key. `run_config` is
+/// the resolved configuration of the model's run, null if unknown. Throws UserError.
+SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config);
+
+/// The whole program: loads, runs, prints, and writes results.json and report.html into the folder. Returns the exit
+/// code.
+int evaluate(const EvaluateOptions& options);
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <tessera/data/tokenizer.h>
+#include <tessera/models/model_file.h>
+
+namespace tessera {
+
+/// A model ready to embed pictures and texts.
+struct InferenceModel {
+  std::string path;  // the file itself
+  ModelFile file;
+  std::shared_ptr<DualEncoder> model;  // in evaluation mode, on `device`
+  std::shared_ptr<const Tokenizer> tokenizer;
+  at::Device device = at::kCPU;
+};
+
+/// auto (the GPU when there is one), cpu, cuda or cuda:N. Throws UserError for other names and for a GPU that is not
+/// there.
+at::Device parse_device(const std::string& name);
+
+/// Loads a model file, checkpoint folder or run folder. Throws UserError: nothing there, broken, or without a
+/// tokenizer.
+InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto");
+
+}  // namespace tessera

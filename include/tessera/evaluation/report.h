@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/evaluation/task.h>
+
+namespace tessera {
+
+/// One value over the steps of a run.
+struct Curve {
+  std::string name;
+  std::vector<std::pair<double, double>> points;  // step, value
+};
+
+/// A picture with one or more curves over the same steps.
+struct CurveChart {
+  std::string title;
+  std::vector<Curve> curves;
+};
+
+/// What stands at the head of a report.
+struct ReportHead {
+  std::string title;                                       // the run's or file's name
+  std::vector<std::pair<std::string, std::string>> facts;  // "Parameters": "1.2 M"
+  std::vector<CurveChart> charts;                          // of the training run; may be empty
+};
+
+/// One self-contained HTML page: no script, no external file, pictures inline; light and dark.
+std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results);
+
+/// The training curves in a run's metrics.jsonl (loss, its terms, learning rate, gradient norm; rows that are no JSON
+/// are passed over). Empty when there is no such file.
+std::vector<CurveChart> read_run_curves(const std::string& run_folder);
+
+}  // namespace tessera

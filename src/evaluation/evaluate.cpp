@@ -1,0 +1,167 @@
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/evaluation/evaluate.h>
+#include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/report.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The folder with the run's metrics.jsonl above a model file; empty for a file that belongs to no run.
+std::string run_folder_of(const std::string& model_file) {
+  fs::path folder = fs::absolute(model_file).parent_path();
+  for (int level = 0; level < 3 && !folder.empty(); ++level, folder = folder.parent_path()) {
+    std::error_code ignored;
+    if (fs::exists(folder / "metrics.jsonl", ignored)) return folder.string();
+  }
+  return "";
+}
+
+/// The resolved configuration that the checkpoint carries, or an empty map.
+config::Node run_config_of(const InferenceModel& loaded) {
+  const auto found = loaded.file.extra.find("config");
+  if (found == loaded.file.extra.end()) return config::Node::map();
+  return config::parse_yaml(found->second, loaded.path + " (config)");
+}
+
+std::int64_t count_parameters(const DualEncoder& model) {
+  std::int64_t count = 0;
+  for (const auto& [name, tensor] : model.named_state()) count += tensor.numel();
+  return count;
+}
+
+/// One line that moves while a task runs; nothing where standard error is no terminal.
+class Progress {
+ public:
+  explicit Progress(std::string name) : name_(std::move(name)), start_(std::chrono::steady_clock::now()) {}
+  ~Progress() {
+    if (shown_) std::fputs("\r\033[K", stderr);
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(std::int64_t done, std::int64_t total) {
+    if (::isatty(STDERR_FILENO) == 0) return;
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+    const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
+    const std::string line =
+        concat("\r", name_, "  ", with_thousands(done), "/", with_thousands(total), " images  ",
+               with_thousands(std::llround(rate)), " images/s  ETA ",
+               format_duration(static_cast<double>(total - done) / std::max(rate, 1e-3)), "\033[K");
+    std::fputs(line.c_str(), stderr);
+    std::fflush(stderr);
+    shown_ = true;
+  }
+
+ private:
+  std::string name_;
+  std::chrono::steady_clock::time_point start_;
+  bool shown_ = false;
+};
+
+ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder) {
+  const ModelSettings& settings = loaded.model->settings();
+  const config::Size grid = loaded.model->grid();
+  const config::Size size = settings.preprocessing.image_size;
+  ReportHead head;
+  head.title =
+      run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
+  head.facts = {
+      {"Image tower", concat(settings.image.encoder.name, " + ", settings.image.readout.name)},
+      {"Text tower", concat(settings.text.encoder.name, " + ", settings.text.readout.name)},
+      {"Parameters", with_thousands(count_parameters(*loaded.model))},
+      {"Embedding width", std::to_string(loaded.model->embed_dim())},
+      {"Picture", concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches")},
+      {"Tokenizer",
+       concat(loaded.tokenizer->name(), ", ", with_thousands(loaded.tokenizer->vocab_size()), " entries")}};
+  const auto step = loaded.file.extra.find("step");
+  if (step != loaded.file.extra.end()) head.facts.emplace_back("Step", step->second);
+  const config::Node config = run_config_of(loaded);
+  if (const config::Node* objective = config.find("objective");
+      objective != nullptr && objective->find("name") != nullptr) {
+    head.facts.emplace_back("Objective", objective->find("name")->text());
+  }
+  head.facts.emplace_back("Model file", loaded.path);
+  if (!run_folder.empty()) head.charts = read_run_curves(run_folder);
+  return head;
+}
+
+nlohmann::json results_of(const InferenceModel& loaded, const EvaluateOptions& options,
+                          const std::vector<TaskResult>& results) {
+  nlohmann::json tasks = nlohmann::json::array();
+  for (const TaskResult& result : results) tasks.push_back(to_json(result));
+  nlohmann::json out = {{"checkpoint", options.checkpoint}, {"model_file", loaded.path}, {"tasks", tasks}};
+  const auto step = loaded.file.extra.find("step");
+  if (step != loaded.file.extra.end()) out["step"] = nlohmann::json::parse(step->second, nullptr, false);
+  if (out.contains("step") && out["step"].is_discarded()) out["step"] = step->second;
+  return out;
+}
+
+double logit_scale_of(const ModelFile& file) {
+  const auto found = file.weights.find("logit_scale");
+  if (found == file.weights.end() || found->second.numel() != 1) return 100;
+  const double scale = std::exp(found->second.to(at::kDouble).item<double>());
+  return std::isfinite(scale) ? scale : 100;
+}
+
+}  // namespace
+
+int evaluate(const EvaluateOptions& options) {
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
+  const std::string run_folder = run_folder_of(loaded.path);
+  const SuiteSettings suite = load_suite(options, run_config_of(loaded));
+  const std::string out = !options.out.empty()  ? options.out
+                          : !run_folder.empty() ? run_folder + "/evaluation"
+                                                : (fs::path(loaded.path).parent_path() / "evaluation").string();
+  std::error_code problem;
+  fs::create_directories(out, problem);
+  if (problem) user_error("--out ", out, ": cannot make this folder: ", problem.message());
+
+  EvaluationContext context;
+  context.device = loaded.device;
+  context.batch_size = suite.batch_size;
+  context.threads = suite.threads;
+  context.pictures = options.pictures;
+  context.logit_scale = logit_scale_of(loaded.file);
+  if (suite.source) context.source = sources().make(*suite.source, "source");
+  const auto needs_train = [](const config::Choice& task) {
+    const config::Node* train = task.settings.find("train");
+    return train != nullptr && train->is_null();
+  };
+  if (suite.train && std::any_of(suite.tasks.begin(), suite.tasks.end(), needs_train)) {
+    context.train_source = sources().make(*suite.train, "train");
+  }
+
+  std::vector<TaskResult> results;
+  for (const config::Choice& task : suite.tasks) {
+    Progress progress(task.name);
+    context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
+    results.push_back(run_task(task, *loaded.model, *loaded.tokenizer, context));
+  }
+
+  const nlohmann::json json = results_of(loaded, options, results);
+  io::write_file(out + "/results.json", json.dump(2) + "\n");
+  io::write_file(out + "/report.html", html_report(head_of(loaded, run_folder), results));
+  if (options.json) {
+    std::cout << json.dump(2) << std::endl;
+  } else {
+    std::cout << results_table(results) << "\n"
+              << "results: " << out << "/results.json\n"
+              << "report:  " << out << "/report.html" << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#include <filesystem>
+
+#include <torch/cuda.h>
+
+#include <tessera/base/error.h>
+#include <tessera/evaluation/inference.h>
+
+namespace tessera {
+
+at::Device parse_device(const std::string& name) {
+  const auto count = static_cast<int>(torch::cuda::device_count());
+  const bool gpu = count > 0;
+  if (name == "auto") return gpu ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+  if (name == "cpu") return at::kCPU;
+  if (name == "cuda" || name.starts_with("cuda:")) {
+    if (!gpu) user_error("--device ", name, ": this machine has no GPU that LibTorch can use: take cpu");
+    const std::string number = name == "cuda" ? "0" : name.substr(5);
+    const bool digits =
+        !number.empty() && number.size() < 4 && number.find_first_not_of("0123456789") == std::string::npos;
+    const int index = digits ? std::stoi(number) : -1;
+    if (index >= 0 && index < count) return {at::kCUDA, static_cast<at::DeviceIndex>(index)};
+    user_error("--device ", name, ": expected cuda:0 to cuda:", count - 1);
+  }
+  user_error("--device ", name, ": expected auto, cpu, cuda or cuda:N");
+}
+
+InferenceModel load_for_inference(const std::string& path, const std::string& device) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    user_error("checkpoint ", path, " does not exist: give a model file, a checkpoint folder or a run folder");
+  }
+  InferenceModel out;
+  out.device = parse_device(device);
+  out.path = find_model_file(path);
+  out.file = load_model_file(out.path);
+  out.model = build_model(out.file, out.path);
+  out.model->to(out.device);
+  out.model->eval();
+  if (out.file.tokenizer.name.empty()) user_error(out.path, ": the file names no tokenizer");
+  out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary});
+  return out;
+}
+
+}  // namespace tessera

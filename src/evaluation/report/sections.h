@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include <tessera/evaluation/task.h>
+
+namespace tessera::report {
+
+/// The pictures of one task as HTML; an empty text for what the task does not have.
+std::string class_values(const TaskResult& result);
+std::string confusion_table(const TaskPictures& pictures);
+std::string classification_examples(const TaskPictures& pictures);
+std::string retrieval_sheets(const TaskPictures& pictures);
+std::string segmentation_overlays(const TaskPictures& pictures);
+
+}  // namespace tessera::report

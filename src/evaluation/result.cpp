@@ -1,0 +1,86 @@
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/text.h>
+#include <tessera/evaluation/task.h>
+
+namespace tessera {
+namespace {
+
+bool is_share(const std::string& name) {
+  for (const char* word : {"top", "recall", "accuracy", "iou", "mean_per_class", "precision"}) {
+    if (name.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
+std::string pad(const std::string& text, std::size_t width, bool right) {
+  const std::string space(width > text.size() ? width - text.size() : 0, ' ');
+  return right ? space + text : text + space;
+}
+
+}  // namespace
+
+std::int64_t TaskResult::skipped_total() const {
+  return std::accumulate(skipped.begin(), skipped.end(), std::int64_t{0},
+                         [](std::int64_t sum, const auto& entry) { return sum + entry.second; });
+}
+
+std::string format_metric(const std::string& name, double value) {
+  std::ostringstream out;
+  if (is_share(name)) {
+    out << std::fixed << std::setprecision(2) << 100 * value << "%";
+  } else {
+    out << std::setprecision(4) << value;
+  }
+  return out.str();
+}
+
+nlohmann::json to_json(const TaskResult& result) {
+  nlohmann::json metrics = nlohmann::json::object();
+  for (const auto& [name, value] : result.metrics) metrics[name] = value;
+  return {{"task", result.task},       {"data", result.data},
+          {"metrics", metrics},        {"samples", result.samples},
+          {"skipped", result.skipped}, {"seconds", std::round(result.seconds * 1000) / 1000}};
+}
+
+std::string summary_line(const TaskResult& result) {
+  std::string line = result.task + ":";
+  for (std::size_t i = 0; i < result.metrics.size(); ++i) {
+    const auto& [name, value] = result.metrics[i];
+    line += concat(i > 0 ? ", " : " ", name, " ", format_metric(name, value));
+  }
+  line += concat(" (", with_thousands(result.samples), result.samples == 1 ? " image" : " images");
+  if (result.skipped_total() > 0) line += concat(", ", with_thousands(result.skipped_total()), " skipped");
+  return line + ")";
+}
+
+std::string results_table(const std::vector<TaskResult>& results) {
+  std::vector<std::array<std::string, 5>> rows = {{"task", "data", "images", "metric", "value"}};
+  for (const TaskResult& result : results) {
+    for (std::size_t i = 0; i < result.metrics.size(); ++i) {
+      const auto& [name, value] = result.metrics[i];
+      rows.push_back({i == 0 ? result.task : "", i == 0 ? result.data : "",
+                      i == 0 ? with_thousands(result.samples) : "", name, format_metric(name, value)});
+    }
+  }
+  std::array<std::size_t, 5> widths{};
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string table;
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::string line;
+    for (std::size_t c = 0; c < rows[r].size(); ++c) {
+      line += (c > 0 ? "  " : "") + pad(rows[r][c], widths[c], c == 2 || c == 4);
+    }
+    table += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    if (r == 0) table += std::string(std::accumulate(widths.begin(), widths.end(), std::size_t{8}), '-') + "\n";
+  }
+  return table;
+}
+
+}  // namespace tessera

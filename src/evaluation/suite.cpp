@@ -1,0 +1,100 @@
+#include <filesystem>
+
+#include <tessera/base/text.h>
+#include <tessera/evaluation/evaluate.h>
+#include <tessera/evaluation/task.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool holds_tars(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() == ".tar") return true;
+  }
+  return false;
+}
+
+config::Choice source_at(const std::string& name, const std::string& path) {
+  config::Choice choice{name};
+  choice.settings.set("path", config::Node::scalar(path, {}, true));
+  return choice;
+}
+
+/// The node at a dotted path, or nullptr.
+const config::Node* find_path(const config::Node& root, const std::string& path) {
+  const config::Node* node = &root;
+  for (const std::string& key : split(path, '.')) {
+    if (node == nullptr) return nullptr;
+    node = node->find(key);
+  }
+  return node;
+}
+
+config::Node tree_of(const EvaluateOptions& options, const config::Node& run_config) {
+  if (!options.suite.empty() && !options.task.empty()) user_error("give --suite or --task, not both");
+  config::Node tree = config::Node::map();
+  if (!options.task.empty()) {
+    // Overrides of a single task are its own settings.
+    config::Node task = config::Node::map();
+    for (const std::string& assignment : options.overrides) config::apply_override(task, assignment);
+    task.set("name", config::Node::scalar(options.task, {"--task", 0}, true));
+    tree.set("tasks", config::Node::sequence({task}));
+    return tree;
+  }
+  if (!options.suite.empty()) {
+    tree = config::load_yaml(options.suite);
+  } else {
+    const config::Node* tasks = find_path(run_config, "evaluation.tasks");
+    if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
+      user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
+                 join_names(evaluation_tasks().names()));
+    }
+    tree.set("tasks", *tasks);
+  }
+  for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
+  return tree;
+}
+
+std::optional<config::Choice> run_source(const config::Node& run_config, const std::string& path) {
+  const config::Node* node = find_path(run_config, path);
+  if (node == nullptr || node->is_null()) return std::nullopt;
+  return config::Value<config::Choice>::read(*node, path, {});
+}
+
+}  // namespace
+
+config::Choice source_from_text(const std::string& text, const std::string& option) {
+  if (text.find('{') == 0) {
+    return config::Value<config::Choice>::read(config::parse_yaml(text, option), option, {});
+  }
+  if (sources().contains(text)) return {text};
+  std::error_code ignored;
+  if (fs::is_directory(text, ignored)) return source_at(holds_tars(text) ? "webdataset" : "image_folder", text);
+  if (fs::is_regular_file(text, ignored) || text.find(".tar") != std::string::npos) {
+    if (text.find(".tar") == std::string::npos) {
+      user_error(option, " ", text, ": of files only .tar is known; give {name: SOURCE, path: ", text,
+                 "} for another kind");
+    }
+    return source_at("webdataset", text);
+  }
+  user_error(option, " ", text, ": there is no such file or folder, and no source of this name",
+             suggestion(text, sources().names()));
+}
+
+SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config) {
+  const config::Node tree = tree_of(options, run_config);
+  SuiteSettings suite = config::read<SuiteSettings>(tree);
+  if (suite.tasks.empty()) user_error(options.suite, ": tasks is empty: nothing to measure");
+  suite.tasks = resolve_tasks(suite.tasks, "tasks");
+  if (!options.data.empty()) suite.source = source_from_text(options.data, "--data");
+  if (!options.train_data.empty()) suite.train = source_from_text(options.train_data, "--train-data");
+  if (!suite.source) suite.source = run_source(run_config, "data.validation");
+  if (!suite.train) suite.train = run_source(run_config, "data.train");
+  if (suite.source) suite.source = sources().resolve(*suite.source, "source");
+  if (suite.train) suite.train = sources().resolve(*suite.train, "train");
+  return suite;
+}
+
+}  // namespace tessera

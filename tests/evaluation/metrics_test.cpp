@@ -1,0 +1,331 @@
+#include <limits>
+#include <numeric>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/random.h>
+#include <tessera/evaluation/metrics/hyperparameter_sweep.h>
+#include <tessera/evaluation/metrics/interpretability.h>
+#include <tessera/evaluation/metrics/k_precision.h>
+#include <tessera/evaluation/metrics/knn.h>
+#include <tessera/evaluation/metrics/linear_probe.h>
+#include <tessera/evaluation/metrics/pairs.h>
+#include <tessera/evaluation/metrics/retrieval.h>
+#include <tessera/evaluation/metrics/segmentation.h>
+#include <tessera/evaluation/metrics/token_group_iou.h>
+#include <tessera/evaluation/metrics/zero_shot.h>
+
+namespace tessera::metrics {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+at::Tensor rows(const std::vector<std::vector<double>>& values) {
+  std::vector<at::Tensor> out;
+  for (const auto& row : values) out.push_back(at::tensor(row, at::kDouble));
+  return at::stack(out);
+}
+at::Tensor ids(const std::vector<std::int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
+std::vector<std::int64_t> list(const at::Tensor& t) {
+  const at::Tensor flat = t.to(at::kLong).contiguous();
+  return {flat.const_data_ptr<std::int64_t>(), flat.const_data_ptr<std::int64_t>() + flat.numel()};
+}
+using Ids = std::vector<std::int64_t>;
+
+TEST(ZeroShotClassification, CountsTopKAndClassMeansByHand) {
+  // Classes point along x, y, z; the second image is nearer to x than to its own class y.
+  const auto s = zero_shot_classification(rows({{1, 0, 0}, {3, 2, 0}, {0, 0, 5}, {0, 1, 0}}), ids({0, 1, 2, 1}),
+                                          rows({{2, 0, 0}, {0, 3, 0}, {0, 0, 4}}), ids({0, 1, 2}), 3, {1, 2, 9});
+  EXPECT_EQ(list(s.prediction), (Ids{0, 0, 2, 1}));
+  EXPECT_DOUBLE_EQ(s.topk[0], 0.75);
+  EXPECT_DOUBLE_EQ(s.topk[1], 1.0);
+  EXPECT_DOUBLE_EQ(s.topk[2], 1.0);
+  EXPECT_DOUBLE_EQ(s.mean_per_class, (1 + 0.5 + 1) / 3);
+}
+
+TEST(ZeroShotClassification, LeavesOutImagesWithoutLabelAndClassesWithoutImage) {
+  const auto s =
+      zero_shot_classification(rows({{1, 0}, {0, 1}}), ids({0, -1}), rows({{1, 0}, {0, 1}}), ids({0, 1}), 2, {1});
+  EXPECT_DOUBLE_EQ(s.topk[0], 1.0);
+  EXPECT_DOUBLE_EQ(s.per_class[1].item<double>(), -1);
+  EXPECT_DOUBLE_EQ(s.mean_per_class, 1.0);
+}
+
+TEST(ZeroShotClassification, FeaturesThatAreNotNumbersFindNothing) {
+  const auto s = zero_shot_classification(rows({{kNan, 0}}), ids({0}), rows({{1, 0}, {0, 1}}), ids({0, 1}), 2, {1, 2});
+  EXPECT_DOUBLE_EQ(s.topk[0], 0.0);
+  EXPECT_DOUBLE_EQ(s.topk[1], 0.0);
+}
+
+TEST(ZeroShotClassification, EqualScoresGoToTheLowerClass) {
+  const auto s =
+      zero_shot_classification(rows({{1, 0}, {1, 0}}), ids({0, 1}), rows({{1, 0}, {1, 0}}), ids({0, 1}), 2, {1});
+  EXPECT_EQ(list(s.prediction), (Ids{0, 0}));
+  EXPECT_DOUBLE_EQ(s.topk[0], 0.5);
+}
+
+TEST(RetrievalRecall, RanksByHand) {
+  // Image 0 owns texts 0 and 2, image 1 owns text 1, image 2 none.
+  const auto s =
+      retrieval_recall(rows({{1, 0}, {0, 1}, {1, 1}}), rows({{0, 1}, {1, 0.1}, {1, 1}}), ids({0, 1, 0}), {1, 2});
+  EXPECT_EQ(list(s.image_to_text_rank), (Ids{1, 2, -1}));
+  EXPECT_EQ(list(s.text_to_image_rank), (Ids{2, 2, 1}));
+  EXPECT_DOUBLE_EQ(s.image_to_text[0], 0.0);
+  EXPECT_DOUBLE_EQ(s.image_to_text[1], 0.5);
+  EXPECT_DOUBLE_EQ(s.text_to_image[1], 1.0 / 3);
+}
+
+TEST(RetrievalRecall, BrokenFeaturesAreMissesNotHits) {
+  const auto s = retrieval_recall(at::full({3, 2}, kNan), at::full({3, 2}, kNan), ids({0, 1, 2}), {1});
+  EXPECT_DOUBLE_EQ(s.image_to_text[0], 0.0);
+  EXPECT_DOUBLE_EQ(s.text_to_image[0], 0.0);
+}
+
+/// The obvious way: sort all candidates of each query.
+Ids slow_ranks(const at::Tensor& queries, const at::Tensor& candidates,
+               const std::function<bool(std::size_t, std::size_t)>& right) {
+  const at::Tensor q = queries / queries.norm(2, 1, true), c = candidates / candidates.norm(2, 1, true);
+  const at::Tensor scores = q.matmul(c.t());
+  Ids out;
+  for (std::int64_t i = 0; i < scores.size(0); ++i) {
+    std::vector<std::size_t> order(static_cast<std::size_t>(scores.size(1)));
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return scores[i][static_cast<std::int64_t>(a)].item<double>() >
+             scores[i][static_cast<std::int64_t>(b)].item<double>();
+    });
+    std::int64_t rank = -1;
+    for (std::size_t place = 0; place < order.size() && rank < 0; ++place) {
+      if (right(static_cast<std::size_t>(i), order[place])) rank = static_cast<std::int64_t>(place);
+    }
+    out.push_back(rank);
+  }
+  return out;
+}
+
+TEST(RetrievalRecall, AgreesWithSortingEverything) {
+  at::manual_seed(1);
+  const at::Tensor images = at::randn({20, 6}, at::kDouble), texts = at::randn({50, 6}, at::kDouble);
+  const at::Tensor owner = at::randint(-1, 18, {50}, at::kLong);
+  const Ids own = list(owner);
+  const auto s = retrieval_recall(images, texts, owner);
+  EXPECT_EQ(list(s.image_to_text_rank), slow_ranks(images, texts, [&](std::size_t i, std::size_t t) {
+              return own[t] == static_cast<std::int64_t>(i);
+            }));
+  EXPECT_EQ(list(s.text_to_image_rank), slow_ranks(texts, images, [&](std::size_t t, std::size_t i) {
+              return own[t] == static_cast<std::int64_t>(i);
+            }));
+}
+
+TEST(RetrievalRecall, TilesChangeNothing) {
+  // 40,000 candidates: a tile holds 419 of the 1,000 queries.
+  at::manual_seed(2);
+  const at::Tensor images = at::randn({1000, 4}), texts = at::randn({40000, 4});
+  const at::Tensor owner = at::arange(40000, at::kLong).remainder(1000);
+  const auto all = retrieval_recall(images, texts, owner);
+  const auto some = retrieval_recall(images.narrow(0, 600, 3), texts,
+                                     at::where(owner.ge(600).logical_and(owner.lt(603)), owner - 600, -1));
+  EXPECT_EQ(list(all.image_to_text_rank.narrow(0, 600, 3)), list(some.image_to_text_rank));
+}
+
+TEST(SegmentationScores, CountsByHand) {
+  const at::Tensor target = ids({0, 1, 1, 255, 2, 2}).view({1, 2, 3});
+  const at::Tensor guess = ids({1, 1, 0, 1, 2, 7}).view({1, 2, 3});
+  const auto s = segmentation_scores(guess, target, 3, 0);
+  // class 1: one shared of {1, 2, 0}; class 2: one of two.
+  EXPECT_EQ(list(s.intersection), (Ids{0, 1, 1}));
+  EXPECT_EQ(list(s.union_), (Ids{2, 3, 2}));
+  EXPECT_DOUBLE_EQ(s.image_miou, (1.0 / 3 + 1.0 / 2) / 2);
+  EXPECT_DOUBLE_EQ(s.dataset_miou, (1.0 / 3 + 1.0 / 2) / 2);
+  EXPECT_DOUBLE_EQ(s.pixel_accuracy, 2.0 / 5);
+}
+
+TEST(SegmentationScores, BatchesAddUp) {
+  at::manual_seed(3);
+  const at::Tensor target = at::randint(0, 5, {6, 7, 8}, at::kLong), guess = at::randint(0, 6, {6, 7, 8}, at::kLong);
+  const auto whole = segmentation_scores(guess, target, 5, 0);
+  SegmentationMeter meter(5, 0);
+  meter.add(guess.narrow(0, 0, 2), target.narrow(0, 0, 2));
+  meter.add(guess.narrow(0, 2, 4), target.narrow(0, 2, 4));
+  EXPECT_TRUE(meter.scores().image_iou.equal(whole.image_iou));
+  EXPECT_DOUBLE_EQ(meter.scores().dataset_miou, whole.dataset_miou);
+  EXPECT_DOUBLE_EQ(meter.scores().pixel_accuracy, whole.pixel_accuracy);
+}
+
+TEST(ZeroShotSegmentation, NearestTakesTheFloorOfTheSourcePosition) {
+  // Two patches side by side over five columns: columns 0-2 are floor(i * 2 / 5) = 0.
+  const auto s = zero_shot_segmentation(
+      rows({{1, 0}, {0, 1}}).unsqueeze(0), rows({{1, 0}, {0, 1}}), ids({0, 1, 0, 1, 0}).view({1, 1, 5}),
+      {.grid = {1, 2}, .upsample = "nearest", .candidates = "present", .background_index = {}});
+  EXPECT_EQ(list(s.prediction), (Ids{0, 0, 0, 1, 1}));
+}
+
+TEST(ZeroShotSegmentation, OnlyPresentClassesAreCandidates) {
+  const auto s = zero_shot_segmentation(
+      rows({{1, 0}}).unsqueeze(0), rows({{1, 0}, {0, 1}, {-1, 0}}), ids({1, 2, 255}).view({1, 1, 3}),
+      {.grid = {1, 1}, .upsample = "bilinear", .candidates = "present", .background_index = {}});
+  EXPECT_EQ(list(s.prediction), (Ids{1, 1, 1}));
+}
+
+TEST(ZeroShotSegmentation, ManyClassesInTilesGiveTheSame) {
+  at::manual_seed(4);
+  // 500 classes at 200 x 200 pixels do not fit one tile.
+  const at::Tensor patches = at::randn({1, 4, 8}), classes = at::randn({500, 8});
+  SegmentationOptions options{.grid = {2, 2}, .upsample = "bilinear", .candidates = "all", .background_index = {}};
+  const auto s = zero_shot_segmentation(patches, classes, at::zeros({1, 200, 200}, at::kLong), options);
+  const at::Tensor maps = at::upsample_bilinear2d(s.patch_similarity, {200, 200}, false);
+  EXPECT_TRUE(s.prediction.equal(maps.argmax(1)));
+}
+
+TEST(ZeroShotSegmentation, RefusesTargetsThatAreNoClass) {
+  EXPECT_THROW(zero_shot_segmentation(at::randn({1, 4, 8}), at::randn({3, 8}), at::full({1, 4, 4}, 3, at::kLong),
+                                      {.grid = {2, 2}}),
+               c10::Error);
+}
+
+TEST(LinearProbe, FindsTheStationaryPoint) {
+  at::manual_seed(5);
+  const at::Tensor x = at::randn({60, 7}, at::kDouble) * 3, y = at::randint(0, 4, {60}, at::kLong);
+  for (const double l2 : {1e-4, 0.1, 10.0}) {
+    const auto fit = fit_logistic_regression(x, y, 4, l2);
+    EXPECT_TRUE(fit.converged);
+    // Gradient by definition, from a softmax of our own.
+    const at::Tensor p = (x.matmul(fit.weight.t()) + fit.bias).softmax(1) - at::one_hot(y, 4).to(at::kDouble);
+    const at::Tensor gradient = p.t().matmul(x) / 60 + l2 * fit.weight;
+    EXPECT_LE(gradient.abs().max().item<double>(), 1e-6);
+    EXPECT_LE((p.sum(0) / 60).abs().max().item<double>(), 1e-6);
+  }
+}
+
+TEST(LinearProbe, SeparatesWhatCanBeSeparated) {
+  const at::Tensor x = rows({{0, 1}, {0, 2}, {1, 0}, {2, 0}}), y = ids({0, 0, 1, 1});
+  const auto s = linear_probe_lbfgs(x, y, x * 3, y, 2, 0.0);
+  EXPECT_DOUBLE_EQ(s.train_top1, 1.0);
+  EXPECT_DOUBLE_EQ(s.test_top1, 1.0);
+  EXPECT_LT(s.objective, 1e-4);
+}
+
+TEST(HyperparameterSweep, TiesKeepTheFirstOfEachList) {
+  const auto s = hyperparameter_sweep(
+      20, {0, 10}, [](std::int64_t) { return 0.5; }, 4);
+  EXPECT_EQ(s.visited, (Ids{0, 10, 0, 0, 4, 0, 0, 2, 0, 0, 1}));
+  EXPECT_EQ(s.best_index, 0);
+}
+
+TEST(HyperparameterSweep, MeasuresEachPointOnce) {
+  std::map<std::int64_t, int> calls;
+  hyperparameter_sweep(97, {0, 48, 96}, [&](std::int64_t i) {
+    ++calls[i];
+    return -std::abs(i - 50.0);
+  });
+  for (const auto& [index, count] : calls) EXPECT_EQ(count, 1) << index;
+}
+
+TEST(Knn, VotesByHand) {
+  const auto s =
+      knn_classification(rows({{1, 0}, {1, 0.01}, {0, 1}}), ids({2, 1, 0}), rows({{2, 0}}), ids({1}), 3, 2, 1.0);
+  EXPECT_EQ(list(s.neighbours), (Ids{0, 1}));
+  const double near = std::exp(1.0), next = std::exp(1 / std::sqrt(1 + 1e-4));
+  EXPECT_NEAR(s.probabilities[0][2].item<double>(), near / (near + next), 1e-12);
+  EXPECT_DOUBLE_EQ(s.top1, 0.0);
+  EXPECT_DOUBLE_EQ(s.top5, 1.0);
+}
+
+TEST(Knn, TinyTemperatureDoesNotOverflow) {
+  const auto s = knn_classification(rows({{1, 0}, {0, 1}}), ids({0, 1}), rows({{1, 0}}), ids({0}), 2, 2, 1e-4);
+  EXPECT_DOUBLE_EQ(s.probabilities[0][0].item<double>(), 1.0);
+}
+
+TEST(PairwiseAccuracy, EqualAndNotANumberAreWrong) {
+  const auto s =
+      pairwise_accuracy(at::tensor({1.0, 0.5, kNan, 2.0}), at::tensor({0.0, 0.5, 0.0, kNan}), ids({0, 0, 0, 2}), 3);
+  EXPECT_DOUBLE_EQ(s.accuracy, 0.25);
+  EXPECT_EQ(list(s.category_count), (Ids{3, 0, 1}));
+  EXPECT_DOUBLE_EQ(s.category_accuracy[1].item<double>(), -1);
+  EXPECT_DOUBLE_EQ(s.mean_category_accuracy, (1.0 / 3 + 0) / 2);
+}
+
+TEST(Winoground, ByHand) {
+  // [caption][image]; the text side is right, the image side is not.
+  const auto s = winoground(at::tensor({3.0, 1.0, 2.0, 1.5}).view({1, 2, 2}));
+  EXPECT_DOUBLE_EQ(s.text_score, 1.0);
+  EXPECT_DOUBLE_EQ(s.image_score, 0.0);
+  EXPECT_DOUBLE_EQ(s.group_score, 0.0);
+}
+
+TEST(KPrecision, WordsAreAsciiLowerCasedRuns) {
+  EXPECT_EQ(caption_words("A dog's Café, no.2 — ÉTÉ"),
+            (std::vector<std::string>{"a", "dog", "s", "café", "no", "2", "—", "ÉTÉ"}));
+}
+
+TEST(KPrecision, ClippedCountsUseUpTheWords) {
+  const std::vector<std::string> captions = {"a dog a a", "a dog"};
+  const auto scores = at::tensor({0.0, 1.0, 1.0, 0.0}).view({2, 2});  // each image picks the other's caption
+  EXPECT_DOUBLE_EQ(k_precision(scores, captions, {0, 1}, {}, false).per_image[1], 1.0);
+  EXPECT_DOUBLE_EQ(k_precision(scores, captions, {0, 1}, {}, true).per_image[1], 0.5);
+}
+
+TEST(KPrecision, AnImageWithoutWordsIsLeftOut) {
+  const auto s = k_precision(at::ones({1, 1}), {"!!!"}, {0}, std::vector<std::string>{"dog"});
+  EXPECT_DOUBLE_EQ(s.per_image[0], -1);
+  EXPECT_EQ(s.count, 0);
+  EXPECT_DOUBLE_EQ(s.k_precision, 0);
+}
+
+/// Every assignment of rows to columns.
+double best_total(const std::vector<std::vector<double>>& value) {
+  const std::size_t rows = value.size(), columns = value.front().size(), size = std::max(rows, columns);
+  std::vector<std::size_t> order(size);
+  std::iota(order.begin(), order.end(), 0);
+  double best = -1e9;
+  do {
+    double sum = 0;
+    for (std::size_t r = 0; r < rows; ++r) sum += order[r] < columns ? value[r][order[r]] : 0;
+    best = std::max(best, sum);
+  } while (std::next_permutation(order.begin(), order.end()));
+  return best;
+}
+
+TEST(BestMatching, AgreesWithTryingAll) {
+  Random random(7, Purpose::step);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto rows = static_cast<std::size_t>(1 + random.below(6)),
+               columns = static_cast<std::size_t>(1 + random.below(6));
+    std::vector<std::vector<double>> value(rows, std::vector<double>(columns));
+    for (auto& row : value)
+      for (double& v : row) v = static_cast<double>(random.below(8)) / 8;
+    const auto pairs = best_matching(value);
+    ASSERT_EQ(pairs.size(), std::min(rows, columns));
+    double sum = 0;
+    std::set<std::int64_t> used;
+    for (const auto& [r, c] : pairs) {
+      sum += value[static_cast<std::size_t>(r)][static_cast<std::size_t>(c)];
+      EXPECT_TRUE(used.insert(c).second);
+    }
+    EXPECT_DOUBLE_EQ(sum, best_total(value));
+  }
+}
+
+TEST(TokenGroupIou, PaddingWithNanDoesNoHarm) {
+  at::Tensor weights = at::tensor({0.9, 0.1, kNan, 0.1, 0.9, kNan}).view({1, 2, 3});
+  const at::Tensor mask = at::tensor({1, 1, 0}).to(at::kBool).view({1, 3});
+  const at::Tensor segments = at::tensor({1, 0, 1, 0, 1, 0}).to(at::kBool).view({1, 2, 3});
+  const auto s = token_group_iou(weights, mask, segments);
+  EXPECT_EQ(list(s.assignment), (Ids{0, 1, -1}));
+  EXPECT_DOUBLE_EQ(s.iou, 1.0);
+}
+
+TEST(InterpretabilityRanking, TiesAndMissingTokensCountAgainstTheClass) {
+  const at::Tensor activations = rows({{0, 3, 3, 1}, {0, 0, 0, 0}, {5, 1, 1, 1}});
+  const auto s = interpretability_ranking(activations, ids({0, 1, 2}), ids({1, 3, 0, -1, -1, -1}).view({3, 2}), {2, 4});
+  EXPECT_EQ(list(s.rank), (Ids{2, 4, 5}));
+  EXPECT_DOUBLE_EQ(s.topk[0], 1.0 / 3);
+  EXPECT_DOUBLE_EQ(s.topk[1], 2.0 / 3);
+}
+
+}  // namespace
+}  // namespace tessera::metrics

@@ -1,0 +1,119 @@
+#include <iostream>
+
+#include <ATen/ATen.h>
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/transforms.h>
+#include <tessera/evaluation/inference.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+
+namespace {
+
+using namespace tessera;
+
+struct Options {
+  std::string checkpoint;
+  std::vector<std::string> images;
+  std::string texts;
+  std::string out;
+  std::string device = "auto";
+  std::int64_t batch_size = 64;
+  bool raw = false;
+};
+
+at::Tensor unit(const at::Tensor& rows) {
+  return rows / rows.norm(2, -1, true).clamp_min(1e-12);
+}
+
+at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing) {
+  try {
+    return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
+  } catch (const SampleError& error) {
+    user_error(path, ": ", error.what());
+  }
+}
+
+at::Tensor embed_images(const InferenceModel& loaded, const Options& options) {
+  std::vector<at::Tensor> rows = {at::empty({0, loaded.model->embed_dim()})};
+  const auto step = static_cast<std::size_t>(options.batch_size);
+  for (std::size_t begin = 0; begin < options.images.size(); begin += step) {
+    std::vector<at::Tensor> pixels;
+    for (std::size_t i = begin; i < std::min(options.images.size(), begin + step); ++i) {
+      pixels.push_back(read_picture(options.images[i], loaded.model->settings().preprocessing));
+    }
+    rows.push_back(loaded.model->encode_image(at::stack(pixels).to(loaded.device)).global.to(at::kCPU, at::kFloat));
+  }
+  return at::cat(rows);
+}
+
+/// One caption a line; the newline after the last one begins no further caption.
+std::vector<std::string> read_captions(const std::string& path) {
+  std::vector<std::string> lines = split(io::read_file(path), '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  for (std::string& line : lines) {
+    if (line.ends_with('\r')) line.pop_back();
+  }
+  return lines;
+}
+
+at::Tensor embed_texts(const InferenceModel& loaded, const Options& options) {
+  const std::vector<std::string> captions = read_captions(options.texts);
+  std::vector<at::Tensor> rows = {at::empty({0, loaded.model->embed_dim()})};
+  const auto step = static_cast<std::size_t>(options.batch_size);
+  for (std::size_t begin = 0; begin < captions.size(); begin += step) {
+    const auto end = std::min(captions.size(), begin + step);
+    TextBatch batch = loaded.tokenizer->encode_batch(
+        {captions.begin() + static_cast<std::ptrdiff_t>(begin), captions.begin() + static_cast<std::ptrdiff_t>(end)});
+    batch.ids = batch.ids.to(loaded.device);
+    batch.mask = batch.mask.to(loaded.device);
+    rows.push_back(loaded.model->encode_text(batch).global.to(at::kCPU, at::kFloat));
+  }
+  return at::cat(rows);
+}
+
+int embed(const Options& options) {
+  if (options.images.empty() && options.texts.empty())
+    user_error("nothing to embed: give --images FILE... or --texts FILE");
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
+  const c10::AutoGradMode no_gradients(false);
+  std::map<std::string, at::Tensor> tensors;
+  if (!options.images.empty()) tensors["image_embeddings"] = embed_images(loaded, options);
+  if (!options.texts.empty()) tensors["text_embeddings"] = embed_texts(loaded, options);
+  for (auto& [name, rows] : tensors) rows = options.raw ? rows.contiguous() : unit(rows).contiguous();
+  io::save_safetensors(
+      options.out, tensors,
+      {{"images", nlohmann::json(options.images).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
+       {"normalised", options.raw ? "false" : "true"}});
+  for (const auto& [name, rows] : tensors) {
+    std::cout << name << " [" << with_thousands(rows.size(0)) << ", " << rows.size(1) << "]\n";
+  }
+  std::cout << "written: " << options.out << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  CLI::App app{
+      "Embeds pictures and captions with a model: tensors image_embeddings [N, D] and text_embeddings [M, D]."};
+  app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder")->required();
+  app.add_option("--images", options.images, "picture files (JPEG, PNG, WebP)");
+  app.add_option("--texts", options.texts, "text file with one caption a line");
+  app.add_option("--out", options.out, "safetensors file to write")->required();
+  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "pictures or captions at a time")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_flag("--raw", options.raw, "as the model gives them; without it they are scaled to length 1");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return run_program("tessera-embed", [&] { return embed(options); });
+}
