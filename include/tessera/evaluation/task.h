@@ -28,8 +28,8 @@ struct EvaluationContext {
   std::int64_t threads = 2;
   bool pictures = false;     // fill TaskResult::pictures
   double logit_scale = 100;  // factor of cosines in the probabilities that pictures show
-  std::function<void(std::int64_t done, std::int64_t total)>
-      progress;  // called after each batch of images; may be empty
+  /// Called after each batch of images; may be empty.
+  std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
 /// What a task measured.

@@ -1,0 +1,126 @@
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include <tessera/evaluation/evaluate.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/evaluation/task_settings.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class SuiteFiles : public ::testing::Test {
+ protected:
+  SuiteFiles()
+      : folder_(fs::temp_directory_path() / concat("tessera_suite_", ::getpid(), "_",
+                                                   ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::create_directories(folder_);
+  }
+  ~SuiteFiles() override { fs::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+  /// What load_suite says of a suite file.
+  std::string error_of(const std::string& text, const std::vector<std::string>& overrides = {}) const {
+    EvaluateOptions options;
+    options.suite = write("suite.yaml", text);
+    options.overrides = overrides;
+    try {
+      load_suite(options, config::Node::map());
+    } catch (const UserError& error) {
+      const std::string message = error.what();
+      const std::string place = folder_.string() + "/";
+      return message.starts_with(place) ? message.substr(place.size()) : message;
+    }
+    return "no error";
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(SuiteFiles, AnUnknownTaskNamesTheNearest) {
+  EXPECT_EQ(error_of("tasks:\n  - name: zero_shots\n"),
+            "suite.yaml:2: tasks[0].name: unknown evaluation task \"zero_shots\": did you mean zero_shot?");
+}
+
+TEST_F(SuiteFiles, AMisspeltKeyNamesTheNearest) {
+  EXPECT_EQ(error_of("tasks:\n  - name: zero_shot\n    template: a.txt\n"),
+            "suite.yaml:3: tasks[0].template: unknown key: did you mean templates?");
+}
+
+TEST_F(SuiteFiles, ATemplateWithoutAPlaceForTheClassIsAnError) {
+  EXPECT_EQ(error_of("tasks:\n  - name: zero_shot\n    templates: [\"a {}\", a photo]\n"),
+            "suite.yaml:3: tasks[0].templates: template 2, \"a photo\", has no {} where the class name goes");
+}
+
+TEST_F(SuiteFiles, ATemplateFileThatIsNotThereIsNamed) {
+  EXPECT_EQ(
+      error_of("tasks:\n  - name: segmentation\n    templates: none.txt\n"),
+      "suite.yaml:3: tasks[0].templates: there is no file \"none.txt\": give a list, or a file with one item a line");
+}
+
+TEST_F(SuiteFiles, WrongNumbersAreNamedWithTheirPlace) {
+  EXPECT_EQ(error_of("tasks:\n  - name: retrieval\n    topk: [1, 0]\n"),
+            "suite.yaml:3: tasks[0].topk[1]: expected at least 1, got 0");
+  EXPECT_EQ(error_of("tasks:\n  - name: retrieval\n    topk: []\n"),
+            "suite.yaml:3: tasks[0].topk: is empty: give at least one number, say [1, 5]");
+}
+
+TEST_F(SuiteFiles, TemplatesComeFromAFileBesideTheSuite) {
+  write("prompts.txt", "# prompts\na {}\n\n  the {}  \n");
+  EvaluateOptions options;
+  options.suite = write("suite.yaml", "tasks:\n  - {name: zero_shot, templates: prompts.txt}\n");
+  const SuiteSettings suite = load_suite(options, config::Node::map());
+  const auto settings = config::read<ZeroShotSettings>(suite.tasks.at(0).settings);
+  EXPECT_EQ(settings.templates, (TextList{"a {}", "the {}"}));
+}
+
+TEST_F(SuiteFiles, OverridesOfASingleTaskAreItsSettings) {
+  EvaluateOptions options;
+  options.task = "zero_shot";
+  options.overrides = {"topk=[2]", "templates=the {}"};
+  const SuiteSettings suite = load_suite(options, config::Node::map());
+  const auto settings = config::read<ZeroShotSettings>(suite.tasks.at(0).settings);
+  EXPECT_EQ(settings.topk, (std::vector<std::int64_t>{2}));
+  EXPECT_EQ(settings.templates, (TextList{"the {}"}));
+}
+
+TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
+  const config::Node run = config::parse_yaml("evaluation: {tasks: [{name: retrieval, topk: [3]}]}\n", "run.yaml");
+  EXPECT_EQ(load_suite({}, run).tasks.at(0).name, "retrieval");
+  try {
+    load_suite({}, config::Node::map());
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, "
+        "segmentation, linear_probe, knn and hard_negatives");
+  }
+}
+
+TEST_F(SuiteFiles, DataIsGuessedFromThePath) {
+  write("a.tar", "");
+  fs::create_directories(folder_ / "cats");
+  EXPECT_EQ(source_from_text(folder_.string(), "--data").name, "webdataset");
+  EXPECT_EQ(source_from_text((folder_ / "a.tar").string(), "--data").name, "webdataset");
+  EXPECT_EQ(source_from_text((folder_ / "cats").string(), "--data").name, "image_folder");
+  EXPECT_EQ(source_from_text("{name: shapes, split: test}", "--data").settings.find("split")->text(), "test");
+  EXPECT_THROW(source_from_text("shapess", "--data"), UserError);
+}
+
+TEST_F(SuiteFiles, TheRepositorysSuitesAreValid) {
+  for (const auto& entry : fs::directory_iterator(TESSERA_SOURCE_DIR "/configs/suites")) {
+    EvaluateOptions options;
+    options.suite = entry.path().string();
+    EXPECT_NO_THROW(load_suite(options, config::Node::map())) << options.suite;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
