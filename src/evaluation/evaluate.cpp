@@ -109,11 +109,15 @@ nlohmann::json results_of(const InferenceModel& loaded, const EvaluateOptions& o
   return out;
 }
 
+/// The trained factor of cosines, wherever the file keeps it; CLIP's greatest where it has none.
 double logit_scale_of(const ModelFile& file) {
-  const auto found = file.weights.find("logit_scale");
-  if (found == file.weights.end() || found->second.numel() != 1) return 100;
-  const double scale = std::exp(found->second.to(at::kDouble).item<double>());
-  return std::isfinite(scale) ? scale : 100;
+  for (const char* name : {"logit_scale", "objective.logit_scale"}) {
+    const auto found = file.weights.find(name);
+    if (found == file.weights.end() || found->second.numel() != 1) continue;
+    const double scale = std::exp(found->second.to(at::kDouble).item<double>());
+    if (std::isfinite(scale)) return scale;
+  }
+  return 100;
 }
 
 }  // namespace

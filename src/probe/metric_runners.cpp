@@ -1,5 +1,8 @@
 #include <nlohmann/json.hpp>
 
+#include "src/probe/core_runners.h"
+#include <tessera/base/text.h>
+#include <tessera/config/fields.h>
 #include <tessera/evaluation/metrics/hyperparameter_sweep.h>
 #include <tessera/evaluation/metrics/interpretability.h>
 #include <tessera/evaluation/metrics/k_precision.h>
@@ -10,8 +13,6 @@
 #include <tessera/evaluation/metrics/segmentation.h>
 #include <tessera/evaluation/metrics/token_group_iou.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
-
-#include "src/probe/core_runners.h"
 
 namespace tessera::probe {
 namespace {
@@ -64,16 +65,24 @@ MetricSettings read_settings(const Run& run, const std::vector<std::string>& key
   return config::read<MetricSettings>(run.settings(), "", std::move(defaults));
 }
 
-at::Tensor number(double value) { return at::scalar_tensor(value, at::kDouble); }
-at::Tensor whole(std::int64_t value) { return at::scalar_tensor(value, at::kLong); }
-at::Tensor numbers(const std::vector<double>& values) { return at::tensor(values, at::kDouble); }
-at::Tensor wholes(const std::vector<std::int64_t>& values) { return at::tensor(values, at::kLong); }
+at::Tensor number(double value) {
+  return at::scalar_tensor(value, at::kDouble);
+}
+at::Tensor whole(std::int64_t value) {
+  return at::scalar_tensor(value, at::kLong);
+}
+at::Tensor numbers(const std::vector<double>& values) {
+  return at::tensor(values, at::kDouble);
+}
+at::Tensor wholes(const std::vector<std::int64_t>& values) {
+  return at::tensor(values, at::kLong);
+}
 
 Outputs zero_shot_classification(Run& run) {
   const MetricSettings s = read_settings(run, {"num_classes", "topk"}, {.topk = {1, 5}});
-  const auto scores = metrics::zero_shot_classification(run.input("image_features"), run.input("labels"),
-                                                        run.input("prompt_features"), run.input("prompt_class"),
-                                                        s.num_classes, s.topk);
+  const auto scores =
+      metrics::zero_shot_classification(run.input("image_features"), run.input("labels"), run.input("prompt_features"),
+                                        run.input("prompt_class"), s.num_classes, s.topk);
   return {{"class_embeddings", scores.class_embeddings},
           {"prediction", scores.prediction},
           {"topk", numbers(scores.topk)},
@@ -83,8 +92,8 @@ Outputs zero_shot_classification(Run& run) {
 
 Outputs retrieval_recall(Run& run) {
   const MetricSettings s = read_settings(run, {"topk"}, {.topk = {1, 5, 10}});
-  const auto scores =
-      metrics::retrieval_recall(run.input("image_features"), run.input("text_features"), run.input("text_image"), s.topk);
+  const auto scores = metrics::retrieval_recall(run.input("image_features"), run.input("text_features"),
+                                                run.input("text_image"), s.topk);
   return {{"image_to_text", numbers(scores.image_to_text)},
           {"text_to_image", numbers(scores.text_to_image)},
           {"image_to_text_rank", scores.image_to_text_rank},
@@ -101,8 +110,8 @@ Outputs k_precision(Run& run) {
   std::vector<at::Tensor> scores;
   for (const std::vector<double>& row : rows) scores.push_back(numbers(row));
   const auto out = metrics::k_precision(
-      scores.empty() ? at::empty({0, static_cast<std::int64_t>(captions.size())}, at::kDouble) : at::stack(scores), captions,
-      in.at("caption_image").get<std::vector<std::int64_t>>(), lexicon, s.clip_counts);
+      scores.empty() ? at::empty({0, static_cast<std::int64_t>(captions.size())}, at::kDouble) : at::stack(scores),
+      captions, in.at("caption_image").get<std::vector<std::int64_t>>(), lexicon, s.clip_counts);
   return {{"top1", wholes(out.top1)},
           {"per_image", numbers(out.per_image)},
           {"per_image_na", numbers(out.per_image_na)},
@@ -114,9 +123,9 @@ Outputs k_precision(Run& run) {
 
 Outputs zero_shot_segmentation(Run& run) {
   const MetricSettings s = read_settings(run, {"grid", "upsample", "candidates", "background_index", "ignore_index"});
-  const auto out = metrics::zero_shot_segmentation(
-      run.input("patch_features"), run.input("class_features"), run.input("target"),
-      {s.grid, s.upsample, s.candidates, s.background_index, s.ignore_index});
+  const auto out =
+      metrics::zero_shot_segmentation(run.input("patch_features"), run.input("class_features"), run.input("target"),
+                                      {s.grid, s.upsample, s.candidates, s.background_index, s.ignore_index});
   return {{"prediction", out.prediction}, {"patch_similarity", out.patch_similarity}};
 }
 
@@ -124,16 +133,21 @@ Outputs segmentation_scores(Run& run) {
   const MetricSettings s = read_settings(run, {"num_classes", "background_index", "ignore_index"});
   const auto scores = metrics::segmentation_scores(run.input("prediction"), run.input("target"), s.num_classes,
                                                    s.background_index, s.ignore_index);
-  return {{"image_iou", scores.image_iou},       {"image_miou", number(scores.image_miou)},
-          {"images", whole(scores.images)},      {"intersection", scores.intersection},
-          {"union", scores.union_},              {"class_iou", scores.class_iou},
-          {"dataset_miou", number(scores.dataset_miou)}, {"pixel_accuracy", number(scores.pixel_accuracy)}};
+  return {{"image_iou", scores.image_iou},
+          {"image_miou", number(scores.image_miou)},
+          {"images", whole(scores.images)},
+          {"intersection", scores.intersection},
+          {"union", scores.union_},
+          {"class_iou", scores.class_iou},
+          {"dataset_miou", number(scores.dataset_miou)},
+          {"pixel_accuracy", number(scores.pixel_accuracy)}};
 }
 
 Outputs linear_probe_lbfgs(Run& run) {
   const MetricSettings s = read_settings(run, {"num_classes", "l2"});
-  const auto scores = metrics::linear_probe_lbfgs(run.input("train_features"), run.input("train_labels"),
-                                                  run.input("test_features"), run.input("test_labels"), s.num_classes, s.l2);
+  const auto scores =
+      metrics::linear_probe_lbfgs(run.input("train_features"), run.input("train_labels"), run.input("test_features"),
+                                  run.input("test_labels"), s.num_classes, s.l2);
   return {{"objective", number(scores.objective)},
           {"train_log_loss", number(scores.train_log_loss)},
           {"test_log_loss", number(scores.test_log_loss)},
@@ -162,9 +176,9 @@ Outputs hyperparameter_sweep(Run& run) {
 
 Outputs knn_classification(Run& run) {
   const MetricSettings s = read_settings(run, {"num_classes", "k", "temperature"});
-  const auto out = metrics::knn_classification(run.input("train_features"), run.input("train_labels"),
-                                               run.input("test_features"), run.input("test_labels"), s.num_classes, s.k,
-                                               s.temperature);
+  const auto out =
+      metrics::knn_classification(run.input("train_features"), run.input("train_labels"), run.input("test_features"),
+                                  run.input("test_labels"), s.num_classes, s.k, s.temperature);
   return {{"neighbours", out.neighbours},
           {"probabilities", out.probabilities},
           {"prediction", out.prediction},
@@ -195,8 +209,8 @@ Outputs winoground(Run& run) {
 Outputs token_group_iou(Run& run) {
   read_settings(run, {});
   const auto out = metrics::token_group_iou(run.input("weights"), run.input("text_mask"), run.input("segments"));
-  return {{"assignment", out.assignment}, {"per_caption", out.per_caption},       {"captions", whole(out.captions)},
-          {"iou", number(out.iou)},       {"precision", number(out.precision)},   {"recall", number(out.recall)},
+  return {{"assignment", out.assignment}, {"per_caption", out.per_caption},     {"captions", whole(out.captions)},
+          {"iou", number(out.iou)},       {"precision", number(out.precision)}, {"recall", number(out.recall)},
           {"f1", number(out.f1)}};
 }
 

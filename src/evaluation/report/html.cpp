@@ -7,6 +7,7 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera::report {
