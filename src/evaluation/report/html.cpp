@@ -7,24 +7,12 @@
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera::report {
 namespace {
-
-std::string base64(const std::vector<std::uint8_t>& bytes) {
-  static constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::size_t left = std::min<std::size_t>(3, bytes.size() - i);
-    std::uint32_t word = 0;
-    for (std::size_t k = 0; k < 3; ++k) word = word << 8 | (k < left ? bytes[i + k] : 0U);
-    for (std::size_t k = 0; k < 4; ++k) out += k <= left ? kDigits[word >> (18 - 6 * k) & 63] : '=';
-  }
-  return out;
-}
 
 constexpr std::int64_t kSmall = 160;     // pixels; PNG up to here
 constexpr std::int64_t kGreatest = 320;  // larger pictures are scaled down
@@ -75,7 +63,8 @@ std::string data_uri(const Image& image) {
   std::vector<std::uint8_t> bytes;
   cv::imencode(small ? ".png" : ".jpg", bgr, bytes,
                small ? std::vector<int>{} : std::vector<int>{cv::IMWRITE_JPEG_QUALITY, 88});
-  return std::string("data:image/") + (small ? "png" : "jpeg") + ";base64," + base64(bytes);
+  return std::string("data:image/") + (small ? "png" : "jpeg") + ";base64," +
+         base64_encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 std::string img(const Image& image, const std::string& alt) {
