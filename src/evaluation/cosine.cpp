@@ -16,6 +16,14 @@ void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void
 
 at::Tensor best_first(const at::Tensor& values, std::int64_t k) {
   k = std::min(k, values.size(-1));
+  if (k > 0 && 8 * k < values.size(-1)) {
+    const auto [best, place] = at::topk(values, k, -1);
+    // Where nothing outside ties with the k-th, it is clear which are best, and only they need sorting.
+    if (values.ge(best.narrow(-1, k - 1, 1)).sum(-1).eq(k).all().item<bool>()) {
+      const at::Tensor index = std::get<0>(place.sort(-1));
+      return index.gather(-1, best_first(values.gather(-1, index), k));
+    }
+  }
   const at::Tensor order = std::get<1>(at::sort(values, /*stable=*/true, /*dim=*/-1, /*descending=*/true));
   return order.narrow(-1, 0, k).contiguous();
 }

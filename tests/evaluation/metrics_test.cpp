@@ -132,6 +132,19 @@ TEST(RetrievalRecall, TilesChangeNothing) {
   EXPECT_EQ(list(all.image_to_text_rank.narrow(0, 600, 3)), list(some.image_to_text_rank));
 }
 
+TEST(NearestByCosine, FewOutOfManyAreTheFirstOfASort) {
+  at::manual_seed(9);
+  // Directions with small whole entries: many exact ties, at the k-th place too.
+  for (const std::int64_t high : {2, 100}) {
+    const at::Tensor queries = at::randint(1, high + 1, {20, 3}, at::kLong).to(at::kDouble);
+    const at::Tensor candidates = at::randint(1, high + 1, {200, 3}, at::kLong).to(at::kDouble);
+    const auto [few, scores] = nearest_by_cosine(queries, candidates, 5);
+    const auto [all, rest] = nearest_by_cosine(queries, candidates, 200);
+    EXPECT_TRUE(few.equal(all.narrow(1, 0, 5)));
+    EXPECT_TRUE(scores.equal(rest.narrow(1, 0, 5)));
+  }
+}
+
 TEST(SegmentationScores, CountsByHand) {
   const at::Tensor target = ids({0, 1, 1, 255, 2, 2}).view({1, 2, 3});
   const at::Tensor guess = ids({1, 1, 0, 1, 2, 7}).view({1, 2, 3});

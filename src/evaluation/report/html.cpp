@@ -116,7 +116,7 @@ nav{margin:14px 0 0}nav a{display:inline-block;margin:0 8px 6px 0;padding:2px 10
 .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px;margin:12px 0}
 .grid{display:grid;gap:12px}
 .facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(200px,1fr));gap:10px 24px;margin:0}
-.facts dt{font-size:12px;color:var(--soft)}.facts dd{margin:0;font-weight:550;overflow-wrap:anywhere}
+.facts .wide{grid-column:1/-1}.facts dt{font-size:12px;color:var(--soft)}.facts dd{margin:0;font-weight:550;overflow-wrap:anywhere}
 .numbers{display:grid;grid-template-columns:repeat(auto-fill,minmax(160px,1fr));gap:12px;margin:12px 0}
 .number{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
 .number b{display:block;font-size:24px;font-weight:650;font-variant-numeric:tabular-nums;letter-spacing:-.02em}
@@ -145,12 +145,12 @@ figure{margin:0;font-size:12px;color:var(--soft)}figcaption{margin-top:3px;overf
 ol.found{margin:0;padding:0;list-style:none;display:grid;gap:5px;font-size:14px}
 ol.found li{border:2px solid var(--line);border-radius:7px;padding:3px 9px;display:flex;justify-content:space-between;gap:12px}
 ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font-variant-numeric:tabular-nums}
-.overlays{grid-template-columns:repeat(auto-fill,minmax(330px,1fr))}
+.overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 .overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
 .overlay .three{display:grid;grid-template-columns:repeat(3,1fr);gap:8px}
 .legend{display:flex;flex-wrap:wrap;gap:2px 12px;font-size:12px;margin-top:6px;color:var(--soft)}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
-.charts{grid-template-columns:repeat(auto-fill,minmax(330px,1fr))}
+.charts{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:11px}svg .axis{stroke:var(--line)}
 .confusion td,.confusion th{padding:3px 5px;text-align:center;font-size:11px;border:1px solid var(--line)}
 .confusion{width:auto}.confusion th.side{text-align:right}.confusion th.top{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;vertical-align:bottom}

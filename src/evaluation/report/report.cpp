@@ -19,8 +19,10 @@ using report::escape;
 std::string facts(const ReportHead& head) {
   if (head.facts.empty()) return "";
   std::string html = "<div class=\"card\"><dl class=\"facts\">";
-  for (const auto& [name, value] : head.facts)
-    html += concat("<div><dt>", escape(name), "</dt><dd>", escape(value), "</dd></div>");
+  for (const auto& [name, value] : head.facts) {
+    html += concat("<div", value.size() > 40 ? " class=\"wide\"" : "", "><dt>", escape(name), "</dt><dd>", escape(value),
+                   "</dd></div>");
+  }
   return html + "</dl></div>";
 }
 
