@@ -1,10 +1,40 @@
+#include <tessera/objectives/clip.h>
+#include <tessera/objectives/filip.h>
+#include <tessera/objectives/gloria.h>
+#include <tessera/objectives/mgca.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/objectives/pacl.h>
+#include <tessera/objectives/sparc.h>
+#include <tessera/objectives/weighted_sum.h>
 
 namespace tessera {
+namespace {
+
+// An objective made of its settings alone, or of its settings and the widths.
+template <class Made, class Settings>
+void add(ObjectiveRegistry& list, const char* name, const char* help) {
+  list.add<Settings>(name, help,
+                     [](const Settings& settings, const ObjectiveContext& context) -> std::shared_ptr<Objective> {
+                       if constexpr (std::is_constructible_v<Made, const Settings&, const ObjectiveContext&>)
+                         return std::make_shared<Made>(settings, context);
+                       else
+                         return std::make_shared<Made>(settings);
+                     });
+}
+
+}  // namespace
 
 ObjectiveRegistry& objectives() {
   static ObjectiveRegistry registry = [] {
     ObjectiveRegistry list("objective");
+    add<Clip, ClipSettings>(list, "clip", "contrast of global embeddings (Radford et al. 2021)");
+    add<Sparc, SparcSettings>(list, "sparc",
+                              "tokens against the patches grouped for them, within each pair (Bica et al. 2024)");
+    add<Filip, FilipSettings>(list, "filip", "token-wise maximum similarity (Yao et al. 2022)");
+    add<Pacl, PaclSettings>(list, "pacl", "patch aligned contrastive learning (Mukhoti et al. 2023)");
+    add<Gloria, GloriaSettings>(list, "gloria", "words attending to patches (Huang et al. 2021)");
+    add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
+    add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();
   return registry;

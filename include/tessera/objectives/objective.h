@@ -18,17 +18,20 @@ namespace tessera {
 struct Losses {
   at::Tensor total;                                       // scalar
   std::vector<std::pair<std::string, at::Tensor>> terms;  // scalars, unweighted, in a fixed order
+  // What the loss saw on its way (similarities, codes, choices), detached; only when StepContext::inspect asks for it.
+  std::vector<std::pair<std::string, at::Tensor>> details;
 };
 
 /// What an objective may know of the step around it.
 struct StepContext {
   std::int64_t step = 0;
   bool training = true;
+  bool inspect = false;                    // also fill Losses::details
   std::optional<at::Generator> generator;  // for everything random inside the loss
 };
 
-/// A training loss on features. It sees only Features, so everything that batches, caches or gathers features works with it.
-/// May own parameters (logit_scale, decoders, prototypes).
+/// A training loss on features. It sees only Features, so everything that batches, caches or gathers features works
+/// with it. May own parameters (logit_scale, decoders, prototypes).
 class Objective : public torch::nn::Module {
  public:
   /// Throws c10::Error if a view or tensor it needs is missing or mis-shaped.

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <tessera/objectives/tempered.h>
+
+namespace tessera {
+
+struct GloriaSettings {
+  double attention_temperature = 0.25;
+  std::optional<double> score_temperature = 0.2;
+  std::string similarity_scale = "sqrt_dim";
+  bool word_softmax = false;
+  std::string word_reduction = "sum";
+  bool scale_score = false;
+  double global_weight = 1.0;
+  double local_weight = 1.0;
+  std::optional<std::int64_t> chunk;
+};
+
+template <class Visitor>
+void fields(Visitor& v, GloriaSettings& s) {
+  v("attention_temperature", s.attention_temperature, "of the softmax over patches", config::above(0.0));
+  v("score_temperature", s.score_temperature, "of the log-sum-exp over words; null: the learned one",
+    config::above(0.0));
+  v("similarity_scale", s.similarity_scale, "divide word-patch products by the root of the width, or not",
+    config::one_of({"sqrt_dim", "none"}));
+  v("word_softmax", s.word_softmax, "softmax over words before the one over patches (the official code)");
+  v("word_reduction", s.word_reduction, "log-sum-exp or log-mean-exp over words", config::one_of({"sum", "mean"}));
+  v("scale_score", s.scale_score, "multiply the score by its temperature (the paper's exponent)");
+  v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
+  v("local_weight", s.local_weight, "weight of the word-level loss", config::at_least(0.0));
+  v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
+}
+
+/// GLoRIA (Huang et al. 2021): each word attends to the patches of every image; an image's score for a text is the
+/// log-sum-exp of its words' likeness to what they attended to. Terms `loss_global`, `loss_local`; details `similarity`
+/// [B, B].
+class Gloria : public TemperedObjective {
+ public:
+  explicit Gloria(const GloriaSettings& settings) : settings_(settings) {}
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+
+ private:
+  GloriaSettings settings_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/objectives/tempered.h>
+
+namespace tessera {
+
+struct MgcaSettings {
+  std::optional<std::int64_t> embed_dim;
+  std::int64_t num_prototypes = 500;
+  std::string cross_attention = "projected";
+  std::int64_t attention_dim = 128;
+  std::int64_t attention_heads = 1;
+  std::optional<double> local_temperature;
+  std::optional<double> prototype_temperature = 0.2;
+  double sinkhorn_epsilon = 0.05;
+  std::int64_t sinkhorn_iterations = 3;
+  double global_weight = 1.0;
+  double local_weight = 1.0;
+  double prototype_weight = 1.0;
+  std::optional<std::int64_t> chunk;
+};
+
+template <class Visitor>
+void fields(Visitor& v, MgcaSettings& s) {
+  v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
+  v("num_prototypes", s.num_prototypes, "K", config::at_least(1));
+  v("cross_attention", s.cross_attention, "with learned projections, or by cosine alone",
+    config::one_of({"projected", "similarity"}));
+  v("attention_dim", s.attention_dim, "width of the projected attention", config::at_least(1));
+  v("attention_heads", s.attention_heads, "heads of the projected attention", config::at_least(1));
+  v("local_temperature", s.local_temperature, "of the token-level terms; null: the learned one", config::above(0.0));
+  v("prototype_temperature", s.prototype_temperature, "of the prototype predictions; null: the learned one",
+    config::above(0.0));
+  v("sinkhorn_epsilon", s.sinkhorn_epsilon, "entropy of the codes", config::above(0.0));
+  v("sinkhorn_iterations", s.sinkhorn_iterations, "row and column normalisations", config::at_least(0));
+  v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
+  v("local_weight", s.local_weight, "weight of the token-level loss", config::at_least(0.0));
+  v("prototype_weight", s.prototype_weight, "weight of the prototype loss", config::at_least(0.0));
+  v("chunk", s.chunk, "pairs per tile of the token-level terms, forward and backward; null: all at once",
+    config::at_least(1));
+}
+std::optional<config::Problem> validate(const MgcaSettings& s);
+
+/// Projections of one direction's cross-attention.
+class CrossAttentionWeights : public torch::nn::Module {
+ public:
+  CrossAttentionWeights(std::int64_t width, std::int64_t attention_dim);
+  /// q, k, v and out weights and biases, in this order.
+  std::vector<at::Tensor> tensors() const;
+
+ private:
+  torch::nn::Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, out_proj_{nullptr};
+};
+
+/// MGCA (Wang et al. 2022): contrast of global embeddings, of tokens with what they attend to in the other modality
+/// (both ways), and agreement of cluster assignments. Terms `loss_global`, `loss_local`, `loss_local_text`,
+/// `loss_local_image`, `loss_prototype`; details `image_codes`, `text_codes` [B, K]. The prototypes' rows are
+/// overwritten by their unit vectors in each forward.
+class Mgca : public TemperedObjective {
+ public:
+  Mgca(const MgcaSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+
+ private:
+  at::Tensor local_loss(const at::Tensor& queries, const at::Tensor& query_mask, const at::Tensor& context,
+                        const at::Tensor& context_mask, const CrossAttentionWeights* weights);
+
+  MgcaSettings settings_;
+  std::int64_t embed_dim_;
+  torch::nn::Linear prototypes_{nullptr};
+  std::shared_ptr<CrossAttentionWeights> text_attention_;
+  std::shared_ptr<CrossAttentionWeights> image_attention_;
+};
+
+/// Balanced assignment of B samples to K prototypes (Sinkhorn-Knopp, as in SwAV): scores [B, K] -> codes [B, K], rows
+/// summing to 1, without gradient. In logarithms, so that no epsilon overflows.
+at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations);
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/objectives/tempered.h>
+
+namespace tessera {
+
+struct PaclSettings {
+  std::optional<std::int64_t> embed_dim;
+  std::optional<std::int64_t> image_width;
+  std::optional<std::int64_t> embedder_hidden;
+  std::string embedder_residual = "linear";
+  std::optional<double> patch_temperature = 1.0;
+  bool normalize_patches = false;
+  std::optional<std::int64_t> chunk;
+};
+
+template <class Visitor>
+void fields(Visitor& v, PaclSettings& s) {
+  v("embed_dim", s.embed_dim, "width of the text embeddings; null: the model's", config::at_least(1));
+  v("image_width", s.image_width, "width of the image tokens; null: embed_dim", config::at_least(1));
+  v("embedder_hidden", s.embedder_hidden, "hidden width of the patch embedder; null: embed_dim", config::at_least(1));
+  v("embedder_residual", s.embedder_residual, "what is added to the embedder's output",
+    config::one_of({"linear", "identity"}));
+  v("patch_temperature", s.patch_temperature, "of the softmax over patches; null: the learned one", config::above(0.0));
+  v("normalize_patches", s.normalize_patches, "sum unit patch embeddings instead of raw ones");
+  v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
+}
+std::optional<config::Problem> validate(const PaclSettings& s);
+
+/// The vision embedder of PACL: linear2(ReLU(linear1 x)) + residual(x); [.., W] -> [.., D].
+class PatchEmbedder : public torch::nn::Module {
+ public:
+  PatchEmbedder(std::int64_t width, std::int64_t hidden, std::int64_t embed_dim, bool linear_residual);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  torch::nn::Linear linear1_{nullptr};
+  torch::nn::Linear linear2_{nullptr};
+  torch::nn::Linear residual_{nullptr};
+};
+
+/// Patch aligned contrastive learning (Mukhoti et al. 2023): an image is, for each text, the mean of its embedded
+/// patches weighted by their likeness to the text. image_tokens [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details
+/// `similarity` [B, B].
+class Pacl : public TemperedObjective {
+ public:
+  Pacl(const PaclSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+
+ private:
+  PaclSettings settings_;
+  std::int64_t embed_dim_;
+  std::int64_t width_;
+  std::shared_ptr<PatchEmbedder> embedder_;
+};
+
+}  // namespace tessera

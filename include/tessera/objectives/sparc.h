@@ -1,0 +1,40 @@
+#pragma once
+
+#include <tessera/objectives/tempered.h>
+#include <tessera/ops/sparsify_group.h>
+
+namespace tessera {
+
+struct SparcSettings {
+  SparsifySettings sparsify;  // its keys stand among the objective's own
+  double global_weight = 0.5;
+  double local_weight = 1.0;
+  std::string token_reduction = "sequence";
+  std::optional<std::int64_t> chunk;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SparcSettings& s) {
+  fields(v, s.sparsify);
+  v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings (lambda_g, eq. 7)",
+    config::at_least(0.0));
+  v("local_weight", s.local_weight, "weight of the token-level loss (lambda_f, eq. 7)", config::at_least(0.0));
+  v("token_reduction", s.token_reduction,
+    "mean over each caption's tokens, then over captions (eq. 6), or over all tokens of the batch (Listing 1)",
+    config::one_of({"sequence", "batch"}));
+  v("chunk", s.chunk, "pairs per tile, forward and backward; null: all at once", config::at_least(1));
+}
+
+/// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens
+/// and the patch embeddings that sparsify_group gathers for them. Terms `loss_global`, `loss_local`.
+class Sparc : public TemperedObjective {
+ public:
+  explicit Sparc(const SparcSettings& settings) : settings_(settings) {}
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+
+ private:
+  SparcSettings settings_;
+};
+
+}  // namespace tessera

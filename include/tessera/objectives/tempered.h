@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+
+#include <tessera/objectives/objective.h>
+
+namespace tessera {
+
+/// An objective with a learned temperature: parameter `logit_scale`, the log of 1/temperature, starts at log(1/0.07)
+/// (CLIP) and is kept in [0, log 100] after each optimizer step; the forward uses exp(logit_scale) unclamped.
+class TemperedObjective : public Objective {
+ public:
+  TemperedObjective();
+  void after_step() override;
+  /// Uses another's parameter in place of the own one, which is given up (weighted_sum with shared_logit_scale).
+  virtual void share_logit_scale(const at::Tensor& logit_scale);
+
+ protected:
+  /// exp(logit_scale), a scalar in the given type.
+  at::Tensor scale(at::ScalarType dtype) const;
+  /// 1/temperature: of a fixed one, or the learned one for null.
+  at::Tensor inverse_temperature(std::optional<double> temperature, at::ScalarType dtype) const;
+
+  at::Tensor logit_scale_;
+};
+
+}  // namespace tessera

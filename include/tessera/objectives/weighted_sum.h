@@ -1,0 +1,58 @@
+#pragma once
+
+#include <tessera/objectives/tempered.h>
+
+namespace tessera {
+
+/// One objective of a weighted sum.
+struct WeightedTermSettings {
+  std::string name;
+  double weight = 1.0;
+  config::Node settings = config::Node::map();
+  std::string label;
+
+  const std::string& label_or_name() const { return label.empty() ? name : label; }
+};
+
+template <class Visitor>
+void fields(Visitor& v, WeightedTermSettings& s) {
+  v("name", s.name, "registered name of the objective");
+  v("weight", s.weight, "factor of its loss");
+  v("settings", s.settings, "the objective's own settings");
+  v("label", s.label, "what its terms and parameters are called; must be unique; empty: the name");
+}
+
+struct WeightedSumSettings {
+  std::vector<WeightedTermSettings> objectives;
+  bool shared_logit_scale = true;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WeightedSumSettings& s) {
+  v("objectives", s.objectives, "the objectives to add up");
+  v("shared_logit_scale", s.shared_logit_scale, "one learned temperature for all of them");
+}
+std::optional<config::Problem> validate(const WeightedSumSettings& s);
+
+/// The sum of weight * loss of several objectives on the same features. Terms `<label>.loss` and the objectives' own
+/// terms and details under their label. Parameters: `logit_scale` when shared, `objectives.<label>.<parameter>`.
+class WeightedSum : public TemperedObjective {
+ public:
+  /// Throws UserError for settings that an objective refuses.
+  WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+  void after_step() override;
+  void share_logit_scale(const at::Tensor& logit_scale) override;
+
+ private:
+  struct Term {
+    std::string label;
+    double weight;
+    std::shared_ptr<Objective> objective;
+  };
+  std::vector<Term> terms_;
+  bool shared_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera {
+
+/// Computes one tensor from others. All tensors it needs gradients for must come through its argument.
+using TileBody = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
+
+/// body(inputs), keeping only the inputs for the backward pass, which computes the body again (gradient checkpointing).
+/// Second derivatives are refused.
+at::Tensor checkpointed(const TileBody& body, const std::vector<at::Tensor>& inputs);
+
+/// Applies `body` to tiles of at most `chunk` rows (first dimension) of the batched tensors and joins the results along
+/// `join`. The body gets the slices of `batched`, then `shared` whole. With a chunk each tile is checkpointed, so that
+/// memory does not grow with the batch; without one the body runs once on everything.
+at::Tensor map_tiles(const TileBody& body, const std::vector<at::Tensor>& batched,
+                     const std::vector<at::Tensor>& shared, std::optional<std::int64_t> chunk, std::int64_t join = 0);
+
+}  // namespace tessera

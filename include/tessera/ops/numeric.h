@@ -1,0 +1,33 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace tessera {
+
+/// Switches autocast off for the scope: losses, norms and softmax compute in float32 whatever the autocast type.
+class NoAutocast {
+ public:
+  NoAutocast() : guard_(c10::autocast_dispatch_keyset) {}
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard guard_;
+};
+
+/// The type losses compute in: float64 stays (gradient checks), everything else becomes float32.
+inline at::ScalarType compute_dtype(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+inline at::Tensor to_compute(const at::Tensor& tensor) {
+  return tensor.to(compute_dtype(tensor));
+}
+
+/// x / max(||x||, 1e-12) over the last dimension.
+at::Tensor unit_rows(const at::Tensor& x);
+
+/// The most negative finite number of a type. What masked logits are set to: unlike minus infinity it gives no NaN in a
+/// row that is masked throughout.
+double lowest(at::ScalarType dtype);
+
+}  // namespace tessera

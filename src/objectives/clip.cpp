@@ -1,0 +1,16 @@
+#include "src/objectives/common/contrast.h"
+#include "src/objectives/common/pair_features.h"
+#include <tessera/objectives/clip.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+
+Losses Clip::forward(const Features& features, const StepContext&) {
+  const NoAutocast no_autocast;
+  const PairFeatures pairs = pair_features(features, "clip", {.image_global = true, .text_global = true});
+  const Contrast contrast =
+      global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()), settings_.chunk);
+  return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+}
+
+}  // namespace tessera

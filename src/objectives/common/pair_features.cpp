@@ -1,0 +1,92 @@
+#include "src/objectives/common/pair_features.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kAny = -1;
+
+// Checks tensors one after another; the first one settles the batch size and the device.
+class Checker {
+ public:
+  Checker(const char* objective, bool same_width) : objective_(objective), same_width_(same_width) {}
+
+  // `middle` is the letter of the token dimension, or nullptr for a global embedding.
+  at::Tensor embedding(const at::Tensor& tensor, const char* name, const char* middle) {
+    check_present(tensor, name);
+    const std::int64_t dims = middle == nullptr ? 2 : 3;
+    TORCH_CHECK(tensor.is_floating_point(), objective_, ": ", name, " must hold floating-point numbers, got ",
+                tensor.scalar_type());
+    const bool fits = tensor.dim() == dims && (batch_ == kAny || tensor.size(0) == batch_) &&
+                      (width_ == kAny || !same_width_ || tensor.size(-1) == width_);
+    TORCH_CHECK(fits, objective_, ": ", name, " must be ", expected(middle), ", got ", tensor.sizes());
+    TORCH_CHECK(tensor.size(0) > 0, objective_, ": ", name, " holds no pair, got ", tensor.sizes());
+    batch_ = tensor.size(0);
+    width_ = tensor.size(-1);
+    return to_compute(tensor);
+  }
+
+  void mask(const at::Tensor& tensor, const char* name, const at::Tensor& tokens) {
+    check_present(tensor, name);
+    TORCH_CHECK(tensor.sizes() == tokens.sizes().slice(0, 2), objective_, ": ", name,
+                " must be [B, L] = ", tokens.sizes().slice(0, 2), ", got ", tensor.sizes());
+    TORCH_CHECK(tensor.scalar_type() == at::kBool, objective_, ": ", name, " must be bool, got ", tensor.scalar_type());
+  }
+
+ private:
+  void check_present(const at::Tensor& tensor, const char* name) {
+    TORCH_CHECK(tensor.defined(), objective_, ": ", name, " is missing: the tower does not give it");
+    if (!device_) device_ = tensor.device();
+    TORCH_CHECK(tensor.device() == *device_, objective_, ": ", name, " is on ", tensor.device(), ", other features on ",
+                *device_);
+  }
+
+  std::string expected(const char* middle) const {
+    const std::string letters = middle == nullptr ? "[B, D]" : std::string("[B, ") + middle + ", D]";
+    if (batch_ == kAny) return letters;
+    const std::string inner = middle == nullptr ? ", " : std::string(", ") + middle + ", ";
+    return letters + " = [" + std::to_string(batch_) + inner + (same_width_ ? std::to_string(width_) : "D") + "]";
+  }
+
+  const char* objective_;
+  bool same_width_;
+  std::int64_t batch_ = kAny;
+  std::int64_t width_ = kAny;
+  std::optional<at::Device> device_;
+};
+
+}  // namespace
+
+at::ScalarType PairFeatures::dtype() const {
+  for (const at::Tensor* tensor : {&image_global, &text_global, &image_tokens, &text_tokens})
+    if (tensor->defined()) return tensor->scalar_type();
+  return at::kFloat;
+}
+
+PairFeatures pair_features(const Features& features, const char* objective, const PairWants& wants) {
+  const ImageFeatures& image = features.image();
+  const TextFeatures& text = features.text();
+  Checker checker(objective, wants.same_width);
+  PairFeatures out;
+  if (wants.image_global) out.image_global = checker.embedding(image.global, "image_global", nullptr);
+  if (wants.text_global) out.text_global = checker.embedding(text.global, "text_global", nullptr);
+  if (wants.image_tokens) {
+    out.image_tokens = checker.embedding(image.tokens, "image_tokens", "P");
+    TORCH_CHECK(out.image_tokens.size(1) > 0, objective, ": image_tokens must hold at least one patch, got ",
+                out.image_tokens.sizes());
+  }
+  if (wants.text_tokens) {
+    const at::Tensor tokens = checker.embedding(text.tokens, "text_tokens", "L");
+    out.text_mask = text.mask;
+    checker.mask(out.text_mask, "text_mask", tokens);
+    // A choice, not a product: what stands in the padding may be NaN.
+    out.text_tokens = tokens.masked_fill(~out.text_mask.unsqueeze(-1), 0.0);
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera {
+
+/// How values [B, L] of single tokens, 0 at padding, become one loss.
+/// Mean over each row's real tokens, then over all B rows; a row without tokens adds 0 and counts.
+at::Tensor mean_over_sequences(const at::Tensor& values, const at::Tensor& mask);
+
+/// Sum over the number of real tokens in the batch; 0 if there are none.
+at::Tensor mean_over_tokens(const at::Tensor& values, const at::Tensor& mask);
+
+}  // namespace tessera

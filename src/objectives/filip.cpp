@@ -1,0 +1,83 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "src/objectives/common/contrast.h"
+#include "src/objectives/common/pair_features.h"
+#include <tessera/objectives/filip.h>
+#include <tessera/ops/max_similarity.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+struct Kept {
+  at::Tensor patches;  // [B, P] bool
+  at::Tensor tokens;   // [B, L] bool
+};
+
+// The count[b] entries of greatest score in each row, lower index first among equals.
+at::Tensor best(const at::Tensor& score, const at::Tensor& count) {
+  const at::Tensor order = std::get<1>(score.sort(/*stable=*/true, /*dim=*/1, /*descending=*/true));
+  const at::Tensor place = at::arange(score.size(1), order.options()).expand_as(order);
+  const at::Tensor rank = at::empty_like(order).scatter_(1, order, place);
+  return rank < count.unsqueeze(1);
+}
+
+// n - floor(rate n + 1e-6)
+at::Tensor remaining(const at::Tensor& n, double rate) {
+  return n - (n.to(at::kDouble) * rate + 1e-6).floor().to(at::kLong);
+}
+
+Kept choose(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& mask, double rate,
+            std::int64_t chunk) {
+  const at::NoGradGuard no_grad;
+  Kept kept{at::ones(patches.sizes().slice(0, 2), mask.options()), mask};
+  if (rate == 0 || tokens.size(1) == 0) return kept;
+  std::vector<at::Tensor> patch_scores, token_scores;
+  for (std::int64_t start = 0; start < patches.size(0); start += chunk) {
+    const std::int64_t count = std::min(chunk, patches.size(0) - start);
+    const at::Tensor cosines =
+        at::matmul(patches.narrow(0, start, count), tokens.narrow(0, start, count).mT());  // [b, P, L]
+    patch_scores.push_back(
+        cosines.masked_fill(~mask.narrow(0, start, count).unsqueeze(1), lowest(cosines.scalar_type())).amax(2));
+    token_scores.push_back(cosines.amax(1));
+  }
+  const at::Tensor lengths = mask.sum(1);
+  const at::Tensor all = at::full_like(lengths, patches.size(1));
+  kept.patches = best(at::cat(patch_scores), at::where(lengths > 0, remaining(all, rate), all));
+  const at::Tensor scores = at::cat(token_scores);
+  kept.tokens = best(scores.masked_fill(~mask, lowest(scores.scalar_type())), remaining(lengths, rate)) & mask;
+  return kept;
+}
+
+}  // namespace
+
+Needs Filip::needs() const {
+  Needs needs;
+  needs.image_tokens = true;
+  needs.text_tokens = true;
+  return needs;
+}
+
+Losses Filip::forward(const Features& features, const StepContext& context) {
+  const NoAutocast no_autocast;
+  const PairFeatures pairs = pair_features(features, "filip", {.image_tokens = true, .text_tokens = true});
+  const at::Tensor patches = unit_rows(pairs.image_tokens);
+  const at::Tensor tokens = unit_rows(pairs.text_tokens);
+  const double rate = context.training ? settings_.token_drop_rate : 0.0;
+  constexpr std::int64_t kOwnPairsPerTile = 64;
+  const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.chunk.value_or(kOwnPairsPerTile));
+  const auto [i2t, t2i] = max_similarity(patches, tokens, kept.patches, kept.tokens, settings_.chunk);
+
+  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()));
+  Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+  if (context.inspect)
+    losses.details = {{"similarity_i2t", i2t.detach()},
+                      {"similarity_t2i", t2i.detach()},
+                      {"patch_keep", kept.patches},
+                      {"token_keep", kept.tokens}};
+  return losses;
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "src/objectives/common/contrast.h"
+#include "src/objectives/common/pair_features.h"
+#include <tessera/objectives/gloria.h>
+#include <tessera/ops/checkpoint.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+// Scores [B, t] of a tile of texts (tokens [t, L, D], mask [t, L]) against all images (patches [B, P, D]).
+at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const at::Tensor& mask,
+                  const at::Tensor& patches, const at::Tensor& sharpness) {
+  const std::int64_t images = patches.size(0), texts = text.size(0), words = text.size(1), width = text.size(2);
+  const double nothing = lowest(text.scalar_type());
+  at::Tensor products = at::matmul(text.reshape({texts * words, width}), patches.mT());  // [B, t*L, P]
+  if (settings.similarity_scale == "sqrt_dim") products = products / std::sqrt(static_cast<double>(width));
+  if (settings.word_softmax) {
+    const at::Tensor grid = products.view({images, texts, words, patches.size(1)});
+    products = grid.masked_fill(~mask.unsqueeze(-1), nothing).softmax(2).view_as(products);
+  }
+  const at::Tensor context =
+      at::matmul((products / settings.attention_temperature).softmax(-1), patches);  // [B, t*L, D]
+  const at::Tensor likeness =
+      (unit_rows(context).view({images, texts, words, width}) * unit_rows(text)).sum(-1);  // [B, t, L]
+  at::Tensor score = (likeness * sharpness).masked_fill(~mask, nothing).logsumexp(-1);
+  const at::Tensor lengths = mask.sum(1);
+  if (settings.word_reduction == "mean") score = score - lengths.clamp_min(1).to(score.scalar_type()).log();
+  if (settings.scale_score) score = score / sharpness;
+  return score.masked_fill(lengths == 0, 0.0);
+}
+
+}  // namespace
+
+Needs Gloria::needs() const {
+  Needs needs;
+  needs.image_tokens = true;
+  needs.text_tokens = true;
+  return needs;
+}
+
+Losses Gloria::forward(const Features& features, const StepContext& context) {
+  const NoAutocast no_autocast;
+  const PairFeatures pairs = pair_features(
+      features, "gloria", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
+  const at::Tensor learned = scale(pairs.dtype());
+  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, learned, settings_.chunk);
+
+  const auto body = [settings = settings_](const std::vector<at::Tensor>& tile) {
+    return scores(settings, tile[0], tile[1], tile[2], tile[3]);
+  };
+  const at::Tensor sharpness = inverse_temperature(settings_.score_temperature, pairs.dtype());
+  const at::Tensor similarity = map_tiles(body, {pairs.text_tokens, pairs.text_mask}, {pairs.image_tokens, sharpness},
+                                          settings_.chunk, /*join=*/1);  // [B, B]
+  const Contrast local = info_nce(similarity, similarity, learned);
+
+  Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,
+                {{"loss_global", global.loss}, {"loss_local", local.loss}},
+                {}};
+  if (context.inspect) losses.details = {{"similarity", similarity.detach()}};
+  return losses;
+}
+
+}  // namespace tessera

@@ -1,0 +1,156 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "src/objectives/common/contrast.h"
+#include "src/objectives/common/pair_features.h"
+#include "src/objectives/common/reduction.h"
+#include <tessera/objectives/mgca.h>
+#include <tessera/ops/checkpoint.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+// softmax(q k^T / sqrt(A / heads)) v, out_proj. queries [b, N, D], context [b, M, D], mask [b, M] or undefined -> [b,
+// N, D].
+at::Tensor projected_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
+                               std::int64_t heads, const at::Tensor* weights) {
+  const auto project = [&](const at::Tensor& x, int index) {
+    const at::Tensor y = at::linear(x, weights[2 * index], weights[2 * index + 1]);   // [b, n, A]
+    return y.view({x.size(0), x.size(1), heads, y.size(2) / heads}).transpose(1, 2);  // [b, heads, n, A/heads]
+  };
+  const at::Tensor q = project(queries, 0), k = project(context, 1), v = project(context, 2);
+  at::Tensor logits = at::matmul(q, k.mT()) / std::sqrt(static_cast<double>(q.size(3)));
+  if (mask.defined()) logits = logits.masked_fill(~mask.unsqueeze(1).unsqueeze(1), lowest(logits.scalar_type()));
+  const at::Tensor mixed = at::matmul(logits.softmax(-1), v).transpose(1, 2).flatten(2);  // [b, N, A]
+  return at::linear(mixed, weights[6], weights[7]);
+}
+
+// softmax of the cosines times the unit context.
+at::Tensor similarity_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
+                                const at::Tensor& sharpness) {
+  at::Tensor logits = at::matmul(queries, context.mT()) * sharpness;
+  if (mask.defined()) logits = logits.masked_fill(~mask.unsqueeze(1), lowest(logits.scalar_type()));
+  return at::matmul(logits.softmax(-1), context);
+}
+
+}  // namespace
+
+std::optional<config::Problem> validate(const MgcaSettings& s) {
+  if (s.attention_dim % s.attention_heads != 0)
+    return config::Problem{"attention_heads",
+                           concat("must divide attention_dim ", s.attention_dim, ", got ", s.attention_heads)};
+  return std::nullopt;
+}
+
+CrossAttentionWeights::CrossAttentionWeights(std::int64_t width, std::int64_t attention_dim) {
+  q_proj_ = register_module("q_proj", torch::nn::Linear(width, attention_dim));
+  k_proj_ = register_module("k_proj", torch::nn::Linear(width, attention_dim));
+  v_proj_ = register_module("v_proj", torch::nn::Linear(width, attention_dim));
+  out_proj_ = register_module("out_proj", torch::nn::Linear(attention_dim, width));
+}
+
+std::vector<at::Tensor> CrossAttentionWeights::tensors() const {
+  std::vector<at::Tensor> out;
+  for (const torch::nn::Linear* layer : {&q_proj_, &k_proj_, &v_proj_, &out_proj_}) {
+    out.push_back((*layer)->weight);
+    out.push_back((*layer)->bias);
+  }
+  return out;
+}
+
+at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations) {
+  const at::NoGradGuard no_grad;
+  at::Tensor q = (scores.detach().to(at::kDouble) / epsilon).t();  // [K, B], logarithms
+  const double prototypes = static_cast<double>(q.size(0)), samples = static_cast<double>(q.size(1));
+  q = q - q.flatten().logsumexp(0);
+  for (std::int64_t i = 0; i < iterations; ++i) {
+    q = q - q.logsumexp(1, /*keepdim=*/true) - std::log(prototypes);
+    q = q - q.logsumexp(0, /*keepdim=*/true) - std::log(samples);
+  }
+  return (q - q.logsumexp(0, /*keepdim=*/true)).exp().t().to(scores.scalar_type());
+}
+
+Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
+    : settings_(settings), embed_dim_(settings.embed_dim.value_or(context.embed_dim)) {
+  prototypes_ = register_module(
+      "prototypes", torch::nn::Linear(torch::nn::LinearOptions(embed_dim_, settings.num_prototypes).bias(false)));
+  if (settings.cross_attention == "projected") {
+    text_attention_ =
+        register_module("text_attention", std::make_shared<CrossAttentionWeights>(embed_dim_, settings.attention_dim));
+    image_attention_ =
+        register_module("image_attention", std::make_shared<CrossAttentionWeights>(embed_dim_, settings.attention_dim));
+  }
+}
+
+Needs Mgca::needs() const {
+  Needs needs;
+  needs.image_tokens = true;
+  needs.text_tokens = true;
+  return needs;
+}
+
+// Token losses [B, N] of one direction.
+at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_mask, const at::Tensor& context,
+                            const at::Tensor& context_mask, const CrossAttentionWeights* weights) {
+  const at::Tensor sharpness = inverse_temperature(settings_.local_temperature, queries.scalar_type());
+  const bool masks_queries = query_mask.defined();
+  const auto body = [masks_queries, heads = settings_.attention_heads,
+                     projected = weights != nullptr](const std::vector<at::Tensor>& tile) {
+    const at::Tensor &query = tile[0], &other = tile[1], &mask = tile[2], &sharp = tile[3];
+    const at::Tensor other_mask = masks_queries ? at::Tensor() : mask;
+    const at::Tensor attended = projected ? projected_attention(query, other, other_mask, heads, &tile[4])
+                                          : similarity_attention(query, other, other_mask, sharp);
+    return token_contrast(query, unit_rows(attended), masks_queries ? mask : at::Tensor(), sharp);
+  };
+  std::vector<at::Tensor> shared = {sharpness};
+  if (weights != nullptr)
+    for (const at::Tensor& tensor : weights->tensors()) shared.push_back(tensor);
+  return map_tiles(body, {queries, context, masks_queries ? query_mask : context_mask}, shared, settings_.chunk);
+}
+
+Losses Mgca::forward(const Features& features, const StepContext& context) {
+  const NoAutocast no_autocast;
+  const PairFeatures pairs = pair_features(
+      features, "mgca", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
+  TORCH_CHECK(pairs.image_global.size(1) == embed_dim_,
+              "mgca: image_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
+              pairs.image_global.sizes());
+  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()), settings_.chunk);
+
+  const at::Tensor tokens = unit_rows(pairs.text_tokens);
+  const at::Tensor patches = unit_rows(pairs.image_tokens);
+  const at::Tensor text_tokens = local_loss(tokens, pairs.text_mask, patches, {}, text_attention_.get());    // [B, L]
+  const at::Tensor image_tokens = local_loss(patches, {}, tokens, pairs.text_mask, image_attention_.get());  // [B, P]
+  const at::Tensor local_text = mean_over_sequences(text_tokens, pairs.text_mask);
+  const at::Tensor empty = ~pairs.text_mask.any(1);
+  const at::Tensor local_image = image_tokens.mean(1).masked_fill(empty, 0.0).mean();
+  const at::Tensor local = (local_text + local_image) / 2;
+
+  // The value is replaced behind autograd's back: the gradient is that with respect to the unit rows, and graphs of
+  // earlier forwards (gradient accumulation) stay valid.
+  prototypes_->weight.variable_data().copy_(unit_rows(prototypes_->weight.detach()));
+  const at::Tensor image_scores = at::linear(unit_rows(pairs.image_global), prototypes_->weight);  // [B, K]
+  const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes_->weight);
+  const at::Tensor image_codes =
+      sinkhorn_codes(image_scores, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations);
+  const at::Tensor text_codes = sinkhorn_codes(text_scores, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations);
+  const at::Tensor sharpness = inverse_temperature(settings_.prototype_temperature, pairs.dtype());
+  const at::Tensor agreement =
+      image_codes * (text_scores * sharpness).log_softmax(1) + text_codes * (image_scores * sharpness).log_softmax(1);
+  const at::Tensor prototype = agreement.sum(1).mean() / -2;
+
+  Losses losses{
+      settings_.global_weight * global.loss + settings_.local_weight * local + settings_.prototype_weight * prototype,
+      {{"loss_global", global.loss},
+       {"loss_local", local},
+       {"loss_local_text", local_text},
+       {"loss_local_image", local_image},
+       {"loss_prototype", prototype}},
+      {}};
+  if (context.inspect) losses.details = {{"image_codes", image_codes}, {"text_codes", text_codes}};
+  return losses;
+}
+
+}  // namespace tessera

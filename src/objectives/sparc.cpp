@@ -1,0 +1,40 @@
+#include <ATen/ATen.h>
+
+#include "src/objectives/common/contrast.h"
+#include "src/objectives/common/pair_features.h"
+#include "src/objectives/common/reduction.h"
+#include <tessera/objectives/sparc.h>
+#include <tessera/ops/checkpoint.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+
+Needs Sparc::needs() const {
+  Needs needs;
+  needs.image_tokens = true;
+  needs.text_tokens = true;
+  return needs;
+}
+
+Losses Sparc::forward(const Features& features, const StepContext&) {
+  const NoAutocast no_autocast;
+  const PairFeatures pairs = pair_features(
+      features, "sparc", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
+  const at::Tensor inverse_temperature = scale(pairs.dtype());
+  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature, settings_.chunk);
+
+  const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
+    const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
+    const at::Tensor grouped = sparsify_group(text, image, mask, sparsify);  // [b, L, D]
+    return token_contrast(unit_rows(grouped), unit_rows(text), mask, tile[3]);
+  };
+  const at::Tensor tokens = map_tiles(body, {pairs.text_tokens, pairs.image_tokens, pairs.text_mask},
+                                      {inverse_temperature}, settings_.chunk);  // [B, L]
+  const at::Tensor local = settings_.token_reduction == "batch" ? mean_over_tokens(tokens, pairs.text_mask)
+                                                                : mean_over_sequences(tokens, pairs.text_mask);
+
+  const at::Tensor total = settings_.global_weight * global.loss + settings_.local_weight * local;
+  return {total, {{"loss_global", global.loss}, {"loss_local", local}}, {}};
+}
+
+}  // namespace tessera

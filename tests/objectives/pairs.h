@@ -1,0 +1,107 @@
+#pragma once
+
+#include <limits>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <tessera/objectives/objective.h>
+
+/// Random pair features and objectives on them, shared by the tests of all objectives.
+namespace tessera {
+
+struct Pairs {
+  at::Tensor image_global, image_tokens, text_global, text_tokens, text_mask;
+
+  Features features() const {
+    Features out;
+    out.images["image"] = {
+        .global = image_global, .tokens = image_tokens, .mask = {}, .dense = {}, .slots = {}, .attention = {}};
+    out.texts["caption"] = {
+        .global = text_global, .tokens = text_tokens, .mask = text_mask, .slots = {}, .attention = {}};
+    return out;
+  }
+  std::vector<at::Tensor> embeddings() const { return {image_global, image_tokens, text_global, text_tokens}; }
+};
+
+/// Captions of the given lengths, padded to `words`; padding holds numbers. Embeddings require grad.
+inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t words, std::int64_t patches = 4,
+                          std::int64_t width = 5, at::ScalarType dtype = at::kDouble, std::uint64_t seed = 1) {
+  at::manual_seed(seed);
+  const auto batch = static_cast<std::int64_t>(lengths.size());
+  const auto leaf = [&](at::IntArrayRef shape) { return at::randn(shape, dtype).requires_grad_(true); };
+  Pairs pairs{
+      leaf({batch, width}), leaf({batch, patches, width}), leaf({batch, width}), leaf({batch, words, width}), {}};
+  pairs.text_mask = at::arange(words).unsqueeze(0) < at::tensor(lengths, at::kLong).unsqueeze(1);
+  return pairs;
+}
+
+inline std::shared_ptr<Objective> make_objective(const std::string& name, const std::string& yaml,
+                                                 std::int64_t width = 5, at::ScalarType dtype = at::kDouble) {
+  at::manual_seed(7);
+  auto objective = objectives().make({name, config::parse_yaml(yaml, "test")}, name, {.embed_dim = width});
+  objective->to(dtype);
+  return objective;
+}
+
+/// Loss and the gradients of the four embeddings (zeros where there is none).
+struct Outcome {
+  at::Tensor loss;
+  std::vector<at::Tensor> gradients;
+};
+
+inline Outcome differentiate(const at::Tensor& loss, const Pairs& pairs) {
+  Outcome out{loss.detach(), {}};
+  const auto gradients =
+      torch::autograd::grad({loss}, pairs.embeddings(), {}, std::nullopt, false, /*allow_unused=*/true);
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    out.gradients.push_back(gradients[i].defined() ? gradients[i] : at::zeros_like(pairs.embeddings()[i]));
+  return out;
+}
+
+inline Outcome evaluate(Objective& objective, const Pairs& pairs) {
+  return differentiate(objective.forward(pairs.features(), {}).total, pairs);
+}
+
+/// Every objective on pairs with settings that exercise it; the tests of properties run over all of them.
+struct ObjectiveCase {
+  std::string label;
+  std::string name;
+  std::string yaml;
+};
+
+inline std::string label_of(const testing::TestParamInfo<ObjectiveCase>& info) {
+  return info.param.label;
+}
+inline void PrintTo(const ObjectiveCase& objective, std::ostream* out) {
+  *out << objective.name << " " << objective.yaml;
+}
+
+inline std::vector<ObjectiveCase> all_objectives() {
+  return {
+      {"clip", "clip", "{}"},
+      {"sparc", "sparc", "{}"},
+      {"sparc_threshold", "sparc", "{threshold: 0.6, local_weight: 2}"},
+      {"sparc_dense", "sparc", "{sparsify: false, global_weight: 0}"},
+      {"sparc_softmax", "sparc", "{weights: softmax, softmax_temperature: 0.7}"},
+      {"sparc_batch", "sparc", "{token_reduction: batch}"},
+      {"filip", "filip", "{token_drop_rate: 0}"},
+      {"filip_drop", "filip", "{token_drop_rate: 0.3}"},
+      {"pacl", "pacl", "{embedder_hidden: 6}"},
+      {"pacl_learned", "pacl", "{patch_temperature: null, normalize_patches: true, embedder_residual: identity}"},
+      {"gloria", "gloria", "{}"},
+      {"gloria_official", "gloria", "{word_softmax: true, similarity_scale: none}"},
+      {"gloria_mean", "gloria", "{word_reduction: mean, scale_score: true, score_temperature: null}"},
+      {"mgca", "mgca", "{num_prototypes: 6, attention_dim: 4, attention_heads: 2}"},
+      {"mgca_similarity", "mgca",
+       "{num_prototypes: 6, cross_attention: similarity, local_temperature: 0.3, prototype_temperature: null}"},
+      {"weighted_sum", "weighted_sum",
+       "{objectives: [{name: clip, weight: 0.5}, {name: filip, settings: {token_drop_rate: 0}}]}"},
+  };
+}
+
+}  // namespace tessera

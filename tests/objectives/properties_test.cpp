@@ -1,0 +1,310 @@
+#include <cmath>
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include "tests/objectives/pairs.h"
+#include <tessera/base/error.h>
+
+namespace tessera {
+namespace {
+
+class ObjectiveProperties : public testing::TestWithParam<ObjectiveCase> {
+ protected:
+  std::shared_ptr<Objective> make(const std::string& more = "", at::ScalarType dtype = at::kDouble) {
+    std::string yaml = GetParam().yaml;
+    if (!more.empty()) yaml.insert(1, yaml == "{}" ? more : more + ", ");
+    return make_objective(GetParam().name, yaml, 5, dtype);
+  }
+  static void expect_equal(const Outcome& ours, const Outcome& theirs, double tolerance = 1e-10) {
+    EXPECT_TRUE(at::allclose(ours.loss, theirs.loss, tolerance, tolerance)) << ours.loss << " v " << theirs.loss;
+    for (std::size_t i = 0; i < ours.gradients.size(); ++i)
+      EXPECT_TRUE(at::allclose(ours.gradients[i], theirs.gradients[i], tolerance, tolerance)) << "gradient " << i;
+  }
+  static bool finite(const Outcome& outcome) {
+    bool all = outcome.loss.isfinite().all().item<bool>();
+    for (const at::Tensor& gradient : outcome.gradients) all = all && gradient.isfinite().all().item<bool>();
+    return all;
+  }
+};
+
+// MGCA normalises its prototypes in each forward: a second one may differ in the last bit.
+constexpr double kSame = 1e-12;
+
+at::Tensor leaf(const at::Tensor& values) {
+  return values.detach().clone().requires_grad_(true);
+}
+
+TEST_P(ObjectiveProperties, ChunkChangesNothing) {
+  if (GetParam().name == "weighted_sum") GTEST_SKIP() << "chunk is a setting of its objectives";
+  const Pairs pairs = random_pairs({3, 1, 0, 2, 3, 2, 1}, 3);
+  const auto whole = make();
+  const Outcome expected = evaluate(*whole, pairs);
+  for (const char* chunk : {"chunk: 1", "chunk: 3", "chunk: 7", "chunk: 100"}) {
+    SCOPED_TRACE(chunk);
+    const auto tiled = make(chunk);
+    expect_equal(evaluate(*tiled, pairs), expected);
+    // Parameters too: they reach the tiles by another way.
+    const auto loss = tiled->forward(pairs.features(), {}).total;
+    const auto parameters = tiled->parameters();
+    const auto tiled_gradients = torch::autograd::grad({loss}, parameters, {}, std::nullopt, false, true);
+    const auto whole_gradients = torch::autograd::grad({whole->forward(pairs.features(), {}).total},
+                                                       whole->parameters(), {}, std::nullopt, false, true);
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      EXPECT_TRUE(at::allclose(tiled_gradients[i], whole_gradients[i], 1e-9, 1e-10))
+          << tiled->named_parameters().keys()[i];
+  }
+}
+
+TEST_P(ObjectiveProperties, PaddingMayHoldAnythingAndGetsNoGradient) {
+  const Pairs plain = random_pairs({3, 1, 0, 2}, 4);
+  const auto objective = make();
+  const Outcome expected = evaluate(*objective, plain);
+  for (double junk : {std::nan(""), std::numeric_limits<double>::infinity(), 1e300}) {
+    Pairs filled = plain;
+    filled.text_tokens = leaf(plain.text_tokens.detach().masked_fill(~plain.text_mask.unsqueeze(-1), junk));
+    const Outcome outcome = evaluate(*objective, filled);
+    expect_equal(outcome, expected, kSame);
+    EXPECT_EQ(outcome.gradients[3].masked_select(~plain.text_mask.unsqueeze(-1)).abs().sum().item<double>(), 0);
+  }
+}
+
+TEST_P(ObjectiveProperties, MorePaddingChangesNothing) {
+  const Pairs plain = random_pairs({3, 1, 0, 2}, 3);
+  Pairs longer = plain;
+  longer.text_tokens = leaf(at::cat({plain.text_tokens.detach(), at::full({4, 2, 5}, std::nan(""), at::kDouble)}, 1));
+  longer.text_mask = at::cat({plain.text_mask, at::zeros({4, 2}, at::kBool)}, 1);
+  const auto objective = make();
+  Outcome outcome = evaluate(*objective, longer);
+  outcome.gradients[3] = outcome.gradients[3].narrow(1, 0, 3);
+  expect_equal(outcome, evaluate(*objective, plain));
+}
+
+TEST_P(ObjectiveProperties, PermutedPairsGiveTheSameLoss) {
+  const Pairs plain = random_pairs({3, 1, 0, 2}, 3);
+  const at::Tensor order = at::tensor({2, 0, 3, 1}, at::kLong);
+  Pairs permuted;
+  permuted.image_global = leaf(plain.image_global.index_select(0, order));
+  permuted.image_tokens = leaf(plain.image_tokens.index_select(0, order));
+  permuted.text_global = leaf(plain.text_global.index_select(0, order));
+  permuted.text_tokens = leaf(plain.text_tokens.index_select(0, order));
+  permuted.text_mask = plain.text_mask.index_select(0, order);
+  const auto objective = make();
+  Outcome expected = evaluate(*objective, plain);
+  for (at::Tensor& gradient : expected.gradients) gradient = gradient.index_select(0, order);
+  expect_equal(evaluate(*objective, permuted), expected);
+}
+
+TEST_P(ObjectiveProperties, HolesInTheMaskAreLikePaddingAtTheEnd) {
+  const Pairs plain = random_pairs({2, 2}, 2);
+  Pairs holes = plain;
+  holes.text_tokens =
+      leaf(at::stack({plain.text_tokens.detach().select(1, 0), at::full({2, 5}, std::nan(""), at::kDouble),
+                      plain.text_tokens.detach().select(1, 1)},
+                     1));
+  holes.text_mask = at::tensor({1, 0, 1, 1, 0, 1}).view({2, 3}).to(at::kBool);
+  const auto objective = make();
+  EXPECT_TRUE(at::allclose(evaluate(*objective, holes).loss, evaluate(*objective, plain).loss, 1e-10, 1e-12));
+}
+
+TEST_P(ObjectiveProperties, EmptyCaptionsNoTokensAndSinglePairsAreFinite) {
+  const auto objective = make();
+  for (const auto& lengths : std::vector<std::vector<std::int64_t>>{{0, 0, 0}, {2}, {0}, {3, 0}}) {
+    EXPECT_TRUE(finite(evaluate(*objective, random_pairs(lengths, 3))));
+    EXPECT_TRUE(finite(evaluate(*objective, random_pairs(lengths, 3, /*patches=*/1))));
+  }
+  EXPECT_TRUE(finite(evaluate(*objective, random_pairs({0, 0}, /*words=*/0))));
+}
+
+TEST_P(ObjectiveProperties, NonContiguousInputsGiveTheSame) {
+  const Pairs plain = random_pairs({3, 1, 0, 2}, 3);
+  const auto strided = [](const at::Tensor& x) { return x.detach().mT().contiguous().mT().requires_grad_(true); };
+  Pairs other = plain;
+  other.image_global = strided(plain.image_global);
+  other.image_tokens = strided(plain.image_tokens);
+  other.text_global = strided(plain.text_global);
+  other.text_tokens = strided(plain.text_tokens);
+  other.text_mask = plain.text_mask.t().contiguous().t();
+  const auto objective = make();
+  expect_equal(evaluate(*objective, other), evaluate(*objective, plain));
+}
+
+TEST_P(ObjectiveProperties, AutocastDoesNotReachTheLoss) {
+  const Pairs pairs = random_pairs({3, 1, 2}, 3, 4, 5, at::kFloat);
+  const auto objective = make("", at::kFloat);
+  const Outcome expected = evaluate(*objective, pairs);
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const at::Tensor loss = objective->forward(pairs.features(), {}).total;
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);  // as in training: the backward pass runs outside
+  const Outcome outcome = differentiate(loss, pairs);
+  expect_equal(outcome, expected, 1e-5);
+  EXPECT_EQ(outcome.loss.scalar_type(), at::kFloat);
+}
+
+TEST_P(ObjectiveProperties, HalfPrecisionFeaturesGiveAFloatLoss) {
+  Pairs pairs = random_pairs({3, 1, 2}, 3, 4, 5, at::kFloat);
+  const auto objective = make("", at::kFloat);
+  Pairs rounded = pairs, halves = pairs;
+  const auto round = [](const at::Tensor& x) { return leaf(x.to(at::kBFloat16).to(at::kFloat)); };
+  const auto halve = [](const at::Tensor& x) { return leaf(x.to(at::kBFloat16)); };
+  for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens}) {
+    rounded.*member = round(pairs.*member);
+    halves.*member = halve(pairs.*member);
+  }
+  const at::Tensor loss = evaluate(*objective, halves).loss;
+  EXPECT_EQ(loss.scalar_type(), at::kFloat);
+  EXPECT_TRUE(at::allclose(loss, evaluate(*objective, rounded).loss, 1e-5, 1e-6));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ObjectiveProperties, testing::ValuesIn(all_objectives()), label_of);
+
+TEST(LogitScale, StartsAtOneOverSevenHundredthsAndIsClamped) {
+  const auto clip = make_objective("clip", "{}", 5, at::kFloat);
+  at::Tensor scale = clip->named_parameters()["logit_scale"];
+  EXPECT_FLOAT_EQ(scale.item<float>(), static_cast<float>(std::log(1 / 0.07)));
+  const at::NoGradGuard no_grad;
+  scale.fill_(7);
+  clip->after_step();
+  EXPECT_FLOAT_EQ(scale.item<float>(), static_cast<float>(std::log(100.0)));
+  scale.fill_(-1);
+  clip->after_step();
+  EXPECT_EQ(scale.item<float>(), 0);
+}
+
+TEST(WeightedSum, SharesOneScaleOrKeepsOneEach) {
+  const char* list = "objectives: [{name: clip}, {name: clip, label: again, weight: 0.5}]";
+  const auto shared = make_objective("weighted_sum", std::string("{") + list + "}");
+  EXPECT_EQ(shared->named_parameters().keys(), std::vector<std::string>{"logit_scale"});
+  const auto separate = make_objective("weighted_sum", std::string("{shared_logit_scale: false, ") + list + "}");
+  EXPECT_EQ(separate->named_parameters().keys(),
+            (std::vector<std::string>{"objectives.clip.logit_scale", "objectives.again.logit_scale"}));
+  const at::NoGradGuard no_grad;
+  shared->named_parameters()["logit_scale"].fill_(9);
+  separate->named_parameters()["objectives.again.logit_scale"].fill_(9);
+  shared->after_step();
+  separate->after_step();
+  EXPECT_DOUBLE_EQ(shared->named_parameters()["logit_scale"].item<double>(), std::log(100.0));
+  EXPECT_DOUBLE_EQ(separate->named_parameters()["objectives.again.logit_scale"].item<double>(), std::log(100.0));
+}
+
+TEST(WeightedSum, NestedSumsShareAsWell) {
+  const auto sum = make_objective(
+      "weighted_sum",
+      "{objectives: [{name: clip}, {name: weighted_sum, label: inner, settings: {objectives: [{name: clip}]}}]}");
+  EXPECT_EQ(sum->named_parameters().keys(), std::vector<std::string>{"logit_scale"});
+  const Pairs pairs = random_pairs({2, 1}, 2);
+  EXPECT_TRUE(at::allclose(evaluate(*sum, pairs).loss, 2 * evaluate(*make_objective("clip", "{}"), pairs).loss));
+}
+
+TEST(WeightedSum, NeedsWhatItsObjectivesNeed) {
+  const Needs needs = make_objective("weighted_sum", "{objectives: [{name: clip}, {name: pacl}]}")->needs();
+  EXPECT_TRUE(needs.image_tokens);
+  EXPECT_FALSE(needs.text_tokens);
+  EXPECT_EQ(needs.texts, std::vector<std::string>{"caption"});
+}
+
+std::string settings_error(const std::string& name, const std::string& yaml) {
+  try {
+    make_objective(name, yaml);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ObjectiveSettings, MistakesAreNamed) {
+  EXPECT_EQ(settings_error("weighted_sum", "{objectives: []}"),
+            "test:1: weighted_sum.objectives: is empty: name at least one objective");
+  EXPECT_EQ(settings_error("weighted_sum", "{objectives: [{name: clip}, {name: clip}]}"),
+            "test:1: weighted_sum.objectives: label clip is used twice: give each objective a label of its own");
+  EXPECT_NE(
+      settings_error("weighted_sum", "{objectives: [{name: clpi}]}").find("unknown objective clpi: did you mean clip?"),
+      std::string::npos);
+  EXPECT_NE(
+      settings_error("weighted_sum", "{objectives: [{name: clip, settings: {chnk: 3}}]}").find("did you mean chunk?"),
+      std::string::npos);
+  EXPECT_EQ(settings_error("mgca", "{attention_heads: 3, attention_dim: 4}"),
+            "test:1: mgca.attention_heads: must divide attention_dim 4, got 3");
+  EXPECT_EQ(settings_error("filip", "{token_drop_rate: 1}"),
+            "test:1: filip.token_drop_rate: expected at least 0 and below 1, got 1");
+  EXPECT_NE(settings_error("pacl", "{embedder_residual: identity, image_width: 3}")
+                .find("identity needs image_width equal to embed_dim"),
+            std::string::npos);
+  EXPECT_NE(settings_error("clip", "{chunk: 0}").find("expected at least 1, got 0"), std::string::npos);
+}
+
+std::string shape_error(const std::string& name, const Pairs& pairs) {
+  try {
+    make_objective(name, "{}")->forward(pairs.features(), {});
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  }
+  return "no error";
+}
+
+TEST(ObjectiveInputs, WrongShapesNameTheTensorAndWhatWasExpected) {
+  const Pairs good = random_pairs({2, 1}, 2);
+  Pairs bad = good;
+  bad.text_global = at::randn({3, 5}, at::kDouble);
+  EXPECT_EQ(shape_error("clip", bad), "clip: text_global must be [B, D] = [2, 5], got [3, 5]");
+  bad = good;
+  bad.text_global = at::Tensor();
+  EXPECT_EQ(shape_error("clip", bad), "clip: text_global is missing: the tower does not give it");
+  bad = good;
+  bad.image_tokens = at::randn({2, 4, 6}, at::kDouble);
+  EXPECT_EQ(shape_error("sparc", bad), "sparc: image_tokens must be [B, P, D] = [2, P, 5], got [2, 4, 6]");
+  bad = good;
+  bad.image_tokens = at::randn({2, 0, 5}, at::kDouble);
+  EXPECT_EQ(shape_error("filip", bad), "filip: image_tokens must hold at least one patch, got [2, 0, 5]");
+  bad = good;
+  bad.text_mask = at::ones({2, 3}, at::kBool);
+  EXPECT_EQ(shape_error("gloria", bad), "gloria: text_mask must be [B, L] = [2, 2], got [2, 3]");
+  bad.text_mask = at::ones({2, 2});
+  EXPECT_EQ(shape_error("mgca", bad), "mgca: text_mask must be bool, got Float");
+  bad = good;
+  bad.image_tokens = at::randn({2, 4, 6}, at::kDouble);
+  EXPECT_EQ(shape_error("pacl", bad), "pacl: image_tokens must be [B, P, W] with W = image_width = 5, got [2, 4, 6]");
+  bad = good;
+  bad.image_global = at::randn({2, 1, 5}, at::kDouble);
+  EXPECT_EQ(shape_error("clip", bad), "clip: image_global must be [B, D], got [2, 1, 5]");
+  bad.image_global = at::randn({0, 5}, at::kDouble);
+  EXPECT_EQ(shape_error("clip", bad), "clip: image_global holds no pair, got [0, 5]");
+}
+
+// A plain version of FILIP that does hold [B, B, P, L].
+TEST(Filip, TiledEqualsComposed) {
+  const Pairs pairs = random_pairs({4, 2, 3, 0, 1}, 4, 6);
+  const auto filip = make_objective("filip", "{token_drop_rate: 0, chunk: 2}");
+  const at::Tensor v = pairs.image_tokens / pairs.image_tokens.norm(2, -1, true);
+  const at::Tensor t = pairs.text_tokens / pairs.text_tokens.norm(2, -1, true);
+  const at::Tensor all = at::einsum("ipd,jld->ijpl", {v, t});
+  const at::Tensor mask = pairs.text_mask.unsqueeze(0).expand({5, 5, 4});
+  const at::Tensor lengths = pairs.text_mask.sum(1).clamp_min(1);
+  at::Tensor i2t =
+      std::get<0>(all.masked_fill(~mask.unsqueeze(2), -1e9).max(3)).mean(2).masked_fill(~pairs.text_mask.any(1), 0);
+  at::Tensor t2i = std::get<0>(all.max(2)).masked_fill(~mask, 0).sum(2) / lengths;
+  const double scale = 1 / 0.07;
+  const at::Tensor diagonal = at::arange(5);
+  const at::Tensor loss =
+      (at::cross_entropy_loss(scale * i2t, diagonal) + at::cross_entropy_loss((scale * t2i).t(), diagonal)) / 2;
+  const auto expected = torch::autograd::grad({loss}, {pairs.image_tokens, pairs.text_tokens});
+  const Outcome outcome = evaluate(*filip, pairs);
+  EXPECT_NEAR(outcome.loss.item<double>(), loss.item<double>(),
+              1e-6);  // the scale is held in float32 before it is widened
+  EXPECT_TRUE(at::allclose(outcome.gradients[1], expected[0], 1e-5, 1e-7));
+  EXPECT_TRUE(at::allclose(outcome.gradients[3], expected[1], 1e-5, 1e-7));
+}
+
+TEST(Filip, DropsNothingInEvaluation) {
+  const Pairs pairs = random_pairs({4, 2, 3}, 4, 6);
+  StepContext evaluation;
+  evaluation.training = false;
+  const at::Tensor kept =
+      make_objective("filip", "{token_drop_rate: 0.5}")->forward(pairs.features(), evaluation).total;
+  EXPECT_TRUE(at::equal(kept, make_objective("filip", "{token_drop_rate: 0}")->forward(pairs.features(), {}).total));
+}
+
+}  // namespace
+}  // namespace tessera
