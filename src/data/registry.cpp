@@ -1,3 +1,4 @@
+#include <tessera/data/image_folder.h>
 #include <tessera/data/loader.h>
 #include <tessera/data/shapes.h>
 #include <tessera/data/source.h>
@@ -6,6 +7,7 @@
 #include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/data/tokenizers/wordpiece.h>
 #include <tessera/data/transforms.h>
+#include <tessera/data/webdataset.h>
 
 namespace tessera {
 
@@ -14,6 +16,8 @@ SourceRegistry& sources() {
     SourceRegistry list("source");
     list.add<ShapesSettings>("shapes", "built-in procedural pictures of coloured shapes, fully annotated; needs no files",
                              [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
+    list.add<WebDatasetSettings>("webdataset", "samples in plain local tar shards, as the WebDataset library writes them", make_webdataset);
+    list.add<ImageFolderSettings>("image_folder", "pictures in folders named after their classes", make_image_folder);
     return list;
   }();
   return registry;

@@ -13,6 +13,7 @@
 #include <tessera/data/transforms.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/probe/compare.h>
 
 namespace tessera {
 namespace {
@@ -75,18 +76,12 @@ TEST(Transforms, CropsAndResizesTheReferencePictureBitForBit) {
   EXPECT_TRUE(at::equal(tensor_of(out), file.tensors.at("out.resized")));
 }
 
-TEST(Transforms, DrawsTheReferenceCropBoxes) {
-  std::ifstream lines(golden + "random_resized_crop.jsonl");
-  int count = 0;
-  for (std::string line; std::getline(lines, line); ++count) {
-    const auto json = nlohmann::json::parse(line);
-    const auto draws = json["draws"].get<std::vector<double>>();
-    std::size_t used = 0;
-    const Box box = random_resized_crop(json["height"], json["width"], json["scale"].get<std::array<double, 2>>(),
-                                        json["ratio"].get<std::array<double, 2>>(), [&] { return draws.at(used++); });
-    EXPECT_EQ(box, json["box"].get<Box>()) << line;
+TEST(Transforms, ProbeAgreesOnEveryReferenceCase) {
+  const probe::Runners runners = probe::all_runners();
+  for (const std::string& file : probe::case_files(TESSERA_TEST_DATA "/golden/transforms")) {
+    const probe::CaseReport report = probe::run_file(file, runners);
+    EXPECT_TRUE(report.agrees()) << probe::format_table(report);
   }
-  EXPECT_EQ(count, 30);
 }
 
 // The definition, in doubles and without any of resample.cpp's shortcuts.

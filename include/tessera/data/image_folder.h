@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+/// Pictures in folders: PATH/CLASS/.../picture.jpg, classes numbered in the order of their sorted names (as
+/// torchvision's ImageFolder); or pictures in PATH itself, without classes.
+struct ImageFolderSettings {
+  std::string path;
+  std::optional<std::string> captions;
+  std::string template_ = "a photo of a {}.";
+};
+
+template <class Visitor>
+void fields(Visitor& v, ImageFolderSettings& s) {
+  v("path", s.path, "the folder");
+  v("captions", s.captions,
+    "file of lines PICTURE<tab>CAPTION, pictures relative to the folder; null: captions.tsv in the folder, if it is "
+    "there");
+  v("template", s.template_,
+    "caption of a picture that has none (in `captions`, or in a .txt file beside it, one a line); {} becomes the class "
+    "name; empty: no caption");
+}
+
+/// Throws UserError when the folder or the captions file is missing or holds nothing.
+std::shared_ptr<Source> make_image_folder(const ImageFolderSettings& settings);
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tessera/config/fields.h>
+
+namespace tessera {
+
+/// File names as users write them in YAML: one text or a list. Each text may hold several names ("a.tar::b.tar" or
+/// "a.tar,b.tar"), braces ("{00000..00004}", "{train,val}") and wildcards ("*", "?").
+struct PathList {
+  std::vector<std::string> items;
+};
+
+/// One text with all its braces expanded, in order: "a{1..3}" -> a1 a2 a3 (leading zeros kept), "{x,y}z" -> xz yz.
+/// Throws UserError on a range that is malformed.
+std::vector<std::string> expand_braces(const std::string& text);
+
+/// Local files, in the order written, wildcards and folders sorted; a folder stands for the files in it whose names end
+/// with `extension`. Throws UserError naming what is missing, remote addresses, and a list that comes out empty.
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension);
+
+namespace config {
+template <>
+struct Value<PathList> {
+  static PathList read(const Node& node, const std::string& path, const PathList&) {
+    if (node.is_sequence()) return {Value<std::vector<std::string>>::read(node, path, {})};
+    return {{Value<std::string>::read(node, path, {})}};
+  }
+  static Node dump(const PathList& value) {
+    return value.items.size() == 1 ? Value<std::string>::dump(value.items[0])
+                                   : Value<std::vector<std::string>>::dump(value.items);
+  }
+  static std::string type() { return "string or list of string"; }
+};
+}  // namespace config
+
+}  // namespace tessera

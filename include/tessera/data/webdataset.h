@@ -1,0 +1,52 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/data/paths.h>
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+/// Samples in plain tar shards, grouped as the WebDataset library does: a sample's key is the member's path up to the
+/// first dot of its file name, what follows (in lower case) is the name of the part.
+struct WebDatasetSettings {
+  PathList path;
+  std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp"};
+  std::vector<std::string> caption_keys = {"txt", "caption", "text"};
+  std::vector<std::string> json_captions = {"caption", "captions"};
+  bool caption_lines = false;
+  std::vector<std::string> label_keys = {"cls"};
+  std::vector<std::string> mask_keys = {"mask.png", "seg.png"};
+  std::vector<std::string> summary_keys = {"summary.txt"};
+  std::vector<std::string> object_keys = {"objects.txt"};
+  std::vector<std::string> region_keys = {"regions.npy"};
+  std::optional<std::string> classes;
+  std::int64_t background_class = -1;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WebDatasetSettings& s) {
+  v("path", s.path, "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them");
+  v("image_keys", s.image_keys, "parts that hold the picture; the first one there is taken");
+  v("caption_keys", s.caption_keys, "parts that hold a caption; each one there gives one");
+  v("json_captions", s.json_captions,
+    "fields of the json part that hold a caption or a list of them, beside those of the caption parts");
+  v("caption_lines", s.caption_lines, "each line of a caption part is a caption of its own");
+  v("label_keys", s.label_keys, "parts that hold the class: its index, or its name in `classes`");
+  v("mask_keys", s.mask_keys, "parts that hold a PNG of class indices");
+  v("summary_keys", s.summary_keys, "parts that hold the one-line summary");
+  v("object_keys", s.object_keys, "parts that hold the text of object tags");
+  v("region_keys", s.region_keys, "parts that hold region features, a .npy of [R, F] floats");
+  v("classes", s.classes, "file of class names, one a line; null: classes.txt beside the first shard, if it is there");
+  v("background_class", s.background_class, "index of the background class in masks, -1: none");
+}
+
+/// Indexes the shards by their headers. A shard that is cut off gives its complete samples and a warning; keys that
+/// come twice, keys whose parts lie apart, and samples without a picture are counted and reported. Throws UserError
+/// when a shard is missing or is no tar, or nothing is left.
+std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
+
+}  // namespace tessera

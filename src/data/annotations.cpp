@@ -1,0 +1,86 @@
+#include "src/data/annotations.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+void add_caption(const Json& value, std::vector<std::string>& captions) {
+  if (value.is_string()) captions.emplace_back(strip(value.get_ref<const std::string&>()));
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+// A side file usually repeats the caption that a part of its own holds.
+void merge_captions(std::vector<std::string> listed, std::vector<std::string>& captions) {
+  std::vector<std::string> others;
+  for (const std::string& caption : captions)
+    if (!contains(listed, caption)) others.push_back(caption);
+  others.insert(others.end(), std::make_move_iterator(listed.begin()), std::make_move_iterator(listed.end()));
+  captions = std::move(others);
+}
+
+template <class T>
+bool read_member(const Json& object, const char* name, T& value) {
+  const auto found = object.find(name);
+  if (found == object.end()) return true;
+  try {
+    value = found->get<T>();
+  } catch (const Json::exception&) {
+    return false;
+  }
+  return true;
+}
+
+bool read_object(const Json& json, ObjectAnnotation& out) {
+  return json.is_object() && json.contains("box") && read_member(json, "label", out.label) &&
+         read_member(json, "box", out.box) && read_member(json, "phrase", out.phrase) &&
+         read_member(json, "span", out.span);
+}
+
+bool read_negative(const Json& json, HardNegative& out) {
+  return json.is_object() && json.contains("caption") && read_member(json, "kind", out.kind) &&
+         read_member(json, "caption", out.caption);
+}
+
+template <class T, class Read>
+void read_list(const Json& json, const char* name, std::vector<T>& out, Read read) {
+  const auto list = json.find(name);
+  if (list == json.end() || !list->is_array()) return;
+  for (const Json& each : *list) {
+    T item;
+    if (read(each, item)) out.push_back(std::move(item));
+  }
+}
+
+}  // namespace
+
+bool read_annotations(std::string_view text, const std::vector<std::string>& caption_fields, Sample& sample) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return false;
+  if (!json.is_object()) return true;
+  std::vector<std::string> listed;
+  for (const std::string& name : caption_fields) {
+    const auto value = json.find(name);
+    if (value == json.end()) continue;
+    if (value->is_array())
+      for (const Json& each : *value) add_caption(each, listed);
+    else
+      add_caption(*value, listed);
+  }
+  merge_captions(std::move(listed), sample.captions);
+  read_list(json, "objects", sample.objects, read_object);
+  read_list(json, "negatives", sample.negatives, read_negative);
+  return true;
+}
+
+}  // namespace tessera

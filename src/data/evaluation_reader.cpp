@@ -1,0 +1,96 @@
+#include <algorithm>
+#include <chrono>
+
+#include "src/data/ordered_workers.h"
+#include "src/data/prepare.h"
+#include "src/data/skip_log.h"
+#include <tessera/base/error.h>
+#include <tessera/data/loader.h>
+#include <tessera/data/transforms.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kMostAhead = 64;  // decoded pictures at full size wait here
+
+struct Outcome {
+  EvaluationSample sample;
+  std::string bad_reason;
+  std::string bad_text;
+};
+
+Outcome read_sample(const Source& source, const Preprocessing& preprocessing, std::int64_t index) {
+  Outcome out;
+  try {
+    out.sample.index = index;
+    out.sample.sample = source.get(index);
+    Sample& sample = out.sample.sample;
+    sample.image = take_image(sample);
+    const auto pixels = static_cast<std::size_t>(sample.image.height * sample.image.width);
+    if (!sample.mask.empty() && sample.mask.size() != pixels)
+      throw SampleError("bad_mask", concat("sample ", sample.key, ": its mask has ", sample.mask.size(),
+                                           " pixels, its picture ", pixels));
+    out.sample.pixels = to_tensor(preprocess(sample.image, preprocessing));
+    if (!sample.mask.empty())
+      out.sample.mask = preprocess_mask(sample.mask, sample.image.height, sample.image.width, preprocessing);
+  } catch (const SampleError& error) {
+    out.bad_reason = error.reason();
+    out.bad_text = error.what();
+  }
+  return out;
+}
+
+}  // namespace
+
+struct EvaluationReader::Impl {
+  std::shared_ptr<const Source> source;
+  std::int64_t batch_size;
+  std::int64_t count;
+  std::int64_t taken = 0;
+  LoaderStatistics statistics;
+  SkipLog skips;
+  OrderedWorkers<Outcome> workers;
+
+  Impl(std::shared_ptr<const Source> given_source, const Preprocessing& preprocessing, std::int64_t given_batch_size,
+       std::int64_t threads, std::int64_t max_samples)
+      : source(std::move(given_source)),
+        batch_size(given_batch_size),
+        count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
+        skips(source->describe()),
+        workers(
+            threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
+            [from = source, preprocessing](std::int64_t index) { return read_sample(*from, preprocessing, index); }) {}
+};
+
+EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
+                                   std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples)
+    : impl_(std::make_unique<Impl>(std::move(source), preprocessing, batch_size, threads, max_samples)) {}
+
+EvaluationReader::~EvaluationReader() = default;
+
+std::vector<EvaluationSample> EvaluationReader::next() {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  std::vector<EvaluationSample> out;
+  while (impl_->taken < impl_->count && static_cast<std::int64_t>(out.size()) < impl_->batch_size) {
+    Outcome outcome = impl_->workers.take();
+    ++impl_->taken;
+    if (outcome.bad_reason.empty())
+      out.push_back(std::move(outcome.sample));
+    else
+      impl_->skips.note(outcome.bad_reason, outcome.bad_text);
+  }
+  impl_->statistics.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  impl_->statistics.samples += static_cast<std::int64_t>(out.size());
+  impl_->statistics.skipped = impl_->skips.counts();
+  if (impl_->taken == impl_->count && impl_->statistics.samples == 0 && impl_->skips.total() > 0)
+    user_error(impl_->source->describe(), ": no sample can be read (", describe_counts(impl_->skips.counts()),
+               "); the first: ", impl_->skips.first());
+  return out;
+}
+
+LoaderStatistics EvaluationReader::statistics() const {
+  return impl_->statistics;
+}
+
+}  // namespace tessera

@@ -1,0 +1,186 @@
+#include "src/data/prepare.h"
+
+#include <algorithm>
+#include <set>
+
+#include <c10/util/Exception.h>
+
+#include "src/data/planes.h"
+#include <tessera/base/error.h>
+#include <tessera/base/random.h>
+#include <tessera/base/text.h>
+#include <tessera/data/transforms.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kProbed = 32;  // samples looked at before a source is said to lack a field
+
+const std::vector<std::string>& known_texts() {
+  static const std::vector<std::string> names = {"caption", "summary", "objects"};
+  return names;
+}
+
+std::vector<std::string> fields_of(const Sample& sample) {
+  std::vector<std::string> names;
+  if (!sample.encoded.empty() || !sample.image.empty()) names.emplace_back("image");
+  if (!sample.captions.empty()) names.emplace_back("caption");
+  if (!sample.summary.empty()) names.emplace_back("summary");
+  if (!sample.object_tags.empty()) names.emplace_back("objects");
+  if (!sample.regions.empty()) names.emplace_back("regions");
+  if (sample.label >= 0) names.emplace_back("label");
+  if (!sample.mask.empty()) names.emplace_back("mask");
+  return names;
+}
+
+bool is_blank(const std::string& text) {
+  return strip(text).empty();
+}
+
+std::uint64_t word(std::int64_t value) {
+  return static_cast<std::uint64_t>(value);
+}
+
+}  // namespace
+
+Image take_image(Sample& sample) {
+  if (!sample.image.empty()) return std::move(sample.image);
+  if (sample.encoded.empty()) throw SampleError("no_image", "sample " + sample.key + " has no picture");
+  try {
+    Image image = decode_image(sample.encoded);
+    sample.encoded.clear();
+    return image;
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
+  }
+}
+
+SamplePreparer::SamplePreparer(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
+                               const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
+                               std::uint64_t seed)
+    : source_(std::move(source)),
+      tokenizer_(std::move(tokenizer)),
+      preprocessing_(preprocessing),
+      settings_(settings),
+      needs_(needs),
+      seed_(seed) {
+  TORCH_CHECK(source_ != nullptr, "Loader: no source");
+  TORCH_CHECK(tokenizer_ != nullptr || needs_.texts.empty(), "Loader: texts are needed, but there is no tokenizer");
+  check_views();
+  check_fields();
+}
+
+void SamplePreparer::check_views() const {
+  for (const std::string& view : needs_.image_views)
+    if (view != "image")
+      user_error("the objective asks for the image view ", view, ", but the data pipeline makes only: image");
+  for (const std::string& view : needs_.texts)
+    if (std::find(known_texts().begin(), known_texts().end(), view) == known_texts().end())
+      user_error("the objective asks for the text ", view,
+                 ", but the data pipeline knows only: ", join_names(known_texts()));
+}
+
+std::string SamplePreparer::missing_field(const Sample& sample) const {
+  const std::vector<std::string> found = fields_of(sample);
+  std::vector<std::string> needed = needs_.texts;
+  if (!needs_.image_views.empty()) needed.insert(needed.begin(), "image");
+  if (needs_.regions) needed.emplace_back("regions");
+  for (const std::string& name : needed)
+    if (std::find(found.begin(), found.end(), name) == found.end()) return name;
+  return {};
+}
+
+// A source that lacks a field altogether is a mistake in the configuration: better said now than after minutes of
+// rejects.
+void SamplePreparer::check_fields() const {
+  const std::int64_t size = source_->size();
+  const std::int64_t count = std::min(size, kProbed);
+  std::set<std::string> found, missing;
+  std::int64_t lacking = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    try {
+      const Sample sample = source_->get(i * size / count);
+      const std::string lacks = missing_field(sample);
+      if (lacks.empty()) return;
+      ++lacking;
+      missing.insert(lacks);
+      for (const std::string& name : fields_of(sample)) found.insert(name);
+    } catch (const SampleError&) {
+      // Corrupt samples are the loader's business; they prove nothing about the others.
+    }
+  }
+  if (lacking == 0) return;
+  const auto list = [](const std::set<std::string>& names) {
+    return names.empty() ? std::string("nothing") : join_names({names.begin(), names.end()});
+  };
+  std::vector<std::string> needed = needs_.texts;
+  if (!needs_.image_views.empty()) needed.insert(needed.begin(), "image");
+  if (needs_.regions) needed.emplace_back("regions");
+  user_error(source_->describe(), ": none of the ", count,
+             " samples looked at has all that the objective needs: found ", list(found), "; needed ",
+             join_names(needed), "; missing ", list(missing),
+             ". Check the source's settings (names of its parts or columns)");
+}
+
+PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t epoch) const {
+  PreparedSample out;
+  out.key = concat("number ", index);
+  try {
+    Sample sample = source_->get(index);
+    out.key = sample.key;
+    out.label = sample.label;
+    // Texts first: they are cheap, and a sample without one needs no decoding.
+    for (const std::string& view : needs_.texts)
+      out.ids.push_back(tokenizer_->encode(choose_text(view, sample, index, epoch)));
+    if (needs_.regions) {
+      if (sample.regions.empty() || sample.region_width <= 0)
+        throw SampleError("no_regions", "sample " + sample.key + " has no region features");
+      out.regions = std::move(sample.regions);
+      out.region_width = sample.region_width;
+    }
+    if (!needs_.image_views.empty()) {
+      sample.image = take_image(sample);
+      prepare_image(sample, index, epoch, out);
+    }
+  } catch (const SampleError& error) {
+    out.bad_reason = error.reason();
+    out.bad_text = error.what();
+  }
+  return out;
+}
+
+void SamplePreparer::prepare_image(const Sample& sample, std::int64_t index, std::int64_t epoch,
+                                   PreparedSample& out) const {
+  const Augmentation& augmentation = settings_.augmentation;
+  Random crop_draws(seed_, Purpose::crop, {word(epoch), word(index)});
+  const Box box = random_resized_crop(sample.image.height, sample.image.width, augmentation.scale, augmentation.ratio,
+                                      [&] { return crop_draws.uniform(); });
+  Image view = crop_resize(sample.image, box, preprocessing_.image_size, preprocessing_.interpolation);
+  if (Random(seed_, Purpose::flip, {word(epoch), word(index)}).chance(augmentation.flip)) flip_horizontally(view);
+  out.pixels.resize(view.pixels.size());
+  write_planes(view, out.pixels.data());
+}
+
+const std::string& SamplePreparer::choose_text(const std::string& view, const Sample& sample, std::int64_t index,
+                                               std::int64_t epoch) const {
+  const std::vector<std::string> single = {view == "summary" ? sample.summary : sample.object_tags};
+  const bool is_caption = view == "caption";
+  const std::vector<std::string>& texts = is_caption ? sample.captions : single;
+  std::vector<std::size_t> usable;
+  bool undecodable = false;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (is_blank(texts[i])) continue;
+    if (is_utf8(texts[i]))
+      usable.push_back(i);
+    else
+      undecodable = true;
+  }
+  if (usable.empty() && undecodable)
+    throw SampleError("not_utf8", "sample " + sample.key + ": its " + view + " is not UTF-8");
+  if (usable.empty()) throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
+  if (!is_caption) return view == "summary" ? sample.summary : sample.object_tags;
+  if (settings_.caption_choice == "first") return texts[usable[0]];
+  return texts[Random(seed_, Purpose::caption, {word(epoch), word(index)}).pick(usable)];
+}
+
+}  // namespace tessera

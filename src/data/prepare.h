@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/data/loader.h>
+
+namespace tessera {
+
+/// A training sample after decoding, augmentation and tokenising; or why there is none.
+struct PreparedSample {
+  std::string key;
+  std::vector<std::uint8_t> pixels;            // [3, h, w]
+  std::vector<std::vector<std::int64_t>> ids;  // one per text view, in the order of Needs::texts
+  std::vector<float> regions;                  // [R, F]
+  std::int64_t region_width = 0;
+  std::int64_t label = -1;
+  std::string bad_reason;  // empty: good
+  std::string bad_text;
+
+  bool good() const { return bad_reason.empty(); }
+};
+
+/// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, epoch,
+/// index).
+class SamplePreparer {
+ public:
+  /// Throws UserError: a view that this loader cannot make, or a source none of whose samples has a field that is
+  /// needed.
+  SamplePreparer(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
+                 const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
+                 std::uint64_t seed);
+
+  PreparedSample prepare(std::int64_t index, std::int64_t epoch) const;
+
+ private:
+  void check_views() const;
+  void check_fields() const;
+  std::string missing_field(const Sample& sample) const;
+  void prepare_image(const Sample& sample, std::int64_t index, std::int64_t epoch, PreparedSample& out) const;
+  const std::string& choose_text(const std::string& view, const Sample& sample, std::int64_t index,
+                                 std::int64_t epoch) const;
+
+  std::shared_ptr<const Source> source_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  Preprocessing preprocessing_;
+  LoaderSettings settings_;
+  Needs needs_;
+  std::uint64_t seed_;
+};
+
+/// The picture of a sample, decoded if it is not yet. Throws SampleError naming the key.
+Image take_image(Sample& sample);
+
+}  // namespace tessera

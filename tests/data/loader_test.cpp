@@ -1,0 +1,295 @@
+#include <map>
+#include <set>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include <tessera/data/loader.h>
+#include <tessera/data/transforms.h>
+
+namespace tessera {
+namespace {
+
+using test::ByteTokenizer;
+using test::make_samples;
+using test::MemorySource;
+using test::user_error_of;
+
+Preprocessing small() {
+  Preprocessing p;
+  p.image_size = 16;
+  return p;
+}
+
+LoaderSettings settings_with(std::int64_t batch_size, std::int64_t threads = 2) {
+  LoaderSettings s;
+  s.batch_size = batch_size;
+  s.threads = threads;
+  s.augmentation.scale = {0.3, 1.0};
+  s.augmentation.flip = 0.5;
+  return s;
+}
+
+Loader make(std::vector<Sample> samples, const LoaderSettings& settings, std::uint64_t seed = 1,
+            const Needs& needs = {}) {
+  return Loader(std::make_shared<MemorySource>(std::move(samples)), std::make_shared<ByteTokenizer>(), small(),
+                settings, needs, seed);
+}
+
+bool equal(const Batch& a, const Batch& b) {
+  return a.keys == b.keys && at::equal(a.images.at("image"), b.images.at("image")) &&
+         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) &&
+         at::equal(a.texts.at("caption").mask, b.texts.at("caption").mask) && at::equal(a.labels, b.labels);
+}
+
+// Samples 3, 17, ... of a hundred are corrupt in various ways.
+std::vector<Sample> with_corrupt_ones() {
+  std::vector<Sample> samples = make_samples(100);
+  samples[3].encoded = "";
+  samples[17].encoded = "<html>not found";
+  const std::string jpeg = test::encode(test::noise(30, 30, 1), ".jpg");
+  samples[41].encoded = jpeg.substr(0, jpeg.size() / 2);
+  samples[58].captions = {};
+  samples[59].captions = {" \n"};
+  samples[77].captions = {"caf\xE9"};
+  return samples;
+}
+
+TEST(Loader, EachSampleComesOnceAnEpochAndEpochsDiffer) {
+  Loader loader = make(make_samples(30), settings_with(10));
+  EXPECT_EQ(loader.batches_per_epoch(), 3);
+  std::vector<std::vector<std::string>> epochs(2);
+  for (auto& epoch : epochs)
+    for (int i = 0; i < 3; ++i) {
+      const Batch batch = loader.next();
+      epoch.insert(epoch.end(), batch.keys.begin(), batch.keys.end());
+    }
+  EXPECT_NE(epochs[0], epochs[1]);
+  for (const auto& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 30U);
+}
+
+TEST(Loader, BatchHoldsWhatTheSamplesSay) {
+  LoaderSettings settings = settings_with(4);
+  settings.shuffle = false;
+  settings.caption_choice = "first";
+  settings.augmentation = {{1.0, 1.0}, {1.2, 1.2}, 0.0};  // samples 4 and 9 are 24 x 24: the rest have 24 / 20 pixels
+  Loader loader = make(make_samples(9), settings);
+  const Batch batch = loader.next();
+  EXPECT_EQ(batch.keys, (std::vector<std::string>{"0", "1", "2", "3"}));
+  EXPECT_EQ(batch.images.at("image").sizes(), (at::IntArrayRef{4, 3, 16, 16}));
+  EXPECT_TRUE(at::equal(batch.images.at("image")[0], to_tensor(resize(test::noise(20, 24, 0), 16, 16, "bicubic"))));
+  EXPECT_TRUE(at::equal(batch.labels, at::tensor({0, 1, 2, 0}, at::kLong)));
+  const TextBatch& text = batch.texts.at("caption");
+  EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{4, 20}));
+  EXPECT_EQ(text.ids[1][6].item<std::int64_t>(), '1');
+  EXPECT_TRUE(at::equal(text.mask.sum(1), at::tensor({7, 7, 7, 7}, at::kLong)));
+  EXPECT_EQ(text.ids.masked_select(text.mask.logical_not()).abs().sum().item<std::int64_t>(), 0);
+}
+
+TEST(Loader, TheStreamIsTheSameForAnyNumberOfThreads) {
+  std::vector<std::vector<Batch>> streams;
+  for (std::int64_t threads : {1, 2, 5}) {
+    Loader loader = make(with_corrupt_ones(), settings_with(7, threads));
+    streams.emplace_back();
+    for (int i = 0; i < 31; ++i) streams.back().push_back(loader.next());
+  }
+  for (std::size_t i = 0; i < streams[0].size(); ++i) {
+    EXPECT_TRUE(equal(streams[0][i], streams[1][i])) << i;
+    EXPECT_TRUE(equal(streams[0][i], streams[2][i])) << i;
+  }
+}
+
+TEST(Loader, SeedsGiveDifferentOrdersAndCrops) {
+  Loader a = make(make_samples(20), settings_with(20), 1);
+  Loader b = make(make_samples(20), settings_with(20), 2);
+  EXPECT_NE(a.next().keys, b.next().keys);
+  LoaderSettings in_order = settings_with(20);
+  in_order.shuffle = false;
+  Loader c = make(make_samples(20), in_order, 1);
+  Loader d = make(make_samples(20), in_order, 2);
+  EXPECT_FALSE(at::equal(c.next().images.at("image"), d.next().images.at("image")));
+}
+
+TEST(Loader, ResumingAnywhereGivesTheUnbrokenStream) {
+  Loader whole = make(with_corrupt_ones(), settings_with(7));
+  std::vector<DataPosition> positions;
+  std::vector<Batch> batches;
+  for (int i = 0; i < 40; ++i) {
+    positions.push_back(whole.position());
+    batches.push_back(whole.next());
+  }
+  EXPECT_EQ(positions[0].epoch, 0);
+  EXPECT_GE(positions.back().epoch, 2);
+  for (std::size_t start : {0U, 1U, 5U, 12U, 13U, 14U, 30U}) {
+    Loader resumed = make(with_corrupt_ones(), settings_with(7, 3));
+    if (start % 2 == 1) resumed.next();  // seeking while workers run
+    resumed.seek(positions[start]);
+    for (std::size_t i = start; i < std::min(start + 10, batches.size()); ++i) {
+      EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
+      EXPECT_EQ(resumed.position().cursor, positions[i].cursor);
+      EXPECT_TRUE(equal(resumed.next(), batches[i])) << "from " << start << " at " << i;
+    }
+  }
+}
+
+TEST(Loader, CorruptSamplesAreReplacedAndCountedByReason) {
+  for (std::int64_t threads : {1, 4}) {
+    Loader loader = make(with_corrupt_ones(), settings_with(47, threads));
+    std::set<std::string> keys;
+    for (int i = 0; i < 2; ++i)
+      for (const std::string& key : loader.next().keys) keys.insert(key);
+    EXPECT_EQ(keys.size(), 94U);  // all that are good
+    for (const char* bad : {"3", "17", "41", "58", "59", "77"}) EXPECT_FALSE(keys.contains(bad));
+    const LoaderStatistics statistics = loader.statistics();
+    EXPECT_EQ(statistics.samples, 94);
+    for (const auto& [reason, count] : std::map<std::string, std::int64_t>{
+             {"no_image", 1}, {"bad_image", 1}, {"truncated", 1}, {"no_caption", 2}, {"not_utf8", 1}}) {
+      // One that comes behind the last good sample is met only with the next batch.
+      EXPECT_LE(statistics.skipped.contains(reason) ? statistics.skipped.at(reason) : 0, count) << reason;
+    }
+    loader.next();
+    std::int64_t total = 0;
+    for (const auto& [reason, count] : loader.statistics().skipped) total += count;
+    EXPECT_GE(total, 6);
+  }
+}
+
+TEST(Loader, TooManyBadSamplesStopWithTheirCounts) {
+  std::vector<Sample> samples = make_samples(300);
+  for (std::size_t i = 0; i < samples.size(); i += 3) samples[i].encoded = "junk";
+  LoaderSettings settings = settings_with(10);
+  settings.shuffle = false;
+  Loader loader = make(std::move(samples), settings);
+  int batches = 0;
+  const std::string error = user_error_of([&] {
+    while (batches < 100) {
+      loader.next();
+      ++batches;
+    }
+  });
+  EXPECT_EQ(error,
+            "memory, 300 samples: 34 of the first 100 samples cannot be used (34 bad_image), more than max_bad_share "
+            "0.1 allows; the first: sample 0: "
+            "expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
+  EXPECT_EQ(batches, 6);
+  EXPECT_EQ(user_error_of([&] { loader.next(); }), error) << "it does not go on afterwards";
+}
+
+TEST(Loader, ASourceWithoutANeededFieldIsRefusedAtOnce) {
+  std::vector<Sample> samples = make_samples(200);
+  for (Sample& sample : samples) sample.captions.clear();
+  EXPECT_EQ(user_error_of([&] { make(samples, settings_with(10)); }),
+            "memory, 200 samples: none of the 32 samples looked at has all that the objective needs: found image and "
+            "label; needed image and caption; "
+            "missing caption. Check the source's settings (names of its parts or columns)");
+  Needs unknown;
+  unknown.image_views = {"global"};
+  EXPECT_EQ(user_error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
+            "the objective asks for the image view global, but the data pipeline makes only: image");
+  EXPECT_EQ(user_error_of([&] { make(make_samples(9), settings_with(10)); }),
+            "memory, 9 samples: fewer samples than one batch of 10: set batch_size to 9 or less");
+}
+
+TEST(Loader, AnEpochWithoutOneFullBatchEndsInAnErrorNotAHang) {
+  std::vector<Sample> samples = make_samples(12);
+  for (std::size_t i = 0; i < 5; ++i) samples[i].encoded = "junk";
+  Loader loader = make(std::move(samples), settings_with(10));
+  const std::string error = user_error_of([&] { loader.next(); });
+  EXPECT_NE(error.find("readable samples, fewer than one batch of 10; skipped: "), std::string::npos) << error;
+}
+
+TEST(Loader, AFailingSourceReachesNext) {
+  auto source = std::make_shared<MemorySource>(make_samples(40));
+  source->broken = 25;
+  LoaderSettings settings = settings_with(10, 3);
+  settings.shuffle = false;
+  Loader loader(source, std::make_shared<ByteTokenizer>(), small(), settings, {}, 1);
+  loader.next();
+  loader.next();
+  EXPECT_EQ(user_error_of([&] { loader.next(); }), "the disk is gone");
+}
+
+TEST(Loader, CanBeDroppedAtAnyTime) {
+  for (int batches = 0; batches < 4; ++batches) {
+    Loader loader = make(make_samples(64), settings_with(8, 4));
+    for (int i = 0; i < batches; ++i) loader.next();
+  }
+}
+
+TEST(Loader, SummariesObjectsAndRegionsAreCollated) {
+  std::vector<Sample> samples = make_samples(4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    samples[i].summary = "sum " + std::to_string(i);
+    samples[i].object_tags = "tags";
+    samples[i].region_width = 3;
+    samples[i].regions.assign(3 * (i + 1), static_cast<float>(i));
+  }
+  LoaderSettings settings = settings_with(4);
+  settings.shuffle = false;
+  Needs needs;
+  needs.texts = {"summary", "objects"};
+  needs.regions = true;
+  Loader loader = make(std::move(samples), settings, 1, needs);
+  const Batch batch = loader.next();
+  EXPECT_FALSE(batch.texts.contains("caption"));
+  EXPECT_EQ(batch.texts.at("summary").ids[2][4].item<std::int64_t>(), '2');
+  EXPECT_TRUE(at::equal(batch.region_mask.sum(1), at::tensor({1, 2, 3, 4}, at::kLong)));
+  EXPECT_EQ(batch.regions.sizes(), (at::IntArrayRef{4, 4, 3}));
+  EXPECT_EQ(batch.regions[2][2][0].item<float>(), 2.0F);
+  EXPECT_EQ(batch.regions[2][3][0].item<float>(), 0.0F);
+}
+
+TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
+  Loader loader = make(make_samples(20), settings_with(10));
+  EXPECT_EQ(user_error_of([&] {
+              loader.seek({1, 21});
+            }),
+            "the saved data position is sample 21 of epoch 1, but memory, 20 samples: the data has changed since; "
+            "start a new run, or give the data it was saved with");
+  loader.seek({1, 15});  // what is left fills no batch
+  EXPECT_EQ(loader.position().epoch, 2);
+  EXPECT_EQ(loader.position().cursor, 0);
+}
+
+TEST(EvaluationReader, GivesAllSamplesInOrderAndSkipsCorruptOnes) {
+  for (std::int64_t threads : {1, 3}) {
+    EvaluationReader reader(std::make_shared<MemorySource>(with_corrupt_ones()), small(), 16, threads);
+    std::vector<std::int64_t> indices;
+    for (auto samples = reader.next(); !samples.empty(); samples = reader.next())
+      for (const EvaluationSample& sample : samples) {
+        indices.push_back(sample.index);
+        EXPECT_TRUE(sample.sample.encoded.empty());
+        EXPECT_TRUE(at::equal(sample.pixels, to_tensor(preprocess(sample.sample.image, small()))));
+      }
+    EXPECT_EQ(indices.size(), 97U);  // captions don't matter here
+    EXPECT_TRUE(std::is_sorted(indices.begin(), indices.end()));
+    EXPECT_EQ(reader.statistics().skipped,
+              (std::map<std::string, std::int64_t>{{"bad_image", 1}, {"no_image", 1}, {"truncated", 1}}));
+    EXPECT_TRUE(reader.next().empty());
+  }
+}
+
+TEST(EvaluationReader, HonoursTheLimitAndChecksMasks) {
+  std::vector<Sample> samples = make_samples(10);
+  samples[0].mask.assign(20 * 24, 5);
+  samples[1].mask.assign(7, 5);
+  EvaluationReader reader(std::make_shared<MemorySource>(samples), small(), 4, 2, 3);
+  const auto first = reader.next();
+  ASSERT_EQ(first.size(), 2U);
+  EXPECT_EQ(first[0].mask, std::vector<std::uint8_t>(256, 5));
+  EXPECT_EQ(first[1].index, 2);
+  EXPECT_TRUE(reader.next().empty());
+  EXPECT_EQ(reader.statistics().skipped.at("bad_mask"), 1);
+  for (Sample& sample : samples) sample.encoded = "junk";
+  EvaluationReader bad(std::make_shared<MemorySource>(samples), small(), 4, 2);
+  EXPECT_NE(user_error_of([&] {
+              while (true)
+                if (bad.next().empty()) break;
+            }).find("no sample can be read (10 bad_image)"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

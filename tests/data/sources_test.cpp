@@ -1,0 +1,443 @@
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include <tessera/data/image_folder.h>
+#include <tessera/data/loader.h>
+#include <tessera/data/paths.h>
+#include <tessera/data/shapes.h>
+#include <tessera/data/shard_writer.h>
+#include <tessera/data/transforms.h>
+#include <tessera/data/webdataset.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/tar.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using test::user_error_of;
+
+class Sources : public ::testing::Test {
+ protected:
+  Sources()
+      : folder_(fs::temp_directory_path() / ("tessera_sources_" + std::to_string(::getpid()) + "_" +
+                                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~Sources() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  void write(const std::string& name, const std::string& content) const {
+    fs::create_directories(fs::path(path(name)).parent_path());
+    std::ofstream(path(name), std::ios::binary) << content;
+  }
+
+  static bool shell(const std::string& command) { return std::system((command + " 2>/dev/null").c_str()) == 0; }
+
+  WebDatasetSettings at_path(const std::string& name) const {
+    WebDatasetSettings settings;
+    settings.path = {{path(name)}};
+    return settings;
+  }
+
+  fs::path folder_;
+};
+
+// A ustar member, written by hand so that the tests can break it.
+std::string tar_member(const std::string& name, const std::string& content, char type = '0') {
+  std::string header(512, '\0');
+  header.replace(0, std::min<std::size_t>(name.size(), 100), name.substr(0, 100));
+  header.replace(100, 8, std::string("0000644\0", 8));
+  std::array<char, 13> size{};
+  std::snprintf(size.data(), size.size(), "%011zo", content.size());
+  header.replace(124, 12, std::string(size.data(), 12));
+  header.replace(136, 12, std::string("00000000000\0", 12));
+  header[156] = type;
+  header.replace(257, 8, std::string("ustar\00000", 8));
+  header.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (char c : header) sum += static_cast<unsigned char>(c);
+  std::array<char, 8> checksum{};
+  std::snprintf(checksum.data(), checksum.size(), "%06o", sum);
+  header.replace(148, 8, std::string(checksum.data(), 7) + ' ');
+  return header + content + std::string((512 - content.size() % 512) % 512, '\0');
+}
+
+const std::string tar_end(1024, '\0');
+
+std::string png(int seed) {
+  return test::encode(test::noise(8, 9, static_cast<std::uint64_t>(seed)), ".png");
+}
+
+std::string three_samples() {
+  std::string tar;
+  for (int i = 0; i < 3; ++i) {
+    const std::string key = "d/00" + std::to_string(i);
+    tar += tar_member(key + ".png", png(i)) + tar_member(key + ".txt", "caption " + std::to_string(i) + "\n") +
+           tar_member(key + ".cls", std::to_string(i));
+  }
+  return tar;
+}
+
+TEST(Paths, BracesExpandInOrder) {
+  EXPECT_EQ(expand_braces("a{008..011}.tar"),
+            (std::vector<std::string>{"a008.tar", "a009.tar", "a010.tar", "a011.tar"}));
+  EXPECT_EQ(expand_braces("{x,y{1..2}}-{a,b}"),
+            (std::vector<std::string>{"x-a", "x-b", "y1-a", "y1-b", "y2-a", "y2-b"}));
+  EXPECT_EQ(expand_braces("plain"), std::vector<std::string>{"plain"});
+  EXPECT_EQ(expand_braces("open{1..2"), std::vector<std::string>{"open{1..2"});
+  EXPECT_EQ(user_error_of([] { expand_braces("a{5..x}.tar"); }),
+            "a{5..x}.tar: {5..x} is no range: expected two whole numbers, for example {00000..00004}");
+  EXPECT_EQ(user_error_of([] { expand_braces("a{5..2}"); }), "a{5..2}: {5..2} counts down: write {2..5}");
+}
+
+TEST_F(Sources, PathsMayBeListsPatternsAndFolders) {
+  for (const char* name : {"s/a-00.tar", "s/a-01.tar", "s/b.tar", "s/notes.txt", "odd{1,2}.tar"}) write(name, "x");
+  const std::vector<std::string> a = {path("s/a-00.tar"), path("s/a-01.tar")};
+  EXPECT_EQ(expand_paths({{path("s/a-{00..01}.tar")}}, ".tar"), a);
+  EXPECT_EQ(expand_paths({{path("s/a-*.tar")}}, ".tar"), a);
+  EXPECT_EQ(expand_paths({{path("s/a-00.tar") + "::" + path("s/a-01.tar")}}, ".tar"), a);
+  EXPECT_EQ(expand_paths({{path("s/a-00.tar") + "," + path("s/a-01.tar")}}, ".tar"), a);
+  EXPECT_EQ(expand_paths({a}, ".tar"), a);
+  EXPECT_EQ(expand_paths({{path("s")}}, ".tar"), (std::vector<std::string>{a[0], a[1], path("s/b.tar")}));
+  EXPECT_EQ(expand_paths({{path("odd{1,2}.tar")}}, ".tar"), std::vector<std::string>{path("odd{1,2}.tar")});
+  EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/a-{00..03}.tar")}}, ".tar"); }),
+            path("s/a-02.tar") + ": no such file (2 of the 4 files named are missing)");
+  EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/c*.tar")}}, ".tar"); }), path("s/c*.tar") + ": no file matches");
+  EXPECT_EQ(user_error_of([&] { expand_paths({{"pipe:cat x"}}, ".tar"); }),
+            "pipe:cat x: commands are not read; expected local files");
+  EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.tar"}}, ".tar"); }),
+            "s3://bucket/x.tar: only local files are read: copy them first, and give their paths");
+}
+
+TEST_F(Sources, WebDatasetReadsPartsByName) {
+  write("a.tar", three_samples() + tar_end);
+  write("classes.txt", "cat\ndog\nemu\n");
+  const auto source = make_webdataset(at_path("a.tar"));
+  ASSERT_EQ(source->size(), 3);
+  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"cat", "dog", "emu"}));
+  EXPECT_EQ(source->describe(), "webdataset " + path("a.tar") + ", 3 samples");
+  const Sample sample = source->get(2);
+  EXPECT_EQ(sample.key, "d/002");
+  EXPECT_EQ(sample.captions, std::vector<std::string>{"caption 2"});
+  EXPECT_EQ(sample.label, 2);
+  EXPECT_EQ(sample.encoded, png(2));
+}
+
+TEST_F(Sources, WebDatasetReadsEveryKindOfPart) {
+  cv::Mat levels(8, 9, CV_8U, cv::Scalar(3));
+  std::string npy("\x93NUMPY\x01\0", 8);
+  const std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }          \n";
+  npy += static_cast<char>(header.size());
+  npy += '\0';
+  npy += header;
+  for (float value : {1.F, 2.F, 3.F, 4.F, 5.F, 6.F}) npy.append(reinterpret_cast<const char*>(&value), 4);
+  write("a.tar", tar_member("k.PNG", png(1)) +
+                     tar_member("k.json", R"({"caption": "one", "captions": ["two", "three"], "n": 1})") +
+                     tar_member("k.mask.png", test::encode_mat(levels, ".png")) + tar_member("k.summary.txt", "short") +
+                     tar_member("k.objects.txt", "cat, dog") + tar_member("k.regions.npy", npy) +
+                     tar_member("k.cls", "dog") + tar_end);
+  write("names", "cat\ndog");
+  WebDatasetSettings settings = at_path("a.tar");
+  settings.classes = path("names");
+  const Sample sample = make_webdataset(settings)->get(0);
+  EXPECT_EQ(sample.captions, (std::vector<std::string>{"one", "two", "three"}));
+  EXPECT_EQ(sample.mask, std::vector<std::uint8_t>(72, 3));
+  EXPECT_EQ(sample.summary, "short");
+  EXPECT_EQ(sample.object_tags, "cat, dog");
+  EXPECT_EQ(sample.regions, (std::vector<float>{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(sample.region_width, 3);
+  EXPECT_EQ(sample.label, 1);
+}
+
+TEST_F(Sources, AShardOfShapesReadsBackEqual) {
+  ShapesSettings shapes;
+  shapes.size = 5;
+  shapes.regions = true;
+  const ShapesSource original(shapes);
+  ShardSettings shards;
+  shards.folder = path("shapes");
+  shards.format = "png";
+  write_shards(original, shards);
+  const auto source = make_webdataset(at_path("shapes"));
+  ASSERT_EQ(source->size(), 5);
+  EXPECT_EQ(source->class_names(), original.class_names());
+  for (std::int64_t i = 0; i < 5; ++i) {
+    const Sample ours = source->get(i), theirs = original.get(i);
+    EXPECT_EQ(ours.key, theirs.key);
+    EXPECT_EQ(decode_image(ours.encoded).pixels, theirs.image.pixels);
+    EXPECT_EQ(ours.captions, theirs.captions);
+    EXPECT_EQ(ours.mask, theirs.mask);
+    EXPECT_EQ(ours.label, theirs.label);
+    EXPECT_EQ(ours.summary, theirs.summary);
+    EXPECT_EQ(ours.object_tags, theirs.object_tags);
+    EXPECT_EQ(ours.regions, theirs.regions);
+    ASSERT_EQ(ours.objects.size(), theirs.objects.size());
+    for (std::size_t k = 0; k < ours.objects.size(); ++k) {
+      EXPECT_EQ(ours.objects[k].box, theirs.objects[k].box);
+      EXPECT_EQ(ours.objects[k].span, theirs.objects[k].span);
+      EXPECT_EQ(ours.objects[k].phrase, theirs.objects[k].phrase);
+    }
+    ASSERT_EQ(ours.negatives.size(), theirs.negatives.size());
+    for (std::size_t k = 0; k < ours.negatives.size(); ++k)
+      EXPECT_EQ(ours.negatives[k].caption, theirs.negatives[k].caption);
+  }
+}
+
+TEST_F(Sources, ACutShardGivesItsCompleteSamples) {
+  const std::string whole = three_samples();
+  // The last sample's first member begins at 6 members of 512 + 512 (all contents are below 512 bytes, png is checked).
+  const std::size_t last = whole.find("d/002.png");
+  for (std::size_t cut : {last + 100, last + 512 + 10, whole.size() - 1024 + 7, whole.size() - 1024 - 300}) {
+    write("cut.tar", whole.substr(0, cut));
+    EXPECT_EQ(make_webdataset(at_path("cut.tar"))->size(), 2) << cut;
+  }
+  write("full.tar", whole);  // without the end mark: nothing is missing
+  EXPECT_EQ(make_webdataset(at_path("full.tar"))->size(), 3);
+  const io::TarIndex index = [&] {
+    write("cut.tar", whole.substr(0, last + 600));
+    return io::index_tar(path("cut.tar"));
+  }();
+  EXPECT_EQ(index.problem, "the archive ends in the middle of d/002.png");
+  EXPECT_EQ(index.problem_offset, last);
+  write("cut.tar", whole.substr(0, 600));
+  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("cut.tar")); }),
+            path("cut.tar") + ": holds no samples (files named KEY.jpg, KEY.txt, ...); " + path("cut.tar") +
+                ": the archive ends in the middle of d/000.png (byte 0); its 0 complete samples are used");
+}
+
+TEST_F(Sources, DamagedAndForeignFilesAreNamed) {
+  std::string damaged = three_samples();
+  damaged[damaged.find("d/001.txt")] = 'X';
+  write("damaged.tar", damaged);
+  EXPECT_EQ(make_webdataset(at_path("damaged.tar"))->size(), 1)
+      << "d/001 has lost its caption, and what follows cannot be trusted";
+  write("text.tar", "hello, this is no archive" + std::string(600, 'x'));
+  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("text.tar")); }),
+            path("text.tar") + ": is no tar archive (its first header's checksum is wrong)");
+  write("zipped.tar", std::string("\x1F\x8B\x08\0", 4) + std::string(600, 'x'));
+  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("zipped.tar")); }),
+            path("zipped.tar") + ": is compressed with gzip; expected a plain tar: decompress it first");
+  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("none.tar")); }), path("none.tar") + ": no such file");
+  write("empty.tar", "");
+  EXPECT_NE(user_error_of([&] { make_webdataset(at_path("empty.tar")); }).find("holds no samples"), std::string::npos);
+  write("texts.tar", tar_member("a.txt", "x") + tar_member("a.jpeg2", "x") + tar_end);
+  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("texts.tar")); }),
+            path("texts.tar") +
+                ": no sample has a picture: the parts found are jpeg2 and txt, the picture is looked for in jpg, jpeg, "
+                "png and webp (image_keys)");
+}
+
+TEST_F(Sources, RandomDamageNeverCrashesTheIndex) {
+  const std::string whole =
+      three_samples() + tar_member("././@PaxHeader", "19 path=abcdefgh.x\n", 'x') + tar_member("p", "q") + tar_end;
+  Random random(3, Purpose::shapes);
+  for (int round = 0; round < 300; ++round) {
+    std::string damaged =
+        whole.substr(0, static_cast<std::size_t>(random.below(static_cast<std::int64_t>(whole.size()))));
+    for (int i = 0; i < 5 && !damaged.empty(); ++i)
+      damaged[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(damaged.size())))] =
+          static_cast<char>(random.next());
+    write("fuzz.tar", damaged);
+    try {
+      for (const io::TarMember& member : io::index_tar(path("fuzz.tar")).members)
+        ASSERT_LE(member.offset + member.size, damaged.size());
+    } catch (const UserError&) {
+    }
+  }
+}
+
+TEST_F(Sources, RepeatedAndScatteredKeysLoseNothing) {
+  write("a.tar", tar_member("a.png", png(1)) + tar_member("a.txt", "one") + tar_member("a.png", png(2)) +
+                     tar_member("a.txt", "two") + tar_member("b.png", png(3)) + tar_member("c.png", png(4)) +
+                     tar_member("b.txt", "b") + tar_member("c.txt", "c") + tar_end);
+  const auto source = make_webdataset(at_path("a.tar"));
+  ASSERT_EQ(source->size(), 4);
+  EXPECT_EQ(source->get(0).captions[0], "one");
+  EXPECT_EQ(source->get(1).captions[0], "two");
+  EXPECT_EQ(source->get(1).encoded, png(2));
+  EXPECT_EQ(source->get(2).captions[0], "b");
+  EXPECT_EQ(source->get(3).encoded, png(4));
+}
+
+TEST_F(Sources, BadPartsNameShardAndKey) {
+  write("a.tar", tar_member("good.png", png(1)) + tar_member("a.txt", "no picture") + tar_member("b.png", "") +
+                     tar_member("c.png", png(1)) + tar_member("c.cls", "12x") + tar_end);
+  const auto source = make_webdataset(at_path("a.tar"));
+  const auto error_of = [&](std::int64_t index) {
+    try {
+      source->get(index);
+    } catch (const SampleError& error) {
+      return error.reason() + ": " + error.what();
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(error_of(0), "no error");
+  EXPECT_EQ(error_of(1), "no_image: " + path("a.tar") +
+                             ": sample a: has no picture; expected one of the parts jpg, jpeg, png and webp");
+  EXPECT_EQ(error_of(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
+  EXPECT_EQ(error_of(3), "bad_label: " + path("a.tar") +
+                             ": sample c: its class \"12x\" is neither an index nor a name in the file of classes");
+}
+
+// Writes the same samples, with names that need long-name records, by some other program; they must read back equal.
+void expect_long_names(const Source& source, const std::string& prefix) {
+  ASSERT_EQ(source.size(), 3);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const Sample sample = source.get(i);
+    EXPECT_EQ(sample.key, prefix + "00" + std::to_string(i));
+    EXPECT_EQ(sample.encoded, png(static_cast<int>(i)));
+    EXPECT_EQ(sample.captions, std::vector<std::string>{"caption " + std::to_string(i)});
+  }
+}
+
+TEST_F(Sources, ReadsWhatGnuTarWrites) {
+  const std::string prefix = std::string(120, 'l') + "/" + std::string(110, 'm') + "/";
+  for (int i = 0; i < 3; ++i) {
+    write("in/" + prefix + "00" + std::to_string(i) + ".png", png(i));
+    write("in/" + prefix + "00" + std::to_string(i) + ".txt", "caption " + std::to_string(i));
+  }
+  for (const char* format : {"gnu", "posix", "ustar"}) {
+    if (!shell("cd " + path("in") + " && tar --sort=name --format=" + format + " -cf ../" + format + ".tar " +
+               std::string(120, 'l'))) {
+      if (std::string(format) == "ustar") continue;  // may refuse names this long
+      GTEST_SKIP() << "no GNU tar here";
+    }
+    expect_long_names(*make_webdataset(at_path(std::string(format) + ".tar")), prefix);
+  }
+}
+
+TEST_F(Sources, ReadsWhatPythonWrites) {
+  if (!shell("python3 -c 'import tarfile'")) GTEST_SKIP() << "no python3 here";
+  const std::string prefix = "\xC3\xA9" + std::string(150, 'p') + "/";
+  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), png(i));
+  for (const char* format : {"PAX", "GNU"}) {
+    write("make.py",
+          std::string("import tarfile, io\nt = tarfile.open('") + path("py.tar") + "', 'w', format=tarfile." + format +
+              "_FORMAT)\n" +
+              "def add(n, b):\n  i = tarfile.TarInfo(n); i.size = len(b); i.mtime = 1.5; t.addfile(i, io.BytesIO(b))\n"
+              "for k in range(3):\n  add('" +
+              prefix + "00%d.png' % k, open('" + path("p") + "%d' % k, 'rb').read())\n  add('" + prefix +
+              "00%d.txt' % k, b'caption %d' % k)\nt.close()\n");
+    ASSERT_TRUE(shell("python3 " + path("make.py")));
+    expect_long_names(*make_webdataset(at_path("py.tar")), prefix);
+  }
+}
+
+TEST_F(Sources, ReadsWhatTheWebDatasetLibraryWrites) {
+  const char* python = std::getenv("TESSERA_PYTHON");
+  const std::string interpreter = python != nullptr ? python : "python3";
+  if (!shell(interpreter + " -c 'import webdataset'"))
+    GTEST_SKIP() << "no Python with webdataset here (TESSERA_PYTHON names one)";
+  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), png(i));
+  write("make.py", "import webdataset as w\ns = w.TarWriter('" + path("w.tar") +
+                       "')\nfor k in range(3): s.write({'__key__': 'x/00%d' % k, 'png': open('" + path("p") +
+                       "%d' % k, 'rb').read(), 'txt': 'caption %d' % k, 'cls': k, 'json': {'a': 1}})\ns.close()\n");
+  ASSERT_TRUE(shell(interpreter + " " + path("make.py")));
+  expect_long_names(*make_webdataset(at_path("w.tar")), "x/");
+}
+
+TEST_F(Sources, ImageFolderTakesClassesFromSortedFolders) {
+  write("f/zebra/deep/er/a.png", png(1));
+  write("f/ant_eater/b.png", png(2));
+  write("f/ant_eater/a.JPG", png(3));
+  write("f/ant_eater/a.txt", "one\n\ntwo\n");
+  write("f/ant_eater/.hidden.png", png(4));
+  write("f/ignored.txt", "x");
+  ImageFolderSettings settings;
+  settings.path = path("f");
+  const auto source = make_image_folder(settings);
+  ASSERT_EQ(source->size(), 3);
+  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"ant_eater", "zebra"}));
+  EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(source->get(1).captions, std::vector<std::string>{"a photo of a ant eater."});
+  EXPECT_EQ(source->get(2).key, "zebra/deep/er/a.png");
+  EXPECT_EQ(source->get(2).label, 1);
+  EXPECT_EQ(source->get(2).encoded, png(1));
+}
+
+TEST_F(Sources, ImageFolderReadsACaptionsFile) {
+  write("f/a.png", png(1));
+  write("f/b.png", png(2));
+  write("f/captions.tsv", "file\tcaption\na.png\tfirst\r\nb.png\tother\na.png\tsecond\nc.png\tno such picture\n");
+  ImageFolderSettings settings;
+  settings.path = path("f");
+  const auto source = make_image_folder(settings);
+  EXPECT_TRUE(source->class_names().empty());
+  EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"first", "second"}));
+  EXPECT_EQ(source->get(0).label, -1);
+  write("f/captions.tsv", "file caption\n");
+  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+            path("f/captions.tsv") + ":1: expected PICTURE<tab>CAPTION, got no tab");
+  write("f/captions.tsv", "h\tc\nq.png\tx\n");
+  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+            path("f/captions.tsv") + ": names no picture of " + path("f") +
+                " (line 2: q.png): expected names relative to the folder, such as a.png");
+  settings.path = path("g");
+  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such folder");
+  fs::create_directories(path("g"));
+  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
+            path("g") +
+                ": holds no pictures (.jpg, .jpeg, .png, .webp), neither in folders named after classes nor directly");
+}
+
+TEST_F(Sources, AreMadeByNameFromYaml) {
+  write("a.tar", three_samples() + tar_end);
+  const auto choice = config::Value<config::Choice>::read(
+      config::parse_yaml("{name: webdataset, path: " + path("a.tar") + "}", "c.yaml"), "data.train", {});
+  EXPECT_EQ(sources().make(choice, "data.train")->size(), 3);
+  const auto wrong =
+      config::Value<config::Choice>::read(config::parse_yaml("{name: webdataset, pth: x}", "c.yaml"), "data.train", {});
+  EXPECT_EQ(user_error_of([&] { sources().resolve(wrong, "data.train"); }),
+            "c.yaml:1: data.train.pth: unknown key: did you mean path?");
+}
+
+TEST_F(Sources, ATarWithCorruptSamplesTrainsOnTheOthers) {
+  std::string tar;
+  for (int i = 0; i < 40; ++i) {
+    const std::string key = std::to_string(i);
+    const std::string picture = i == 5 ? "" : i == 6 ? "plain text" : png(i);
+    const std::string caption = i == 7 ? "" : i == 8 ? "caf\xE9" : "caption " + key;
+    tar += tar_member(key + ".png", picture);
+    if (i != 9) tar += tar_member(key + ".txt", caption);
+  }
+  write("a.tar", tar.substr(0, tar.size() - 200));  // the last caption is cut
+  LoaderSettings settings;
+  settings.batch_size = 34;
+  settings.max_bad_share = 0.5;
+  Preprocessing small;
+  small.image_size = 8;
+  Loader loader(make_webdataset(at_path("a.tar")), std::make_shared<test::ByteTokenizer>(), small, settings, {}, 1);
+  EXPECT_EQ(loader.next().size(), 34);
+  loader.next();
+  std::map<std::string, std::int64_t> skipped = loader.statistics().skipped;
+  EXPECT_EQ(loader.statistics().samples, 68);
+  for (const char* reason : {"empty_image", "bad_image", "not_utf8"}) EXPECT_GE(skipped[reason], 1) << reason;
+  EXPECT_GE(skipped["no_caption"], 2);
+}
+
+TEST(RealData, Cifar10ShardsReadWhole) {
+  const std::string folder = std::string(TESSERA_SOURCE_DIR) + "/../shared/data/cifar10";
+  if (!fs::exists(folder)) GTEST_SKIP() << "no CIFAR-10 shards at " << folder;
+  WebDatasetSettings settings;
+  settings.path = {{folder + "/train-{00000..00004}.tar"}};
+  const auto source = make_webdataset(settings);
+  EXPECT_EQ(source->size(), 5000);
+  EXPECT_EQ(source->class_names().size(), 10U);
+  const Sample sample = source->get(4999);
+  EXPECT_EQ(decode_image(sample.encoded).height, 32);
+  EXPECT_GE(sample.label, 0);
+  EXPECT_EQ(sample.captions.size(), 1U);
+}
+
+}  // namespace
+}  // namespace tessera
