@@ -63,6 +63,7 @@ Weights make_weights(std::int64_t n_in, std::int64_t n_out, Range range, Filter 
           static_cast<std::int32_t>(value < 0 ? value - 0.5 : value + 0.5);
     }
   }
+  w.steps = (*std::max_element(w.count.begin(), w.count.end()) + 1) / 2 * 2;
   return w;
 }
 
@@ -73,8 +74,8 @@ Image blank(std::int64_t height, std::int64_t width) {
 Image resample_width(const PixelView& view, const Weights& w, const ResampleLoops& loops) {
   Image out = blank(view.height, w.outputs);
   // The vector loop goes a few bytes too far at the end of a row: rows pass through buffers with room for it.
-  std::vector<std::uint8_t> in_row(static_cast<std::size_t>(view.width * 3 + ResampleLoops::slack));
-  std::vector<std::uint8_t> out_row(static_cast<std::size_t>(w.outputs * 3 + ResampleLoops::slack));
+  std::vector<std::uint8_t> in_row(static_cast<std::size_t>(view.width * 3 + ResampleLoops::slack(w)));
+  std::vector<std::uint8_t> out_row(static_cast<std::size_t>(w.outputs * 3 + 1));
   const auto used = static_cast<std::size_t>((w.end() - w.begin()) * 3);
   for (std::int64_t y = 0; y < view.height; ++y) {
     std::memcpy(in_row.data() + w.begin() * 3, view.data + y * view.stride + w.begin() * 3, used);

@@ -49,7 +49,8 @@ void down_portable(const std::uint8_t* in, std::int64_t stride, std::uint8_t* ou
 #pragma GCC push_options
 #pragma GCC target("avx2")
 
-// Two pixels a step: lanes r0 g0 b0 - r1 g1 b1 -. The weight behind an odd count is 0.
+// Two pixels a step: lanes r0 g0 b0 - r1 g1 b1 -. All outputs take the same number of steps, behind their own count
+// with weight 0: a loop whose length changes from one output to the next would cost a wrong branch prediction each.
 void across_avx2(const std::uint8_t* in, std::uint8_t* out, const ResampleWeights& w) {
   const __m128i spread = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1, -1, -1);
   const __m128i pack = _mm_setr_epi8(0, 4, 8, 12, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
@@ -57,9 +58,8 @@ void across_avx2(const std::uint8_t* in, std::uint8_t* out, const ResampleWeight
   for (std::int64_t i = 0; i < w.outputs; ++i, out += 3) {
     const std::uint8_t* pixel = in + 3 * w.first[static_cast<std::size_t>(i)];
     const std::int32_t* weight = w.values.data() + i * w.taps;
-    const std::int64_t count = w.count[static_cast<std::size_t>(i)];
     __m256i sums = _mm256_setzero_si256();
-    for (std::int64_t j = 0; j < count; j += 2, pixel += 6) {
+    for (std::int64_t j = 0; j < w.steps; j += 2, pixel += 6) {
       const __m128i bytes = _mm_shuffle_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixel)), spread);
       const __m128i two = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(weight + j));
       const __m256i weights = _mm256_permutevar8x32_epi32(_mm256_castsi128_si256(two), pair);

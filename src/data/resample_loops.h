@@ -9,7 +9,8 @@ namespace tessera {
 struct ResampleWeights {
   static constexpr int precision = 22;  // bits of a weight's fraction: 32 - 8 for the pixel - 2 for overshoot
   std::int64_t outputs = 0;
-  std::int64_t taps = 0;  // row length of `values`, even
+  std::int64_t taps = 0;   // row length of `values`
+  std::int64_t steps = 0;  // the largest count, rounded up to an even number: at most `taps`
   std::vector<std::int64_t> first;
   std::vector<std::int64_t> count;
   std::vector<std::int32_t> values;  // [outputs, taps], 0 behind the last
@@ -24,8 +25,9 @@ struct ResampleWeights {
 
 /// The two inner loops of resampling, both rounding and clamping to 8 bits.
 struct ResampleLoops {
-  /// Bytes that `across` may read behind the last input pixel, and write behind the last output pixel.
-  static constexpr std::int64_t slack = 8;
+  /// `across` may read this far behind the last input pixel (where it multiplies by 0), and write 1 byte behind the
+  /// last output pixel.
+  static std::int64_t slack(const ResampleWeights& weights) { return 3 * weights.steps + 8; }
 
   /// One row of RGB: out[i] = sum_j in[first_i + j] * w_ij.
   void (*across)(const std::uint8_t* in, std::uint8_t* out, const ResampleWeights& weights);

@@ -7,6 +7,7 @@
 #include <opencv2/imgcodecs.hpp>
 
 #include "src/data/image_file.h"
+#include "src/data/resample_loops.h"
 #include "tests/data/pictures.h"
 #include <tessera/config/fields.h>
 #include <tessera/data/source.h>
@@ -138,6 +139,37 @@ TEST(Transforms, ResizeAgreesWithTheDefinitionForAllKindsOfSizes) {
     const Image out = resize(in, h, w, cubic ? "bicubic" : "bilinear");
     ASSERT_EQ(out.pixels, expected.pixels)
         << in.height << "x" << in.width << " -> " << h << "x" << w << (cubic ? " bicubic" : " bilinear");
+  }
+}
+
+TEST(Transforms, VectorisedLoopsGiveThePortableBytes) {
+  Random random(2, Purpose::shapes);
+  const ResampleLoops fast = choose_resample_loops(), portable = portable_resample_loops();
+  for (int round = 0; round < 50; ++round) {
+    ResampleWeights w;
+    w.outputs = 1 + random.below(40);
+    const std::int64_t inputs = 12 + random.below(40);
+    w.taps = 12;
+    w.values.assign(static_cast<std::size_t>(w.outputs * w.taps), 0);
+    for (std::int64_t i = 0; i < w.outputs; ++i) {
+      w.count.push_back(1 + random.below(11));
+      w.first.push_back(random.below(inputs - w.count.back() + 1));
+      for (std::int64_t j = 0; j < w.count.back(); ++j)
+        w.values[static_cast<std::size_t>(i * w.taps + j)] =
+            static_cast<std::int32_t>(random.uniform(-0.2, 0.5) * 4194304);
+      w.steps = std::max(w.steps, (w.count.back() + 1) / 2 * 2);
+    }
+    const Image in = test::noise(12, inputs + 16, static_cast<std::uint64_t>(round));
+    std::vector<std::uint8_t> a(static_cast<std::size_t>(3 * w.outputs + 1)), b(a.size());
+    fast.across(in.pixels.data(), a.data(), w);
+    portable.across(in.pixels.data(), b.data(), w);
+    a.pop_back();  // scratch
+    b.pop_back();
+    ASSERT_EQ(a, b);
+    std::vector<std::uint8_t> c(static_cast<std::size_t>(3 * inputs)), d(c.size());
+    fast.down(in.pixels.data(), in.width * 3, c.data(), 3 * inputs, w.values.data(), 11);
+    portable.down(in.pixels.data(), in.width * 3, d.data(), 3 * inputs, w.values.data(), 11);
+    ASSERT_EQ(c, d);
   }
 }
 
