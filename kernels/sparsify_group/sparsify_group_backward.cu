@@ -1,4 +1,5 @@
-// Backward. A block of 16 warps takes one pair and walks over tiles of its tokens (64 for up to 256 patches, else 16):
+// Backward. A block of 16 warps (float32: 8, see kWarps) takes one pair and walks over tiles of its tokens (64 for up
+// to 256 patches, else 16):
 //   1. S = T V^T again and dA = dC V^T, V passing once for both; both go to shared memory as float32;
 //   2. one warp per row: the weights a replace S, the gradient ds of the similarities replaces dA, in place;
 //   3. dT = dS V;
@@ -12,8 +13,12 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr int kWarps = 16;
-constexpr int kThreads = 32 * kWarps;
+/// Step 1 sums up two matrices in registers. With 16 warps of 128 registers those of float32 do not fit beside its
+/// operands (the inner loop spilled a dozen sums), with 8 warps of 255 they do.
+template <class Element>
+constexpr int kWarps = sizeof(Element) == 4 ? 8 : 16;
+template <class Element>
+constexpr int kThreads = 32 * kWarps<Element>;
 constexpr std::int64_t kMostBlocksWithSums = 264;  // two for each multiprocessor of an H100
 
 template <class Element>
@@ -32,7 +37,7 @@ struct BackwardArguments {
 template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
 struct BackwardLayout {
   static constexpr int kTokens = 16 * kRowTiles;
-  static constexpr int kPassPatches = 8 * kPassTiles * kWarps;
+  static constexpr int kPassPatches = 8 * kPassTiles * kWarps<Element>;
   static constexpr int kPitch = kCapacity + 4;
   static constexpr int kMatrixFloats = kTokens * kPitch;
   static constexpr int kMatricesBytes = 2 * kMatrixFloats * 4;
@@ -68,7 +73,7 @@ struct BackwardBlock {
       const int left = arguments.patches - patch0;
       const int patches = left < Layout::kPassPatches ? left : Layout::kPassPatches;
       const Element* const image = arguments.image.row(pair, patch0);
-      const WarpTiles tiles{0, 16, mask.row_tiles(), 8 * warp, 8 * kWarps, patches};
+      const WarpTiles tiles{0, 16, mask.row_tiles(), 8 * warp, 8 * kWarps<Element>, patches};
       float s_sums[kRowTiles][kPassTiles][4], da_sums[kRowTiles][kPassTiles][4];
       clear(s_sums);
       clear(da_sums);
@@ -80,12 +85,14 @@ struct BackwardBlock {
             Element* const image_stage = grad_stage + Layout::kTokens * Stage::kPitch;
             const int column = step * Stage::kDepth;
             const auto real = [&](int row) { return mask.real(row); };
-            stage<kThreads>(text_stage, Stage::kPitch, Layout::kTokens, 4, text, arguments.text.row_stride, column,
-                            arguments.width, arguments.aligned, real);
-            stage<kThreads>(grad_stage, Stage::kPitch, Layout::kTokens, 4, grad, arguments.grad_grouped.row_stride,
-                            column, arguments.width, arguments.aligned, real);
-            stage<kThreads>(image_stage, Stage::kPitch, rounded_up(patches, 8), 4, image, arguments.image.row_stride,
-                            column, arguments.width, arguments.aligned, [&](int row) { return row < patches; });
+            stage<kThreads<Element>>(text_stage, Stage::kPitch, Layout::kTokens, 4, text, arguments.text.row_stride,
+                                     column, arguments.width, arguments.aligned, real);
+            stage<kThreads<Element>>(grad_stage, Stage::kPitch, Layout::kTokens, 4, grad,
+                                     arguments.grad_grouped.row_stride, column, arguments.width, arguments.aligned,
+                                     real);
+            stage<kThreads<Element>>(image_stage, Stage::kPitch, rounded_up(patches, 8), 4, image,
+                                     arguments.image.row_stride, column, arguments.width, arguments.aligned,
+                                     [&](int row) { return row < patches; });
           },
           [&](int, int buffer) {
             const Element* const text_stage = width_staging + buffer * Layout::kWidthStageElements;
@@ -175,26 +182,28 @@ struct BackwardBlock {
   /// dT = dS V.
   __device__ __forceinline__ void grad_text(std::int64_t pair, int first_token, const Mask& mask) const {
     using Stage = RowStage<Element>;
-    constexpr int kRowsPerWarp = (kRowTiles + 1) / 2;  // two warps share the columns of an 8-column tile
+    constexpr int kGroups = kWarps<Element> / 8;  // of warps, that share out the 16-row tiles
+    constexpr int kRowsPerWarp = (kRowTiles + kGroups - 1) / kGroups;
     const int chunks = (arguments.patches + Stage::kRows - 1) / Stage::kRows;
     const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
     const int warp = threadIdx.x / 32, first_tile = warp / 8;
     unsigned exists = 0, active = 0;
     for (int i = 0; i < kRowsPerWarp; ++i) {
-      const int tile = first_tile + 2 * i;
+      const int tile = first_tile + kGroups * i;
       exists |= tile < kRowTiles ? 1u << i : 0u;
       active |= tile < kRowTiles && (mask.row_tiles() >> tile & 1u) != 0 ? 1u << i : 0u;
     }
-    const WarpTiles tiles{16 * first_tile, 32, active, 8 * (warp % 8), 0, Stage::kColumns};
+    const WarpTiles tiles{16 * first_tile, 16 * kGroups, active, 8 * (warp % 8), 0, Stage::kColumns};
     float sums[kRowsPerWarp][1][4];
     pipeline(
         chunks * blocks,
         [&](int step, int buffer) {
           const int patch0 = step % chunks * Stage::kRows;
-          stage<kThreads>(row_staging + buffer * Stage::kElements, Stage::kPitch, Stage::kRows,
-                          Stage::kColumns * static_cast<int>(sizeof(Element)) / 16, arguments.image.row(pair, patch0),
-                          arguments.image.row_stride, step / chunks * Stage::kColumns, arguments.width,
-                          arguments.aligned, [&](int row) { return patch0 + row < arguments.patches; });
+          stage<kThreads<Element>>(row_staging + buffer * Stage::kElements, Stage::kPitch, Stage::kRows,
+                                   Stage::kColumns * static_cast<int>(sizeof(Element)) / 16,
+                                   arguments.image.row(pair, patch0), arguments.image.row_stride,
+                                   step / chunks * Stage::kColumns, arguments.width, arguments.aligned,
+                                   [&](int row) { return patch0 + row < arguments.patches; });
         },
         [&](int step, int buffer) {
           const int chunk = step % chunks, patch0 = chunk * Stage::kRows, column0 = step / chunks * Stage::kColumns;
@@ -222,7 +231,7 @@ struct BackwardBlock {
     constexpr int kChunkTokens = Layout::kTokens < Stage::kRows ? Layout::kTokens : Stage::kRows;
     constexpr int kChunks = Layout::kTokens / kChunkTokens;
     const int blocks = (arguments.width + Stage::kColumns - 1) / Stage::kColumns;
-    for (int round = 0; round < arguments.patches; round += 16 * kWarps) {
+    for (int round = 0; round < arguments.patches; round += 16 * kWarps<Element>) {
       const int patch0 = round + 16 * static_cast<int>(threadIdx.x / 32);
       const WarpTiles tiles{patch0, 0, patch0 < arguments.patches ? 1u : 0u, 0, 8, Stage::kColumns};
       float sums[1][Stage::kColumns / 8][4];
@@ -231,11 +240,11 @@ struct BackwardBlock {
           [&](int step, int buffer) {
             const int chunk = step % kChunks, part = step / kChunks % 2, token0 = chunk * kChunkTokens;
             const Matrices<const Element>& source = part == 0 ? arguments.grad_grouped : arguments.text;
-            stage<kThreads>(row_staging + buffer * Stage::kElements, Stage::kPitch, kChunkTokens,
-                            Stage::kColumns * static_cast<int>(sizeof(Element)) / 16,
-                            source.row(pair, first_token + token0), source.row_stride,
-                            step / (2 * kChunks) * Stage::kColumns, arguments.width, arguments.aligned,
-                            [&](int row) { return mask.real(token0 + row); });
+            stage<kThreads<Element>>(row_staging + buffer * Stage::kElements, Stage::kPitch, kChunkTokens,
+                                     Stage::kColumns * static_cast<int>(sizeof(Element)) / 16,
+                                     source.row(pair, first_token + token0), source.row_stride,
+                                     step / (2 * kChunks) * Stage::kColumns, arguments.width, arguments.aligned,
+                                     [&](int row) { return mask.real(token0 + row); });
           },
           [&](int step, int buffer) {
             const int chunk = step % kChunks, part = step / kChunks % 2;
@@ -278,14 +287,14 @@ struct BackwardBlock {
   __device__ __forceinline__ void zero_text(std::int64_t pair, int first_token) const {
     const int left = arguments.tokens - first_token, rows = left < Layout::kTokens ? left : Layout::kTokens;
     for (int row = 0; row < rows; ++row) {
-      for (int column = threadIdx.x; column < arguments.width; column += kThreads) {
+      for (int column = threadIdx.x; column < arguments.width; column += kThreads<Element>) {
         arguments.grad_text.row(pair, first_token + row)[column] = from_float<Element>(0.0f);
       }
     }
   }
   __device__ __forceinline__ void zero_image(std::int64_t pair) const {
     for (int row = 0; row < arguments.patches; ++row) {
-      for (int column = threadIdx.x; column < arguments.width; column += kThreads) {
+      for (int column = threadIdx.x; column < arguments.width; column += kThreads<Element>) {
         arguments.grad_image.row(pair, row)[column] = from_float<Element>(0.0f);
       }
     }
@@ -310,7 +319,7 @@ struct BackwardBlock {
         continue;
       }
       multiply_by_image(pair, token, mask);
-      for (int row = threadIdx.x / 32; row < Layout::kTokens; row += kWarps) {
+      for (int row = threadIdx.x / 32; row < Layout::kTokens; row += kWarps<Element>) {
         differentiate_row(pair * arguments.tokens + token + row, mask.real(row), s + row * Layout::kPitch,
                           da + row * Layout::kPitch);
       }
@@ -324,7 +333,8 @@ struct BackwardBlock {
 };
 
 template <class Element, int kRowTiles, int kCapacity, int kPassTiles>
-__global__ void __launch_bounds__(kThreads, 1) sparsify_group_backward_kernel(BackwardArguments<Element> arguments) {
+__global__ void __launch_bounds__(kThreads<Element>, 1)
+    sparsify_group_backward_kernel(BackwardArguments<Element> arguments) {
   using Layout = BackwardLayout<Element, kRowTiles, kCapacity, kPassTiles>;
   TESSERA_DYNAMIC_SHARED(shared);
   float* const s = reinterpret_cast<float*>(shared);
@@ -370,13 +380,14 @@ Status start(const SparsifyGroupBackward& given, void* stream) {
   arguments.sums = uses_workspace ? static_cast<float*>(given.workspace) : nullptr;
   const std::int64_t blocks = uses_workspace ? std::min(problem.batch, kMostBlocksWithSums) : problem.batch;
   return launch("sparsify_group backward", sparsify_group_backward_kernel<Element, kRowTiles, kCapacity, kPassTiles>,
-                dim3(static_cast<unsigned>(blocks)), kThreads, Layout::kBytes, stream, arguments);
+                dim3(static_cast<unsigned>(blocks)), kThreads<Element>, Layout::kBytes, stream, arguments);
 }
 
 template <class Element>
 Status start(const SparsifyGroupBackward& given, void* stream) {
-  if (given.problem.patches <= 256) return start<Element, 4, 256, 2>(given, stream);
-  return start<Element, 1, 1024, 1>(given, stream);
+  constexpr int kPassTiles = 32 / kWarps<Element>;  // a pass over 256 patches
+  if (given.problem.patches <= 256) return start<Element, 4, 256, kPassTiles>(given, stream);
+  return start<Element, 1, 1024, kPassTiles / 2>(given, stream);
 }
 
 }  // namespace
