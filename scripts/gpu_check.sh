@@ -41,6 +41,12 @@ stage() {  # stage NAME SECONDS COMMAND...: runs, logs, remembers a failure
   return 1
 }
 
+gpu_tests() {  # COMMAND...: runs the tests on the device; none at all is a failure
+  "$@" "--gtest_filter=$filter" && "$tests" --gtest_list_tests "--gtest_filter=$filter" | grep -q cuda ||
+    { echo "tests failed, or found no GPU"; return 1; }
+}
+export -f gpu_tests
+
 need() {
   command -v "$1" >/dev/null || { echo "gpu_check: $1 is not on the PATH: $2" >&2; exit 2; }
 }
@@ -66,13 +72,14 @@ torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import torch; print(torch.utils.cmake_p
 if stage configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WITH_DATA=OFF \
      "-DTESSERA_CUDA_ARCHITECTURES=$capability" "-DCMAKE_PREFIX_PATH=$prefix;$torch" &&
    stage build 300 cmake --build "$build" --target kernels_tests kernels_bench; then
-  tests=$build/tests/kernels_tests
-  stage tests 120 "$tests" '--gtest_filter=*/cuda*' && tail -n 2 "$report/tests.log"
-  # Each as many shapes as fit the time; the sanitizer slows kernels a hundredfold.
+  export tests=$build/tests/kernels_tests
+  export filter='*/cuda'
+  stage tests 120 bash -c 'gpu_tests "$tests"' && tail -n 2 "$report/tests.log"
+  # The tests that together reach every kernel; the sanitizer slows them down a hundredfold.
+  filter='*EqualsTheDefinition*/cuda:*PaddingIsNeverRead*/cuda:*RowsMayBeFarther*/cuda:*FlopsRegularizer.*/cuda'
   if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck; do
-      stage "$tool" 100 compute-sanitizer --tool "$tool" --error-exitcode 9 "$tests" \
-        '--gtest_filter=*EqualsTheDefinition*/cuda:*PaddingIsNeverRead*/cuda:*RowsMayBeFarther*/cuda:*FlopsRegularizer.*/cuda'
+      stage "$tool" 100 bash -c "gpu_tests compute-sanitizer --tool $tool --error-exitcode 9 \$tests"
     done
   else
     echo "== memcheck, racecheck: no compute-sanitizer on the PATH, left out"

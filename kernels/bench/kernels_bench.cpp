@@ -167,7 +167,8 @@ int run(int argc, char** argv) {
     }
     keep(bench);
   } else {
-    std::printf("no GPU: measured the CPU alone\n");
+    std::printf(skip_cpu ? "no GPU, and the CPU was left out: nothing measured\n" : "no GPU: measured the CPU alone\n");
+    if (skip_cpu) return 1;
   }
   if (!json.empty()) std::ofstream(json) << as_json(rows).dump(1) << "\n";
   return 0;
