@@ -85,6 +85,25 @@ std::string Node::describe() const {
 
 namespace {
 
+// The same tree with one mark everywhere: what is written on a command line has no lines.
+Node marked(const Node& node, const Mark& mark) {
+  switch (node.kind()) {
+    case Node::Kind::null: return Node::null(mark);
+    case Node::Kind::scalar: return Node::scalar(node.text(), mark, node.quoted());
+    case Node::Kind::sequence: {
+      std::vector<Node> items;
+      for (const Node& item : node.items()) items.push_back(marked(item, mark));
+      return Node::sequence(std::move(items), mark);
+    }
+    case Node::Kind::map: {
+      Node out = Node::map({}, mark);
+      for (const auto& [key, value] : node.members()) out.set(key, marked(value, mark));
+      return out;
+    }
+  }
+  return node;
+}
+
 bool is_index(const std::string& key) {
   return !key.empty() && std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -129,8 +148,7 @@ void apply_override(Node& root, const std::string& assignment) {
     if (part.empty()) user_error("--set ", assignment, ": empty name in the key");
     path.push_back(std::exchange(part, {}));
   }
-  const Mark mark{"--set " + assignment.substr(0, equals), 0};
-  const Node value = parse_yaml(assignment.substr(equals + 1), mark.file);
+  const Node value = marked(parse_yaml(assignment.substr(equals + 1), "--set " + assignment.substr(0, equals)), Mark{"--set", 0});
   root = assigned(root, path, 0, value, assignment);
 }
 
