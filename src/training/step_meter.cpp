@@ -24,9 +24,21 @@ std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 // Each output element of a convolution takes one multiply-add per weight of its filter.
-std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output, bool transposed, at::IntArrayRef input) {
-  const std::int64_t spatial = product(transposed ? input.slice(2) : output.slice(2));
-  return 2 * output[0] * spatial * product(weight);
+std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output) {
+  return 2 * output[0] * product(output.slice(2)) * product(weight);
+}
+
+// input, weight, bias, stride, padding, dilation, transposed, ...
+std::int64_t convolution(c10::ArrayRef<const c10::IValue> inputs) {
+  const at::IntArrayRef input = inputs[0].toTensor().sizes(), weight = inputs[1].toTensor().sizes();
+  if (inputs[6].toBool()) return convolution(weight, input);
+  const auto stride = inputs[3].toIntVector(), padding = inputs[4].toIntVector(), dilation = inputs[5].toIntVector();
+  std::vector<std::int64_t> output = input.vec();
+  for (std::size_t i = 2; i < output.size(); ++i) {
+    const auto at = [i](const std::vector<std::int64_t>& list) { return list.size() == 1 ? list[0] : list[i - 2]; };
+    output[i] = (input[i] + 2 * at(padding) - at(dilation) * (weight[i] - 1) - 1) / at(stride) + 1;
+  }
+  return convolution(weight, output);
 }
 
 // query [B, H, N, d], key [B, H, M, d], value [B, H, M, e]: `products` matrix products of that size.
@@ -48,12 +60,13 @@ void count(const at::RecordFunction& call) {
     flops = matrix_product(inputs[1].toTensor(), inputs[2].toTensor());
   } else if (name == "aten::mv" || name == "aten::dot") {
     flops = 2 * inputs[0].toTensor().numel();
+  } else if (name == "aten::convolution") {
+    flops = convolution(inputs);
   } else if (name == "aten::convolution_backward") {
     // grad_output, input, weight; one product each for the gradients of input and weight that are asked for.
     const auto mask = inputs[inputs.size() - 1].toBoolList();
-    flops =
-        (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
-        convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes(), false, inputs[1].toTensor().sizes());
+    flops = (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
+            convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes());
   } else if (name.find("_scaled_dot_product") != std::string_view::npos) {
     const bool fused = name.find("flash") != std::string_view::npos ||
                        name.find("efficient") != std::string_view::npos || name.find("cudnn") != std::string_view::npos;
@@ -69,16 +82,6 @@ void count(const at::RecordFunction& call) {
 std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction& call) {
   count(call);
   return nullptr;
-}
-
-// The size of a convolution's output is known only when it has run.
-void on_return(const at::RecordFunction& call, at::ObserverContext* /*context*/) {
-  if (std::string_view(call.name()) != "aten::convolution") return;
-  const auto inputs = call.inputs();
-  const auto outputs = call.outputs();
-  if (outputs.empty() || !outputs[0].isTensor()) return;
-  counted += convolution(inputs[1].toTensor().sizes(), outputs[0].toTensor().sizes(), inputs[6].toBool(),
-                         inputs[0].toTensor().sizes());
 }
 
 class Reporter : public c10::MemoryReportingInfoBase {
@@ -105,10 +108,8 @@ struct FlopCounter::Impl {
 
 FlopCounter::FlopCounter() : impl_(std::make_unique<Impl>()) {
   impl_->start = counted;
-  impl_->handle = at::addGlobalCallback(at::RecordFunctionCallback(on_call, on_return)
-                                            .needsInputs(true)
-                                            .needsOutputs(true)
-                                            .scopes({at::RecordScope::FUNCTION}));
+  impl_->handle =
+      at::addGlobalCallback(at::RecordFunctionCallback(on_call).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 FlopCounter::~FlopCounter() {
