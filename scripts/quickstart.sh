@@ -12,7 +12,7 @@ scripts/setup.sh
 
 phase "2/4 tokenizer: a small SentencePiece model on captions of the built-in shapes"
 mkdir -p "$run"
-build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 200 --out "$run/shapes.model"
+build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out "$run/shapes.model"
 
 phase "3/4 training SPARC on shapes"
 build/bin/trainer --config configs/shapes_sparc.yaml --set "run.folder=$run" --set "tokenizer.model=$run/shapes.model" --resume auto
