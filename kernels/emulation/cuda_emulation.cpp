@@ -1,5 +1,6 @@
 #include "kernels/emulation/cuda_emulation.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -194,7 +195,7 @@ void run_block(std::size_t threads) {
 
 void prepare_block(std::size_t threads) {
   Machine& m = machine();
-  std::memset(m.shared.data(), 0xff, m.shared.size());  // NaN in float32 and bfloat16
+  std::fill(m.shared.begin(), m.shared.end(), 0xff);  // NaN in float32 and bfloat16
   for (std::size_t i = 0; i < threads; ++i) {
     Fiber& fiber = *m.fibers[i];
     fiber.state = State::kReady;
