@@ -9,7 +9,7 @@ at::Tensor unit_rows(const at::Tensor& rows) {
 }
 
 void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body) {
-  constexpr std::int64_t kTile = 1 << 24;
+  constexpr std::int64_t kTile = 1 << 22;
   const std::int64_t height = std::max<std::int64_t>(1, kTile / std::max<std::int64_t>(1, columns));
   for (std::int64_t begin = 0; begin < rows; begin += height) body(begin, std::min(rows, begin + height));
 }

@@ -11,7 +11,7 @@ namespace tessera::metrics {
 /// Rows over max(length, 1e-12), in double: near ties must not turn on float32's rounding.
 at::Tensor unit_rows(const at::Tensor& rows);
 
-/// Calls body(begin, end) over row ranges so that a tile of the cosine matrix stays below 16 million numbers.
+/// Calls body(begin, end) over row ranges so that a tile of the cosine matrix stays below 4 million numbers.
 void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body);
 
 /// Best first along the last dimension: greatest value, equal values by index. values [T, M]; returns indices [T, k].

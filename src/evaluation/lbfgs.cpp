@@ -12,9 +12,6 @@ using Function = std::function<std::pair<double, at::Tensor>(const at::Tensor&)>
 double dot_product(const at::Tensor& a, const at::Tensor& b) {
   return a.dot(b).item<double>();
 }
-double largest(const at::Tensor& gradient) {
-  return gradient.numel() > 0 ? gradient.abs().max().item<double>() : 0.0;
-}
 
 struct Pair {
   at::Tensor step;     // s
@@ -49,7 +46,11 @@ struct Trial {
 class LineSearch {
  public:
   LineSearch(const Function& function, const at::Tensor& point, const at::Tensor& along, const Trial& origin)
-      : function_(function), point_(point), along_(along), origin_(origin) {}
+      : function_(function),
+        point_(point),
+        along_(along),
+        origin_(origin),
+        rounding_(1e-14 * std::max(1.0, std::abs(origin.value))) {}
 
   /// A step that satisfies the strong Wolfe conditions, or the best that was found; step 0 when none makes progress.
   Trial run(double first) {
@@ -57,7 +58,7 @@ class LineSearch {
     double step = first;
     for (int i = 0; i < 30; ++i) {
       const Trial trial = at(step);
-      if (too_high(trial) || (i > 0 && trial.value >= previous.value)) return zoom(previous, trial);
+      if (too_high(trial) || trial.value > previous.value + rounding_) return zoom(previous, trial);
       if (flat(trial)) return trial;
       if (trial.slope >= 0) return zoom(trial, previous);
       previous = trial;
@@ -71,10 +72,9 @@ class LineSearch {
     auto [value, gradient] = function_(point_ + along_ * step);
     return {step, value, dot_product(gradient, along_), gradient};
   }
-  /// Sufficient decrease fails. Values that differ by rounding alone are left to the slopes.
+  /// Sufficient decrease fails. Near the minimum values differ by rounding alone, and the slopes decide.
   bool too_high(const Trial& trial) const {
-    const double rounding = 1e-14 * std::max(1.0, std::abs(origin_.value));
-    return !(trial.value <= origin_.value + 1e-4 * trial.step * origin_.slope + rounding);
+    return !(trial.value <= origin_.value + 1e-4 * trial.step * origin_.slope + rounding_);
   }
   bool flat(const Trial& trial) const { return std::abs(trial.slope) <= -0.9 * origin_.slope; }
 
@@ -82,7 +82,7 @@ class LineSearch {
   Trial zoom(Trial low, Trial high) const {
     for (int i = 0; i < 40; ++i) {
       const Trial trial = at(between(low, high));
-      if (too_high(trial) || trial.value > low.value) {
+      if (too_high(trial) || trial.value > low.value + rounding_) {
         high = trial;
       } else {
         if (flat(trial)) return trial;
@@ -114,18 +114,19 @@ class LineSearch {
   const at::Tensor& point_;
   const at::Tensor& along_;
   const Trial& origin_;
+  double rounding_;
 };
 
 }  // namespace
 
 Minimum minimise_lbfgs(const Function& function, at::Tensor start, double tolerance, std::int64_t max_iterations,
-                       std::size_t history) {
+                       const std::function<double(const at::Tensor&)>& size, std::size_t history) {
   Minimum out;
   out.point = start.to(at::kDouble).clone();
   auto [value, gradient] = function(out.point);
   std::deque<Pair> pairs;
   out.value = value;
-  out.gradient = largest(gradient);
+  out.gradient = size(gradient);
   while (out.gradient > tolerance && out.iterations < max_iterations) {
     at::Tensor along = direction(pairs, gradient);
     double slope = dot_product(gradient, along);
@@ -147,7 +148,7 @@ Minimum minimise_lbfgs(const Function& function, at::Tensor start, double tolera
     out.point = out.point + pair.step;
     out.value = accepted.value;
     gradient = accepted.gradient;
-    out.gradient = largest(gradient);
+    out.gradient = size(gradient);
     ++out.iterations;
     if (pair.product > 1e-300) pairs.push_back(std::move(pair));
     if (pairs.size() > history) pairs.pop_front();

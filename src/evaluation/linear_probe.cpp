@@ -38,23 +38,45 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
                                            double tolerance, std::int64_t max_iterations) {
   check_data("fit_logistic_regression", features, labels, num_classes);
   TORCH_CHECK(features.size(0) > 0, "fit_logistic_regression: no training samples");
-  const at::Tensor x = features.to(at::kDouble);
-  const at::Tensor y = labels.to(x.device(), at::kLong);
-  const std::int64_t width = x.size(1);
+  const at::Tensor given = features.to(at::kDouble);
+  const at::Tensor y = labels.to(given.device(), at::kLong);
+  const std::int64_t width = given.size(1);
   const std::int64_t split = num_classes * width;  // weights first, then biases
+
+  // Solved for u = W scale and v = b + W mean on z = (x - mean) / scale: the same minimum, since the bias is free, but
+  // far better conditioned. The scale is the curvature of the start, (C - 1) / C^2 var(x) + l2.
+  const auto classes = static_cast<double>(num_classes);
+  const at::Tensor mean = given.mean(0);
+  const at::Tensor variance = (given - mean).square().mean(0) * ((classes - 1) / (classes * classes)) + l2;
+  const at::Tensor scale = variance.sqrt().clamp_min(std::max(1e-6 * std::sqrt(variance.max().item<double>()), 1e-150));
+  const at::Tensor z = (given - mean) / scale;
+  const auto weights_of = [&](const at::Tensor& point) {
+    return point.narrow(0, 0, split).view({num_classes, width}) / scale;
+  };
   const auto function = [&](const at::Tensor& point) {
-    const at::Tensor weight = point.narrow(0, 0, split).view({num_classes, width});
-    at::Tensor logits = logits_of(x, weight, point.narrow(0, split, num_classes));
+    const at::Tensor u = point.narrow(0, 0, split).view({num_classes, width});
+    const at::Tensor weight = u / scale;
+    at::Tensor logits = logits_of(z, u, point.narrow(0, split, num_classes));
     const double loss = cross_entropy(logits, y, true) + l2 / 2 * weight.square().sum().item<double>();
-    const at::Tensor gradient = at::cat({(logits.t().matmul(x) + l2 * weight).flatten(), logits.sum(0)});
+    const at::Tensor gradient = at::cat({(logits.t().matmul(z) + l2 * weight / scale).flatten(), logits.sum(0)});
     return std::pair(loss, gradient);
   };
-  const at::Tensor first = start != nullptr ? at::cat({start->weight.flatten(), start->bias}).to(x.device())
-                                            : at::zeros({split + num_classes}, x.options());
-  const Minimum minimum = minimise_lbfgs(function, first, tolerance, max_iterations);
+  // The greatest entry of the gradient by W and b themselves.
+  const auto size = [&](const at::Tensor& gradient) {
+    const at::Tensor by_bias = gradient.narrow(0, split, num_classes);
+    const at::Tensor by_weight =
+        gradient.narrow(0, 0, split).view({num_classes, width}) * scale + by_bias.unsqueeze(1) * mean;
+    return std::max(by_weight.abs().max().item<double>(), by_bias.abs().max().item<double>());
+  };
+  at::Tensor first = at::zeros({split + num_classes}, given.options());
+  if (start != nullptr) {
+    const at::Tensor weight = start->weight.to(given.device());
+    first = at::cat({(weight * scale).flatten(), start->bias.to(given.device()) + weight.matmul(mean)});
+  }
+  const Minimum minimum = minimise_lbfgs(function, first, tolerance, max_iterations, size);
   LogisticRegression out;
-  out.weight = minimum.point.narrow(0, 0, split).view({num_classes, width}).clone();
-  out.bias = minimum.point.narrow(0, split, num_classes).clone();
+  out.weight = weights_of(minimum.point);
+  out.bias = minimum.point.narrow(0, split, num_classes) - out.weight.matmul(mean);
   out.objective = minimum.value;
   out.log_loss = minimum.value - l2 / 2 * out.weight.square().sum().item<double>();
   out.iterations = minimum.iterations;

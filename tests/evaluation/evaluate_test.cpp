@@ -109,7 +109,7 @@ TEST_F(Evaluate, MistakesAreNamedInOneLine) {
   options.task = "zero_shot";
   options.overrides = {"templates=[a photo]"};
   EXPECT_EQ(error(),
-            "--set templates: tasks[0].templates: template 1, \"a photo\", has no {} where the class name goes");
+            "--set templates:1: tasks[0].templates: template 1, \"a photo\", has no {} where the class name goes");
   options.overrides = {};
   options.data = "nowhere";
   EXPECT_EQ(error().find("--data nowhere: there is no such file or folder, and no source of this name"), 0U);
