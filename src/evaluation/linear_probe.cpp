@@ -1,3 +1,5 @@
+#include <ATen/Parallel.h>
+
 #include "src/evaluation/cosine.h"
 #include "src/evaluation/lbfgs.h"
 #include <tessera/evaluation/metrics/linear_probe.h>
@@ -27,6 +29,24 @@ double cross_entropy(at::Tensor& logits, const at::Tensor& labels, bool gradient
   return loss;
 }
 
+/// Runs small problems on one thread: thousands of tiny products lose more at thread barriers than they gain, on a busy
+/// machine fifty times as much.
+class SmallProblem {
+ public:
+  explicit SmallProblem(std::int64_t products) : threads_(at::get_num_threads()) {
+    if (products < kSmall) at::set_num_threads(1);
+  }
+  ~SmallProblem() {
+    if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
+  }
+  SmallProblem(const SmallProblem&) = delete;
+  SmallProblem& operator=(const SmallProblem&) = delete;
+
+ private:
+  static constexpr std::int64_t kSmall = 4'000'000;
+  int threads_;
+};
+
 at::Tensor logits_of(const at::Tensor& features, const at::Tensor& weight, const at::Tensor& bias) {
   return at::addmm(bias, features, weight.t());
 }
@@ -41,6 +61,7 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
   const at::Tensor given = features.to(at::kDouble);
   const at::Tensor y = labels.to(given.device(), at::kLong);
   const std::int64_t width = given.size(1);
+  const SmallProblem one_thread(given.size(0) * width * num_classes);
   const std::int64_t split = num_classes * width;  // weights first, then biases
 
   // Solved for u = W scale and v = b + W mean on z = (x - mean) / scale: the same minimum, since the bias is free, but

@@ -108,8 +108,8 @@ TEST_F(Evaluate, TakesTheRunsValidationDataWhereNoneIsNamed) {
 TEST_F(Evaluate, MistakesAreNamedInOneLine) {
   options.task = "zero_shot";
   options.overrides = {"templates=[a photo]"};
-  EXPECT_EQ(error(),
-            "--set templates:1: tasks[0].templates: template 1, \"a photo\", has no {} where the class name goes");
+  EXPECT_NE(error().find("tasks[0].templates: template 1, \"a photo\", has no {} where the class name goes"),
+            std::string::npos);
   options.overrides = {};
   options.data = "nowhere";
   EXPECT_EQ(error().find("--data nowhere: there is no such file or folder, and no source of this name"), 0U);
