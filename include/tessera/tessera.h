@@ -1,0 +1,23 @@
+#pragma once
+
+/// Everything a program that uses Tessera needs. Include the single headers instead where compile time matters.
+
+#include <tessera/batch.h>
+#include <tessera/config/registry.h>
+#include <tessera/data/loader.h>
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizer.h>
+#include <tessera/data/transforms.h>
+#include <tessera/evaluation/evaluate.h>
+#include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/features.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/dual_encoder.h>
+#include <tessera/models/model_file.h>
+#include <tessera/models/registry.h>
+#include <tessera/objectives/objective.h>
+#include <tessera/ops/sparsify_group.h>
+#include <tessera/training/config.h>
+#include <tessera/training/trainer.h>
