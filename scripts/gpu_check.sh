@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks on a machine with a GPU all that needs one, in under ten minutes: builds the core, runs the kernels' tests on the
-# device, compute-sanitizer (memcheck, racecheck) over them, and the kernels' benchmark. Exit 0 only if every stage passed.
+# device, compute-sanitizer (memcheck, racecheck) over them, the torch operators' tests on the device, and the kernels'
+# benchmark. Exit 0 only if every stage passed.
 #
 #   scripts/gpu_check.sh            everything; logs and kernels_bench.json go to $OUT, or build-gpu/report
 #   scripts/gpu_check.sh --pack DIR on a Debian machine with a network: downloads into DIR the packages that a GPU machine
@@ -45,7 +46,15 @@ gpu_tests() {  # COMMAND...: runs the tests on the device; none at all is a fail
   "$@" "--gtest_filter=$filter" && "$tests" --gtest_list_tests "--gtest_filter=$filter" | grep -q cuda ||
     { echo "tests failed, or found no GPU"; return 1; }
 }
-export -f gpu_tests
+operator_tests() {  # the operators' tests skip without a GPU: here a skipped one is a failure
+  local log
+  log=$("$build/tests/ops_tests" "--gtest_filter=*OnGpu*:*OnAGpu*" 2>&1)
+  local status=$?
+  echo "$log"
+  [[ "$log" != *SKIPPED* ]] || { echo "LibTorch found no GPU"; return 1; }
+  return "$status"
+}
+export -f gpu_tests operator_tests
 
 need() {
   command -v "$1" >/dev/null || { echo "gpu_check: $1 is not on the PATH: $2" >&2; exit 2; }
@@ -71,10 +80,11 @@ torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import torch; print(torch.utils.cmake_p
 # No data libraries, one architecture: this machine's.
 if stage configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WITH_DATA=OFF \
      "-DTESSERA_CUDA_ARCHITECTURES=$capability" "-DCMAKE_PREFIX_PATH=$prefix;$torch" &&
-   stage build 300 cmake --build "$build" --target kernels_tests kernels_bench; then
-  export tests=$build/tests/kernels_tests
+   stage build 300 cmake --build "$build" --target kernels_tests kernels_bench ops_tests; then
+  export build tests=$build/tests/kernels_tests
   export filter='*/cuda'
   stage tests 120 bash -c 'gpu_tests "$tests"' && tail -n 2 "$report/tests.log"
+  stage operators 60 bash -c 'operator_tests' && tail -n 1 "$report/operators.log"
   # The tests that together reach every kernel; the sanitizer slows them down a hundredfold.
   filter='*EqualsTheDefinition*/cuda:*PaddingIsNeverRead*/cuda:*RowsMayBeFarther*/cuda:*FlopsRegularizer.*/cuda'
   if command -v compute-sanitizer >/dev/null; then

@@ -18,6 +18,8 @@
 #include <tessera/models/model_file.h>
 #include <tessera/models/registry.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/ops/flops_regularizer.h>
+#include <tessera/ops/max_similarity.h>
 #include <tessera/ops/sparsify_group.h>
 #include <tessera/training/config.h>
 #include <tessera/training/trainer.h>

@@ -34,6 +34,9 @@ inline void store(float* to, Vector value) {
 inline Vector broadcast(float value) {
   return value - Vector{};
 }
+inline Vector select(IntVector condition, Vector yes, Vector no) {
+  return condition ? yes : no;
+}
 inline std::int64_t smaller(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
 }
@@ -43,6 +46,16 @@ inline std::int64_t larger(std::int64_t a, std::int64_t b) {
 inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
+
+/// Scratch memory in 64-byte steps.
+struct Scratch {
+  float* next;
+  float* take(std::int64_t floats) {
+    float* const taken = next;
+    next += round_up(floats, 16);
+    return taken;
+  }
+};
 
 /// A's layout: kRowsContiguous A[m, k] = a[m * stride + k]; kColumnsContiguous A[m, k] = a[k * stride + m].
 enum class Layout { kRowsContiguous, kColumnsContiguous };
@@ -207,6 +220,19 @@ inline void pack_columns(const PickedRows& source, std::int64_t rows, std::int64
   }
 }
 
+/// C[rows, width] = A[rows, depth] panel[depth, width].
+inline void multiply_panel(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
+                           const float* panel, int width, float* c, std::int64_t c_stride) {
+  for (std::int64_t k = 0; k < depth; k += kDepthBlock) {
+    for (std::int64_t m = 0; m < rows; m += kTileRows) {
+      const std::int64_t tile_rows = smaller(kTileRows, rows - m);
+      tile_for<Layout::kRowsContiguous>(tile_rows, width)(smaller(kDepthBlock, depth - k), a + m * a_stride + k,
+                                                          a_stride, panel + k * width, c + m * c_stride, c_stride,
+                                                          k > 0);
+    }
+  }
+}
+
 /// C[rows, n] = A[rows, depth] B^T, where B's rows are the concatenated parts (n of them). C's rows are padded to a
 /// vector's multiple and every padded column is written. `panel` holds kPanel * depth floats.
 inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
@@ -216,14 +242,25 @@ inline void multiply_by_transposed(std::int64_t rows, std::int64_t depth, const 
   for (std::int64_t n = 0; n < columns;) {
     const int width = panel_width(columns - n);
     pack_transposed(parts, part_count, part_rows, n, width, depth, panel);
-    for (std::int64_t k = 0; k < depth; k += kDepthBlock) {
-      for (std::int64_t m = 0; m < rows; m += kTileRows) {
-        const std::int64_t tile_rows = smaller(kTileRows, rows - m);
-        tile_for<Layout::kRowsContiguous>(tile_rows, width)(smaller(kDepthBlock, depth - k), a + m * a_stride + k,
-                                                            a_stride, panel + k * width, c + m * c_stride + n, c_stride,
-                                                            k > 0);
-      }
-    }
+    multiply_panel(rows, depth, a, a_stride, panel, width, c + n, c_stride);
+    n += width;
+  }
+}
+
+/// The same in two steps, for a B that many products share: round_up(columns, kVector) * depth floats of panels, one
+/// after the other, then the product.
+inline void pack_panels(const PickedRows& b, std::int64_t columns, std::int64_t depth, float* panels) {
+  for (std::int64_t n = 0; n < columns;) {
+    const int width = panel_width(columns - n);
+    pack_transposed(&b, 1, columns, n, width, depth, panels + n * depth);
+    n += width;
+  }
+}
+inline void multiply_panels(std::int64_t rows, std::int64_t depth, const float* a, std::int64_t a_stride,
+                            const float* panels, std::int64_t columns, float* c, std::int64_t c_stride) {
+  for (std::int64_t n = 0; n < columns;) {
+    const int width = panel_width(columns - n);
+    multiply_panel(rows, depth, a, a_stride, panels + n * depth, width, c + n, c_stride);
     n += width;
   }
 }

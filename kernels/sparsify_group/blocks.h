@@ -159,7 +159,6 @@ __device__ __forceinline__ int rounded_up(int value, int multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-constexpr std::int64_t kMostPatches = 1024;
 constexpr std::int64_t kMostBlocks = 2147483647;
 
 }  // namespace

@@ -47,8 +47,4 @@ extern const SampleKernels kAvx2SampleKernels;
 extern const SampleKernels kAvx512SampleKernels;
 #endif
 
-/// For tests: "portable", "avx2" or "avx512" from now on, "" for the best that this machine has. False, and nothing
-/// changes, if it lacks the one asked for. Not while a kernel runs.
-bool use_instruction_set(const char* name);
-
 }  // namespace tessera::kernels

@@ -17,9 +17,6 @@ inline std::int64_t token_tile(const SparsifyGroupProblem& problem) {
   return smaller(problem.tokens, fitting < 16 ? 16 : fitting > 128 ? 128 : fitting);
 }
 
-inline Vector select(IntVector condition, Vector yes, Vector no) {
-  return condition ? yes : no;
-}
 inline Vector maximum(Vector a, Vector b) {
   return a > b ? a : b;
 }
@@ -156,16 +153,6 @@ struct LaneGradient {
       const Vector gradient = kept + select(above <= 0.0f, at_lowest, Vector{});
       store(ds + p * a_stride, select(rows.flat, Vector{}, gradient));
     }
-  }
-};
-
-/// Scratch memory in 64-byte steps.
-struct Scratch {
-  float* next;
-  float* take(std::int64_t floats) {
-    float* const taken = next;
-    next += round_up(floats, 16);
-    return taken;
   }
 };
 

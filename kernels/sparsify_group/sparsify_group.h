@@ -25,13 +25,15 @@ enum class PatchWeights { kMinMax, kSoftmax };
 struct SparsifyGroupProblem {
   std::int64_t batch = 0;              ///< B, may be 0
   std::int64_t tokens = 0;             ///< L, may be 0
-  std::int64_t patches = 0;            ///< P, at least 1; on a GPU at most 1,024
+  std::int64_t patches = 0;            ///< P, at least 1; on a GPU at most kMostPatchesOnGpu
   std::int64_t width = 0;              ///< D, at least 1; multiples of 8 with aligned rows take the fast paths
   DataType type = DataType::kFloat32;  ///< of tokens, grouped and gradients; sums are float32 throughout
   PatchWeights weights = PatchWeights::kMinMax;
   float threshold = 0.0f;            ///< in [0, 1]; the paper's is 1/P (`paper_threshold`), 0 keeps everything
   float softmax_temperature = 1.0f;  ///< above 0; used by kSoftmax only
 };
+
+constexpr std::int64_t kMostPatchesOnGpu = 1024;
 
 /// 1/P, rounded once to float32 as the comparison wants it.
 inline float paper_threshold(std::int64_t patches) {

@@ -403,8 +403,8 @@ std::size_t sparsify_group_workspace(const SparsifyGroupProblem& problem, Pass p
 Status sparsify_group_backward(const SparsifyGroupBackward& arguments, void* stream) {
   const SparsifyGroupProblem& problem = arguments.problem;
   if (Status status = check(arguments); !status.ok() || problem.batch == 0) return status;
-  if (problem.patches > kMostPatches || problem.batch > kMostBlocks) {
-    return Status::failure("sparsify_group: on a GPU patches must be at most " + std::to_string(kMostPatches) +
+  if (problem.patches > kMostPatchesOnGpu || problem.batch > kMostBlocks) {
+    return Status::failure("sparsify_group: on a GPU patches must be at most " + std::to_string(kMostPatchesOnGpu) +
                            " and batch at most " + std::to_string(kMostBlocks) + ", but they are " +
                            std::to_string(problem.patches) + " and " + std::to_string(problem.batch));
   }

@@ -4,43 +4,19 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <string>
-#include <vector>
 
+#include "kernels/cpu/instruction_set.h"
 #include "kernels/sparsify_group/sample.h"
 
-namespace tessera::kernels {
-namespace {
-
-/// Kernels of an instruction set, "" the best; null if this machine lacks it.
-const SampleKernels* find(const std::string& name) {
-#if defined(TESSERA_X86_KERNELS)
-  __builtin_cpu_init();
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (has_avx512 && (name.empty() || name == "avx512")) return &kAvx512SampleKernels;
-  if (has_avx2 && (name.empty() || name == "avx2")) return &kAvx2SampleKernels;
-#endif
-  return name.empty() || name == "portable" ? &kPortableSampleKernels : nullptr;
-}
-
-const SampleKernels* chosen = nullptr;  // null: the best
-
-}  // namespace
-
-bool use_instruction_set(const char* name) {
-  const SampleKernels* const found = find(name);
-  if (found != nullptr) chosen = found;
-  return found != nullptr;
-}
-
-namespace cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 const SampleKernels& sample_kernels() {
-  static const SampleKernels* const best = find("");
-  return chosen != nullptr ? *chosen : *best;
+#if defined(TESSERA_X86_KERNELS)
+  if (instruction_set() == InstructionSet::kAvx512) return kAvx512SampleKernels;
+  if (instruction_set() == InstructionSet::kAvx2) return kAvx2SampleKernels;
+#endif
+  return kPortableSampleKernels;
 }
 
 constexpr std::size_t kAlignment = 64;
@@ -182,5 +158,4 @@ Status sparsify_group_backward(const SparsifyGroupBackward& arguments, const Par
   return {};
 }
 
-}  // namespace cpu
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::cpu

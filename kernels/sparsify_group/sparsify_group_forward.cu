@@ -270,8 +270,8 @@ namespace TESSERA_DEVICE_NAMESPACE {
 Status sparsify_group_forward(const SparsifyGroupForward& arguments, void* stream) {
   const SparsifyGroupProblem& problem = arguments.problem;
   if (Status status = check(arguments); !status.ok() || problem.batch == 0 || problem.tokens == 0) return status;
-  if (problem.patches > kMostPatches) {
-    return Status::failure("sparsify_group: patches must be at most " + std::to_string(kMostPatches) +
+  if (problem.patches > kMostPatchesOnGpu) {
+    return Status::failure("sparsify_group: patches must be at most " + std::to_string(kMostPatchesOnGpu) +
                            " on a GPU, but is " + std::to_string(problem.patches));
   }
   return problem.type == DataType::kBfloat16 ? start<Bfloat16>(arguments, stream) : start<float>(arguments, stream);

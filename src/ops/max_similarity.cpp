@@ -1,165 +1,227 @@
+#include "kernels/max_similarity/max_similarity.h"
+
 #include <algorithm>
-#include <limits>
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
 
+#include "src/ops/kernel_call.h"
+#include "src/ops/max_similarity_tiles.h"
+#include "src/ops/operators.h"
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
 namespace {
 
+using Chunk = std::optional<std::int64_t>;
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+
 constexpr std::int64_t kTileElements = 16 << 20;  // of one tile of products
-constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-// Gradients of out[b, c] = sum over kept n of x[b, n] . y[c, index[b, c, n]], weighted:
-//   dx[b, n] += weight[b, c] y[c, index[b, c, n]]   and   dy[c, index[b, c, n]] += weight[b, c] x[b, n].
-struct MaxGradient {
-  at::Tensor x;       // [B, N, D]
-  at::Tensor y;       // [C, M, D]
-  at::Tensor index;   // [B, C, N] int32, in [0, M)
-  at::Tensor weight;  // [B, C]
-  at::Tensor keep;    // [B, N] bool
-};
-
-template <class T>
-void axpy(T* out, const T* in, T factor, std::int64_t size) {
-  for (std::int64_t i = 0; i < size; ++i) out[i] += factor * in[i];
+void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
+           const at::Tensor& token_keep) {
+  TORCH_CHECK(patches.dim() == 3 && patches.sym_size(1) > 0,
+              "max_similarity: patches must be [B, P, D] with P at least 1, got ", patches.sym_sizes());
+  TORCH_CHECK(tokens.dim() == 3 && tokens.sym_size(2) == patches.sym_size(2),
+              "max_similarity: tokens must be [C, L, D] = [C, L, ", patches.sym_size(2), "], got ", tokens.sym_sizes());
+  TORCH_CHECK(tokens.scalar_type() == patches.scalar_type() &&
+                  (patches.scalar_type() == at::kFloat || patches.scalar_type() == at::kDouble),
+              "max_similarity: patches and tokens must both be float32 or both float64, got ", patches.scalar_type(),
+              " and ", tokens.scalar_type());
+  const auto check_keep = [](const char* name, const at::Tensor& keep, const at::Tensor& rows) {
+    TORCH_CHECK(keep.scalar_type() == at::kBool && keep.dim() == 2 && keep.sym_size(0) == rows.sym_size(0) &&
+                    keep.sym_size(1) == rows.sym_size(1),
+                "max_similarity: ", name, " must be bool ", rows.sym_sizes().slice(0, 2), ", got ", keep.scalar_type(),
+                " ", keep.sym_sizes());
+  };
+  check_keep("patch_keep", patch_keep, patches);
+  check_keep("token_keep", token_keep, tokens);
+  TORCH_CHECK(tokens.device() == patches.device() && patch_keep.device() == patches.device() &&
+                  token_keep.device() == patches.device(),
+              "max_similarity: patches, tokens, patch_keep and token_keep must be on one device, got ",
+              patches.device(), ", ", tokens.device(), ", ", patch_keep.device(), " and ", token_keep.device());
 }
 
-// Rows of dx belong to one thread each, blocks of dy as well: no two threads write one place.
-template <class T>
-void add_on_cpu(const MaxGradient& g, at::Tensor& dx, at::Tensor& dy) {
-  const std::int64_t batch = g.x.size(0), count = g.x.size(1), width = g.x.size(2), others = g.y.size(0),
-                     choices = g.y.size(1);
-  const T *x = g.x.const_data_ptr<T>(), *y = g.y.const_data_ptr<T>(), *weight = g.weight.const_data_ptr<T>();
-  const int* index = g.index.const_data_ptr<int>();
-  const bool* keep = g.keep.const_data_ptr<bool>();
-  T *dx_data = dx.mutable_data_ptr<T>(), *dy_data = dy.mutable_data_ptr<T>();
-  at::parallel_for(0, batch, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b)
-      for (std::int64_t n = 0; n < count; ++n) {
-        if (!keep[b * count + n]) continue;
-        for (std::int64_t c = 0; c < others; ++c) {
-          const T w = weight[b * others + c];
-          if (w != 0)
-            axpy(dx_data + (b * count + n) * width, y + (c * choices + index[(b * others + c) * count + n]) * width, w,
-                 width);
-        }
-      }
-  });
-  at::parallel_for(0, others, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t c = begin; c < end; ++c)
-      for (std::int64_t b = 0; b < batch; ++b) {
-        const T w = weight[b * others + c];
-        if (w == 0) continue;
-        for (std::int64_t n = 0; n < count; ++n)
-          if (keep[b * count + n])
-            axpy(dy_data + (c * choices + index[(b * others + c) * count + n]) * width, x + (b * count + n) * width, w,
-                 width);
-      }
-  });
+bool has_kernel(const at::Tensor& patches) {
+  return patches.device().is_cpu() && patches.scalar_type() == at::kFloat && patches.size(2) > 0;
 }
 
-// The same from tensor operations, one c after another, for other devices.
-void add_anywhere(const MaxGradient& g, at::Tensor& dx, at::Tensor& dy) {
-  const at::Tensor kept = g.keep.to(g.x.scalar_type());
-  for (std::int64_t c = 0; c < g.y.size(0); ++c) {
-    const at::Tensor rows = g.index.select(1, c).reshape(-1).to(at::kLong);               // [B*N]
-    const at::Tensor weight = (g.weight.select(1, c).unsqueeze(1) * kept).unsqueeze(-1);  // [B, N, 1]
-    dx.add_(g.y[c].index_select(0, rows).view_as(g.x) * weight);
-    at::Tensor block = dy[c];
-    block.index_add_(0, rows, (g.x * weight).flatten(0, 1));
+kernels::MaxSimilarityProblem problem_of(const at::Tensor& patches, const at::Tensor& tokens) {
+  return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2)};
+}
+
+Four forward_on_device(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
+                       const at::Tensor& token_keep, Chunk chunk) {
+  check(patches, tokens, patch_keep, token_keep);
+  const std::int64_t images = patches.size(0), places = patches.size(1), texts = tokens.size(0), words = tokens.size(1);
+  const c10::OptionalDeviceGuard device(patches.device());
+  if (words > 0 && !has_kernel(patches)) {
+    const std::int64_t per_text = std::max<std::int64_t>(1, images * places * words);
+    return max_similarity_in_tiles(patches, tokens, patch_keep, token_keep,
+                                   chunk.value_or(std::max<std::int64_t>(1, kTileElements / per_text)));
   }
+  const at::TensorOptions numbers = patches.options(), indices = numbers.dtype(at::kInt);
+  const at::Tensor i2t = at::zeros({images, texts}, numbers), t2i = at::zeros({images, texts}, numbers);
+  const at::Tensor best_token = at::zeros({images, texts, places}, indices),
+                   best_patch = at::zeros({images, texts, words}, indices);
+  if (words == 0) return {i2t, t2i, best_token, best_patch};
+  const at::Tensor x = patches.contiguous(), y = tokens.contiguous(), keep_x = patch_keep.contiguous(),
+                   keep_y = token_keep.contiguous();
+  kernels::MaxSimilarityForward call;
+  call.problem = problem_of(x, y);
+  call.patches = x.const_data_ptr<float>();
+  call.tokens = y.const_data_ptr<float>();
+  call.patch_keep = mask_bytes(keep_x);
+  call.token_keep = mask_bytes(keep_y);
+  call.i2t = i2t.mutable_data_ptr<float>();
+  call.t2i = t2i.mutable_data_ptr<float>();
+  call.best_token = best_token.mutable_data_ptr<int>();
+  call.best_patch = best_patch.mutable_data_ptr<int>();
+  check_status(kernels::cpu::max_similarity_forward(call, torch_threads()));
+  return {i2t, t2i, best_token, best_patch};
 }
 
-void add_max_gradient(const MaxGradient& g, at::Tensor& dx, at::Tensor& dy) {
-  if (!g.x.device().is_cpu())
-    add_anywhere(g, dx, dy);
-  else if (g.x.scalar_type() == at::kDouble)
-    add_on_cpu<double>(g, dx, dy);
-  else
-    add_on_cpu<float>(g, dx, dy);
+Pair backward_on_device(const at::Tensor& grad_i2t, const at::Tensor& grad_t2i, const at::Tensor& patches,
+                        const at::Tensor& tokens, const at::Tensor& patch_keep, const at::Tensor& token_keep,
+                        const at::Tensor& best_token, const at::Tensor& best_patch) {
+  check(patches, tokens, patch_keep, token_keep);
+  const c10::OptionalDeviceGuard device(patches.device());
+  if (tokens.size(1) == 0) return {at::zeros_like(patches), at::zeros_like(tokens)};
+  if (!has_kernel(patches))
+    return max_similarity_gradient(grad_i2t, grad_t2i, patches, tokens, patch_keep, token_keep, best_token, best_patch);
+  const at::Tensor x = patches.contiguous(), y = tokens.contiguous(), keep_x = patch_keep.contiguous(),
+                   keep_y = token_keep.contiguous(), from_i2t = grad_i2t.contiguous(), from_t2i = grad_t2i.contiguous(),
+                   token_places = best_token.contiguous(), patch_places = best_patch.contiguous();
+  const at::Tensor grad_patches = at::empty(x.sizes(), x.options()), grad_tokens = at::empty(y.sizes(), y.options());
+  kernels::MaxSimilarityBackward call;
+  call.problem = problem_of(x, y);
+  call.patches = x.const_data_ptr<float>();
+  call.tokens = y.const_data_ptr<float>();
+  call.patch_keep = mask_bytes(keep_x);
+  call.token_keep = mask_bytes(keep_y);
+  call.best_token = token_places.const_data_ptr<int>();
+  call.best_patch = patch_places.const_data_ptr<int>();
+  call.grad_i2t = from_i2t.const_data_ptr<float>();
+  call.grad_t2i = from_t2i.const_data_ptr<float>();
+  call.grad_patches = grad_patches.mutable_data_ptr<float>();
+  call.grad_tokens = grad_tokens.mutable_data_ptr<float>();
+  check_status(kernels::cpu::max_similarity_backward(call, torch_threads()));
+  return {grad_patches, grad_tokens};
+}
+
+Four forward_on_meta(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
+                     const at::Tensor& token_keep, Chunk) {
+  check(patches, tokens, patch_keep, token_keep);
+  const c10::SymInt images = patches.sym_size(0), texts = tokens.sym_size(0);
+  const auto empty = [&](c10::SymIntArrayRef sizes, at::ScalarType dtype) {
+    return at::empty_symint(sizes, patches.options().dtype(dtype));
+  };
+  return {empty({images, texts}, patches.scalar_type()), empty({images, texts}, patches.scalar_type()),
+          empty({images, texts, patches.sym_size(1)}, at::kInt), empty({images, texts, tokens.sym_size(1)}, at::kInt)};
+}
+
+Pair backward_on_meta(const at::Tensor&, const at::Tensor&, const at::Tensor& patches, const at::Tensor& tokens,
+                      const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&) {
+  return {at::empty_symint(patches.sym_sizes(), patches.options()),
+          at::empty_symint(tokens.sym_sizes(), tokens.options())};
+}
+
+Four call_forward(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
+                  const at::Tensor& token_keep, Chunk chunk) {
+  static const auto forward = c10::Dispatcher::singleton()
+                                  .findSchemaOrThrow("tessera::_max_similarity", "")
+                                  .typed<decltype(forward_on_device)>();
+  return forward.call(patches, tokens, patch_keep, token_keep, chunk);
 }
 
 class MaxSimilarity : public torch::autograd::Function<MaxSimilarity> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& patches,
                                                 const at::Tensor& tokens, const at::Tensor& patch_keep,
-                                                const at::Tensor& token_keep, std::int64_t chunk) {
-    const NoAutocast no_autocast;
-    const std::int64_t images = patches.size(0), places = patches.size(1), width = patches.size(2),
-                       texts = tokens.size(0), words = tokens.size(1);
-    const at::Tensor flat = patches.reshape({images * places, width});
-    const at::TensorOptions numbers = patches.options().requires_grad(false);
-    const at::Tensor patch_index =
-        at::empty({images, texts, places}, numbers.dtype(at::kInt));  // best token of each patch
-    const at::Tensor token_index =
-        at::empty({texts, images, words}, numbers.dtype(at::kInt));  // best patch of each token
-    at::Tensor i2t = at::empty({images, texts}, numbers);
-    at::Tensor t2i = at::empty({images, texts}, numbers);
-    const at::Tensor patch_share = share(patch_keep, numbers.dtype());  // [B, 1]
-    const at::Tensor token_share = share(token_keep, numbers.dtype());  // [C, 1]
-    const at::Tensor drop_patch = ~patch_keep.unsqueeze(-1);            // [B, P, 1]
-    for (std::int64_t start = 0; start < texts; start += chunk) {
-      const std::int64_t count = std::min(chunk, texts - start);
-      const at::Tensor keep = token_keep.narrow(0, start, count);  // [t, L]
-      const at::Tensor products = at::matmul(flat, tokens.narrow(0, start, count).reshape({count * words, width}).t())
-                                      .view({images, places, count, words});
-      const auto [best_token, token] = products.masked_fill(~keep, kMinusInfinity).max(3);  // [B, P, t]
-      const at::Tensor nothing = drop_patch | ~keep.any(1);                                 // [B, P, t]
-      i2t.narrow(1, start, count).copy_(best_token.masked_fill(nothing, 0).sum(1) * patch_share);
-      patch_index.narrow(1, start, count).copy_(token.transpose(1, 2));
-      const auto [best_patch, patch] =
-          products.masked_fill(drop_patch.unsqueeze(-1), kMinusInfinity).max(1);  // [B, t, L]
-      t2i.narrow(1, start, count)
-          .copy_(best_patch.masked_fill(~keep, 0).sum(2) * token_share.narrow(0, start, count).t());
-      token_index.narrow(0, start, count).copy_(patch.transpose(0, 1));
-    }
-    ctx->save_for_backward(
-        {patches, tokens, patch_keep, token_keep, patch_index, token_index, patch_share, token_share});
-    return {i2t, t2i};
+                                                const at::Tensor& token_keep, Chunk chunk) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto [i2t, t2i, best_token, best_patch] = call_forward(patches, tokens, patch_keep, token_keep, chunk);
+    ctx->save_for_backward({patches, tokens, patch_keep, token_keep, best_token, best_patch});
+    ctx->mark_non_differentiable({best_token, best_patch});
+    return {i2t, t2i, best_token, best_patch};
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  torch::autograd::variable_list gradients) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "max_similarity has no second derivatives");
-    const NoAutocast no_autocast;
+    static const auto backward = c10::Dispatcher::singleton()
+                                     .findSchemaOrThrow("tessera::_max_similarity_backward", "")
+                                     .typed<decltype(backward_on_device)>();
     const auto saved = ctx->get_saved_variables();
-    const at::Tensor patches = saved[0].contiguous(), tokens = saved[1].contiguous();
-    const at::Tensor patch_keep = saved[2].contiguous(), token_keep = saved[3].contiguous();
-    at::Tensor patch_gradient = at::zeros_like(patches, at::MemoryFormat::Contiguous);
-    at::Tensor token_gradient = at::zeros_like(tokens, at::MemoryFormat::Contiguous);
-    // A text without tokens has similarity 0 whatever the patches are.
-    const at::Tensor i2t_weight = (gradients[0] * saved[6]).masked_fill(~token_keep.any(1), 0).contiguous();  // [B, C]
-    const at::Tensor t2i_weight = (gradients[1].t() * saved[7]).contiguous();                                 // [C, B]
-    add_max_gradient({patches, tokens, saved[4], i2t_weight, patch_keep}, patch_gradient, token_gradient);
-    add_max_gradient({tokens, patches, saved[5], t2i_weight, token_keep}, token_gradient, patch_gradient);
-    return {patch_gradient, token_gradient, {}, {}, {}};
-  }
-
- private:
-  // 1 / number of kept entries, [rows, 1].
-  static at::Tensor share(const at::Tensor& keep, caffe2::TypeMeta dtype) {
-    return keep.sum(1, /*keepdim=*/true).clamp_min(1).to(c10::typeMetaToScalarType(dtype)).reciprocal();
+    const auto [patches, tokens] =
+        backward.call(gradients[0], gradients[1], saved[0], saved[1], saved[2], saved[3], saved[4], saved[5]);
+    return {patches, tokens, {}, {}, {}};
   }
 };
 
+Four forward_with_gradient(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
+                           const at::Tensor& token_keep, Chunk chunk) {
+  const auto all = MaxSimilarity::apply(patches, tokens, patch_keep, token_keep, chunk);
+  return {all[0], all[1], all[2], all[3]};
+}
+
+Pair operate(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
+             const at::Tensor& token_keep, Chunk chunk) {
+  check(patches, tokens, patch_keep, token_keep);
+  TORCH_CHECK(chunk.value_or(1) > 0, "max_similarity: chunk must be at least 1, got ", chunk.value_or(1));
+  const auto all = call_forward(patches, tokens, patch_keep, token_keep, chunk);
+  return {std::get<0>(all), std::get<1>(all)};
+}
+
+Pair operate_without_autocast(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
+                              const at::Tensor& token_keep, Chunk chunk) {
+  const NoAutocast no_autocast;
+  return operate(patches, tokens, patch_keep, token_keep, chunk);
+}
+
 }  // namespace
+
+void define_max_similarity(torch::Library& library) {
+  library.def(
+      "max_similarity(Tensor patches, Tensor tokens, Tensor patch_keep, Tensor token_keep, *, int? chunk=None) -> "
+      "(Tensor i2t, Tensor t2i)",
+      {at::Tag::pt2_compliant_tag});
+  library.def(
+      "_max_similarity(Tensor patches, Tensor tokens, Tensor patch_keep, Tensor token_keep, int? chunk) -> "
+      "(Tensor i2t, Tensor t2i, Tensor best_token, Tensor best_patch)",
+      {at::Tag::pt2_compliant_tag});
+  library.def(
+      "_max_similarity_backward(Tensor grad_i2t, Tensor grad_t2i, Tensor patches, Tensor tokens, Tensor patch_keep, "
+      "Tensor token_keep, Tensor best_token, Tensor best_patch) -> (Tensor grad_patches, Tensor grad_tokens)",
+      {at::Tag::pt2_compliant_tag});
+  library.impl("max_similarity", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
+  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+    library.impl("max_similarity", torch::dispatch(device, TORCH_FN(operate_without_autocast)));
+  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
+    library.impl("_max_similarity", torch::dispatch(device, TORCH_FN(forward_on_device)));
+    library.impl("_max_similarity_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
+  }
+  library.impl("_max_similarity", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
+  library.impl("_max_similarity_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
+  library.impl("_max_similarity", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
+  library.impl("_max_similarity_backward",
+               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+}
 
 std::pair<at::Tensor, at::Tensor> max_similarity(const at::Tensor& patches, const at::Tensor& tokens,
                                                  const at::Tensor& patch_keep, const at::Tensor& token_keep,
                                                  std::optional<std::int64_t> chunk) {
-  if (tokens.size(1) == 0) {
-    const at::Tensor nothing = at::zeros({patches.size(0), tokens.size(0)}, patches.options().requires_grad(false));
-    return {nothing, nothing};
-  }
-  const std::int64_t per_text = patches.size(0) * patches.size(1) * tokens.size(1);
-  const std::int64_t fitting = std::max<std::int64_t>(1, kTileElements / std::max<std::int64_t>(1, per_text));
-  const auto both = MaxSimilarity::apply(patches, tokens, patch_keep, token_keep, chunk.value_or(fitting));
-  return {both[0], both[1]};
+  register_operators();
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::max_similarity", "").typed<decltype(operate)>();
+  const auto [i2t, t2i] = operation.call(patches, tokens, patch_keep, token_keep, chunk);
+  return {i2t, t2i};
 }
 
 }  // namespace tessera

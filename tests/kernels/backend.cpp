@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/sparsify_group/sample.h"
+#include "kernels/cpu/instruction_set.h"
 
 namespace tessera::kernels::test {
 namespace {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/ops/errors.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/ops/sparsify_group.h>
 
@@ -94,27 +95,10 @@ TEST(SparsifyGroup, AThresholdThatIsMetExactlyKeeps) {
   EXPECT_TRUE(at::allclose(weights.flatten(), at::tensor({0.0F, 0.2F, 0.8F})));
 }
 
-TEST(SparsifyGroup, BFloat16IsAccumulatedInFloat) {
-  const Sample s = random_sample(2, 3, 6, 8);
-  const at::Tensor text = s.text.detach().to(at::kBFloat16), image = s.image.detach().to(at::kBFloat16);
-  const at::Tensor grouped = sparsify_group(text, image, s.mask, {});
-  EXPECT_EQ(grouped.scalar_type(), at::kFloat);
-  EXPECT_TRUE(at::equal(grouped, sparsify_group(text.to(at::kFloat), image.to(at::kFloat), s.mask, {})));
-}
-
-TEST(SparsifyGroup, NoTokensGiveAnEmptyResult) {
-  EXPECT_EQ(sparsify_group(at::zeros({2, 0, 3}), at::zeros({2, 4, 3}), at::zeros({2, 0}, at::kBool), {}).sizes(),
-            (std::vector<std::int64_t>{2, 0, 3}));
-}
-
 TEST(SparsifyGroup, WrongInputsAreNamed) {
-  const auto error = [](const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask) -> std::string {
-    try {
-      sparsify_group(text, image, mask, {});
-    } catch (const c10::Error& caught) {
-      return caught.what_without_backtrace();
-    }
-    return "no error";
+  const auto error = [](const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask,
+                        const SparsifySettings& settings = {}) {
+    return error_of([&] { sparsify_group(text, image, mask, settings); });
   };
   const at::Tensor text = at::zeros({2, 3, 4}), image = at::zeros({2, 5, 4}), mask = at::ones({2, 3}, at::kBool);
   EXPECT_EQ(error(at::zeros({3, 4}), image, mask), "sparsify_group: text_tokens must be [B, L, D], got [3, 4]");
@@ -125,6 +109,14 @@ TEST(SparsifyGroup, WrongInputsAreNamed) {
   EXPECT_EQ(error(text, image, at::ones({2, 2}, at::kBool)),
             "sparsify_group: text_mask must be [B, L] = [2, 3], got [2, 2]");
   EXPECT_EQ(error(text, image, at::ones({2, 3})), "sparsify_group: text_mask must be bool, got Float");
+  EXPECT_EQ(error(text.to(at::kLong), image, mask),
+            "sparsify_group: text_tokens and image_tokens must hold floating-point numbers, got Long and Float");
+  EXPECT_EQ(error(text, at::zeros({2, 5, 4}, at::kMeta), mask),
+            "sparsify_group: text_tokens, image_tokens and text_mask must be on one device, got cpu, meta and cpu");
+  EXPECT_EQ(error(text, image, mask, {.weights = "max"}), "sparsify_group: weights must be minmax or softmax, got max");
+  EXPECT_EQ(error(text, image, mask, {.threshold = 2.0}), "sparsify_group: threshold must be in [0, 1], got 2");
+  EXPECT_EQ(error(text, image, mask, {.softmax_temperature = 0.0}),
+            "sparsify_group: softmax_temperature must be above 0, got 0");
 }
 
 }  // namespace

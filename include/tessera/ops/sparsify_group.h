@@ -12,7 +12,7 @@ namespace tessera {
 /// How similarities become weights (SPARC, eq. 2-4, and the ablations of Table 8).
 struct SparsifySettings {
   std::string weights = "minmax";
-  std::optional<double> threshold;
+  std::optional<double> threshold = std::nullopt;
   bool sparsify = true;
   double softmax_temperature = 1.0;
 
@@ -33,12 +33,21 @@ void fields(Visitor& v, SparsifySettings& s) {
 
 /// Groups patch embeddings by caption tokens (SPARC, eq. 2-5): s = t . v; z = (s - min) / (max - min) over patches;
 /// weights below the threshold become 0; the rest is normalised to sum 1; each token gets the weighted sum of the
-/// patches. text_tokens  [B, L, D]  not normalised image_tokens [B, P, D]  same device; P at least 1 text_mask    [B,
-/// L]     bool, true = real token; padding rows give zeros and receive no gradient, even if they hold NaN returns [B,
-/// L, D]  float32 (float64 for float64 tokens): each real row is a convex combination of that image's patches A flat
-/// row (max - min <= 1e-6 max(|min|, |max|)) has weights 1/P and passes no gradient through them. Patches that tie at
-/// the minimum or maximum share its gradient equally. Throws c10::Error naming the tensor if shapes or devices do not
-/// fit. Differentiable in both token tensors.
+/// patches.
+/// text_tokens   [B, L, D]  not normalised; any floating-point type
+/// image_tokens  [B, P, D]  same device; P at least 1
+/// text_mask     [B, L]     bool, true = real token; padding rows give zeros and receive no gradient, even if they
+///                          hold NaN
+/// returns       [B, L, D]  each real row is a convex combination of that image's patches, in the wider of the two types
+/// A flat row (max - min <= 1e-6 max(|min|, |max|)) has weights 1/P and passes no gradient through them. Patches that
+/// tie at the minimum or maximum share its gradient equally.
+///
+/// float32 and bfloat16 run fused (kernels/sparsify_group): forward and backward hold tiles of [B, L, P] only, sums are
+/// float32, and what is kept for the backward pass are the inputs and three numbers per token. float16 computes as
+/// float32. float64 is composed of tensor operations that autograd follows any number of times; so are, in float32, a
+/// GPU's problems of more than 1,024 patches. Autocast changes nothing: tokens are taken in the type they come in.
+/// Throws c10::Error naming the tensor if shapes, types or devices do not fit. Differentiable in both token tensors;
+/// fused, once. In Python torch.ops.tessera.sparsify_group, after torch.ops.load_library of libtessera_ops.so.
 at::Tensor sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
                           const SparsifySettings& settings);
 

@@ -1,0 +1,199 @@
+// Forward: threads take images one after the other, each with all texts. Backward: images one after the other, then
+// texts, so that no two threads add to one row and sums have one order whatever the number of threads.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/instruction_set.h"
+#include "kernels/max_similarity/pair.h"
+
+namespace tessera::kernels {
+namespace {
+
+Status at_least(const char* name, std::int64_t least, std::int64_t value) {
+  if (value >= least) return {};
+  return Status::failure(std::string("max_similarity: ") + name + " must be at least " + std::to_string(least) +
+                         ", but is " + std::to_string(value));
+}
+
+Status present(const char* name, const void* pointer) {
+  return pointer != nullptr ? Status() : Status::failure(std::string("max_similarity: ") + name + " is a null pointer");
+}
+
+Status check(const MaxSimilarityProblem& problem) {
+  if (Status status = at_least("images", 0, problem.images); !status.ok()) return status;
+  if (Status status = at_least("patches", 1, problem.patches); !status.ok()) return status;
+  if (Status status = at_least("texts", 0, problem.texts); !status.ok()) return status;
+  if (Status status = at_least("tokens", 0, problem.tokens); !status.ok()) return status;
+  return at_least("width", 1, problem.width);
+}
+
+bool is_empty(const MaxSimilarityProblem& problem) {
+  return problem.images == 0 || problem.texts == 0;
+}
+
+template <class Arguments>
+Status check_inputs(const Arguments& arguments) {
+  if (Status status = present("patches", arguments.patches); !status.ok()) return status;
+  if (Status status = present("patch_keep", arguments.patch_keep); !status.ok()) return status;
+  if (Status status = present("best_token", arguments.best_token); !status.ok()) return status;
+  if (arguments.problem.tokens == 0) return {};
+  if (Status status = present("tokens", arguments.tokens); !status.ok()) return status;
+  if (Status status = present("token_keep", arguments.token_keep); !status.ok()) return status;
+  return present("best_patch", arguments.best_patch);
+}
+
+}  // namespace
+
+Status check(const MaxSimilarityForward& arguments) {
+  if (Status status = check(arguments.problem); !status.ok() || is_empty(arguments.problem)) return status;
+  if (Status status = check_inputs(arguments); !status.ok()) return status;
+  if (Status status = present("i2t", arguments.i2t); !status.ok()) return status;
+  return present("t2i", arguments.t2i);
+}
+
+Status check(const MaxSimilarityBackward& arguments) {
+  if (Status status = check(arguments.problem); !status.ok() || is_empty(arguments.problem)) return status;
+  if (Status status = check_inputs(arguments); !status.ok()) return status;
+  if (Status status = present("grad_i2t", arguments.grad_i2t); !status.ok()) return status;
+  return present("grad_t2i", arguments.grad_t2i);
+}
+
+namespace cpu {
+namespace {
+
+const PairKernels& pair_kernels() {
+#if defined(TESSERA_X86_KERNELS)
+  if (instruction_set() == InstructionSet::kAvx512) return kAvx512PairKernels;
+  if (instruction_set() == InstructionSet::kAvx2) return kAvx2PairKernels;
+#endif
+  return kPortablePairKernels;
+}
+
+/// For each group of `size` entries the indices of those kept.
+class KeptLists {
+ public:
+  KeptLists(const std::uint8_t* keep, std::int64_t groups, std::int64_t size) : size_(size) {
+    indices_.resize(groups * size);
+    counts_.resize(groups);
+    for (std::int64_t g = 0; g < groups; ++g) {
+      std::int64_t& count = counts_[g];
+      for (std::int64_t i = 0; i < size; ++i) {
+        if (keep[g * size + i] != 0) indices_[g * size + count++] = static_cast<std::int32_t>(i);
+      }
+    }
+  }
+  const std::int32_t* of(std::int64_t group) const { return indices_.data() + group * size_; }
+  std::int64_t count(std::int64_t group) const { return counts_[group]; }
+
+ private:
+  std::int64_t size_;
+  std::vector<std::int32_t> indices_;
+  std::vector<std::int64_t> counts_;
+};
+
+/// One side of the backward: the rows of a batch of `groups` (images or texts) against those of all `others`.
+struct Side {
+  const KeptLists* own;
+  const KeptLists* other;
+  std::int64_t groups, others, own_size, other_size, width;
+  const float* other_rows;
+  const std::int32_t *best_other, *best_own;   ///< of each own row, of each other row
+  const float *own_gradient, *other_gradient;  ///< of the similarities
+  std::int64_t group_step, other_step;         ///< from one pair's place in [B, C] to the next group's, next other's
+  float* gradient;
+};
+
+void add_side(const Side& side, const Parallel& parallel) {
+  if (side.gradient == nullptr) return;
+  const PairKernels& kernels = pair_kernels();
+  for_each_item(parallel, side.groups, [&](int, std::int64_t group) {
+    PairGradient pair;
+    pair.width = side.width;
+    pair.gradient = side.gradient + group * side.own_size * side.width;
+    std::fill(pair.gradient, pair.gradient + side.own_size * side.width, 0.0f);
+    pair.own_kept = side.own->of(group);
+    pair.own_count = side.own->count(group);
+    for (std::int64_t other = 0; other < side.others; ++other) {
+      const std::int64_t place = group * side.group_step + other * side.other_step;
+      pair.others = side.other_rows + other * side.other_size * side.width;
+      pair.other_kept = side.other->of(other);
+      pair.other_count = side.other->count(other);
+      if (pair.own_count == 0 || pair.other_count == 0) continue;
+      pair.best_other = side.best_other + place * side.own_size;
+      pair.best_own = side.best_own + place * side.other_size;
+      pair.own_weight = side.own_gradient[place] / static_cast<float>(pair.own_count);
+      pair.other_weight = side.other_gradient[place] / static_cast<float>(pair.other_count);
+      kernels.backward(pair);
+    }
+  });
+}
+
+}  // namespace
+
+Status max_similarity_forward(const MaxSimilarityForward& arguments, const Parallel& parallel) {
+  const MaxSimilarityProblem& problem = arguments.problem;
+  if (Status status = check(arguments); !status.ok() || is_empty(problem)) return status;
+  const PairKernels& kernels = pair_kernels();
+  const KeptLists patches(arguments.patch_keep, problem.images, problem.patches);
+  const KeptLists tokens(arguments.token_keep, problem.texts, problem.tokens);
+  constexpr std::int64_t kAlignment = 16;  // floats: a cache line
+  const std::int64_t panel_floats = (kernels.panel_floats(problem) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::int64_t thread_floats = panel_floats + kernels.pair_floats(problem) + kAlignment;
+  std::vector<float> scratch(thread_floats * thread_count(parallel, problem.images));
+  for_each_item(parallel, problem.images, [&](int thread, std::int64_t index) {
+    PackedImage image;
+    image.width = problem.width;
+    image.patches = arguments.patches + index * problem.patches * problem.width;
+    image.kept = patches.of(index);
+    image.kept_count = patches.count(index);
+    image.panels = scratch.data() + thread * thread_floats;
+    if (image.kept_count > 0) kernels.pack(image);
+    for (std::int64_t text = 0; text < problem.texts; ++text) {
+      const std::int64_t place = index * problem.texts + text;
+      PairForward pair;
+      pair.image = &image;
+      pair.tokens = arguments.tokens + text * problem.tokens * problem.width;
+      pair.kept = tokens.of(text);
+      pair.kept_count = tokens.count(text);
+      pair.i2t = arguments.i2t + place;
+      pair.t2i = arguments.t2i + place;
+      pair.best_token = arguments.best_token + place * problem.patches;
+      pair.best_patch = arguments.best_patch + place * problem.tokens;
+      pair.scratch = image.panels + panel_floats;
+      std::fill(pair.best_token, pair.best_token + problem.patches, 0);
+      std::fill(pair.best_patch, pair.best_patch + problem.tokens, 0);
+      *pair.i2t = *pair.t2i = 0.0f;
+      if (image.kept_count > 0 && pair.kept_count > 0) kernels.forward(pair);
+    }
+  });
+  return {};
+}
+
+Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Parallel& parallel) {
+  const MaxSimilarityProblem& problem = arguments.problem;
+  if (Status status = check(arguments.problem); !status.ok()) return status;
+  if (is_empty(problem)) {
+    const auto clear = [](float* to, std::int64_t count) {
+      if (to != nullptr) std::fill(to, to + count, 0.0f);
+    };
+    clear(arguments.grad_patches, problem.images * problem.patches * problem.width);
+    clear(arguments.grad_tokens, problem.texts * problem.tokens * problem.width);
+    return {};
+  }
+  if (Status status = check(arguments); !status.ok()) return status;
+  const KeptLists patches(arguments.patch_keep, problem.images, problem.patches);
+  const KeptLists tokens(arguments.token_keep, problem.texts, problem.tokens);
+  add_side({&patches, &tokens, problem.images, problem.texts, problem.patches, problem.tokens, problem.width,
+            arguments.tokens, arguments.best_token, arguments.best_patch, arguments.grad_i2t, arguments.grad_t2i,
+            problem.texts, 1, arguments.grad_patches},
+           parallel);
+  add_side({&tokens, &patches, problem.texts, problem.images, problem.tokens, problem.patches, problem.width,
+            arguments.patches, arguments.best_patch, arguments.best_token, arguments.grad_t2i, arguments.grad_i2t, 1,
+            problem.texts, arguments.grad_tokens},
+           parallel);
+  return {};
+}
+
+}  // namespace cpu
+}  // namespace tessera::kernels

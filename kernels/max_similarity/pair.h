@@ -1,0 +1,59 @@
+#pragma once
+
+#include "kernels/max_similarity/max_similarity.h"
+
+namespace tessera::kernels {
+
+/// An image's kept patches, packed for products with many texts.
+struct PackedImage {
+  std::int64_t width;
+  const float* patches;      ///< [P, D]
+  const std::int32_t* kept;  ///< indices of the kept patches
+  std::int64_t kept_count;   ///< at least 1
+  float* panels;             ///< panel_floats()
+};
+
+/// One image with one text: kept tokens, and where the results go.
+struct PairForward {
+  const PackedImage* image;
+  const float* tokens;       ///< [L, D]
+  const std::int32_t* kept;  ///< indices of the kept tokens
+  std::int64_t kept_count;   ///< at least 1
+  float* i2t;
+  float* t2i;
+  std::int32_t* best_token;  ///< [P]
+  std::int32_t* best_patch;  ///< [L]
+  float* scratch;            ///< pair_floats()
+};
+
+/// Rows of one image (or text) whose gradient is wanted, against those of one text (or image).
+struct PairGradient {
+  std::int64_t width;
+  float* gradient;      ///< [own rows, D], added to
+  const float* others;  ///< [other rows, D]
+  const std::int32_t* own_kept;
+  std::int64_t own_count;
+  const std::int32_t* other_kept;
+  std::int64_t other_count;
+  const std::int32_t* best_other;  ///< of each own row
+  const std::int32_t* best_own;    ///< of each other row
+  float own_weight;                ///< gradient of each own row's maximum
+  float other_weight;
+};
+
+/// The same code compiled for one instruction set.
+struct PairKernels {
+  std::int64_t (*panel_floats)(const MaxSimilarityProblem& problem);
+  std::int64_t (*pair_floats)(const MaxSimilarityProblem& problem);
+  void (*pack)(const PackedImage& image);
+  void (*forward)(const PairForward& pair);
+  void (*backward)(const PairGradient& pair);
+};
+
+extern const PairKernels kPortablePairKernels;
+#if defined(TESSERA_X86_KERNELS)
+extern const PairKernels kAvx2PairKernels;
+extern const PairKernels kAvx512PairKernels;
+#endif
+
+}  // namespace tessera::kernels

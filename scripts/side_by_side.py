@@ -1,0 +1,90 @@
+"""What the scripts/compare_*.py have in common: time and memory of a fused operator beside eager PyTorch's composed operations.
+
+Times are medians over repetitions in which the two take turns, in one process. Memory is measured in one fresh process each, which
+runs everything once, then reads how far the resident set grows above what it holds before a second run. What both must hold, the
+results and the gradients of the inputs, is taken off: the rest is what the operator needs for itself.
+"""
+import argparse
+import ctypes
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBRARY = ROOT / "build/lib/libtessera_ops.so"
+
+
+def parser(description):
+    out = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--library", type=pathlib.Path, default=LIBRARY, help="libtessera_ops.so (default: %(default)s)")
+    out.add_argument("--repetitions", type=int, default=15)
+    out.add_argument("--threads", type=int, help="default: LibTorch's own choice")
+    out.add_argument("--time-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager time is above it")
+    out.add_argument("--memory-at-most", type=float, metavar="SHARE", help="exit 1 if fused / eager extra memory is above it")
+    out.add_argument("--memory-of", choices=["eager", "fused"], help=argparse.SUPPRESS)  # the fresh process
+    return out
+
+
+def prepare(args):
+    """Imports torch with the operators; tells where it is looked for if it is not there."""
+    try:
+        import torch
+    except ImportError:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {sys.executable} has no torch: run it with the Python of LibTorch's environment")
+    if not args.library.exists():
+        sys.exit(f"{args.library} is not there: build it (cmake --build build --target tessera_ops), or name it by --library")
+    torch.ops.load_library(str(args.library))
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    return torch
+
+
+def resident(key):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(key + ":"))
+
+
+def grown_memory(step):
+    """Bytes the process grows by while step() runs."""
+    step()
+    ctypes.CDLL(None).malloc_trim(0)
+    with open("/proc/self/clear_refs", "w") as refs:
+        refs.write("5")  # the high-water mark starts again
+    before = resident("VmRSS")
+    step()
+    return resident("VmHWM") - before
+
+
+def memory_in_fresh_process(name):
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+    command = [sys.executable, *sys.argv, "--memory-of", name]
+    return int(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
+
+
+def compare(args, torch, title, steps, results):
+    """steps: {"eager": function, "fused": function}, each one forward and backward pass; results: the tensors that both give."""
+    if args.memory_of:
+        print(grown_memory(steps[args.memory_of]))
+        return
+    given = sum(tensor.nbytes for tensor in results)
+    memory = {name: memory_in_fresh_process(name) - given for name in steps}
+    times = {name: [] for name in steps}
+    for repetition in range(args.repetitions + 2):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if repetition >= 2:  # the first two warm up
+                times[name].append(time.perf_counter() - start)
+    median = {name: statistics.median(values) for name, values in times.items()}
+    print(f"{title}; {torch.get_num_threads()} threads, median of {args.repetitions}, PyTorch {torch.__version__}\n")
+    print("| | time, ms | fastest, ms | extra memory, MB | with results and gradients, MB |\n| --- | --- | --- | --- | --- |")
+    for name in steps:
+        print(f"| {name} | {1e3 * median[name]:.1f} | {1e3 * min(times[name]):.1f} | {memory[name] / 1e6:.1f} | {(memory[name] + given) / 1e6:.1f} |")
+    time_share, memory_share = median["fused"] / median["eager"], memory["fused"] / memory["eager"]
+    print(f"\nfused / eager: time {time_share:.2f} ({1 / time_share:.2f} times as fast), extra memory {memory_share:.3f} (1/{1 / memory_share:.0f})")
+    failed = (args.time_at_most is not None and time_share > args.time_at_most) or (
+        args.memory_at_most is not None and memory_share > args.memory_at_most)
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,166 @@
+#include "kernels/flops_regularizer/flops_regularizer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "src/ops/kernel_call.h"
+#include "src/ops/operators.h"
+#include <tessera/ops/flops_regularizer.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+
+void check(const at::Tensor& encoding) {
+  TORCH_CHECK(encoding.dim() == 2, "flops_regularizer: encoding must be [N, V], got ", encoding.sym_sizes());
+  TORCH_CHECK(encoding.is_floating_point(), "flops_regularizer: encoding must hold floating-point numbers, got ",
+              encoding.scalar_type());
+  TORCH_CHECK(encoding.sym_size(0) > 0 && encoding.sym_size(1) > 0,
+              "flops_regularizer: encoding must hold at least one row and one column, got ", encoding.sym_sizes());
+}
+
+// Loss, and the means [V] for the backward.
+Pair forward_on_device(const at::Tensor& encoding) {
+  check(encoding);
+  TORCH_CHECK(encoding.scalar_type() == at::kFloat || encoding.scalar_type() == at::kBFloat16,
+              "_flops_regularizer: encoding must be float32 or bfloat16, got ", encoding.scalar_type());
+  const c10::OptionalDeviceGuard device(encoding.device());
+  const at::Tensor rows = contiguous_rows(encoding);
+  const bool on_cpu = rows.device().is_cpu();
+  const at::TensorOptions floats = rows.options().dtype(at::kFloat);
+  const at::Tensor mean = at::empty({rows.size(1)}, floats), loss = at::empty({}, floats);
+  const at::Tensor memory = workspace(on_cpu ? 0 : kernels::cuda::flops_workspace(rows.size(0), rows.size(1)), rows);
+  kernels::FlopsColumnSums sums;
+  sums.rows = rows.size(0);
+  sums.columns = rows.size(1);
+  sums.type = kernel_type(rows);
+  sums.encoding = rows.const_data_ptr();
+  sums.row_stride = rows.stride(0);
+  sums.column_sum = mean.mutable_data_ptr<float>();
+  sums.workspace = memory.mutable_data_ptr();
+  kernels::FlopsFromSums means;
+  means.total_rows = sums.rows;
+  means.columns = sums.columns;
+  means.column_sum = means.column_mean = sums.column_sum;
+  means.loss = loss.mutable_data_ptr<float>();
+  means.workspace = sums.workspace;
+  void* const stream = current_stream(rows);
+  check_status(on_cpu ? kernels::cpu::flops_column_sums(sums, torch_threads())
+                      : kernels::cuda::flops_column_sums(sums, stream));
+  check_status(on_cpu ? kernels::cpu::flops_from_sums(means) : kernels::cuda::flops_from_sums(means, stream));
+  return {loss, mean};
+}
+
+at::Tensor backward_on_device(const at::Tensor& grad_loss, const at::Tensor& column_mean, c10::SymInt row_count,
+                              at::ScalarType dtype) {
+  const std::int64_t rows = row_count.expect_int();
+  const c10::OptionalDeviceGuard device(column_mean.device());
+  const at::Tensor weight = grad_loss.to(at::kFloat).contiguous(), mean = column_mean.contiguous();
+  const at::Tensor gradient = at::empty({rows, mean.size(0)}, mean.options().dtype(dtype));
+  kernels::FlopsBackward call;
+  call.rows = call.total_rows = rows;
+  call.columns = mean.size(0);
+  call.type = kernel_type(gradient);
+  call.column_mean = mean.const_data_ptr<float>();
+  call.grad_loss = weight.const_data_ptr<float>();
+  call.grad_encoding = gradient.mutable_data_ptr();
+  call.row_stride = call.columns;
+  check_status(mean.device().is_cpu() ? kernels::cpu::flops_backward(call, torch_threads())
+                                      : kernels::cuda::flops_backward(call, current_stream(mean)));
+  return gradient;
+}
+
+Pair forward_on_meta(const at::Tensor& encoding) {
+  check(encoding);
+  const at::TensorOptions floats = encoding.options().dtype(at::kFloat);
+  return {at::empty_symint(c10::SymIntArrayRef{}, floats), at::empty_symint({encoding.sym_size(1)}, floats)};
+}
+
+at::Tensor backward_on_meta(const at::Tensor&, const at::Tensor& column_mean, c10::SymInt rows, at::ScalarType dtype) {
+  return at::empty_symint({std::move(rows), column_mean.sym_size(0)}, column_mean.options().dtype(dtype));
+}
+
+Pair call_forward(const at::Tensor& encoding) {
+  static const auto forward = c10::Dispatcher::singleton()
+                                  .findSchemaOrThrow("tessera::_flops_regularizer", "")
+                                  .typed<decltype(forward_on_device)>();
+  return forward.call(encoding);
+}
+
+class FusedFlopsRegularizer : public torch::autograd::Function<FusedFlopsRegularizer> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& encoding) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto [loss, mean] = call_forward(encoding);
+    ctx->save_for_backward({mean});
+    ctx->saved_data["rows"] = encoding.sym_size(0);
+    ctx->saved_data["dtype"] = encoding.scalar_type();
+    ctx->mark_non_differentiable({mean});
+    return {loss, mean};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "flops_regularizer has no second derivatives in float32 and bfloat16: give it a float64 encoding");
+    static const auto backward = c10::Dispatcher::singleton()
+                                     .findSchemaOrThrow("tessera::_flops_regularizer_backward", "")
+                                     .typed<decltype(backward_on_device)>();
+    return {backward.call(gradients[0], ctx->get_saved_variables()[0], ctx->saved_data["rows"].toSymInt(),
+                          ctx->saved_data["dtype"].toScalarType())};
+  }
+};
+
+Pair forward_with_gradient(const at::Tensor& encoding) {
+  const auto both = FusedFlopsRegularizer::apply(encoding);
+  return {both[0], both[1]};
+}
+
+at::Tensor operate(const at::Tensor& encoding) {
+  check(encoding);
+  if (encoding.scalar_type() == at::kDouble || !has_kernels(encoding))
+    return to_compute(encoding).mean(0).square().sum();
+  return std::get<0>(call_forward(encoding.scalar_type() == at::kBFloat16 ? encoding : encoding.to(at::kFloat)));
+}
+
+at::Tensor operate_without_autocast(const at::Tensor& encoding) {
+  const NoAutocast no_autocast;
+  return operate(encoding);
+}
+
+}  // namespace
+
+void define_flops_regularizer(torch::Library& library) {
+  library.def("flops_regularizer(Tensor encoding) -> Tensor", {at::Tag::pt2_compliant_tag});
+  library.def("_flops_regularizer(Tensor encoding) -> (Tensor loss, Tensor column_mean)", {at::Tag::pt2_compliant_tag});
+  library.def(
+      "_flops_regularizer_backward(Tensor grad_loss, Tensor column_mean, SymInt rows, ScalarType dtype) -> Tensor",
+      {at::Tag::pt2_compliant_tag});
+  library.impl("flops_regularizer", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
+  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+    library.impl("flops_regularizer", torch::dispatch(device, TORCH_FN(operate_without_autocast)));
+  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
+    library.impl("_flops_regularizer", torch::dispatch(device, TORCH_FN(forward_on_device)));
+    library.impl("_flops_regularizer_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
+  }
+  library.impl("_flops_regularizer", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
+  library.impl("_flops_regularizer_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
+  library.impl("_flops_regularizer", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
+  library.impl("_flops_regularizer_backward",
+               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+}
+
+at::Tensor flops_regularizer(const at::Tensor& encoding) {
+  register_operators();
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::flops_regularizer", "").typed<decltype(operate)>();
+  return operation.call(encoding);
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+// Compiled with OpenMP, unlike all other sources: at::parallel_for is a template that runs on one thread without it.
+#include "src/ops/kernel_call.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace tessera {
+
+kernels::Parallel torch_threads() {
+  kernels::Parallel parallel;
+  parallel.threads = at::in_parallel_region() ? 1 : at::get_num_threads();
+  parallel.run = [](int tasks, const std::function<void(int)>& body) {
+    at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t task = begin; task < end; ++task) body(static_cast<int>(task));
+    });
+  };
+  return parallel;
+}
+
+void* current_stream(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return nullptr;
+  const c10::impl::VirtualGuardImpl device(tensor.device().type());
+  return device.getStream(tensor.device()).native_handle();
+}
+
+void check_status(const kernels::Status& status) {
+  TORCH_CHECK(status.ok(), status.message());
+}
+
+kernels::DataType kernel_type(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBFloat16 ? kernels::DataType::kBfloat16 : kernels::DataType::kFloat32;
+}
+
+bool has_kernels(const at::Tensor& tensor) {
+#if defined(TESSERA_CUDA_KERNELS)
+  if (tensor.device().is_cuda()) return true;
+#endif
+  return tensor.device().is_cpu() || tensor.device().is_meta();
+}
+
+at::Tensor workspace(std::size_t bytes, const at::Tensor& like) {
+  return at::empty({static_cast<std::int64_t>(bytes)}, like.options().dtype(at::kByte));
+}
+
+at::Tensor contiguous_rows(const at::Tensor& tensor) {
+  return tensor.stride(-1) == 1 ? tensor : tensor.contiguous();
+}
+
+}  // namespace tessera

@@ -1,0 +1,14 @@
+// The only source of libtessera_ops.so: torch.ops.load_library runs its initialiser. A program that links Tessera
+// statically registers the operators on their first use instead (the linker would drop an initialiser there).
+#include "src/ops/operators.h"
+
+namespace tessera {
+namespace {
+
+[[maybe_unused]] const bool loaded = [] {
+  register_operators();
+  return true;
+}();
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <optional>
+#include <tuple>
+
+#include <ATen/core/Tensor.h>
+
+namespace torch {
+class Library;
+}
+
+/// Between the operator (sparsify_group.cpp) and its fused form (sparsify_group_fused.cpp).
+namespace tessera {
+
+/// Throws c10::Error naming the tensor that does not fit. Asks for no size as a number, so that tracing with symbolic
+/// sizes goes through it.
+void check_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask);
+
+/// torch.ops.tessera._sparsify_group: (grouped, row statistics) from the kernels, with autograd. The token tensors have
+/// one type, float32 or bfloat16.
+std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
+                                                        const at::Tensor& text_mask, bool softmax,
+                                                        std::optional<double> threshold, double softmax_temperature);
+
+void define_fused_sparsify_group(torch::Library& library);
+
+}  // namespace tessera

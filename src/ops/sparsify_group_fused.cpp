@@ -1,0 +1,203 @@
+#include <array>
+
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "kernels/sparsify_group/sparsify_group.h"
+#include "src/ops/kernel_call.h"
+#include "src/ops/operators.h"
+#include "src/ops/sparsify_group.h"
+
+namespace tessera {
+namespace {
+
+using kernels::Pass;
+using Threshold = std::optional<double>;
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+
+kernels::SparsifyGroupProblem problem_of(const at::Tensor& text, const at::Tensor& image, bool softmax,
+                                         Threshold threshold, double softmax_temperature) {
+  kernels::SparsifyGroupProblem problem;
+  problem.batch = text.size(0);
+  problem.tokens = text.size(1);
+  problem.patches = image.size(1);
+  problem.width = text.size(2);
+  problem.type = kernel_type(text);
+  problem.weights = softmax ? kernels::PatchWeights::kSoftmax : kernels::PatchWeights::kMinMax;
+  problem.threshold =
+      threshold ? static_cast<float>(*threshold) : kernels::paper_threshold(std::max<std::int64_t>(1, problem.patches));
+  problem.softmax_temperature = static_cast<float>(softmax_temperature);
+  return problem;
+}
+
+kernels::ConstRows rows_of(const at::Tensor& x) {
+  return {x.const_data_ptr(), x.stride(0), x.stride(1)};
+}
+kernels::Rows rows_of(at::Tensor& x) {
+  return x.defined() ? kernels::Rows{x.mutable_data_ptr(), x.stride(0), x.stride(1)} : kernels::Rows{};
+}
+
+void check_types(const at::Tensor& text, const at::Tensor& image) {
+  TORCH_CHECK(text.scalar_type() == image.scalar_type() &&
+                  (text.scalar_type() == at::kFloat || text.scalar_type() == at::kBFloat16),
+              "_sparsify_group: text_tokens and image_tokens must both be float32 or both bfloat16, got ",
+              text.scalar_type(), " and ", image.scalar_type());
+}
+
+at::Tensor scratch(const kernels::SparsifyGroupProblem& problem, Pass pass, const kernels::Parallel& threads,
+                   const at::Tensor& like) {
+  return workspace(like.device().is_cpu() ? kernels::cpu::sparsify_group_workspace(problem, pass, threads)
+                                          : kernels::cuda::sparsify_group_workspace(problem, pass),
+                   like);
+}
+
+Pair forward_on_device(const at::Tensor& text_tokens, const at::Tensor& image_tokens, const at::Tensor& text_mask,
+                       bool softmax, Threshold threshold, double softmax_temperature) {
+  check_sparsify_group(text_tokens, image_tokens, text_mask);
+  check_types(text_tokens, image_tokens);
+  const c10::OptionalDeviceGuard device(text_tokens.device());
+  const at::Tensor text = contiguous_rows(text_tokens), image = contiguous_rows(image_tokens),
+                   mask = text_mask.contiguous();
+  const kernels::Parallel threads = torch_threads();
+  at::Tensor grouped = at::empty(text.sizes(), text.options());
+  at::Tensor statistics =
+      at::empty({text.size(0), text.size(1), kernels::kRowStatistics}, text.options().dtype(at::kFloat));
+  kernels::SparsifyGroupForward call;
+  call.problem = problem_of(text, image, softmax, threshold, softmax_temperature);
+  call.text_tokens = rows_of(text);
+  call.image_tokens = rows_of(image);
+  call.text_mask = mask_bytes(mask);
+  call.grouped = rows_of(grouped);
+  call.row_statistics = statistics.mutable_data_ptr<float>();
+  const at::Tensor memory = scratch(call.problem, Pass::kForward, threads, text);
+  call.workspace = memory.mutable_data_ptr();
+  check_status(text.device().is_cpu() ? kernels::cpu::sparsify_group_forward(call, threads)
+                                      : kernels::cuda::sparsify_group_forward(call, current_stream(text)));
+  return {grouped, statistics};
+}
+
+Pair backward_on_device(const at::Tensor& grad_grouped, const at::Tensor& text_tokens, const at::Tensor& image_tokens,
+                        const at::Tensor& text_mask, const at::Tensor& statistics, bool softmax, Threshold threshold,
+                        double softmax_temperature, std::array<bool, 2> output_mask) {
+  check_sparsify_group(text_tokens, image_tokens, text_mask);
+  check_types(text_tokens, image_tokens);
+  TORCH_CHECK(grad_grouped.sizes() == text_tokens.sizes(),
+              "_sparsify_group_backward: grad_grouped must be [B, L, D] = ", text_tokens.sizes(), ", got ",
+              grad_grouped.sizes());
+  const c10::OptionalDeviceGuard device(text_tokens.device());
+  const at::Tensor text = contiguous_rows(text_tokens), image = contiguous_rows(image_tokens),
+                   mask = text_mask.contiguous(), saved = statistics.contiguous(),
+                   gradient = contiguous_rows(grad_grouped.to(text.scalar_type()));
+  const kernels::Parallel threads = torch_threads();
+  at::Tensor grad_text, grad_image;
+  if (output_mask[0]) grad_text = at::empty(text.sizes(), text.options());
+  if (output_mask[1]) grad_image = at::empty(image.sizes(), image.options());
+  kernels::SparsifyGroupBackward call;
+  call.problem = problem_of(text, image, softmax, threshold, softmax_temperature);
+  call.text_tokens = rows_of(text);
+  call.image_tokens = rows_of(image);
+  call.text_mask = mask_bytes(mask);
+  call.grad_grouped = rows_of(gradient);
+  call.row_statistics = saved.const_data_ptr<float>();
+  call.grad_text_tokens = rows_of(grad_text);
+  call.grad_image_tokens = rows_of(grad_image);
+  const at::Tensor memory = scratch(call.problem, Pass::kBackward, threads, text);
+  call.workspace = memory.mutable_data_ptr();
+  check_status(text.device().is_cpu() ? kernels::cpu::sparsify_group_backward(call, threads)
+                                      : kernels::cuda::sparsify_group_backward(call, current_stream(text)));
+  return {grad_text, grad_image};
+}
+
+Pair forward_on_meta(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool, Threshold, double) {
+  check_sparsify_group(text, image, mask);
+  return {at::empty_symint(text.sym_sizes(), text.options()),
+          at::empty_symint({text.sym_size(0), text.sym_size(1), kernels::kRowStatistics},
+                           text.options().dtype(at::kFloat))};
+}
+
+Pair backward_on_meta(const at::Tensor&, const at::Tensor& text, const at::Tensor& image, const at::Tensor&,
+                      const at::Tensor&, bool, Threshold, double, std::array<bool, 2> output_mask) {
+  return {output_mask[0] ? at::empty_symint(text.sym_sizes(), text.options()) : at::Tensor(),
+          output_mask[1] ? at::empty_symint(image.sym_sizes(), image.options()) : at::Tensor()};
+}
+
+template <class Signature>
+c10::TypedOperatorHandle<Signature> operation(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+Pair call_forward(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool softmax,
+                  Threshold threshold, double softmax_temperature) {
+  static const auto forward = operation<decltype(forward_on_device)>("tessera::_sparsify_group");
+  return forward.call(text, image, mask, softmax, threshold, softmax_temperature);
+}
+
+class FusedSparsifyGroup : public torch::autograd::Function<FusedSparsifyGroup> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& text,
+                                                const at::Tensor& image, const at::Tensor& mask, bool softmax,
+                                                Threshold threshold, double softmax_temperature) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto [grouped, statistics] = call_forward(text, image, mask, softmax, threshold, softmax_temperature);
+    ctx->save_for_backward({text, image, mask, statistics});
+    ctx->saved_data["softmax"] = softmax;
+    ctx->saved_data["threshold"] = threshold;
+    ctx->saved_data["softmax_temperature"] = softmax_temperature;
+    ctx->mark_non_differentiable({statistics});
+    return {grouped, statistics};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "sparsify_group has no second derivatives in float32 and bfloat16: give it float64 tokens");
+    static const auto backward = operation<decltype(backward_on_device)>("tessera::_sparsify_group_backward");
+    const auto saved = ctx->get_saved_variables();
+    const auto [grad_text, grad_image] = backward.call(
+        gradients[0], saved[0], saved[1], saved[2], saved[3], ctx->saved_data["softmax"].toBool(),
+        ctx->saved_data["threshold"].toOptional<double>(), ctx->saved_data["softmax_temperature"].toDouble(),
+        {ctx->needs_input_grad(0), ctx->needs_input_grad(1)});
+    return {grad_text, grad_image, {}, {}, {}, {}};
+  }
+};
+
+Pair forward_with_gradient(const at::Tensor& text, const at::Tensor& image, const at::Tensor& mask, bool softmax,
+                           Threshold threshold, double softmax_temperature) {
+  const auto both = FusedSparsifyGroup::apply(text, image, mask, softmax, threshold, softmax_temperature);
+  return {both[0], both[1]};
+}
+
+}  // namespace
+
+std::tuple<at::Tensor, at::Tensor> fused_sparsify_group(const at::Tensor& text_tokens, const at::Tensor& image_tokens,
+                                                        const at::Tensor& text_mask, bool softmax, Threshold threshold,
+                                                        double softmax_temperature) {
+  return call_forward(text_tokens, image_tokens, text_mask, softmax, threshold, softmax_temperature);
+}
+
+void define_fused_sparsify_group(torch::Library& library) {
+  library.def(
+      "_sparsify_group(Tensor text_tokens, Tensor image_tokens, Tensor text_mask, bool softmax, float? threshold, "
+      "float softmax_temperature) -> (Tensor grouped, Tensor row_statistics)",
+      {at::Tag::pt2_compliant_tag});
+  library.def(
+      "_sparsify_group_backward(Tensor grad_grouped, Tensor text_tokens, Tensor image_tokens, Tensor text_mask, "
+      "Tensor row_statistics, bool softmax, float? threshold, float softmax_temperature, bool[2] output_mask) -> "
+      "(Tensor grad_text_tokens, Tensor grad_image_tokens)",
+      {at::Tag::pt2_compliant_tag});
+  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
+    library.impl("_sparsify_group", torch::dispatch(device, TORCH_FN(forward_on_device)));
+    library.impl("_sparsify_group_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
+  }
+  library.impl("_sparsify_group", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
+  library.impl("_sparsify_group_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
+  library.impl("_sparsify_group", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
+  library.impl("_sparsify_group_backward",
+               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+}
+
+}  // namespace tessera

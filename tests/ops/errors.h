@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include <c10/util/Exception.h>
+
+namespace tessera {
+
+/// The one line of the c10::Error that `call` throws.
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const c10::Error& caught) {
+    return caught.what_without_backtrace();
+  }
+  return "no error";
+}
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/ops/errors.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/ops/flops_regularizer.h>
+
+namespace tessera {
+namespace {
+
+at::Tensor random_encoding(std::int64_t rows, std::int64_t columns) {
+  at::manual_seed(5);
+  return at::rand({rows, columns}).to(at::kBFloat16).to(at::kDouble);
+}
+
+at::Tensor leaf(const at::Tensor& values, at::ScalarType dtype, at::Device device = at::kCPU) {
+  return values.detach().to(device, dtype).requires_grad_(true);
+}
+
+at::Tensor gradient_of(const at::Tensor& encoding) {
+  return torch::autograd::grad({3 * flops_regularizer(encoding)}, {encoding})[0];
+}
+
+TEST(FlopsRegularizerOperator, FollowsTheDefinition) {
+  const at::Tensor encoding = random_encoding(6, 11);
+  double expected = 0;
+  for (std::int64_t k = 0; k < 11; ++k) expected += std::pow(encoding.select(1, k).mean().item<double>(), 2);
+  EXPECT_NEAR(flops_regularizer(encoding).item<double>(), expected, 1e-12);
+}
+
+TEST(FlopsRegularizerOperator, GradientMatchesFiniteDifferences) {
+  const at::Tensor encoding = leaf(random_encoding(4, 5), at::kDouble);
+  expect_gradients_match({encoding}, [&] { return flops_regularizer(encoding); });
+}
+
+TEST(FlopsRegularizerOperator, FusedEqualsComposed) {
+  for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {7, 33}, {130, 1500}}) {
+    const at::Tensor encoding = random_encoding(rows, columns);
+    const at::Tensor ours = leaf(encoding, at::kFloat), theirs = leaf(encoding, at::kDouble);
+    EXPECT_TRUE(at::allclose(flops_regularizer(ours).to(at::kDouble), flops_regularizer(theirs), 1e-6));
+    EXPECT_TRUE(at::allclose(gradient_of(ours).to(at::kDouble), gradient_of(theirs), 1e-6));
+  }
+}
+
+TEST(FlopsRegularizerOperator, NarrowTypesAreSummedInFloat) {
+  const at::Tensor encoding = random_encoding(40, 70);
+  const at::Tensor expected = flops_regularizer(leaf(encoding, at::kFloat));
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const at::Tensor narrow = leaf(encoding, dtype);
+    const at::Tensor loss = flops_regularizer(narrow);
+    EXPECT_EQ(loss.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::equal(loss, expected));
+    EXPECT_TRUE(at::equal(gradient_of(narrow), gradient_of(leaf(encoding, at::kFloat)).to(dtype)));
+  }
+}
+
+TEST(FlopsRegularizerOperator, NonContiguousEncodingsGiveTheSame) {
+  const at::Tensor encoding = leaf(random_encoding(9, 14), at::kFloat);
+  const at::Tensor strided = encoding.detach().t().contiguous().t().requires_grad_(true);
+  EXPECT_TRUE(at::equal(flops_regularizer(strided), flops_regularizer(encoding)));
+  EXPECT_TRUE(at::equal(gradient_of(strided), gradient_of(encoding)));
+  const at::Tensor row = leaf(random_encoding(1, 14), at::kFloat).expand({5, 14});
+  EXPECT_TRUE(at::allclose(flops_regularizer(row), flops_regularizer(row.contiguous())));
+}
+
+TEST(FlopsRegularizerOperator, AutocastChangesNothing) {
+  const at::Tensor encoding = random_encoding(9, 14);
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const at::Tensor expected = flops_regularizer(encoding.to(dtype));
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const at::Tensor ours = flops_regularizer(encoding.to(dtype));
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    EXPECT_TRUE(at::equal(ours, expected));
+  }
+}
+
+TEST(FlopsRegularizerOperator, WrongInputsAreNamed) {
+  const auto error = [](const at::Tensor& encoding) { return error_of([&] { flops_regularizer(encoding); }); };
+  EXPECT_EQ(error(at::zeros({4})), "flops_regularizer: encoding must be [N, V], got [4]");
+  EXPECT_EQ(error(at::zeros({0, 4})),
+            "flops_regularizer: encoding must hold at least one row and one column, got [0, 4]");
+  EXPECT_EQ(error(at::zeros({4, 0})),
+            "flops_regularizer: encoding must hold at least one row and one column, got [4, 0]");
+  EXPECT_EQ(error(at::zeros({2, 2}, at::kLong)),
+            "flops_regularizer: encoding must hold floating-point numbers, got Long");
+}
+
+TEST(FlopsRegularizerOperator, OnAGpuEqualsTheCpu) {
+  if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
+  for (const auto& [rows, columns] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 1}, {7, 33}, {257, 3001}}) {
+    const at::Tensor encoding = random_encoding(rows, columns);
+    const at::Tensor theirs = leaf(encoding, at::kDouble);
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor ours = leaf(encoding, dtype, at::kCUDA);
+      EXPECT_TRUE(at::allclose(flops_regularizer(ours).cpu().to(at::kDouble), flops_regularizer(theirs), 1e-5));
+      EXPECT_TRUE(at::allclose(gradient_of(ours).cpu().to(at::kDouble), gradient_of(theirs),
+                               dtype == at::kFloat ? 1e-5 : 1e-2));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,110 @@
+"""torch.ops.tessera.* from Python. Run by ctest with the Python of LibTorch's environment:
+
+  python tests/ops/python_operators_test.py build/lib/libtessera_ops.so
+
+Exit code 77 (ctest: skipped) where torch cannot be imported.
+"""
+import sys
+import unittest
+
+try:
+    import torch
+except ImportError as error:
+    print(f"skipped: {sys.executable} cannot import torch ({error})")
+    sys.exit(77)
+
+LIBRARY = sys.argv.pop(1)
+torch.ops.load_library(LIBRARY)
+torch.ops.load_library(LIBRARY)  # a second time does no harm
+tessera = torch.ops.tessera
+
+
+def tokens(dtype=torch.float32, grad=True, batch=3, words=5, patches=7, width=16):
+    torch.manual_seed(0)
+    text = torch.randn(batch, words, width, dtype=dtype, requires_grad=grad)
+    image = torch.randn(batch, patches, width, dtype=dtype, requires_grad=grad)
+    return text, image, torch.rand(batch, words) < 0.7
+
+
+def composed(text, image, mask, threshold):
+    similarity = text @ image.mT
+    low, high = similarity.amin(-1, keepdim=True), similarity.amax(-1, keepdim=True)
+    z = (similarity - low) / (high - low)
+    kept = torch.where(z < threshold, 0.0, z)
+    return (kept / kept.sum(-1, keepdim=True)).masked_fill(~mask.unsqueeze(-1), 0.0) @ image
+
+
+class SparsifyGroup(unittest.TestCase):
+    def test_equals_eager_pytorch_with_gradients(self):
+        for settings, threshold in [({}, 1 / 7), ({"threshold": 0.4}, 0.4), ({"sparsify": False}, 0.0)]:
+            text, image, mask = tokens()
+            wide = [x.detach().double().requires_grad_() for x in (text, image)]
+            ours, theirs = tessera.sparsify_group(text, image, mask, **settings), composed(*wide, mask, threshold)
+            torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+            weight = torch.randn_like(ours)
+            for a, b in zip(torch.autograd.grad(ours, (text, image), weight), torch.autograd.grad(theirs, wide, weight.double())):
+                torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+
+    def test_gradcheck(self):
+        for weights in ("minmax", "softmax"):
+            text, image, mask = tokens(torch.float64, batch=2, words=3, patches=4, width=3)
+            self.assertTrue(torch.autograd.gradcheck(lambda t, v: tessera.sparsify_group(t, v, mask, weights=weights), (text, image)))
+
+    def test_opcheck(self):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            text, image, mask = tokens(dtype)
+            torch.library.opcheck(tessera.sparsify_group.default, (text, image, mask))
+        text, image, mask = tokens()
+        torch.library.opcheck(tessera._sparsify_group.default, (text, image, mask, False, None, 1.0))
+
+    def test_autocast_and_types(self):
+        text, image, mask = tokens()
+        expected = tessera.sparsify_group(text, image, mask)
+        with torch.autocast("cpu", torch.bfloat16):
+            self.assertTrue(torch.equal(tessera.sparsify_group(text, image, mask), expected))
+        narrow = tessera.sparsify_group(text.bfloat16(), image.bfloat16(), mask)
+        self.assertEqual(narrow.dtype, torch.bfloat16)
+
+    def test_compile_traces_through_it(self):
+        text, image, mask = tokens()
+        step = torch.compile(lambda t, v: tessera.sparsify_group(t, v, mask).square().sum(), backend="aot_eager")
+        ours = torch.autograd.grad(step(text, image), (text, image))
+        theirs = torch.autograd.grad(tessera.sparsify_group(text, image, mask).square().sum(), (text, image))
+        for a, b in zip(ours, theirs):
+            torch.testing.assert_close(a, b)
+
+    def test_errors_name_the_tensor(self):
+        text, image, mask = tokens()
+        with self.assertRaisesRegex(RuntimeError, r"sparsify_group: image_tokens must be \[B, P, D\] = \[3, P, 16\], got \[3, 7, 15\]"):
+            tessera.sparsify_group(text, image[..., :15], mask)
+        with self.assertRaisesRegex(RuntimeError, "sparsify_group: text_mask must be bool, got Float"):
+            tessera.sparsify_group(text, image, mask.float())
+
+
+class FlopsRegularizer(unittest.TestCase):
+    def test_equals_eager_pytorch_with_gradients(self):
+        torch.manual_seed(0)
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            encoding = torch.rand(9, 33, requires_grad=True, dtype=dtype)
+            wide = encoding.detach().double().requires_grad_()
+            ours, theirs = tessera.flops_regularizer(encoding), wide.mean(0).square().sum()
+            torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-5)
+            (a,), (b,) = torch.autograd.grad(ours, encoding), torch.autograd.grad(theirs, wide)
+            torch.testing.assert_close(a, b.to(dtype), rtol=1e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-6)
+
+    def test_opcheck(self):
+        for dtype in (torch.float32, torch.float64):
+            torch.library.opcheck(tessera.flops_regularizer.default, (torch.rand(4, 9, dtype=dtype, requires_grad=True),))
+        torch.library.opcheck(tessera._flops_regularizer.default, (torch.rand(4, 9, requires_grad=True),))
+
+
+class MaxSimilarity(unittest.TestCase):
+    def test_opcheck(self):
+        for dtype in (torch.float32, torch.float64):
+            text, image, mask = tokens(dtype)
+            keep = torch.ones(3, 7, dtype=torch.bool)
+            torch.library.opcheck(tessera.max_similarity.default, (image, text, keep, mask))
+
+
+if __name__ == "__main__":
+    unittest.main()
