@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include <tessera/base/text.h>
+#include <tessera/config/file_path.h>
 #include <tessera/evaluation/task_settings.h>
 #include <tessera/io/atomic_file.h>
 
@@ -15,14 +16,6 @@ std::vector<std::string> lines_of(const std::string& text) {
     if (!stripped.empty() && stripped.front() != '#') lines.emplace_back(stripped);
   }
   return lines;
-}
-
-/// Beside the file that names it, or in the working folder.
-std::string find_text_file(const std::string& name, const config::Node& node) {
-  namespace fs = std::filesystem;
-  const fs::path beside = fs::path(node.mark().file).parent_path() / name;
-  std::error_code ignored;
-  return fs::path(name).is_relative() && fs::is_regular_file(beside, ignored) ? beside.string() : name;
 }
 
 std::optional<config::Problem> check_topk(const std::vector<std::int64_t>& topk) {
@@ -40,7 +33,7 @@ TextList config::Value<TextList>::read(const Node& node, const std::string& path
   }
   const std::string text = Value<std::string>::read(node, path, {});
   if (text.find("{}") != std::string::npos) return {text};  // one template
-  const std::string file = find_text_file(text, node);
+  const std::string file = config::Value<config::FilePath>::read(node, path, {});
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) {
     fail(node, path, concat("there is no file \"", text, "\": give a list, or a file with one item a line"));

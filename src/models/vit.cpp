@@ -31,8 +31,10 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
                                                  .bias(false)));
   if (settings.class_token)
     class_embedding_ = register_parameter("class_embedding", scale * at::randn({settings.width}));
-  positional_embedding_ = register_parameter(
-      "positional_embedding", scale * at::randn({patches + (settings.class_token ? 1 : 0), settings.width}));
+  if (settings.position_embedding == "learned") {
+    positional_embedding_ = register_parameter(
+        "positional_embedding", scale * at::randn({patches + (settings.class_token ? 1 : 0), settings.width}));
+  }
   if (settings.pre_norm)
     ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
   transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialisation::image));
@@ -46,7 +48,7 @@ Encoded Vit::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
               "vit: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
   at::Tensor x = conv1_(image).flatten(2).transpose(1, 2);  // [B, P, w]
   if (settings_.class_token) x = at::cat({class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
-  x = x + positional_embedding_;
+  if (positional_embedding_.defined()) x = x + positional_embedding_;
   if (ln_pre_) x = ln_pre_->forward(x);
   x = transformer_->forward(x);
   if (settings_.final_norm == "tokens") x = ln_post_->forward(x);

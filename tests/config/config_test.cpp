@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/config/fields.h>
+#include <tessera/config/file_path.h>
 #include <tessera/config/registry.h>
 
 namespace tessera {
@@ -49,6 +49,18 @@ std::string error_of(const std::string& yaml) {
     return error.what();
   }
   return "no error";
+}
+
+TEST(Config, LooksForAFileBesideTheYamlThatNamesIt) {
+  const std::string folder = testing::TempDir() + "file_path_test/";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "words.txt") << "a";
+  const auto read = [&](const std::string& name) {
+    return config::Value<config::FilePath>::read(config::parse_yaml(name, folder + "a.yaml"), "", {}).name;
+  };
+  EXPECT_EQ(read("words.txt"), folder + "words.txt");
+  EXPECT_EQ(read("elsewhere.txt"), "elsewhere.txt");
+  EXPECT_EQ(read("/tmp/words.txt"), "/tmp/words.txt");
 }
 
 TEST(Config, ReadsNestedValuesAndKeepsDefaults) {

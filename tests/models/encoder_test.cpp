@@ -178,6 +178,23 @@ TEST(Gradients, OfATinyVitAreRight) {
   });
 }
 
+TEST(PositionEmbedding, NoneMakesTheVitBlindToTheOrderOfPatches) {
+  at::manual_seed(9);
+  VitSettings s;
+  s.image_size = 8, s.patch_size = 4, s.width = 8, s.layers = 2, s.heads = 2, s.class_token = false;
+  const at::Tensor image = at::randn({2, 3, 8, 8});
+  const at::Tensor turned = at::cat({image.slice(3, 4), image.slice(3, 0, 4)}, 3);  // left and right patches swapped
+  const auto tokens_swapped_back = [&](Vit& vit, const at::Tensor& x) {
+    return vit.encode(x, {}).tokens.view({2, 2, 2, 8}).flip(2).reshape({2, 4, 8});
+  };
+  s.position_embedding = "none";
+  Vit blind(s);
+  expect_close(blind.encode(image, {}).tokens, tokens_swapped_back(blind, turned));
+  s.position_embedding = "learned";
+  Vit seeing(s);
+  EXPECT_GT((seeing.encode(image, {}).tokens - tokens_swapped_back(seeing, turned)).abs().max().item<float>(), 1e-3);
+}
+
 TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
   TowerSettings s{
       {"vit", settings("{image_size: 16, patch_size: 8, width: 12, layers: 1, heads: 3}")}, {"cls"}, {"none"}};

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include <torch/nn/modules/conv.h>
 
@@ -15,6 +16,7 @@ struct VitSettings : TransformerSettings {
   config::Size patch_size = 16;
   bool class_token = true;
   bool pre_norm = true;
+  std::string position_embedding = "learned";
 };
 
 template <class Visitor>
@@ -24,6 +26,9 @@ void fields(Visitor& v, VitSettings& s) {
   fields(v, static_cast<TransformerSettings&>(s));
   v("class_token", s.class_token, "a learned token before the patches (SPARC: false)");
   v("pre_norm", s.pre_norm, "LayerNorm before the blocks, OpenCLIP's ln_pre (SPARC: false)");
+  v("position_embedding", s.position_embedding,
+    "learned, or none: a patch knows only what it shows, and attention sees a set of patches",
+    config::one_of({"learned", "none"}));
 }
 
 std::optional<config::Problem> validate(const VitSettings& settings);

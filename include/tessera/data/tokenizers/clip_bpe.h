@@ -4,14 +4,14 @@
 #include <memory>
 #include <string>
 
-#include <tessera/config/fields.h>
+#include <tessera/config/file_path.h>
 #include <tessera/data/tokenizer.h>
 
 namespace tessera {
 
 /// CLIP's byte pairs, ids as OpenCLIP 3.3 gives them: start token, lower-cased pieces, end token.
 struct ClipBpeSettings {
-  std::string merges;
+  config::FilePath merges;
   std::int64_t context_length = 77;
   std::string cleanup = "basic";
 };

@@ -5,14 +5,14 @@
 #include <memory>
 #include <string>
 
-#include <tessera/config/fields.h>
+#include <tessera/config/file_path.h>
 #include <tessera/data/tokenizer.h>
 
 namespace tessera {
 
 /// The SentencePiece library's own encoding, with its begin and end tokens added on demand.
 struct SentencePieceSettings {
-  std::string model{};
+  config::FilePath model{};
   std::int64_t max_length = 55;
   bool add_bos = false;
   bool add_eos = true;

@@ -4,14 +4,14 @@
 #include <memory>
 #include <string>
 
-#include <tessera/config/fields.h>
+#include <tessera/config/file_path.h>
 #include <tessera/data/tokenizer.h>
 
 namespace tessera {
 
 /// BERT's word pieces, ids as Hugging Face's BertTokenizer (the Rust engine) gives them: [CLS], pieces, [SEP].
 struct WordPieceSettings {
-  std::string vocab;
+  config::FilePath vocab;
   std::int64_t max_length = 76;
   bool lower_case = true;
 };
