@@ -13,7 +13,9 @@ template <class Visitor>
 void fields(Visitor& v, FilipSettings& s) {
   v("token_drop_rate", s.token_drop_rate,
     "share of each image's patches and each caption's tokens left out in training", config::in_half_open(0.0, 1.0));
-  v("chunk", s.chunk, "texts per tile; null: as many as fit into about 64 MB", config::at_least(1));
+  v("chunk", s.chunk,
+    "texts per tile on a GPU; null: as many as fit into about 64 MB (the CPU's kernel takes one at a time)",
+    config::at_least(1));
 }
 
 /// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of their best token, a text's
