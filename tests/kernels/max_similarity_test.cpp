@@ -200,12 +200,19 @@ TEST_P(MaxSimilarity, ATextWithoutTokensHasSimilarityZeroAndPassesNoGradient) {
 }
 
 TEST_P(MaxSimilarity, ANaNThatIsKeptMakesItsPairsNaN) {
-  Inputs inputs = random_inputs({2, 20, 3, 5, 8}, false);
-  inputs.patches[3 * 8] = kNaN;  // image 0
-  const Results ours = run(inputs);
-  for (int c = 0; c < 3; ++c) {
-    EXPECT_TRUE(std::isnan(ours.i2t[c]) && std::isnan(ours.t2i[c]));
-    EXPECT_FALSE(std::isnan(ours.i2t[3 + c]) || std::isnan(ours.t2i[3 + c]));
+  const Inputs plain = random_inputs({2, 20, 3, 5, 8}, false);
+  Inputs in_image = plain, in_text = plain;
+  in_image.patches[3 * 8] = kNaN;              // image 0
+  in_text.tokens[(1 * 5 + 2) * 8 + 4] = kNaN;  // text 1
+  const Results of_image = run(in_image), of_text = run(in_text);
+  for (int b = 0; b < 2; ++b) {
+    for (int c = 0; c < 3; ++c) {
+      const int pair = b * 3 + c;
+      EXPECT_EQ(std::isnan(of_image.i2t[pair]), b == 0);
+      EXPECT_EQ(std::isnan(of_image.t2i[pair]), b == 0);
+      EXPECT_EQ(std::isnan(of_text.i2t[pair]), c == 1);
+      EXPECT_EQ(std::isnan(of_text.t2i[pair]), c == 1);
+    }
   }
 }
 

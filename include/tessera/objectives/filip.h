@@ -14,7 +14,7 @@ void fields(Visitor& v, FilipSettings& s) {
   v("token_drop_rate", s.token_drop_rate,
     "share of each image's patches and each caption's tokens left out in training", config::in_half_open(0.0, 1.0));
   v("chunk", s.chunk,
-    "texts per tile on a GPU; null: as many as fit into about 64 MB (the CPU's kernel takes one at a time)",
+    "texts per tile on a GPU; null: as many as fit into about 64 MB; the CPU's kernel takes one at a time",
     config::at_least(1));
 }
 
