@@ -25,6 +25,14 @@ std::shared_ptr<const Source> open_source(const std::optional<config::Choice>& c
   return fallback;
 }
 
+std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task) {
+  const std::vector<std::string> names = classes.items.empty() ? source.class_names() : classes.items;
+  if (names.empty()) {
+    user_error(task, ": ", source.describe(), " has no class names: set ", task, ".classes to a list or a file");
+  }
+  return names;
+}
+
 void encode_source(DualEncoder& model, const std::shared_ptr<const Source>& source, const EvaluationContext& context,
                    std::int64_t max_samples, bool dense, TaskResult& result, const BatchBody& body) {
   if (result.data.empty()) result.data = source->describe();

@@ -16,6 +16,10 @@ namespace tessera {
 std::shared_ptr<const Source> open_source(const std::optional<config::Choice>& choice,
                                           const std::shared_ptr<const Source>& fallback, const std::string& key);
 
+/// The classes a task asks about: those of its `classes` setting, or the source's. Throws UserError when there are none;
+/// `task` is its registered name.
+std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task);
+
 using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const ImageFeatures& features)>;
 
 /// One pass of a source through the image tower, in order. Adds to the result's samples and skipped, and sets its data.

@@ -148,6 +148,7 @@ int evaluate(const EvaluateOptions& options) {
     context.train_source = sources().make(*suite.train, "train");
   }
 
+  check_tasks(suite.tasks, context);
   std::vector<TaskResult> results;
   for (const config::Choice& task : suite.tasks) {
     Progress progress(task.name);

@@ -50,6 +50,10 @@ TaskResult run_task(const config::Choice& task, DualEncoder& model, const Tokeni
   return result;
 }
 
+void check_tasks(const std::vector<config::Choice>& tasks, const EvaluationContext& context) {
+  for (const config::Choice& task : tasks) evaluation_tasks().make(task, task.name)->check(context);
+}
+
 std::vector<config::Choice> resolve_tasks(const std::vector<config::Choice>& tasks, const std::string& path) {
   std::vector<config::Choice> out;
   for (std::size_t i = 0; i < tasks.size(); ++i) {

@@ -18,14 +18,14 @@ class SegmentationTask final : public EvaluationTask {
  public:
   explicit SegmentationTask(SegmentationSettings settings) : settings_(std::move(settings)) {}
 
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
+    class_names_for(settings_.classes, *source, "segmentation");
+  }
+
   TaskResult run(DualEncoder& model, const Tokenizer& tokenizer, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
-    const std::vector<std::string> names =
-        settings_.classes.items.empty() ? source->class_names() : settings_.classes.items;
-    if (names.empty()) {
-      user_error("segmentation: ", source->describe(),
-                 " has no class names: set segmentation.classes to a list or a file");
-    }
+    const std::vector<std::string> names = class_names_for(settings_.classes, *source, "segmentation");
     const auto classes = static_cast<std::int64_t>(names.size());
     const ClassPrompts prompts = encode_prompts(model, tokenizer, names, settings_.templates, context);
     const at::Tensor embeddings = metrics::class_embeddings(prompts.features, prompts.owner, classes);

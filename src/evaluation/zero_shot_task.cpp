@@ -15,13 +15,14 @@ class ZeroShotTask final : public EvaluationTask {
  public:
   explicit ZeroShotTask(ZeroShotSettings settings) : settings_(std::move(settings)) {}
 
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
+    class_names_for(settings_.classes, *source, "zero_shot");
+  }
+
   TaskResult run(DualEncoder& model, const Tokenizer& tokenizer, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
-    const std::vector<std::string> names =
-        settings_.classes.items.empty() ? source->class_names() : settings_.classes.items;
-    if (names.empty()) {
-      user_error("zero_shot: ", source->describe(), " has no class names: set zero_shot.classes to a list or a file");
-    }
+    const std::vector<std::string> names = class_names_for(settings_.classes, *source, "zero_shot");
     TaskResult result;
     LabelledFeatures images = encode_labelled(model, source, context, settings_.data.max_samples, result);
     const auto greatest = images.labels.max().item<std::int64_t>();

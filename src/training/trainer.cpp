@@ -46,6 +46,7 @@ Trainer::Trainer(const Config& config, const std::string& resume)
       parts_(build_parts(config)),
       log_(folder_, config.training.steps) {
   log::set_file(folder_ + "/log.txt");
+  check_tasks(config_.evaluation.tasks, evaluation_context());
   restore_or_initialise(resume);
   io::write_file(folder_ + "/config.yaml", to_yaml(config_));
   print_plan();
@@ -168,15 +169,20 @@ bool Trainer::report_not_finite(const StepResult& result, const std::vector<doub
   return false;
 }
 
-void Trainer::evaluate() {
-  if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
-  log_.clear();
+EvaluationContext Trainer::evaluation_context() const {
   EvaluationContext context;
   context.source = parts_.validation;
   context.train_source = parts_.train;
   context.device = parts_.device;
   context.batch_size = config_.evaluation.batch_size;
   context.threads = config_.evaluation.threads;
+  return context;
+}
+
+void Trainer::evaluate() {
+  if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
+  log_.clear();
+  const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
   for (const config::Choice& task : config_.evaluation.tasks) {
     const TaskResult result = run_task(task, *parts_.model, *parts_.tokenizer, context);

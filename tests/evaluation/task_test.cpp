@@ -33,6 +33,7 @@ class LetterTokenizer final : public Tokenizer {
 class PlainSource final : public Source {
  public:
   std::int64_t count = 6;
+  bool named = true;
   std::function<void(std::int64_t, Sample&)> change;
 
   std::int64_t size() const override { return count; }
@@ -48,7 +49,9 @@ class PlainSource final : public Source {
     if (change) change(index, sample);
     return sample;
   }
-  std::vector<std::string> class_names() const override { return {"dark", "bright", "background"}; }
+  std::vector<std::string> class_names() const override {
+    return named ? std::vector<std::string>{"dark", "bright", "background"} : std::vector<std::string>{};
+  }
   std::int64_t background_class() const override { return 2; }
   std::string describe() const override { return "plain pictures"; }
 };
@@ -170,6 +173,24 @@ TEST_F(Tasks, DataThatLacksWhatATaskNeedsIsNamed) {
   EXPECT_EQ(error_of("{name: retrieval}"), "retrieval: no sample of plain pictures has a caption");
   EXPECT_EQ(error_of("{name: hard_negatives}"), "hard_negatives: no sample of plain pictures has hard negatives");
   EXPECT_EQ(error_of("{name: zero_shot, classes: [one]}").find("plain pictures"), 0U);
+}
+
+TEST_F(Tasks, MissingClassNamesAreFoundBeforeAnythingIsComputed) {
+  const auto check = [&](const std::string& yaml) -> std::string {
+    try {
+      check_tasks({task(yaml)}, context);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(check("{name: zero_shot}"), "no error");
+  source->named = false;
+  for (const std::string name : {"zero_shot", "segmentation"}) {
+    EXPECT_EQ(check("{name: " + name + "}"),
+              name + ": plain pictures has no class names: set " + name + ".classes to a list or a file");
+    EXPECT_EQ(check("{name: " + name + ", classes: [dark, bright]}"), "no error");
+  }
 }
 
 TEST_F(Tasks, LabelsAndMasksBeyondTheClassNamesAreErrors) {

@@ -49,6 +49,9 @@ struct TaskResult {
 class EvaluationTask {
  public:
   virtual ~EvaluationTask() = default;
+  /// Throws UserError if the data that `context` gives lacks something the task needs and that can be told without
+  /// reading samples (class names, say): so a run stops at its start and not after its training.
+  virtual void check(const EvaluationContext& /*context*/) const {}
   /// The model is used in evaluation mode without gradients; run_task sees to both.
   virtual TaskResult run(DualEncoder& model, const Tokenizer& tokenizer, const EvaluationContext& context) const = 0;
 };
@@ -63,6 +66,9 @@ TaskRegistry& evaluation_tasks();
 /// Throws UserError for wrong settings (with their place) and for data that lacks what the task needs.
 TaskResult run_task(const config::Choice& task, DualEncoder& model, const Tokenizer& tokenizer,
                     const EvaluationContext& context);
+
+/// EvaluationTask::check of every task of a list.
+void check_tasks(const std::vector<config::Choice>& tasks, const EvaluationContext& context);
 
 /// Checks a `tasks` list without running anything, so that a misspelt name stops a run at its start and not at its
 /// first evaluation. Returns the list with every default spelt out.

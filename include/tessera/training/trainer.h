@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/evaluation/task.h>
 #include <tessera/training/checkpoint.h>
 #include <tessera/training/config.h>
 #include <tessera/training/parts.h>
@@ -54,6 +55,7 @@ class Trainer {
   StepRecord to_record(const StepResult& result, const std::vector<double>& numbers);
   bool report_not_finite(const StepResult& result, const std::vector<double>& numbers) const;
 
+  EvaluationContext evaluation_context() const;
   void evaluate();
   /// Saves; when that fails the run goes on with an error line, unless `must` is set.
   void save_checkpoint(bool must);
