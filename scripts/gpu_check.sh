@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks on a machine with a GPU all that needs one, in under ten minutes: builds the core, runs the kernels' tests on the
-# device, compute-sanitizer (memcheck, racecheck) over them, the torch operators' tests on the device, and the kernels'
-# benchmark. Exit 0 only if every stage passed.
+# device, compute-sanitizer (memcheck, racecheck) over them, the torch operators' tests on the device, and the tables of
+# tessera-bench. Exit 0 only if every stage passed.
 #
-#   scripts/gpu_check.sh            everything; logs and kernels_bench.json go to $OUT, or build-gpu/report
+#   scripts/gpu_check.sh            everything; logs, tables and JSON go to $OUT, or build-gpu/report
 #   scripts/gpu_check.sh --pack DIR on a Debian machine with a network: downloads into DIR the packages that a GPU machine
 #                                   without one may lack (GoogleTest, yaml-cpp, CLI11, spdlog, ...), a few megabytes
 #
@@ -80,7 +80,7 @@ torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import torch; print(torch.utils.cmake_p
 # No data libraries, one architecture: this machine's.
 if stage configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WITH_DATA=OFF \
      "-DTESSERA_CUDA_ARCHITECTURES=$capability" "-DCMAKE_PREFIX_PATH=$prefix;$torch" &&
-   stage build 300 cmake --build "$build" --target kernels_tests kernels_bench ops_tests; then
+   stage build 300 cmake --build "$build" --target kernels_tests ops_tests tessera-bench; then
   export build tests=$build/tests/kernels_tests
   export filter='*/cuda'
   stage tests 120 bash -c 'gpu_tests "$tests"' && tail -n 2 "$report/tests.log"
@@ -95,7 +95,12 @@ if stage configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Releas
     echo "== memcheck, racecheck: no compute-sanitizer on the PATH, left out"
     failed+=(compute-sanitizer)
   fi
-  stage bench 150 "$build/bin/kernels_bench" --gpu-only --json "$report/kernels_bench.json" && cat "$report/bench.log"
+  bench=$build/bin/tessera-bench
+  stage kernels 100 "$bench" kernels --device cuda --quiet --time-limit 3 --json "$report/kernels.json" &&
+    cat "$report/kernels.log"
+  # As many pairs as the GPU holds; objectives that stop fitting are marked.
+  stage loss 150 "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc_vitb16.yaml \
+    --batch-sizes 16 64 256 1024 2048 4096 --plot "$report/loss.svg" --json "$report/loss.json" && cat "$report/loss.log"
 fi
 
 echo "gpu_check: $((SECONDS - started)) s, reports in $report"

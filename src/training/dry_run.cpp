@@ -11,7 +11,7 @@
 #include <tessera/training/clip_grad_norm.h>
 #include <tessera/training/dry_run.h>
 #include <tessera/training/parts.h>
-#include <tessera/training/step_meter.h>
+#include <tessera/bench/step_meter.h>
 
 namespace tessera {
 namespace {

@@ -1,10 +1,10 @@
 #include <set>
 
 #include <ATen/ATen.h>
-#include <ATen/autocast_mode.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
+#include <tessera/models/autocast.h>
 #include <tessera/training/parts.h>
 
 namespace tessera {
@@ -16,25 +16,6 @@ at::Device choose_device(const std::string& name) {
     user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
   return gpu && name != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
 }
-
-// Autocast for one scope; the weights' low-precision copies are kept until its end.
-class Autocast {
- public:
-  explicit Autocast(at::DeviceType device) : device_(device) {
-    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
-    at::autocast::set_autocast_enabled(device_, true);
-    at::autocast::increment_nesting();
-  }
-  ~Autocast() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(device_, false);
-  }
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
-
- private:
-  at::DeviceType device_;
-};
 
 std::string objective_name(const std::string& name) {
   return name == "logit_scale" || name == "logit_bias" ? name : "objective." + name;

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 
 namespace tessera {
 
 /// Counts floating-point operations of everything that runs while it lives, forward and backward: matrix products (2
-/// per multiply-add), convolutions and fused attention (the two products; its backward the five that it executes).
+/// per multiply-add), convolutions, fused attention (the two products; its backward the five that it executes) and the
+/// products inside our own kernels.
 /// Element-wise work, norms and softmax are not counted.
 class FlopCounter {
  public:
@@ -21,10 +24,17 @@ class FlopCounter {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Bytes of tensors allocated by this thread (and the operators it calls) while it lives.
+/// What a MemoryMeter with a limit throws out of the allocation that would have exceeded it.
+class MemoryLimitExceeded : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Bytes of tensors allocated by this thread (and the operators it calls) while it lives. With a limit, an allocation
+/// on the CPU that would bring them above it is not made and throws MemoryLimitExceeded.
 class MemoryMeter {
  public:
-  MemoryMeter();
+  explicit MemoryMeter(std::optional<std::int64_t> limit = std::nullopt);
   ~MemoryMeter();
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;

@@ -1,18 +1,27 @@
 #include <atomic>
+#include <mutex>
 #include <numeric>
 #include <string_view>
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <tessera/training/step_meter.h>
+#include "src/bench/operator_flops.h"
+#include <tessera/bench/step_meter.h>
 
 namespace tessera {
 namespace {
 
 std::atomic<std::int64_t> counted{0};
+
+struct Counters {
+  std::mutex mutex;
+  int alive = 0;
+  at::CallbackHandle handle = 0;
+} counters;
 
 std::int64_t product(at::IntArrayRef sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
@@ -79,15 +88,40 @@ void count(const at::RecordFunction& call) {
   counted += flops;
 }
 
+// How many operators of our own this thread is in. They are counted as a whole: not again in the call of the same name
+// below autograd, nor in the operators that they are made of.
+thread_local int inside_own = 0;
+
+struct InsideOwn : at::ObserverContext {
+  InsideOwn() { ++inside_own; }
+  ~InsideOwn() override { --inside_own; }
+};
+
 std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction& call) {
+  if (inside_own > 0) return nullptr;
+  const std::string_view name = call.name();
+  if (name.starts_with("tessera::")) {
+    if (const auto flops = operator_flops(name, call.inputs())) {
+      counted += *flops;
+      return std::make_unique<InsideOwn>();
+    }
+  }
   count(call);
   return nullptr;
 }
 
 class Reporter : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void* /*pointer*/, std::int64_t size, std::size_t /*allocated*/, std::size_t /*reserved*/,
-                         c10::Device /*device*/) override {
+  explicit Reporter(std::optional<std::int64_t> greatest) : limit(greatest) {}
+
+  void reportMemoryUsage(void* pointer, std::int64_t size, std::size_t /*allocated*/, std::size_t /*reserved*/,
+                         c10::Device device) override {
+    if (limit && size > 0 && device.is_cpu() && held + size > *limit) {
+      // Nobody owns the block yet, and nobody has written to it: the kernel has given no memory for it.
+      c10::free_cpu(pointer);
+      throw MemoryLimitExceeded("an allocation of " + std::to_string(size) + " bytes beside " + std::to_string(held) +
+                                " exceeds the limit of " + std::to_string(*limit));
+    }
     held += size;
     std::int64_t seen = peak;
     while (seen < held && !peak.compare_exchange_weak(seen, held)) {
@@ -95,6 +129,7 @@ class Reporter : public c10::MemoryReportingInfoBase {
   }
   bool memoryProfilingEnabled() const override { return true; }
 
+  const std::optional<std::int64_t> limit;
   std::atomic<std::int64_t> held{0};
   std::atomic<std::int64_t> peak{0};
 };
@@ -102,18 +137,20 @@ class Reporter : public c10::MemoryReportingInfoBase {
 }  // namespace
 
 struct FlopCounter::Impl {
-  at::CallbackHandle handle = 0;
-  std::int64_t start = 0;
+  const std::int64_t start = counted;
 };
 
+// Any number of counters share one callback, so that nothing is counted twice while several live.
 FlopCounter::FlopCounter() : impl_(std::make_unique<Impl>()) {
-  impl_->start = counted;
-  impl_->handle =
-      at::addGlobalCallback(at::RecordFunctionCallback(on_call).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  const std::lock_guard<std::mutex> lock(counters.mutex);
+  if (counters.alive++ == 0)
+    counters.handle = at::addGlobalCallback(
+        at::RecordFunctionCallback(on_call).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 FlopCounter::~FlopCounter() {
-  at::removeCallback(impl_->handle);
+  const std::lock_guard<std::mutex> lock(counters.mutex);
+  if (--counters.alive == 0) at::removeCallback(counters.handle);
 }
 
 double FlopCounter::flops() const {
@@ -121,11 +158,12 @@ double FlopCounter::flops() const {
 }
 
 struct MemoryMeter::Impl {
-  std::shared_ptr<Reporter> reporter = std::make_shared<Reporter>();
+  explicit Impl(std::optional<std::int64_t> limit) : reporter(std::make_shared<Reporter>(limit)) {}
+  std::shared_ptr<Reporter> reporter;
   c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, reporter};
 };
 
-MemoryMeter::MemoryMeter() : impl_(std::make_unique<Impl>()) {}
+MemoryMeter::MemoryMeter(std::optional<std::int64_t> limit) : impl_(std::make_unique<Impl>(limit)) {}
 MemoryMeter::~MemoryMeter() = default;
 std::int64_t MemoryMeter::held() const {
   return impl_->reporter->held;

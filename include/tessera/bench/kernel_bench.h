@@ -1,0 +1,67 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace tessera::bench {
+
+struct GroupShape {
+  std::int64_t batch, tokens, patches, width;  // B, L, P, D
+};
+struct EncodingShape {
+  std::int64_t rows, columns;  // N, V
+};
+
+/// "64x55x196x512" -> GroupShape, "512x30522" -> EncodingShape. Throw UserError naming the option.
+GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
+EncodingShape parse_encoding_shape(const std::string& text);
+
+struct KernelBenchSettings {
+  at::Device device{at::kCPU};
+  std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
+  std::vector<GroupShape> groups;        // of sparsify_group
+  std::vector<EncodingShape> encodings;  // of flops_regularizer
+  std::vector<GroupShape> similarities;  // of max_similarity, float32 on the CPU
+  int repeats = 9;
+  double time_limit = 20;  // seconds per measurement
+  std::function<void(const std::string&)> progress;
+};
+
+/// What the machine reaches on tasks that do nothing else.
+struct MachinePeak {
+  struct Product {
+    at::ScalarType dtype;
+    double flops;  // per second of a large square matrix product
+  };
+  double bandwidth = 0;  // bytes per second of a = b + s c over large float32 arrays (STREAM's triad)
+  std::vector<Product> products;
+};
+
+/// One pass of one kernel, beside the same pass composed of LibTorch's operators.
+struct KernelCost {
+  std::string kernel, pass, shape;
+  at::ScalarType dtype = at::kFloat;
+  double flops = 0;                              // in products that the kernel executes; 0: none
+  double bytes = 0;                              // least that must move: every input read, every output written once
+  double seconds = 0, composed_seconds = 0;      // medians
+  std::int64_t memory = 0, composed_memory = 0;  // bytes at the peak above the inputs, outputs included
+};
+
+struct KernelBench {
+  std::string machine;
+  MachinePeak peak;
+  std::vector<KernelCost> costs;
+
+  /// The best of the products in that type and in float32: CPUs without units for bfloat16 multiply it slower.
+  double product_flops(at::ScalarType dtype) const;
+};
+
+KernelBench measure_kernels(const KernelBenchSettings& settings);
+
+std::string to_markdown(const KernelBench& bench);
+std::string to_json(const KernelBench& bench);
+
+}  // namespace tessera::bench

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/models/dual_encoder.h>
+
+namespace tessera::bench {
+
+/// An objective under test and what the tables call it.
+struct NamedObjective {
+  std::string label;
+  config::Choice choice;
+};
+
+/// From the command line: a registered name, `clip_filip` (CLIP + FILIP), or YAML such as `{name: gloria, chunk: 16}`.
+/// Throws UserError for unknown names and settings.
+NamedObjective parse_objective(const std::string& text);
+
+/// The `model` section of a configuration file. Throws UserError.
+ModelSettings load_model_settings(const std::string& path);
+
+struct LossBenchSettings {
+  std::vector<NamedObjective> objectives;
+  std::vector<std::int64_t> batch_sizes;  // pairs in one process, ascending
+  std::int64_t patches = 196;             // P; ViT-B/16 at 224 pixels
+  std::int64_t tokens = 55;               // L; SPARC's text length. All are real, none padding
+  std::int64_t width = 512;               // D
+  at::Device device{at::kCPU};
+  at::ScalarType dtype = at::kFloat;                 // of the features: float32 or bfloat16
+  int repeats = 5;                                   // timed runs, at most
+  double time_limit = 60;                            // seconds that one objective may take at one batch size
+  std::optional<std::int64_t> memory_limit;          // bytes, CPU only; null: nine tenths of what is free
+  std::optional<ModelSettings> model;                // the towers of the update step; null: the loss alone
+  std::function<void(const std::string&)> progress;  // one line per measurement; may be empty
+};
+
+enum class Outcome { measured, does_not_fit, takes_too_long };
+
+/// What one objective costs at one batch size, features given: its forward and backward pass.
+struct LossCost {
+  std::string objective;
+  std::int64_t batch_size = 0;
+  Outcome outcome = Outcome::measured;
+  double flops = 0;         // counted, see FlopCounter
+  std::int64_t memory = 0;  // bytes at the peak above the features, gradients of the features included
+  double seconds = 0;       // median
+};
+
+/// What the towers hold and compute beside a loss. Linear in the batch size; measured with 1 and 2 pairs.
+struct TowerCost {
+  std::string objective;
+  std::int64_t state = 0;  // bytes of weights, gradients and AdamW's two moments
+  double activations = 0;  // bytes per pair that the forward pass holds for the backward pass, features included
+  double flops = 0;        // per pair, forward and backward
+  std::int64_t parameters = 0;
+};
+
+struct LossBench {
+  LossBenchSettings settings;
+  std::string machine;
+  std::vector<LossCost> costs;    // by objective, then batch size
+  std::vector<TowerCost> towers;  // by objective; empty without a model
+
+  const LossCost* find(const std::string& objective, std::int64_t batch_size) const;
+  const TowerCost* find_towers(const std::string& objective) const;
+};
+
+/// Bytes and FLOPs of one update step: the towers' state and activations with the loss at its peak.
+double step_memory(const TowerCost& towers, const LossCost& loss);
+double step_flops(const TowerCost& towers, const LossCost& loss);
+
+/// Measures every objective at every batch size. What exceeds the memory or time is marked and not an error. With a
+/// model the features have the model's P, L and D.
+LossBench measure_losses(LossBenchSettings settings);
+
+TowerCost measure_towers(const ModelSettings& model, const NamedObjective& objective, const at::Device& device,
+                         at::ScalarType dtype);
+
+/// Tables of objectives by batch sizes in Markdown, like SPARC's Table 11, and what SPARC adds to CLIP in percent.
+std::string to_markdown(const LossBench& bench);
+std::string to_json(const LossBench& bench);
+/// Double-logarithmic curves as a stand-alone SVG picture, like SPARC's Figure 4.
+std::string to_svg(const LossBench& bench);
+
+}  // namespace tessera::bench

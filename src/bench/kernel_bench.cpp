@@ -1,0 +1,104 @@
+#include <ATen/ATen.h>
+
+#include "src/bench/kernel_cases.h"
+#include "src/bench/machine.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/bench/kernel_bench.h>
+
+namespace tessera::bench {
+namespace {
+
+std::vector<std::int64_t> parse_shape(const std::string& text, std::size_t dimensions, const char* option,
+                                      const char* example) {
+  std::vector<std::int64_t> out;
+  for (const std::string& part : split(text, 'x')) {
+    const bool digits = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
+    out.push_back(digits ? std::stoll(part) : 0);
+  }
+  bool good = out.size() == dimensions;
+  for (const std::int64_t size : out) good = good && size > 0;
+  if (!good) user_error(option, " ", text, ": expected sizes of at least 1 such as ", example);
+  return out;
+}
+
+double triad_bandwidth(const KernelBenchSettings& s) {
+  const std::int64_t count = std::int64_t{1} << (s.device.is_cpu() ? 25 : 28);
+  const at::TensorOptions options = at::TensorOptions(s.device).dtype(at::kFloat);
+  at::Tensor a = at::zeros({count}, options);
+  const at::Tensor b = at::ones({count}, options), c = at::ones({count}, options);
+  const double seconds = median_seconds(
+      s.device, [&] { at::add_out(a, b, c, 3.0); }, s.repeats, s.time_limit);
+  return 3.0 * static_cast<double>(a.nbytes()) / seconds;
+}
+
+double matrix_product_flops(const KernelBenchSettings& s, at::ScalarType dtype) {
+  const std::int64_t size = s.device.is_cpu() ? 2048 : 8192;
+  const at::TensorOptions options = at::TensorOptions(s.device).dtype(dtype);
+  const at::Tensor a = at::randn({size, size}, options), b = at::randn({size, size}, options);
+  at::Tensor c = at::empty({size, size}, options);
+  const double seconds = median_seconds(
+      s.device, [&] { at::mm_out(c, a, b); }, s.repeats, s.time_limit);
+  const double side = static_cast<double>(size);
+  return 2.0 * side * side * side / seconds;
+}
+
+std::int64_t peak_of(const at::Device& device, const std::function<void()>& call) {
+  const PeakMemory memory(device);
+  call();
+  synchronize(device);
+  return memory.peak();
+}
+
+KernelCost measure(const KernelCase& c, const KernelBenchSettings& s) {
+  KernelCost cost{c.kernel, c.pass, c.shape, c.dtype, c.flops, c.bytes};
+  cost.memory = peak_of(s.device, c.run_from_start);
+  cost.composed_memory = peak_of(s.device, c.composed_from_start);
+  cost.seconds = median_seconds(s.device, c.run, s.repeats, s.time_limit);
+  cost.composed_seconds = median_seconds(s.device, c.composed, s.repeats, s.time_limit);
+  return cost;
+}
+
+}  // namespace
+
+GroupShape parse_group_shape(const std::string& text, const char* option) {
+  const auto sizes = parse_shape(text, 4, option, "64x55x196x512 (B, L, P, D)");
+  return {sizes[0], sizes[1], sizes[2], sizes[3]};
+}
+
+EncodingShape parse_encoding_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 2, "--flops-regularizer", "512x30522 (N, V)");
+  return {sizes[0], sizes[1]};
+}
+
+double KernelBench::product_flops(at::ScalarType dtype) const {
+  double best = 0;
+  for (const MachinePeak::Product& each : peak.products)
+    if (each.dtype == dtype || each.dtype == at::kFloat) best = std::max(best, each.flops);
+  return best;
+}
+
+KernelBench measure_kernels(const KernelBenchSettings& s) {
+  KernelBench bench;
+  bench.machine = machine_name(s.device);
+  bench.peak.bandwidth = triad_bandwidth(s);
+  std::vector<at::ScalarType> types = {at::kFloat};
+  if (std::count(s.dtypes.begin(), s.dtypes.end(), at::kBFloat16) > 0) types.push_back(at::kBFloat16);
+  for (const at::ScalarType dtype : types) bench.peak.products.push_back({dtype, matrix_product_flops(s, dtype)});
+  const auto add = [&](const std::vector<KernelCase>& cases) {
+    for (const KernelCase& each : cases) {
+      const KernelCost& cost = bench.costs.emplace_back(measure(each, s));
+      if (s.progress)
+        s.progress(concat(cost.kernel, " ", cost.pass, ", ", cost.shape, ": ", cost.seconds * 1e3, " ms"));
+    }
+  };
+  for (const at::ScalarType dtype : s.dtypes) {
+    for (const GroupShape& shape : s.groups) add(sparsify_group_cases(shape, s.device, dtype));
+    for (const EncodingShape& shape : s.encodings) add(flops_regularizer_cases(shape, s.device, dtype));
+    if (dtype != at::kFloat || !s.device.is_cpu()) continue;
+    for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device));
+  }
+  return bench;
+}
+
+}  // namespace tessera::bench

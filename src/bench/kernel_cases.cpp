@@ -1,0 +1,154 @@
+#include "src/bench/kernel_cases.h"
+
+#include <memory>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/ops/flops_regularizer.h>
+#include <tessera/ops/max_similarity.h>
+#include <tessera/ops/sparsify_group.h>
+
+namespace tessera::bench {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using Function = std::function<Tensors(const Tensors&)>;
+
+struct PassCost {
+  double flops, bytes;
+};
+
+// An operator and its composition on the same inputs, which all get gradients.
+struct Comparison {
+  std::string kernel, shape;
+  Tensors inputs;
+  Function fused, composed;
+  PassCost forward, backward;
+};
+
+// One of the two, with what its passes need.
+class Side {
+ public:
+  Side(const Comparison& comparison, Function function) : function_(std::move(function)) {
+    for (const at::Tensor& input : comparison.inputs) inputs_.push_back(input.detach().set_requires_grad(true));
+  }
+
+  void forward() const { function_(inputs_); }
+  // From a graph that the first call makes and keeps.
+  void backward() {
+    if (outputs_.empty()) outputs_ = function_(inputs_);
+    backward_of(outputs_, /*again=*/true);
+  }
+  void both() { backward_of(function_(inputs_), /*again=*/false); }
+
+ private:
+  void backward_of(const Tensors& outputs, bool again) {
+    if (gradients_.empty())
+      for (const at::Tensor& output : outputs) gradients_.push_back(at::ones_like(output));
+    torch::autograd::grad(outputs, inputs_, gradients_, /*retain_graph=*/again);
+  }
+
+  Function function_;
+  Tensors inputs_, outputs_, gradients_;
+};
+
+std::vector<KernelCase> both_passes(const Comparison& c) {
+  const auto fused = std::make_shared<Side>(c, c.fused), composed = std::make_shared<Side>(c, c.composed);
+  const at::ScalarType dtype = c.inputs.front().scalar_type();
+  std::vector<KernelCase> cases;
+  for (const bool forward : {true, false}) {
+    const PassCost& cost = forward ? c.forward : c.backward;
+    const auto pass = [forward](const std::shared_ptr<Side>& side) {
+      return forward ? std::function<void()>([side] { side->forward(); }) : [side] { side->backward(); };
+    };
+    const auto from_start = [forward](const std::shared_ptr<Side>& side) {
+      return forward ? std::function<void()>([side] { side->forward(); }) : [side] { side->both(); };
+    };
+    cases.push_back({c.kernel, forward ? "forward" : "backward", c.shape, dtype, cost.flops, cost.bytes, pass(fused),
+                     pass(composed), from_start(fused), from_start(composed)});
+  }
+  return cases;
+}
+
+double bytes_of(const at::Tensor& tensor) {
+  return static_cast<double>(tensor.nbytes());
+}
+
+}  // namespace
+
+at::Tensor composed_sparsify_group(const at::Tensor& text, const at::Tensor& image) {
+  const at::Tensor similarity = at::matmul(text, image.mT());  // [B, L, P]
+  const at::Tensor low = similarity.amin(-1, /*keepdim=*/true), high = similarity.amax(-1, /*keepdim=*/true);
+  const at::Tensor scaled = (similarity - low) / (high - low);
+  const at::Tensor kept = at::where(scaled < 1.0 / static_cast<double>(image.size(1)), 0.0, scaled);
+  return at::matmul(kept / kept.sum(-1, /*keepdim=*/true), image);
+}
+
+at::Tensor composed_flops_regularizer(const at::Tensor& encoding) {
+  return encoding.mean(0, /*keepdim=*/false, at::kFloat).square().sum();
+}
+
+std::pair<at::Tensor, at::Tensor> composed_max_similarity(const at::Tensor& patches, const at::Tensor& tokens) {
+  const at::Tensor products = at::matmul(patches.unsqueeze(1), tokens.mT());  // [B, C, P, L]
+  return {std::get<0>(products.max(3)).mean(2), std::get<0>(products.max(2)).mean(2)};
+}
+
+std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {
+  const auto [batch, tokens, patches, width] = shape;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  const at::Tensor text = at::randn({batch, tokens, width}, options),
+                   image = at::randn({batch, patches, width}, options);
+  const at::Tensor mask = at::ones({batch, tokens}, options.dtype(at::kBool));
+  const double product = 2.0 * static_cast<double>(text.numel()) * static_cast<double>(patches);
+  const double statistics = 3.0 * sizeof(float) * static_cast<double>(batch * tokens);  // minimum, maximum, sum
+  return both_passes(
+      {"sparsify_group",
+       concat("B=", batch, " L=", tokens, " P=", patches, " D=", width),
+       {text, image},
+       [mask](const Tensors& x) { return Tensors{sparsify_group(x[0], x[1], mask, SparsifySettings{})}; },
+       [](const Tensors& x) { return Tensors{composed_sparsify_group(x[0], x[1])}; },
+       {2 * product, 2 * bytes_of(text) + bytes_of(image) + statistics},
+       {5 * product, 3 * bytes_of(text) + 2 * bytes_of(image) + statistics}});
+}
+
+std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
+                                                at::ScalarType dtype) {
+  const at::Tensor encoding = at::rand({shape.rows, shape.columns}, at::TensorOptions(device).dtype(dtype));
+  return both_passes({"flops_regularizer",
+                      concat("N=", shape.rows, " V=", shape.columns),
+                      {encoding},
+                      [](const Tensors& x) { return Tensors{flops_regularizer(x[0])}; },
+                      [](const Tensors& x) { return Tensors{composed_flops_regularizer(x[0])}; },
+                      {0, bytes_of(encoding)},
+                      {0, bytes_of(encoding)}});
+}
+
+std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device) {
+  const auto [batch, words, places, width] = shape;
+  const at::TensorOptions options(device);
+  const at::Tensor patches = at::randn({batch, places, width}, options),
+                   tokens = at::randn({batch, words, width}, options);
+  const at::Tensor patch_keep = at::ones({batch, places}, options.dtype(at::kBool)),
+                   token_keep = at::ones({batch, words}, options.dtype(at::kBool));
+  const double pairs = static_cast<double>(batch * batch);
+  // Two similarities of every pair, and where each patch's and each token's maximum stands.
+  const double between = sizeof(float) * pairs * static_cast<double>(2 + places + words);
+  const double tokens_bytes = bytes_of(patches) + bytes_of(tokens);
+  return both_passes({"max_similarity",
+                      concat("B=", batch, " L=", words, " P=", places, " D=", width),
+                      {patches, tokens},
+                      [=](const Tensors& x) {
+                        const auto [i2t, t2i] = max_similarity(x[0], x[1], patch_keep, token_keep, std::nullopt);
+                        return Tensors{i2t, t2i};
+                      },
+                      [](const Tensors& x) {
+                        const auto [i2t, t2i] = composed_max_similarity(x[0], x[1]);
+                        return Tensors{i2t, t2i};
+                      },
+                      {2.0 * pairs * static_cast<double>(places * words * width), tokens_bytes + between},
+                      {0, 2 * tokens_bytes + between}});
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/bench/kernel_bench.h>
+
+namespace tessera::bench {
+
+/// One pass of an operator on a kernel and of its composition. Each call allocates its own outputs and scratch memory
+/// and gives them up, as an operator in training does.
+struct KernelCase {
+  std::string kernel, pass, shape;
+  at::ScalarType dtype;
+  double flops, bytes;
+  std::function<void()> run, composed;
+  // What memory is measured on: for a backward pass the forward pass and it, since what is kept between the two counts.
+  std::function<void()> run_from_start, composed_from_start;
+};
+
+/// SPARC's grouping written with LibTorch's operators, as Listing 1 of the paper does: text [B, L, D], image [B, P, D].
+at::Tensor composed_sparsify_group(const at::Tensor& text, const at::Tensor& image);
+/// sum_k (mean_i x_ik)^2 of [N, V].
+at::Tensor composed_flops_regularizer(const at::Tensor& encoding);
+
+/// FILIP's similarities of patches [B, P, D] with tokens [C, L, D], written with LibTorch's operators: (i2t, t2i) [B,
+/// C].
+std::pair<at::Tensor, at::Tensor> composed_max_similarity(const at::Tensor& patches, const at::Tensor& tokens);
+
+/// Forward and backward.
+std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
+std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
+                                                at::ScalarType dtype);
+/// float32 on the CPU, the only kernel there is.
+std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device);
+
+}  // namespace tessera::bench

@@ -1,0 +1,176 @@
+#include <functional>
+#include <limits>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include "src/bench/plot.h"
+#include "src/bench/table.h"
+#include <tessera/base/text.h>
+#include <tessera/bench/loss_bench.h>
+
+namespace tessera::bench {
+namespace {
+
+constexpr double kMebibyte = 1024.0 * 1024.0, kGiga = 1e9, kTera = 1e12;
+
+// One quantity of the tables and the plot.
+struct Quantity {
+  std::string title;
+  std::function<double(const LossCost&, const TowerCost*)> value;  // of a step: with towers
+  bool plotted = true;
+};
+
+using StepCost = double (*)(const TowerCost&, const LossCost&);
+
+// Percent that a step costs more than CLIP's of the same size; NaN where that was not measured.
+double percent_over_clip(const LossBench& bench, const LossCost& cost, const TowerCost& towers, StepCost step) {
+  const LossCost* const clip = bench.find("clip", cost.batch_size);
+  const TowerCost* const clip_towers = bench.find_towers("clip");
+  if (clip == nullptr || clip_towers == nullptr || clip->outcome != Outcome::measured)
+    return std::numeric_limits<double>::quiet_NaN();
+  return (step(towers, cost) / step(*clip_towers, *clip) - 1) * 100;
+}
+
+std::vector<Quantity> quantities(const LossBench& bench) {
+  std::vector<Quantity> out = {
+      {"Loss alone, GFLOPs", [](const LossCost& c, const TowerCost*) { return c.flops / kGiga; }},
+      {"Loss alone, peak memory (MiB)",
+       [](const LossCost& c, const TowerCost*) { return static_cast<double>(c.memory) / kMebibyte; }},
+      {"Loss alone, time (ms)", [](const LossCost& c, const TowerCost*) { return c.seconds * 1e3; }}};
+  if (bench.towers.empty()) return out;
+  out.push_back(
+      {"Update step, TFLOPs", [](const LossCost& c, const TowerCost* t) { return step_flops(*t, c) / kTera; }, false});
+  out.push_back({"Update step, peak memory (MiB)",
+                 [](const LossCost& c, const TowerCost* t) { return step_memory(*t, c) / kMebibyte; }});
+  if (bench.find_towers("clip") == nullptr) return out;
+  for (const auto& [title, step] : {std::pair<const char*, StepCost>{"Update step, FLOPs over CLIP's (%)", step_flops},
+                                    {"Update step, peak memory over CLIP's (%)", step_memory}}) {
+    out.push_back({title, [&bench, step](const LossCost& c, const TowerCost* t) {
+                     return percent_over_clip(bench, c, *t, step);
+                   }});
+  }
+  return out;
+}
+
+std::string cell(const LossBench& bench, const LossCost* cost, const Quantity& quantity) {
+  if (cost == nullptr) return "-";
+  if (cost->outcome == Outcome::does_not_fit) return "does not fit";
+  if (cost->outcome == Outcome::takes_too_long) return "too long";
+  return three_digits(quantity.value(*cost, bench.find_towers(cost->objective)));
+}
+
+std::string table(const LossBench& bench, const Quantity& quantity) {
+  std::vector<std::string> header = {quantity.title};
+  for (const std::int64_t batch : bench.settings.batch_sizes) header.push_back("B = " + with_thousands(batch));
+  std::vector<std::vector<std::string>> rows;
+  for (const NamedObjective& objective : bench.settings.objectives) {
+    std::vector<std::string>& row = rows.emplace_back(1, objective.label);
+    for (const std::int64_t batch : bench.settings.batch_sizes)
+      row.push_back(cell(bench, bench.find(objective.label, batch), quantity));
+  }
+  return markdown_table(header, rows);
+}
+
+std::string more(double value, double baseline) {
+  const double percent = (value / baseline - 1) * 100;
+  return (percent < 0 ? "" : "+") + three_digits(percent) + "%";
+}
+
+// What SPARC adds to CLIP at the largest batch size that both were measured at.
+std::string comparison(const LossBench& bench) {
+  const LossCost *clip = nullptr, *sparc = nullptr;
+  for (const std::int64_t batch : bench.settings.batch_sizes) {
+    const LossCost *a = bench.find("clip", batch), *b = bench.find("sparc", batch);
+    if (a == nullptr || b == nullptr || a->outcome != Outcome::measured || b->outcome != Outcome::measured) continue;
+    clip = a;
+    sparc = b;
+  }
+  if (clip == nullptr) return "";
+  std::ostringstream out;
+  out << "SPARC over CLIP at B = " << with_thousands(clip->batch_size) << ": the loss alone takes "
+      << three_digits((sparc->flops - clip->flops) / kGiga) << " GFLOPs and "
+      << three_digits(static_cast<double>(sparc->memory - clip->memory) / kMebibyte) << " MiB more ("
+      << more(sparc->flops, clip->flops) << " and "
+      << more(static_cast<double>(sparc->memory), static_cast<double>(clip->memory)) << ")";
+  const TowerCost *clip_towers = bench.find_towers("clip"), *sparc_towers = bench.find_towers("sparc");
+  if (clip_towers != nullptr && sparc_towers != nullptr) {
+    out << ", the update step " << more(step_flops(*sparc_towers, *sparc), step_flops(*clip_towers, *clip))
+        << " FLOPs and " << more(step_memory(*sparc_towers, *sparc), step_memory(*clip_towers, *clip)) << " memory";
+  }
+  out << ".\n";
+  return out.str();
+}
+
+const char* name_of(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::measured:
+      return "measured";
+    case Outcome::does_not_fit:
+      return "does not fit";
+    case Outcome::takes_too_long:
+      return "takes too long";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_markdown(const LossBench& bench) {
+  const LossBenchSettings& s = bench.settings;
+  std::ostringstream out;
+  out << "Machine: " << bench.machine << ". Features: P = " << s.patches << ", L = " << s.tokens << ", D = " << s.width
+      << ", " << (s.dtype == at::kBFloat16 ? "bfloat16" : "float32") << "; forward and backward.\n";
+  for (const Quantity& quantity : quantities(bench)) out << "\n" << table(bench, quantity);
+  const std::string last = comparison(bench);
+  if (!last.empty()) out << "\n" << last;
+  return out.str();
+}
+
+std::string to_json(const LossBench& bench) {
+  const LossBenchSettings& s = bench.settings;
+  nlohmann::ordered_json json = {{"machine", bench.machine},
+                                 {"patches", s.patches},
+                                 {"tokens", s.tokens},
+                                 {"width", s.width},
+                                 {"dtype", s.dtype == at::kBFloat16 ? "bfloat16" : "float32"},
+                                 {"costs", nlohmann::ordered_json::array()},
+                                 {"towers", nlohmann::ordered_json::array()}};
+  for (const LossCost& cost : bench.costs) {
+    nlohmann::ordered_json row = {
+        {"objective", cost.objective}, {"batch_size", cost.batch_size}, {"outcome", name_of(cost.outcome)}};
+    if (cost.outcome == Outcome::measured) {
+      row["flops"] = cost.flops;
+      row["peak_bytes"] = cost.memory;
+      row["seconds"] = cost.seconds;
+    }
+    json["costs"].push_back(row);
+  }
+  for (const TowerCost& cost : bench.towers) {
+    json["towers"].push_back({{"objective", cost.objective},
+                              {"parameters", cost.parameters},
+                              {"state_bytes", cost.state},
+                              {"activation_bytes_per_pair", cost.activations},
+                              {"flops_per_pair", cost.flops}});
+  }
+  return json.dump(1) + "\n";
+}
+
+std::string to_svg(const LossBench& bench) {
+  std::vector<Panel> panels;
+  for (const Quantity& quantity : quantities(bench)) {
+    if (!quantity.plotted) continue;
+    Panel& panel = panels.emplace_back(Panel{quantity.title, "batch size", {}});
+    for (const NamedObjective& objective : bench.settings.objectives) {
+      Series& series = panel.series.emplace_back(Series{objective.label, {}});
+      for (const LossCost& cost : bench.costs) {
+        if (cost.objective != objective.label || cost.outcome != Outcome::measured) continue;
+        series.points.emplace_back(static_cast<double>(cost.batch_size),
+                                   quantity.value(cost, bench.find_towers(cost.objective)));
+      }
+    }
+  }
+  return svg_plot(panels);
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,143 @@
+#include "src/bench/machine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <tessera/base/text.h>
+
+namespace tessera::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The value after "key" and a colon in a file of such lines; empty if there is none.
+std::string value_in(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos && strip(std::string_view(line).substr(0, colon)) == key)
+      return std::string(strip(std::string_view(line).substr(colon + 1)));
+  }
+  return "";
+}
+
+// The one number that a file of the control group's holds; "max" and missing files mean no limit.
+std::int64_t number_in(const char* path, std::int64_t otherwise) {
+  std::ifstream file(path);
+  std::int64_t number = 0;
+  return file >> number ? number : otherwise;
+}
+
+// As the driver tells it, so that no CUDA header is needed.
+std::string gpu_name(int index) {
+  std::error_code missing;
+  std::vector<std::string> names;
+  for (const auto& folder : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", missing))
+    names.push_back(value_in((folder.path() / "information").c_str(), "Model"));
+  return names.size() == 1 ? names.front() : "GPU " + std::to_string(index);
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+const c10::CachingAllocator::Stat& allocated_bytes(const c10::CachingDeviceAllocator::DeviceStats& stats) {
+  return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+}  // namespace
+
+std::string machine_name(const at::Device& device) {
+  if (!device.is_cpu()) return gpu_name(device.index());
+  const std::string model = value_in("/proc/cpuinfo", "model name");
+  const int threads = at::get_num_threads();
+  return (model.empty() ? "CPU" : model) + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+}
+
+std::int64_t available_memory(const at::Device& device) {
+  if (!device.is_cpu()) return static_cast<std::int64_t>(at::accelerator::getMemoryInfo(device.index()).first);
+  constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+  const std::string free = value_in("/proc/meminfo", "MemAvailable");
+  const std::int64_t machine = free.empty() ? kUnknown : std::stoll(free) * 1024;
+  const std::int64_t group = number_in("/sys/fs/cgroup/memory.max", kUnknown);
+  if (group == kUnknown) return machine;
+  return std::min(machine, std::max<std::int64_t>(0, group - number_in("/sys/fs/cgroup/memory.current", 0)));
+}
+
+void synchronize(const at::Device& device) {
+  if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
+}
+
+PeakMemory::PeakMemory(const at::Device& device, std::optional<std::int64_t> limit) : device_(device) {
+  if (device.is_cpu()) {
+    meter_.emplace(limit);
+    return;
+  }
+  synchronize(device);
+  at::accelerator::resetPeakStats(device.index());
+  before_ = allocated_bytes(at::accelerator::getDeviceStats(device.index())).current;
+}
+
+std::int64_t PeakMemory::held() const {
+  if (meter_) return meter_->held();
+  return allocated_bytes(at::accelerator::getDeviceStats(device_.index())).current - before_;
+}
+
+std::int64_t PeakMemory::peak() const {
+  if (meter_) return meter_->peak();
+  return allocated_bytes(at::accelerator::getDeviceStats(device_.index())).peak - before_;
+}
+
+bool fits_in_memory(const std::function<void()>& body) {
+  try {
+    body();
+    return true;
+  } catch (const MemoryLimitExceeded&) {
+    return false;
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  } catch (const std::bad_alloc&) {
+    return false;
+  } catch (const c10::Error& error) {  // what LibTorch's allocator on the CPU throws when the system refuses
+    if (std::string(error.what_without_backtrace()).find("can't allocate memory") == std::string::npos) throw;
+    return false;
+  }
+}
+
+double seconds_of(const at::Device& device, const std::function<void()>& call) {
+  synchronize(device);
+  const auto start = Clock::now();
+  call();
+  synchronize(device);
+  return seconds_since(start);
+}
+
+double median_seconds(const at::Device& device, const std::function<void()>& call, int repeats, double budget) {
+  const auto start = Clock::now();
+  const double first = seconds_of(device, call);
+  if (first >= budget) return first;
+  constexpr double kShortest = 2e-3;
+  const int calls = std::max(1, static_cast<int>(std::ceil(kShortest / std::max(first, 1e-6))));
+  const auto several = [&] {
+    for (int i = 0; i < calls; ++i) call();
+  };
+  std::vector<double> times;
+  do {
+    times.push_back(seconds_of(device, several) / calls);
+  } while (static_cast<int>(times.size()) < repeats && seconds_since(start) < budget);
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include <tessera/bench/step_meter.h>
+
+namespace tessera::bench {
+
+/// "Intel(R) Xeon(R) ..., 2 threads" or the GPU's name.
+std::string machine_name(const at::Device& device);
+
+/// Bytes that could still be allocated: free memory and caches that give way, within the control group's limit.
+std::int64_t available_memory(const at::Device& device);
+
+/// Waits for a GPU's queue; nothing on the CPU.
+void synchronize(const at::Device& device);
+
+/// Highest number of bytes of tensors above what was there when it was made: of this thread on the CPU, of the caching
+/// allocator on a GPU. With a limit (CPU only) allocations above it throw MemoryLimitExceeded.
+class PeakMemory {
+ public:
+  explicit PeakMemory(const at::Device& device, std::optional<std::int64_t> limit = std::nullopt);
+  std::int64_t held() const;
+  std::int64_t peak() const;
+
+ private:
+  at::Device device_;
+  std::int64_t before_ = 0;
+  std::optional<MemoryMeter> meter_;
+};
+
+/// Runs the body; false if it ran out of memory (a MemoryLimitExceeded, or an allocator's own refusal).
+bool fits_in_memory(const std::function<void()>& body);
+
+/// Seconds of one call, the device's queue included.
+double seconds_of(const at::Device& device, const std::function<void()>& call);
+
+/// Median seconds of one call, over at most `repeats` measurements that together take about `budget` seconds. The first
+/// call warms up unless it alone takes the budget. Calls too short for the clock are made several at a time.
+double median_seconds(const at::Device& device, const std::function<void()>& call, int repeats, double budget);
+
+}  // namespace tessera::bench

@@ -1,0 +1,89 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/bench/kernel_cases.h"
+#include <tessera/base/error.h>
+#include <tessera/bench/kernel_bench.h>
+#include <tessera/bench/step_meter.h>
+#include <tessera/ops/flops_regularizer.h>
+#include <tessera/ops/max_similarity.h>
+#include <tessera/ops/sparsify_group.h>
+
+namespace tessera::bench {
+namespace {
+
+TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
+  at::manual_seed(0);
+  const at::Tensor text = at::randn({2, 5, 16}), image = at::randn({2, 9, 16});
+  const at::Tensor operated = sparsify_group(text, image, at::ones({2, 5}, at::kBool), SparsifySettings{});
+  EXPECT_TRUE(at::allclose(composed_sparsify_group(text, image), operated, 1e-5, 1e-6));
+  const auto [i2t, t2i] = max_similarity(image, text, at::ones({2, 9}, at::kBool), at::ones({2, 5}, at::kBool), {});
+  const auto [composed_i2t, composed_t2i] = composed_max_similarity(image, text);
+  EXPECT_TRUE(at::allclose(composed_i2t, i2t, 1e-5, 1e-6));
+  EXPECT_TRUE(at::allclose(composed_t2i, t2i, 1e-5, 1e-6));
+  const at::Tensor encoding = at::rand({6, 11});
+  EXPECT_TRUE(at::allclose(composed_flops_regularizer(encoding), flops_regularizer(encoding)));
+}
+
+double counted(const std::function<void()>& call) {
+  call();  // a backward pass makes its forward pass at the first call
+  const FlopCounter counter;
+  call();
+  return counter.flops();
+}
+
+TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
+  std::vector<KernelCase> cases = sparsify_group_cases({2, 5, 9, 16}, at::kCPU, at::kFloat);
+  for (KernelCase& each : max_similarity_cases({2, 5, 9, 16}, at::kCPU)) cases.push_back(std::move(each));
+  for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;
+  const double product = 2.0 * 2 * 5 * 9 * 16;
+  EXPECT_EQ(cases[0].flops, 2 * product);
+  EXPECT_EQ(cases[1].flops, 5 * product) << "the kernel computes similarities again";
+  EXPECT_EQ(counted(cases[0].composed), 2 * product);
+  EXPECT_EQ(counted(cases[1].composed), 4 * product);
+  EXPECT_EQ(counted(cases[2].composed), 2 * product) << "two texts for each image";
+  EXPECT_EQ(counted(cases[3].composed), 4 * product);
+}
+
+TEST(KernelBench, MeasuresEveryPassInEveryType) {
+  KernelBenchSettings settings;
+  settings.groups = {{2, 5, 9, 16}};
+  settings.encodings = {{4, 33}};
+  settings.similarities = {{3, 5, 9, 16}};
+  settings.repeats = 1;
+  settings.time_limit = 0.2;
+  const KernelBench bench = measure_kernels(settings);
+  ASSERT_EQ(bench.costs.size(), 10u);
+  for (const KernelCost& cost : bench.costs) {
+    EXPECT_GT(cost.seconds, 0) << cost.kernel << cost.pass;
+    EXPECT_GT(cost.composed_seconds, 0) << cost.kernel << cost.pass;
+    EXPECT_GT(cost.memory, 0) << cost.kernel << cost.pass;
+    EXPECT_GT(cost.composed_memory, 0) << cost.kernel << cost.pass;
+    EXPECT_GT(bench.product_flops(cost.dtype), 0);
+  }
+  EXPECT_GT(bench.peak.bandwidth, 0);
+  const KernelCost& forward = bench.costs.front();
+  EXPECT_EQ(forward.bytes, 4.0 * (2 * 2 * 5 * 16 + 2 * 9 * 16 + 2 * 5 * 3)) << "text, grouped, patches, statistics";
+  const auto json = nlohmann::json::parse(to_json(bench));
+  EXPECT_EQ(json["kernels"].size(), 10u);
+  EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
+}
+
+TEST(KernelBench, ShapesThatAreNoneAreRefused) {
+  EXPECT_EQ(parse_group_shape("64x55x196x512").patches, 196);
+  EXPECT_EQ(parse_encoding_shape("512x30522").columns, 30522);
+  for (const char* text :
+       {"", "64", "64x55x196", "64x55x196x512x2", "0x1x1x8", "ax1x1x8", "-1x1x1x8", "1x1x1x99999999999"}) {
+    try {
+      parse_group_shape(text);
+      FAIL() << text;
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()), std::string("--sparsify-group ") + text +
+                                               ": expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::bench

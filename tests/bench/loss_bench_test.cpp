@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+
+#include "src/bench/machine.h"
+#include <tessera/base/error.h>
+#include <tessera/bench/loss_bench.h>
+
+namespace tessera::bench {
+namespace {
+
+constexpr std::int64_t kPatches = 9, kTokens = 5, kWidth = 16;
+
+LossBenchSettings small(const std::vector<std::string>& objectives, std::vector<std::int64_t> batch_sizes) {
+  LossBenchSettings settings;
+  for (const std::string& text : objectives) settings.objectives.push_back(parse_objective(text));
+  settings.batch_sizes = std::move(batch_sizes);
+  settings.patches = kPatches;
+  settings.tokens = kTokens;
+  settings.width = kWidth;
+  settings.repeats = 1;
+  return settings;
+}
+
+std::string error_of(const std::string& objective) {
+  try {
+    parse_objective(objective);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(LossBench, ClipCostsItsThreeProductsOfGlobalEmbeddings) {
+  const LossBench bench = measure_losses(small({"clip"}, {4, 8}));
+  // B x B cosines, and the gradients of both embeddings.
+  for (const std::int64_t batch : {4, 8})
+    EXPECT_EQ(bench.find("clip", batch)->flops, 3.0 * 2 * batch * batch * kWidth) << batch;
+}
+
+TEST(LossBench, SparcAddsProductsWithinPairsAlone) {
+  const LossBench bench = measure_losses(small({"clip", "sparc"}, {4, 8}));
+  const auto extra = [&](std::int64_t batch) {
+    return bench.find("sparc", batch)->flops - bench.find("clip", batch)->flops;
+  };
+  EXPECT_GT(extra(4), 0);
+  EXPECT_EQ(extra(8), 2 * extra(4)) << "linear in the batch, where CLIP's part is quadratic";
+}
+
+TEST(LossBench, FilipComparesEveryPatchWithEveryTokenOfTheBatch) {
+  const LossBench bench = measure_losses(small({"{name: filip, token_drop_rate: 0}"}, {2, 4}));
+  const double forward_of_4 = 2.0 * 4 * 4 * kPatches * kTokens * kWidth;
+  EXPECT_GE(bench.costs.at(1).flops, forward_of_4);
+}
+
+TEST(LossBench, MemoryHoldsTheGradientsAndGrowsWithTheBatch) {
+  const LossBench bench = measure_losses(small({"clip", "sparc", "gloria"}, {4, 8}));
+  for (const char* objective : {"clip", "sparc", "gloria"}) {
+    EXPECT_GE(bench.find(objective, 4)->memory, 2 * 4 * kWidth * 4) << objective;
+    EXPECT_GT(bench.find(objective, 8)->memory, bench.find(objective, 4)->memory) << objective;
+    EXPECT_GT(bench.find(objective, 4)->seconds, 0) << objective;
+  }
+  EXPECT_GT(bench.find("gloria", 8)->memory, 8 * 8 * kTokens * kPatches * 4) << "[B, B, L, P] is held without a chunk";
+}
+
+TEST(LossBench, WhatExceedsTheMemoryDoesNotFitAndNeitherDoesMore) {
+  LossBenchSettings settings = small({"clip", "gloria"}, {4, 16, 32});
+  settings.memory_limit = 400'000;
+  const LossBench bench = measure_losses(settings);
+  EXPECT_EQ(bench.find("clip", 32)->outcome, Outcome::measured);
+  EXPECT_EQ(bench.find("gloria", 4)->outcome, Outcome::measured);
+  EXPECT_EQ(bench.find("gloria", 16)->outcome, Outcome::does_not_fit);
+  EXPECT_EQ(bench.find("gloria", 32)->outcome, Outcome::does_not_fit);
+}
+
+TEST(LossBench, WhatWouldTakeTooLongIsLeftOut) {
+  LossBenchSettings settings = small({"sparc"}, {4, 4096});
+  settings.time_limit = 1e-6;
+  const LossBench bench = measure_losses(settings);
+  EXPECT_EQ(bench.find("sparc", 4)->outcome, Outcome::measured);
+  EXPECT_EQ(bench.find("sparc", 4096)->outcome, Outcome::takes_too_long);
+}
+
+TEST(LossBench, EveryObjectiveRunsInBfloat16) {
+  LossBenchSettings settings = small({"clip", "sparc", "filip", "pacl", "gloria", "mgca", "clip_filip"}, {2});
+  settings.dtype = at::kBFloat16;
+  for (const LossCost& cost : measure_losses(settings).costs) {
+    EXPECT_EQ(cost.outcome, Outcome::measured) << cost.objective;
+    EXPECT_GT(cost.flops, 0) << cost.objective;
+  }
+}
+
+TEST(LossBench, TowersOfAModelGiveTheUpdateStep) {
+  LossBenchSettings settings = small({"clip", "sparc"}, {3});
+  settings.model = config::read<ModelSettings>(config::parse_yaml(R"(
+preprocessing: {image_size: 16}
+image:
+  encoder: {name: vit, patch_size: 8, width: 24, layers: 1, heads: 2, class_token: false, pre_norm: false}
+  readout: {name: gap}
+  projection: {name: adaptor, embed_dim: 8}
+text:
+  encoder: {name: text_transformer, width: 24, layers: 1, heads: 2, context_length: 7, vocab_size: 50, attention: bidirectional}
+  readout: {name: gap}
+  projection: {name: adaptor, embed_dim: 8}
+)",
+                                                                  "model.yaml"));
+  const LossBench bench = measure_losses(settings);
+  EXPECT_EQ(bench.settings.patches, 4);
+  EXPECT_EQ(bench.settings.tokens, 7);
+  EXPECT_EQ(bench.settings.width, 8);
+  const TowerCost &clip = *bench.find_towers("clip"), &sparc = *bench.find_towers("sparc");
+  EXPECT_EQ(clip.state, 16 * clip.parameters) << "weight, gradient and two moments, four bytes each";
+  EXPECT_EQ(clip.parameters, sparc.parameters);
+  EXPECT_GT(sparc.flops, clip.flops) << "the adaptors of patches and tokens";
+  EXPECT_GT(sparc.activations, clip.activations);
+  // At least the encoders' products, forward and backward: 12 w^2 multiply-adds per token and layer.
+  EXPECT_GT(clip.flops, 3.0 * 2 * 12 * 24 * 24 * (4 + 7));
+  const LossCost& loss = *bench.find("sparc", 3);
+  EXPECT_EQ(step_flops(sparc, loss), 3 * sparc.flops + loss.flops);
+  EXPECT_EQ(step_memory(sparc, loss), static_cast<double>(sparc.state + loss.memory) + 3 * sparc.activations);
+}
+
+TEST(LossBench, ObjectivesAreNamesOrSettings) {
+  EXPECT_EQ(parse_objective("clip").choice.name, "clip");
+  EXPECT_EQ(parse_objective("clip_filip").choice.name, "weighted_sum");
+  EXPECT_EQ(parse_objective("{name: gloria, chunk: 4}").choice.settings.find("chunk")->text(), "4");
+  EXPECT_EQ(error_of("clipp"), "--objectives:1: objective: unknown objective clipp: did you mean clip?");
+  EXPECT_EQ(error_of("{name: gloria, chunks: 4}"),
+            "--objectives:1: objective.chunks: unknown key: did you mean chunk?");
+}
+
+TEST(Machine, SomeMemoryIsAvailable) {
+  EXPECT_GT(available_memory(at::kCPU), 1 << 20);
+  EXPECT_NE(machine_name(at::kCPU).find("thread"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::bench

@@ -1,0 +1,77 @@
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace tessera::bench {
+namespace {
+
+struct Ran {
+  int code;
+  std::string text;  // standard output and error
+};
+
+Ran run(const std::string& arguments) {
+  std::FILE* const pipe = popen((TESSERA_BINARY_DIR "/bin/tessera-bench " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return {-1, ""};
+  Ran out{};
+  char buffer[4096];
+  while (const std::size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) out.text.append(buffer, size);
+  out.code = WEXITSTATUS(pclose(pipe));
+  return out;
+}
+
+void expect_refused(const std::string& arguments, const std::string& text) {
+  const Ran ran = run(arguments);
+  EXPECT_EQ(ran.code, 2) << arguments;
+  EXPECT_EQ(ran.text, "tessera-bench: " + text + "\n") << arguments;
+}
+
+TEST(BenchProgram, MistakesGiveOneLineAndCodeTwo) {
+  expect_refused("", "A subcommand is required (see --help)");
+  expect_refused("loss --objectives sparcc",
+                 "--objectives:1: objective: unknown objective sparcc: did you mean sparc?");
+  expect_refused("loss --device tpu", "--device tpu: expected cpu, cuda or cuda:N");
+  expect_refused("loss --model no/such.yaml", "no/such.yaml: no such configuration file");
+  expect_refused("loss --plot no/such/plot.svg", "--plot no/such/plot.svg: there is no folder no/such");
+  expect_refused("kernels --sparsify-group 4x4",
+                 "--sparsify-group 4x4: expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
+  for (const char* arguments : {"loss --batch-sizes 0", "loss --dtype float8", "loss --batchsizes 4", "kernels --json",
+                                "loss --memory-limit -1", "loss --repeats 0"}) {
+    const Ran ran = run(arguments);
+    EXPECT_EQ(ran.code, 2) << arguments;
+    EXPECT_EQ(std::count(ran.text.begin(), ran.text.end(), '\n'), 1) << ran.text;
+  }
+}
+
+TEST(BenchProgram, HelpSaysWhatEverythingMeans) {
+  const Ran ran = run("loss --help");
+  EXPECT_EQ(ran.code, 0);
+  for (const char* part : {"--objectives", "--batch-sizes", "--memory-limit", "--plot", "FLOPs: 2 per multiply-add"})
+    EXPECT_NE(ran.text.find(part), std::string::npos) << part;
+  EXPECT_EQ(run("--help").code, 0);
+}
+
+TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const Ran ran =
+      run("loss --objectives clip sparc --batch-sizes 4 2 --patches 4 --tokens 3 --width 8 --repeats 1 "
+          "--quiet --plot " +
+          folder + "/a.svg --json " + folder + "/a.json");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_NE(ran.text.find("B = 2 |"), std::string::npos) << ran.text;
+  EXPECT_LT(ran.text.find("B = 2 |"), ran.text.find("B = 4 |")) << "sizes ascend";
+  EXPECT_NE(ran.text.find("SPARC over CLIP at B = 4"), std::string::npos) << ran.text;
+  EXPECT_TRUE(std::filesystem::exists(folder + "/a.svg"));
+  std::ifstream json(folder + "/a.json");
+  EXPECT_EQ(nlohmann::json::parse(json)["costs"].size(), 4u);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tessera::bench

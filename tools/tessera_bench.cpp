@@ -1,0 +1,244 @@
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <limits>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
+#include <CLI/CLI.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/bench/kernel_bench.h>
+#include <tessera/bench/loss_bench.h>
+#include <tessera/io/atomic_file.h>
+
+namespace {
+
+using tessera::bench::KernelBenchSettings;
+using tessera::bench::LossBenchSettings;
+
+// What both subcommands take.
+struct Common {
+  std::string device = "cpu", json;
+  int threads = 0, repeats;
+  double time_limit;
+  bool quiet = false;
+
+  Common(int runs, double seconds) : repeats(runs), time_limit(seconds) {}
+
+  void add_to(CLI::App& command) {
+    command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+    command.add_option("--threads", threads, "threads of one operator on the CPU; 0: one per core")
+        ->check(CLI::Range(0, 4096));
+    command.add_option("--repeats", repeats, "timed runs, of which the median is given")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
+    command.add_option("--time-limit", time_limit, "seconds that one measurement may take")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
+    command.add_option("--json", json, "also write the measurements to this file")->type_name("FILE");
+    command.add_flag("--quiet", quiet, "no lines on standard error while measuring");
+  }
+
+  at::Device checked_device() const {
+    const std::string index = device.starts_with("cuda:") ? device.substr(5) : "0";
+    const bool digits =
+        !index.empty() && index.size() < 4 && index.find_first_not_of("0123456789") == std::string::npos;
+    if (device != "cpu" && ((device != "cuda" && !device.starts_with("cuda:")) || !digits))
+      tessera::user_error("--device ", device, ": expected cpu, cuda or cuda:N");
+    if (threads > 0) at::set_num_threads(threads);
+    if (device == "cpu") return at::kCPU;
+    if (!at::globalContext().hasCUDA())
+      tessera::user_error("--device ", device, ": LibTorch sees no GPU here; use cpu");
+    const int gpus = at::accelerator::deviceCount();
+    if (std::stoi(index) >= gpus) tessera::user_error("--device ", device, ": there are only ", gpus, " GPUs");
+    const at::Device chosen(at::kCUDA, static_cast<at::DeviceIndex>(std::stoi(index)));
+    at::accelerator::setDeviceIndex(chosen.index());  // the kernels run on the current one
+    return chosen;
+  }
+
+  std::function<void(const std::string&)> progress() const {
+    if (quiet) return {};
+    return [](const std::string& line) { std::cerr << line << std::endl; };
+  }
+};
+
+at::ScalarType dtype_of(const std::string& name) {
+  return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
+}
+
+// Before anything is measured: a folder that does not exist should not cost an hour.
+void check_folder_of(const std::string& option, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    tessera::user_error(option, " ", path, ": there is no folder ", folder.string());
+}
+
+struct LossCommand {
+  Common common{5, 60};
+  std::vector<std::string> objectives = {"clip", "sparc", "filip", "pacl", "gloria", "mgca"};
+  LossBenchSettings settings;
+  std::string dtype = "float32", model, plot;
+  double memory_limit = 0;
+
+  void add_to(CLI::App& command) {
+    settings.batch_sizes = {16, 32, 64, 128, 256, 512, 1024};
+    command
+        .add_option("--objectives", objectives,
+                    "registered names, clip_filip (CLIP + FILIP), or YAML such as '{name: gloria, chunk: 16}'")
+        ->capture_default_str();
+    command.add_option("--batch-sizes", settings.batch_sizes, "pairs in one process")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
+    command.add_option("--patches", settings.patches, "P, patches per image")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command.add_option("--tokens", settings.tokens, "L, tokens per caption, all of them real")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command.add_option("--width", settings.width, "D, width of the embeddings")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command.add_option("--dtype", dtype, "type of the features; losses compute in float32")
+        ->check(CLI::IsMember({"float32", "bfloat16"}))
+        ->capture_default_str();
+    command
+        .add_option(
+            "--model", model,
+            "a configuration whose towers are measured too: tables of the whole update step; P, L and D are the "
+            "model's (bfloat16: under autocast)")
+        ->type_name("FILE");
+    command.add_option("--memory-limit", memory_limit, "GiB on the CPU; default: nine tenths of what is free")
+        ->check(CLI::PositiveNumber);
+    command.add_option("--plot", plot, "also draw the measurements into this SVG file")->type_name("FILE");
+    common.add_to(command);
+    command.footer(
+        "Features are random; the batch stands in one process. FLOPs: 2 per multiply-add of matrix products,\n"
+        "convolutions and attention. Peak memory: bytes of tensors above the features, with their gradients. Sizes "
+        "that\n"
+        "do not fit are marked. The update step adds the towers' weights, gradients, AdamW moments and activations,\n"
+        "measured with 1 and 2 pairs.\n\n"
+        "  tessera-bench loss\n"
+        "  tessera-bench loss --model configs/sparc_vitb16.yaml --plot loss.svg --json loss.json\n"
+        "  tessera-bench loss --objectives clip sparc '{name: gloria, chunk: 4}' --batch-sizes 64 --device cuda");
+  }
+
+  int run() {
+    settings.device = common.checked_device();
+    settings.dtype = dtype_of(dtype);
+    settings.repeats = common.repeats;
+    settings.time_limit = common.time_limit;
+    settings.progress = common.progress();
+    std::sort(settings.batch_sizes.begin(), settings.batch_sizes.end());
+    for (const std::string& text : objectives) settings.objectives.push_back(tessera::bench::parse_objective(text));
+    if (memory_limit > 0) {
+      if (!settings.device.is_cpu())
+        tessera::user_error("--memory-limit is for the CPU; a GPU's own memory is its limit");
+      settings.memory_limit = static_cast<std::int64_t>(memory_limit * 1024 * 1024 * 1024);
+    }
+    if (!model.empty()) settings.model = tessera::bench::load_model_settings(model);
+    check_folder_of("--plot", plot);
+    check_folder_of("--json", common.json);
+    const tessera::bench::LossBench bench = measure_losses(settings);
+    std::cout << to_markdown(bench);
+    if (!plot.empty()) tessera::io::write_file(plot, to_svg(bench));
+    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
+    return 0;
+  }
+};
+
+// By default glibc gives large blocks back to the system at once, and every call would pay for clearing its pages anew:
+// more than some kernels take.
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
+}
+
+struct KernelsCommand {
+  Common common{9, 20};
+  std::vector<std::string> groups, encodings, similarities, dtypes = {"float32", "bfloat16"};
+
+  void add_to(CLI::App& command) {
+    command.add_option("--sparsify-group", groups, "shapes BxLxPxD; default 64x55x196x512, on a GPU more")
+        ->type_name("SHAPE");
+    command.add_option("--flops-regularizer", encodings, "shapes NxV; default 512x30522, on a GPU more")
+        ->type_name("SHAPE");
+    command
+        .add_option("--max-similarity", similarities,
+                    "shapes BxLxPxD, B images with B texts; default 32x55x196x256; float32 on the CPU")
+        ->type_name("SHAPE");
+    command.add_option("--dtypes", dtypes, "float32, bfloat16 or both")
+        ->check(CLI::IsMember({"float32", "bfloat16"}))
+        ->capture_default_str();
+    common.add_to(command);
+    command.footer(
+        "Each pass of each kernel beside the same pass composed of LibTorch's operators. Bandwidth: of the least bytes "
+        "that\n"
+        "must move, against a triad over large arrays measured at the start; product peak: against a large matrix "
+        "product.\n"
+        "Freed memory stays with the process. Peak memory is that of outputs and scratch, of the backward rows from "
+        "the start of the forward pass.\n\n"
+        "  tessera-bench kernels\n"
+        "  tessera-bench kernels --device cuda --json kernels.json\n"
+        "  tessera-bench kernels --sparsify-group 16x55x49x512 --dtypes float32 --threads 1");
+  }
+
+  int run() {
+    keep_freed_memory();
+    KernelBenchSettings settings;
+    settings.device = common.checked_device();
+    settings.repeats = common.repeats;
+    settings.time_limit = common.time_limit;
+    settings.progress = common.progress();
+    settings.dtypes.clear();
+    for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
+    if (groups.empty() && encodings.empty() && similarities.empty()) {
+      groups = {"64x55x196x512"};
+      encodings = {"512x30522"};
+      similarities = {"32x55x196x256"};
+      if (!settings.device.is_cpu()) {
+        groups.insert(groups.end(), {"1024x55x196x512", "1024x55x49x512", "256x77x256x768", "256x55x576x512"});
+        encodings = {"1024x30522", "8192x30522"};
+      }
+    }
+    for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
+    for (const std::string& shape : encodings)
+      settings.encodings.push_back(tessera::bench::parse_encoding_shape(shape));
+    for (const std::string& shape : similarities)
+      settings.similarities.push_back(tessera::bench::parse_group_shape(shape, "--max-similarity"));
+    check_folder_of("--json", common.json);
+    const tessera::bench::KernelBench bench = measure_kernels(settings);
+    std::cout << to_markdown(bench);
+    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
+    return 0;
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures what losses and kernels cost; prints Markdown tables.", "tessera-bench");
+  app.require_subcommand(1);
+  app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
+  LossCommand loss;
+  KernelsCommand kernels;
+  CLI::App& loss_app = *app.add_subcommand("loss", "FLOPs, peak memory and time of each objective by batch size");
+  CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel beside LibTorch's composed operators");
+  loss.add_to(loss_app);
+  kernels.add_to(kernels_app);
+  app.failure_message([](const CLI::App*, const CLI::Error& error) {
+    return std::string("tessera-bench: ") + error.what() + " (see --help)\n";
+  });
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return tessera::run_program("tessera-bench", [&] { return loss_app.parsed() ? loss.run() : kernels.run(); });
+}
