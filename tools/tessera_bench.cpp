@@ -31,6 +31,7 @@ struct Common {
   Common(int runs, double seconds) : repeats(runs), time_limit(seconds) {}
 
   void add_to(CLI::App& command) {
+    command.option_defaults()->take_last();
     command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
     command.add_option("--threads", threads, "threads of one operator on the CPU; 0: one per core")
         ->check(CLI::Range(0, 4096));
