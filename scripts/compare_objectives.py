@@ -40,7 +40,7 @@ def train_and_evaluate(config, seed, args):
         run([ROOT / "build/bin/evaluate", "--checkpoint", folder, "--suite", args.suite, "--out", folder / "evaluation"],
             folder / "evaluate.out")
     metrics = {}
-    for result in json.loads(results.read_text())["results"]:
+    for result in json.loads(results.read_text())["tasks"]:
         for name, value in result["metrics"].items():
             metrics[f"{result['task']}.{name}"] = value
     return metrics, float((folder / "minutes").read_text())
