@@ -3,7 +3,7 @@
 
   scripts/update_benchmarks.py                    all
   scripts/update_benchmarks.py --only kernels     one of the two tables
-  scripts/update_benchmarks.py --extra "--batch-sizes 16 32 --time-limit 20"   more arguments for the losses, for a quick look
+  scripts/update_benchmarks.py --only loss --extra "--batch-sizes 16 32 --threads 1"     with more arguments, for a quick look
 """
 import argparse
 import pathlib
@@ -30,11 +30,11 @@ def measure(page: str, name: str, extra: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["loss", "kernels"])
-    parser.add_argument("--extra", default="", help="more arguments for tessera-bench loss")
+    parser.add_argument("--extra", default="", help="more arguments for tessera-bench")
     arguments = parser.parse_args()
     for name in ["loss", "kernels"]:
         if arguments.only in (None, name):
-            extra = shlex.split(arguments.extra) if name == "loss" else []
+            extra = shlex.split(arguments.extra)
             PAGE.write_text(measure(PAGE.read_text(), name, extra))
 
 
