@@ -40,7 +40,7 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 
 # ---- 1. packages of the distribution
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
-          libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev)
+          libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev)
 if [ "$preset" = release ]; then
   packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libturbojpeg0-dev libicu-dev zlib1g-dev)
 fi

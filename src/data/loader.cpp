@@ -49,6 +49,7 @@ class SampleOrder {
 
 struct ReadyBatch {
   Batch batch;
+  std::int64_t epoch = 0;
   DataPosition end;                             // where the next batch starts
   std::map<std::string, std::int64_t> skipped;  // on the way to this batch
 };
@@ -78,17 +79,19 @@ at::Tensor collate_regions(const std::vector<PreparedSample>& samples, at::Tenso
 struct Loader::Impl {
   Impl(std::shared_ptr<const Source> given_source, std::shared_ptr<const Tokenizer> given_tokenizer,
        const Preprocessing& given_preprocessing, const LoaderSettings& given_settings, const Needs& given_needs,
-       std::uint64_t seed)
+       std::uint64_t seed, const Shard& given_shard)
       : source(std::move(given_source)),
         tokenizer(std::move(given_tokenizer)),
-        size(source->size()),
+        shard(given_shard),
+        size(source->size() / shard.count),
         image_size(given_preprocessing.image_size),
         settings(given_settings),
         needs(given_needs),
-        order(size, settings.shuffle, seed),
+        order(source->size(), settings.shuffle, seed),
         skips(source->describe()) {
     if (size < settings.batch_size)
-      user_error(source->describe(), ": fewer samples than one batch of ", settings.batch_size, ": set batch_size to ",
+      user_error(source->describe(), ": fewer samples than one batch of ", settings.batch_size,
+                 shard.count > 1 ? concat(" for each of ", shard.count, " processes") : "", ": set batch_size to ",
                  size, " or less");
     preparer = std::make_unique<SamplePreparer>(source, tokenizer, given_preprocessing, settings, needs, seed);
   }
@@ -127,7 +130,7 @@ struct Loader::Impl {
   PreparedSample make_sample(std::int64_t ticket) {
     const DataPosition place = place_of(ticket);
     if (place.epoch <= over_epoch) return {};  // will be left out
-    return preparer->prepare(order.at(place), place.epoch);
+    return preparer->prepare(order.at({place.epoch, place.cursor * shard.count + shard.index}), place.epoch);
   }
 
   ReadyBatch make_batch() {
@@ -156,6 +159,7 @@ struct Loader::Impl {
         end_epoch(place.epoch);
     }
     ++batches_of_epoch;
+    out.epoch = out.end.epoch;
     out.end = normalised(out.end);
     if (out.end.cursor == 0) {
       over_epoch = out.end.epoch - 1;
@@ -236,7 +240,8 @@ struct Loader::Impl {
 
   std::shared_ptr<const Source> source;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::int64_t size;
+  Shard shard;
+  std::int64_t size;  // of the shard, and so are all positions in here
   config::Size image_size;
   LoaderSettings settings;
   Needs needs;
@@ -245,6 +250,7 @@ struct Loader::Impl {
 
   // The caller's side.
   DataPosition position;
+  std::int64_t epoch = 0;
   LoaderStatistics statistics;
 
   // The collating thread's side.
@@ -264,8 +270,9 @@ struct Loader::Impl {
 
 Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-               std::uint64_t seed)
-    : impl_(std::make_unique<Impl>(std::move(source), std::move(tokenizer), preprocessing, settings, needs, seed)) {}
+               std::uint64_t seed, const Shard& shard)
+    : impl_(std::make_unique<Impl>(std::move(source), std::move(tokenizer), preprocessing, settings, needs, seed,
+                                   shard)) {}
 
 Loader::~Loader() = default;
 
@@ -278,20 +285,28 @@ Batch Loader::next() {
   impl_->statistics.samples += ready.batch.size();
   for (const auto& [reason, count] : ready.skipped) impl_->statistics.skipped[reason] += count;
   impl_->position = ready.end;
+  impl_->epoch = ready.epoch;
   return std::move(ready.batch);
 }
 
+std::int64_t Loader::epoch() const {
+  return impl_->epoch;
+}
+
 DataPosition Loader::position() const {
-  return impl_->position;
+  return {impl_->position.epoch, impl_->position.cursor * impl_->shard.count};
 }
 
 void Loader::seek(const DataPosition& position) {
-  if (position.epoch < 0 || position.cursor < 0 || position.cursor > impl_->size)
+  if (position.epoch < 0 || position.cursor < 0 || position.cursor > impl_->source->size())
     user_error("the saved data position is sample ", position.cursor, " of epoch ", position.epoch, ", but ",
                impl_->source->describe(),
                ": the data has changed since; start a new run, or give the data it was saved with");
   impl_->stop();
-  impl_->position = impl_->normalised(position);
+  // The first of the own entries at or behind the cursor.
+  const auto [index, count] = impl_->shard;
+  const std::int64_t own = (std::max<std::int64_t>(position.cursor - index, 0) + count - 1) / count;
+  impl_->position = impl_->normalised({position.epoch, own});
 }
 
 std::int64_t Loader::batches_per_epoch() const {

@@ -4,6 +4,7 @@
 
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
+#include <tessera/distributed/collectives.h>
 #include <tessera/objectives/filip.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/numeric.h>
@@ -68,9 +69,10 @@ Losses Filip::forward(const Features& features, const StepContext& context) {
   const double rate = context.training ? settings_.token_drop_rate : 0.0;
   constexpr std::int64_t kOwnPairsPerTile = 64;
   const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.chunk.value_or(kOwnPairsPerTile));
-  const auto [i2t, t2i] = max_similarity(patches, tokens, kept.patches, kept.tokens, settings_.chunk);
+  const auto [i2t, t2i] = max_similarity(patches, gather_rows(tokens, context.group), kept.patches,
+                                         gather_rows(kept.tokens, context.group), settings_.chunk);  // [B, C]
 
-  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()));
+  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect)
     losses.details = {{"similarity_i2t", i2t.detach()},

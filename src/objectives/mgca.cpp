@@ -117,7 +117,8 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   TORCH_CHECK(pairs.image_global.size(1) == embed_dim_,
               "mgca: image_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.image_global.sizes());
-  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()), settings_.chunk);
+  const Contrast global =
+      global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()), {settings_.chunk}, context.group);
 
   const at::Tensor tokens = unit_rows(pairs.text_tokens);
   const at::Tensor patches = unit_rows(pairs.image_tokens);
@@ -133,9 +134,12 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   prototypes_->weight.variable_data().copy_(unit_rows(prototypes_->weight.detach()));
   const at::Tensor image_scores = at::linear(unit_rows(pairs.image_global), prototypes_->weight);  // [B, K]
   const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes_->weight);
-  const at::Tensor image_codes =
-      sinkhorn_codes(image_scores, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations);
-  const at::Tensor text_codes = sinkhorn_codes(text_scores, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations);
+  const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn runs over the global batch
+    const at::Tensor all = context.group.all_gather(scores);
+    return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations)
+        .narrow(0, context.group.rank() * scores.size(0), scores.size(0));
+  };
+  const at::Tensor image_codes = own_codes(image_scores), text_codes = own_codes(text_scores);
   const at::Tensor sharpness = inverse_temperature(settings_.prototype_temperature, pairs.dtype());
   const at::Tensor agreement =
       image_codes * (text_scores * sharpness).log_softmax(1) + text_codes * (image_scores * sharpness).log_softmax(1);

@@ -2,6 +2,7 @@
 
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
+#include <tessera/distributed/collectives.h>
 #include <tessera/objectives/pacl.h>
 #include <tessera/ops/checkpoint.h>
 #include <tessera/ops/numeric.h>
@@ -57,7 +58,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
               pairs.text_global.sizes());
   const at::Tensor raw = embedder_->forward(pairs.image_tokens);  // [B, P, D]
   const at::Tensor unit = unit_rows(raw);
-  const at::Tensor texts = unit_rows(pairs.text_global);
+  const at::Tensor texts = gather_rows(unit_rows(pairs.text_global), context.group);  // [C, D]
 
   // A tile of texts against all images: [B, t, P] and [B, t, D].
   const auto body = [](const std::vector<at::Tensor>& tile) {
@@ -70,7 +71,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   const at::Tensor similarity = map_tiles(body, {texts}, {unit, settings_.normalize_patches ? unit : raw, sharpness},
                                           settings_.chunk, /*join=*/1);
 
-  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()));
+  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect) losses.details = {{"similarity", similarity.detach()}};
   return losses;

@@ -4,6 +4,7 @@
 #include <tessera/objectives/mgca.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/pacl.h>
+#include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/weighted_sum.h>
 
@@ -30,6 +31,7 @@ ObjectiveRegistry& objectives() {
     add<Clip, ClipSettings>(list, "clip", "contrast of global embeddings (Radford et al. 2021)");
     add<Sparc, SparcSettings>(list, "sparc",
                               "tokens against the patches grouped for them, within each pair (Bica et al. 2024)");
+    add<Siglip, SiglipSettings>(list, "siglip", "every pair of the batch a decision of its own (Zhai et al. 2023)");
     add<Filip, FilipSettings>(list, "filip", "token-wise maximum similarity (Yao et al. 2022)");
     add<Pacl, PaclSettings>(list, "pacl", "patch aligned contrastive learning (Mukhoti et al. 2023)");
     add<Gloria, GloriaSettings>(list, "gloria", "words attending to patches (Huang et al. 2021)");

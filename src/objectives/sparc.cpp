@@ -16,12 +16,13 @@ Needs Sparc::needs() const {
   return needs;
 }
 
-Losses Sparc::forward(const Features& features, const StepContext&) {
+Losses Sparc::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(
       features, "sparc", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
   const at::Tensor inverse_temperature = scale(pairs.dtype());
-  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature, settings_.chunk);
+  const Contrast global =
+      global_contrast(pairs.image_global, pairs.text_global, inverse_temperature, {settings_.chunk}, context.group);
 
   const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
     const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
@@ -30,8 +31,9 @@ Losses Sparc::forward(const Features& features, const StepContext&) {
   };
   const at::Tensor tokens = map_tiles(body, {pairs.text_tokens, pairs.image_tokens, pairs.text_mask},
                                       {inverse_temperature}, settings_.chunk);  // [B, L]
-  const at::Tensor local = settings_.token_reduction == "batch" ? mean_over_tokens(tokens, pairs.text_mask)
-                                                                : mean_over_sequences(tokens, pairs.text_mask);
+  const at::Tensor local = settings_.token_reduction == "batch"
+                               ? mean_over_tokens(tokens, pairs.text_mask, context.group)
+                               : mean_over_sequences(tokens, pairs.text_mask);
 
   const at::Tensor total = settings_.global_weight * global.loss + settings_.local_weight * local;
   return {total, {{"loss_global", global.loss}, {"loss_local", local}}, {}};

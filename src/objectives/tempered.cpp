@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-TemperedObjective::TemperedObjective() {
-  logit_scale_ = register_parameter("logit_scale", at::full({}, std::log(1 / 0.07), at::kFloat));
+TemperedObjective::TemperedObjective(double logit_scale) {
+  logit_scale_ = register_parameter("logit_scale", at::full({}, logit_scale, at::kFloat));
 }
 
 void TemperedObjective::after_step() {

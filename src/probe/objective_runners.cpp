@@ -49,7 +49,7 @@ Outputs run_sparsify_group(Run& run) {
 
 void add_objective_runners(Runners& runners) {
   runners.add("sparsify_group", run_sparsify_group);
-  for (const char* name : {"clip", "sparc", "filip", "pacl", "gloria", "mgca", "weighted_sum"})
+  for (const char* name : {"clip", "siglip", "sparc", "filip", "pacl", "gloria", "mgca", "weighted_sum"})
     runners.add(name, pairwise_objective(name));
 }
 

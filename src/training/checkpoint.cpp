@@ -72,11 +72,13 @@ void check_manifest(const std::string& folder) {
 }
 
 nlohmann::json to_json(const RunState& state) {
-  return {{"step", state.step},
-          {"epoch", state.data.epoch},
-          {"cursor", state.data.cursor},
-          {"samples", state.samples},
-          {"seconds", state.seconds}};
+  nlohmann::json out = {{"step", state.step},
+                        {"epoch", state.data.epoch},
+                        {"cursor", state.data.cursor},
+                        {"samples", state.samples},
+                        {"seconds", state.seconds}};
+  for (const DataPosition& rank : state.ranks) out["ranks"].push_back({rank.epoch, rank.cursor});
+  return out;
 }
 
 RunState state_from_json(const std::string& text, const std::string& origin) {
@@ -85,6 +87,8 @@ RunState state_from_json(const std::string& text, const std::string& origin) {
     RunState state;
     state.step = json.at("step");
     state.data = {json.at("epoch"), json.at("cursor")};
+    for (const auto& rank : json.value("ranks", nlohmann::json::array()))
+      state.ranks.push_back({rank.at(0), rank.at(1)});
     state.samples = json.at("samples");
     state.seconds = json.at("seconds");
     return state;

@@ -139,7 +139,8 @@ const std::set<std::string>& harmless_keys() {
                                              "data.loader.prefetch",
                                              "training.steps",
                                              "training.threads",
-                                             "training.device"};
+                                             "training.device",
+                                             "distributed"};
   return keys;
 }
 

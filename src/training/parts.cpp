@@ -1,6 +1,7 @@
 #include <set>
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
@@ -10,11 +11,16 @@
 namespace tessera {
 namespace {
 
-at::Device choose_device(const std::string& name) {
-  const bool gpu = at::hasCUDA();
-  if (name == "cuda" && !gpu)
-    user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
-  return gpu && name != "cpu" ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
+// The GPU of the process's place on its machine, which becomes the current one.
+at::Device choose_device(const Config& config, int local_rank) {
+  if (!trains_on_gpu(config)) return at::kCPU;
+  const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+  if (local_rank >= gpus.deviceCount())
+    user_error("local rank ", local_rank, " has no GPU: this machine has ", static_cast<int>(gpus.deviceCount()),
+               ": start as many processes as GPUs, or set training.device to cpu");
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
+  gpus.setDevice(device);
+  return device;
 }
 
 std::string objective_name(const std::string& name) {
@@ -83,9 +89,16 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
   model.load_state(towers, origin);
 }
 
-Parts build_parts(const Config& config) {
+bool trains_on_gpu(const Config& config) {
+  const bool gpu = at::hasCUDA();
+  if (config.training.device == "cuda" && !gpu)
+    user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
+  return gpu && config.training.device != "cpu";
+}
+
+Parts build_parts(const Config& config, const ProcessGroup& group) {
   Parts parts;
-  parts.device = choose_device(config.training.device);
+  parts.device = choose_device(config, group.local_rank());
   if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
 
   parts.train = sources().make(config.data.train, "data.train");
@@ -103,8 +116,9 @@ Parts build_parts(const Config& config) {
   parts.objective->to(parts.device);
   parts.optimizer =
       optimizers().make(config.optimizer, "optimizer", trainable_parameters(*parts.model, *parts.objective));
-  parts.loader = std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
-                                          parts.needs, static_cast<std::uint64_t>(config.seed));
+  parts.loader =
+      std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
+                               parts.needs, static_cast<std::uint64_t>(config.seed), Shard{group.rank(), group.size()});
   return parts;
 }
 

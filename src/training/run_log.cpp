@@ -49,8 +49,12 @@ std::string bar(std::int64_t step, std::int64_t total) {
 
 }  // namespace
 
-RunLog::RunLog(const std::string& folder, std::int64_t total_steps)
-    : path_(folder + "/metrics.jsonl"), total_steps_(total_steps), terminal_(::isatty(STDERR_FILENO) == 1) {
+RunLog::RunLog(const std::string& folder, std::int64_t total_steps, bool active)
+    : path_(folder + "/metrics.jsonl"),
+      total_steps_(total_steps),
+      active_(active),
+      terminal_(active && ::isatty(STDERR_FILENO) == 1) {
+  if (!active_) return;
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (descriptor_ < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
 }
@@ -61,6 +65,7 @@ RunLog::~RunLog() {
 }
 
 void RunLog::resume_at(std::int64_t step) {
+  if (!active_) return;
   std::string kept;
   for (const std::string& line : split(io::read_file(path_), '\n')) {
     const auto row = nlohmann::json::parse(line, nullptr, false);
@@ -73,6 +78,7 @@ void RunLog::resume_at(std::int64_t step) {
 }
 
 void RunLog::record(const StepRecord& record) {
+  if (!active_) return;
   const std::string row = to_line(record);
   // One write per row: the file never holds half a line of a run that is killed.
   if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size()) && !write_failed_) {
@@ -108,6 +114,7 @@ void RunLog::tick(std::int64_t step) {
 }
 
 void RunLog::line(const std::string& text) {
+  if (!active_) return;
   clear();
   log::info(text);
 }

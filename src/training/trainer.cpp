@@ -5,10 +5,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <nlohmann/json.hpp>
 
+#include "src/training/trainer_ranks.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
+#include <tessera/distributed/agreement.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/clip_grad_norm.h>
@@ -25,29 +27,37 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::string made_folder(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder + "/checkpoints", error);
-  if (error) user_error(folder, ": cannot create the run folder: ", error.message());
-  return folder;
+std::vector<at::Tensor> tensors_of(const Optimizer& optimizer) {
+  std::vector<at::Tensor> out;
+  for (const NamedParameter& parameter : optimizer.parameters()) out.push_back(parameter.tensor);
+  return out;
 }
 
 }  // namespace
 
-std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch) {
-  return derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
-                     {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});
+std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank) {
+  const std::uint64_t first = derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
+                                          {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});
+  return rank == 0 ? first : derive_seed(first, Purpose::step, {static_cast<std::uint64_t>(rank)});
 }
 
-Trainer::Trainer(const Config& config, const std::string& resume)
+Trainer::Trainer(const Config& config, const std::string& resume, const ProcessGroup& group)
     : config_(config),
-      folder_(made_folder(config.run.folder.value_or("runs/run"))),
+      group_(group),
+      folder_(config.run.folder.value_or("runs/run")),
       checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last),
-      parts_(build_parts(config)),
-      log_(folder_, config.training.steps) {
-  log::set_file(folder_ + "/log.txt");
-  check_tasks(config_.evaluation.tasks, evaluation_context());
+      parts_(build_parts_together(config, group)),
+      gradients_(tensors_of(*parts_.optimizer), group, config.distributed.bucket_mb),
+      log_(folder_, config.training.steps, group.first()) {
+  if (group_.first())
+    log::set_file(folder_ + "/log.txt");
+  else
+    log::set_level(log::Level::warning);
+  on_first_rank(group_, "checking the evaluation tasks", [&] {
+    return check_tasks(config_.evaluation.tasks, evaluation_context()), true;
+  });
   restore_or_initialise(resume);
+  if (!group_.first()) return;
   io::write_file(folder_ + "/config.yaml", to_yaml(config_));
   print_plan();
 }
@@ -59,12 +69,15 @@ Outcome Trainer::run() {
   while (state_.step < config_.training.steps) {
     pending_.push_back(train_step());
     // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step.
-    const bool due = every(config_.log.every_steps) || every(config_.checkpoint.every_steps) || interrupted() != 0;
+    const int signal = agreed_signal();
+    const bool due = every(config_.log.every_steps) || every(config_.checkpoint.every_steps) || signal != 0;
     if ((due || parts_.device.is_cpu()) && !read_back()) return Outcome::not_finite;
     log_.tick(state_.step);
     if (every(config_.checkpoint.every_steps)) save_checkpoint(false);
     if (every(config_.evaluation.every_steps)) evaluate();
-    if (interrupted() != 0) {
+    // An evaluation takes long enough for a signal of its own.
+    stop_signal_ = signal == 0 && every(config_.evaluation.every_steps) ? agreed_signal() : signal;
+    if (stop_signal_ != 0) {
       save_checkpoint(true);
       log_.line(concat("stopped by a signal after step ", state_.step, "; go on with --resume auto"));
       return Outcome::interrupted;
@@ -87,8 +100,8 @@ Trainer::StepResult Trainer::train_step() {
   const auto count = static_cast<double>(config_.training.accumulation);
   for (std::int64_t i = 0; i < config_.training.accumulation; ++i) {
     const Losses losses = micro_batch(i);
-    at::Tensor share = losses.total / count;
-    share.backward();
+    const at::Tensor share = losses.total / count;
+    gradients_.backward(share, /*reduce=*/i + 1 == config_.training.accumulation);
     result.loss = i == 0 ? share.detach() : result.loss + share.detach();
     for (std::size_t k = 0; k < losses.terms.size(); ++k) {
       const at::Tensor term = losses.terms[k].second.detach() / count;
@@ -114,14 +127,15 @@ Trainer::StepResult Trainer::train_step() {
 }
 
 Losses Trainer::micro_batch(std::int64_t index) {
-  const Batch batch = parts_.loader->next().to(parts_.device);
-  const std::uint64_t seed = step_seed(config_.seed, state_.step, index);
+  const Batch batch = next_batch().to(parts_.device);
+  const std::uint64_t seed = step_seed(config_.seed, state_.step, index, group_.rank());
   at::manual_seed(seed);
   StepContext context;
   context.step = state_.step;
   context.generator = at::detail::createCPUGenerator(seed);
-  state_.samples += batch.size();
-  window_.samples += batch.size();
+  context.group = group_;
+  state_.samples += batch.size() * group_.size();
+  window_.samples += batch.size() * group_.size();
   return forward_loss(parts_, batch, config_.training.precision, context);
 }
 
@@ -130,7 +144,9 @@ bool Trainer::read_back() {
     std::vector<at::Tensor> scalars{result.loss, result.grad_norm};
     for (const auto& [name, term] : result.terms) scalars.push_back(term);
     for (at::Tensor& scalar : scalars) scalar = scalar.to(at::kFloat).reshape({});
-    const at::Tensor stacked = at::stack(scalars).to(at::kCPU, at::kDouble);
+    at::Tensor stacked = at::stack(scalars);
+    group_.all_reduce(stacked);
+    stacked = stacked.to(at::kCPU, at::kDouble) / group_.size();
     const std::vector<double> numbers(stacked.const_data_ptr<double>(),
                                       stacked.const_data_ptr<double>() + stacked.numel());
     for (const double value : numbers)
@@ -160,6 +176,7 @@ StepRecord Trainer::to_record(const StepResult& result, const std::vector<double
 }
 
 bool Trainer::report_not_finite(const StepResult& result, const std::vector<double>& numbers) const {
+  if (!group_.first()) return false;
   std::string values = concat("loss ", numbers[0]);
   for (std::size_t k = 0; k < result.terms.size(); ++k)
     values += concat(", ", result.terms[k].first, " ", numbers[k + 2]);
@@ -181,6 +198,11 @@ EvaluationContext Trainer::evaluation_context() const {
 
 void Trainer::evaluate() {
   if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
+  last_evaluated_ = state_.step;
+  on_first_rank(group_, "evaluation", [&] { return run_evaluation(), true; });
+}
+
+void Trainer::run_evaluation() {
   log_.clear();
   const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
@@ -193,11 +215,15 @@ void Trainer::evaluate() {
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json",
                  nlohmann::json{{"step", state_.step}, {"results", results}}.dump(2) + "\n");
-  last_evaluated_ = state_.step;
 }
 
 void Trainer::save_checkpoint(bool must) {
   if (last_saved_ == state_.step) return;
+  gather_positions();
+  if (on_first_rank(group_, "saving the checkpoint", [&] { return write_checkpoint(must); })) last_saved_ = state_.step;
+}
+
+bool Trainer::write_checkpoint(bool must) {
   state_.seconds = seconds_trained();
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
@@ -210,7 +236,7 @@ void Trainer::save_checkpoint(bool must) {
                       {{"config", checkpoint.config}, {"step", std::to_string(state_.step)}}};
   try {
     last_good_ = checkpoints_.save(checkpoint);
-    last_saved_ = state_.step;
+    return true;
   } catch (const UserError& error) {
     const std::string kept =
         last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
@@ -218,6 +244,7 @@ void Trainer::save_checkpoint(bool must) {
     log_.clear();
     log::error("step ", state_.step, " is not saved: ", error.what(), "; ", kept,
                "; training goes on and the next save tries again");
+    return false;
   }
 }
 

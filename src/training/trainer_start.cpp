@@ -6,6 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/trainer.h>
 
@@ -34,22 +35,35 @@ std::int64_t count(const std::map<std::string, at::Tensor>& weights, bool image)
 }  // namespace
 
 void Trainer::restore_or_initialise(const std::string& resume) {
-  checkpoints_.remove_leftovers();
+  // Rank 0 decides; the others read what it has chosen.
+  std::optional<std::pair<std::string, Checkpoint>> chosen;
+  on_first_rank(group_, "looking for a checkpoint", [&] {
+    checkpoints_.remove_leftovers();
+    chosen = choose_checkpoint(resume);
+    return true;
+  });
+  const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
+  together(group_, "reading the checkpoint", [&] {
+    if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder)};
+    if (chosen)
+      restore(chosen->second, chosen->first);
+    else
+      log_.resume_at(0);
+  });
+  std::vector<at::Tensor> weights;
+  for (const auto& [name, tensor] : weights_of(*parts_.model, *parts_.objective)) weights.push_back(tensor);
+  broadcast_tensors(weights, group_);
+}
+
+std::optional<std::pair<std::string, Checkpoint>> Trainer::choose_checkpoint(const std::string& resume) {
   const std::vector<std::string> own = checkpoints_.list();
   if (resume == "none") {
     if (!own.empty())
       user_error(folder_, ": already holds checkpoints up to step ", step_of(own.back()),
                  ": go on with --resume auto, or choose another run.folder");
-    log_.resume_at(0);
-    return;
+    return std::nullopt;
   }
-  if (resume == "auto") {
-    if (const auto newest = load_newest_checkpoint(checkpoints_))
-      restore(newest->second, newest->first);
-    else
-      log_.resume_at(0);
-    return;
-  }
+  if (resume == "auto") return load_newest_checkpoint(checkpoints_);
 
   std::pair<std::string, Checkpoint> chosen;
   if (fs::is_directory(resume + "/checkpoints")) {
@@ -67,7 +81,7 @@ void Trainer::restore_or_initialise(const std::string& resume) {
         !same_folder(fs::path(folder).parent_path(), fs::path(chosen.first).parent_path()))
       user_error(folder_, ": holds checkpoints of its own up to step ", step_of(own.back()),
                  ": choose another run.folder to go on from ", chosen.first, ", or delete them");
-  restore(chosen.second, chosen.first);
+  return chosen;
 }
 
 void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
@@ -84,7 +98,9 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
   load_weights(*parts_.model, *parts_.objective, checkpoint.model.weights, folder + "/model.safetensors");
   parts_.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
   state_ = checkpoint.state;
-  parts_.loader->seek(state_.data);
+  const bool same_ranks = std::ssize(state_.ranks) == group_.size();
+  parts_.loader->seek(same_ranks ? state_.ranks[static_cast<std::size_t>(group_.rank())] : state_.data);
+  state_.ranks.clear();
   log_.resume_at(state_.step);
   last_good_ = folder;
   last_saved_ = state_.step;
@@ -100,15 +116,16 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
 
 void Trainer::print_plan() const {
   const auto weights = parts_.model->named_state();
-  const std::int64_t batch = config_.data.loader.batch_size;
-  log::info("run ", folder_, " on ", parts_.device.str(), ", ", config_.training.precision, ", ", at::get_num_threads(),
-            " threads");
+  const std::int64_t batch = config_.data.loader.batch_size, samples = batch * config_.training.accumulation;
+  const std::string ranks = group_.alone() ? "" : concat(" x ", group_.size(), " ranks");
+  log::info("run ", folder_, " on ", parts_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(),
+            ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
   log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
             config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
             config_.model.text.encoder.name, "); objective ", config_.objective.name, ", optimizer ",
             config_.optimizer.name);
-  log::info("data: ", parts_.train->describe(), "; ", with_thousands(batch * config_.training.accumulation),
-            " samples a step (", batch, " x ", config_.training.accumulation, "), ",
+  log::info("data: ", parts_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (",
+            batch, " x ", config_.training.accumulation, ranks, "), ",
             with_thousands(parts_.loader->batches_per_epoch()), " batches an epoch; ",
             with_thousands(config_.training.steps), " steps, from step ", state_.step);
 }

@@ -70,6 +70,69 @@ TEST(Loader, EachSampleComesOnceAnEpochAndEpochsDiffer) {
   for (const auto& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 30U);
 }
 
+Loader shard_of(std::vector<Sample> samples, const LoaderSettings& settings, const Shard& shard) {
+  return Loader(std::make_shared<MemorySource>(std::move(samples)), std::make_shared<ByteTokenizer>(), small(),
+                settings, {}, 1, shard);
+}
+
+std::vector<std::string> keys_of(Loader& loader, int batches) {
+  std::vector<std::string> out;
+  for (int i = 0; i < batches; ++i) {
+    const Batch batch = loader.next();
+    out.insert(out.end(), batch.keys.begin(), batch.keys.end());
+  }
+  return out;
+}
+
+// 31 samples over 3 shards: 10 each, of which a last one does not fill a batch of 3.
+TEST(Loader, ShardsShareAnEpochWithoutOverlap) {
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::set<std::string> seen;
+    for (int index = 0; index < 3; ++index) {
+      Loader loader = shard_of(make_samples(31), settings_with(3), {index, 3});
+      EXPECT_EQ(loader.batches_per_epoch(), 3);
+      loader.seek({epoch, 0});
+      for (const std::string& key : keys_of(loader, 3)) EXPECT_TRUE(seen.insert(key).second) << key << " came twice";
+      EXPECT_EQ(loader.epoch(), epoch);
+      EXPECT_EQ(loader.position().epoch, epoch + 1);
+    }
+    EXPECT_EQ(seen.size(), 27U);
+  }
+}
+
+TEST(Loader, ShardsTogetherGiveTheBatchesOfOneProcess) {
+  Loader whole = make(make_samples(40), settings_with(8));
+  Loader first = shard_of(make_samples(40), settings_with(4), {0, 2}), second = shard_of(make_samples(40), settings_with(4), {1, 2});
+  for (int step = 0; step < 12; ++step) {
+    const auto all = keys_of(whole, 1);
+    std::set<std::string> halves;
+    for (Loader* half : {&first, &second})
+      for (const std::string& key : keys_of(*half, 1)) halves.insert(key);
+    EXPECT_EQ(halves, std::set<std::string>(all.begin(), all.end())) << step;
+    EXPECT_EQ(first.position().cursor, whole.position().cursor);
+    EXPECT_EQ(first.position().epoch, whole.position().epoch);
+  }
+}
+
+TEST(Loader, AnotherNumberOfShardsGoesOnFromTheSamePlace) {
+  Loader whole = make(make_samples(40), settings_with(8));
+  const auto before = keys_of(whole, 2);
+  std::set<std::string> seen(before.begin(), before.end());
+  for (int index = 0; index < 3; ++index) {
+    Loader loader = shard_of(make_samples(40), settings_with(4), {index, 3});
+    loader.seek(whole.position());  // 16: entries 18, 16 and 17 are the first of their own
+    for (const std::string& key : keys_of(loader, 1)) EXPECT_TRUE(seen.insert(key).second) << key << " came again";
+    EXPECT_EQ(loader.epoch(), 0);
+  }
+  EXPECT_EQ(seen.size(), 28U);
+}
+
+TEST(Loader, TooFewSamplesForAllShardsAreRefused) {
+  EXPECT_EQ(user_error_of([] { shard_of(make_samples(15), settings_with(4), {0, 4}); }),
+            "memory, 15 samples: fewer samples than one batch of 4 for each of 4 processes: set batch_size to 3 or "
+            "less");
+}
+
 TEST(Loader, BatchHoldsWhatTheSamplesSay) {
   LoaderSettings settings = settings_with(4);
   settings.shuffle = false;

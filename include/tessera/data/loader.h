@@ -52,7 +52,13 @@ void fields(Visitor& v, LoaderSettings& s) {
   v("augmentation", s.augmentation, "random changes of training pictures");
 }
 
-/// Where the next batch starts: `cursor` samples into the permutation of `epoch`.
+/// Which part of an epoch's order a process reads: entries index, index + count, index + 2 count, ...
+struct Shard {
+  int index = 0;
+  int count = 1;
+};
+
+/// Where the next batch starts: `cursor` samples into the permutation of `epoch`, counted over all shards.
 struct DataPosition {
   std::int64_t epoch = 0;
   std::int64_t cursor = 0;
@@ -66,18 +72,24 @@ struct LoaderStatistics {
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
 /// from (seed, source, settings) alone; threads change nothing. A corrupt sample is skipped, counted, and its place taken by
-/// the next sample of the permutation. The last batch_size-1 or fewer samples of an epoch are left out.
+/// the next sample of the permutation. The last batch_size-1 or fewer samples of an epoch are left out. With several shards
+/// each sample belongs to one of them; (size modulo their number) samples of an epoch are left out beforehand, others in each
+/// epoch. Shards that skip corrupt samples may end an epoch sooner than others: see epoch().
 class Loader {
  public:
   /// tokenizer may be null when needs.texts is empty. Throws UserError when the source holds less than one batch, or has no
   /// field that `needs` asks for.
   Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer, const Preprocessing& preprocessing,
-         const LoaderSettings& settings, const Needs& needs, std::uint64_t seed);
+         const LoaderSettings& settings, const Needs& needs, std::uint64_t seed, const Shard& shard = {});
   ~Loader();
 
   Batch next();
+  /// Epoch of the batch that next() returned last.
+  std::int64_t epoch() const;
   /// Position of the batch that next() will return.
   DataPosition position() const;
+  /// A position of another shard, or of a run with another number of them, will do: reading goes on with the own samples from
+  /// there.
   void seek(const DataPosition& position);
   std::int64_t batches_per_epoch() const;
   LoaderStatistics statistics() const;

@@ -10,6 +10,7 @@
 
 #include <tessera/batch.h>
 #include <tessera/config/registry.h>
+#include <tessera/distributed/process_group.h>
 #include <tessera/features.h>
 
 namespace tessera {
@@ -28,6 +29,7 @@ struct StepContext {
   bool training = true;
   bool inspect = false;                    // also fill Losses::details
   std::optional<at::Generator> generator;  // for everything random inside the loss
+  ProcessGroup group;                      // the ranks whose pairs make one batch; how their losses combine: see there
 };
 
 /// A training loss on features. It sees only Features, so everything that batches, caches or gathers features works

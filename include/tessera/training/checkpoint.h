@@ -14,7 +14,8 @@ namespace tessera {
 /// Where a run stands. Randomness of a step follows from (seed, step), so there is no generator to save.
 struct RunState {
   std::int64_t step = 0;     // updates done
-  DataPosition data;         // of the next batch
+  DataPosition data;         // of the next batch; over ranks, the furthest
+  std::vector<DataPosition> ranks;  // of each, when there are several
   std::int64_t samples = 0;  // seen
   double seconds = 0;        // trained, over all sessions of the run
 };

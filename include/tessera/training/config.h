@@ -6,6 +6,7 @@
 
 #include <tessera/config/registry.h>
 #include <tessera/data/loader.h>
+#include <tessera/distributed/process_group.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/training/lr_schedule.h>
 
@@ -105,6 +106,7 @@ struct Config {
   config::Choice optimizer{.name = "adamw"};
   ScheduleSettings schedule;
   TrainingSettings training;
+  DistributedSettings distributed;
   CheckpointSettings checkpoint;
   EvaluationSettings evaluation;
   LogSettings log;
@@ -121,6 +123,7 @@ void fields(Visitor& v, Config& s) {
   v("optimizer", s.optimizer, "the update rule");
   v("schedule", s.schedule, "learning rate over the run");
   v("training", s.training, "length and arithmetic of the run");
+  v("distributed", s.distributed, "several processes (torchrun, srun, mpirun or trainer --nproc N)");
   v("checkpoint", s.checkpoint, "saving");
   v("evaluation", s.evaluation, "measuring during the run");
   v("log", s.log, "metrics.jsonl");

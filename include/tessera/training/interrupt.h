@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// While it lives, SIGINT and SIGTERM are only noted; a second one of the same kind ends the program as usual.
+/// While it lives, SIGINT, SIGTERM and SIGUSR1 are only noted; a second one of the same kind ends the program as usual.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -15,6 +15,7 @@ class InterruptGuard {
  private:
   struct sigaction old_int_ {};
   struct sigaction old_term_ {};
+  struct sigaction old_usr1_ {};
 };
 
 /// The signal that was noted, 0 = none.

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-/// What a configuration describes, built: data, model, objective and optimizer of one process.
+/// What a configuration describes, built: data, model, objective and optimizer of one rank.
 struct Parts {
   at::Device device = at::kCPU;
   std::shared_ptr<const Source> train, validation;  // validation may be null
@@ -28,9 +28,12 @@ struct Parts {
   Needs needs;
 };
 
-/// Builds everything; the initial weights follow from config.seed. Throws UserError when files are missing or parts do
-/// not fit.
-Parts build_parts(const Config& config);
+/// Whether the configuration trains on a GPU here. Throws UserError when it must and there is none.
+bool trains_on_gpu(const Config& config);
+
+/// Builds everything; the initial weights follow from config.seed. The loader reads the rank's share of the samples.
+/// Throws UserError when files are missing or parts do not fit.
+Parts build_parts(const Config& config, const ProcessGroup& group = {});
 
 /// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others
 /// `objective.*`.

@@ -25,7 +25,8 @@ struct StepRecord {
 /// metrics.jsonl and what the terminal shows: a progress bar there, plain lines everywhere else.
 class RunLog {
  public:
-  RunLog(const std::string& folder, std::int64_t total_steps);
+  /// active: false on all ranks but the first, where nothing is written or shown.
+  RunLog(const std::string& folder, std::int64_t total_steps, bool active = true);
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
@@ -46,6 +47,7 @@ class RunLog {
 
   std::string path_;
   std::int64_t total_steps_;
+  bool active_;
   int descriptor_ = -1;
   bool terminal_ = false;
   bool bar_shown_ = false;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/distributed/gradient_reducer.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/training/checkpoint.h>
 #include <tessera/training/config.h>
@@ -16,22 +17,25 @@ namespace tessera {
 /// How a run ended.
 enum class Outcome {
   finished,
-  interrupted,  // SIGINT or SIGTERM; the state is saved
+  interrupted,  // SIGINT, SIGTERM or SIGUSR1 on any rank; the state is saved
   not_finite,   // a loss or gradient was NaN or infinite; nothing of it was saved
 };
 
-/// Trains what a configuration describes, in one process. The run's folder holds config.yaml (resolved), log.txt,
+/// Trains what a configuration describes, as one rank of a group. Rank 0 alone writes files, shows progress and
+/// evaluates; the run's folder, which all ranks must see, holds config.yaml (resolved), log.txt,
 /// metrics.jsonl, checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
   /// resume: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or a
   /// fresh start), or the path of a checkpoint or run folder. Throws UserError: wrong files, or a checkpoint of other
-  /// settings.
-  Trainer(const Config& config, const std::string& resume);
+  /// settings, or ranks with different configurations.
+  Trainer(const Config& config, const std::string& resume, const ProcessGroup& group = {});
 
   /// Trains to the last step. Throws UserError when data fail or the last checkpoint cannot be written.
   Outcome run();
 
+  /// The signal that ended the run, the same on all ranks; 0 = none.
+  int stop_signal() const { return stop_signal_; }
   const RunState& state() const { return state_; }
   const Parts& parts() const { return parts_; }
 
@@ -45,11 +49,16 @@ class Trainer {
   };
 
   void restore_or_initialise(const std::string& resume);
+  std::optional<std::pair<std::string, Checkpoint>> choose_checkpoint(const std::string& resume);
   void restore(const Checkpoint& checkpoint, const std::string& folder);
   void print_plan() const;
 
   StepResult train_step();
   Losses micro_batch(std::int64_t index);
+  /// The loader's next batch of the epoch that all ranks have reached.
+  Batch next_batch();
+  /// The greatest of the signals that any rank has noted.
+  int agreed_signal() const;
   /// Reads pending results back from the device; false (with an error line) when one of them is not finite.
   bool read_back();
   StepRecord to_record(const StepResult& result, const std::vector<double>& numbers);
@@ -57,15 +66,20 @@ class Trainer {
 
   EvaluationContext evaluation_context() const;
   void evaluate();
+  void run_evaluation();
   /// Saves; when that fails the run goes on with an error line, unless `must` is set.
   void save_checkpoint(bool must);
+  bool write_checkpoint(bool must);
+  void gather_positions();
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
 
   Config config_;
+  ProcessGroup group_;
   std::string folder_;
   CheckpointFolder checkpoints_;
   Parts parts_;
+  GradientReducer gradients_;
   RunState state_;
   RunLog log_;
 
@@ -73,6 +87,7 @@ class Trainer {
   std::string last_good_;         // newest checkpoint written or resumed from
   std::int64_t last_saved_ = -1;  // its step
   std::int64_t last_evaluated_ = -1;
+  int stop_signal_ = 0;
   std::chrono::steady_clock::time_point started_;
   double seconds_before_ = 0;  // trained in earlier sessions
 
@@ -83,7 +98,7 @@ class Trainer {
   } window_;
 };
 
-/// The trained steps' generator seed: from (seed, step, index of the micro-batch) alone.
-std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch);
+/// The trained steps' generator seed: from (seed, step, index of the micro-batch, rank) alone.
+std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank = 0);
 
 }  // namespace tessera

@@ -4,24 +4,35 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/distributed/process_group.h>
+
 namespace tessera {
 
-/// InfoNCE in both directions and their mean; scalars.
+/// InfoNCE in both directions and their mean; scalars. Over several ranks: means over this rank's own pairs, each
+/// against the whole batch (ProcessGroup says how losses and gradients of ranks combine). B: own pairs, C: all pairs.
 struct Contrast {
   at::Tensor loss;
   at::Tensor i2t;
   at::Tensor t2i;
 };
 
-/// InfoNCE of similarities [B, B] (row = image, column = text): images choose along the rows of `i2t`, texts along the
-/// columns of `t2i`; the right pair is on the diagonal. `scale` is 1/temperature, a scalar.
-Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale);
+/// InfoNCE of similarities [B, C] (row = own image, column = text): images choose along the rows of `i2t`, texts along
+/// the columns of `t2i`, of which each rank fetches its own; the right pair of own row b is column rank * B + b.
+/// `scale` is 1/temperature, a scalar.
+Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale,
+                  const ProcessGroup& group = {});
+
+/// How a loss on global embeddings is computed; nothing of it changes the result.
+struct ContrastOptions {
+  std::optional<std::int64_t> chunk;  // images per tile; null: [B, C] at once
+  bool own_rows = true;               // false: every rank computes the whole batch's loss
+};
 
 /// InfoNCE of the cosines of global embeddings [B, D], not normalised (CLIP, eq. 1 of SPARC). With `chunk` the
-/// similarities are made in tiles of that many images, forward and backward, and [B, B] is never held. The place where
-/// a batch spread over ranks would be gathered.
+/// similarities are made in tiles of that many images, forward and backward, and blocks of texts travel around the
+/// ranks through two fixed buffers, so that memory is O(B * tile).
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
-                         std::optional<std::int64_t> chunk);
+                         const ContrastOptions& options, const ProcessGroup& group);
 
 /// Contrast within each pair: row n of `queries` [B, N, D] belongs to row n of `keys` [B, N, D], both of unit length.
 /// Returns [B, N]: (row cross-entropy + column cross-entropy) / 2 over the rows where `mask` [B, N] is true, 0

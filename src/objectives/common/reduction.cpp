@@ -8,8 +8,10 @@ at::Tensor mean_over_sequences(const at::Tensor& values, const at::Tensor& mask)
   return (values.sum(1) / mask.sum(1).clamp_min(1)).mean();
 }
 
-at::Tensor mean_over_tokens(const at::Tensor& values, const at::Tensor& mask) {
-  return values.sum() / mask.sum().clamp_min(1);
+at::Tensor mean_over_tokens(const at::Tensor& values, const at::Tensor& mask, const ProcessGroup& group) {
+  at::Tensor count = mask.sum();
+  group.all_reduce(count);
+  return values.sum() * group.size() / count.clamp_min(1);
 }
 
 }  // namespace tessera

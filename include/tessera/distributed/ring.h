@@ -1,0 +1,38 @@
+#pragma once
+
+#include <utility>
+
+#include <ATen/ops/empty_like.h>
+
+#include <tessera/distributed/process_group.h>
+
+namespace tessera {
+
+/// Lets a block of every rank come by: visit(owner, constant, sums) is called once per rank's block, the own one first.
+/// `constant` [n, ...] is only read; it travels through two fixed buffers while the visitor computes. `sums` (may be
+/// undefined) goes along with it, every visitor adds to it in place, and it comes home in the end: the return value
+/// holds what all ranks added to this rank's block. Both arguments' memory is reused. Alone: one visit. Does not record
+/// gradients.
+template <class Visit>
+at::Tensor visit_ring(at::Tensor constant, at::Tensor sums, const ProcessGroup& group, Visit&& visit) {
+  at::Tensor constant_next, sums_next;
+  if (!group.alone()) {
+    constant_next = at::empty_like(constant);
+    if (sums.defined()) sums_next = at::empty_like(sums);
+  }
+  for (int step = 0; step < group.size(); ++step) {
+    const bool more = step + 1 < group.size();
+    ProcessGroup::Transfer transfer;
+    if (more) transfer = group.pass_on(constant, constant_next);
+    visit((group.rank() - step + group.size()) % group.size(), constant, sums);
+    transfer.wait();
+    if (more) std::swap(constant, constant_next);
+    if (sums.defined() && !group.alone()) {
+      group.pass_on(sums, sums_next).wait();
+      std::swap(sums, sums_next);
+    }
+  }
+  return sums;
+}
+
+}  // namespace tessera

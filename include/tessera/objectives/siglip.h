@@ -1,0 +1,36 @@
+#pragma once
+
+#include <tessera/objectives/tempered.h>
+
+namespace tessera {
+
+struct SiglipSettings {
+  double init_logit_scale = 2.302585092994046;  // log 10
+  double init_logit_bias = -10.0;
+  std::optional<std::int64_t> chunk;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SiglipSettings& s) {
+  v("init_logit_scale", s.init_logit_scale, "what logit_scale starts from: the log of the factor of the cosines");
+  v("init_logit_bias", s.init_logit_bias,
+    "what logit_bias starts from: about minus the log of the number of negatives");
+  v("chunk", s.chunk, "images per tile of the similarities, so that [B, B] is never held; null: all at once",
+    config::at_least(1));
+}
+
+/// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a decision of its own,
+/// loss = -1/B sum_ij log sigmoid(z_ij (exp(logit_scale) cos_ij + logit_bias)), z = 1 on the diagonal, -1 elsewhere.
+/// Terms `loss_positive` and `loss_negative`, its diagonal and the rest; parameter `logit_bias` beside logit_scale.
+class Siglip : public TemperedObjective {
+ public:
+  explicit Siglip(const SiglipSettings& settings);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override { return {}; }
+
+ private:
+  SiglipSettings settings_;
+  at::Tensor logit_bias_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,52 @@
+#include <exception>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/distributed/agreement.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kDay = 24 * 3600;
+
+// Both functions end in one exchange: {first rank that failed (counted from 1, negated for the maximum), rank 0's
+// result}.
+bool conclude(const ProcessGroup& group, const std::string& what, const std::exception_ptr& own, bool result) {
+  const std::int64_t nobody = -group.size() - 1;
+  at::Tensor outcome = at::tensor({own ? -group.rank() - std::int64_t{1} : nobody, std::int64_t{result}}, at::kLong);
+  group.all_reduce(outcome, Reduction::max, kDay);
+  if (own) std::rethrow_exception(own);
+  const std::int64_t failed = outcome[0].item<std::int64_t>();
+  if (failed != nobody)
+    user_error("rank ", group.rank(), " stops, for rank ", -failed - 1, " failed at ", what,
+               " (its own message says why)");
+  return outcome[1].item<std::int64_t>() != 0;
+}
+
+}  // namespace
+
+void together(const ProcessGroup& group, const std::string& what, const std::function<void()>& body) {
+  if (group.alone()) return body();
+  std::exception_ptr own;
+  try {
+    body();
+  } catch (...) {
+    own = std::current_exception();
+  }
+  conclude(group, what, own, true);
+}
+
+bool on_first_rank(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body) {
+  if (group.alone()) return body();
+  std::exception_ptr own;
+  bool result = false;
+  try {
+    if (group.first()) result = body();
+  } catch (...) {
+    own = std::current_exception();
+  }
+  return conclude(group, what, own, result);
+}
+
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#include <algorithm>
+
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+
+#include "src/distributed/connection.h"
+#include <tessera/distributed/gradient_reducer.h>
+
+namespace tessera {
+namespace {
+
+struct Silence : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+}  // namespace
+
+struct GradientReducer::Impl {
+  Impl(const std::vector<at::Tensor>& parameters, const c10::intrusive_ptr<c10d::ProcessGroup>& group,
+       double bucket_mb) {
+    c10d::verify_params_across_processes(group, parameters, std::nullopt);
+    const auto bytes = static_cast<std::int64_t>(bucket_mb * 1024 * 1024);
+    // The first bucket is small, so that the first transfer starts early.
+    const std::int64_t first = std::min<std::int64_t>(bytes, c10d::kDefaultFirstBucketBytes);
+    auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(
+        parameters, {static_cast<std::size_t>(first), static_cast<std::size_t>(bytes)}));
+    // Gradients become ready from the last layer to the first.
+    std::reverse(buckets.begin(), buckets.end());
+    // Which parameters take part depends on the objective (a read-out may go unused), hence find_unused_parameters.
+    reducer = std::make_unique<c10d::Reducer>(
+        parameters, std::move(buckets), group, std::vector<bool>(parameters.size(), false), bytes,
+        /*find_unused_parameters=*/true, /*gradient_as_bucket_view=*/false,
+        std::unordered_map<std::size_t, std::string>{}, first,
+        /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
+  }
+  std::unique_ptr<c10d::Reducer> reducer;
+};
+
+GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb) {
+  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group.connection()->group, bucket_mb);
+}
+
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::backward(const at::Tensor& loss, bool reduce) {
+  if (impl_ && reduce) {
+    // The reducer warns when there are no unused parameters, which is nothing to warn about.
+    Silence silence;
+    const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+    impl_->reducer->prepare_for_forward();
+    impl_->reducer->prepare_for_backward({loss});
+  }
+  loss.backward();
+}
+
+void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group) {
+  if (group.alone()) return;
+  for (const at::Tensor& tensor : tensors) {
+    at::Tensor data = tensor.detach();
+    group.broadcast(data);
+  }
+}
+
+}  // namespace tessera

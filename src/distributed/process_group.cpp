@@ -1,0 +1,212 @@
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "src/distributed/connection.h"
+#include <tessera/base/error.h>
+
+namespace tessera {
+namespace {
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+}
+
+c10::intrusive_ptr<c10d::Store> meet(const LaunchEnvironment& environment, std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(environment.port);
+  options.isServer = environment.rank == 0;
+  options.numWorkers = static_cast<std::size_t>(environment.size);
+  options.timeout = timeout;
+  options.waitWorkers = true;
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(environment.address, options);
+  } catch (const std::exception& error) {
+    std::string text = error.what();
+    text = text.substr(0, text.find('\n'));
+    user_error("rank ", environment.rank, " of ", environment.size, ": the ranks did not meet at ", environment.address,
+               ":", environment.port, " within ", timeout.count() / 1000, " s (", text,
+               "): are all of them started, and is that port free and reachable?");
+  }
+}
+
+c10d::ReduceOp operation(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::min:
+      return c10d::ReduceOp::MIN;
+    case Reduction::max:
+      return c10d::ReduceOp::MAX;
+    case Reduction::sum:
+      break;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+// Backends know no bool.
+at::Tensor bytes_for_bool(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
+}
+
+}  // namespace
+
+struct ProcessGroup::Transfer::Impl {
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;
+};
+
+ProcessGroup::Transfer::Transfer() = default;
+ProcessGroup::Transfer::Transfer(Transfer&&) noexcept = default;
+ProcessGroup::Transfer& ProcessGroup::Transfer::operator=(Transfer&&) noexcept = default;
+ProcessGroup::Transfer::~Transfer() = default;
+
+void ProcessGroup::Transfer::wait() {
+  if (!impl_) return;
+  for (const auto& work : impl_->works) work->wait();
+  impl_.reset();
+}
+
+ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
+                                   bool cuda) {
+  ProcessGroup out;
+  const bool nccl = settings.backend == "nccl" || (settings.backend == "auto" && cuda);
+  if (nccl && !cuda)
+    user_error("distributed.backend is nccl, but training.device is the CPU here: set it to auto or gloo");
+  // One rank needs no partner, but may still want to be measured with NCCL in the way.
+  if (environment.alone() && settings.backend != "nccl") return out;
+
+  const auto timeout = milliseconds(settings.timeout);
+  LaunchEnvironment place = environment;
+  if (place.address.empty()) place.address = "127.0.0.1";
+  const auto connection = std::make_shared<Connection>();
+  connection->environment = place;
+  connection->store = meet(place, timeout);
+  connection->group = c10::make_intrusive<c10d::ProcessGroup>(connection->store, place.rank, place.size);
+  const auto add = [&](c10::DeviceType device, c10d::ProcessGroup::BackendType type, const BackendPointer& backend) {
+    connection->group->setBackend(device, type, backend);
+  };
+  const auto prefixed = [&](const char* name) -> c10::intrusive_ptr<c10d::Store> {
+    return c10::make_intrusive<c10d::PrefixStore>(name, connection->store);
+  };
+  if (nccl) {
+    const BackendPointer backend = make_nccl(prefixed("nccl"), place, timeout);
+    if (!backend) user_error("distributed.backend nccl: Tessera was built without NCCL here: set it to gloo");
+    add(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
+  }
+  const BackendPointer gloo = make_gloo(prefixed("gloo"), place, timeout);
+  if (!gloo)
+    user_error(
+        "several ranks need Gloo, but Tessera was built without its headers: install libgloo-dev and build "
+        "again (scripts/setup.sh does)");
+  add(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  if (cuda && !nccl) add(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  connection->backend = nccl ? "nccl" : "gloo";
+  out.connection_ = connection;
+  return out;
+}
+
+int ProcessGroup::rank() const {
+  return connection_ ? connection_->environment.rank : 0;
+}
+
+int ProcessGroup::size() const {
+  return connection_ ? connection_->environment.size : 1;
+}
+
+int ProcessGroup::local_rank() const {
+  return connection_ ? connection_->environment.local_rank : 0;
+}
+
+std::string ProcessGroup::backend() const {
+  return connection_ ? connection_->backend : "none";
+}
+
+void ProcessGroup::all_reduce(at::Tensor& tensor, Reduction reduction, double seconds) const {
+  if (alone()) return;
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation(reduction);
+  if (seconds > 0) options.timeout = milliseconds(seconds);
+  connection_->group->allreduce(tensors, options)->wait();
+}
+
+void ProcessGroup::broadcast(at::Tensor& tensor, int root) const {
+  if (alone()) return;
+  const at::NoGradGuard no_grad;
+  // Backends send contiguous memory; a parameter may be a view that is not.
+  at::Tensor dense = bytes_for_bool(tensor.detach().contiguous());
+  std::vector<at::Tensor> tensors{dense};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  connection_->group->broadcast(tensors, options)->wait();
+  if (dense.data_ptr() != tensor.data_ptr()) tensor.copy_(dense.view(tensor.scalar_type()));
+}
+
+at::Tensor ProcessGroup::all_gather(const at::Tensor& own) const {
+  if (alone()) return own;
+  const at::NoGradGuard no_grad;
+  at::Tensor input = bytes_for_bool(own.detach().contiguous());
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.at(0) *= size();
+  at::Tensor output = at::empty(shape, input.options());
+  connection_->group->_allgather_base(output, input)->wait();
+  return output.view(own.scalar_type());
+}
+
+at::Tensor ProcessGroup::reduce_scatter(const at::Tensor& all) const {
+  if (alone()) return all;
+  const at::NoGradGuard no_grad;
+  at::Tensor input = all.detach().contiguous();
+  std::vector<std::int64_t> shape = input.sizes().vec();
+  shape.at(0) /= size();
+  at::Tensor output = at::empty(shape, input.options());
+  connection_->group->_reduce_scatter_base(output, input)->wait();
+  return output;
+}
+
+at::Tensor ProcessGroup::all_to_all(const at::Tensor& parts) const {
+  if (alone()) return parts;
+  const at::NoGradGuard no_grad;
+  at::Tensor input = parts.detach().contiguous();
+  at::Tensor output = at::empty_like(input);
+  std::vector<std::int64_t> even;
+  connection_->group->alltoall_base(output, input, even, even)->wait();
+  return output;
+}
+
+std::string ProcessGroup::broadcast_text(const std::string& text, int root) const {
+  if (alone()) return text;
+  at::Tensor length = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
+  broadcast(length, root);
+  at::Tensor bytes = at::empty({length.item<std::int64_t>()}, at::kByte);
+  if (rank() == root) std::copy(text.begin(), text.end(), bytes.data_ptr<std::uint8_t>());
+  if (bytes.numel() > 0) broadcast(bytes, root);
+  const auto* begin = bytes.const_data_ptr<std::uint8_t>();
+  return std::string(begin, begin + bytes.numel());
+}
+
+void ProcessGroup::barrier() const {
+  at::Tensor nothing = at::zeros({1});  // on the CPU: waited for by the host
+  all_reduce(nothing);
+}
+
+ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::Tensor& receive) const {
+  TORCH_CHECK(!alone(), "a process alone has no neighbour to pass on to");
+  const at::NoGradGuard no_grad;
+  const auto backend = connection_->group->getBackend(send.device().type());
+  const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
+  std::vector<at::Tensor> out{send}, in{receive};
+  Transfer transfer;
+  transfer.impl_ = std::make_unique<Transfer::Impl>();
+  // NCCL runs both at once only within one group; Gloo keeps them apart by itself.
+  const bool grouped = backend->supportsCoalescing() && connection_->backend == "nccl" && send.is_cuda();
+  if (grouped) backend->startCoalescing();
+  const auto sent = backend->send(out, next, 0);
+  const auto received = backend->recv(in, previous, 0);
+  if (grouped)
+    transfer.impl_->works = {backend->endCoalescing()};
+  else
+    transfer.impl_->works = {sent, received};
+  return transfer;
+}
+
+}  // namespace tessera

@@ -1,0 +1,154 @@
+#include <arpa/inet.h>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <optional>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/distributed/launch.h>
+#include <tessera/distributed/spawn.h>
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kGrace{10};  // between SIGTERM and SIGKILL for workers whose partner is gone
+
+class Workers {
+ public:
+  explicit Workers(std::string program) : program_(std::move(program)) {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&signals_, signal);
+    sigprocmask(SIG_BLOCK, &signals_, &old_mask_);
+  }
+  ~Workers() { sigprocmask(SIG_SETMASK, &old_mask_, nullptr); }
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  void start(int rank, const std::vector<std::string>& arguments, const Variables& variables) {
+    std::vector<std::string> words{program_};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<std::string> settings;
+    for (const auto& [key, value] : variables) settings.push_back(key + "=" + value);
+    const std::vector<char*> argv = pointers(words), environment = pointers(settings);
+    const pid_t parent = ::getpid();
+    const pid_t child = ::fork();
+    if (child < 0) {
+      const std::string reason = std::strerror(errno);
+      tell_all(SIGKILL);
+      user_error("cannot start worker ", rank, ": ", reason);
+    }
+    if (child > 0) {
+      ranks_[child] = rank;
+      return;
+    }
+    // A group of its own: the terminal's Ctrl-C reaches this program alone, which passes it on once.
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (::getppid() != parent) ::_exit(1);
+    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+    ::execve("/proc/self/exe", argv.data(), environment.data());
+    ::_exit(127);
+  }
+
+  int wait() {
+    while (!ranks_.empty()) {
+      const timespec second{1, 0};
+      const int signal = kill_at_ ? ::sigtimedwait(&signals_, nullptr, &second) : ::sigwaitinfo(&signals_, nullptr);
+      if (signal == SIGCHLD) {
+        reap();
+      } else if (signal > 0) {
+        passed_on_ = signal;
+        tell_all(signal);
+      }
+      if (kill_at_ && Clock::now() >= *kill_at_) tell_all(SIGKILL);
+    }
+    return code_;
+  }
+
+ private:
+  static std::vector<char*> pointers(std::vector<std::string>& words) {
+    std::vector<char*> out;
+    for (std::string& word : words) out.push_back(word.data());
+    out.push_back(nullptr);
+    return out;
+  }
+
+  void tell_all(int signal) const {
+    for (const auto& [process, rank] : ranks_) ::kill(process, signal);
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      const auto found = ranks_.find(process);
+      if (found == ranks_.end()) continue;
+      const int rank = found->second;
+      ranks_.erase(found);
+      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (code != 0 && code_ == 0) failed(rank, code, status);
+    }
+  }
+
+  void failed(int rank, int code, int status) {
+    code_ = code;
+    kill_at_ = Clock::now() + kGrace;
+    // All workers leave by themselves, one after the other, when the signal was passed on to them.
+    if (code == 128 + passed_on_ && WIFEXITED(status)) return;
+    std::cerr << program_ << ": rank " << rank
+              << (WIFSIGNALED(status)
+                      ? concat(" was killed by signal ", WTERMSIG(status), " (", ::strsignal(WTERMSIG(status)), ")")
+                      : concat(" failed with exit code ", code))
+              << (ranks_.empty() ? "" : "; stopping the others") << std::endl;
+    tell_all(SIGTERM);
+  }
+
+  std::string program_;
+  sigset_t signals_{}, old_mask_{};
+  std::map<pid_t, int> ranks_;
+  int code_ = 0;
+  int passed_on_ = 0;
+  std::optional<Clock::time_point> kill_at_;
+};
+
+}  // namespace
+
+int free_port() {
+  const int handle = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  const bool bound = handle >= 0 && ::bind(handle, reinterpret_cast<sockaddr*>(&address), size) == 0 &&
+                     ::getsockname(handle, reinterpret_cast<sockaddr*>(&address), &size) == 0;
+  const int reason = errno;
+  if (handle >= 0) ::close(handle);
+  if (!bound) user_error("cannot find a free TCP port: ", std::strerror(reason));
+  return ntohs(address.sin_port);
+}
+
+int spawn_workers(const std::string& program, int count, const std::vector<std::string>& arguments) {
+  Variables variables = environment_variables();
+  variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(count);
+  variables["MASTER_ADDR"] = "127.0.0.1";
+  variables["MASTER_PORT"] = std::to_string(free_port());
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency() / static_cast<unsigned>(count));
+  variables.emplace("OMP_NUM_THREADS", std::to_string(cores));
+
+  Workers workers(program);
+  for (int rank = 0; rank < count; ++rank) {
+    variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
+    workers.start(rank, arguments, variables);
+  }
+  return workers.wait();
+}
+
+}  // namespace tessera

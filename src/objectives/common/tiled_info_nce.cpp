@@ -1,0 +1,127 @@
+#include "src/objectives/common/tiled_info_nce.h"
+
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "src/distributed/saved_group.h"
+#include "src/objectives/common/tiles.h"
+#include <tessera/distributed/ring.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// A rank's texts as they travel: features and, beside them, numbers per text in further columns.
+class Texts {
+ public:
+  static at::Tensor pack(const at::Tensor& features, std::initializer_list<at::Tensor> numbers) {
+    std::vector<at::Tensor> parts{features};
+    for (const at::Tensor& number : numbers) parts.push_back(number.unsqueeze(1));
+    return at::cat(parts, 1);
+  }
+  Texts(const at::Tensor& block, std::int64_t width) : block_(block), width_(width) {}
+  at::Tensor features(const Tile& tile) const { return tile.columns_of(block_).narrow(1, 0, width_); }
+  at::Tensor number(std::int64_t index, const Tile& tile) const {
+    return tile.columns_of(block_).select(1, width_ + index).contiguous();
+  }
+
+ private:
+  const at::Tensor& block_;
+  std::int64_t width_;
+};
+
+// part = log(exp(part) + sum over `dim` of exp(logits)).
+void add_exponentials(at::Tensor part, const at::Tensor& logits, std::int64_t dim) {
+  part.copy_(at::logaddexp(part, logits.logsumexp(dim)));
+}
+
+class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
+                               const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group) {
+    const NoAutocast no_autocast;
+    const std::int64_t batch = image.size(0), width = image.size(1);
+    const at::Tensor right = (image * text).sum(1);  // [B], the right pairs' cosines
+    const at::Tensor rows = at::full({batch}, -std::numeric_limits<double>::infinity(), image.options());
+    // Logits are relative to the right pair's, of the row in one direction, of the column in the other.
+    const at::Tensor columns = visit_ring(
+        Texts::pack(text, {right}), rows.clone(), group, [&](int, const at::Tensor& block, const at::Tensor& sums) {
+          const Texts texts(block, width);
+          for_each_tile(batch, batch, chunk, image.is_cpu(), [&](const Tile& tile) {
+            at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
+            const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
+            add_exponentials(tile.rows_of(rows), own, 1);
+            cosines.sub_(texts.number(0, tile)).mul_(scale);
+            add_exponentials(tile.columns_of(sums), cosines, 0);
+          });
+        });
+    ctx->save_for_backward({image, text, scale, right, rows, columns});
+    ctx->saved_data["chunk"] = chunk;
+    save_group(ctx, group);
+    return {rows.mean(), columns.mean()};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "the tiled contrastive loss has no second derivatives");
+    const NoAutocast no_autocast;
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &image = saved[0], &text = saved[1], &scale = saved[2], &right = saved[3], &rows = saved[4],
+                     &columns = saved[5];
+    const std::int64_t batch = image.size(0), width = image.size(1);
+    const std::int64_t chunk = ctx->saved_data["chunk"].toInt();
+    const ProcessGroup& group = saved_group(ctx);
+    const at::Tensor row_weight = gradients[0] / static_cast<double>(batch);
+    const at::Tensor column_weight =
+        gradients[1] / static_cast<double>(batch);  // goes with the texts: ranks may differ
+
+    at::Tensor image_gradient = at::zeros_like(image);
+    at::Tensor scale_gradient = at::zeros({}, scale.options().dtype(at::kDouble));
+    // What comes home: the texts' gradient, and the derivative of their log-sum-exps by the scale.
+    const at::Tensor sums =
+        visit_ring(Texts::pack(text, {right, columns, column_weight.expand({batch})}),
+                   at::zeros({batch, width + 1}, text.options()), group,
+                   [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
+                     const Texts texts(block, width);
+                     for_each_tile(batch, batch, chunk, image.is_cpu(), [&](const Tile& tile) {
+                       const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
+                       const at::Tensor cosines = at::matmul(images, features.t());
+                       // One direction's share of the gradient of the cosines over the scale: weighted softmax of
+                       // logits relative to the right pair's.
+                       at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
+                       at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
+                       gradient.mul_(row_weight);
+                       scale_gradient.add_(relative.mul_(gradient).sum());  // sum() adds in pairs; dot() would lose digits
+
+                       const at::Tensor weight = texts.number(2, tile);
+                       at::sub_out(relative, cosines, texts.number(0, tile));
+                       const at::Tensor share = (relative * scale).sub_(texts.number(1, tile)).exp_().mul_(weight);
+                       const at::Tensor home = tile.columns_of(text_sums);
+                       home.select(1, width).add_(relative.mul_(share).sum(0));
+                       gradient.add_(share);
+
+                       if (owner == group.rank()) tile.diagonal_of(gradient).sub_(row_weight + column_weight);
+                       gradient.mul_(scale);
+                       tile.rows_of(image_gradient).addmm_(gradient, features);
+                       home.narrow(1, 0, width).addmm_(gradient.t(), images);
+                     });
+                   });
+    scale_gradient.add_(sums.select(1, width).sum());
+    return {image_gradient, sums.narrow(1, 0, width), scale_gradient.to(scale.scalar_type()), {}, {}};
+  }
+};
+
+}  // namespace
+
+std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
+                                                 const at::Tensor& scale, std::int64_t chunk,
+                                                 const ProcessGroup& group) {
+  const auto losses = TiledInfoNce::apply(image, text, scale, chunk, group);
+  return {losses[0], losses[1]};
+}
+
+}  // namespace tessera

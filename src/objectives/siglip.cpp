@@ -1,0 +1,107 @@
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "src/distributed/saved_group.h"
+#include "src/objectives/common/pair_features.h"
+#include "src/objectives/common/tiles.h"
+#include <tessera/distributed/collectives.h>
+#include <tessera/distributed/ring.h>
+#include <tessera/objectives/siglip.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of a right pair, which is no negative
+
+// sum over all texts but the own one of -log sigmoid(-logit), over the own images; [B, D] of unit length. Blocks of
+// texts travel around the ranks, their gradients come home.
+class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
+                            const at::Tensor& scale, const at::Tensor& bias, std::int64_t chunk,
+                            const ProcessGroup& group) {
+    const NoAutocast no_autocast;
+    const at::Tensor sum = at::zeros({}, image.options().dtype(at::kDouble));
+    visit_ring(text.clone(), {}, group, [&](int owner, const at::Tensor& block, const at::Tensor&) {
+      for_each_tile(image.size(0), block.size(0), chunk, image.is_cpu(), [&](const Tile& tile) {
+        const at::Tensor logits = at::matmul(tile.rows_of(image), tile.columns_of(block).t()).mul_(scale).add_(bias);
+        if (owner == group.rank()) tile.diagonal_of(logits).fill_(kNever);
+        sum.sub_(at::log_sigmoid(logits.neg_()).sum());
+      });
+    });
+    ctx->save_for_backward({image, text, scale, bias});
+    ctx->saved_data["chunk"] = chunk;
+    save_group(ctx, group);
+    return sum.to(image.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "the tiled sigmoid loss has no second derivatives");
+    const NoAutocast no_autocast;
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &image = saved[0], &text = saved[1], &scale = saved[2], &bias = saved[3];
+    const std::int64_t chunk = ctx->saved_data["chunk"].toInt(), width = image.size(1);
+    const ProcessGroup& group = saved_group(ctx);
+    // Every rank's loss has a weight of its own in what is differentiated, but the texts' gradients are made of all.
+    const at::Tensor& weight = gradients[0];
+    const at::Tensor image_gradient = at::zeros_like(image);
+    const at::Tensor scale_gradient = at::zeros({}, image.options().dtype(at::kDouble));
+    const at::Tensor bias_gradient = at::zeros_like(scale_gradient);
+    const at::Tensor text_gradient =
+        visit_ring(text.clone(), at::zeros({text.size(0), width}, text.options()), group,
+                   [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
+                     for_each_tile(image.size(0), block.size(0), chunk, image.is_cpu(), [&](const Tile& tile) {
+                       const at::Tensor images = tile.rows_of(image), texts = tile.columns_of(block);
+                       const at::Tensor cosines = at::matmul(images, texts.t());
+                       const at::Tensor share = (cosines * scale).add_(bias).sigmoid_();
+                       if (owner == group.rank()) tile.diagonal_of(share).zero_();
+                       share.mul_(weight);
+                       bias_gradient.add_(share.sum());
+                       scale_gradient.add_(cosines.mul_(share).sum());  // sum() adds in pairs; dot() would lose digits
+                       share.mul_(scale);
+                       tile.rows_of(image_gradient).addmm_(share, texts);
+                       tile.columns_of(sums).addmm_(share.t(), images);
+                     });
+                   });
+    return {image_gradient,
+            text_gradient,
+            scale_gradient.to(scale.scalar_type()),
+            bias_gradient.to(bias.scalar_type()),
+            {},
+            {}};
+  }
+};
+
+at::Tensor negatives(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale, const at::Tensor& bias,
+                     std::optional<std::int64_t> chunk, const ProcessGroup& group) {
+  if (chunk) return TiledNegatives::apply(image, text, scale, bias, *chunk, group);
+  const at::Tensor logits = at::matmul(image, gather_rows(text, group).t()) * scale + bias;  // [B, C]
+  const std::int64_t own = group.rank() * image.size(0);
+  const at::Tensor right = at::arange(own, own + image.size(0), image.options().dtype(at::kLong)).unsqueeze(1);
+  return -at::log_sigmoid(-logits.scatter(1, right, kNever)).sum();
+}
+
+}  // namespace
+
+Siglip::Siglip(const SiglipSettings& settings) : TemperedObjective(settings.init_logit_scale), settings_(settings) {
+  logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
+}
+
+Losses Siglip::forward(const Features& features, const StepContext& context) {
+  const NoAutocast no_autocast;
+  const PairFeatures pairs = pair_features(features, "siglip", {.image_global = true, .text_global = true});
+  const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
+  const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
+  const at::Tensor positive = -at::log_sigmoid((image * text).sum(1) * factor + bias).mean();
+  const at::Tensor negative =
+      negatives(image, text, factor, bias, settings_.chunk, context.group) / static_cast<double>(image.size(0));
+  return {positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
+}
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+// What the ranks of a run settle among themselves.
+#include "src/training/trainer_ranks.h"
+
+#include <filesystem>
+#include <tuple>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/training/interrupt.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder + "/checkpoints", error);
+  if (error) user_error(folder, ": cannot create the run folder: ", error.message());
+}
+
+void check_same_configuration(const Config& config, const ProcessGroup& group) {
+  const std::string own = to_yaml(config), first = group.broadcast_text(own);
+  together(group, "comparing configurations", [&] {
+    if (own == first) return;
+    const std::vector<std::string> keys = differences(first, config);
+    user_error(
+        "rank ", group.rank(), " has another configuration than rank 0: ",
+        keys.empty() ? "in run, checkpoint, evaluation, log, training.steps or what decides about speed" : keys.front(),
+        " (there: rank 0): start all ranks with the same file and overrides");
+  });
+}
+
+}  // namespace
+
+Parts build_parts_together(const Config& config, const ProcessGroup& group) {
+  check_same_configuration(config, group);
+  on_first_rank(group, "making the run folder",
+                [&] { return make_folder(config.run.folder.value_or("runs/run")), true; });
+  std::optional<Parts> parts;
+  together(group, "building model and data", [&] { parts = build_parts(config, group); });
+  return std::move(*parts);
+}
+
+Batch Trainer::next_batch() {
+  Batch batch;
+  if (group_.alone()) return parts_.loader->next();
+  together(group_, "reading data", [&] { batch = parts_.loader->next(); });
+  // A rank that skipped corrupt samples may be through with an epoch sooner; the others leave out what they have of it.
+  while (true) {
+    at::Tensor epochs = at::tensor({parts_.loader->epoch(), -parts_.loader->epoch()}, at::kLong);
+    group_.all_reduce(epochs, Reduction::max);
+    const std::int64_t last = epochs[0].item<std::int64_t>();
+    if (last == -epochs[1].item<std::int64_t>()) return batch;
+    together(group_, "reading data", [&] {
+      while (parts_.loader->epoch() < last) batch = parts_.loader->next();
+    });
+  }
+}
+
+int Trainer::agreed_signal() const {
+  if (group_.alone()) return interrupted();
+  at::Tensor signal = at::full({1}, interrupted(), at::kLong);
+  group_.all_reduce(signal, Reduction::max);
+  return static_cast<int>(signal.item<std::int64_t>());
+}
+
+void Trainer::gather_positions() {
+  if (group_.alone()) return;
+  const DataPosition own = parts_.loader->position();
+  const at::Tensor all = group_.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group_.size(), 2});
+  state_.ranks.clear();
+  state_.data = own;
+  for (int rank = 0; rank < group_.size(); ++rank) {
+    const DataPosition there{all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()};
+    state_.ranks.push_back(there);
+    if (std::tie(there.epoch, there.cursor) > std::tie(state_.data.epoch, state_.data.cursor)) state_.data = there;
+  }
+}
+
+}  // namespace tessera

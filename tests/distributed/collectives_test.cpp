@@ -1,0 +1,139 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/distributed/ranks.h"
+#include <tessera/distributed/collectives.h>
+#include <tessera/distributed/gradient_reducer.h>
+#include <tessera/distributed/ring.h>
+
+namespace tessera {
+namespace {
+
+class Ranks : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(2, 3, 4));
+
+TEST_P(Ranks, PlainCollectives) {
+  const int size = GetParam();
+  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
+    const at::Tensor mine = at::full({2, 3}, group.rank() + 1.0);
+    at::Tensor sum = mine.clone(), most = mine.clone(), root = mine.clone();
+    group.all_reduce(sum);
+    group.all_reduce(most, Reduction::max);
+    group.broadcast(root, group.size() - 1);
+    const at::Tensor mask = at::full({1, 2}, group.rank() == 1, at::kBool);
+    EXPECT_EQ(group.broadcast_text(group.first() ? "text of rank 0" : "other"), "text of rank 0");
+    EXPECT_EQ(group.broadcast_text(""), "");
+    at::Tensor parts = at::arange(group.size(), at::kFloat) + 10.0 * group.rank();
+    return {{"sum", sum},
+            {"max", most},
+            {"root", root},
+            {"gathered", group.all_gather(mine)},
+            {"mask", group.all_gather(mask)},
+            {"scattered", group.reduce_scatter(at::arange(2.0 * group.size()))},
+            {"exchanged", group.all_to_all(parts)}};
+  });
+  ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    const Tensors& got = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(got.at("sum")[1][2].item<double>(), size * (size + 1) / 2.0);
+    EXPECT_EQ(got.at("max")[0][0].item<double>(), size);
+    EXPECT_EQ(got.at("root")[0][0].item<double>(), size);
+    ASSERT_EQ(got.at("gathered").size(0), 2 * size);
+    ASSERT_EQ(got.at("mask").scalar_type(), at::kBool);
+    for (int other = 0; other < size; ++other) {
+      EXPECT_EQ(got.at("gathered")[2 * other + 1][0].item<double>(), other + 1);
+      EXPECT_EQ(got.at("mask")[other][1].item<bool>(), other == 1);
+      EXPECT_EQ(got.at("exchanged")[other].item<double>(), 10 * other + rank);
+    }
+    EXPECT_EQ(got.at("scattered")[1].item<double>(), size * (2.0 * rank + 1));
+  }
+}
+
+TEST_P(Ranks, RingBringsEveryBlockByAndSumsHome) {
+  const int size = GetParam();
+  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
+    const at::Tensor seen = at::full({group.size()}, -1.0);
+    const at::Tensor home = visit_ring(at::full({2, 2}, 1.0 + group.rank()), at::zeros({2}), group,
+                                       [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
+                                         seen[owner] = block[0][1];
+                                         sums.add_(100.0 * (1 + owner) + group.rank());
+                                       });
+    return {{"seen", seen}, {"home", home}};
+  });
+  ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    const Tensors& got = results[static_cast<std::size_t>(rank)];
+    for (int owner = 0; owner < size; ++owner) EXPECT_EQ(got.at("seen")[owner].item<double>(), owner + 1);
+    EXPECT_EQ(got.at("home")[1].item<double>(), size * 100.0 * (rank + 1) + size * (size - 1) / 2.0);
+  }
+}
+
+// f = sum over ranks of a random weighting of what each rank sees; its gradient is known.
+TEST_P(Ranks, CollectivesGiveTheGradientOfTheSumOverRanks) {
+  const int size = GetParam();
+  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
+    at::manual_seed(100 + group.rank());
+    const at::Tensor own = at::randn({2, 2 * group.size()}, at::kDouble).requires_grad_(true);
+    const at::Tensor gathered = gather_rows(own, group), columns = rows_to_columns(own, group);
+    const at::Tensor a = at::randn_like(gathered), b = at::randn_like(columns);
+    const at::Tensor gradient = torch::autograd::grad({(a * gathered).sum() + (b * columns).sum()}, {own})[0];
+    return {{"own", own}, {"columns", columns}, {"a", a}, {"b", b}, {"gradient", gradient}};
+  });
+  ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    at::Tensor expected = at::zeros({2, 2 * size}, at::kDouble);
+    for (int other = 0; other < size; ++other) {
+      const Tensors& there = results[static_cast<std::size_t>(other)];
+      const Tensors& here = results[static_cast<std::size_t>(rank)];
+      expected += there.at("a").narrow(0, 2 * rank, 2);
+      expected.narrow(1, 2 * other, 2) += there.at("b").narrow(0, 2 * rank, 2);
+      EXPECT_TRUE(at::equal(there.at("columns").narrow(0, 2 * rank, 2), here.at("own").narrow(1, 2 * other, 2)));
+    }
+    EXPECT_TRUE(at::allclose(results[static_cast<std::size_t>(rank)].at("gradient"), expected));
+  }
+}
+
+TEST_P(Ranks, ReducerAveragesWhatAccumulatedAndLeavesUnusedParametersAlone) {
+  const int size = GetParam();
+  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
+    const at::Tensor used = at::ones({3}).requires_grad_(true), unused = at::ones({2}).requires_grad_(true),
+                     sometimes = at::ones({2}).requires_grad_(true);
+    // Buckets of a few bytes: one parameter each.
+    GradientReducer reducer({used, unused, sometimes}, group, 1e-5);
+    const double mine = group.rank() + 1;
+    Tensors out;
+    for (int step = 0; step < 3; ++step) {
+      used.mutable_grad().reset();
+      sometimes.mutable_grad().reset();
+      reducer.backward((used * mine + sometimes.sum()).sum(), false);
+      if (step == 0) out["inner"] = used.grad().clone();
+      reducer.backward((used * mine * 10).sum(), true);
+      EXPECT_FALSE(unused.grad().defined());
+    }
+    out["used"] = used.grad();
+    out["sometimes"] = sometimes.grad();
+    return out;
+  });
+  ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank) {
+    const Tensors& got = results[static_cast<std::size_t>(rank)];
+    EXPECT_EQ(got.at("inner")[0].item<double>(), rank + 1) << "no reduction on inner steps";
+    EXPECT_NEAR(got.at("used")[0].item<double>(), 11 * (size + 1) / 2.0, 1e-5);
+    EXPECT_NEAR(got.at("sometimes")[0].item<double>(), 3, 1e-5);
+  }
+}
+
+TEST(ProcessGroupAlone, DoesNothing) {
+  const ProcessGroup alone;
+  at::Tensor x = at::arange(3.0);
+  EXPECT_TRUE(alone.all_gather(x).is_same(x));
+  EXPECT_TRUE(gather_rows(x, alone).is_same(x));
+  alone.all_reduce(x);
+  EXPECT_EQ(x[2].item<double>(), 2);
+  EXPECT_EQ(alone.broadcast_text("a"), "a");
+  EXPECT_EQ(alone.backend(), "none");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,196 @@
+// Losses over ranks against the same global batch in one process.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/distributed/ranks.h"
+#include "tests/objectives/pairs.h"
+#include <tessera/distributed/gradient_reducer.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kWidth = 6;
+
+// The smallest model there is: features times one matrix per kind of feature.
+struct Towers {
+  std::vector<at::Tensor> weights;
+
+  Towers() {
+    at::manual_seed(11);
+    for (int i = 0; i < 4; ++i) weights.push_back((at::randn({kWidth, kWidth}) / 2).requires_grad_(true));
+  }
+  Pairs forward(const Pairs& in) const {
+    return {at::matmul(in.image_global, weights[0]), at::matmul(in.image_tokens, weights[1]),
+            at::matmul(in.text_global, weights[2]), at::matmul(in.text_tokens, weights[3]), in.text_mask};
+  }
+};
+
+Pairs slice(const Pairs& all, std::int64_t start, std::int64_t count) {
+  const auto part = [&](const at::Tensor& tensor) { return tensor.detach().narrow(0, start, count); };
+  return {part(all.image_global), part(all.image_tokens), part(all.text_global), part(all.text_tokens),
+          part(all.text_mask)};
+}
+
+// One step on a global batch of 8 pairs, or on two of them accumulated: mean loss and reduced gradients of everything
+// trainable.
+Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& group) {
+  const Towers towers;
+  const auto objective = make_objective(which.name, which.yaml, kWidth, at::kFloat);
+  std::map<std::string, at::Tensor> parameters;
+  for (std::size_t i = 0; i < towers.weights.size(); ++i) parameters["tower" + std::to_string(i)] = towers.weights[i];
+  for (const auto& item : objective->named_parameters()) parameters[item.key()] = item.value();
+  std::vector<at::Tensor> list;
+  for (const auto& [name, tensor] : parameters) list.push_back(tensor);
+  GradientReducer reducer(list, group, 25);
+
+  StepContext context;
+  context.group = group;
+  at::Tensor mean = at::zeros({1});
+  for (int micro = 0; micro < accumulation; ++micro) {
+    const Pairs all =
+        random_pairs({4, 2, 3, 0, 1, 4, 2, 3}, 4, 5, kWidth, at::kFloat, 5 + static_cast<std::uint64_t>(micro));
+    const std::int64_t own = 8 / group.size();
+    const Pairs features = towers.forward(slice(all, group.rank() * own, own));
+    const at::Tensor loss = objective->forward(features.features(), context).total / accumulation;
+    reducer.backward(loss, micro + 1 == accumulation);
+    mean += loss.detach();
+  }
+  group.all_reduce(mean);
+  Tensors out{{"loss", mean / group.size()}};
+  for (const auto& [name, tensor] : parameters)
+    out["grad." + name] = tensor.grad().defined() ? tensor.grad() : at::zeros_like(tensor);
+  return out;
+}
+
+void expect_equal(const Tensors& ours, const Tensors& alone) {
+  double difference = 0, norm = 0;
+  for (const auto& [name, tensor] : alone) {
+    if (name == "loss") continue;
+    norm += tensor.to(at::kDouble).square().sum().item<double>();
+    difference += (ours.at(name) - tensor).to(at::kDouble).square().sum().item<double>();
+  }
+  EXPECT_GT(norm, 0);
+  EXPECT_LT(std::sqrt(difference), 1e-6 * std::sqrt(norm)) << "share " << std::sqrt(difference / norm);
+  EXPECT_NEAR(ours.at("loss").item<double>(), alone.at("loss").item<double>(),
+              1e-6 * std::max(1.0, alone.at("loss").item<double>()));
+}
+
+std::vector<ObjectiveCase> cases_over_ranks() {
+  std::vector<ObjectiveCase> cases = all_objectives();
+  const std::vector<ObjectiveCase> more = {
+      {"clip_chunk", "clip", "{chunk: 3}"},
+      {"clip_chunk_1", "clip", "{chunk: 1}"},
+      {"clip_whole", "clip", "{local_loss: false}"},
+      {"clip_whole_chunk", "clip", "{local_loss: false, chunk: 3}"},
+      {"siglip_bias", "siglip", "{init_logit_bias: -1, init_logit_scale: 1}"},
+      {"siglip_chunk", "siglip", "{init_logit_bias: -1, init_logit_scale: 1, chunk: 3}"},
+      {"sparc_chunk", "sparc", "{chunk: 3}"},
+      {"sparc_batch_chunk", "sparc", "{token_reduction: batch, chunk: 1}"},
+      {"filip_chunk", "filip", "{chunk: 3}"},
+      {"pacl_chunk", "pacl", "{embedder_hidden: 6, chunk: 3}"},
+      {"gloria_chunk", "gloria", "{chunk: 3}"},
+      {"mgca_chunk", "mgca", "{num_prototypes: 6, attention_dim: 4, chunk: 2}"},
+  };
+  cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
+
+class LossOverRanks : public testing::TestWithParam<ObjectiveCase> {};
+INSTANTIATE_TEST_SUITE_P(Objectives, LossOverRanks, testing::ValuesIn(cases_over_ranks()), label_of);
+
+TEST_P(LossOverRanks, LossAndGradientsAreThoseOfOneProcess) {
+  for (const int accumulation : {1, 2}) {
+    const auto body = [&](const ProcessGroup& group) { return step(GetParam(), accumulation, group); };
+    const auto alone = run_ranks(1, body);
+    ASSERT_EQ(alone.size(), 1u);
+    for (const int size : {2, 4}) {
+      SCOPED_TRACE(concat(size, " ranks, accumulation ", accumulation));
+      const auto ranks = run_ranks(size, body);
+      ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
+      for (const Tensors& rank : ranks) expect_equal(rank, alone[0]);
+    }
+  }
+}
+
+// 1,100 pairs: tiles have several columns as well as rows.
+class ManyTiles : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Objectives, ManyTiles, testing::Values("clip", "siglip"));
+
+TEST_P(ManyTiles, EqualTheComposedLoss) {
+  const auto body = [&](bool tiled) {
+    return [&, tiled](const ProcessGroup& group) -> Tensors {
+      const std::int64_t own = 1100 / group.size();
+      at::manual_seed(3);
+      const at::Tensor image = at::randn({1100, 8}), text = image + at::randn({1100, 8});
+      const at::Tensor a = image.narrow(0, group.rank() * own, own).clone().requires_grad_(true);
+      const at::Tensor b = text.narrow(0, group.rank() * own, own).clone().requires_grad_(true);
+      const auto objective = make_objective(GetParam(), tiled ? "{chunk: 400}" : "{}", 8, at::kFloat);
+      Features features;
+      features.images["image"].global = a;
+      features.texts["caption"].global = b;
+      StepContext context;
+      context.group = group;
+      const at::Tensor loss = objective->forward(features, context).total;
+      loss.backward();
+      // The features' gradients are those of the sum of the ranks' losses: size times the global batch's.
+      Tensors out{{"loss", loss.detach()},
+                  {"image", group.all_gather(a.grad()) / group.size()},
+                  {"text", group.all_gather(b.grad()) / group.size()}};
+      for (const auto& item : objective->named_parameters()) out[item.key()] = item.value().grad().clone();
+      for (const auto& item : objective->named_parameters()) group.all_reduce(out[item.key()]);
+      for (const auto& item : objective->named_parameters()) out[item.key()] /= group.size();
+      group.all_reduce(out["loss"]);
+      out["loss"] /= group.size();
+      return out;
+    };
+  };
+  const auto composed = run_ranks(1, body(false));
+  ASSERT_EQ(composed.size(), 1u);
+  for (const int size : {1, 2, 4})
+    for (const Tensors& rank : run_ranks(size, body(true))) expect_equal(rank, composed[0]);
+}
+
+// golden/sparc.md: the shares of two ranks.
+TEST(GoldenTwoRanks, ShardsAgree) {
+  const auto path = std::string(TESSERA_TEST_DATA) + "/golden/sparc/clip_two_ranks.safetensors";
+  const io::TensorFile file = io::load_safetensors(path);
+  for (const char* yaml : {"{}", "{chunk: 2}"}) {
+    const auto results = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
+      const std::int64_t own = file.tensors.at("in.image_global").size(0) / 2;
+      const auto part = [&](const char* name) {
+        return file.tensors.at(name).narrow(0, group.rank() * own, own).clone().requires_grad_(true);
+      };
+      const at::Tensor image = part("in.image_global"), text = part("in.text_global");
+      const auto objective = make_objective("clip", yaml, image.size(1), at::kFloat);
+      at::Tensor scale = objective->named_parameters()["logit_scale"];
+      {
+        const at::NoGradGuard no_grad;
+        scale.copy_(file.tensors.at("param.logit_scale"));
+      }
+      Features features;
+      features.images["image"].global = image;
+      features.texts["caption"].global = text;
+      StepContext context;
+      context.group = group;
+      const at::Tensor loss = objective->forward(features, context).total;
+      loss.backward();
+      return {{"loss", loss.detach().reshape({1})},
+              {"scale", scale.grad().reshape({1})},
+              {"image", image.grad()},
+              {"text", text.grad()}};
+    });
+    ASSERT_EQ(results.size(), 2u);
+    const auto joined = [&](const char* name) { return at::cat({results[0].at(name), results[1].at(name)}); };
+    const auto expect_close = [&](const at::Tensor& ours, const at::Tensor& theirs) {
+      EXPECT_LE((ours - theirs).abs().max().item<double>(), 1e-5 * (1 + theirs.abs().max().item<double>())) << yaml;
+    };
+    expect_close(joined("loss"), file.tensors.at("shard.loss"));
+    expect_close(joined("scale"), file.tensors.at("shard.grad.param.logit_scale"));
+    expect_close(joined("image"), 2 * file.tensors.at("grad.in.image_global"));
+    expect_close(joined("text"), 2 * file.tensors.at("grad.in.text_global"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include "tests/distributed/ranks.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include <tessera/distributed/spawn.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera {
+namespace {
+
+// The child's whole life; it leaves without the parent's exit handlers.
+[[noreturn]] void live(int rank, int count, int port, const std::string& file,
+                       const std::function<Tensors(const ProcessGroup&)>& body) {
+  int code = 0;
+  const bool failed_before = testing::Test::HasFailure();  // in the process it was forked from
+  try {
+    at::set_num_threads(1);
+    const LaunchEnvironment environment{"test", rank, count, rank, "127.0.0.1", port};
+    const ProcessGroup group = ProcessGroup::connect(environment, {.backend = "auto", .timeout = 60}, /*cuda=*/false);
+    Tensors results;
+    for (const auto& [name, tensor] : body(group)) results[name] = tensor.detach().contiguous().clone();
+    io::save_safetensors(file, results, {});
+    group.barrier();
+    if (!failed_before && testing::Test::HasFailure()) code = 1;
+  } catch (const std::exception& error) {
+    std::cerr << "rank " << rank << " of " << count << ": " << error.what() << std::endl;
+    code = 1;
+  }
+  ::_exit(code);
+}
+
+}  // namespace
+
+std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const ProcessGroup&)>& body) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "tessera_ranks_XXXXXX").string();
+  const std::string folder = ::mkdtemp(pattern.data());
+  const auto file = [&](int rank) { return folder + "/" + std::to_string(rank) + ".safetensors"; };
+  const int port = free_port();
+  std::fflush(nullptr);  // or the children would print it again
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < count; ++rank) {
+    const pid_t child = ::fork();
+    if (child == 0) live(rank, count, port, file(rank), body);
+    children.push_back(child);
+  }
+  bool good = true;
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    good = good && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  EXPECT_TRUE(good) << "a rank failed (its message stands above)";
+  std::vector<Tensors> results;
+  if (good)
+    for (int rank = 0; rank < count; ++rank) results.push_back(io::load_safetensors(file(rank)).tensors);
+  std::filesystem::remove_all(folder);
+  return results;
+}
+
+}  // namespace tessera

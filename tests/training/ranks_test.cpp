@@ -1,0 +1,287 @@
+// Runs of several ranks. Nothing but run_ranks may compute in these tests' own process: see there.
+#include "tests/distributed/ranks.h"
+
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sys/wait.h>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/base/text.h>
+#include <tessera/data/shapes.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<nlohmann::json> rows(const std::string& run) {
+  std::vector<nlohmann::json> out;
+  for (const std::string& line : split(io::read_file(run + "/metrics.jsonl"), '\n'))
+    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
+  return out;
+}
+
+void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance) {
+  const auto a = rows(ours), b = rows(theirs);
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i]["step"], b[i]["step"]);
+    for (const char* key : {"loss", "grad_norm"})
+      EXPECT_NEAR(a[i][key].get<double>(), b[i][key].get<double>(), tolerance * (1 + b[i][key].get<double>()))
+          << key << " of step " << i + 1;
+  }
+}
+
+/// Trains with 8 samples a micro-batch over all ranks, and gives the end of the run.
+Tensors train(const std::string& folder, const std::vector<std::string>& overrides, const std::string& resume,
+              const ProcessGroup& group) {
+  std::vector<std::string> all{"data.loader.batch_size=" + std::to_string(8 / group.size())};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  Trainer trainer(tiny_config(folder, all), resume, group);
+  const Outcome outcome = trainer.run();
+  Tensors out{{"outcome", at::full({1}, static_cast<std::int64_t>(outcome), at::kLong)},
+              {"signal", at::full({1}, trainer.stop_signal(), at::kLong)},
+              {"step", at::full({1}, trainer.state().step, at::kLong)},
+              {"samples", at::full({1}, trainer.state().samples, at::kLong)}};
+  for (const auto& [name, tensor] : weights_of(*trainer.parts().model, *trainer.parts().objective))
+    out["weight." + name] = tensor;
+  return out;
+}
+
+void expect_equal_weights(const Tensors& a, const Tensors& b) {
+  for (const auto& [name, tensor] : a) {
+    if (name.starts_with("weight.")) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+}
+
+class RanksTest : public ::testing::Test {
+ protected:
+  TemporaryFolder folder_;
+};
+
+class CurveOverRanks : public ::testing::TestWithParam<const char*> {
+ protected:
+  TemporaryFolder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
+                         ::testing::Values("{name: clip}", "{name: clip, chunk: 3}", "{name: siglip}", "{name: sparc}",
+                                           "{name: filip, token_drop_rate: 0.2}"),
+                         [](const auto& info) { return "case" + std::to_string(info.index); });
+
+// Twelve steps of 40 samples: past the end of two epochs.
+TEST_P(CurveOverRanks, IsThatOfOneProcess) {
+  for (const char* accumulation : {"1", "2"}) {
+    const std::vector<std::string> overrides = {std::string("objective=") + GetParam(), "training.steps=12",
+                                                std::string("training.accumulation=") + accumulation};
+    const auto run = [&](int size) {
+      const std::string name = folder_ / (std::string(accumulation) + "_" + std::to_string(size));
+      return std::pair{
+          name, run_ranks(size, [&](const ProcessGroup& group) { return train(name, overrides, "none", group); })};
+    };
+    const auto [alone, one] = run(1);
+    ASSERT_EQ(one.size(), 1U);
+    for (const int size : {2, 4}) {
+      const auto [folder, all] = run(size);
+      ASSERT_EQ(all.size(), static_cast<std::size_t>(size));
+      expect_same_curve(folder, alone, 2e-4);
+      for (const Tensors& rank : all) {
+        expect_equal_weights(rank, all[0]);
+        EXPECT_TRUE(at::equal(rank.at("samples"), one[0].at("samples")));
+      }
+    }
+  }
+}
+
+TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOthers) {
+  const std::string whole = folder_ / "whole", again = folder_ / "again", single = folder_ / "single";
+  const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, {}, "none", group); });
+  const std::string middle = whole + "/checkpoints/step_0000003";
+  const auto resumed = run_ranks(2, [&](const ProcessGroup& group) { return train(again, {}, middle, group); });
+  ASSERT_EQ(unbroken.size(), 2U);
+  ASSERT_EQ(resumed.size(), 2U);
+  for (std::size_t rank = 0; rank < 2; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
+
+  // One process takes 8 samples a step where each of two took 4: a different batch_size is a setting that decides, so
+  // the checkpoint's is changed along.
+  const auto alone = run_ranks(1, [&](const ProcessGroup& group) -> Tensors {
+    Checkpoint checkpoint = load_checkpoint(middle);
+    const std::string key = "batch_size: 4";
+    checkpoint.config.replace(checkpoint.config.find(key), key.size(), "batch_size: 8");
+    const std::string moved = CheckpointFolder(folder_ / "moved", 3).save(checkpoint);
+    return train(single, {}, moved, group);
+  });
+  ASSERT_EQ(alone.size(), 1U);
+  const auto expected = rows(whole), got = rows(single);
+  ASSERT_EQ(got.size(), 3U);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(got[i]["loss"].get<double>(), expected[i + 3]["loss"].get<double>(), 1e-4);
+}
+
+TEST_F(RanksTest, ASignalOnOneRankStopsAllAndTheRunGoesOn) {
+  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
+  const std::vector<std::string> settings = {"checkpoint.every_steps=0", "training.steps=40"};
+  const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, settings, "none", group); });
+  const auto stopped = run_ranks(2, [&](const ProcessGroup& group) {
+    std::thread sender;
+    if (group.rank() == 1) {
+      std::signal(SIGUSR1, SIG_IGN);  // until the trainer takes over
+      sender = std::thread([&] {
+        const std::string file = broken + "/metrics.jsonl";
+        while (!fs::exists(file) || fs::file_size(file) == 0) std::this_thread::yield();
+        ::kill(::getpid(), SIGUSR1);
+      });
+    }
+    const Tensors out = train(broken, settings, "none", group);
+    if (sender.joinable()) sender.join();
+    return out;
+  });
+  ASSERT_EQ(stopped.size(), 2U);
+  EXPECT_TRUE(at::equal(stopped[0].at("step"), stopped[1].at("step")));
+  for (const Tensors& rank : stopped) {
+    EXPECT_EQ(rank.at("outcome").item<std::int64_t>(), static_cast<std::int64_t>(Outcome::interrupted));
+    EXPECT_EQ(rank.at("signal").item<std::int64_t>(), SIGUSR1);
+  }
+  const auto resumed = run_ranks(2, [&](const ProcessGroup& group) { return train(broken, settings, "auto", group); });
+  ASSERT_EQ(resumed.size(), 2U);
+  expect_equal_weights(unbroken[0], resumed[0]);
+  EXPECT_EQ(rows(broken).size(), 40U);
+}
+
+// Every fifth sample is unreadable, so that one of the ranks may be through with an epoch before the other.
+class Patchy : public Source {
+ public:
+  Patchy()
+      : shapes_([] {
+          ShapesSettings settings;
+          settings.size = 40;
+          settings.image_size = 16;
+          return settings;
+        }()) {}
+  std::int64_t size() const override { return shapes_.size(); }
+  Sample get(std::int64_t index) const override {
+    if (index % 5 == 0) throw SampleError("test", "unreadable");
+    return shapes_.get(index);
+  }
+  std::string describe() const override { return "patchy shapes"; }
+
+ private:
+  ShapesSource shapes_;
+};
+
+TEST_F(RanksTest, CorruptSamplesOnSomeRanksNeitherHangNorBreakTheResume) {
+  sources().add<config::NoSettings>("test_patchy", "shapes with gaps",
+                                    [](const config::NoSettings&) { return std::make_shared<Patchy>(); });
+  const std::vector<std::string> settings = {"data.train={name: test_patchy}", "data.loader.max_bad_share=1",
+                                             "training.steps=30", "checkpoint.every_steps=15"};
+  const std::string whole = folder_ / "whole", again = folder_ / "again";
+  const auto unbroken = run_ranks(4, [&](const ProcessGroup& group) { return train(whole, settings, "none", group); });
+  const auto resumed = run_ranks(
+      4, [&](const ProcessGroup& group) { return train(again, settings, whole + "/checkpoints/step_0000015", group); });
+  ASSERT_EQ(unbroken.size(), 4U);
+  ASSERT_EQ(resumed.size(), 4U);
+  for (std::size_t rank = 0; rank < 4; ++rank) expect_equal_weights(unbroken[rank], resumed[rank]);
+}
+
+TEST_F(RanksTest, DifferentConfigurationsAreRefused) {
+  const auto results = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
+    const std::string lr = group.first() ? "optimizer.lr=0.1" : "optimizer.lr=0.2";
+    const std::string error = error_of([&] { train(folder_ / "run", {lr}, "none", group); });
+    EXPECT_EQ(error, group.first() ? "rank 0 stops, for rank 1 failed at comparing configurations (its own message "
+                                     "says why)"
+                                   : "rank 1 has another configuration than rank 0: optimizer.lr: 0.1 there, 0.2 here: "
+                                     "start all ranks with the same file and overrides");
+    return {};
+  });
+  EXPECT_EQ(results.size(), 2U);
+  EXPECT_FALSE(fs::exists(folder_ / "run"));
+}
+
+/// Runs the program trainer; returns its exit code. Its output goes to a file.
+int run_program(const std::vector<std::string>& arguments, const std::string& output, int signal = 0,
+                const std::string& until = "") {
+  const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/trainer";
+  std::vector<char*> words{const_cast<char*>(program.c_str())};
+  for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int handle = ::open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    ::dup2(handle, 1);
+    ::dup2(handle, 2);
+    ::execv(program.c_str(), words.data());
+    ::_exit(127);
+  }
+  int status = 0;
+  while (signal != 0 && ::waitpid(child, &status, WNOHANG) == 0) {
+    if (!fs::exists(until) || fs::file_size(until) == 0) continue;
+    ::kill(child, signal);
+    signal = 0;
+  }
+  if (signal == 0) ::waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+class NprocTest : public RanksTest {
+ protected:
+  NprocTest() {
+    std::string yaml = tiny_yaml();
+    const std::string tokenizer = "{name: test_letters}";
+    yaml.replace(yaml.find(tokenizer), tokenizer.size(),
+                 "{name: clip-bpe, merges: " TESSERA_SOURCE_DIR
+                 "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz, context_length: 16}");
+    std::ofstream(config_) << yaml;
+  }
+  std::vector<std::string> arguments(const std::string& run, const std::vector<std::string>& more) const {
+    std::vector<std::string> out{"--config", config_, "--set", "run.folder=" + run};
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
+  }
+  std::string text() const { return io::read_file(output_); }
+
+  const std::string config_ = folder_ / "tiny.yaml", output_ = folder_ / "output.txt";
+};
+
+TEST_F(NprocTest, TwoProcessesGiveTheCurveOfOne) {
+  const std::string one = folder_ / "one", two = folder_ / "two";
+  EXPECT_EQ(run_program(arguments(one, {}), output_), 0) << text();
+  EXPECT_EQ(run_program(arguments(two, {"--nproc", "2", "--set", "data.loader.batch_size=4"}), output_), 0) << text();
+  expect_same_curve(two, one, 2e-4);
+  EXPECT_NE(text().find("x 2 ranks over gloo"), std::string::npos) << text();
+}
+
+TEST_F(NprocTest, PassesASignalOnAndLeavesWithItsCode) {
+  const std::string run = folder_ / "run";
+  const auto long_run =
+      arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set", "data.loader.batch_size=4"});
+  EXPECT_EQ(run_program(long_run, output_, SIGTERM, run + "/metrics.jsonl"), 128 + SIGTERM) << text();
+  EXPECT_TRUE(fs::exists(run + "/checkpoints/latest")) << text();
+}
+
+TEST_F(NprocTest, AMistakeIsSaidOnceAndADeadRankEndsTheOthers) {
+  EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2", "--set", "optimizer.lrr=1"}), output_), 2);
+  EXPECT_EQ(split(text(), '\n').size(), 2U) << text();  // one line and the end
+  // Every rank fails while it builds the data.
+  EXPECT_EQ(run_program(arguments(folder_ / "b", {"--nproc", "2", "--set", "data.loader.batch_size=21"}), output_), 2);
+  EXPECT_NE(text().find("fewer samples than one batch of 21 for each of 2 processes"), std::string::npos) << text();
+}
+
+TEST_F(NprocTest, InsideALauncherIsRefused) {
+  ::setenv("WORLD_SIZE", "2", 1);
+  EXPECT_EQ(run_program(arguments(folder_ / "a", {"--nproc", "2"}), output_), 2);
+  EXPECT_NE(text().find("leave one out"), std::string::npos) << text();
+  EXPECT_EQ(run_program(arguments(folder_ / "a", {}), output_), 2);
+  EXPECT_NE(text().find("RANK is missing"), std::string::npos) << text();
+  ::unsetenv("WORLD_SIZE");
+}
+
+}  // namespace
+}  // namespace tessera
