@@ -10,6 +10,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config.h>
 #include <tessera/training/dry_run.h>
+#include <tessera/training/interrupt.h>
 #include <tessera/training/trainer.h>
 
 namespace {
@@ -48,6 +49,7 @@ int run(const std::string& config_path, const std::vector<std::string>& override
     return 0;
   }
   const auto group = tessera::ProcessGroup::connect(launched, config.distributed, tessera::trains_on_gpu(config));
+  const tessera::InterruptGuard guard;  // from here on: a signal during start-up is served after the first step
   tessera::Trainer trainer(config, resume, group);
   switch (trainer.run()) {
     case tessera::Outcome::finished:

@@ -8,6 +8,7 @@
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizer.h>
 #include <tessera/data/transforms.h>
+#include <tessera/distributed/process_group.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>

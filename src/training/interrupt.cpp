@@ -6,6 +6,7 @@ namespace tessera {
 namespace {
 
 std::atomic<int> noted{0};
+bool guarded = false;
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may not wait for a lock");
 
 void note(int signal) {
@@ -14,7 +15,9 @@ void note(int signal) {
 
 }  // namespace
 
-InterruptGuard::InterruptGuard() {
+InterruptGuard::InterruptGuard() : outer_(!guarded) {
+  if (!outer_) return;
+  guarded = true;
   noted = 0;
   struct sigaction action {};
   action.sa_handler = note;
@@ -27,6 +30,8 @@ InterruptGuard::InterruptGuard() {
 }
 
 InterruptGuard::~InterruptGuard() {
+  if (!outer_) return;
+  guarded = false;
   sigaction(SIGINT, &old_int_, nullptr);
   sigaction(SIGTERM, &old_term_, nullptr);
   sigaction(SIGUSR1, &old_usr1_, nullptr);

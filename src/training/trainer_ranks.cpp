@@ -27,8 +27,8 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
     const std::vector<std::string> keys = differences(first, config);
     user_error(
         "rank ", group.rank(), " has another configuration than rank 0: ",
-        keys.empty() ? "in run, checkpoint, evaluation, log, training.steps or what decides about speed" : keys.front(),
-        " (there: rank 0): start all ranks with the same file and overrides");
+        keys.empty() ? "its run, checkpoint, evaluation, log, distributed or training settings differ" : keys.front(),
+        ": start all ranks with the same file and overrides");
   });
 }
 

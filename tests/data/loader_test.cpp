@@ -102,7 +102,8 @@ TEST(Loader, ShardsShareAnEpochWithoutOverlap) {
 
 TEST(Loader, ShardsTogetherGiveTheBatchesOfOneProcess) {
   Loader whole = make(make_samples(40), settings_with(8));
-  Loader first = shard_of(make_samples(40), settings_with(4), {0, 2}), second = shard_of(make_samples(40), settings_with(4), {1, 2});
+  Loader first = shard_of(make_samples(40), settings_with(4), {0, 2}),
+         second = shard_of(make_samples(40), settings_with(4), {1, 2});
   for (int step = 0; step < 12; ++step) {
     const auto all = keys_of(whole, 1);
     std::set<std::string> halves;
@@ -128,7 +129,9 @@ TEST(Loader, AnotherNumberOfShardsGoesOnFromTheSamePlace) {
 }
 
 TEST(Loader, TooFewSamplesForAllShardsAreRefused) {
-  EXPECT_EQ(user_error_of([] { shard_of(make_samples(15), settings_with(4), {0, 4}); }),
+  EXPECT_EQ(user_error_of([] {
+              shard_of(make_samples(15), settings_with(4), {0, 4});
+            }),
             "memory, 15 samples: fewer samples than one batch of 4 for each of 4 processes: set batch_size to 3 or "
             "less");
 }

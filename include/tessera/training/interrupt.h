@@ -5,6 +5,7 @@
 namespace tessera {
 
 /// While it lives, SIGINT, SIGTERM and SIGUSR1 are only noted; a second one of the same kind ends the program as usual.
+/// A guard inside another one's life changes nothing.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -13,6 +14,7 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
+  bool outer_ = false;
   struct sigaction old_int_ {};
   struct sigaction old_term_ {};
   struct sigaction old_usr1_ {};
