@@ -83,7 +83,6 @@ std::vector<ObjectiveCase> cases_over_ranks() {
       {"clip_chunk_1", "clip", "{chunk: 1}"},
       {"clip_whole", "clip", "{local_loss: false}"},
       {"clip_whole_chunk", "clip", "{local_loss: false, chunk: 3}"},
-      {"siglip_bias", "siglip", "{init_logit_bias: -1, init_logit_scale: 1}"},
       {"siglip_chunk", "siglip", "{init_logit_bias: -1, init_logit_scale: 1, chunk: 3}"},
       {"sparc_chunk", "sparc", "{chunk: 3}"},
       {"sparc_batch_chunk", "sparc", "{token_reduction: batch, chunk: 1}"},

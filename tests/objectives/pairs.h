@@ -84,6 +84,7 @@ inline void PrintTo(const ObjectiveCase& objective, std::ostream* out) {
 inline std::vector<ObjectiveCase> all_objectives() {
   return {
       {"clip", "clip", "{}"},
+      {"siglip", "siglip", "{init_logit_scale: 1, init_logit_bias: -1}"},
       {"sparc", "sparc", "{}"},
       {"sparc_threshold", "sparc", "{threshold: 0.6, local_weight: 2}"},
       {"sparc_dense", "sparc", "{sparsify: false, global_weight: 0}"},

@@ -273,6 +273,24 @@ TEST(ObjectiveInputs, WrongShapesNameTheTensorAndWhatWasExpected) {
   EXPECT_EQ(shape_error("clip", bad), "clip: image_global holds no pair, got [0, 5]");
 }
 
+// Zhai et al. 2023, algorithm 1.
+TEST(Siglip, EqualsThePaper) {
+  const Pairs pairs = random_pairs({2, 1, 3}, 3);
+  const auto siglip = make_objective("siglip", "{}");
+  EXPECT_DOUBLE_EQ(siglip->named_parameters()["logit_bias"].item<double>(), -10);
+  EXPECT_NEAR(siglip->named_parameters()["logit_scale"].item<double>(), std::log(10.0), 1e-6);
+  const at::Tensor image = pairs.image_global / pairs.image_global.norm(2, -1, true);
+  const at::Tensor text = pairs.text_global / pairs.text_global.norm(2, -1, true);
+  const at::Tensor logits = at::matmul(image, text.t()) * 10 - 10;
+  const at::Tensor labels = 2 * at::eye(3, at::kDouble) - 1;
+  const at::Tensor loss = -at::log_sigmoid(labels * logits).sum() / 3;
+  const Losses losses = siglip->forward(pairs.features(), {});
+  EXPECT_NEAR(losses.total.item<double>(), loss.item<double>(), 1e-6);
+  EXPECT_EQ(losses.terms[0].first, "loss_positive");
+  EXPECT_NEAR(losses.terms[1].second.item<double>(),
+              loss.item<double>() + at::log_sigmoid(logits.diagonal()).mean().item<double>(), 1e-6);
+}
+
 // A plain version of FILIP that does hold [B, B, P, L].
 TEST(Filip, TiledEqualsComposed) {
   const Pairs pairs = random_pairs({4, 2, 3, 0, 1}, 4, 6);
