@@ -135,9 +135,12 @@ Row compare(const std::string& name, const at::Tensor& ours, const at::Tensor& t
 
 CaseReport run_case(const Case& reference, const Runners& runners, const RunOptions& options) {
   const Runner* runner = runners.find(reference.module);
-  if (runner == nullptr)
-    user_error(reference.path, ": unknown module ", reference.module, suggestion(reference.module, runners.names()),
-               " (known modules: ", join_names(runners.names()), ")");
+  if (runner == nullptr) {
+    const std::string hint = suggestion(reference.module, runners.names());
+    const std::string known =
+        hint.starts_with("; known") ? "" : concat(" (known modules: ", join_names(runners.names()), ")");
+    user_error(reference.path, ": unknown module ", reference.module, hint, known);
+  }
   CaseReport report{reference.path, reference.module, reference.note, {}, {}, {}};
   const bool narrow = options.dtype == at::kBFloat16;
   if (narrow && reference.float32_only) {
