@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <numeric>
 
@@ -21,7 +20,9 @@ void put(Header& header, std::size_t offset, std::string_view text) {
 }
 
 void put_octal(Header& header, std::size_t offset, int digits, unsigned long long value) {
-  std::snprintf(header.data() + offset, static_cast<std::size_t>(digits) + 1, "%0*llo", digits, value);
+  header[offset + static_cast<std::size_t>(digits)] = '\0';
+  for (auto at = offset + static_cast<std::size_t>(digits); at-- > offset; value >>= 3)
+    header[at] = static_cast<char>('0' + (value & 7));
 }
 
 }  // namespace
