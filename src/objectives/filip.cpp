@@ -69,8 +69,8 @@ Losses Filip::forward(const Features& features, const StepContext& context) {
   const double rate = context.training ? settings_.token_drop_rate : 0.0;
   constexpr std::int64_t kOwnPairsPerTile = 64;
   const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.chunk.value_or(kOwnPairsPerTile));
-  const auto [i2t, t2i] = max_similarity(patches, gather_rows(tokens, context.group), kept.patches,
-                                         gather_rows(kept.tokens, context.group), settings_.chunk);  // [B, C]
+  const at::Tensor all_tokens = gather_rows(tokens, context.group), all_kept = gather_rows(kept.tokens, context.group);
+  const auto [i2t, t2i] = max_similarity(patches, all_tokens, kept.patches, all_kept, settings_.chunk);  // [B, C]
 
   const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};

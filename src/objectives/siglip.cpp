@@ -27,18 +27,20 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
                             const at::Tensor& scale, const at::Tensor& bias, std::int64_t chunk,
                             const ProcessGroup& group) {
     const NoAutocast no_autocast;
-    const at::Tensor sum = at::zeros({}, image.options().dtype(at::kDouble));
+    const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
+    const at::Tensor sums = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
     visit_ring(text.clone(), {}, group, [&](int owner, const at::Tensor& block, const at::Tensor&) {
-      for_each_tile(image.size(0), block.size(0), chunk, image.is_cpu(), [&](const Tile& tile) {
+      const auto on_tile = [&](const Tile& tile) {
         const at::Tensor logits = at::matmul(tile.rows_of(image), tile.columns_of(block).t()).mul_(scale).add_(bias);
         if (owner == group.rank()) tile.diagonal_of(logits).fill_(kNever);
-        sum.sub_(at::log_sigmoid(logits.neg_()).sum());
-      });
+        sums.select(0, tile.slot).sub_(at::log_sigmoid(logits.neg_()).sum());
+      };
+      tiles.walk(on_tile, [](std::int64_t, std::int64_t) {});
     });
     ctx->save_for_backward({image, text, scale, bias});
     ctx->saved_data["chunk"] = chunk;
     save_group(ctx, group);
-    return sum.to(image.scalar_type());
+    return sums.sum().to(image.scalar_type());
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -48,31 +50,38 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
     const at::Tensor &image = saved[0], &text = saved[1], &scale = saved[2], &bias = saved[3];
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt(), width = image.size(1);
     const ProcessGroup& group = saved_group(ctx);
-    // Every rank's loss has a weight of its own in what is differentiated, but the texts' gradients are made of all.
+    // Each rank's loss may weigh differently in what is differentiated; the texts' gradients are made of all.
     const at::Tensor& weight = gradients[0];
+    const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);
-    const at::Tensor scale_gradient = at::zeros({}, image.options().dtype(at::kDouble));
+    const at::Tensor scale_gradient = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
     const at::Tensor bias_gradient = at::zeros_like(scale_gradient);
+    const at::Tensor part = at::zeros({tiles.slots(), tiles.width(), width}, text.options());
     const at::Tensor text_gradient =
-        visit_ring(text.clone(), at::zeros({text.size(0), width}, text.options()), group,
-                   [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
-                     for_each_tile(image.size(0), block.size(0), chunk, image.is_cpu(), [&](const Tile& tile) {
+        visit_ring(text.clone(), at::zeros_like(text), group,
+                   [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
+                     const auto on_tile = [&](const Tile& tile) {
                        const at::Tensor images = tile.rows_of(image), texts = tile.columns_of(block);
                        const at::Tensor cosines = at::matmul(images, texts.t());
                        const at::Tensor share = (cosines * scale).add_(bias).sigmoid_();
                        if (owner == group.rank()) tile.diagonal_of(share).zero_();
                        share.mul_(weight);
-                       bias_gradient.add_(share.sum());
-                       scale_gradient.add_(cosines.mul_(share).sum());  // sum() adds in pairs; dot() would lose digits
+                       // sum() adds in pairs; dot() would lose digits.
+                       bias_gradient.select(0, tile.slot).add_(share.sum());
+                       scale_gradient.select(0, tile.slot).add_(cosines.mul_(share).sum());
                        share.mul_(scale);
                        tile.rows_of(image_gradient).addmm_(share, texts);
-                       tile.columns_of(sums).addmm_(share.t(), images);
+                       tile.slot_of(part).addmm_(share.t(), images);
+                     };
+                     tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+                       text_sums.narrow(0, column, count).add_(part.narrow(1, 0, count).sum(0));
+                       part.zero_();
                      });
                    });
     return {image_gradient,
             text_gradient,
-            scale_gradient.to(scale.scalar_type()),
-            bias_gradient.to(bias.scalar_type()),
+            scale_gradient.sum().to(scale.scalar_type()),
+            bias_gradient.sum().to(bias.scalar_type()),
             {},
             {}};
   }

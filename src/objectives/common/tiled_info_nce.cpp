@@ -16,6 +16,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the logarithm of an empty sum
+
 // A rank's texts as they travel: features and, beside them, numbers per text in further columns.
 class Texts {
  public:
@@ -47,17 +49,23 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const NoAutocast no_autocast;
     const std::int64_t batch = image.size(0), width = image.size(1);
     const at::Tensor right = (image * text).sum(1);  // [B], the right pairs' cosines
-    const at::Tensor rows = at::full({batch}, -std::numeric_limits<double>::infinity(), image.options());
+    const at::Tensor rows = at::full({batch}, kNothing, image.options());
     // Logits are relative to the right pair's, of the row in one direction, of the column in the other.
+    const Tiles tiles(batch, batch, chunk, image.is_cpu());
+    const at::Tensor part = at::full({tiles.slots(), tiles.width()}, kNothing, image.options());
     const at::Tensor columns = visit_ring(
         Texts::pack(text, {right}), rows.clone(), group, [&](int, const at::Tensor& block, const at::Tensor& sums) {
           const Texts texts(block, width);
-          for_each_tile(batch, batch, chunk, image.is_cpu(), [&](const Tile& tile) {
-            at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
+          const auto on_tile = [&](const Tile& tile) {
+            const at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
             const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
             add_exponentials(tile.rows_of(rows), own, 1);
             cosines.sub_(texts.number(0, tile)).mul_(scale);
-            add_exponentials(tile.columns_of(sums), cosines, 0);
+            add_exponentials(tile.slot_of(part), cosines, 0);
+          };
+          tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+            add_exponentials(sums.narrow(0, column, count), part.narrow(1, 0, count), 0);
+            part.fill_(kNothing);
           });
         });
     ctx->save_for_backward({image, text, scale, right, rows, columns});
@@ -79,39 +87,44 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const at::Tensor column_weight =
         gradients[1] / static_cast<double>(batch);  // goes with the texts: ranks may differ
 
-    at::Tensor image_gradient = at::zeros_like(image);
-    at::Tensor scale_gradient = at::zeros({}, scale.options().dtype(at::kDouble));
+    const Tiles tiles(batch, batch, chunk, image.is_cpu());
+    const at::Tensor image_gradient = at::zeros_like(image);
+    const at::Tensor scale_gradient = at::zeros({tiles.slots()}, scale.options().dtype(at::kDouble));
+    const at::Tensor part = at::zeros({tiles.slots(), tiles.width(), width + 1}, text.options());
     // What comes home: the texts' gradient, and the derivative of their log-sum-exps by the scale.
-    const at::Tensor sums =
-        visit_ring(Texts::pack(text, {right, columns, column_weight.expand({batch})}),
-                   at::zeros({batch, width + 1}, text.options()), group,
-                   [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
-                     const Texts texts(block, width);
-                     for_each_tile(batch, batch, chunk, image.is_cpu(), [&](const Tile& tile) {
-                       const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
-                       const at::Tensor cosines = at::matmul(images, features.t());
-                       // One direction's share of the gradient of the cosines over the scale: weighted softmax of
-                       // logits relative to the right pair's.
-                       at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
-                       at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
-                       gradient.mul_(row_weight);
-                       scale_gradient.add_(relative.mul_(gradient).sum());  // sum() adds in pairs; dot() would lose digits
+    const at::Tensor sums = visit_ring(
+        Texts::pack(text, {right, columns, column_weight.expand({batch})}),
+        at::zeros({batch, width + 1}, text.options()), group,
+        [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
+          const Texts texts(block, width);
+          const auto on_tile = [&](const Tile& tile) {
+            const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
+            const at::Tensor cosines = at::matmul(images, features.t());
+            // One direction's share of the gradient of the cosines over the scale: weighted softmax of logits relative
+            // to the right pair's. sum() adds in pairs; dot() would lose digits.
+            at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
+            const at::Tensor gradient =
+                (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_().mul_(row_weight);
+            scale_gradient.select(0, tile.slot).add_(relative.mul_(gradient).sum());
 
-                       const at::Tensor weight = texts.number(2, tile);
-                       at::sub_out(relative, cosines, texts.number(0, tile));
-                       const at::Tensor share = (relative * scale).sub_(texts.number(1, tile)).exp_().mul_(weight);
-                       const at::Tensor home = tile.columns_of(text_sums);
-                       home.select(1, width).add_(relative.mul_(share).sum(0));
-                       gradient.add_(share);
+            at::sub_out(relative, cosines, texts.number(0, tile));
+            const at::Tensor share = (relative * scale).sub_(texts.number(1, tile)).exp_().mul_(texts.number(2, tile));
+            const at::Tensor home = tile.slot_of(part);
+            home.select(1, width).add_(relative.mul_(share).sum(0));
+            gradient.add_(share);
 
-                       if (owner == group.rank()) tile.diagonal_of(gradient).sub_(row_weight + column_weight);
-                       gradient.mul_(scale);
-                       tile.rows_of(image_gradient).addmm_(gradient, features);
-                       home.narrow(1, 0, width).addmm_(gradient.t(), images);
-                     });
-                   });
-    scale_gradient.add_(sums.select(1, width).sum());
-    return {image_gradient, sums.narrow(1, 0, width), scale_gradient.to(scale.scalar_type()), {}, {}};
+            if (owner == group.rank()) tile.diagonal_of(gradient).sub_(row_weight + column_weight);
+            gradient.mul_(scale);
+            tile.rows_of(image_gradient).addmm_(gradient, features);
+            home.narrow(1, 0, width).addmm_(gradient.t(), images);
+          };
+          tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+            text_sums.narrow(0, column, count).add_(part.narrow(1, 0, count).sum(0));
+            part.zero_();
+          });
+        });
+    const at::Tensor by_scale = scale_gradient.sum() + sums.select(1, width).sum();
+    return {image_gradient, sums.narrow(1, 0, width), by_scale.to(scale.scalar_type()), {}, {}};
   }
 };
 

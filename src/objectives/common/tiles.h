@@ -3,16 +3,23 @@
 #include <algorithm>
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+
+#include "src/ops/kernel_call.h"
+#include <tessera/ops/numeric.h>
 
 namespace tessera {
 
 /// A part of a matrix that is never held as a whole.
 struct Tile {
   std::int64_t row, rows, column, columns;
+  std::int64_t slot;  // tiles of different slots are worked on at the same time
 
   at::Tensor rows_of(const at::Tensor& tensor) const { return tensor.narrow(0, row, rows); }
   /// The matrix's columns are rows of the second factor.
   at::Tensor columns_of(const at::Tensor& tensor) const { return tensor.narrow(0, column, columns); }
+  /// This slot's part of a tensor [slots, width, ...] that collects something per column.
+  at::Tensor slot_of(const at::Tensor& tensor) const { return tensor.select(0, slot).narrow(0, 0, columns); }
   /// Where the whole matrix's diagonal crosses this tile's values [rows, columns]; may be empty.
   at::Tensor diagonal_of(const at::Tensor& values) const {
     const std::int64_t offset = row - column;
@@ -20,15 +27,44 @@ struct Tile {
   }
 };
 
-/// Calls body(tile) for all tiles of a [rows, columns] matrix, `chunk` rows each. A tile has as many columns as stay in
-/// a CPU's cache; on other devices all of them.
-template <class Body>
-void for_each_tile(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu, Body&& body) {
-  constexpr std::int64_t kTileElements = 1 << 19;
-  const std::int64_t width = cpu ? std::max<std::int64_t>(256, kTileElements / chunk) : columns;
-  for (std::int64_t row = 0; row < rows; row += chunk)
-    for (std::int64_t column = 0; column < columns; column += width)
-      body(Tile{row, std::min(chunk, rows - row), column, std::min(width, columns - column)});
-}
+/// A walk over a matrix [rows, columns] in tiles of `chunk` rows. On a CPU a tile has as many columns as stay in its
+/// cache, and each thread works on tiles of its own, for operators on a single tile are too small to share; elsewhere a
+/// tile has all columns.
+class Tiles {
+ public:
+  Tiles(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu)
+      : rows_(rows), columns_(columns), chunk_(chunk) {
+    constexpr std::int64_t kElements = 1 << 18, kLeast = 256, kMost = 4096;
+    width_ = cpu ? std::min(columns, std::clamp(kElements / chunk, kLeast, kMost)) : columns;
+    const std::int64_t tiles = (rows + chunk - 1) / chunk;
+    slots_ = cpu ? std::min<std::int64_t>(torch_threads().threads, tiles) : 1;
+  }
+
+  std::int64_t slots() const { return slots_; }
+  std::int64_t width() const { return width_; }
+
+  /// Calls body(tile) for all tiles, without recording gradients; it may write the tile's rows and its slot's share of
+  /// anything else. After the tiles of each block of columns merge(column, count) adds up what the slots collected.
+  template <class Body, class Merge>
+  void walk(Body&& body, Merge&& merge) const {
+    for (std::int64_t column = 0; column < columns_; column += width_) {
+      const std::int64_t count = std::min(width_, columns_ - column);
+      const auto work = [&](int slot) {
+        const at::NoGradGuard no_grad;  // threads have modes of their own
+        const NoAutocast no_autocast;
+        for (std::int64_t row = slot * chunk_; row < rows_; row += slots_ * chunk_)
+          body(Tile{row, std::min(chunk_, rows_ - row), column, count, slot});
+      };
+      if (slots_ == 1)
+        work(0);
+      else
+        torch_threads().run(static_cast<int>(slots_), work);
+      merge(column, count);
+    }
+  }
+
+ private:
+  std::int64_t rows_, columns_, chunk_, width_, slots_;
+};
 
 }  // namespace tessera
