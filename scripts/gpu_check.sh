@@ -15,7 +15,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libfmt9 libspdlog1.10 libyaml-cpp-dev libyaml-cpp0.7
-          libgtest-dev googletest ninja-build)
+          libgtest-dev googletest ninja-build libgloo-dev)
 
 if [[ "${1:-}" == "--pack" ]]; then
   folder=${2:?"usage: scripts/gpu_check.sh --pack DIR"}
