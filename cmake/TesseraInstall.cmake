@@ -17,6 +17,11 @@ install(TARGETS ${libraries} EXPORT TesseraTargets ARCHIVE DESTINATION ${CMAKE_I
 if(programs)
   install(TARGETS ${programs} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+get_property(behind GLOBAL PROPERTY TESSERA_PROGRAMS_BEHIND)
+if(behind)
+  # The front ends look for ../libexec/tessera from where they lie.
+  install(TARGETS ${behind} RUNTIME DESTINATION libexec/tessera)
+endif()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera)
 install(EXPORT TesseraTargets NAMESPACE tessera:: DESTINATION ${config_dir})

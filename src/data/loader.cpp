@@ -170,19 +170,19 @@ struct Loader::Impl {
   }
 
   // Too few are left to fill the batch. The flag spares the workers the rest.
-  void end_epoch(std::int64_t epoch) {
-    over_epoch = epoch;
-    report_epoch(epoch);
-    const bool from_its_start = start_position.epoch != epoch || start_position.cursor == 0;
+  void end_epoch(std::int64_t ended) {
+    over_epoch = ended;
+    report_epoch(ended);
+    const bool from_its_start = start_position.epoch != ended || start_position.cursor == 0;
     if (batches_of_epoch == 0 && from_its_start)
       user_error(source->describe(), ": gave only ", good_of_epoch, " readable samples, fewer than one batch of ",
                  settings.batch_size, "; skipped: ", describe_counts(skips.counts()), "; the first: ", skips.first());
   }
 
-  void report_epoch(std::int64_t epoch) {
+  void report_epoch(std::int64_t ended) {
     if (skips.total() == reported_skips) return;
     reported_skips = skips.total();
-    log::info("data: up to the end of epoch ", epoch, " ", with_thousands(skips.total()), " of ",
+    log::info("data: up to the end of epoch ", ended, " ", with_thousands(skips.total()), " of ",
               with_thousands(skips.total() + good), " samples were skipped: ", describe_counts(skips.counts()));
   }
 

@@ -54,6 +54,9 @@ Image to_image(const at::Tensor& pixels);
 /// One picture of a source as the model sees it; read again, so that no pass has to keep pictures.
 Image model_view(const Source& source, std::int64_t index, const Preprocessing& preprocessing);
 
+/// Pictures that a task shows in the report.
+inline constexpr std::int64_t kExamplePictures = 12;
+
 /// At most `wanted` numbers out of 0..count-1, evenly spread.
 std::vector<std::int64_t> spread(std::int64_t count, std::int64_t wanted);
 

@@ -6,7 +6,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kExamples = 12;
 constexpr std::int64_t kIgnored = 255;
 
 std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
@@ -40,7 +39,7 @@ class SegmentationTask final : public EvaluationTask {
     TaskResult result;
     const std::vector<std::int64_t> wanted =
         spread(settings_.data.max_samples < 0 ? source->size() : std::min(source->size(), settings_.data.max_samples),
-               kExamples);
+               kExamplePictures);
     std::int64_t with_mask = 0;
     encode_source(model, source, context, settings_.data.max_samples, true, result,
                   [&](const std::vector<EvaluationSample>& samples, const ImageFeatures& features) {

@@ -7,7 +7,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kExamples = 12;
 constexpr std::int64_t kBars = 5;
 constexpr std::size_t kGreatestConfusion = 40;
 
@@ -62,7 +61,7 @@ class ZeroShotTask final : public EvaluationTask {
                            const at::Tensor& labels, const metrics::ZeroShotScores& scores,
                            const EvaluationContext& context, TaskPictures& pictures) {
     const std::size_t classes = pictures.class_names.size();
-    for (const std::int64_t n : spread(images.features.size(0), kExamples)) {
+    for (const std::int64_t n : spread(images.features.size(0), kExamplePictures)) {
       const at::Tensor cosines = metrics::unit_rows(images.features[n]).matmul(scores.class_embeddings.t());
       const at::Tensor shares = (cosines * context.logit_scale).softmax(0);
       const at::Tensor best = metrics::best_first(cosines, kBars);

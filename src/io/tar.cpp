@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "src/io/tar_format.h"
 #include <tessera/base/error.h>
 #include <tessera/io/tar.h>
 
@@ -44,7 +45,6 @@ std::string RandomAccessFile::read(std::uint64_t offset, std::uint64_t size) con
 
 namespace {
 
-constexpr std::uint64_t kBlock = 512;
 constexpr std::uint64_t kLongestName = 1 << 20;  // a longer extended header is damage, not a name
 
 std::string_view text_field(std::string_view header, std::size_t at, std::size_t length) {

@@ -3,13 +3,13 @@
 #include <cstring>
 #include <numeric>
 
+#include "src/io/tar_format.h"
 #include <tessera/base/error.h>
 #include <tessera/io/tar_writer.h>
 
 namespace tessera::io {
 namespace {
 
-constexpr std::size_t kBlock = 512;
 constexpr std::uint64_t kLargest = 077777777777;  // eleven octal digits
 
 using Header = std::array<char, kBlock>;

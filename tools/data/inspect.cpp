@@ -22,7 +22,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct InspectOptions {
   std::string source;
   std::vector<std::string> settings;
   std::int64_t samples = 10'000;
@@ -69,7 +69,7 @@ void examine(const Sample& sample, Findings& out) {
   note("hard negatives", !sample.negatives.empty());
 }
 
-Findings look_through(const Source& source, const Options& options) {
+Findings look_through(const Source& source, const InspectOptions& options) {
   Findings out;
   const std::int64_t count = std::min(options.samples, source.size());
   const std::int64_t pictures = options.sheet.empty() ? 0 : options.pictures;
@@ -148,7 +148,7 @@ void print_report(const Json& json) {
   print_bars("labels", json["labels"]);
 }
 
-int inspect(const Options& options) {
+int inspect(const InspectOptions& options) {
   config::Node settings = config::Node::map();
   for (const std::string& assignment : options.settings) config::apply_override(settings, assignment);
   const std::shared_ptr<Source> source = sources().make({options.source, settings}, "");
@@ -167,7 +167,7 @@ int inspect(const Options& options) {
 }  // namespace
 
 Command inspect_command(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<InspectOptions>();
   CLI::App* app =
       program.add_subcommand("inspect", "Counts what a data source holds, and draws a sheet of its pictures.");
   app->footer("Example: tessera-data inspect --source shapes --set split=test --sheet sheet.png");

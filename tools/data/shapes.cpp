@@ -15,7 +15,7 @@
 namespace tessera::tools {
 namespace {
 
-struct Options {
+struct ShapesOptions {
   std::map<std::string, std::string> settings;  // key -> YAML text, as given
   ShardSettings shards;
 };
@@ -25,7 +25,7 @@ std::string option_name(std::string key) {
   return "--" + key;
 }
 
-ShapesSettings read_settings(const Options& options) {
+ShapesSettings read_settings(const ShapesOptions& options) {
   config::Node node = config::Node::map();
   for (const auto& [key, text] : options.settings) {
     const config::Node value = config::parse_yaml(text, option_name(key));
@@ -36,7 +36,7 @@ ShapesSettings read_settings(const Options& options) {
   return config::read<ShapesSettings>(node);
 }
 
-int write_shapes(Options options) {
+int write_shapes(ShapesOptions options) {
   const ShapesSettings settings = read_settings(options);
   const ShapesSource source(settings);
   options.shards.name = settings.split;
@@ -60,7 +60,7 @@ int write_shapes(Options options) {
 }  // namespace
 
 Command shapes_command(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ShapesOptions>();
   CLI::App* app = program.add_subcommand("shapes", "Writes the built-in data set as WebDataset shards.");
   app->footer(
       "Example: tessera-data shapes --out data/shapes --split train --size 100000\n"

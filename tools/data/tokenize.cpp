@@ -15,7 +15,7 @@
 namespace tessera::tools {
 namespace {
 
-struct Options {
+struct TokenizeOptions {
   std::string tokenizer;
   std::string vocabulary;
   std::optional<std::int64_t> context_length;
@@ -36,7 +36,7 @@ std::string setting_key(const std::string& tokenizer, const std::string& option,
   user_error("--tokenizer: unknown tokenizer ", tokenizer, suggestion(tokenizer, tokenizers().names()));
 }
 
-std::shared_ptr<Tokenizer> make_tokenizer(const Options& options) {
+std::shared_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options) {
   config::Node settings = config::Node::map();
   const auto set = [&](const std::string& option, const std::vector<std::string>& keys, const std::string& value,
                        bool quoted) {
@@ -92,7 +92,7 @@ void write_ids(const std::vector<std::int64_t>& ids, std::string& out) {
   out += "]}\n";
 }
 
-int tokenize(const Options& options) {
+int tokenize(const TokenizeOptions& options) {
   const std::shared_ptr<Tokenizer> tokenizer = make_tokenizer(options);
   std::ios::sync_with_stdio(false);
   std::cin.tie(nullptr);
@@ -117,7 +117,7 @@ int tokenize(const Options& options) {
 }  // namespace
 
 Command tokenize_command(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TokenizeOptions>();
   CLI::App* app =
       program.add_subcommand("tokenize", "Reads JSON lines {\"text\"} on standard input, writes {\"ids\"}.");
   app->footer(

@@ -13,7 +13,7 @@
 namespace tessera::tools {
 namespace {
 
-struct Options {
+struct TrainOptions {
   std::string input;
   std::string source;
   std::vector<std::string> settings;
@@ -22,7 +22,7 @@ struct Options {
   std::string out;
 };
 
-std::string train_on_lines(const Options& options) {
+std::string train_on_lines(const TrainOptions& options) {
   std::ifstream file;
   if (options.input != "-") {
     file.open(options.input);
@@ -33,7 +33,7 @@ std::string train_on_lines(const Options& options) {
                              [&](std::string& line) { return static_cast<bool>(std::getline(in, line)); });
 }
 
-std::string train_on_source(const Options& options) {
+std::string train_on_source(const TrainOptions& options) {
   config::Node settings = config::Node::map();
   for (const std::string& assignment : options.settings) config::apply_override(settings, assignment);
   const std::shared_ptr<Source> source = sources().make({options.source, settings}, "--source");
@@ -52,7 +52,7 @@ std::string train_on_source(const Options& options) {
   });
 }
 
-int train(const Options& options) {
+int train(const TrainOptions& options) {
   if (options.input.empty() == options.source.empty()) user_error("give either --input or --source");
   io::write_file(options.out, options.input.empty() ? train_on_source(options) : train_on_lines(options));
   std::cout << options.out << ": " << with_thousands(options.training.vocab_size) << " pieces\n";
@@ -62,7 +62,7 @@ int train(const Options& options) {
 }  // namespace
 
 Command train_sentencepiece_command(CLI::App& program) {
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TrainOptions>();
   CLI::App* app = program.add_subcommand("train-sentencepiece", "Trains a SentencePiece model on captions.");
   app->footer("The same input gives the same bytes. SPARC uses 32,000 pieces; the captions of shapes need 200 to 500.");
   app->add_option("--input", options->input, "text file, one caption a line; - is standard input");

@@ -13,18 +13,18 @@ std::u32string decode_valid(std::string_view text) {
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = [&](std::size_t k) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[i + k])); };
-    const char32_t lead = byte(0);
-    if (lead < 0x80) {
-      out += lead;
+    const char32_t first = byte(0);
+    if (first < 0x80) {
+      out += first;
       i += 1;
-    } else if (lead < 0xE0) {
-      out += (lead & 0x1F) << 6 | (byte(1) & 0x3F);
+    } else if (first < 0xE0) {
+      out += (first & 0x1F) << 6 | (byte(1) & 0x3F);
       i += 2;
-    } else if (lead < 0xF0) {
-      out += (lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
+    } else if (first < 0xF0) {
+      out += (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
       i += 3;
     } else {
-      out += (lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
+      out += (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
       i += 4;
     }
   }

@@ -1,0 +1,50 @@
+#include <CLI/CLI.hpp>
+
+#include "tools/evaluate_arguments.h"
+#include "tools/front_end.h"
+
+namespace tessera::tools {
+
+std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
+  CLI::App app{"Evaluates a model and writes results.json and report.html (one self-contained page with pictures)."};
+  app.add_option("--checkpoint", options.checkpoint,
+                 "model file, checkpoint folder, or run folder (its latest checkpoint)")
+      ->required();
+  app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
+  app.add_option(
+      "--task", options.task,
+      "one task: zero_shot, retrieval, segmentation, linear_probe, knn or hard_negatives. Without --suite and --task: "
+      "the tasks of the run's own configuration");
+  app.add_option(
+      "--data", options.data,
+      "data of tasks that name none: shapes, a folder, a .tar file, or {name: SOURCE, ...}. Default: the run's "
+      "validation data");
+  app.add_option("--train-data", options.train_data,
+                 "the same for what linear_probe and knn learn from. Default: the run's training data");
+  app.add_option("--set", options.overrides,
+                 "KEY=VALUE: changes the suite (tasks.0.topk=[1]) or, with --task, the task (topk=[1])")
+      ->allow_extra_args(false);
+  app.add_option("--out", options.out,
+                 "folder for results.json and report.html. Default: evaluation in the run's folder");
+  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_flag("--json", options.json, "print the results as JSON");
+  app.add_flag("!--no-pictures", options.pictures, "leave the pictures out of the report");
+  app.footer(
+      "Examples:\n"
+      "  evaluate --checkpoint runs/shapes_sparc --suite configs/suites/shapes.yaml\n"
+      "  evaluate --checkpoint model.safetensors --task zero_shot --data photos/ --set "
+      "templates=configs/templates/cifar10.txt");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> answer_at_once(int argc, char** argv) {
+  EvaluateOptions options;
+  return parse(argc, argv, options);
+}
+
+}  // namespace tessera::tools

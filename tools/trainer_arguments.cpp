@@ -1,0 +1,65 @@
+#include <CLI/CLI.hpp>
+
+#include "tools/front_end.h"
+#include "tools/trainer_arguments.h"
+
+namespace tessera::tools {
+namespace {
+
+constexpr const char* kFooter =
+    R"(The run's folder (run.folder, runs/NAME) holds config.yaml (all settings spelt out), log.txt, metrics.jsonl (one row per
+log.every_steps), checkpoints/step_N/ with checkpoints/latest, and evaluation/step_N.json.
+
+Examples:
+  trainer --config configs/shapes_sparc.yaml
+  trainer --config configs/shapes_sparc.yaml --set optimizer.lr=5e-4 --set run.name=slow --resume auto
+  trainer --config configs/sparc_vitb16.yaml --dry-run
+
+  trainer --config configs/shapes_sparc.yaml --nproc 2
+  torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc_vitb16.yaml
+  srun trainer --config configs/sparc_vitb16.yaml --resume auto
+
+Several processes train one model, one on each GPU: start one trainer per process with torchrun, srun or mpirun, which tell
+each its rank, or let --nproc start them on this machine. data.loader.batch_size counts per process.
+
+Ctrl-C, SIGTERM or SIGUSR1: finishes the step, saves, leaves (a second one: at once).
+Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or arguments (one line says which); 3 stopped
+because a loss was not finite; 130, 143 or 138 stopped by SIGINT, SIGTERM or SIGUSR1 with the state saved. With --nproc: that
+of the first process that failed.
+All settings: docs/configuration.md.)";
+
+}  // namespace
+
+std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
+  CLI::App app("Trains an image-text model from a YAML configuration.");
+  app.footer(kFooter);
+  app.add_option("--config", arguments.config, "configuration file")->type_name("FILE");
+  app.add_option("--set", arguments.overrides, "override one key, KEY=VALUE (VALUE is YAML); may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--resume", arguments.resume,
+                 "none: start afresh, in a folder without checkpoints (default); auto: go on from the run's newest "
+                 "whole checkpoint, if there is one; "
+                 "or a checkpoint or run folder")
+      ->type_name("auto|none|PATH");
+  app.add_option("--nproc", arguments.processes, "train in so many processes on this machine (GPUs: one each)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app.add_flag("--print-config", arguments.print_config, "print the configuration with every default spelt out, and leave");
+  app.add_flag("--dry-run", arguments.dry_run, "build model and data, run one step, print parameters, FLOPs and memory, and leave");
+  app.add_option("--write-configuration-doc", arguments.document, "write docs/configuration.md to this file, and leave")
+      ->type_name("FILE");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> answer_at_once(int argc, char** argv) {
+  TrainerArguments arguments;
+  return parse(argc, argv, arguments);
+}
+
+}  // namespace tessera::tools
