@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kModel = "model.safetensors";
+constexpr const char* kAveraged = "averaged.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
@@ -47,8 +48,9 @@ void sync_folder(const std::string& folder) {
 
 nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
   nlohmann::json files;
-  for (const char* name : {kModel, kState}) {
+  for (const char* name : {kModel, kAveraged, kState}) {
     const std::string path = folder + "/" + name;
+    if (!fs::exists(path)) continue;
     files[name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}};
   }
   return {{"step", state.step}, {"files", files}};
@@ -137,6 +139,11 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     fs::remove_all(aside, error);
     if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
     save_model_file(aside + "/" + kModel, checkpoint.model);
+    if (!checkpoint.averaged.empty()) {
+      ModelFile averaged = checkpoint.model;
+      averaged.weights = checkpoint.averaged;
+      save_model_file(aside + "/" + kAveraged, averaged);
+    }
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
@@ -189,6 +196,7 @@ Checkpoint load_checkpoint(const std::string& folder) {
   check_manifest(folder);
   Checkpoint out;
   out.model = load_model_file(folder + "/" + kModel);
+  if (fs::exists(folder + "/" + kAveraged)) out.averaged = io::load_safetensors(folder + "/" + kAveraged).tensors;
   const std::string path = folder + "/" + kState;
   io::TensorFile state = io::load_safetensors(path);
   out.optimizer = std::move(state.tensors);

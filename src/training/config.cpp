@@ -164,6 +164,11 @@ void compare(const Node* there, const Node* here, const std::string& path, std::
 
 }  // namespace
 
+std::optional<config::Problem> validate(const StartSettings& settings) {
+  if (settings.parts.empty() || settings.weights) return std::nullopt;
+  return config::Problem{"parts", "needs start.weights: the file to take them from"};
+}
+
 const Node& nearest_node(const Node& tree, const std::string& path) {
   const Node* node = &tree;
   for (const std::string& key : split(path, '.')) {

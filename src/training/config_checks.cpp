@@ -33,6 +33,9 @@ void check_embed_dim(const Config& c, const Node& tree) {
 }
 
 void check_schedule(const Config& c, const Node& tree) {
+  if (c.evaluation.averaged && !c.training.weight_average)
+    config::fail(nearest_node(tree, "evaluation.averaged"), "evaluation.averaged",
+                 "is true, but nothing is averaged: set training.weight_average");
   if (c.schedule.warmup_steps > c.training.steps) {
     const std::string path = "schedule.warmup_steps";
     config::fail(

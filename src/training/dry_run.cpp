@@ -42,12 +42,15 @@ void count_parameters(const Parts& parts, StepCost& cost) {
   }
   for (const auto& [name, tensor] : weights_of(*parts.model, *parts.objective)) cost.weights += bytes_of(tensor);
   for (const auto& [name, tensor] : parts.optimizer->state()) cost.optimizer += bytes_of(tensor);
+  if (parts.average)
+    for (const auto& [name, tensor] : parts.average->averages()) cost.weights += bytes_of(tensor);
 }
 
 }  // namespace
 
 StepCost measure_step(const Config& config) {
   Parts parts = build_parts(config);
+  take_weights(*parts.model, *parts.objective, config.start);
   StepCost cost;
   count_parameters(parts, cost);
   const Batch batch = parts.loader->next().to(parts.device);

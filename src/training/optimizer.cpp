@@ -16,32 +16,37 @@ double weight_decay_of(const NamedParameter& parameter, const DecaySettings& set
   return settings.weight_decay;
 }
 
-Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak)
-    : parameters_(std::move(parameters)), peak_(peak) {
+Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
+                     std::vector<std::string> moments)
+    : parameters_(std::move(parameters)),
+      moment_names_(std::move(moments)),
+      moments_(moment_names_.size()),
+      peak_(peak) {
   std::set<std::string> names;
   for (const NamedParameter& parameter : parameters_) {
     if (!names.insert(parameter.name).second) user_error("optimizer: two parameters are named ", parameter.name);
     decay_.push_back(weight_decay_of(parameter, decay));
     // Moments and parameter must have one memory layout: the fused operators walk over them side by side.
-    exp_avg_.push_back(at::zeros_like(parameter.tensor));
-    exp_avg_sq_.push_back(at::zeros_like(parameter.tensor));
+    for (std::vector<at::Tensor>& moment : moments_) moment.push_back(at::zeros_like(parameter.tensor));
   }
 }
 
-std::vector<Optimizer::Group> Optimizer::groups() const {
-  std::map<std::tuple<double, at::ScalarType, c10::DeviceType, int>, Group> by_key;
+std::vector<Optimizer::Group> Optimizer::groups(double learning_rate) const {
+  std::map<std::tuple<double, double, at::ScalarType, c10::DeviceType, int>, Group> by_key;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
     at::Tensor gradient = parameter.grad();
     if (!gradient.defined()) continue;
     if (gradient.strides() != parameter.strides()) gradient = at::empty_like(parameter).copy_(gradient);
-    Group& group = by_key[{decay_[i], parameter.scalar_type(), parameter.device().type(), parameter.device().index()}];
+    Group& group = by_key[{parameters_[i].lr_scale, decay_[i], parameter.scalar_type(), parameter.device().type(),
+                           parameter.device().index()}];
+    group.learning_rate = learning_rate * parameters_[i].lr_scale;
     group.weight_decay = decay_[i];
     group.indices.push_back(i);
     group.parameters.push_back(parameter);
     group.gradients.push_back(gradient);
-    group.exp_avg.push_back(exp_avg_[i]);
-    group.exp_avg_sq.push_back(exp_avg_sq_[i]);
+    group.moments.resize(moments_.size());
+    for (std::size_t k = 0; k < moments_.size(); ++k) group.moments[k].push_back(moments_[k][i]);
   }
   std::vector<Group> out;
   for (auto& [key, group] : by_key) out.push_back(std::move(group));
@@ -50,8 +55,8 @@ std::vector<Optimizer::Group> Optimizer::groups() const {
 
 void Optimizer::step(double learning_rate) {
   const c10::NoGradGuard no_grad;
-  std::vector<Group> with_gradient = groups();
-  update(with_gradient, ++steps_, learning_rate);
+  std::vector<Group> with_gradient = groups(learning_rate);
+  update(with_gradient, ++steps_);
 }
 
 void Optimizer::zero_grad() {
@@ -60,10 +65,9 @@ void Optimizer::zero_grad() {
 
 std::map<std::string, at::Tensor> Optimizer::state() const {
   std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    out["exp_avg." + parameters_[i].name] = exp_avg_[i];
-    out["exp_avg_sq." + parameters_[i].name] = exp_avg_sq_[i];
-  }
+  for (std::size_t k = 0; k < moments_.size(); ++k)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      out[moment_names_[k] + "." + parameters_[i].name] = moments_[k][i];
   return out;
 }
 

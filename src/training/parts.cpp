@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <set>
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/random.h>
 #include <tessera/models/autocast.h>
 #include <tessera/training/parts.h>
@@ -89,6 +91,34 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
   model.load_state(towers, origin);
 }
 
+void take_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
+  if (!start.weights) return;
+  const std::string path = find_model_file(*start.weights);
+  const ModelFile file = load_model_file(path);
+  const auto wanted = [&](const std::string& name) {
+    return start.parts.empty() || std::any_of(start.parts.begin(), start.parts.end(),
+                                              [&](const std::string& part) { return matches(part, name); });
+  };
+  std::map<std::string, at::Tensor> towers = model.named_state(), own = objective_state(objective);
+  if (start.parts.empty()) towers.clear();
+  std::int64_t taken = 0;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : file.weights) {
+    if (!wanted(name)) continue;
+    if (!of_objective(name)) {
+      towers[name] = tensor;
+    } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
+      mine->second.copy_(tensor);
+    } else {
+      continue;  // of another objective: begins anew
+    }
+    ++taken;
+  }
+  if (taken == 0) user_error(path, ": holds nothing that start.parts names");
+  model.load_state(towers, path);
+  log::info("begins with ", taken, " tensors of ", path);
+}
+
 bool trains_on_gpu(const Config& config) {
   const bool gpu = at::hasCUDA();
   if (config.training.device == "cuda" && !gpu)
@@ -114,8 +144,11 @@ Parts build_parts(const Config& config, const ProcessGroup& group) {
   parts.needs = parts.objective->needs();
   parts.model->to(parts.device);
   parts.objective->to(parts.device);
-  parts.optimizer =
-      optimizers().make(config.optimizer, "optimizer", trainable_parameters(*parts.model, *parts.objective));
+  std::vector<NamedParameter> parameters = trainable_parameters(*parts.model, *parts.objective);
+  parameters = apply_rules(std::move(parameters), config.parameters);
+  parts.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
+  if (config.training.weight_average)
+    parts.average.emplace(weights_of(*parts.model, *parts.objective), *config.training.weight_average);
   parts.loader =
       std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
                                parts.needs, static_cast<std::uint64_t>(config.seed), Shard{group.rank(), group.size()});

@@ -1,6 +1,7 @@
 #include <tessera/training/adamw.h>
 #include <tessera/training/lamb.h>
 #include <tessera/training/optimizer.h>
+#include <tessera/training/sgd.h>
 
 namespace tessera {
 
@@ -12,6 +13,8 @@ OptimizerRegistry& optimizers() {
                             [](const AdamWSettings& s, const Parameters& p) { return std::make_shared<AdamW>(p, s); });
     list.add<LambSettings>("lamb", "LAMB as NVIDIA's FusedLAMB",
                            [](const LambSettings& s, const Parameters& p) { return std::make_shared<Lamb>(p, s); });
+    list.add<SgdSettings>("sgd", "SGD with momentum (fused operator)",
+                          [](const SgdSettings& s, const Parameters& p) { return std::make_shared<Sgd>(p, s); });
     return list;
   }();
   return registry;

@@ -27,6 +27,22 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// The averaged weights stand in the model while this lives.
+class MeasuredWeights {
+ public:
+  explicit MeasuredWeights(WeightAverage* average) : average_(average) {
+    if (average_ != nullptr) average_->swap();
+  }
+  ~MeasuredWeights() {
+    if (average_ != nullptr) average_->swap();
+  }
+  MeasuredWeights(const MeasuredWeights&) = delete;
+  MeasuredWeights& operator=(const MeasuredWeights&) = delete;
+
+ private:
+  WeightAverage* average_;
+};
+
 std::vector<at::Tensor> tensors_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> out;
   for (const NamedParameter& parameter : optimizer.parameters()) out.push_back(parameter.tensor);
@@ -119,6 +135,7 @@ Trainer::StepResult Trainer::train_step() {
   parts_.objective->after_step();
 
   result.step = ++state_.step;
+  if (parts_.average) parts_.average->update(state_.step);
   state_.data = parts_.loader->position();
   state_.seconds = seconds_trained();
   window_.seconds += seconds_since(begin);
@@ -204,6 +221,7 @@ void Trainer::evaluate() {
 
 void Trainer::run_evaluation() {
   log_.clear();
+  const MeasuredWeights measured(config_.evaluation.averaged ? &*parts_.average : nullptr);
   const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
   for (const config::Choice& task : config_.evaluation.tasks) {
@@ -229,6 +247,7 @@ bool Trainer::write_checkpoint(bool must) {
   checkpoint.config = to_yaml(config_);
   checkpoint.state = state_;
   checkpoint.optimizer = parts_.optimizer->state();
+  if (parts_.average) checkpoint.averaged = parts_.average->averages();
   checkpoint.model = {config_.model,
                       config_.tokenizer,
                       parts_.tokenizer->vocabulary_bytes(),

@@ -45,14 +45,18 @@ void Trainer::restore_or_initialise(const std::string& resume) {
   const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
   together(group_, "reading the checkpoint", [&] {
     if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder)};
-    if (chosen)
+    if (chosen) {
       restore(chosen->second, chosen->first);
-    else
+    } else {
+      take_weights(*parts_.model, *parts_.objective, config_.start);
       log_.resume_at(0);
+    }
   });
-  std::vector<at::Tensor> weights;
-  for (const auto& [name, tensor] : weights_of(*parts_.model, *parts_.objective)) weights.push_back(tensor);
-  broadcast_tensors(weights, group_);
+  const std::map<std::string, at::Tensor> weights = weights_of(*parts_.model, *parts_.objective);
+  std::vector<at::Tensor> tensors;
+  for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
+  broadcast_tensors(tensors, group_);
+  if (parts_.average && !chosen) parts_.average->load(weights, "the first weights");
 }
 
 std::optional<std::pair<std::string, Checkpoint>> Trainer::choose_checkpoint(const std::string& resume) {
@@ -97,6 +101,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
     user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
   load_weights(*parts_.model, *parts_.objective, checkpoint.model.weights, folder + "/model.safetensors");
   parts_.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
+  if (parts_.average) parts_.average->load(checkpoint.averaged, folder + "/averaged.safetensors");
   state_ = checkpoint.state;
   const bool same_ranks = std::ssize(state_.ranks) == group_.size();
   parts_.loader->seek(same_ranks ? state_.ranks[static_cast<std::size_t>(group_.rank())] : state_.data);

@@ -7,6 +7,7 @@
 #include <tessera/training/clip_grad_norm.h>
 #include <tessera/training/lamb.h>
 #include <tessera/training/lr_schedule.h>
+#include <tessera/training/sgd.h>
 
 namespace tessera {
 namespace {
@@ -83,6 +84,10 @@ TEST(Optimizer, RestoredStateContinuesBitForBit) {
   const auto parameters = [] { return std::vector{parameter("a", {3, 2}), parameter("b", {3}, 0.5)}; };
   expect_resume_is_exact<AdamW>([&] { return std::make_unique<AdamW>(parameters(), AdamWSettings{}); });
   expect_resume_is_exact<Lamb>([&] { return std::make_unique<Lamb>(parameters(), LambSettings{}); });
+  expect_resume_is_exact<Sgd>([&] { return std::make_unique<Sgd>(parameters(), SgdSettings{}); });
+  AdamWSettings clipping;
+  clipping.update_clipping = true;
+  expect_resume_is_exact<AdamW>([&] { return std::make_unique<AdamW>(parameters(), clipping); });
 }
 
 std::string error_of(const std::function<void()>& body) {
@@ -138,6 +143,89 @@ TEST(Lamb, WithoutGradientAveragingTheFirstMomentTakesTheWholeGradient) {
   set_gradients(optimizer, 0.25);
   optimizer.step(0.1);
   EXPECT_TRUE(at::allclose(optimizer.state().at("exp_avg.w"), at::full({2, 2}, 0.25)));
+}
+
+TEST(Optimizer, LearningRateOfAParameterIsItsMultipleOfTheSchedules) {
+  const auto moved = [](double scale, double rate) {
+    NamedParameter p = parameter("a", {2, 2});
+    p.lr_scale = scale;
+    AdamW optimizer({p, parameter("b", {2, 2})}, {});
+    set_gradients(optimizer, 0.5);
+    optimizer.step(rate);
+    return optimizer.parameters()[0].tensor.detach().clone();
+  };
+  EXPECT_TRUE(at::equal(moved(0.25, 0.4), moved(1.0, 0.1)));
+  EXPECT_TRUE(at::equal(moved(0.0, 0.4), at::ones({2, 2})));
+}
+
+// torch.optim.SGD's recurrence in double.
+double sgd_after(const std::vector<double>& gradients, double rate, const SgdSettings& s) {
+  double p = 1.0, buffer = 0.0;
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    const double g = gradients[t] + s.decay.weight_decay * p;
+    buffer = s.momentum * buffer + g;
+    p -= rate * (s.nesterov ? g + s.momentum * buffer : buffer);
+  }
+  return p;
+}
+
+TEST(Sgd, FollowsTorchsRecurrence) {
+  const std::vector<double> gradients{0.5, -1.0, 2.0};
+  for (const double momentum : {0.0, 0.9})
+    for (const bool nesterov : {false, true}) {
+      if (nesterov && momentum == 0) continue;
+      const SgdSettings settings{
+          .momentum = momentum, .nesterov = nesterov, .decay = {.weight_decay = 0.1, .no_decay = {}}};
+      Sgd optimizer({parameter("a", {2, 2})}, settings);
+      for (const double gradient : gradients) {
+        set_gradients(optimizer, gradient);
+        optimizer.step(0.1);
+      }
+      EXPECT_NEAR(optimizer.parameters()[0].tensor[0][0].item<double>(), sgd_after(gradients, 0.1, settings), 1e-6);
+      EXPECT_EQ(optimizer.state().size(), momentum > 0 ? 2u : 1u) << "without momentum there is nothing to keep";
+    }
+  EXPECT_TRUE(validate(SgdSettings{.momentum = 0.0, .nesterov = true}).has_value());
+}
+
+// StableAdamW's algorithm 2 in double, for a tensor of equal elements.
+double stable_adamw_after(const std::vector<double>& gradients, double rate, const AdamWSettings& s) {
+  double p = 1.0, m = 0.0, v = 0.0;
+  for (std::size_t t = 1; t <= gradients.size(); ++t) {
+    const double g = gradients[t - 1], steps = static_cast<double>(t);
+    m = s.betas[0] * m + (1 - s.betas[0]) * g;
+    v = s.betas[1] * v + (1 - s.betas[1]) * g * g;
+    const double m_hat = m / (1 - std::pow(s.betas[0], steps)), v_hat = v / (1 - std::pow(s.betas[1], steps));
+    const double rms = std::sqrt(g * g / std::max(v_hat, s.eps * s.eps));
+    const double clipped = rate / std::max(1.0, rms);
+    p -= clipped * s.decay.weight_decay * p + clipped * m_hat / (std::sqrt(v_hat) + s.eps);
+  }
+  return p;
+}
+
+TEST(AdamW, UpdateClippingTakesSmallerStepsWhereAGradientJumps) {
+  AdamWSettings settings;
+  settings.update_clipping = true;
+  settings.decay.no_decay = {};
+  const std::vector<double> jump{0.01, 0.01, 5.0, 0.01};
+  AdamW clipped({parameter("a", {3, 2})}, settings);
+  settings.update_clipping = false;
+  AdamW plain({parameter("a", {3, 2})}, settings);
+  for (const double gradient : jump) {
+    set_gradients(clipped, gradient);
+    set_gradients(plain, gradient);
+    clipped.step(0.1);
+    plain.step(0.1);
+  }
+  const double end = clipped.parameters()[0].tensor[2][1].item<double>();
+  EXPECT_NEAR(end, stable_adamw_after(jump, 0.1, settings), 1e-5);
+  EXPECT_GT(end - plain.parameters()[0].tensor[2][1].item<double>(), 0.01) << "the jump moved it less";
+}
+
+TEST(LrSchedule, WarmUpAsAShareOfTheRunIsTheSameAsInSteps) {
+  const ScheduleSettings steps{.warmup_steps = 5}, share{.warmup_share = 0.25};
+  for (std::int64_t t = 0; t < 20; ++t)
+    EXPECT_DOUBLE_EQ(learning_rate_at(t, steps, 1.0, 20), learning_rate_at(t, share, 1.0, 20));
+  EXPECT_TRUE(validate(ScheduleSettings{.warmup_steps = 5, .warmup_share = 0.25}).has_value());
 }
 
 TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheEnd) {

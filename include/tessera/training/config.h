@@ -4,11 +4,14 @@
 #include <string>
 #include <vector>
 
+#include <tessera/config/file_path.h>
 #include <tessera/config/registry.h>
 #include <tessera/data/loader.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/training/lr_schedule.h>
+#include <tessera/training/parameter_rules.h>
+#include <tessera/training/weight_average.h>
 
 namespace tessera {
 
@@ -37,6 +40,21 @@ void fields(Visitor& v, DataSettings& s) {
   v("loader", s.loader, "batches and augmentation");
 }
 
+/// Weights to begin with, instead of random ones.
+struct StartSettings {
+  std::optional<config::FilePath> weights;
+  std::vector<std::string> parts;
+};
+
+template <class Visitor>
+void fields(Visitor& v, StartSettings& s) {
+  v("weights", s.weights, "model file, checkpoint or run folder (OpenCLIP's files: tessera-convert); null: random");
+  v("parts", s.parts, "only these: image, text, or patterns of names; the rest stays random. Empty: all");
+}
+
+/// Parts of a file need a file.
+std::optional<config::Problem> validate(const StartSettings& settings);
+
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::int64_t accumulation = 1;
@@ -44,6 +62,7 @@ struct TrainingSettings {
   std::optional<double> clip_norm;
   std::string device = "auto";
   std::optional<std::int64_t> threads;
+  std::optional<WeightAverageSettings> weight_average;
 };
 
 template <class Visitor>
@@ -58,6 +77,9 @@ void fields(Visitor& v, TrainingSettings& s) {
   v("clip_norm", s.clip_norm, "clip the global gradient norm; null: do not", config::above(0));
   v("device", s.device, "auto takes the GPU when there is one", config::one_of({"auto", "cpu", "cuda"}));
   v("threads", s.threads, "threads of one operator on the CPU; null: one per core", config::at_least(1));
+  v("weight_average", s.weight_average,
+    "exponential moving average of all weights (EMA): {decay: 0.9999, warmup: true}; each checkpoint then holds "
+    "averaged.safetensors, a model file, too; null: none");
 }
 
 struct CheckpointSettings {
@@ -75,6 +97,7 @@ struct EvaluationSettings {
   std::int64_t every_steps = 0;
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
+  bool averaged = false;
   std::vector<config::Choice> tasks;
 };
 
@@ -83,6 +106,7 @@ void fields(Visitor& v, EvaluationSettings& s) {
   v("every_steps", s.every_steps, "run the tasks after so many steps; 0: only at the end", config::at_least(0));
   v("batch_size", s.batch_size, "images at a time", config::at_least(1));
   v("threads", s.threads, "decoding threads", config::at_least(1));
+  v("averaged", s.averaged, "measure the averaged weights (training.weight_average)");
   v("tasks", s.tasks, "what is measured: [{name: zero_shot, ...}, ...]");
 }
 
@@ -102,8 +126,10 @@ struct Config {
   DataSettings data;
   config::Choice tokenizer;
   ModelSettings model;
+  StartSettings start;
   config::Choice objective{.name = "clip"};
   config::Choice optimizer{.name = "adamw"};
+  ParameterSettings parameters;
   ScheduleSettings schedule;
   TrainingSettings training;
   DistributedSettings distributed;
@@ -119,8 +145,10 @@ void fields(Visitor& v, Config& s) {
   v("data", s.data, "what is trained on");
   v("tokenizer", s.tokenizer, "text to token ids");
   v("model", s.model, "the two towers");
+  v("start", s.start, "weights to begin with");
   v("objective", s.objective, "the training loss");
   v("optimizer", s.optimizer, "the update rule");
+  v("parameters", s.parameters, "which parameters are trained, and how fast");
   v("schedule", s.schedule, "learning rate over the run");
   v("training", s.training, "length and arithmetic of the run");
   v("distributed", s.distributed, "several processes (torchrun, srun, mpirun or trainer --nproc N)");

@@ -47,10 +47,10 @@ class Lamb : public Optimizer {
   const std::vector<at::Tensor>& last_trust_ratios() const { return trust_ratios_; }
 
  protected:
-  void update(std::vector<Group>& groups, std::int64_t step, double learning_rate) override;
+  void update(std::vector<Group>& groups, std::int64_t step) override;
 
  private:
-  void update_group(Group& group, std::int64_t step, double learning_rate);
+  void update_group(Group& group, std::int64_t step);
 
   LambSettings settings_;
   at::Tensor grad_norm_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <tessera/config/fields.h>
@@ -12,6 +13,7 @@ struct ScheduleSettings {
   std::string schedule = "cosine";
   double min_lr = 0.0;
   std::int64_t warmup_steps = 0;
+  std::optional<double> warmup_share;
 };
 
 template <class Visitor>
@@ -21,7 +23,15 @@ void fields(Visitor& v, ScheduleSettings& s) {
   v("min_lr", s.min_lr, "learning rate at the end (cosine, linear)", config::at_least(0));
   v("warmup_steps", s.warmup_steps, "steps of linear growth from 0 to the peak; part of the run's steps",
     config::at_least(0));
+  v("warmup_share", s.warmup_share, "the same as a share of the run's steps, in place of warmup_steps",
+    config::in_range(0, 1));
 }
+
+/// One of the two ways to say it.
+std::optional<config::Problem> validate(const ScheduleSettings& settings);
+
+/// Steps of warm-up of a run: warmup_steps, or warmup_share of total_steps, rounded to the nearest.
+std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t total_steps);
 
 /// Learning rate of update `step` (0 = first): lr (step + 1) / warmup during the warm-up, then the schedule's shape
 /// down to min_lr at total_steps, and that value past the end.

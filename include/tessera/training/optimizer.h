@@ -16,6 +16,7 @@ namespace tessera {
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
+  double lr_scale = 1.0;  // its learning rate, as a multiple of the schedule's
 };
 
 /// Settings that every optimizer has.
@@ -40,8 +41,10 @@ double weight_decay_of(const NamedParameter& parameter, const DecaySettings& set
 /// in that step. Bias corrections count the optimizer's own steps.
 class Optimizer {
  public:
-  /// peak: the learning rate that the schedule scales from. Throws UserError when two parameters have one name.
-  Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak);
+  /// peak: the learning rate that the schedule scales from. moments: names of the tensors of its shape that each
+  /// parameter carries along. Throws UserError when two parameters have one name.
+  Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
+            std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
   virtual ~Optimizer() = default;
 
   /// One update with this learning rate.
@@ -54,29 +57,32 @@ class Optimizer {
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   double weight_decay(std::size_t index) const { return decay_[index]; }
 
-  /// Everything a resume needs: `step` (int64 scalar), `exp_avg.NAME`, `exp_avg_sq.NAME`. The tensors share memory with
-  /// the optimizer.
+  /// Everything a resume needs: `step` (int64 scalar) and `MOMENT.NAME`, say `exp_avg.logit_scale`. The tensors share
+  /// memory with the optimizer.
   std::map<std::string, at::Tensor> state() const;
   /// Copies such a state in. Throws UserError naming `origin` and the tensor that is missing, left over or mis-shaped.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
 
  protected:
-  /// Parameters that have a gradient in this step and share weight decay, dtype and device.
+  /// Parameters that have a gradient in this step and share learning rate, weight decay, dtype and device.
   struct Group {
+    double learning_rate = 0;
     double weight_decay = 0;
     std::vector<std::size_t> indices;
-    std::vector<at::Tensor> parameters, gradients, exp_avg, exp_avg_sq;
+    std::vector<at::Tensor> parameters, gradients;
+    std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]
   };
 
   /// step: 1 for the first update. Called without gradient recording.
-  virtual void update(std::vector<Group>& groups, std::int64_t step, double learning_rate) = 0;
+  virtual void update(std::vector<Group>& groups, std::int64_t step) = 0;
 
  private:
-  std::vector<Group> groups() const;
+  std::vector<Group> groups(double learning_rate) const;
 
   std::vector<NamedParameter> parameters_;
   std::vector<double> decay_;
-  std::vector<at::Tensor> exp_avg_, exp_avg_sq_;
+  std::vector<std::string> moment_names_;
+  std::vector<std::vector<at::Tensor>> moments_;  // [moment][parameter]
   double peak_;
   std::int64_t steps_ = 0;
 };

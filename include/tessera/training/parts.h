@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct Parts {
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
   std::unique_ptr<Loader> loader;
+  std::optional<WeightAverage> average;
   Needs needs;
 };
 
@@ -41,6 +43,10 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
 
 /// Parameters and buffers of model and objective under the same names; shared with them.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
+
+/// Copies weights of an earlier model in, if the settings name one: all, or the parts that are named. Position embeddings are resampled to the model's
+/// size. What belongs to another objective is passed over. Throws UserError naming the file.
+void take_weights(DualEncoder& model, Objective& objective, const StartSettings& start);
 
 /// Copies such weights in. Throws UserError naming `origin` and the tensor.
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,

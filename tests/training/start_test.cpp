@@ -1,0 +1,96 @@
+// What a run starts from and which of its weights move.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+using Weights = std::map<std::string, at::Tensor>;
+
+class StartOfTraining : public ::testing::Test {
+ protected:
+  // A finished run's folder.
+  std::string train(const std::string& name, const std::vector<std::string>& overrides) {
+    const std::string run = folder_ / name;
+    EXPECT_EQ(Trainer(tiny_config(run, overrides), "none").run(), Outcome::finished);
+    return run;
+  }
+  static Checkpoint at_end(const std::string& run) { return load_checkpoint(run + "/checkpoints/step_0000006"); }
+  // Weights before the first step.
+  Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
+    const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
+    Weights out;
+    for (const auto& [key, tensor] : weights_of(*trainer.parts().model, *trainer.parts().objective))
+      out[key] = tensor.detach().clone();
+    return out;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(StartOfTraining, FrozenTowerStaysBitForBitAndTheOtherLearns) {
+  const std::vector<std::string> locked{"parameters.frozen=[image]"};
+  const Weights before = fresh("before", locked), after = at_end(train("run", locked)).model.weights;
+  for (const auto& [name, tensor] : after)
+    EXPECT_EQ(at::equal(tensor, before.at(name)), name.starts_with("visual.")) << name;
+}
+
+TEST_F(StartOfTraining, FrozenResnetKeepsItsStatistics) {
+  const std::vector<std::string> locked{
+      "parameters.frozen=[image]", "model.preprocessing.image_size=32",
+      "model.image={encoder: {name: modified_resnet, width: 8, layers: [1, 1, 1, 1]}, readout: {name: "
+      "attention_pool_2d, heads: 4}, projection: {name: none}}",
+      "model.text.projection.embed_dim=1024"};
+  const auto statistics_move = [&](std::vector<std::string> overrides, const std::string& name) {
+    overrides.insert(overrides.end(), {"training.steps=1"});
+    const Weights before = fresh(name + "_before", overrides);
+    Trainer trainer(tiny_config(folder_ / name, overrides), "none");
+    trainer.run();
+    for (const auto& [key, tensor] : trainer.parts().model->named_state())
+      if (key == "visual.bn1.running_mean") return !at::equal(tensor, before.at(key));
+    return false;
+  };
+  EXPECT_FALSE(statistics_move(locked, "locked"));
+  EXPECT_TRUE(statistics_move({locked.begin() + 1, locked.end()}, "free"));
+}
+
+TEST_F(StartOfTraining, WeightsOfAnEarlierRunAreTakenWholeOrInParts) {
+  const std::string earlier = train("earlier", {});
+  const Weights given = at_end(earlier).model.weights;
+  const Weights all = fresh("all", {"seed=9", "start.weights=" + earlier});
+  for (const auto& [name, tensor] : all) EXPECT_TRUE(at::equal(tensor, given.at(name))) << name;
+  const Weights random = fresh("random", {"seed=9"});
+  const Weights image = fresh("image", {"seed=9", "start={weights: " + earlier + ", parts: [image]}"});
+  for (const auto& [name, tensor] : image)
+    EXPECT_TRUE(at::equal(tensor, (name.starts_with("visual.") ? given : random).at(name))) << name;
+}
+
+TEST_F(StartOfTraining, MistakesAreNamed) {
+  EXPECT_EQ(error_of([&] { tiny_config(folder_ / "a", {"start.parts=[image]"}); }),
+            "--set: start.parts: needs start.weights: the file to take them from");
+  const std::string earlier = train("earlier", {});
+  const std::string file = earlier + "/checkpoints/step_0000006/model.safetensors";
+  EXPECT_EQ(error_of([&] { fresh("b", {"start={weights: " + earlier + ", parts: [visuell.*]}"}); }),
+            file + ": holds nothing that start.parts names");
+  EXPECT_EQ(error_of([&] { tiny_config(folder_ / "c", {"evaluation.averaged=true"}); }),
+            "--set: evaluation.averaged: is true, but nothing is averaged: set training.weight_average");
+}
+
+TEST_F(StartOfTraining, AveragedWeightsAreSavedAsAModelAndResumeBitForBit) {
+  const std::vector<std::string> averaged{"training.weight_average={decay: 0.5, warmup: false}"};
+  const std::string whole = train("whole", averaged);
+  const std::string broken = folder_ / "broken";
+  EXPECT_EQ(Trainer(tiny_config(broken, averaged), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
+  const Checkpoint a = at_end(whole), b = at_end(broken);
+  ASSERT_EQ(a.averaged.size(), a.model.weights.size());
+  for (const auto& [name, tensor] : a.averaged) EXPECT_TRUE(at::equal(tensor, b.averaged.at(name))) << name;
+  EXPECT_FALSE(at::equal(a.averaged.at("visual.conv1.weight"), a.model.weights.at("visual.conv1.weight")));
+  const ModelFile file = load_model_file(whole + "/checkpoints/step_0000006/averaged.safetensors");
+  EXPECT_TRUE(at::equal(file.weights.at("visual.conv1.weight"), a.averaged.at("visual.conv1.weight")));
+}
+
+}  // namespace
+}  // namespace tessera
