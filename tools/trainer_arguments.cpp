@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kFooter =
     R"(The run's folder (run.folder, runs/NAME) holds config.yaml (all settings spelt out), log.txt, metrics.jsonl (one row per
-log.every_steps), checkpoints/step_N/ with checkpoints/latest, and evaluation/step_N.json.
+log.every_steps), tensorboard/ (the same for TensorBoard), checkpoints/step_N/ with checkpoints/latest, and evaluation/step_N.json.
 
 Examples:
   trainer --config configs/shapes_sparc.yaml

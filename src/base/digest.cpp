@@ -48,7 +48,24 @@ void compress(State& state, std::string_view block) {
 
 constexpr std::string_view base64_digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
+std::uint32_t reflected_crc(std::string_view bytes, std::uint32_t polynomial) {
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    crc ^= byte_at(bytes, i);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? polynomial : 0U);
+  }
+  return ~crc;
+}
+
 }  // namespace
+
+std::uint32_t crc32(std::string_view bytes) {
+  return reflected_crc(bytes, 0xEDB88320U);
+}
+
+std::uint32_t crc32c(std::string_view bytes) {
+  return reflected_crc(bytes, 0x82F63B78U);
+}
 
 std::string sha256(std::string_view bytes) {
   State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};

@@ -7,6 +7,7 @@
 #include <opencv2/imgcodecs.hpp>
 
 #include "src/data/image_file.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
@@ -136,15 +137,6 @@ Image decode_image(std::string_view file, std::int64_t max_pixels) {
 namespace {
 
 constexpr std::size_t kHeaderEnd = 33;  // signature and the IHDR chunk
-
-std::uint32_t crc32(std::string_view bytes) {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (char c : bytes) {
-    crc ^= static_cast<std::uint8_t>(c);
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0xEDB88320U : 0U);
-  }
-  return ~crc;
-}
 
 std::uint32_t read_u32(std::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;

@@ -40,6 +40,17 @@ std::string to_line(const StepRecord& r) {
   return row.dump() + "\n";
 }
 
+std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& r) {
+  std::vector<std::pair<std::string, double>> out{{"loss/total", r.loss},
+                                                  {"optimizer/learning_rate", r.learning_rate},
+                                                  {"optimizer/grad_norm", r.grad_norm},
+                                                  {"throughput/samples_per_second", r.samples_per_second},
+                                                  {"throughput/wait_share", r.wait_share}};
+  for (const auto& [name, value] : r.terms) out.emplace_back("loss/" + name, value);
+  if (r.logit_scale) out.emplace_back("model/logit_scale", *r.logit_scale);
+  return out;
+}
+
 std::string bar(std::int64_t step, std::int64_t total) {
   constexpr std::int64_t width = 24;
   const std::int64_t filled = total > 0 ? width * step / total : 0;
@@ -49,8 +60,9 @@ std::string bar(std::int64_t step, std::int64_t total) {
 
 }  // namespace
 
-RunLog::RunLog(const std::string& folder, std::int64_t total_steps, bool active)
+RunLog::RunLog(const std::string& folder, std::int64_t total_steps, bool tensorboard, bool active)
     : path_(folder + "/metrics.jsonl"),
+      event_folder_(tensorboard ? folder + "/tensorboard" : ""),
       total_steps_(total_steps),
       active_(active),
       terminal_(active && ::isatty(STDERR_FILENO) == 1) {
@@ -75,18 +87,31 @@ void RunLog::resume_at(std::int64_t step) {
   ::close(descriptor_);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (descriptor_ < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
+  if (!event_folder_.empty()) events_.emplace(event_folder_, step);
 }
 
 void RunLog::record(const StepRecord& record) {
   if (!active_) return;
   const std::string row = to_line(record);
   // One write per row: the file never holds half a line of a run that is killed.
-  if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size()) && !write_failed_) {
-    write_failed_ = true;
-    line(concat(path_, ": cannot write: ", std::strerror(errno), "; training goes on without some rows"));
-  }
+  if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size())) report_failed_write(path_);
+  if (events_ && !events_->scalars(record.step, scalars_of(record))) report_failed_write(events_->path());
   last_ = record;
   if (!terminal_) log::info(status(record.step));
+}
+
+void RunLog::evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics) {
+  if (!events_) return;
+  std::vector<std::pair<std::string, double>> values;
+  for (const auto& [name, value] : metrics) values.emplace_back("evaluation/" + name, value);
+  if (!events_->scalars(step, values)) report_failed_write(events_->path());
+}
+
+void RunLog::report_failed_write(const std::string& path) {
+  if (write_failed_) return;
+  const std::string reason = std::strerror(errno);
+  write_failed_ = true;
+  line(concat(path, ": cannot write: ", reason, "; training goes on without some rows"));
 }
 
 std::string RunLog::status(std::int64_t step) const {

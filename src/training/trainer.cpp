@@ -64,7 +64,7 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last),
       parts_(build_parts_together(config, group)),
       gradients_(tensors_of(*parts_.optimizer), group, config.distributed.bucket_mb),
-      log_(folder_, config.training.steps, group.first()) {
+      log_(folder_, config.training.steps, config.log.tensorboard, group.first()) {
   if (group_.first())
     log::set_file(folder_ + "/log.txt");
   else
@@ -227,6 +227,9 @@ void Trainer::run_evaluation() {
   for (const config::Choice& task : config_.evaluation.tasks) {
     const TaskResult result = run_task(task, *parts_.model, *parts_.tokenizer, context);
     log_.line(concat("step ", state_.step, ": ", summary_line(result)));
+    std::vector<std::pair<std::string, double>> metrics;
+    for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
+    log_.evaluation(state_.step, metrics);
     results.push_back(to_json(result));
     if (interrupted() != 0) return;
   }

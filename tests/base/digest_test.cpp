@@ -14,6 +14,12 @@ TEST(Sha256, GivesTheStandardsExamples) {
   EXPECT_EQ(sha256(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
+TEST(Crc32, GivesTheCheckValuesOfTheCatalogue) {
+  EXPECT_EQ(crc32("123456789"), 0xCBF43926U);
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32c(""), 0U);
+}
+
 TEST(Base64, GivesTheStandardsExamplesAndGoesRound) {
   EXPECT_EQ(base64_encode("foobar"), "Zm9vYmFy");
   EXPECT_EQ(base64_encode("fooba"), "Zm9vYmE=");

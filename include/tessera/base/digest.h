@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -7,6 +8,10 @@ namespace tessera {
 
 /// SHA-256 (FIPS 180-4) of the bytes, as 64 lower-case hexadecimal digits.
 std::string sha256(std::string_view bytes);
+
+/// Cyclic redundancy checks of 32 bits, reflected: CRC-32 (PNG, zip) and CRC-32C (Castagnoli; TFRecord).
+std::uint32_t crc32(std::string_view bytes);
+std::uint32_t crc32c(std::string_view bytes);
 
 /// Base64 (RFC 4648, with padding, no line breaks).
 std::string base64_encode(std::string_view bytes);

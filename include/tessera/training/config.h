@@ -112,11 +112,13 @@ void fields(Visitor& v, EvaluationSettings& s) {
 
 struct LogSettings {
   std::int64_t every_steps = 10;
+  bool tensorboard = true;
 };
 
 template <class Visitor>
 void fields(Visitor& v, LogSettings& s) {
   v("every_steps", s.every_steps, "write a row of metrics.jsonl after so many steps", config::at_least(1));
+  v("tensorboard", s.tensorboard, "write the same as TensorBoard event files, into the run's folder tensorboard");
 }
 
 /// A training run: everything that a YAML file of `trainer` can say.

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <tessera/training/event_file.h>
+
 namespace tessera {
 
 /// One row of metrics.jsonl.
@@ -22,19 +24,24 @@ struct StepRecord {
   double wait_share = 0;              // part of the time since the row before that the step stood waiting for data
 };
 
-/// metrics.jsonl and what the terminal shows: a progress bar there, plain lines everywhere else.
+/// metrics.jsonl, TensorBoard's event files, and what the terminal shows: a progress bar there, plain lines everywhere
+/// else.
 class RunLog {
  public:
-  /// active: false on all ranks but the first, where nothing is written or shown.
-  RunLog(const std::string& folder, std::int64_t total_steps, bool active = true);
+  /// tensorboard: whether to write event files, into FOLDER/tensorboard. active: false on all ranks but the first, where
+  /// nothing is written or shown.
+  RunLog(const std::string& folder, std::int64_t total_steps, bool tensorboard, bool active = true);
   ~RunLog();
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
 
-  /// Drops the rows after this step, so that a resumed run's file reads as if it had never stopped.
+  /// Begins after this step (0: at the start). Rows of later steps are dropped, so that a resumed run's file reads as if
+  /// it had never stopped.
   void resume_at(std::int64_t step);
   /// Appends a row and flushes it. A row that cannot be written is reported once, and training goes on.
   void record(const StepRecord& record);
+  /// Scalars of an evaluation, for TensorBoard: {name, value}.
+  void evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   /// Moves the progress bar; cheap enough for every step.
   void tick(std::int64_t step);
   /// A line above the progress bar, and in log.txt.
@@ -44,8 +51,11 @@ class RunLog {
 
  private:
   std::string status(std::int64_t step) const;
+  void report_failed_write(const std::string& path);
 
   std::string path_;
+  std::string event_folder_;  // empty: no event files
+  std::optional<EventFile> events_;
   std::int64_t total_steps_;
   bool active_;
   int descriptor_ = -1;
