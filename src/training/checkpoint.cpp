@@ -39,8 +39,9 @@ std::string checksum(const std::string& path) {
   return text.str();
 }
 
-void sync_folder(const std::string& folder) {
-  const int handle = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// A file or a folder.
+void sync_path(const std::string& path) {
+  const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (handle < 0) return;
   ::fsync(handle);
   ::close(handle);
@@ -107,8 +108,12 @@ std::string step_folder_name(std::int64_t step) {
   return "step_" + digits;
 }
 
-CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep_last)
-    : folder_(std::move(folder)), keep_last_(keep_last) {}
+std::int64_t step_of(const std::string& step_folder) {
+  return std::stoll(fs::path(step_folder).filename().string().substr(5));
+}
+
+CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep_last, std::int64_t keep_every)
+    : folder_(std::move(folder)), keep_last_(keep_last), keep_every_(keep_every) {}
 
 std::vector<std::string> CheckpointFolder::list() const {
   std::vector<std::string> out;
@@ -147,12 +152,12 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
-    sync_folder(aside);
+    sync_path(aside);
     // An older checkpoint of the same step (a run resumed from before it) makes way.
     const std::string old = folder_ + "/.writing_old_" + name;
     if (fs::exists(target)) fs::rename(target, old);
     fs::rename(aside, target);
-    sync_folder(folder_);
+    sync_path(folder_);
     fs::remove_all(old, error);
     io::write_file(folder_ + "/latest", name + "\n");
   } catch (const fs::filesystem_error& problem) {
@@ -170,9 +175,10 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
   try {
     target = write(checkpoint);
   } catch (const UserError& error) {
-    const auto kept = static_cast<std::int64_t>(list().size());
+    const std::vector<std::string> passing = passing_list();
+    const auto kept = static_cast<std::int64_t>(passing.size());
     if (kept < 2 || kept < keep_last_) throw;
-    log::warning(error.what(), "; making room by deleting ", list().front(), ", which would go next");
+    log::warning(error.what(), "; making room by deleting ", passing.front(), ", which would go next");
     prune(keep_last_ - 1);
     target = write(checkpoint);
   }
@@ -180,8 +186,14 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
   return target;
 }
 
+std::vector<std::string> CheckpointFolder::passing_list() const {
+  std::vector<std::string> out = list();
+  if (keep_every_ > 0) std::erase_if(out, [&](const std::string& each) { return step_of(each) % keep_every_ == 0; });
+  return out;
+}
+
 void CheckpointFolder::prune(std::int64_t keep) const {
-  const std::vector<std::string> all = list();
+  const std::vector<std::string> all = passing_list();
   std::error_code error;
   for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i) {
     // Renamed first, so that a half-deleted folder is never taken for a checkpoint.
@@ -189,6 +201,29 @@ void CheckpointFolder::prune(std::int64_t keep) const {
     fs::rename(all[i], aside, error);
     if (!error) fs::remove_all(aside, error);
     if (error) log::warning(all[i], ": cannot delete the old checkpoint: ", error.message());
+  }
+}
+
+void copy_checkpoint(const std::string& checkpoint, const std::string& folder) {
+  const fs::path name = fs::path(checkpoint).filename(), target = fs::path(folder) / name;
+  const fs::path aside = fs::path(folder) / (".writing_" + name.string());
+  try {
+    fs::create_directories(folder);
+    fs::remove_all(aside);
+    fs::create_directories(aside);
+    for (const auto& entry : fs::directory_iterator(checkpoint)) {
+      fs::copy_file(entry.path(), aside / entry.path().filename());
+      sync_path((aside / entry.path().filename()).string());
+    }
+    sync_path(aside.string());
+    fs::remove_all(target);
+    fs::rename(aside, target);
+    sync_path(folder);
+    io::write_file(folder + "/latest", name.string() + "\n");
+  } catch (const fs::filesystem_error& problem) {
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    user_error(target.string(), ": cannot copy the checkpoint: ", problem.code().message());
   }
 }
 

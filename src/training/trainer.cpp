@@ -61,7 +61,8 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
     : config_(config),
       group_(group),
       folder_(config.run.folder.value_or("runs/run")),
-      checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last),
+      checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
+      writer_(checkpoints_, config.checkpoint),
       parts_(build_parts_together(config, group)),
       gradients_(tensors_of(*parts_.optimizer), group, config.distributed.bucket_mb),
       log_(folder_, config.training.steps, config.log.tensorboard, group.first()) {
@@ -80,19 +81,20 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
 
 Outcome Trainer::run() {
   const InterruptGuard guard;
-  started_ = Clock::now();
+  started_ = last_save_ = Clock::now();
   seconds_before_ = state_.seconds;
   while (state_.step < config_.training.steps) {
     pending_.push_back(train_step());
     // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step.
-    const int signal = agreed_signal();
-    const bool due = every(config_.log.every_steps) || every(config_.checkpoint.every_steps) || signal != 0;
+    const auto [signal, late] = agree();
+    const bool save = every(config_.checkpoint.every_steps) || late;
+    const bool due = every(config_.log.every_steps) || save || signal != 0;
     if ((due || parts_.device.is_cpu()) && !read_back()) return Outcome::not_finite;
     log_.tick(state_.step);
-    if (every(config_.checkpoint.every_steps)) save_checkpoint(false);
+    if (save) save_checkpoint(false);
     if (every(config_.evaluation.every_steps)) evaluate();
     // An evaluation takes long enough for a signal of its own.
-    stop_signal_ = signal == 0 && every(config_.evaluation.every_steps) ? agreed_signal() : signal;
+    stop_signal_ = signal == 0 && every(config_.evaluation.every_steps) ? agree().signal : signal;
     if (stop_signal_ != 0) {
       save_checkpoint(true);
       log_.line(concat("stopped by a signal after step ", state_.step, "; go on with --resume auto"));
@@ -192,8 +194,9 @@ StepRecord Trainer::to_record(const StepResult& result, const std::vector<double
   return record;
 }
 
-bool Trainer::report_not_finite(const StepResult& result, const std::vector<double>& numbers) const {
+bool Trainer::report_not_finite(const StepResult& result, const std::vector<double>& numbers) {
   if (!group_.first()) return false;
+  collect_checkpoint(false);
   std::string values = concat("loss ", numbers[0]);
   for (std::size_t k = 0; k < result.terms.size(); ++k)
     values += concat(", ", result.terms[k].first, " ", numbers[k + 2]);
@@ -239,12 +242,22 @@ void Trainer::run_evaluation() {
 }
 
 void Trainer::save_checkpoint(bool must) {
-  if (last_saved_ == state_.step) return;
-  gather_positions();
-  if (on_first_rank(group_, "saving the checkpoint", [&] { return write_checkpoint(must); })) last_saved_ = state_.step;
+  last_save_ = Clock::now();
+  if (last_saved_ != state_.step) {
+    gather_positions();
+    if (on_first_rank(group_, "saving the checkpoint", [&] { return write_checkpoint(must); }))
+      last_saved_ = state_.step;
+  } else if (must) {
+    // The save of this step may still be under way, or have failed.
+    on_first_rank(group_, "saving the checkpoint", [&] {
+      const bool saved = collect_checkpoint(false) && !last_good_.empty() && step_of(last_good_) == state_.step;
+      return saved || write_checkpoint(true);
+    });
+  }
 }
 
 bool Trainer::write_checkpoint(bool must) {
+  collect_checkpoint(false);
   state_.seconds = seconds_trained();
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
@@ -256,15 +269,22 @@ bool Trainer::write_checkpoint(bool must) {
                       parts_.tokenizer->vocabulary_bytes(),
                       weights_of(*parts_.model, *parts_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(state_.step)}}};
+  writer_.begin(std::move(checkpoint));
+  writing_step_ = state_.step;
+  return config_.checkpoint.background && !must ? true : collect_checkpoint(must);
+}
+
+bool Trainer::collect_checkpoint(bool must) {
+  if (!writer_.pending()) return true;
   try {
-    last_good_ = checkpoints_.save(checkpoint);
+    last_good_ = writer_.collect();
     return true;
   } catch (const UserError& error) {
     const std::string kept =
         last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
-    if (must) user_error("step ", state_.step, " is not saved: ", error.what(), "; ", kept);
+    if (must) user_error("step ", writing_step_, " is not saved: ", error.what(), "; ", kept);
     log_.clear();
-    log::error("step ", state_.step, " is not saved: ", error.what(), "; ", kept,
+    log::error("step ", writing_step_, " is not saved: ", error.what(), "; ", kept,
                "; training goes on and the next save tries again");
     return false;
   }

@@ -59,11 +59,14 @@ Batch Trainer::next_batch() {
   }
 }
 
-int Trainer::agreed_signal() const {
-  if (group_.alone()) return interrupted();
-  at::Tensor signal = at::full({1}, interrupted(), at::kLong);
-  group_.all_reduce(signal, Reduction::max);
-  return static_cast<int>(signal.item<std::int64_t>());
+Trainer::Agreed Trainer::agree() const {
+  const std::chrono::duration<double, std::ratio<60>> minutes = std::chrono::steady_clock::now() - last_save_;
+  const double limit = config_.checkpoint.every_minutes;
+  const Agreed own{interrupted(), group_.first() && limit > 0 && minutes.count() >= limit};
+  if (group_.alone()) return own;
+  at::Tensor both = at::tensor({own.signal, own.save_late ? 1 : 0}, at::kLong);
+  group_.all_reduce(both, Reduction::max);
+  return {static_cast<int>(both[0].item<std::int64_t>()), both[1].item<std::int64_t>() != 0};
 }
 
 void Trainer::gather_positions() {

@@ -16,10 +16,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::int64_t step_of(const std::string& step_folder) {
-  return std::stoll(fs::path(step_folder).filename().string().substr(5));
-}
-
 bool same_folder(const std::string& a, const std::string& b) {
   std::error_code error;
   return fs::equivalent(a, b, error) && !error;

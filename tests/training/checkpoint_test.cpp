@@ -9,6 +9,7 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/checkpoint.h>
+#include <tessera/training/checkpoint_writer.h>
 #include <tessera/training/parts.h>
 
 namespace tessera {
@@ -102,6 +103,51 @@ TEST_F(CheckpointTest, FullDiskLeavesTheOldOneAndNothingElse) {
   EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 1);
   checkpoints.save(at_step(2));
   EXPECT_EQ(load_newest_checkpoint(checkpoints)->second.state.step, 2);
+}
+
+TEST_F(CheckpointTest, EveryNthStaysForGood) {
+  CheckpointFolder checkpoints(folder_ / "checkpoints", 1, /*keep_every=*/10);
+  for (const std::int64_t step : {5, 10, 15, 20, 25}) checkpoints.save(at_step(step));
+  EXPECT_EQ(names(checkpoints), (std::vector<std::string>{"step_0000010", "step_0000020", "step_0000025"}));
+}
+
+TEST_F(CheckpointTest, WriterCopiesToASecondFolderAndRunsTheCommand) {
+  CheckpointSettings settings;
+  settings.copy_to = folder_ / "second";
+  settings.command = "basename \"$1\" >> " + (folder_ / "told");
+  CheckpointWriter writer(CheckpointFolder(folder_ / "checkpoints", 2), settings);
+  for (const std::int64_t step : {1, 2}) {
+    writer.begin(at_step(step));
+    writer.collect();
+  }
+  EXPECT_EQ(io::read_file(folder_ / "told"), "step_0000001\nstep_0000002\n");
+  const auto copy = load_newest_checkpoint(CheckpointFolder(folder_ / "second", 2));
+  ASSERT_TRUE(copy.has_value());
+  EXPECT_EQ(copy->second.state.step, 2);
+  EXPECT_EQ(io::read_file(folder_ / "second/latest"), "step_0000002\n");
+}
+
+TEST_F(CheckpointTest, FailingCopyOrCommandLeavesTheCheckpoint) {
+  CheckpointSettings settings;
+  io::write_file(folder_ / "file", "");
+  settings.copy_to = folder_ / "file";  // not a folder
+  settings.command = "exit 3";
+  CheckpointWriter writer(CheckpointFolder(folder_ / "checkpoints", 2), settings);
+  writer.begin(at_step(1));
+  EXPECT_EQ(writer.collect(), folder_ / "checkpoints/step_0000001");
+  EXPECT_EQ(load_checkpoint(folder_ / "checkpoints/step_0000001").state.step, 1);
+}
+
+TEST_F(CheckpointTest, WriterSavesWhatWasThereWhenItBegan) {
+  CheckpointWriter writer(CheckpointFolder(folder_ / "checkpoints", 2), {});
+  const auto weights = weights_of(*parts_.model, *parts_.objective);
+  const at::Tensor before = weights.at("visual.conv1.weight").detach().clone();
+  writer.begin(at_step(1));
+  weights.at("visual.conv1.weight").detach().add_(1.0);  // training goes on
+  EXPECT_TRUE(writer.pending());
+  const Checkpoint saved = load_checkpoint(writer.collect());
+  EXPECT_TRUE(at::equal(saved.model.weights.at("visual.conv1.weight"), before));
+  EXPECT_FALSE(writer.pending());
 }
 
 TEST_F(CheckpointTest, HalfWrittenFoldersAreNoCheckpoints) {

@@ -173,6 +173,19 @@ TEST_F(Training, FullDiskCostsNeitherTheOldCheckpointNorTheRun) {
   expect_equal(weights_at(run, "step_0000006"), weights_at(whole, "step_0000006"));
 }
 
+TEST_F(Training, SavesByTheClockToo) {
+  const std::string run = folder_ / "run";
+  Trainer(tiny_config(run, {"checkpoint={every_steps: 0, every_minutes: 1.0e-9, keep_last: 9}"}), "none").run();
+  EXPECT_EQ(CheckpointFolder(run + "/checkpoints", 9).list().size(), 6u);
+}
+
+TEST_F(Training, CheckpointsWrittenInTheBackgroundAreThoseWrittenInPlace) {
+  const std::string a = folder_ / "a", b = folder_ / "b";
+  Trainer(tiny_config(a, {"checkpoint.background=true"}), "none").run();
+  Trainer(tiny_config(b, {"checkpoint.background=false"}), "none").run();
+  for (const char* step : {"step_0000003", "step_0000006"}) expect_equal(weights_at(a, step), weights_at(b, step));
+}
+
 TEST_F(Training, Bf16AutocastTrainsWithFloat32Weights) {
   const std::string run = folder_ / "run";
   EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=bf16"}, "sparc"), "none").run(), Outcome::finished);

@@ -34,8 +34,8 @@ struct Checkpoint {
 /// so under its name it is whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
 class CheckpointFolder {
  public:
-  /// keep_last: how many stay.
-  CheckpointFolder(std::string folder, std::int64_t keep_last);
+  /// keep_last: how many stay; besides, those of steps that keep_every divides (0: none) are never deleted.
+  CheckpointFolder(std::string folder, std::int64_t keep_last, std::int64_t keep_every = 0);
 
   /// Writes, points `latest` at it, deletes the oldest beyond keep_last, and returns the new folder. When the disk is
   /// full and the oldest checkpoint would be deleted anyway, that is done first and said aloud. Throws UserError; all
@@ -50,10 +50,15 @@ class CheckpointFolder {
  private:
   std::string write(const Checkpoint& checkpoint) const;
   void prune(std::int64_t keep) const;
+  /// list() without those that stay for good.
+  std::vector<std::string> passing_list() const;
 
   std::string folder_;
-  std::int64_t keep_last_;
+  std::int64_t keep_last_, keep_every_;
 };
+
+/// Copies a checkpoint into another folder of checkpoints, aside first. Throws UserError.
+void copy_checkpoint(const std::string& checkpoint, const std::string& folder);
 
 /// Reads one step folder. Throws UserError naming the file that is missing, cut or damaged.
 Checkpoint load_checkpoint(const std::string& folder);
@@ -64,5 +69,7 @@ std::optional<std::pair<std::string, Checkpoint>> load_newest_checkpoint(const C
 
 /// "step_0000100".
 std::string step_folder_name(std::int64_t step);
+/// 100, of RUN/checkpoints/step_0000100.
+std::int64_t step_of(const std::string& step_folder);
 
 }  // namespace tessera

@@ -84,13 +84,24 @@ void fields(Visitor& v, TrainingSettings& s) {
 
 struct CheckpointSettings {
   std::int64_t every_steps = 1000;
+  double every_minutes = 0;
   std::int64_t keep_last = 3;
+  std::int64_t keep_every = 0;
+  bool background = true;
+  std::optional<std::string> copy_to;
+  std::optional<std::string> command;
 };
 
 template <class Visitor>
 void fields(Visitor& v, CheckpointSettings& s) {
   v("every_steps", s.every_steps, "save after so many steps; 0: only at the end", config::at_least(0));
+  v("every_minutes", s.every_minutes, "save when so many minutes have passed since the last save; 0: do not",
+    config::at_least(0));
   v("keep_last", s.keep_last, "checkpoints kept; older ones are deleted", config::at_least(1));
+  v("keep_every", s.keep_every, "those of steps that this divides stay for good; 0: none", config::at_least(0));
+  v("background", s.background, "write while training goes on, from a copy of weights and optimizer in memory");
+  v("copy_to", s.copy_to, "a second folder, say on another disk: each checkpoint is copied there; null: none");
+  v("command", s.command, "shell command after each save, with the checkpoint's folder as $1; null: none");
 }
 
 struct EvaluationSettings {

@@ -8,6 +8,7 @@
 #include <tessera/distributed/gradient_reducer.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/training/checkpoint.h>
+#include <tessera/training/checkpoint_writer.h>
 #include <tessera/training/config.h>
 #include <tessera/training/parts.h>
 #include <tessera/training/run_log.h>
@@ -57,12 +58,15 @@ class Trainer {
   Losses micro_batch(std::int64_t index);
   /// The loader's next batch of the epoch that all ranks have reached.
   Batch next_batch();
-  /// The greatest of the signals that any rank has noted.
-  int agreed_signal() const;
+  struct Agreed {
+    int signal = 0;          // the greatest of those that any rank has noted
+    bool save_late = false;  // whether checkpoint.every_minutes have passed, by rank 0's clock
+  };
+  Agreed agree() const;
   /// Reads pending results back from the device; false (with an error line) when one of them is not finite.
   bool read_back();
   StepRecord to_record(const StepResult& result, const std::vector<double>& numbers);
-  bool report_not_finite(const StepResult& result, const std::vector<double>& numbers) const;
+  bool report_not_finite(const StepResult& result, const std::vector<double>& numbers);
 
   EvaluationContext evaluation_context() const;
   void evaluate();
@@ -70,6 +74,8 @@ class Trainer {
   /// Saves; when that fails the run goes on with an error line, unless `must` is set.
   void save_checkpoint(bool must);
   bool write_checkpoint(bool must);
+  /// Waits for the save that is under way, if any; false when it failed.
+  bool collect_checkpoint(bool must);
   void gather_positions();
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
@@ -78,6 +84,7 @@ class Trainer {
   ProcessGroup group_;
   std::string folder_;
   CheckpointFolder checkpoints_;
+  CheckpointWriter writer_;
   Parts parts_;
   GradientReducer gradients_;
   RunState state_;
@@ -85,7 +92,9 @@ class Trainer {
 
   std::vector<StepResult> pending_;
   std::string last_good_;         // newest checkpoint written or resumed from
-  std::int64_t last_saved_ = -1;  // its step
+  std::int64_t last_saved_ = -1;  // step of the last save, which may still be under way
+  std::int64_t writing_step_ = -1;
+  std::chrono::steady_clock::time_point last_save_;
   std::int64_t last_evaluated_ = -1;
   int stop_signal_ = 0;
   std::chrono::steady_clock::time_point started_;
