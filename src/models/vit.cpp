@@ -49,6 +49,7 @@ Encoded Vit::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
   at::Tensor x = conv1_(image).flatten(2).transpose(1, 2);  // [B, P, w]
   if (settings_.class_token) x = at::cat({class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
   if (positional_embedding_.defined()) x = x + positional_embedding_;
+  if (is_training() && settings_.patch_dropout > 0) x = drop_patches(x);
   if (ln_pre_) x = ln_pre_->forward(x);
   x = transformer_->forward(x);
   if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
@@ -56,6 +57,17 @@ Encoded Vit::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
   out.tokens = settings_.class_token ? x.slice(1, 1) : x;
   if (settings_.class_token) out.class_token = x.select(1, 0);
   return out;
+}
+
+// The patches that stay keep their order; the class token always stays.
+at::Tensor Vit::drop_patches(const at::Tensor& x) const {
+  const std::int64_t first = settings_.class_token ? 1 : 0, batch = x.size(0), patches = x.size(1) - first;
+  const auto kept =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(patches) * (1 - settings_.patch_dropout)));
+  const at::Tensor lots = at::rand({batch, patches}, x.options().dtype(at::kFloat).requires_grad(false));
+  const at::Tensor chosen = std::get<0>(std::get<1>(lots.topk(kept, 1)).sort(1));  // [B, kept]
+  const at::Tensor some = x.slice(1, first).gather(1, chosen.unsqueeze(2).expand({-1, -1, x.size(2)}));
+  return first == 0 ? some : at::cat({x.narrow(1, 0, 1), some}, 1);
 }
 
 at::Tensor Vit::finish(const at::Tensor& pooled) {

@@ -273,5 +273,49 @@ TEST(Autocast, Bf16StaysCloseToFloat32AndKeepsMasterWeights) {
   }
 }
 
+VitSettings dropping_vit(double share) {
+  VitSettings s;
+  s.image_size = 16, s.patch_size = 4, s.width = 8, s.layers = 1, s.heads = 2, s.patch_dropout = share;
+  return s;
+}
+
+TEST(PatchDropout, TrainingSeesTheStatedShareOfEachPictureAndEvaluationAll) {
+  at::manual_seed(0);
+  Vit vit(dropping_vit(0.75));
+  at::Tensor image = at::randn({3, 3, 16, 16}).set_requires_grad(true);
+  EXPECT_EQ(vit.encode(image, {}).tokens.size(1), 4);
+  const auto seen = [&] {
+    const Encoded out = vit.encode(image, {});
+    const at::Tensor gradient = torch::autograd::grad({(out.tokens.sum(1) + out.class_token).square().sum()}, {image})[0];
+    return at::max_pool2d(gradient.abs().sum(1, true), {4, 4}).gt(0).flatten(1);  // [B, P]
+  };
+  const at::Tensor first = seen(), second = seen();
+  EXPECT_TRUE(at::equal(first.sum(1), at::full({3}, 4, at::kLong)));
+  EXPECT_FALSE(at::equal(first, second)) << "each step draws anew";
+  EXPECT_FALSE(at::equal(first[0], first[1])) << "each picture has its own";
+  vit.eval();
+  EXPECT_EQ(vit.encode(image, {}).tokens.size(1), 16);
+}
+
+TEST(PatchDropout, KeptPatchesAreTheSameAsWithoutIt) {
+  VitSettings settings = dropping_vit(0.5);
+  settings.class_token = false;
+  settings.layers = 0;
+  Vit vit(settings);
+  const at::Tensor image = at::randn({2, 3, 16, 16});
+  const at::Tensor some = vit.encode(image, {}).tokens;
+  vit.eval();
+  const at::Tensor all = vit.encode(image, {}).tokens;
+  ASSERT_EQ(some.size(1), 8);
+  // Each kept patch is one of the whole picture, and their order is kept.
+  for (std::int64_t b = 0; b < 2; ++b) {
+    std::int64_t from = 0;
+    for (std::int64_t k = 0; k < 8; ++k) {
+      while (from < 16 && !at::allclose(all[b][from], some[b][k])) ++from;
+      EXPECT_LT(from++, 16) << "patch " << k << " of picture " << b;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

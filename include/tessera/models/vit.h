@@ -17,6 +17,7 @@ struct VitSettings : TransformerSettings {
   bool class_token = true;
   bool pre_norm = true;
   std::string position_embedding = "learned";
+  double patch_dropout = 0.0;
 };
 
 template <class Visitor>
@@ -29,6 +30,9 @@ void fields(Visitor& v, VitSettings& s) {
   v("position_embedding", s.position_embedding,
     "learned, or none: a patch knows only what it shows, and attention sees a set of patches",
     config::one_of({"learned", "none"}));
+  v("patch_dropout", s.patch_dropout,
+    "share of patches that a picture leaves out in training, drawn anew each step (FLIP, Li et al. 2023)",
+    config::in_half_open(0, 1));
 }
 
 std::optional<config::Problem> validate(const VitSettings& settings);
@@ -47,6 +51,8 @@ class Vit : public Encoder {
   at::Tensor fit(const std::string& name, const at::Tensor& stored) const override;
 
  private:
+  at::Tensor drop_patches(const at::Tensor& x) const;
+
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};
   at::Tensor class_embedding_;
