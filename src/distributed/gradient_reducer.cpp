@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "src/distributed/connection.h"
@@ -42,14 +44,19 @@ GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const Proce
 GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::backward(const at::Tensor& loss, bool reduce) {
+  backward({loss}, {at::ones_like(loss)}, reduce);
+}
+
+void GradientReducer::backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients,
+                               bool reduce) {
   if (impl_ && reduce) {
     // The reducer warns when there are no unused parameters, which is nothing to warn about.
     Silence silence;
     const c10::WarningUtils::WarningHandlerGuard guard(&silence);
     impl_->reducer->prepare_for_forward();
-    impl_->reducer->prepare_for_backward({loss});
+    impl_->reducer->prepare_for_backward(outputs);
   }
-  loss.backward();
+  torch::autograd::backward(outputs, gradients);
 }
 
 void broadcast_tensors(const std::vector<at::Tensor>& tensors, const ProcessGroup& group) {

@@ -155,14 +155,14 @@ Parts build_parts(const Config& config, const ProcessGroup& group) {
   return parts;
 }
 
+Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision) {
+  std::optional<Autocast> autocast;
+  if (precision == "bf16") autocast.emplace(parts.device.type());
+  return parts.model->forward(batch, parts.needs);
+}
+
 Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context) {
-  Features features;
-  {
-    std::optional<Autocast> autocast;
-    if (precision == "bf16") autocast.emplace(parts.device.type());
-    features = parts.model->forward(batch, parts.needs);
-  }
-  return parts.objective->forward(features, context);
+  return parts.objective->forward(encode_batch(parts, batch, precision), context);
 }
 
 }  // namespace tessera

@@ -14,6 +14,7 @@
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/clip_grad_norm.h>
+#include <tessera/training/grad_cache.h>
 #include <tessera/training/interrupt.h>
 #include <tessera/training/trainer.h>
 
@@ -119,7 +120,6 @@ Trainer::StepResult Trainer::train_step() {
   for (std::int64_t i = 0; i < config_.training.accumulation; ++i) {
     const Losses losses = micro_batch(i);
     const at::Tensor share = losses.total / count;
-    gradients_.backward(share, /*reduce=*/i + 1 == config_.training.accumulation);
     result.loss = i == 0 ? share.detach() : result.loss + share.detach();
     for (std::size_t k = 0; k < losses.terms.size(); ++k) {
       const at::Tensor term = losses.terms[k].second.detach() / count;
@@ -155,7 +155,15 @@ Losses Trainer::micro_batch(std::int64_t index) {
   context.group = group_;
   state_.samples += batch.size() * group_.size();
   window_.samples += batch.size() * group_.size();
-  return forward_loss(parts_, batch, config_.training.precision, context);
+  const TrainingSettings& settings = config_.training;
+  const double weight = 1.0 / static_cast<double>(settings.accumulation);
+  const bool reduce = index + 1 == settings.accumulation;
+  if (settings.grad_cache)
+    return cached_backward(parts_, gradients_, batch, {*settings.grad_cache, settings.precision, weight, reduce, seed},
+                           context);
+  const Losses losses = forward_loss(parts_, batch, settings.precision, context);
+  gradients_.backward(losses.total * weight, reduce);
+  return losses;
 }
 
 bool Trainer::read_back() {

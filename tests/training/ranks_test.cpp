@@ -105,6 +105,19 @@ TEST_P(CurveOverRanks, IsThatOfOneProcess) {
   }
 }
 
+// Batch norm aside, neither ranks nor chunks change what is learned.
+TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
+  const std::vector<std::string> plain{std::string("objective=") + GetParam(), "training.steps=6"};
+  std::vector<std::string> cached = plain;
+  cached.push_back("training.grad_cache=3");
+  const std::string alone = folder_ / "alone", both = folder_ / "both";
+  run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
+  const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
+  ASSERT_EQ(ranks.size(), 2U);
+  expect_same_curve(both, alone, 2e-4);
+  expect_equal_weights(ranks[0], ranks[1]);
+}
+
 TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOthers) {
   const std::string whole = folder_ / "whole", again = folder_ / "again", single = folder_ / "single";
   const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, {}, "none", group); });

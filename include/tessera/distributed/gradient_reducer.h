@@ -21,6 +21,8 @@ class GradientReducer {
   /// Differentiates `loss`. reduce: the gradients, with all that earlier calls have accumulated in them, are averaged
   /// over ranks; false on all but the last micro-batch of a step. Every rank must pass the same.
   void backward(const at::Tensor& loss, bool reduce);
+  /// The same from gradients of several outputs.
+  void backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& gradients, bool reduce);
 
  private:
   struct Impl;

@@ -58,6 +58,7 @@ std::optional<config::Problem> validate(const StartSettings& settings);
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::int64_t accumulation = 1;
+  std::optional<std::int64_t> grad_cache;
   std::string precision = "float32";
   std::optional<double> clip_norm;
   std::string device = "auto";
@@ -71,6 +72,10 @@ void fields(Visitor& v, TrainingSettings& s) {
   v("accumulation", s.accumulation,
     "batches per update; their losses are averaged (a contrastive loss finds its negatives within each batch, not "
     "across them)",
+    config::at_least(1));
+  v("grad_cache", s.grad_cache,
+    "samples of a batch that the towers see at a time (GradCache): the whole batch gives the negatives, memory follows "
+    "this number, time grows by a forward pass; null: all at once",
     config::at_least(1));
   v("precision", s.precision, "bf16: autocast; weights, norms, softmax and losses stay float32",
     config::one_of({"float32", "bf16"}));

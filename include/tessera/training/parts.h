@@ -52,6 +52,9 @@ void take_weights(DualEncoder& model, Objective& objective, const StartSettings&
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
                   const std::string& origin);
 
+/// The towers' forward pass in the configured precision.
+Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision);
+
 /// One forward pass of a batch in the configured precision: bf16 reaches the towers only, losses stay float32.
 Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context);
 

@@ -55,6 +55,7 @@ class Trainer {
   void print_plan() const;
 
   StepResult train_step();
+  /// Forward and backward pass of one batch of the step.
   Losses micro_batch(std::int64_t index);
   /// The loader's next batch of the epoch that all ranks have reached.
   Batch next_batch();

@@ -1,0 +1,83 @@
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/training/grad_cache.h>
+
+namespace tessera {
+namespace {
+
+struct Outcome {
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+class GradCacheTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Loss and gradients of the first batch of 8; chunk 0: in one pass.
+  Outcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {}) {
+    std::vector<std::string> all{std::string("objective=") + GetParam()};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    const Config config = tiny_config(folder_ / "run", all);
+    Parts parts = build_parts(config);
+    const Batch batch = parts.loader->next();
+    if (nudge.defined()) {
+      const at::NoGradGuard no_grad;
+      parts.model->named_state().at(kNudged).add_(nudge);
+    }
+    std::vector<at::Tensor> parameters;
+    for (const NamedParameter& each : parts.optimizer->parameters()) parameters.push_back(each.tensor);
+    GradientReducer reducer(parameters, {}, 25);
+    StepContext context;
+    context.generator = at::detail::createCPUGenerator(5);
+    Outcome out;
+    if (chunk == 0) {
+      const Losses losses = forward_loss(parts, batch, "float32", context);
+      reducer.backward(losses.total, true);
+      out.loss = losses.total.item<double>();
+    } else {
+      out.loss = cached_backward(parts, reducer, batch, {chunk, "float32", 1.0, true, 7}, context).total.item<double>();
+    }
+    for (const NamedParameter& each : parts.optimizer->parameters())
+      if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
+    return out;
+  }
+
+  static constexpr const char* kNudged = "visual.conv1.weight";
+  TemporaryFolder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
+                         ::testing::Values("{name: clip}", "{name: siglip}", "{name: sparc}",
+                                           "{name: filip, token_drop_rate: 0.2}", "{name: pacl}", "{name: gloria}",
+                                           "{name: mgca, num_prototypes: 5}"),
+                         [](const auto& given) { return "case" + std::to_string(given.index); });
+
+TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
+  const Outcome whole = step(0);
+  for (const std::int64_t chunk : {1, 3, 8, 100}) {
+    const Outcome cached = step(chunk);
+    EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
+    ASSERT_EQ(cached.gradients.size(), whole.gradients.size()) << chunk;
+    for (const auto& [name, gradient] : whole.gradients) {
+      const double distance = (cached.gradients.at(name) - gradient).norm().item<double>();
+      EXPECT_LE(distance, 1e-5 * gradient.norm().item<double>() + 1e-7) << name << " in chunks of " << chunk;
+    }
+  }
+}
+
+// With noise the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or the
+// gradient is not that of the loss.
+TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {
+  const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
+  const Outcome at = step(3, noisy);
+  const at::Tensor gradient = at.gradients.at(kNudged);
+  const double length = gradient.norm().item<double>();
+  const double width = 2e-3;
+  const at::Tensor nudge = gradient * (width / length);
+  const double slope = (step(3, noisy, nudge).loss - step(3, noisy, -nudge).loss) / (2 * width);
+  EXPECT_NEAR(slope, length, 0.03 * length + 1e-3);
+}
+
+}  // namespace
+}  // namespace tessera
