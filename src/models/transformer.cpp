@@ -4,6 +4,7 @@
 #include <torch/nn/init.h>
 
 #include <tessera/models/transformer.h>
+#include <tessera/ops/checkpoint.h>
 
 namespace tessera {
 namespace {
@@ -123,14 +124,20 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) {
   return at::layer_norm(at_least_float(x), weight_.sizes(), weight_, bias_, eps_);
 }
 
-Transformer::Transformer(const TransformerSettings& settings, BlockInitialisation initialisation) {
+Transformer::Transformer(const TransformerSettings& settings, BlockInitialisation initialisation)
+    : grad_checkpointing_(settings.grad_checkpointing) {
   register_module("resblocks", resblocks_);
   for (std::int64_t i = 0; i < settings.layers; ++i)
     resblocks_->push_back(std::make_shared<ResidualBlock>(settings, initialisation));
 }
 
 at::Tensor Transformer::forward(at::Tensor x, const AttentionMask& mask) {
-  for (const auto& block : *resblocks_) x = static_cast<ResidualBlock&>(*block).forward(x, mask);
+  const bool again = grad_checkpointing_ && is_training() && at::GradMode::is_enabled();
+  for (const auto& module : *resblocks_) {
+    auto& block = static_cast<ResidualBlock&>(*module);
+    const auto forward = [&block, mask](const at::Tensor& y) { return block.forward(y, mask); };
+    x = again ? recomputed(forward, x, block.parameters()) : forward(x);
+  }
   return x;
 }
 

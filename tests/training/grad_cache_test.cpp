@@ -66,6 +66,21 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
   }
 }
 
+TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
+  const Outcome plain = step(0);
+  const std::vector<std::string> again{"model.image.encoder.grad_checkpointing=true",
+                                       "model.text.encoder.grad_checkpointing=true"};
+  for (const std::int64_t chunk : {0, 3}) {
+    const Outcome outcome = step(chunk, again);
+    EXPECT_NEAR(outcome.loss, plain.loss, 1e-5 * (1 + plain.loss));
+    ASSERT_EQ(outcome.gradients.size(), plain.gradients.size());
+    for (const auto& [name, gradient] : plain.gradients)
+      EXPECT_LE((outcome.gradients.at(name) - gradient).norm().item<double>(),
+                1e-5 * gradient.norm().item<double>() + 1e-7)
+          << name;
+  }
+}
+
 // With noise the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or the
 // gradient is not that of the loss.
 TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {

@@ -109,7 +109,7 @@ TEST_P(CurveOverRanks, IsThatOfOneProcess) {
 TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
   const std::vector<std::string> plain{std::string("objective=") + GetParam(), "training.steps=6"};
   std::vector<std::string> cached = plain;
-  cached.push_back("training.grad_cache=3");
+  cached.insert(cached.end(), {"training.grad_cache=3", "model.image.encoder.grad_checkpointing=true"});
   const std::string alone = folder_ / "alone", both = folder_ / "both";
   run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
   const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });

@@ -22,6 +22,7 @@ struct TransformerSettings {
   double norm_eps = 1e-5;
   std::optional<double> layer_scale_init;
   std::string final_norm = "tokens";
+  bool grad_checkpointing = false;
 };
 
 template <class Visitor>
@@ -37,6 +38,8 @@ void fields(Visitor& v, TransformerSettings& s) {
   v("final_norm", s.final_norm,
     "tokens: on every token before the read-out; pooled: after it; none: left to the read-out (attentional_pool)",
     config::one_of({"tokens", "pooled", "none"}));
+  v("grad_checkpointing", s.grad_checkpointing,
+    "keep only each block's input for the backward pass and compute the block again there: memory for a forward pass");
 }
 
 std::optional<config::Problem> validate(const TransformerSettings& settings);
@@ -70,6 +73,7 @@ class Transformer : public torch::nn::Module {
 
  private:
   torch::nn::ModuleList resblocks_;
+  bool grad_checkpointing_;
 };
 
 }  // namespace tessera

@@ -15,6 +15,11 @@ using TileBody = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 /// Second derivatives are refused.
 at::Tensor checkpointed(const TileBody& body, const std::vector<at::Tensor>& inputs);
 
+/// body(x) of a module whose parameters the body uses by itself, keeping only x for the backward pass, which computes the
+/// body again under the autocast of the forward pass. Gradients reach x and `parameters`. The body must not be random.
+at::Tensor recomputed(const std::function<at::Tensor(const at::Tensor&)>& body, const at::Tensor& x,
+                      const std::vector<at::Tensor>& parameters);
+
 /// Applies `body` to tiles of at most `chunk` rows (first dimension) of the batched tensors and joins the results along
 /// `join`. The body gets the slices of `batched`, then `shared` whole. With a chunk each tile is checkpointed, so that
 /// memory does not grow with the batch; without one the body runs once on everything.
