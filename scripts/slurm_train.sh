@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Trains on several nodes under SLURM, one rank per GPU; goes on by itself after a time limit or a preemption.
+#
+#   sbatch --nodes 4 scripts/slurm_train.sh configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
+#
+# The run's folder must lie on a file system that all nodes see. Nodes, time and GPUs given to sbatch override the lines below.
+#SBATCH --job-name=tessera
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=8
+#SBATCH --gpus-per-node=8
+#SBATCH --cpus-per-task=12
+#SBATCH --time=24:00:00
+#SBATCH --output=tessera-%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+# Five minutes before the end of the time limit each rank gets SIGUSR1: it finishes its step, saves, and leaves with 138.
+#SBATCH --signal=USR1@300
+set -uo pipefail
+if [ $# -lt 1 ]; then
+  echo "usage: sbatch scripts/slurm_train.sh CONFIG [argument of trainer ...]" >&2
+  exit 2
+fi
+trainer=${TESSERA_TRAINER:-$SLURM_SUBMIT_DIR/build/bin/trainer}
+config=$1
+shift
+
+srun --kill-on-bad-exit=1 --wait=60 "$trainer" --config "$config" --resume auto "$@"
+code=$?
+case $code in
+  0) echo "finished" ;;
+  138 | 143)  # SIGUSR1 or SIGTERM, with the state saved
+    echo "stopped by a signal, state saved: requeued"
+    scontrol requeue "$SLURM_JOB_ID"
+    ;;
+  *) exit $code ;;
+esac

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Trains on several machines with torchrun, one rank per GPU. The same line on every machine:
+#
+#   scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
+#
+# Needs PyTorch's torchrun; nothing else of Python takes part. The run's folder must lie on a file system that all machines see.
+set -euo pipefail
+nodes=1 head=localhost gpus=1 port=29400
+while [ $# -gt 0 ]; do
+  case $1 in
+    --nodes) nodes=$2 ;;
+    --head) head=$2 ;;
+    --gpus) gpus=$2 ;;
+    --port) port=$2 ;;
+    *) break ;;
+  esac
+  shift 2
+done
+if [ $# -lt 1 ]; then
+  sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+trainer=${TESSERA_TRAINER:-$(dirname "$0")/../build/bin/trainer}
+config=$1
+shift
+# A machine that fails takes the others along; each restart goes on from the newest whole checkpoint.
+exec torchrun --nnodes "$nodes" --nproc-per-node "$gpus" --rdzv-backend c10d --rdzv-endpoint "$head:$port" --max-restarts 3 \
+  --no-python "$trainer" --config "$config" --resume auto "$@"
