@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build] [--core-only] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build] [--develop | --core-only] [--jobs N] [--help]
   --no-build    install and configure only
+  --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes twice as long
   --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
   --jobs N      compiler processes (default: one per core, and no more than one per 2 GB of memory)
 environment:
@@ -20,6 +21,7 @@ build=yes preset=release build_dir=build jobs=
 while [ $# -gt 0 ]; do
   case $1 in
     --no-build) build=no ;;
+    --develop) preset=develop build_dir=build-develop ;;
     --core-only) preset=core-only build_dir=build-core ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
@@ -41,7 +43,7 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 # ---- 1. packages of the distribution
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
           libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev)
-if [ "$preset" = release ]; then
+if [ "$preset" != core-only ]; then
   packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libturbojpeg0-dev libicu-dev zlib1g-dev)
 fi
 missing=()
