@@ -27,7 +27,7 @@ enum WireType : std::uint64_t { kVarint = 0, kDouble = 1, kBytes = 2, kFloat = 5
 
 std::string varint(std::uint64_t number) {
   std::string out;
-  for (; number >= 0x80; number >>= 7) out += static_cast<char>(number & 0x7F | 0x80);
+  for (; number >= 0x80; number >>= 7) out += static_cast<char>((number & 0x7F) | 0x80);
   return out + static_cast<char>(number);
 }
 

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-struct Outcome {
+struct StepOutcome {
   double loss = 0;
   std::map<std::string, at::Tensor> gradients;
 };
@@ -16,7 +16,7 @@ struct Outcome {
 class GradCacheTest : public ::testing::TestWithParam<const char*> {
  protected:
   // Loss and gradients of the first batch of 8; chunk 0: in one pass.
-  Outcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {}) {
+  StepOutcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {}) {
     std::vector<std::string> all{std::string("objective=") + GetParam()};
     all.insert(all.end(), overrides.begin(), overrides.end());
     const Config config = tiny_config(folder_ / "run", all);
@@ -31,7 +31,7 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
     GradientReducer reducer(parameters, {}, 25);
     StepContext context;
     context.generator = at::detail::createCPUGenerator(5);
-    Outcome out;
+    StepOutcome out;
     if (chunk == 0) {
       const Losses losses = forward_loss(parts, batch, "float32", context);
       reducer.backward(losses.total, true);
@@ -54,9 +54,9 @@ INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
                          [](const auto& given) { return "case" + std::to_string(given.index); });
 
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
-  const Outcome whole = step(0);
+  const StepOutcome whole = step(0);
   for (const std::int64_t chunk : {1, 3, 8, 100}) {
-    const Outcome cached = step(chunk);
+    const StepOutcome cached = step(chunk);
     EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
     ASSERT_EQ(cached.gradients.size(), whole.gradients.size()) << chunk;
     for (const auto& [name, gradient] : whole.gradients) {
@@ -67,11 +67,11 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
 }
 
 TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
-  const Outcome plain = step(0);
+  const StepOutcome plain = step(0);
   const std::vector<std::string> again{"model.image.encoder.grad_checkpointing=true",
                                        "model.text.encoder.grad_checkpointing=true"};
   for (const std::int64_t chunk : {0, 3}) {
-    const Outcome outcome = step(chunk, again);
+    const StepOutcome outcome = step(chunk, again);
     EXPECT_NEAR(outcome.loss, plain.loss, 1e-5 * (1 + plain.loss));
     ASSERT_EQ(outcome.gradients.size(), plain.gradients.size());
     for (const auto& [name, gradient] : plain.gradients)
@@ -85,7 +85,7 @@ TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
 // gradient is not that of the loss.
 TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {
   const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
-  const Outcome at = step(3, noisy);
+  const StepOutcome at = step(3, noisy);
   const at::Tensor gradient = at.gradients.at(kNudged);
   const double length = gradient.norm().item<double>();
   const double width = 2e-3;
