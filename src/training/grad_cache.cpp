@@ -112,7 +112,7 @@ Losses cached_backward(Parts& parts, GradientReducer& gradients, const Batch& ba
     const std::vector<at::Tensor*> outputs = members(features);
     std::vector<at::Tensor> roots, at_roots;
     for (std::size_t k = 0; k < leaves.size(); ++k) {
-      if (!leaves[k]->grad().defined() || !outputs[k]->requires_grad()) continue;
+      if (!leaves[k]->defined() || !leaves[k]->grad().defined() || !outputs[k]->requires_grad()) continue;
       roots.push_back(*outputs[k]);
       at_roots.push_back(leaves[k]->grad().narrow(0, chunks.first(i), chunks.size(i)));
     }
