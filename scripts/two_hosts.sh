@@ -45,10 +45,8 @@ echo "two hosts of two ranks, 8 samples a step each"
 pids=()
 for rank in 0 1 2 3; do
   host=$((rank / 2))
-  cable=$([ $host = 0 ] && echo "$tag-a" || echo "$tag-b")
   (
     export RANK=$rank WORLD_SIZE=4 LOCAL_RANK=$((rank % 2)) LOCAL_WORLD_SIZE=2 MASTER_ADDR=10.87.0.1 MASTER_PORT=29511
-    export GLOO_SOCKET_IFNAME=$cable
     export -f train
     export steps model
     exec ip netns exec "$tag-$host" bash -c 'train "$0" 8' "$folder/four"

@@ -1,5 +1,9 @@
 // The only file that sees Gloo's headers, which LibTorch's wheel lacks; without them CPU tensors have no backend.
+#include <cstdlib>
+
 #include "src/distributed/connection.h"
+#include "src/distributed/route.h"
+#include <tessera/base/text.h>
 
 #ifdef TESSERA_HAS_GLOO
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -11,10 +15,15 @@ namespace tessera {
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          std::chrono::milliseconds timeout) {
   const auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  // Ranks that meet at the loopback address all run here; a machine's own name may resolve to one it can't reach.
-  const bool local = environment.address == "127.0.0.1" || environment.address == "localhost";
-  options->devices.push_back(local ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                   : c10d::ProcessGroupGloo::createDefaultDevice());
+  if (const char* names = std::getenv("GLOO_SOCKET_IFNAME"); names != nullptr && *names != '\0') {
+    for (const std::string& name : split(names, ','))
+      options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForInterface(name));
+  } else {
+    // Gloo's own choice is what the machine's name resolves to, and that is the loopback address on many.
+    const std::string own = address_towards(environment.address);
+    options->devices.push_back(own.empty() ? c10d::ProcessGroupGloo::createDefaultDevice()
+                                           : c10d::ProcessGroupGloo::createDeviceForHostname(own));
+  }
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, environment.rank, environment.size, options);
 }
 #else

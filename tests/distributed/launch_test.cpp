@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
+#include "src/distributed/route.h"
 #include <tessera/distributed/launch.h>
 
 namespace tessera {
@@ -134,6 +135,12 @@ TEST(NodeList, MalformedListsAreRefused) {
   for (const char* list : {"", ",a", "gpu[", "gpu[]", "gpu[a-b]", "gpu]1", "gpu[3-7"}) {
     EXPECT_THROW(first_host(list), UserError) << list;
   }
+}
+
+TEST(Route, TheLoopbackLeadsToItselfAndAnUnknownHostNowhere) {
+  EXPECT_EQ(address_towards("127.0.0.1"), "127.0.0.1");
+  EXPECT_EQ(address_towards("localhost").empty(), false);
+  EXPECT_EQ(address_towards("no-such-host.invalid"), "");
 }
 
 }  // namespace
