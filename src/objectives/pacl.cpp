@@ -10,6 +10,9 @@
 namespace tessera {
 
 std::optional<config::Problem> validate(const PaclSettings& s) {
+  if (!s.embedder && s.embed_dim && s.image_width && *s.embed_dim != *s.image_width)
+    return config::Problem{"embedder", concat("false needs image_width equal to embed_dim, got ", *s.image_width,
+                                              " and ", *s.embed_dim)};
   if (s.embedder_residual == "identity" && s.embed_dim && s.image_width && *s.embed_dim != *s.image_width)
     return config::Problem{"embedder_residual", concat("identity needs image_width equal to embed_dim, got ",
                                                        *s.image_width, " and ", *s.embed_dim, ": use linear")};
@@ -31,6 +34,7 @@ Pacl::Pacl(const PaclSettings& settings, const ObjectiveContext& context)
     : settings_(settings),
       embed_dim_(settings.embed_dim.value_or(context.embed_dim)),
       width_(settings.image_width.value_or(embed_dim_)) {
+  if (!settings.embedder) return;
   const bool linear = settings.embedder_residual == "linear";
   if (!linear && width_ != embed_dim_)
     user_error("pacl: embedder_residual identity needs image_width equal to embed_dim, got ", width_, " and ",
@@ -56,7 +60,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   TORCH_CHECK(pairs.text_global.size(1) == embed_dim_,
               "pacl: text_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.text_global.sizes());
-  const at::Tensor raw = embedder_->forward(pairs.image_tokens);  // [B, P, D]
+  const at::Tensor raw = embedder_ ? embedder_->forward(pairs.image_tokens) : pairs.image_tokens;  // [B, P, D]
   const at::Tensor unit = unit_rows(raw);
   const at::Tensor texts = gather_rows(unit_rows(pairs.text_global), context.group);  // [C, D]
 

@@ -93,6 +93,7 @@ inline std::vector<ObjectiveCase> all_objectives() {
       {"filip", "filip", "{token_drop_rate: 0}"},
       {"filip_drop", "filip", "{token_drop_rate: 0.3}"},
       {"pacl", "pacl", "{embedder_hidden: 6}"},
+      {"pacl_without_embedder", "pacl", "{embedder: false, patch_temperature: 0.5}"},
       {"pacl_learned", "pacl", "{patch_temperature: null, normalize_patches: true, embedder_residual: identity}"},
       {"gloria", "gloria", "{}"},
       {"gloria_official", "gloria", "{word_softmax: true, similarity_scale: none}"},

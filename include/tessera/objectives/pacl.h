@@ -9,6 +9,7 @@ namespace tessera {
 struct PaclSettings {
   std::optional<std::int64_t> embed_dim;
   std::optional<std::int64_t> image_width;
+  bool embedder = true;
   std::optional<std::int64_t> embedder_hidden;
   std::string embedder_residual = "linear";
   std::optional<double> patch_temperature = 1.0;
@@ -20,6 +21,9 @@ template <class Visitor>
 void fields(Visitor& v, PaclSettings& s) {
   v("embed_dim", s.embed_dim, "width of the text embeddings; null: the model's", config::at_least(1));
   v("image_width", s.image_width, "width of the image tokens; null: embed_dim", config::at_least(1));
+  v("embedder", s.embedder,
+    "an embedder of the patches inside the objective, which evaluation does not see; false: the tower's projection "
+    "embeds them");
   v("embedder_hidden", s.embedder_hidden, "hidden width of the patch embedder; null: embed_dim", config::at_least(1));
   v("embedder_residual", s.embedder_residual, "what is added to the embedder's output",
     config::one_of({"linear", "identity"}));
@@ -54,7 +58,7 @@ class Pacl : public TemperedObjective {
   PaclSettings settings_;
   std::int64_t embed_dim_;
   std::int64_t width_;
-  std::shared_ptr<PatchEmbedder> embedder_;
+  std::shared_ptr<PatchEmbedder> embedder_;  // null: none
 };
 
 }  // namespace tessera
