@@ -17,6 +17,8 @@ int run_program(const std::string& name, const std::function<int()>& body) {
   } catch (const UserError& error) {
     std::cerr << name << ": " << error.what() << std::endl;
     return 2;
+  } catch (const JobError& error) {
+    std::cerr << name << ": " << error.what() << std::endl;
   } catch (const std::exception& error) {
     std::cerr << name << ": internal error: " << without_backtrace(error.what()) << std::endl;
   }

@@ -61,6 +61,7 @@ std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro
 Trainer::Trainer(const Config& config, const std::string& resume, const ProcessGroup& group)
     : config_(config),
       group_(group),
+      heartbeat_(group, config.distributed.heartbeat),
       folder_(config.run.folder.value_or("runs/run")),
       checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
       writer_(checkpoints_, config.checkpoint),
@@ -82,6 +83,19 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
 
 Outcome Trainer::run() {
   const InterruptGuard guard;
+  try {
+    return train();
+  } catch (const UserError&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (group_.alone()) throw;
+    const std::string what = error.what();
+    throw JobError(concat(heartbeat_.explain(), "; seen from rank ", group_.rank(), " after step ", state_.step, " (",
+                          what.substr(0, what.find('\n')), "); go on with --resume auto"));
+  }
+}
+
+Outcome Trainer::train() {
   started_ = last_save_ = Clock::now();
   seconds_before_ = state_.seconds;
   while (state_.step < config_.training.steps) {
@@ -129,6 +143,7 @@ Trainer::StepResult Trainer::train_step() {
         result.terms[k].second = result.terms[k].second + term;
     }
   }
+  heartbeat_.enter("the optimizer", state_.step + 1);
   std::vector<at::Tensor> gradients;
   for (const NamedParameter& parameter : parts_.optimizer->parameters())
     if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
@@ -146,7 +161,9 @@ Trainer::StepResult Trainer::train_step() {
 }
 
 Losses Trainer::micro_batch(std::int64_t index) {
+  heartbeat_.enter("reading data", state_.step + 1);
   const Batch batch = next_batch().to(parts_.device);
+  heartbeat_.enter("forward and backward pass", state_.step + 1);
   const std::uint64_t seed = step_seed(config_.seed, state_.step, index, group_.rank());
   at::manual_seed(seed);
   StepContext context;
@@ -227,6 +244,7 @@ EvaluationContext Trainer::evaluation_context() const {
 void Trainer::evaluate() {
   if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
   last_evaluated_ = state_.step;
+  heartbeat_.enter("the evaluation", state_.step);
   on_first_rank(group_, "evaluation", [&] { return run_evaluation(), true; });
 }
 
@@ -250,6 +268,7 @@ void Trainer::run_evaluation() {
 }
 
 void Trainer::save_checkpoint(bool must) {
+  heartbeat_.enter("saving", state_.step);
   last_save_ = Clock::now();
   if (last_saved_ != state_.step) {
     gather_positions();

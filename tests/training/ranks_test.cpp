@@ -230,7 +230,7 @@ pid_t first_child(pid_t process) {
 }
 
 /// Runs the program trainer; returns its exit code. Its output goes to a file. When the file `until` holds something
-/// the program gets the signal; SIGKILL goes to its first worker.
+/// the program gets the signal; SIGKILL and SIGSTOP go to its first worker.
 int run_program(const std::vector<std::string>& arguments, const std::string& output, int signal = 0,
                 const std::string& until = "") {
   const std::string program = std::string(TESSERA_BINARY_DIR) + "/bin/trainer";
@@ -248,7 +248,7 @@ int run_program(const std::vector<std::string>& arguments, const std::string& ou
   int status = 0;
   while (signal != 0 && ::waitpid(child, &status, WNOHANG) == 0) {
     if (!fs::exists(until) || fs::file_size(until) == 0) continue;
-    ::kill(signal == SIGKILL ? first_child(child) : child, signal);
+    ::kill(signal == SIGKILL || signal == SIGSTOP ? first_child(child) : child, signal);
     signal = 0;
   }
   if (signal == 0) ::waitpid(child, &status, 0);
@@ -300,6 +300,17 @@ TEST_F(NprocTest, ADeadRankEndsTheOthers) {
   EXPECT_EQ(run_program(long_run, output_, SIGKILL, run + "/metrics.jsonl"), 128 + SIGKILL) << text();
   EXPECT_NE(text().find("trainer: rank 0 was killed by signal 9 (Killed); stopping the others"), std::string::npos)
       << text();
+}
+
+TEST_F(NprocTest, ASilentRankIsNamedWithHostPhaseAndStep) {
+  if (!fs::exists("/proc/self/task/" + std::to_string(::getpid()) + "/children"))
+    GTEST_SKIP() << "the kernel lists no children";
+  const std::string run = folder_ / "run";
+  const auto long_run = arguments(run, {"--nproc", "2", "--set", "training.steps=100000", "--set",
+                                        "data.loader.batch_size=4", "--set", "distributed.heartbeat=5"});
+  EXPECT_EQ(run_program(long_run, output_, SIGSTOP, run + "/metrics.jsonl"), 1) << text();
+  EXPECT_NE(text().find("trainer rank 1: no sign of life for 5 s from rank 0 on "), std::string::npos) << text();
+  EXPECT_NE(text().find(" of step "), std::string::npos) << text();
 }
 
 TEST_F(NprocTest, AMistakeIsSaidOnce) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <tessera/distributed/gradient_reducer.h>
+#include <tessera/distributed/heartbeat.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/training/checkpoint.h>
 #include <tessera/training/checkpoint_writer.h>
@@ -32,7 +33,8 @@ class Trainer {
   /// settings, or ranks with different configurations.
   Trainer(const Config& config, const std::string& resume, const ProcessGroup& group = {});
 
-  /// Trains to the last step. Throws UserError when data fail or the last checkpoint cannot be written.
+  /// Trains to the last step. Throws UserError when data fail or the last checkpoint cannot be written, JobError when
+  /// another rank is lost.
   Outcome run();
 
   /// The signal that ended the run, the same on all ranks; 0 = none.
@@ -54,6 +56,7 @@ class Trainer {
   void restore(const Checkpoint& checkpoint, const std::string& folder);
   void print_plan() const;
 
+  Outcome train();
   StepResult train_step();
   /// Forward and backward pass of one batch of the step.
   Losses micro_batch(std::int64_t index);
@@ -83,6 +86,7 @@ class Trainer {
 
   Config config_;
   ProcessGroup group_;
+  Heartbeat heartbeat_;
   std::string folder_;
   CheckpointFolder checkpoints_;
   CheckpointWriter writer_;

@@ -1,0 +1,212 @@
+#include <tessera/distributed/heartbeat.h>
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <unistd.h>
+
+#include "src/distributed/connection.h"
+#include <tessera/base/error.h>
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kInterval{1};
+constexpr std::uint64_t kGone = 0;  // a count that says goodbye
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
+}
+
+// What a rank tells: a count that grows, and where it stands.
+struct Beat {
+  std::uint64_t count = kGone;
+  std::int64_t step = 0;
+  double seconds = 0;  // in the phase
+  std::string host, phase;
+
+  std::string text() const {
+    return concat(count, ' ', step, ' ', seconds, ' ', host, ' ', phase);
+  }
+  static Beat parse(const std::vector<std::uint8_t>& bytes) {
+    Beat out;
+    std::istringstream in(std::string(bytes.begin(), bytes.end()));
+    in >> out.count >> out.step >> out.seconds >> out.host >> std::ws;
+    std::getline(in, out.phase);
+    return out;
+  }
+  std::string place(int rank) const {
+    return concat("rank ", rank, " on ", host, ", in ", phase, " of step ", step);
+  }
+};
+
+std::string key_of(int rank) {
+  return concat("heartbeat/", rank);
+}
+
+}  // namespace
+
+struct Heartbeat::Impl {
+  Impl(const ProcessGroup& group, double silence_seconds)
+      : rank(group.rank()), size(group.size()), silence(silence_seconds), host(host_name()) {
+    const LaunchEnvironment& place = group.connection()->environment;
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(place.port);
+    options.waitWorkers = false;
+    options.timeout = std::chrono::seconds(30);
+    // A connection of its own: the group's may be busy waiting.
+    try {
+      store = c10::make_intrusive<c10d::TCPStore>(place.address, options);
+    } catch (const std::exception& error) {
+      throw JobError(concat("rank ", rank, ": cannot reach the ranks' store at ", place.address, ":", place.port, ": ",
+                            error.what()));
+    }
+    tell(++count);
+    teller = std::thread([this] { tell_and_listen(); });
+    watcher = std::thread([this] { watch(); });
+  }
+
+  // The watcher goes last: while the teller hangs at a store that no longer answers, somebody must end the process.
+  ~Impl() {
+    stop(teller);
+    try {
+      tell(kGone);
+    } catch (const std::exception&) {
+      // Rank 0 has left already, and its store with it.
+    }
+    stop(watcher);
+  }
+
+  void tell_and_listen() {
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, kInterval, [this] { return leaving == &teller; })) {
+      lock.unlock();
+      try {
+        tell(++count);
+        std::optional<Beat> beat;
+        if (store->check({key_of(next)})) beat = read(next);
+        lock.lock();
+        if (!beat || (beat->count == last.count && beat->count != kGone)) continue;
+        last = *beat;
+        heard = Clock::now();
+      } catch (const std::exception&) {
+        // The store lives in rank 0; that it does not come back is for the watcher to find out.
+        if (!lock.owns_lock()) lock.lock();
+      }
+    }
+  }
+
+  void watch() {
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, kInterval, [this] { return leaving == &watcher; })) {
+      if (seconds_since(heard) <= silence) continue;
+      std::cerr << concat("trainer rank ", rank, ": no sign of life for ", silence, " s from ",
+                          last.host.empty() ? concat("rank ", next) : last.place(next),
+                          next == 0 ? "" : ", or from rank 0, which keeps the ranks' store",
+                          ": stopping; go on with --resume auto\n")
+                << std::flush;
+      ::_exit(1);
+    }
+  }
+
+  void stop(std::thread& thread) {
+    {
+      const std::lock_guard lock(mutex);
+      leaving = &thread;
+    }
+    wake.notify_all();
+    thread.join();
+  }
+
+  void tell(std::uint64_t number) {
+    Beat beat;
+    beat.count = number;
+    beat.host = host;
+    {
+      const std::lock_guard lock(place_mutex);
+      beat.step = step;
+      beat.phase = phase;
+      beat.seconds = seconds_since(entered);
+    }
+    const std::string text = beat.text();
+    store->set(key_of(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
+  }
+
+  Beat read(int of) { return Beat::parse(store->get(key_of(of))); }
+
+  std::vector<Beat> read_all() {
+    std::vector<Beat> out(static_cast<std::size_t>(size));
+    for (int of = 0; of < size; ++of)
+      if (store->check({key_of(of)})) out[static_cast<std::size_t>(of)] = read(of);
+    return out;
+  }
+
+  const int rank, size, next = (rank + 1) % size;
+  const double silence;
+  const std::string host;
+  c10::intrusive_ptr<c10d::TCPStore> store;
+  std::atomic<std::uint64_t> count{kGone};
+
+  std::mutex place_mutex;
+  const char* phase = "start-up";
+  std::int64_t step = 0;
+  Clock::time_point entered = Clock::now();
+
+  std::mutex mutex;  // of all below
+  std::condition_variable wake;
+  Beat last;  // of the next rank
+  Clock::time_point heard = Clock::now();
+  const std::thread* leaving = nullptr;
+  std::thread teller, watcher;
+};
+
+Heartbeat::Heartbeat(const ProcessGroup& group, double silence) {
+  if (!group.alone()) impl_ = std::make_unique<Impl>(group, silence);
+}
+
+Heartbeat::~Heartbeat() = default;
+
+void Heartbeat::enter(const char* phase, std::int64_t step) {
+  if (!impl_) return;
+  const std::lock_guard lock(impl_->place_mutex);
+  impl_->phase = phase;
+  impl_->step = step;
+  impl_->entered = Clock::now();
+}
+
+std::string Heartbeat::explain() const {
+  if (!impl_) return {};
+  try {
+    const std::vector<Beat> before = impl_->read_all();
+    std::this_thread::sleep_for(3 * kInterval);
+    const std::vector<Beat> after = impl_->read_all();
+    std::string lost;
+    int behind = 0;
+    for (int rank = 0; rank < impl_->size; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      if (after[at].count == before[at].count) lost += (lost.empty() ? "lost: " : "; ") + after[at].place(rank);
+      if (after[at].step < after[static_cast<std::size_t>(behind)].step) behind = rank;
+    }
+    if (!lost.empty()) return lost;
+    const Beat& last = after[static_cast<std::size_t>(behind)];
+    return concat("all ranks are alive; furthest behind: ", last.place(behind), " for ",
+                  static_cast<std::int64_t>(last.seconds), " s");
+  } catch (const std::exception&) {
+    return "lost: rank 0, which keeps the ranks' store";
+  }
+}
+
+}  // namespace tessera
