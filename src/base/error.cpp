@@ -1,4 +1,5 @@
 #include <tessera/base/error.h>
+#include <tessera/base/job_error.h>
 
 #include <exception>
 #include <iostream>

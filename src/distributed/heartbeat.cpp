@@ -14,6 +14,7 @@
 
 #include "src/distributed/connection.h"
 #include <tessera/base/error.h>
+#include <tessera/base/job_error.h>
 
 namespace tessera {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "src/training/trainer_ranks.h"
 #include <tessera/base/error.h>
+#include <tessera/base/job_error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>

@@ -14,13 +14,6 @@ class UserError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Something outside the program failed for which the user's input is not to blame: another rank, a network. One line
-/// that says what and where; exit code 1.
-class JobError : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 /// Joins all arguments into one string, as c10::str does, without LibTorch's headers.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
@@ -35,8 +28,8 @@ template <class... Parts>
   throw UserError(concat(parts...));
 }
 
-/// Runs the body of a program and turns what it throws into an exit code: UserError -> "NAME: text" on stderr and 2;
-/// JobError -> "NAME: text" and 1; anything else -> "NAME: internal error: text" and 1. Returns the body's own value otherwise.
+/// Runs the body of a program and turns what it throws into an exit code: UserError -> "NAME: text" on stderr and 2; anything
+/// else -> "NAME: internal error: text" and 1. Returns the body's own value otherwise.
 int run_program(const std::string& name, const std::function<int()>& body);
 
 }  // namespace tessera

@@ -15,7 +15,6 @@ namespace tessera {
 struct DistributedSettings {
   std::string backend = "auto";
   double timeout = 600;
-  double heartbeat = 60;
   double bucket_mb = 25;
 };
 
@@ -24,8 +23,6 @@ void fields(Visitor& v, DistributedSettings& s) {
   v("backend", s.backend, "how ranks exchange tensors; auto: nccl on GPUs, gloo on CPUs",
     config::one_of({"auto", "gloo", "nccl"}));
   v("timeout", s.timeout, "seconds that a rank waits for the others before it gives up", config::above(0));
-  v("heartbeat", s.heartbeat, "seconds without a sign of life after which a rank counts as lost and the job ends",
-    config::at_least(5));
   v("bucket_mb", s.bucket_mb, "gradients are reduced in buckets of so many MiB while the backward pass goes on",
     config::above(0));
 }

@@ -87,6 +87,18 @@ void fields(Visitor& v, TrainingSettings& s) {
     "averaged.safetensors, a model file, too; null: none");
 }
 
+/// How ranks meet, and when one counts as lost.
+struct RanksSettings : DistributedSettings {
+  double heartbeat = 60;
+};
+
+template <class Visitor>
+void fields(Visitor& v, RanksSettings& s) {
+  fields(v, static_cast<DistributedSettings&>(s));
+  v("heartbeat", s.heartbeat, "seconds without a sign of life after which a rank counts as lost and the job ends",
+    config::at_least(5));
+}
+
 struct CheckpointSettings {
   std::int64_t every_steps = 1000;
   double every_minutes = 0;
@@ -150,7 +162,7 @@ struct Config {
   ParameterSettings parameters;
   ScheduleSettings schedule;
   TrainingSettings training;
-  DistributedSettings distributed;
+  RanksSettings distributed;
   CheckpointSettings checkpoint;
   EvaluationSettings evaluation;
   LogSettings log;

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <stdexcept>
+
+namespace tessera {
+
+/// Something outside the program failed for which the user's input is not to blame: another rank, a network. One line that says
+/// what and where; run_program prints "NAME: text" and leaves with exit code 1.
+class JobError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace tessera
