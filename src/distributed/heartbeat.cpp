@@ -91,7 +91,21 @@ struct Heartbeat::Impl {
     stop(watcher);
   }
 
+  // The first sign of life is heard before a step is made: from then on a name goes with the silence.
+  void hear_first() {
+    try {
+      store->wait({key_of(next)});
+      const Beat beat = read(next);
+      const std::lock_guard lock(mutex);
+      last = beat;
+      heard = Clock::now();
+    } catch (const std::exception&) {
+      // Not started yet, or lost already: the watcher knows how long it has been.
+    }
+  }
+
   void tell_and_listen() {
+    hear_first();
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, kInterval, [this] { return leaving == &teller; })) {
       lock.unlock();
