@@ -14,7 +14,7 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -DNDEBUG -D_GLIBCXX_ASSERTIONS")
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 
 # Unity builds (CMAKE_UNITY_BUILD, on in the preset release): most of a file's time goes into LibTorch's templates, which files
-# compiled together instantiate once. A clean build takes half the time; who edits wants the preset develop.
+# compiled together instantiate once. That makes a clean build faster; who edits wants the preset develop.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 if(CMAKE_UNITY_BUILD)
   # Private types made of a file's local ones: sound in a .cpp, which the compiler no longer recognises as one.

@@ -67,6 +67,12 @@ def steps_of(run):
     return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def wait_for_rows(run):
+    rows = run / "metrics.jsonl"
+    while not rows.exists() or not rows.stat().st_size:
+        time.sleep(0.05)
+
+
 def check_same(run, unbroken, what):
     ours, theirs = newest(run), newest(unbroken)
     for file in theirs:
@@ -114,8 +120,7 @@ def main():
 
         told = pathlib.Path(folder, "told")
         process = begin(told)
-        while not (told / "metrics.jsonl").exists() or not (told / "metrics.jsonl").stat().st_size:
-            time.sleep(0.05)
+        wait_for_rows(told)
         process.send_signal(signal.SIGTERM)
         finish(process, 128 + signal.SIGTERM)
         finish(begin(told), 0)
@@ -132,8 +137,7 @@ def main():
 
         ranks = pathlib.Path(folder, "ranks")
         process = begin(ranks, "--nproc", "2")
-        while not (ranks / "metrics.jsonl").exists() or not (ranks / "metrics.jsonl").stat().st_size:
-            time.sleep(0.05)
+        wait_for_rows(ranks)
         workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
         began = time.time()
         subprocess.run(["kill", "-9", workers[1]], check=True)

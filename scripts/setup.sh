@@ -8,7 +8,7 @@ usage() {
   cat <<'EOF'
 usage: scripts/setup.sh [--no-build] [--develop | --core-only] [--jobs N] [--help]
   --no-build    install and configure only
-  --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes twice as long
+  --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
   --jobs N      compiler processes (default: one per core, and no more than one per 2 GB of memory)
 environment:

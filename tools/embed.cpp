@@ -1,9 +1,9 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
@@ -111,10 +111,6 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_flag("--raw", options.raw, "as the model gives them; without it they are scaled to length 1");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return run_program("tessera-embed", [&] { return embed(options); });
 }

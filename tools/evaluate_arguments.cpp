@@ -1,5 +1,4 @@
-#include <CLI/CLI.hpp>
-
+#include "tools/command_line.h"
 #include "tools/evaluate_arguments.h"
 #include "tools/front_end.h"
 
@@ -34,12 +33,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "  evaluate --checkpoint runs/shapes_sparc --suite configs/suites/shapes.yaml\n"
       "  evaluate --checkpoint model.safetensors --task zero_shot --data photos/ --set "
       "templates=configs/templates/cifar10.txt");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  return std::nullopt;
+  return parse_arguments(app, argc, argv);
 }
 
 std::optional<int> answer_at_once(int argc, char** argv) {

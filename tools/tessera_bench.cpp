@@ -9,8 +9,8 @@
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
-#include <CLI/CLI.hpp>
 
+#include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/kernel_bench.h>
 #include <tessera/bench/loss_bench.h>
@@ -236,10 +236,6 @@ int main(int argc, char** argv) {
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return std::string("tessera-bench: ") + error.what() + " (see --help)\n";
   });
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return tessera::run_program("tessera-bench", [&] { return loss_app.parsed() ? loss.run() : kernels.run(); });
 }

@@ -1,7 +1,6 @@
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "tools/command_line.h"
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
 
@@ -14,11 +13,7 @@ int main(int argc, char** argv) {
       tessera::tools::tokenize_command(program),
       tessera::tools::train_sentencepiece_command(program),
   };
-  try {
-    program.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return program.exit(error) == 0 ? 0 : 2;
-  }
+  if (const auto code = tessera::tools::parse_arguments(program, argc, argv)) return *code;
   for (const tessera::tools::Command& command : commands)
     if (command.app->parsed()) return tessera::run_program("tessera-data " + command.app->get_name(), command.run);
   return 2;

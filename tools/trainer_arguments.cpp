@@ -1,5 +1,4 @@
-#include <CLI/CLI.hpp>
-
+#include "tools/command_line.h"
 #include "tools/front_end.h"
 #include "tools/trainer_arguments.h"
 
@@ -49,12 +48,7 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.add_flag("--dry-run", arguments.dry_run, "build model and data, run one step, print parameters, FLOPs and memory, and leave");
   app.add_option("--write-configuration-doc", arguments.document, "write docs/configuration.md to this file, and leave")
       ->type_name("FILE");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
-  return std::nullopt;
+  return parse_arguments(app, argc, argv);
 }
 
 std::optional<int> answer_at_once(int argc, char** argv) {

@@ -17,8 +17,7 @@ struct TrainerArguments {
   std::string document;  // file for docs/configuration.md
 };
 
-/// Reads the command line. Returns the exit code where there is nothing to run: 0 after --help, 2 after a mistake; either has been
-/// answered on the terminal by then.
+/// Reads the command line; the result as that of parse_arguments (command_line.h).
 std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments);
 
 }  // namespace tessera::tools

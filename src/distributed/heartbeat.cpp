@@ -1,6 +1,5 @@
 #include <tessera/distributed/heartbeat.h>
 
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <iostream>
@@ -14,6 +13,7 @@
 
 #include "src/distributed/connection.h"
 #include <tessera/base/error.h>
+#include <tessera/base/host.h>
 #include <tessera/base/job_error.h>
 
 namespace tessera {
@@ -25,11 +25,6 @@ constexpr std::uint64_t kGone = 0;  // a count that says goodbye
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "an unnamed host";
 }
 
 // What a rank tells: a count that grows, and where it stands.

@@ -1,4 +1,3 @@
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <chrono>
@@ -9,6 +8,7 @@
 
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
+#include <tessera/base/host.h>
 #include <tessera/training/event_file.h>
 
 namespace tessera {
@@ -55,17 +55,12 @@ std::string masked_crc(const std::string& bytes) {
   return fixed((crc >> 15 | crc << 17) + 0xA282EAD8U);
 }
 
-std::string host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 }  // namespace
 
 EventFile::EventFile(const std::string& folder, std::int64_t first_step) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  path_ = concat(folder, "/events.out.tfevents.", static_cast<std::int64_t>(seconds_now()), ".", host(), ".", ::getpid());
+  path_ = concat(folder, "/events.out.tfevents.", static_cast<std::int64_t>(seconds_now()), ".", host_name(), ".", ::getpid());
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (descriptor_ < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
   write(event(0, bytes_field(3, "brain.Event:2")));
