@@ -2,7 +2,6 @@
 #include "src/training/trainer_ranks.h"
 
 #include <filesystem>
-#include <tuple>
 
 #include <ATen/ATen.h>
 
@@ -67,19 +66,6 @@ Trainer::Agreed Trainer::agree() const {
   at::Tensor both = at::tensor({own.signal, own.save_late ? 1 : 0}, at::kLong);
   group_.all_reduce(both, Reduction::max);
   return {static_cast<int>(both[0].item<std::int64_t>()), both[1].item<std::int64_t>() != 0};
-}
-
-void Trainer::gather_positions() {
-  if (group_.alone()) return;
-  const DataPosition own = parts_.loader->position();
-  const at::Tensor all = group_.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group_.size(), 2});
-  state_.ranks.clear();
-  state_.data = own;
-  for (int rank = 0; rank < group_.size(); ++rank) {
-    const DataPosition there{all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()};
-    state_.ranks.push_back(there);
-    if (std::tie(there.epoch, there.cursor) > std::tie(state_.data.epoch, state_.data.cursor)) state_.data = there;
-  }
 }
 
 }  // namespace tessera

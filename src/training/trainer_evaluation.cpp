@@ -1,0 +1,70 @@
+// How a run measures its model.
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/text.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/interrupt.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+// The averaged weights stand in the model while this lives.
+class MeasuredWeights {
+ public:
+  explicit MeasuredWeights(WeightAverage* average) : average_(average) {
+    if (average_ != nullptr) average_->swap();
+  }
+  ~MeasuredWeights() {
+    if (average_ != nullptr) average_->swap();
+  }
+  MeasuredWeights(const MeasuredWeights&) = delete;
+  MeasuredWeights& operator=(const MeasuredWeights&) = delete;
+
+ private:
+  WeightAverage* average_;
+};
+
+}  // namespace
+
+EvaluationContext Trainer::evaluation_context() const {
+  EvaluationContext context;
+  context.source = parts_.validation;
+  context.train_source = parts_.train;
+  context.device = parts_.device;
+  context.batch_size = config_.evaluation.batch_size;
+  context.threads = config_.evaluation.threads;
+  return context;
+}
+
+void Trainer::evaluate() {
+  if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
+  last_evaluated_ = state_.step;
+  heartbeat_.enter("the evaluation", state_.step);
+  on_first_rank(group_, "evaluation", [&] { return run_evaluation(), true; });
+}
+
+void Trainer::run_evaluation() {
+  log_.clear();
+  const MeasuredWeights measured(config_.evaluation.averaged ? &*parts_.average : nullptr);
+  const EvaluationContext context = evaluation_context();
+  auto results = nlohmann::json::array();
+  for (const config::Choice& task : config_.evaluation.tasks) {
+    const TaskResult result = run_task(task, *parts_.model, *parts_.tokenizer, context);
+    log_.line(concat("step ", state_.step, ": ", summary_line(result)));
+    std::vector<std::pair<std::string, double>> metrics;
+    for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
+    log_.evaluation(state_.step, metrics);
+    results.push_back(to_json(result));
+    if (interrupted() != 0) return;
+  }
+  std::filesystem::create_directories(folder_ + "/evaluation");
+  io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json",
+                 nlohmann::json{{"step", state_.step}, {"results", results}}.dump(2) + "\n");
+}
+
+}  // namespace tessera
