@@ -22,6 +22,8 @@ struct Batch {
   at::Tensor regions;                        // float32 [B, R, F], PyramidCLIP's region features
   at::Tensor region_mask;                    // bool [B, R]
   at::Tensor labels;                         // int64 [B], -1 = none
+  at::Tensor image_ids;                      // int64 [B], equal for pictures of the same bytes; undefined: nobody asked
+  at::Tensor text_ids;                       // int64 [B], equal for the same caption; undefined: nobody asked
   std::vector<std::string> keys;             // sample keys, for messages and forensics
 
   std::int64_t size() const { return static_cast<std::int64_t>(keys.size()); }
@@ -35,6 +37,7 @@ struct Needs {
   bool image_tokens = false;
   bool text_tokens = false;
   bool regions = false;
+  bool ids = false;  // which pairs of the batch share a picture or a caption
 };
 
 }  // namespace tessera

@@ -30,6 +30,8 @@ struct TextFeatures {
 struct Features {
   std::map<std::string, ImageFeatures> images;
   std::map<std::string, TextFeatures> texts;
+  at::Tensor image_ids;  // int64 [B], equal for pictures of the same bytes; undefined: every pair has its own
+  at::Tensor text_ids;   // int64 [B], equal for the same caption; undefined: every pair has its own
 
   /// The named view; throws c10::Error naming the views there are.
   const ImageFeatures& image(const std::string& view = "image") const;
