@@ -53,10 +53,10 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate) const {
   return out;
 }
 
-void Optimizer::step(double learning_rate) {
+void Optimizer::step(double learning_rate, const at::Tensor& halted) {
   const c10::NoGradGuard no_grad;
   std::vector<Group> with_gradient = groups(learning_rate);
-  update(with_gradient, ++steps_);
+  update(with_gradient, ++steps_, halted.defined() ? std::optional(halted) : std::nullopt);
 }
 
 void Optimizer::zero_grad() {

@@ -1,17 +1,14 @@
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include "src/training/trainer_ranks.h"
 #include <tessera/base/error.h>
 #include <tessera/base/job_error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/random.h>
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/clip_grad_norm.h>
-#include <tessera/training/grad_cache.h>
 #include <tessera/training/interrupt.h>
 #include <tessera/training/trainer.h>
 
@@ -33,12 +30,6 @@ std::vector<at::Tensor> tensors_of(const Optimizer& optimizer) {
 
 }  // namespace
 
-std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank) {
-  const std::uint64_t first = derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
-                                          {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});
-  return rank == 0 ? first : derive_seed(first, Purpose::step, {static_cast<std::uint64_t>(rank)});
-}
-
 Trainer::Trainer(const Config& config, const std::string& resume, const ProcessGroup& group)
     : config_(config),
       group_(group),
@@ -48,6 +39,7 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       writer_(checkpoints_, config.checkpoint),
       parts_(build_parts_together(config, group)),
       gradients_(tensors_of(*parts_.optimizer), group, config.distributed.bucket_mb),
+      runner_(config_, group_, parts_, gradients_, heartbeat_),
       log_(folder_, config.training.steps, config.log.tensorboard, group.first()) {
   if (group_.first())
     log::set_file(folder_ + "/log.txt");
@@ -103,64 +95,29 @@ Outcome Trainer::train() {
   return Outcome::finished;
 }
 
-Trainer::StepResult Trainer::train_step() {
+Trainer::FinishedStep Trainer::train_step() {
   const Clock::time_point begin = Clock::now();
-  const double waited = parts_.loader->statistics().wait_seconds;
-  parts_.optimizer->zero_grad();
-  StepResult result;
-  result.learning_rate =
+  FinishedStep step;
+  step.learning_rate =
       learning_rate_at(state_.step, config_.schedule, parts_.optimizer->peak_learning_rate(), config_.training.steps);
-  const auto count = static_cast<double>(config_.training.accumulation);
-  for (std::int64_t i = 0; i < config_.training.accumulation; ++i) {
-    const Losses losses = micro_batch(i);
-    const at::Tensor share = losses.total / count;
-    result.loss = i == 0 ? share.detach() : result.loss + share.detach();
-    for (std::size_t k = 0; k < losses.terms.size(); ++k) {
-      const at::Tensor term = losses.terms[k].second.detach() / count;
-      if (i == 0)
-        result.terms.emplace_back(losses.terms[k].first, term);
-      else
-        result.terms[k].second = result.terms[k].second + term;
-    }
-  }
-  heartbeat_.enter("the optimizer", state_.step + 1);
+  step.result = runner_.run(state_.step);
+  heartbeat_.enter("the optimizer", step.result.step);
   std::vector<at::Tensor> gradients;
   for (const NamedParameter& parameter : parts_.optimizer->parameters())
     if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
-  result.grad_norm = clip_grad_norm(gradients, config_.training.clip_norm);
-  parts_.optimizer->step(result.learning_rate);
+  step.grad_norm = clip_grad_norm(gradients, config_.training.clip_norm);
+  parts_.optimizer->step(step.learning_rate);
   parts_.objective->after_step();
 
-  result.step = ++state_.step;
+  state_.step = step.result.step;
+  state_.samples += step.result.samples;
   if (parts_.average) parts_.average->update(state_.step);
   state_.data = parts_.loader->position();
   state_.seconds = seconds_trained();
+  window_.samples += step.result.samples;
+  window_.wait_seconds += step.result.wait_seconds;
   window_.seconds += seconds_since(begin);
-  window_.wait_seconds += parts_.loader->statistics().wait_seconds - waited;
-  return result;
-}
-
-Losses Trainer::micro_batch(std::int64_t index) {
-  heartbeat_.enter("reading data", state_.step + 1);
-  const Batch batch = next_batch().to(parts_.device);
-  heartbeat_.enter("forward and backward pass", state_.step + 1);
-  const std::uint64_t seed = step_seed(config_.seed, state_.step, index, group_.rank());
-  at::manual_seed(seed);
-  StepContext context;
-  context.step = state_.step;
-  context.generator = at::detail::createCPUGenerator(seed);
-  context.group = group_;
-  state_.samples += batch.size() * group_.size();
-  window_.samples += batch.size() * group_.size();
-  const TrainingSettings& settings = config_.training;
-  const double weight = 1.0 / static_cast<double>(settings.accumulation);
-  const bool reduce = index + 1 == settings.accumulation;
-  if (settings.grad_cache)
-    return cached_backward(parts_, gradients_, batch, {*settings.grad_cache, settings.precision, weight, reduce, seed},
-                           context);
-  const Losses losses = forward_loss(parts_, batch, settings.precision, context);
-  gradients_.backward(losses.total * weight, reduce);
-  return losses;
+  return step;
 }
 
 bool Trainer::every(std::int64_t steps) const {

@@ -10,8 +10,9 @@
 namespace tessera {
 
 bool Trainer::read_back() {
-  for (const StepResult& result : pending_) {
-    std::vector<at::Tensor> scalars{result.loss, result.grad_norm};
+  for (const FinishedStep& step : pending_) {
+    const StepResult& result = step.result;
+    std::vector<at::Tensor> scalars{result.loss, step.grad_norm};
     for (const auto& [name, term] : result.terms) scalars.push_back(term);
     for (at::Tensor& scalar : scalars) scalar = scalar.to(at::kFloat).reshape({});
     at::Tensor stacked = at::stack(scalars);
@@ -20,18 +21,19 @@ bool Trainer::read_back() {
     const std::vector<double> numbers(stacked.const_data_ptr<double>(),
                                       stacked.const_data_ptr<double>() + stacked.numel());
     for (const double value : numbers)
-      if (!std::isfinite(value)) return report_not_finite(result, numbers);
+      if (!std::isfinite(value)) return report_not_finite(step, numbers);
     if (result.step % config_.log.every_steps == 0 || result.step == config_.training.steps)
-      log_.record(to_record(result, numbers));
+      log_.record(to_record(step, numbers));
   }
   pending_.clear();
   return true;
 }
 
-StepRecord Trainer::to_record(const StepResult& result, const std::vector<double>& numbers) {
+StepRecord Trainer::to_record(const FinishedStep& step, const std::vector<double>& numbers) {
+  const StepResult& result = step.result;
   StepRecord record;
   record.step = result.step;
-  record.learning_rate = result.learning_rate;
+  record.learning_rate = step.learning_rate;
   record.loss = numbers[0];
   record.grad_norm = numbers[1];
   for (std::size_t k = 0; k < result.terms.size(); ++k)
@@ -45,7 +47,8 @@ StepRecord Trainer::to_record(const StepResult& result, const std::vector<double
   return record;
 }
 
-bool Trainer::report_not_finite(const StepResult& result, const std::vector<double>& numbers) {
+bool Trainer::report_not_finite(const FinishedStep& step, const std::vector<double>& numbers) {
+  const StepResult& result = step.result;
   if (!group_.first()) return false;
   collect_checkpoint(false);
   std::string values = concat("loss ", numbers[0]);

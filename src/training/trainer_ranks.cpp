@@ -42,22 +42,6 @@ Parts build_parts_together(const Config& config, const ProcessGroup& group) {
   return std::move(*parts);
 }
 
-Batch Trainer::next_batch() {
-  Batch batch;
-  if (group_.alone()) return parts_.loader->next();
-  together(group_, "reading data", [&] { batch = parts_.loader->next(); });
-  // A rank that skipped corrupt samples may be through with an epoch sooner; the others leave out what they have of it.
-  while (true) {
-    at::Tensor epochs = at::tensor({parts_.loader->epoch(), -parts_.loader->epoch()}, at::kLong);
-    group_.all_reduce(epochs, Reduction::max);
-    const std::int64_t last = epochs[0].item<std::int64_t>();
-    if (last == -epochs[1].item<std::int64_t>()) return batch;
-    together(group_, "reading data", [&] {
-      while (parts_.loader->epoch() < last) batch = parts_.loader->next();
-    });
-  }
-}
-
 Trainer::Agreed Trainer::agree() const {
   const std::chrono::duration<double, std::ratio<60>> minutes = std::chrono::steady_clock::now() - last_save_;
   const double limit = config_.checkpoint.every_minutes;

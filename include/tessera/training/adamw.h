@@ -27,14 +27,14 @@ void fields(Visitor& v, AdamWSettings& s) {
 }
 
 /// Decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW, through PyTorch's fused operator. Update
-/// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): per tensor, the rate is divided by
-/// max(1, RMS), RMS = sqrt(mean(g^2 / max(v, eps^2))), v the second moment after this gradient, bias-corrected.
+/// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): per tensor, the rate is divided
+/// by max(1, RMS), RMS = sqrt(mean(g^2 / max(v, eps^2))), v the second moment after this gradient, bias-corrected.
 class AdamW : public Optimizer {
  public:
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
 
  protected:
-  void update(std::vector<Group>& groups, std::int64_t step) override;
+  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) override;
 
  private:
   /// Learning rate of each tensor of the group, as scalars on its device.

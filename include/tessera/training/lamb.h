@@ -47,7 +47,7 @@ class Lamb : public Optimizer {
   const std::vector<at::Tensor>& last_trust_ratios() const { return trust_ratios_; }
 
  protected:
-  void update(std::vector<Group>& groups, std::int64_t step) override;
+  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) override;
 
  private:
   void update_group(Group& group, std::int64_t step);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,12 +48,14 @@ class Optimizer {
             std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
   virtual ~Optimizer() = default;
 
-  /// One update with this learning rate.
-  void step(double learning_rate);
+  /// One update with this learning rate. halted: float32 scalar on the parameters' device; where it is 1, weights and
+  /// moments stay as they are, without the host having to know. Undefined: the update is made.
+  void step(double learning_rate, const at::Tensor& halted = {});
   /// Drops all gradients.
   void zero_grad();
 
   double peak_learning_rate() const { return peak_; }
+  /// Calls of step(), halted ones as well.
   std::int64_t steps_taken() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   double weight_decay(std::size_t index) const { return decay_[index]; }
@@ -73,8 +76,8 @@ class Optimizer {
     std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]
   };
 
-  /// step: 1 for the first update. Called without gradient recording.
-  virtual void update(std::vector<Group>& groups, std::int64_t step) = 0;
+  /// step: 1 for the first update. halted: as in step(). Called without gradient recording.
+  virtual void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) = 0;
 
  private:
   std::vector<Group> groups(double learning_rate) const;

@@ -5,14 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <tessera/distributed/gradient_reducer.h>
-#include <tessera/distributed/heartbeat.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/training/checkpoint.h>
 #include <tessera/training/checkpoint_writer.h>
 #include <tessera/training/config.h>
-#include <tessera/training/parts.h>
 #include <tessera/training/run_log.h>
+#include <tessera/training/step_runner.h>
 
 namespace tessera {
 
@@ -43,11 +41,9 @@ class Trainer {
   const Parts& parts() const { return parts_; }
 
  private:
-  struct StepResult {
-    std::int64_t step = 0;  // updates done after it
+  struct FinishedStep {
+    StepResult result;
     double learning_rate = 0;
-    at::Tensor loss;  // mean over the micro-batches
-    std::vector<std::pair<std::string, at::Tensor>> terms;
     at::Tensor grad_norm;
   };
 
@@ -57,11 +53,7 @@ class Trainer {
   void print_plan() const;
 
   Outcome train();
-  StepResult train_step();
-  /// Forward and backward pass of one batch of the step.
-  Losses micro_batch(std::int64_t index);
-  /// The loader's next batch of the epoch that all ranks have reached.
-  Batch next_batch();
+  FinishedStep train_step();
   struct Agreed {
     int signal = 0;          // the greatest of those that any rank has noted
     bool save_late = false;  // whether checkpoint.every_minutes have passed, by rank 0's clock
@@ -69,8 +61,8 @@ class Trainer {
   Agreed agree() const;
   /// Reads pending results back from the device; false (with an error line) when one of them is not finite.
   bool read_back();
-  StepRecord to_record(const StepResult& result, const std::vector<double>& numbers);
-  bool report_not_finite(const StepResult& result, const std::vector<double>& numbers);
+  StepRecord to_record(const FinishedStep& step, const std::vector<double>& numbers);
+  bool report_not_finite(const FinishedStep& step, const std::vector<double>& numbers);
 
   EvaluationContext evaluation_context() const;
   void evaluate();
@@ -92,10 +84,11 @@ class Trainer {
   CheckpointWriter writer_;
   Parts parts_;
   GradientReducer gradients_;
+  StepRunner runner_;
   RunState state_;
   RunLog log_;
 
-  std::vector<StepResult> pending_;
+  std::vector<FinishedStep> pending_;
   std::string last_good_;         // newest checkpoint written or resumed from
   std::int64_t last_saved_ = -1;  // step of the last save, which may still be under way
   std::int64_t writing_step_ = -1;
@@ -111,8 +104,5 @@ class Trainer {
     double wait_seconds = 0;
   } window_;
 };
-
-/// The trained steps' generator seed: from (seed, step, index of the micro-batch, rank) alone.
-std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank = 0);
 
 }  // namespace tessera

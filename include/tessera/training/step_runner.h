@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/distributed/gradient_reducer.h>
+#include <tessera/distributed/heartbeat.h>
+#include <tessera/training/parts.h>
+
+namespace tessera {
+
+/// What one step has computed, before its update.
+struct StepResult {
+  std::int64_t step = 0;          // updates done after it
+  DataPosition begin;             // this rank's position before its first batch
+  std::vector<std::string> keys;  // this rank's samples
+  std::int64_t samples = 0;       // of all ranks
+  at::Tensor loss;                // this rank's, mean over the micro-batches
+  std::vector<std::pair<std::string, at::Tensor>> terms;
+  double wait_seconds = 0;  // of `seconds`, spent waiting for data
+  double seconds = 0;
+};
+
+/// Forward and backward passes of one step, as one rank of a group: micro-batches, ranks that reach the end of an epoch
+/// together, randomness. A step's gradients follow from weights, data position and the step's number alone, so any step
+/// can be computed again.
+class StepRunner {
+ public:
+  /// All of them must outlive it.
+  StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
+             Heartbeat& heartbeat);
+
+  /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale`; `done`:
+  /// updates made so far. Throws UserError when data fail.
+  StepResult run(std::int64_t done, double scale = 1.0);
+
+ private:
+  Losses micro_batch(std::int64_t index, double scale, StepResult& result);
+  /// The loader's next batch of the epoch that all ranks have reached.
+  Batch next_batch();
+
+  const Config& config_;
+  const ProcessGroup& group_;
+  Parts& parts_;
+  GradientReducer& gradients_;
+  Heartbeat& heartbeat_;
+};
+
+/// The trained steps' generator seed: from (seed, step, index of the micro-batch, rank) alone.
+std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank = 0);
+
+}  // namespace tessera
