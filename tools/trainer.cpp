@@ -10,9 +10,12 @@
 #include <tessera/training/config.h>
 #include <tessera/training/dry_run.h>
 #include <tessera/training/interrupt.h>
+#include <tessera/training/step_report.h>
 #include <tessera/training/trainer.h>
 
 namespace {
+
+constexpr int kNotFinite = 3;
 
 int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
   const tessera::Config config = tessera::load_config(arguments.config, arguments.overrides);
@@ -26,6 +29,11 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
   }
   const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
   const auto group = tessera::ProcessGroup::connect(launched, config.distributed, tessera::trains_on_gpu(config));
+  if (!arguments.replay_step.empty()) {
+    const auto [report, finite] = tessera::replay_step(config, arguments.replay_step, group);
+    if (group.first()) std::cout << report;
+    return finite ? 0 : kNotFinite;
+  }
   const tessera::InterruptGuard guard;  // from here on: a signal during start-up is served after the first step
   tessera::Trainer trainer(config, arguments.resume, group);
   switch (trainer.run()) {
@@ -34,7 +42,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     case tessera::Outcome::interrupted:
       return 128 + trainer.stop_signal();
     case tessera::Outcome::not_finite:
-      return 3;
+      return kNotFinite;
   }
   return 0;
 }

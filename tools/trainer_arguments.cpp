@@ -23,7 +23,7 @@ each its rank, or let --nproc start them on this machine. data.loader.batch_size
 
 Ctrl-C, SIGTERM or SIGUSR1: finishes the step, saves, leaves (a second one: at once).
 Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or arguments (one line says which); 3 stopped
-because a loss was not finite; 130, 143 or 138 stopped by SIGINT, SIGTERM or SIGUSR1 with the state saved. With --nproc: that
+because a loss or gradient was not finite; 130, 143 or 138 stopped by SIGINT, SIGTERM or SIGUSR1 with the state saved. With --nproc: that
 of the first process that failed.
 All settings: docs/configuration.md.)";
 
@@ -46,6 +46,9 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
       ->check(CLI::Range(1, 1024));
   app.add_flag("--print-config", arguments.print_config, "print the configuration with every default spelt out, and leave");
   app.add_flag("--dry-run", arguments.dry_run, "build model and data, run one step, print parameters, FLOPs and memory, and leave");
+  app.add_option("--replay-step", arguments.replay_step,
+                 "compute the step after a saved state again, testing each operator's result, print what is not finite, and leave")
+      ->type_name("RUN/non_finite/step_N");
   app.add_option("--write-configuration-doc", arguments.document, "write docs/configuration.md to this file, and leave")
       ->type_name("FILE");
   return parse_arguments(app, argc, argv);

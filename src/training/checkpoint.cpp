@@ -79,7 +79,9 @@ nlohmann::json to_json(const RunState& state) {
                         {"epoch", state.data.epoch},
                         {"cursor", state.data.cursor},
                         {"samples", state.samples},
-                        {"seconds", state.seconds}};
+                        {"seconds", state.seconds},
+                        {"skipped", state.skipped},
+                        {"loss_scale", {state.loss_scale.scale, state.loss_scale.good_steps}}};
   for (const DataPosition& rank : state.ranks) out["ranks"].push_back({rank.epoch, rank.cursor});
   return out;
 }
@@ -94,6 +96,9 @@ RunState state_from_json(const std::string& text, const std::string& origin) {
       state.ranks.push_back({rank.at(0), rank.at(1)});
     state.samples = json.at("samples");
     state.seconds = json.at("seconds");
+    state.skipped = json.value("skipped", std::int64_t{0});
+    if (const auto scale = json.find("loss_scale"); scale != json.end())
+      state.loss_scale = {scale->at(0), scale->at(1)};
     return state;
   } catch (const nlohmann::json::exception& error) {
     user_error(origin, ": damaged: no run state in it (", error.what(), ")");

@@ -139,6 +139,7 @@ const std::set<std::string>& harmless_keys() {
                                              "data.loader.prefetch",
                                              "training.steps",
                                              "training.threads",
+                                             "training.non_finite",
                                              "training.device",
                                              "distributed"};
   return keys;

@@ -25,6 +25,11 @@ at::Device choose_device(const Config& config, int local_rank) {
   return device;
 }
 
+void set_tf32(bool on) {
+  at::globalContext().setAllowTF32CuBLAS(on);
+  at::globalContext().setAllowTF32CuDNN(on);
+}
+
 std::string objective_name(const std::string& name) {
   return name == "logit_scale" || name == "logit_bias" ? name : "objective." + name;
 }
@@ -129,6 +134,7 @@ bool trains_on_gpu(const Config& config) {
 Parts build_parts(const Config& config, const ProcessGroup& group) {
   Parts parts;
   parts.device = choose_device(config, group.local_rank());
+  set_tf32(config.training.tf32);
   if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
 
   parts.train = sources().make(config.data.train, "data.train");
@@ -157,7 +163,8 @@ Parts build_parts(const Config& config, const ProcessGroup& group) {
 
 Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision) {
   std::optional<Autocast> autocast;
-  if (precision == "bf16") autocast.emplace(parts.device.type());
+  if (precision == "bf16") autocast.emplace(parts.device.type(), at::kBFloat16);
+  if (precision == "fp16") autocast.emplace(parts.device.type(), at::kHalf);
   return parts.model->forward(batch, parts.needs);
 }
 

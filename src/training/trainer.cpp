@@ -28,6 +28,19 @@ std::vector<at::Tensor> tensors_of(const Optimizer& optimizer) {
   return out;
 }
 
+std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
+  std::vector<at::Tensor> out;
+  for (const NamedParameter& parameter : optimizer.parameters())
+    if (parameter.tensor.grad().defined()) out.push_back(parameter.tensor.grad());
+  return out;
+}
+
+std::vector<at::Tensor> buffers_of(const Parts& parts) {
+  std::vector<at::Tensor> out = parts.model->buffers();
+  for (const at::Tensor& buffer : parts.objective->buffers()) out.push_back(buffer);
+  return out;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Config& config, const std::string& resume, const ProcessGroup& group)
@@ -40,6 +53,8 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       parts_(build_parts_together(config, group)),
       gradients_(tensors_of(*parts_.optimizer), group, config.distributed.bucket_mb),
       runner_(config_, group_, parts_, gradients_, heartbeat_),
+      scale_(config.training.precision == "fp16"),
+      guard_(config.training.non_finite, config.training.precision == "fp16", buffers_of(parts_), scale_),
       log_(folder_, config.training.steps, config.log.tensorboard, group.first()) {
   if (group_.first())
     log::set_file(folder_ + "/log.txt");
@@ -72,11 +87,12 @@ Outcome Trainer::train() {
   seconds_before_ = state_.seconds;
   while (state_.step < config_.training.steps) {
     pending_.push_back(train_step());
-    // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step.
+    // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step, unless
+    // the guard has waited for the step already.
     const auto [signal, late] = agree();
     const bool save = every(config_.checkpoint.every_steps) || late;
     const bool due = every(config_.log.every_steps) || save || signal != 0;
-    if ((due || parts_.device.is_cpu()) && !read_back()) return Outcome::not_finite;
+    if ((due || parts_.device.is_cpu() || !guard_.halted().defined()) && !read_back()) return Outcome::not_finite;
     log_.tick(state_.step);
     if (save) save_checkpoint(false);
     if (every(config_.evaluation.every_steps)) evaluate();
@@ -98,26 +114,35 @@ Outcome Trainer::train() {
 Trainer::FinishedStep Trainer::train_step() {
   const Clock::time_point begin = Clock::now();
   FinishedStep step;
+  step.before = state_;
+  step.updates_before = parts_.optimizer->steps_taken();
   step.learning_rate =
       learning_rate_at(state_.step, config_.schedule, parts_.optimizer->peak_learning_rate(), config_.training.steps);
-  step.result = runner_.run(state_.step);
+  guard_.begin();
+  step.result = runner_.run(state_.step, scale_.value());
   heartbeat_.enter("the optimizer", step.result.step);
-  std::vector<at::Tensor> gradients;
-  for (const NamedParameter& parameter : parts_.optimizer->parameters())
-    if (parameter.tensor.grad().defined()) gradients.push_back(parameter.tensor.grad());
+  const std::vector<at::Tensor> gradients = gradients_of(*parts_.optimizer);
+  scale_.unscale(gradients);
   step.grad_norm = clip_grad_norm(gradients, config_.training.clip_norm);
-  parts_.optimizer->step(step.learning_rate);
-  parts_.objective->after_step();
-
+  step.numbers = mean_over_ranks(step);
+  step.verdict = guard_.judge(step.numbers);
   state_.step = step.result.step;
+  if (step.verdict == UpdateGuard::Verdict::update) update(step.learning_rate);
+
   state_.samples += step.result.samples;
-  if (parts_.average) parts_.average->update(state_.step);
   state_.data = parts_.loader->position();
+  state_.loss_scale = scale_.state();
   state_.seconds = seconds_trained();
   window_.samples += step.result.samples;
   window_.wait_seconds += step.result.wait_seconds;
   window_.seconds += seconds_since(begin);
   return step;
+}
+
+void Trainer::update(double learning_rate) {
+  parts_.optimizer->step(learning_rate, guard_.halted());
+  parts_.objective->after_step();
+  if (parts_.average) parts_.average->update(state_.step);
 }
 
 bool Trainer::every(std::int64_t steps) const {

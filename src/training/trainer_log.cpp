@@ -1,28 +1,30 @@
 // What a run tells about its steps.
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/log.h>
-#include <tessera/base/text.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
 
+at::Tensor Trainer::mean_over_ranks(const FinishedStep& step) const {
+  std::vector<at::Tensor> scalars{step.result.loss, step.grad_norm};
+  for (const auto& [name, term] : step.result.terms) scalars.push_back(term);
+  for (at::Tensor& scalar : scalars) scalar = scalar.to(parts_.device, at::kFloat).reshape({});
+  at::Tensor stacked = at::stack(scalars);
+  group_.all_reduce(stacked);
+  return stacked / group_.size();
+}
+
 bool Trainer::read_back() {
   for (const FinishedStep& step : pending_) {
-    const StepResult& result = step.result;
-    std::vector<at::Tensor> scalars{result.loss, step.grad_norm};
-    for (const auto& [name, term] : result.terms) scalars.push_back(term);
-    for (at::Tensor& scalar : scalars) scalar = scalar.to(at::kFloat).reshape({});
-    at::Tensor stacked = at::stack(scalars);
-    group_.all_reduce(stacked);
-    stacked = stacked.to(at::kCPU, at::kDouble) / group_.size();
-    const std::vector<double> numbers(stacked.const_data_ptr<double>(),
-                                      stacked.const_data_ptr<double>() + stacked.numel());
-    for (const double value : numbers)
-      if (!std::isfinite(value)) return report_not_finite(step, numbers);
-    if (result.step % config_.log.every_steps == 0 || result.step == config_.training.steps)
+    const at::Tensor read = step.numbers.to(at::kCPU, at::kDouble);
+    const std::vector<double> numbers(read.const_data_ptr<double>(), read.const_data_ptr<double>() + read.numel());
+    const bool finite = std::all_of(numbers.begin(), numbers.end(), [](double value) { return std::isfinite(value); });
+    if (finite) skipped_in_a_row_ = 0;
+    if (!finite && step.verdict != UpdateGuard::Verdict::overflow && !go_on_after(step, numbers)) return false;
+    if (step.result.step % config_.log.every_steps == 0 || step.result.step == config_.training.steps)
       log_.record(to_record(step, numbers));
   }
   pending_.clear();
@@ -45,19 +47,6 @@ StepRecord Trainer::to_record(const FinishedStep& step, const std::vector<double
   record.seconds = state_.seconds;
   window_ = {};
   return record;
-}
-
-bool Trainer::report_not_finite(const FinishedStep& step, const std::vector<double>& numbers) {
-  const StepResult& result = step.result;
-  if (!group_.first()) return false;
-  collect_checkpoint(false);
-  std::string values = concat("loss ", numbers[0]);
-  for (std::size_t k = 0; k < result.terms.size(); ++k)
-    values += concat(", ", result.terms[k].first, " ", numbers[k + 2]);
-  values += concat(", gradient norm ", numbers[1]);
-  log::error("step ", result.step, ": not finite: ", values,
-             "; stopped. Last good checkpoint: ", last_good_.empty() ? "none" : last_good_);
-  return false;
 }
 
 }  // namespace tessera

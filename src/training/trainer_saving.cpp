@@ -13,7 +13,7 @@ namespace tessera {
 
 void Trainer::save_checkpoint(bool must) {
   heartbeat_.enter("saving", state_.step);
-  last_save_ = Clock::now();
+  last_save_ = std::chrono::steady_clock::now();
   if (last_saved_ != state_.step) {
     gather_positions();
     if (on_first_rank(group_, "saving the checkpoint", [&] { return write_checkpoint(must); }))
@@ -30,6 +30,12 @@ void Trainer::save_checkpoint(bool must) {
 bool Trainer::write_checkpoint(bool must) {
   collect_checkpoint(false);
   state_.seconds = seconds_trained();
+  writer_.begin(make_checkpoint());
+  writing_step_ = state_.step;
+  return config_.checkpoint.background && !must ? true : collect_checkpoint(must);
+}
+
+Checkpoint Trainer::make_checkpoint() const {
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
   checkpoint.state = state_;
@@ -40,9 +46,7 @@ bool Trainer::write_checkpoint(bool must) {
                       parts_.tokenizer->vocabulary_bytes(),
                       weights_of(*parts_.model, *parts_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(state_.step)}}};
-  writer_.begin(std::move(checkpoint));
-  writing_step_ = state_.step;
-  return config_.checkpoint.background && !must ? true : collect_checkpoint(must);
+  return checkpoint;
 }
 
 bool Trainer::collect_checkpoint(bool must) {

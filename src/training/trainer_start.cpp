@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/training/restore.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -85,23 +86,10 @@ std::optional<std::pair<std::string, Checkpoint>> Trainer::choose_checkpoint(con
 }
 
 void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
-  if (const std::vector<std::string> other = differences(checkpoint.config, config_); !other.empty()) {
-    const std::vector<std::string> first(other.begin(), other.begin() + std::min<std::ptrdiff_t>(3, std::ssize(other)));
-    std::string list;
-    for (const std::string& each : first) list += (list.empty() ? "" : "; ") + each;
-    if (other.size() > first.size()) list += concat("; and ", other.size() - first.size(), " more");
-    user_error(folder, ": was trained with other settings: ", list,
-               ": give the same ones, or choose another run.folder");
-  }
-  if (checkpoint.model.vocabulary != parts_.tokenizer->vocabulary_bytes())
-    user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
-  load_weights(*parts_.model, *parts_.objective, checkpoint.model.weights, folder + "/model.safetensors");
-  parts_.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
-  if (parts_.average) parts_.average->load(checkpoint.averaged, folder + "/averaged.safetensors");
+  take_checkpoint(parts_, config_, group_, checkpoint, folder);
   state_ = checkpoint.state;
-  const bool same_ranks = std::ssize(state_.ranks) == group_.size();
-  parts_.loader->seek(same_ranks ? state_.ranks[static_cast<std::size_t>(group_.rank())] : state_.data);
   state_.ranks.clear();
+  scale_.restore(state_.loss_scale);
   log_.resume_at(state_.step);
   last_good_ = folder;
   last_saved_ = state_.step;

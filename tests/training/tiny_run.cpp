@@ -1,6 +1,5 @@
 #include "tests/training/tiny_run.h"
 
-#include <limits>
 
 #include <ATen/ATen.h>
 
@@ -41,10 +40,12 @@ class Letters : public Tokenizer {
 
 struct StepSettings {
   std::int64_t from = 0;
+  std::int64_t until = 1'000'000;
 };
 template <class Visitor>
 void fields(Visitor& v, StepSettings& s) {
   v("from", s.from, "first bad step", config::at_least(0));
+  v("until", s.until, "first step after it that is good", config::at_least(0));
 }
 
 class Distance : public Objective {
@@ -58,15 +59,16 @@ class Distance : public Objective {
 
 class NotFinite : public Distance {
  public:
-  explicit NotFinite(std::int64_t from) : from_(from) {}
+  explicit NotFinite(const StepSettings& settings) : settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override {
     Losses losses = Distance::forward(features, context);
-    if (context.step >= from_) losses.total = losses.total * std::numeric_limits<double>::quiet_NaN();
+    if (context.step >= settings_.from && context.step < settings_.until)
+      losses.total = losses.total + at::log(-losses.total);
     return losses;
   }
 
  private:
-  std::int64_t from_;
+  StepSettings settings_;
 };
 
 }  // namespace
@@ -85,7 +87,7 @@ void register_test_modules() {
       "test_distance", "squared distance",
       [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Distance>(); });
   objectives().add<StepSettings>("test_not_finite", "NaN", [](const StepSettings& s, const ObjectiveContext&) {
-    return std::make_shared<NotFinite>(s.from);
+    return std::make_shared<NotFinite>(s);
   });
 }
 

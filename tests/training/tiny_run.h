@@ -23,7 +23,8 @@ class TemporaryFolder {
 };
 
 /// Adds what only tests need to the registries, as a user's own code would: tokenizer `test_letters` (a text's bytes),
-/// and objectives `test_distance` (mean over samples, no negatives) and `test_not_finite` (NaN from a given step on).
+/// and objectives `test_distance` (mean over samples, no negatives) and `test_not_finite` (the same, but the logarithm of a
+/// negative number from one step on, until another).
 void register_test_modules();
 
 /// YAML of a run of a few seconds on shapes; `objective` is its name.

@@ -142,18 +142,6 @@ TEST_F(Training, AccumulatedMicroBatchesGiveTheUpdateOfOneBigBatch) {
   EXPECT_NEAR(rows(one)[0]["grad_norm"].get<double>(), rows(two)[0]["grad_norm"].get<double>(), 1e-4);
 }
 
-TEST_F(Training, NonFiniteLossStopsTheRunAndKeepsTheLastGoodCheckpoint) {
-  const std::string run = folder_ / "run";
-  Trainer trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none");
-  EXPECT_EQ(trainer.run(), Outcome::not_finite);
-  EXPECT_EQ(trainer.state().step, 5);
-  const std::string log = io::read_file(run + "/log.txt");
-  EXPECT_NE(log.find("step 5: not finite: loss nan, loss_distance "), std::string::npos) << log;
-  EXPECT_NE(log.find("Last good checkpoint: " + run + "/checkpoints/step_0000003"), std::string::npos) << log;
-  EXPECT_TRUE(fs::exists(run + "/checkpoints/step_0000003"));
-  EXPECT_FALSE(fs::exists(run + "/checkpoints/step_0000005"));
-}
-
 TEST_F(Training, FullDiskCostsNeitherTheOldCheckpointNorTheRun) {
   const std::string run = folder_ / "run", whole = folder_ / "whole";
   Trainer(tiny_config(whole), "none").run();

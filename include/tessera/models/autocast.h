@@ -4,11 +4,11 @@
 
 namespace tessera {
 
-/// bfloat16 autocast for one scope; the weights' low-precision copies are kept until its end.
+/// Autocast to a low precision for one scope; the weights' low-precision copies are kept until its end.
 class Autocast {
  public:
-  explicit Autocast(at::DeviceType device) : device_(device) {
-    at::autocast::set_autocast_dtype(device_, at::kBFloat16);
+  explicit Autocast(at::DeviceType device, at::ScalarType precision = at::kBFloat16) : device_(device) {
+    at::autocast::set_autocast_dtype(device_, precision);
     at::autocast::set_autocast_enabled(device_, true);
     at::autocast::increment_nesting();
   }

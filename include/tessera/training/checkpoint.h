@@ -8,6 +8,7 @@
 
 #include <tessera/data/loader.h>
 #include <tessera/models/model_file.h>
+#include <tessera/training/loss_scale.h>
 
 namespace tessera {
 
@@ -18,6 +19,8 @@ struct RunState {
   std::vector<DataPosition> ranks;  // of each, when there are several
   std::int64_t samples = 0;  // seen
   double seconds = 0;        // trained, over all sessions of the run
+  std::int64_t skipped = 0;  // steps without update, for a loss or gradient was not finite
+  LossScale::State loss_scale;
 };
 
 /// Everything that a resume needs.

@@ -60,6 +60,8 @@ struct TrainingSettings {
   std::int64_t accumulation = 1;
   std::optional<std::int64_t> grad_cache;
   std::string precision = "float32";
+  bool tf32 = false;
+  std::string non_finite = "stop";
   std::optional<double> clip_norm;
   std::string device = "auto";
   std::optional<std::int64_t> threads;
@@ -77,8 +79,13 @@ void fields(Visitor& v, TrainingSettings& s) {
     "samples of a batch that the towers see at a time (GradCache): the whole batch gives the negatives, memory follows "
     "this number, time grows by a forward pass; null: all at once",
     config::at_least(1));
-  v("precision", s.precision, "bf16: autocast; weights, norms, softmax and losses stay float32",
-    config::one_of({"float32", "bf16"}));
+  v("precision", s.precision,
+    "bf16, fp16: autocast; weights, norms, softmax and losses stay float32. fp16 with dynamic loss scaling",
+    config::one_of({"float32", "bf16", "fp16"}));
+  v("tf32", s.tf32, "matrix products and convolutions of float32 in TensorFloat-32, on GPUs that have it");
+  v("non_finite", s.non_finite,
+    "a step whose loss or gradient is not finite: stop the run, or skip the update (ten in a row stop it too)",
+    config::one_of({"stop", "skip"}));
   v("clip_norm", s.clip_norm, "clip the global gradient norm; null: do not", config::above(0));
   v("device", s.device, "auto takes the GPU when there is one", config::one_of({"auto", "cpu", "cuda"}));
   v("threads", s.threads, "threads of one operator on the CPU; null: one per core", config::at_least(1));

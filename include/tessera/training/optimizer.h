@@ -51,6 +51,8 @@ class Optimizer {
   /// One update with this learning rate. halted: float32 scalar on the parameters' device; where it is 1, weights and
   /// moments stay as they are, without the host having to know. Undefined: the update is made.
   void step(double learning_rate, const at::Tensor& halted = {});
+  /// So many last calls of step() were halted and do not count as updates.
+  void take_back(std::int64_t halted) { steps_ -= halted; }
   /// Drops all gradients.
   void zero_grad();
 

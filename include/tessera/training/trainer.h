@@ -11,6 +11,7 @@
 #include <tessera/training/config.h>
 #include <tessera/training/run_log.h>
 #include <tessera/training/step_runner.h>
+#include <tessera/training/update_guard.h>
 
 namespace tessera {
 
@@ -18,7 +19,7 @@ namespace tessera {
 enum class Outcome {
   finished,
   interrupted,  // SIGINT, SIGTERM or SIGUSR1 on any rank; the state is saved
-  not_finite,   // a loss or gradient was NaN or infinite; nothing of it was saved
+  not_finite,   // a loss or gradient was NaN or infinite: weights and state are those before that step
 };
 
 /// Trains what a configuration describes, as one rank of a group. Rank 0 alone writes files, shows progress and
@@ -42,9 +43,13 @@ class Trainer {
 
  private:
   struct FinishedStep {
+    RunState before;
+    std::int64_t updates_before = 0;  // of the optimizer
     StepResult result;
     double learning_rate = 0;
     at::Tensor grad_norm;
+    at::Tensor numbers;  // loss, grad_norm, terms: float32 [2 + terms], means over the ranks
+    UpdateGuard::Verdict verdict = UpdateGuard::Verdict::update;
   };
 
   void restore_or_initialise(const std::string& resume);
@@ -54,15 +59,25 @@ class Trainer {
 
   Outcome train();
   FinishedStep train_step();
+  void update(double learning_rate);
+  at::Tensor mean_over_ranks(const FinishedStep& step) const;
   struct Agreed {
     int signal = 0;          // the greatest of those that any rank has noted
     bool save_late = false;  // whether checkpoint.every_minutes have passed, by rank 0's clock
   };
   Agreed agree() const;
-  /// Reads pending results back from the device; false (with an error line) when one of them is not finite.
+  /// Reads pending results back from the device; false when one of them is not finite and the run is to stop.
   bool read_back();
   StepRecord to_record(const FinishedStep& step, const std::vector<double>& numbers);
-  bool report_not_finite(const FinishedStep& step, const std::vector<double>& numbers);
+
+  /// Tells of a step that is not finite, and notes its samples; whether the run goes on.
+  bool go_on_after(const FinishedStep& step, const std::vector<double>& numbers);
+  /// Saves the state before the step for --replay-step and looks for the first value that is not finite.
+  void examine(const FinishedStep& step);
+  std::string keys_of_all_ranks(const std::vector<std::string>& own) const;
+  void write_incident(const FinishedStep& step, const std::string& values, const std::string& keys);
+  /// On rank 0.
+  void report_error(const std::string& text);
 
   EvaluationContext evaluation_context() const;
   void evaluate();
@@ -70,6 +85,7 @@ class Trainer {
   /// Saves; when that fails the run goes on with an error line, unless `must` is set.
   void save_checkpoint(bool must);
   bool write_checkpoint(bool must);
+  Checkpoint make_checkpoint() const;
   /// Waits for the save that is under way, if any; false when it failed.
   bool collect_checkpoint(bool must);
   void gather_positions();
@@ -85,6 +101,8 @@ class Trainer {
   Parts parts_;
   GradientReducer gradients_;
   StepRunner runner_;
+  LossScale scale_;
+  UpdateGuard guard_;
   RunState state_;
   RunLog log_;
 
@@ -95,6 +113,8 @@ class Trainer {
   std::chrono::steady_clock::time_point last_save_;
   std::int64_t last_evaluated_ = -1;
   int stop_signal_ = 0;
+  std::int64_t examined_ = 0;          // steps that were not finite, in this session
+  std::int64_t skipped_in_a_row_ = 0;  // for not being finite
   std::chrono::steady_clock::time_point started_;
   double seconds_before_ = 0;  // trained in earlier sessions
 

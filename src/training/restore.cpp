@@ -1,0 +1,34 @@
+#include <algorithm>
+
+#include <tessera/base/error.h>
+#include <tessera/training/restore.h>
+
+namespace tessera {
+namespace {
+
+void check_settings(const Config& config, const Checkpoint& checkpoint, const std::string& folder) {
+  const std::vector<std::string> other = differences(checkpoint.config, config);
+  if (other.empty()) return;
+  const std::vector<std::string> first(other.begin(), other.begin() + std::min<std::ptrdiff_t>(3, std::ssize(other)));
+  std::string list;
+  for (const std::string& each : first) list += (list.empty() ? "" : "; ") + each;
+  if (other.size() > first.size()) list += concat("; and ", other.size() - first.size(), " more");
+  user_error(folder, ": was trained with other settings: ", list, ": give the same ones, or choose another run.folder");
+}
+
+}  // namespace
+
+void take_checkpoint(Parts& parts, const Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
+                     const std::string& folder) {
+  check_settings(config, checkpoint, folder);
+  if (checkpoint.model.vocabulary != parts.tokenizer->vocabulary_bytes())
+    user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
+  load_weights(*parts.model, *parts.objective, checkpoint.model.weights, folder + "/model.safetensors");
+  parts.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
+  if (parts.average) parts.average->load(checkpoint.averaged, folder + "/averaged.safetensors");
+  const RunState& state = checkpoint.state;
+  const bool same_ranks = std::ssize(state.ranks) == group.size();
+  parts.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);
+}
+
+}  // namespace tessera

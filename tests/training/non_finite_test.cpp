@@ -1,0 +1,251 @@
+#include <filesystem>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/training/tensor_watch.h"
+#include "tests/training/tiny_run.h"
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/adamw.h>
+#include <tessera/training/lamb.h>
+#include <tessera/training/sgd.h>
+#include <tessera/training/step_report.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class NonFinite : public ::testing::Test {
+ protected:
+  std::vector<nlohmann::json> lines(const std::string& file) const {
+    std::vector<nlohmann::json> out;
+    for (const std::string& line : split(io::read_file(file), '\n'))
+      if (!line.empty()) out.push_back(nlohmann::json::parse(line));
+    return out;
+  }
+  static void expect_same(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
+  const std::string run = folder_ / "run", good = folder_ / "good";
+  Trainer trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none");
+  EXPECT_EQ(trainer.run(), Outcome::not_finite);
+  EXPECT_EQ(trainer.state().step, 4);
+  const std::string log = io::read_file(run + "/log.txt");
+  EXPECT_NE(log.find("step 5: not finite: loss nan, loss_distance "), std::string::npos) << log;
+  EXPECT_NE(log.find("; stopped. Last good checkpoint: " + run + "/checkpoints/step_0000003"), std::string::npos)
+      << log;
+  EXPECT_NE(log.find("step 5: aten::log gave NaN (1 of 1 values, [] Float) in the forward pass"), std::string::npos)
+      << log;
+  EXPECT_NE(log.find("look again: trainer --config " + run + "/config.yaml --replay-step " + run +
+                     "/non_finite/step_0000004"),
+            std::string::npos)
+      << log;
+  EXPECT_FALSE(fs::exists(run + "/checkpoints/step_0000005"));
+  const auto incidents = lines(run + "/non_finite.jsonl");
+  ASSERT_EQ(incidents.size(), 1u);
+  EXPECT_EQ(incidents[0]["step"], 5);
+  EXPECT_EQ(incidents[0]["samples"].size(), 8u);
+
+  Trainer(tiny_config(good, {"training.steps=4", "checkpoint.every_steps=0"}, "test_distance"), "none").run();
+  const Checkpoint met = load_checkpoint(run + "/non_finite/step_0000004"),
+                   expected = load_checkpoint(good + "/checkpoints/step_0000004");
+  expect_same(met.model.weights, expected.model.weights);
+  expect_same(met.optimizer, expected.optimizer);
+  EXPECT_EQ(met.state.data.cursor, expected.state.data.cursor);
+}
+
+TEST_F(NonFinite, ReplayedStepNamesTheFirstBadOperatorAndTheSamples) {
+  const std::string run = folder_ / "run";
+  const Config config = tiny_config(run, {"objective.from=4"}, "test_not_finite");
+  Trainer(config, "none").run();
+  const auto [report, finite] = replay_step(config, run + "/non_finite/step_0000004", {});
+  EXPECT_FALSE(finite);
+  EXPECT_TRUE(report.starts_with("step 5: loss nan, loss_distance ")) << report;
+  EXPECT_NE(report.find("first not finite: aten::log gave NaN"), std::string::npos) << report;
+  for (const auto& key : lines(run + "/non_finite.jsonl")[0]["samples"])
+    EXPECT_NE(report.find(key.get<std::string>()), std::string::npos) << report;
+  const auto [good, is_good] = replay_step(config, run + "/checkpoints/step_0000003", {});
+  EXPECT_TRUE(is_good) << good;
+  EXPECT_EQ(error_of([&] { replay_step(config, run, {}); }),
+            "--replay-step " + run + ": not a saved state: expected a folder like RUN/non_finite/step_0001000");
+}
+
+TEST_F(NonFinite, WeightsThatAreBadAlreadyAreNamed) {
+  const Config config = tiny_config(folder_ / "run", {"checkpoint.every_steps=3", "training.steps=3"}, "test_distance");
+  Trainer(config, "none").run();
+  const std::string folder = folder_ / "run/checkpoints";
+  Checkpoint checkpoint = load_checkpoint(folder + "/step_0000003");
+  checkpoint.model.weights.at("text_projection").view(-1)[3] = std::numeric_limits<double>::infinity();
+  CheckpointFolder(folder, 3).save(checkpoint);
+  const std::string report = replay_step(config, folder + "/step_0000003", {}).first;
+  EXPECT_NE(report.find("first not finite: not finite before the step already: text_projection"), std::string::npos)
+      << report;
+}
+
+TEST_F(NonFinite, SkippedStepLeavesWeightsAndMomentsAndTheRunGoesOn) {
+  const std::string run = folder_ / "run";
+  Trainer trainer(tiny_config(run,
+                              {"objective={from: 2, until: 3}", "training.non_finite=skip", "checkpoint.every_steps=1",
+                               "checkpoint.keep_last=9"},
+                              "test_not_finite"),
+                  "none");
+  EXPECT_EQ(trainer.run(), Outcome::finished);
+  EXPECT_EQ(trainer.state().skipped, 1);
+  const Checkpoint before = load_checkpoint(run + "/checkpoints/step_0000002"),
+                   after = load_checkpoint(run + "/checkpoints/step_0000003"),
+                   end = load_checkpoint(run + "/checkpoints/step_0000006");
+  expect_same(before.model.weights, after.model.weights);
+  expect_same(before.optimizer, after.optimizer);
+  EXPECT_EQ(after.state.step, 3);
+  EXPECT_EQ(after.state.data.cursor, 24) << "the data move on";
+  EXPECT_EQ(end.optimizer.at("step").item<std::int64_t>(), 5);
+  const auto rows = lines(run + "/metrics.jsonl");
+  ASSERT_EQ(rows.size(), 6u);
+  EXPECT_TRUE(rows[2]["loss"].is_null());
+  EXPECT_FALSE(rows[3]["loss"].is_null());
+  EXPECT_EQ(lines(run + "/non_finite.jsonl")[0]["step"], 3);
+  EXPECT_TRUE(fs::exists(run + "/non_finite/step_0000002/manifest.json"));
+}
+
+TEST_F(NonFinite, RunWithASkippedStepResumesBitForBit) {
+  const std::vector<std::string> settings{"objective={from: 2, until: 3}", "training.non_finite=skip"};
+  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
+  Trainer(tiny_config(whole, settings, "test_not_finite"), "none").run();
+  Trainer(tiny_config(broken, settings, "test_not_finite"), whole + "/checkpoints/step_0000003").run();
+  const Checkpoint a = load_checkpoint(whole + "/checkpoints/step_0000006"),
+                   b = load_checkpoint(broken + "/checkpoints/step_0000006");
+  expect_same(a.model.weights, b.model.weights);
+  EXPECT_EQ(b.state.skipped, 1);
+}
+
+TEST_F(NonFinite, TenSkippedStepsInARowStopTheRun) {
+  const std::string run = folder_ / "run";
+  Trainer trainer(
+      tiny_config(run, {"objective.from=2", "training.non_finite=skip", "training.steps=30"}, "test_not_finite"),
+      "none");
+  EXPECT_EQ(trainer.run(), Outcome::not_finite);
+  EXPECT_NE(io::read_file(run + "/log.txt").find("10 steps in a row were not finite: stopped"), std::string::npos);
+}
+
+TEST_F(NonFinite, HalfPrecisionTrainsUnderALossScaleThatResumes) {
+  const std::string run = folder_ / "run", plain = folder_ / "plain";
+  EXPECT_EQ(Trainer(tiny_config(run, {"training.precision=fp16"}), "none").run(), Outcome::finished);
+  EXPECT_EQ(Trainer(tiny_config(plain), "none").run(), Outcome::finished);
+  const Checkpoint end = load_checkpoint(run + "/checkpoints/step_0000006");
+  EXPECT_EQ(end.state.loss_scale.scale * std::pow(2.0, 6 - end.optimizer.at("step").item<double>()), 65536);
+  const auto a = lines(run + "/metrics.jsonl"), b = lines(plain + "/metrics.jsonl");
+  EXPECT_NEAR(a[0]["loss"].get<double>(), b[0]["loss"].get<double>(), 5e-3);
+  const std::string again = folder_ / "again";
+  EXPECT_EQ(Trainer(tiny_config(again, {"training.precision=fp16"}), run + "/checkpoints/step_0000003").run(),
+            Outcome::finished);
+  expect_same(load_checkpoint(again + "/checkpoints/step_0000006").model.weights, end.model.weights);
+}
+
+TEST(LossScaleTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
+  LossScale scale(true);
+  at::Tensor gradient = at::full({2}, 65536.0);
+  scale.unscale({gradient});
+  EXPECT_TRUE(at::equal(gradient, at::ones({2})));
+  scale.settle(false);
+  EXPECT_EQ(scale.value(), 32768);
+  for (int i = 0; i < 1999; ++i) scale.settle(true);
+  EXPECT_EQ(scale.value(), 32768);
+  scale.settle(true);
+  EXPECT_EQ(scale.value(), 65536);
+  for (int i = 0; i < 40; ++i) scale.settle(false);
+  EXPECT_EQ(scale.value(), 1);
+  EXPECT_FALSE(scale.can_shrink());
+  EXPECT_EQ(LossScale(false).value(), 1);
+}
+
+TEST(UpdateGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
+  LossScale scale(true);
+  UpdateGuard guard("stop", /*float16=*/true, {}, scale);
+  const double inf = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(guard.judge(at::tensor({1.0, 2.0})), UpdateGuard::Verdict::update);
+  EXPECT_EQ(guard.judge(at::tensor({1.0, inf})), UpdateGuard::Verdict::overflow);
+  EXPECT_EQ(scale.value(), 32768);
+  EXPECT_EQ(guard.judge(at::tensor({inf, inf})), UpdateGuard::Verdict::skip);
+}
+
+TEST(UpdateGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
+  LossScale scale(false);
+  const at::Tensor mean = at::ones({3});
+  UpdateGuard guard("stop", false, {mean}, scale);
+  guard.begin();
+  mean.fill_(2);
+  guard.judge(at::tensor({1.0, 1.0}));
+  EXPECT_EQ(guard.halted().item<float>(), 0);
+  EXPECT_EQ(mean[0].item<float>(), 2);
+  guard.begin();
+  mean.fill_(std::numeric_limits<double>::quiet_NaN());
+  guard.judge(at::tensor({std::numeric_limits<double>::quiet_NaN(), 1.0}));
+  EXPECT_EQ(mean[0].item<float>(), 2);
+  guard.begin();
+  guard.judge(at::tensor({1.0, 1.0}));
+  EXPECT_EQ(guard.halted().item<float>(), 1) << "good steps after a bad one change nothing";
+}
+
+template <class O, class Settings>
+void expect_halted_step_changes_nothing(const Settings& settings) {
+  const at::Tensor weight = at::ones({4, 3});
+  O optimizer({{"w", weight}}, settings);
+  weight.mutable_grad() = at::full({4, 3}, 0.5);
+  optimizer.step(0.1, at::zeros({}));
+  std::map<std::string, at::Tensor> before = optimizer.state();
+  for (auto& [name, tensor] : before) tensor = tensor.clone();
+  const at::Tensor kept = weight.clone();
+  EXPECT_LT(kept[0][0].template item<float>(), 1);
+  weight.mutable_grad() = at::full({4, 3}, std::numeric_limits<double>::quiet_NaN());
+  optimizer.step(0.1, at::ones({}));
+  optimizer.take_back(1);
+  EXPECT_TRUE(at::equal(weight, kept));
+  for (const auto& [name, tensor] : optimizer.state()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+}
+
+TEST(HaltedStep, ChangesNeitherWeightsNorMoments) {
+  expect_halted_step_changes_nothing<AdamW>(AdamWSettings{});
+  expect_halted_step_changes_nothing<AdamW>(AdamWSettings{.update_clipping = true});
+  expect_halted_step_changes_nothing<Sgd>(SgdSettings{});
+  expect_halted_step_changes_nothing<Lamb>(LambSettings{});
+}
+
+TEST(TensorWatchTest, NamesTheOperatorThatMadeTheFirstInfinityAndTheFirstNan) {
+  const at::Tensor weight = at::full({2, 3}, -1.0).requires_grad_();
+  const TensorWatch watch({{"layer.weight", weight}});
+  const at::Tensor big = at::exp(weight * -1000.0);
+  const at::Tensor nothing = big - big;
+  const at::Tensor more = nothing + at::log(weight);
+  EXPECT_EQ(watch.findings(),
+            "aten::exp gave infinity (6 of 6 values, [2, 3] Float) in the forward pass, after layer.weight; "
+            "aten::sub gave NaN (6 of 6 values, [2, 3] Float) in the forward pass, after layer.weight");
+}
+
+TEST(TensorWatchTest, NamesTheNodeOfTheBackwardPass) {
+  const at::Tensor weight = at::zeros({2}).requires_grad_();
+  const TensorWatch watch({{"layer.weight", weight}});
+  at::sqrt(weight).sum().backward();
+  EXPECT_NE(watch.findings().find("in the backward pass (SqrtBackward0)"), std::string::npos) << watch.findings();
+}
+
+TEST(TensorWatchTest, MasksOfInfinityAreNoFinding) {
+  const TensorWatch watch({});
+  const at::Tensor scores =
+      at::zeros({2, 2}).masked_fill(at::eye(2).to(at::kBool), -std::numeric_limits<double>::infinity());
+  at::softmax(scores, 1);
+  EXPECT_EQ(watch.findings(), "");
+}
+
+}  // namespace
+}  // namespace tessera
