@@ -57,7 +57,7 @@ TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
   EXPECT_EQ(incidents[0]["step"], 5);
   EXPECT_EQ(incidents[0]["samples"].size(), 8u);
 
-  Trainer(tiny_config(good, {"training.steps=4", "checkpoint.every_steps=0"}, "test_distance"), "none").run();
+  Trainer(tiny_config(good, {"checkpoint.every_steps=4"}, "test_distance"), "none").run();
   const Checkpoint met = load_checkpoint(run + "/non_finite/step_0000004"),
                    expected = load_checkpoint(good + "/checkpoints/step_0000004");
   expect_same(met.model.weights, expected.model.weights);
