@@ -10,37 +10,43 @@
 #include <tessera/training/config.h>
 #include <tessera/training/dry_run.h>
 #include <tessera/training/interrupt.h>
+#include <tessera/training/stages.h>
 #include <tessera/training/step_report.h>
-#include <tessera/training/trainer.h>
 
 namespace {
 
 constexpr int kNotFinite = 3;
 
+std::string dry_run(const tessera::Stage& stage) {
+  tessera::Config config = stage.config;
+  if (stage.follows) config.start = {};  // weights that may not be there yet
+  return tessera::to_text(tessera::measure_step(config));
+}
+
 int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
-  const tessera::Config config = tessera::load_config(arguments.config, arguments.overrides);
-  if (arguments.print_config) {
-    std::cout << tessera::to_yaml(config);
-    return 0;
-  }
-  if (arguments.dry_run) {
-    std::cout << tessera::to_text(tessera::measure_step(config));
+  const std::vector<tessera::Stage> stages = tessera::load_stages(arguments.config, arguments.overrides);
+  if (arguments.print_config || arguments.dry_run) {
+    for (const tessera::Stage& stage : stages) {
+      if (!stage.name.empty()) std::cout << "--- # stage " << stage.name << "\n";
+      std::cout << (arguments.print_config ? tessera::to_yaml(stage.config) : dry_run(stage));
+    }
     return 0;
   }
   const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
-  const auto group = tessera::ProcessGroup::connect(launched, config.distributed, tessera::trains_on_gpu(config));
+  const auto group =
+      tessera::ProcessGroup::connect(launched, stages[0].config.distributed, tessera::trains_on_gpu(stages[0].config));
   if (!arguments.replay_step.empty()) {
-    const auto [report, finite] = tessera::replay_step(config, arguments.replay_step, group);
+    const auto [report, finite] = tessera::replay_step(stages.back().config, arguments.replay_step, group);
     if (group.first()) std::cout << report;
     return finite ? 0 : kNotFinite;
   }
   const tessera::InterruptGuard guard;  // from here on: a signal during start-up is served after the first step
-  tessera::Trainer trainer(config, arguments.resume, group);
-  switch (trainer.run()) {
+  const auto [outcome, signal] = tessera::run_stages(stages, arguments.resume, group);
+  switch (outcome) {
     case tessera::Outcome::finished:
       return 0;
     case tessera::Outcome::interrupted:
-      return 128 + trainer.stop_signal();
+      return 128 + signal;
     case tessera::Outcome::not_finite:
       return kNotFinite;
   }
@@ -77,7 +83,7 @@ int main(int argc, char** argv) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
         tessera::user_error(
             "--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
-      tessera::load_config(arguments.config, arguments.overrides);  // a mistake is reported once, not by every process
+      tessera::load_stages(arguments.config, arguments.overrides);  // a mistake is reported once, not by every process
       return tessera::spawn_workers("trainer", arguments.processes, without_nproc(argc, argv));
     }
     return run(arguments, variables);

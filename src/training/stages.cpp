@@ -1,0 +1,83 @@
+#include <filesystem>
+#include <set>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/config/node.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/training/stages.h>
+
+namespace tessera {
+namespace {
+
+using config::Node;
+
+std::string stage_name(const Node& stage, std::size_t index, std::set<std::string>& taken) {
+  const std::string path = concat("stages[", index, "].name");
+  const Node* name = stage.find("name");
+  if (name == nullptr || !name->is_scalar() || name->text().empty())
+    config::fail(stage, path, "missing: each stage has a name, which its run folder takes too");
+  if (name->text().find('/') != std::string::npos)
+    config::fail(*name, path, "names a folder inside run.folder: no / in it");
+  if (!taken.insert(name->text()).second)
+    config::fail(*name, path, "is that of another stage already: " + name->text());
+  return name->text();
+}
+
+bool finished(const Config& config) {
+  const std::vector<std::string> saved = CheckpointFolder(*config.run.folder + "/checkpoints", 1).list();
+  return !saved.empty() && step_of(saved.back()) >= config.training.steps;
+}
+
+}  // namespace
+
+std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides) {
+  Node tree = config::load_yaml(path);
+  for (const std::string& assignment : overrides) config::apply_override(tree, assignment);
+  const std::string run = std::filesystem::path(path).stem().string();
+  const Node* list = tree.find("stages");
+  if (list == nullptr) return {{.name = "", .config = resolve_config(tree, run)}};
+  if (!list->is_sequence() || list->items().empty())
+    config::fail(*list, "stages", "expected a list like [{name: first, training: {steps: 100}}, ...]");
+  const std::vector<Node> items = list->items();
+  tree.erase("stages");
+
+  std::vector<Stage> stages;
+  std::set<std::string> taken;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    Node over = items[i];
+    const std::string name = stage_name(over, i, taken);
+    over.erase("name");
+    const bool follows = i > 0 && over.find("start") == nullptr;
+    Node whole = tree;
+    whole.merge(over);
+    Config config = resolve_config(whole, run);
+    config.run.name = concat(*config.run.name, "/", name);
+    config.run.folder = concat(*config.run.folder, "/", name);
+    if (follows) config.start.weights = *stages.back().config.run.folder;
+    stages.push_back({name, std::move(config), follows});
+  }
+  return stages;
+}
+
+std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const std::string& resume,
+                                   const ProcessGroup& group) {
+  if (stages.size() > 1 && resume != "auto" && resume != "none")
+    user_error("--resume ", resume, ": a run of several stages goes on with --resume auto");
+  std::pair<Outcome, int> end{Outcome::finished, 0};
+  for (const Stage& stage : stages) {
+    const bool named = !stage.name.empty();
+    const bool over = named && resume == "auto" &&
+                      on_first_rank(group, "looking for finished stages", [&] { return finished(stage.config); });
+    if (named && group.first())
+      log::info("stage ", stage.name, over ? ": finished already" : concat(" (", stages.size(), " in all)"));
+    if (over) continue;
+    Trainer trainer(stage.config, resume, group);
+    end.first = trainer.run();
+    end.second = trainer.stop_signal();
+    if (end.first != Outcome::finished) break;
+  }
+  return end;
+}
+
+}  // namespace tessera

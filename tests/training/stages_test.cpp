@@ -1,0 +1,97 @@
+#include <filesystem>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/stages.h>
+
+namespace tessera {
+namespace {
+
+using Weights = std::map<std::string, at::Tensor>;
+
+class StagesTest : public ::testing::Test {
+ protected:
+  StagesTest() { register_test_modules(); }
+
+  // A file with the tiny run and these stages; the run's folder is its name.
+  std::string file(const std::string& name, const std::string& stages) const {
+    const std::string path = folder_ / (name + ".yaml");
+    io::write_file(path, tiny_yaml() + "run: {folder: \"" + (folder_ / name) + "\"}\nstages:\n" + stages);
+    return path;
+  }
+  Weights weights(const std::string& run, const std::string& step) const {
+    return load_checkpoint(folder_ / (run + "/checkpoints/" + step)).model.weights;
+  }
+  static void expect_same(const Weights& a, const Weights& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+
+  TemporaryFolder folder_;
+};
+
+constexpr const char* kTwo = R"(  - {name: images, parameters: {frozen: [text]}, training: {steps: 3}}
+  - {name: all, objective: {name: siglip}, training: {steps: 4}, optimizer: {lr: 1.0e-3}}
+)";
+
+TEST_F(StagesTest, LayTheirSettingsOverThoseOfTheFile) {
+  const std::vector<Stage> stages = load_stages(file("run", kTwo), {"stages.1.training.steps=5", "seed=7"});
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[0].config.objective.name, "clip");
+  EXPECT_EQ(stages[0].config.parameters.frozen, std::vector<std::string>{"text"});
+  EXPECT_EQ(stages[0].config.run.folder, folder_ / "run/images");
+  EXPECT_FALSE(stages[0].follows);
+  EXPECT_EQ(stages[1].config.objective.name, "siglip");
+  EXPECT_TRUE(stages[1].config.parameters.frozen.empty());
+  EXPECT_EQ(stages[1].config.training.steps, 5);
+  EXPECT_EQ(stages[1].config.seed, 7);
+  EXPECT_EQ(stages[1].config.start.weights->name, folder_ / "run/images");
+  EXPECT_TRUE(stages[1].follows);
+  const std::vector<Stage> fresh =
+      load_stages(file("fresh", std::string(kTwo) + "  - {name: new, start: {weights: null}}\n"));
+  EXPECT_FALSE(fresh[2].follows);
+  EXPECT_FALSE(fresh[2].config.start.weights.has_value());
+}
+
+TEST_F(StagesTest, EachBeginsWhereTheOneBeforeEnds) {
+  const std::string stages = R"(  - {name: a, training: {steps: 2}}
+  - {name: b, training: {steps: 2}, optimizer: {lr: 0, weight_decay: 0}}
+)";
+  EXPECT_EQ(run_stages(load_stages(file("run", stages)), "none").first, Outcome::finished);
+  expect_same(weights("run/a", "step_0000002"), weights("run/b", "step_0000002"));
+}
+
+TEST_F(StagesTest, AutoResumePassesOverFinishedStagesAndEndsBitForBit) {
+  run_stages(load_stages(file("whole", kTwo)), "none");
+  const std::string broken = file("broken", kTwo);
+  // As if the run had been killed in the second stage, and before it.
+  run_stages(load_stages(broken, {"stages.0.training.steps=3"}), "auto");
+  std::filesystem::remove_all(folder_ / "broken/all");
+  const auto before = std::filesystem::last_write_time(folder_ / "broken/images/checkpoints/step_0000003");
+  EXPECT_EQ(run_stages(load_stages(broken), "auto").first, Outcome::finished);
+  EXPECT_EQ(std::filesystem::last_write_time(folder_ / "broken/images/checkpoints/step_0000003"), before);
+  expect_same(weights("broken/all", "step_0000004"), weights("whole/all", "step_0000004"));
+}
+
+TEST_F(StagesTest, MistakesNameTheStage) {
+  const std::string a = folder_ / "a.yaml";
+  const auto line = [](const std::string& text) { return text.substr(text.find(':', text.find(".yaml:") + 6) + 2); };
+  EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {training: {steps: 3}}\n")); })),
+            "stages[0].name: missing: each stage has a name, which its run folder takes too");
+  EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x}\n  - {name: x}\n")); })),
+            "stages[1].name: is that of another stage already: x");
+  EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x/y}\n")); })),
+            "stages[0].name: names a folder inside run.folder: no / in it");
+  EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  - {name: x, training: {step: 3}}\n")); })),
+            "training.step: unknown key: did you mean steps?");
+  EXPECT_EQ(line(error_of([&] { load_stages(file("a", "  {}\n")); })),
+            "stages: expected a list like [{name: first, training: {steps: 100}}, ...]");
+  EXPECT_EQ(error_of([&] { run_stages(load_stages(file("run", kTwo)), a); }),
+            "--resume " + a + ": a run of several stages goes on with --resume auto");
+}
+
+}  // namespace
+}  // namespace tessera
