@@ -55,7 +55,8 @@ std::string configuration_document() {
          "key, "
          "`--print-config` shows the result with every default spelt out. Modules are groups with a `name`; their "
          "other keys are the "
-         "module's own settings, listed below.\n\n## Keys\n\n";
+         "module's own settings, listed below. A list `stages:` makes a run of several parts: [training.md](training.md)."
+         "\n\n## Keys\n\n";
   Config defaults;
   defaults.run.name = std::nullopt;
   std::vector<config::FieldDoc> rows = config::document<Config>("", defaults);
