@@ -1,15 +1,28 @@
 #!/usr/bin/env python3
-"""Kills a small training run with SIGKILL at random moments, resumes it each time, and compares its end bit for bit with an unbroken
-run's. Then a SIGTERM, a torn newest checkpoint, and with --nproc a rank that is killed.
+"""Kills a small training run in several ways, resumes it, and compares its end bit for bit with an unbroken run's.
 
-  scripts/kill_test.py [--kills 20] [--seed 0] [--trainer build/bin/trainer]
+  scripts/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--trainer build/bin/trainer]
 
-Outside CI, for it takes minutes; needs only the standard library.
+kill9         SIGKILL at --kills random moments, --resume auto each time: the end is bit for bit the unbroken run's.
+sigterm       the step is finished and saved, exit code 143 (128 + signal); --resume auto ends bit for bit as unbroken.
+torn          the newest checkpoint cut short: said aloud, the one before is taken; the end is bit for bit the unbroken run's.
+disk          the run's disk full (a small tmpfs, so only as root): a save that fails is one error line, training goes on and the
+              earlier checkpoint stays whole; once there is room the next save succeeds, and the run ends with exit code 0, bit for bit
+              as unbroken. Full to the end: exit code 2 with a line that names the checkpoint that is kept; with room again
+              --resume auto ends bit for bit as unbroken.
+rank_killed   one of two ranks gets SIGKILL mid-step: exit code 1 or 137 with a line that names the rank; no process is left.
+rank_stopped  one of two ranks gets SIGSTOP mid-step: within distributed.heartbeat (5 s here) and 2 s more the job ends with exit
+              code 1 and a line that names rank, host, phase and last step; no process is left, and --resume auto finishes the run.
+
+Outside CI, for it takes minutes; needs only the standard library. Exit code 0: every outcome is as stated.
 """
 import argparse
+import contextlib
 import json
+import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import struct
@@ -73,77 +86,178 @@ def wait_for_rows(run):
         time.sleep(0.05)
 
 
-def check_same(run, unbroken, what):
+def check_same(run, unbroken, what, rows=True):
     ours, theirs = newest(run), newest(unbroken)
     for file in theirs:
         different = [name for name in theirs[file] if ours[file].get(name) != theirs[file][name]]
         if different or ours[file].keys() != theirs[file].keys():
             sys.exit(f"{what}: {len(different)} tensors of {file} differ from the unbroken run's, {different[:3]}")
-    if steps_of(run) != steps_of(unbroken):
+    if rows and steps_of(run) != steps_of(unbroken):
         sys.exit(f"{what}: metrics.jsonl has other rows than the unbroken run's")
     print(f"{what}: the end is bit for bit the unbroken run's", flush=True)
 
 
+class Runs:
+    """The unbroken run, and the ways to break others."""
+
+    def __init__(self, folder, trainer):
+        self.folder, self.trainer = pathlib.Path(folder), trainer
+        self.config, self.whole = self.folder / "run.yaml", self.folder / "whole"
+        self.config.write_text(CONFIG)
+        began = time.time()
+        finish(self.begin(self.whole), 0)
+        self.duration = time.time() - began
+        print(f"unbroken run: {STEPS} steps in {self.duration:.1f} s", flush=True)
+
+    def begin(self, run, *more):
+        return start(self.trainer, self.config, run, *more)
+
+    def kill9(self, kills, chance):
+        run, done = self.folder / "killed", 0
+        while done < kills:
+            process = self.begin(run)
+            try:
+                process.wait(chance.uniform(0.1, 0.5 * self.duration))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                done += 1
+            finish(process, 0, -signal.SIGKILL)
+            if process.returncode == 0:
+                check_same(run, self.whole, f"finished after {done} kills")
+                shutil.rmtree(run)
+        finish(self.begin(run), 0)
+        check_same(run, self.whole, f"{done} times SIGKILL at random moments")
+
+    def sigterm(self):
+        run = self.folder / "told"
+        process = self.begin(run)
+        wait_for_rows(run)
+        process.send_signal(signal.SIGTERM)
+        finish(process, 128 + signal.SIGTERM)
+        finish(self.begin(run), 0)
+        check_same(run, self.whole, "SIGTERM (exit code 143)")
+
+    def torn(self):
+        run = self.folder / "torn"
+        shutil.copytree(self.whole, run)
+        state = run / "checkpoints" / (self.whole / "checkpoints/latest").read_text().strip() / "state.safetensors"
+        state.write_bytes(state.read_bytes()[:1000])
+        said = finish(self.begin(run), 0)
+        if "state.safetensors: damaged" not in said:
+            sys.exit(f"torn checkpoint: nothing was said of it:\n{said[-2000:]}")
+        check_same(run, self.whole, "torn newest checkpoint (said aloud, the one before taken)")
+
+    def disk(self):
+        checkpoint = folder_bytes(next((self.whole / "checkpoints").glob("step_*")))
+        # Room for three checkpoints and a half; while the ballast lies there, for one and a half.
+        with small_disk(self.folder / "disk", checkpoint * 7 // 2) as disk:
+            if disk is None:
+                return
+            ballast = disk / "ballast"
+            ballast.write_bytes(bytes(2 * checkpoint))
+
+            run = disk / "run"
+            process = self.begin(run, "--set", "log.tensorboard=false")
+            errors = wait_for_line(process, " is not saved: ")
+            kept = [step.name for step in (run / "checkpoints").glob("step_*")]
+            if kept != ["step_0000015"]:
+                sys.exit(f"full disk: expected the checkpoint of step 15 alone, found {kept}")
+            ballast.unlink()
+            finish(process, 0)
+            print("full disk, said while training went on: " + errors)
+            check_same(run, self.whole, "full disk, room made during the run", rows=False)
+            shutil.rmtree(run)
+
+            ballast.write_bytes(bytes(2 * checkpoint))
+            said = finish(self.begin(run, "--set", "log.tensorboard=false"), 2).splitlines()[-1]
+            print("full disk to the end, exit code 2: " + said)
+            if "the checkpoint before is " not in said or not (run / "checkpoints/step_0000015").is_dir():
+                sys.exit("full disk: the checkpoint before is gone, or not named")
+            ballast.unlink()
+            finish(self.begin(run, "--set", "log.tensorboard=false"), 0)
+            check_same(run, self.whole, "full disk to the end, then room and --resume auto", rows=False)
+
+    def lost_rank(self, name, sign, codes):
+        run = self.folder / name
+        process = self.begin(run, "--nproc", "2", "--set", "distributed.heartbeat=5")
+        wait_for_rows(run)
+        workers = [int(pid) for pid in children(process.pid)]
+        began = time.time()
+        os.kill(workers[1], sign)
+        said = finish(process, *codes)
+        seconds = time.time() - began
+        left = [pid for pid in workers if pathlib.Path(f"/proc/{pid}").exists()]
+        if left:
+            sys.exit(f"{name}: processes left behind: {left}")
+        lines = [line for line in said.splitlines() if "rank" in line]
+        print(f"{name}: exit code {process.returncode} after {seconds:.1f} s, no process left:")
+        for line in lines:
+            print(f"    {line}")
+        return run, lines, seconds
+
+    def rank_killed(self):
+        self.lost_rank("rank_killed", signal.SIGKILL, (1, 137))
+
+    def rank_stopped(self):
+        run, lines, seconds = self.lost_rank("rank_stopped", signal.SIGSTOP, (1,))
+        if not any(re.search(r"no sign of life for 5 s from rank 1 on \S+, in .+ of step \d+", line) for line in lines):
+            sys.exit("rank_stopped: no line names rank, host, phase and step")
+        if seconds > 7:
+            sys.exit("rank_stopped: took longer than the heartbeat's time-out and 2 s")
+        finish(self.begin(run, "--nproc", "2"), 0)
+        print("rank_stopped: --resume auto finished the run", flush=True)
+
+
+def folder_bytes(folder):
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def children(pid):
+    return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
+
+
+def wait_for_line(process, text):
+    """Reads the program's messages up to the line with this text."""
+    before = []
+    for line in process.stderr:
+        if text in line:
+            return line.rstrip()
+        before.append(line)
+    sys.exit(f"the run ended without a line with '{text}':\n{''.join(before)[-2000:]}")
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A disk of its own of so many bytes; None, with a message, where it cannot be mounted."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    problem = "needs root" if os.geteuid() != 0 else subprocess.run(mount, capture_output=True, text=True).stderr.strip()
+    if problem:
+        print(f"disk: SKIPPED: cannot mount a small tmpfs: {problem}", flush=True)
+        yield None
+        return
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="kill9,sigterm,torn,disk,rank_killed,rank_stopped", help="comma-separated")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trainer", type=pathlib.Path, default=ROOT / "build/bin/trainer")
     arguments = parser.parse_args()
-    chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as folder:
-        config, whole = pathlib.Path(folder, "run.yaml"), pathlib.Path(folder, "whole")
-        config.write_text(CONFIG)
-
-        def begin(run, *more):
-            return start(arguments.trainer, config, run, *more)
-
-        began = time.time()
-        finish(begin(whole), 0)
-        duration = time.time() - began
-        print(f"unbroken run: {STEPS} steps in {duration:.1f} s", flush=True)
-
-        killed, kills = pathlib.Path(folder, "killed"), 0
-        while kills < arguments.kills:
-            process = begin(killed)
-            try:
-                process.wait(chance.uniform(0.1, 0.5 * duration))
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                kills += 1
-            finish(process, 0, -signal.SIGKILL)
-            if process.returncode == 0:
-                check_same(killed, whole, f"finished after {kills} kills")
-                shutil.rmtree(killed)
-        finish(begin(killed), 0)
-        check_same(killed, whole, f"{kills} times SIGKILL at random moments")
-
-        told = pathlib.Path(folder, "told")
-        process = begin(told)
-        wait_for_rows(told)
-        process.send_signal(signal.SIGTERM)
-        finish(process, 128 + signal.SIGTERM)
-        finish(begin(told), 0)
-        check_same(told, whole, "SIGTERM (exit code 143)")
-
-        torn = pathlib.Path(folder, "torn")
-        shutil.copytree(whole, torn)
-        state = torn / "checkpoints" / (whole / "checkpoints/latest").read_text().strip() / "state.safetensors"
-        state.write_bytes(state.read_bytes()[:1000])
-        said = finish(begin(torn), 0)
-        if "state.safetensors: damaged" not in said:
-            sys.exit(f"torn checkpoint: nothing was said of it:\n{said[-2000:]}")
-        check_same(torn, whole, "torn newest checkpoint (said aloud, the one before taken)")
-
-        ranks = pathlib.Path(folder, "ranks")
-        process = begin(ranks, "--nproc", "2")
-        wait_for_rows(ranks)
-        workers = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
-        began = time.time()
-        subprocess.run(["kill", "-9", workers[1]], check=True)
-        said = finish(process, 1, 137)
-        print(f"a rank of two killed: exit code {process.returncode} after {time.time() - began:.1f} s: "
-              f"{[line for line in said.splitlines() if 'rank' in line][-1]}")
+        runs = Runs(folder, arguments.trainer)
+        ways = {"kill9": lambda: runs.kill9(arguments.kills, random.Random(arguments.seed)),
+                "sigterm": runs.sigterm, "torn": runs.torn, "disk": runs.disk,
+                "rank_killed": runs.rank_killed, "rank_stopped": runs.rank_stopped}
+        for name in arguments.only.split(","):
+            if name not in ways:
+                parser.error(f"--only {name}: expected some of {', '.join(ways)}")
+            ways[name]()
 
 
 if __name__ == "__main__":

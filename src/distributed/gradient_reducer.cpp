@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include "src/distributed/bf16_hook.h"
 #include "src/distributed/connection.h"
 #include <tessera/distributed/gradient_reducer.h>
 
@@ -17,8 +18,8 @@ struct Silence : c10::WarningHandler {
 }  // namespace
 
 struct GradientReducer::Impl {
-  Impl(const std::vector<at::Tensor>& parameters, const c10::intrusive_ptr<c10d::ProcessGroup>& group,
-       double bucket_mb) {
+  Impl(const std::vector<at::Tensor>& parameters, const c10::intrusive_ptr<c10d::ProcessGroup>& group, double bucket_mb,
+       Compression compression) {
     c10d::verify_params_across_processes(group, parameters, std::nullopt);
     const auto bytes = static_cast<std::int64_t>(bucket_mb * 1024 * 1024);
     // The first bucket is small, so that the first transfer starts early.
@@ -33,12 +34,14 @@ struct GradientReducer::Impl {
         /*find_unused_parameters=*/true, /*gradient_as_bucket_view=*/false,
         std::unordered_map<std::size_t, std::string>{}, first,
         /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, std::vector<std::int64_t>{});
+    if (compression == Compression::bf16) reducer->register_comm_hook(std::make_unique<Bf16Hook>(group));
   }
   std::unique_ptr<c10d::Reducer> reducer;
 };
 
-GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb) {
-  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group.connection()->group, bucket_mb);
+GradientReducer::GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
+                                 Compression compression) {
+  if (!group.alone()) impl_ = std::make_unique<Impl>(parameters, group.connection()->group, bucket_mb, compression);
 }
 
 GradientReducer::~GradientReducer() = default;

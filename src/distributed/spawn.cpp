@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <set>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -88,9 +89,12 @@ class Workers {
 
   void reap() {
     int status = 0;
-    for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+    for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
       const auto found = ranks_.find(process);
       if (found == ranks_.end()) continue;
+      stopped_.erase(process);
+      if (WIFSTOPPED(status)) stopped_.insert(process);
+      if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
       const int rank = found->second;
       ranks_.erase(found);
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -109,11 +113,14 @@ class Workers {
                       : concat(" failed with exit code ", code))
               << (ranks_.empty() ? "" : "; stopping the others") << std::endl;
     tell_all(SIGTERM);
+    // A stopped process hears no SIGTERM: there is nothing to wait for.
+    for (const pid_t process : stopped_) ::kill(process, SIGKILL);
   }
 
   std::string program_;
   sigset_t signals_{}, old_mask_{};
   std::map<pid_t, int> ranks_;
+  std::set<pid_t> stopped_;  // by SIGSTOP
   int code_ = 0;
   int passed_on_ = 0;
   std::optional<Clock::time_point> kill_at_;

@@ -8,11 +8,14 @@ namespace tessera {
 Lamb::Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings)
     : Optimizer(std::move(parameters), settings.decay, settings.lr), settings_(settings) {}
 
-void Lamb::update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) {
-  if (halted && halted->item<float>() != 0) return;  // no fused operator that could look on the device
+void Lamb::measure(const std::vector<Group>& groups) {
   std::vector<at::Tensor> all;
   for (const Group& group : groups) all.insert(all.end(), group.gradients.begin(), group.gradients.end());
   grad_norm_ = global_norm(all);
+}
+
+void Lamb::update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) {
+  if (halted && halted->item<float>() != 0) return;  // no fused operator that could look on the device
   trust_ratios_.assign(parameters().size(), at::Tensor());
   for (Group& group : groups) {
     if (settings_.max_grad_norm) {

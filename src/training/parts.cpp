@@ -153,6 +153,7 @@ Parts build_parts(const Config& config, const ProcessGroup& group) {
   std::vector<NamedParameter> parameters = trainable_parameters(*parts.model, *parts.objective);
   parameters = apply_rules(std::move(parameters), config.parameters);
   parts.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
+  if (config.distributed.shard_optimizer) parts.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.weight_average)
     parts.average.emplace(weights_of(*parts.model, *parts.objective), *config.training.weight_average);
   parts.loader =

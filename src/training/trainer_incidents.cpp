@@ -56,11 +56,11 @@ void Trainer::examine(const FinishedStep& step) {
   parts_.optimizer->take_back(halted);
   state_ = step.before;
   parts_.loader->seek(step.result.begin);
-  gather_positions();
+  const Checkpoint before = gather_checkpoint();
   std::string saved;
   on_first_rank(group_, "saving the state before the bad step", [&] {
     try {
-      saved = CheckpointFolder(folder_ + "/non_finite", 3).save(make_checkpoint());
+      saved = CheckpointFolder(folder_ + "/non_finite", 3).save(before);
     } catch (const UserError& error) {
       report_error(concat("the state before the bad step is not saved: ", error.what()));
     }

@@ -14,32 +14,33 @@ namespace tessera {
 void Trainer::save_checkpoint(bool must) {
   heartbeat_.enter("saving", state_.step);
   last_save_ = std::chrono::steady_clock::now();
-  if (last_saved_ != state_.step) {
-    gather_positions();
-    if (on_first_rank(group_, "saving the checkpoint", [&] { return write_checkpoint(must); }))
-      last_saved_ = state_.step;
-  } else if (must) {
+  if (last_saved_ == state_.step) {
+    if (!must) return;
     // The save of this step may still be under way, or have failed.
-    on_first_rank(group_, "saving the checkpoint", [&] {
-      const bool saved = collect_checkpoint(false) && !last_good_.empty() && step_of(last_good_) == state_.step;
-      return saved || write_checkpoint(true);
+    const bool saved = on_first_rank(group_, "saving the checkpoint", [&] {
+      return collect_checkpoint(false) && !last_good_.empty() && step_of(last_good_) == state_.step;
     });
+    if (saved) return;
   }
+  state_.seconds = seconds_trained();
+  Checkpoint checkpoint = gather_checkpoint();
+  if (on_first_rank(group_, "saving the checkpoint", [&] { return write_checkpoint(must, std::move(checkpoint)); }))
+    last_saved_ = state_.step;
 }
 
-bool Trainer::write_checkpoint(bool must) {
+bool Trainer::write_checkpoint(bool must, Checkpoint checkpoint) {
   collect_checkpoint(false);
-  state_.seconds = seconds_trained();
-  writer_.begin(make_checkpoint());
+  writer_.begin(std::move(checkpoint));
   writing_step_ = state_.step;
   return config_.checkpoint.background && !must ? true : collect_checkpoint(must);
 }
 
-Checkpoint Trainer::make_checkpoint() const {
+Checkpoint Trainer::gather_checkpoint() {
+  gather_positions();
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
   checkpoint.state = state_;
-  checkpoint.optimizer = parts_.optimizer->state();
+  checkpoint.optimizer = parts_.optimizer->gather_state();
   if (parts_.average) checkpoint.averaged = parts_.average->averages();
   checkpoint.model = {config_.model,
                       config_.tokenizer,

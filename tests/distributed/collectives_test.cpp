@@ -124,6 +124,48 @@ TEST_P(Ranks, ReducerAveragesWhatAccumulatedAndLeavesUnusedParametersAlone) {
   }
 }
 
+// Each rank's gradients are random over many magnitudes; small buckets, one of them without a gradient anywhere.
+Tensors reduced(const ProcessGroup& group, Compression compression) {
+  std::vector<at::Tensor> parameters;
+  for (const std::int64_t count : {1000, 3, 40, 7}) parameters.push_back(at::ones({count}).requires_grad_(true));
+  GradientReducer reducer(parameters, group, 1e-4, compression);
+  Tensors out;
+  at::manual_seed(static_cast<std::uint64_t>(7 + group.rank()));
+  for (std::size_t i = 0; i < 3; ++i) {
+    const std::int64_t count = parameters[i].numel();
+    out["own." + std::to_string(i)] = at::randn({count}) * at::exp(4 * at::randn({count}));
+  }
+  for (const bool reduce : {false, true}) {
+    at::Tensor loss = at::zeros({});
+    for (std::size_t i = 0; i < 3; ++i) loss = loss + (parameters[i] * out.at("own." + std::to_string(i))).sum() / 2;
+    reducer.backward(loss, reduce);
+  }
+  for (std::size_t i = 0; i < 3; ++i) out["mean." + std::to_string(i)] = parameters[i].grad();
+  EXPECT_FALSE(parameters[3].grad().defined());
+  return out;
+}
+
+TEST_P(Ranks, Bf16CompressionRoundsEachRanksGradientAndTheirSum) {
+  const int size = GetParam();
+  const auto rounded = run_ranks(size, [](const ProcessGroup& group) { return reduced(group, Compression::bf16); });
+  const auto exact = run_ranks(size, [](const ProcessGroup& group) { return reduced(group, Compression::none); });
+  ASSERT_EQ(rounded.size(), static_cast<std::size_t>(size));
+  ASSERT_EQ(exact.size(), static_cast<std::size_t>(size));
+  for (const char* index : {"0", "1", "2"}) {
+    const std::string own = std::string("own.") + index, mean = std::string("mean.") + index;
+    for (const Tensors& rank : rounded) EXPECT_TRUE(at::equal(rank.at(mean), rounded[0].at(mean))) << mean;
+    if (size == 2) {
+      const at::Tensor sum = rounded[0].at(own).to(at::kBFloat16) + rounded[1].at(own).to(at::kBFloat16);
+      EXPECT_TRUE(at::equal(rounded[0].at(mean), sum.to(at::kFloat) / 2)) << mean;
+    }
+    at::Tensor magnitude = at::zeros_like(rounded[0].at(own));
+    for (const Tensors& rank : rounded) magnitude += rank.at(own).abs() / size;
+    const at::Tensor off = (rounded[0].at(mean) - exact[0].at(mean)).abs();
+    EXPECT_TRUE((off <= 1.01 * size / 512.0 * magnitude).all().item<bool>()) << mean;
+    EXPECT_GT(off.max().item<double>(), 0) << "nothing was rounded";
+  }
+}
+
 TEST(ProcessGroupAlone, DoesNothing) {
   const ProcessGroup alone;
   at::Tensor x = at::arange(3.0);

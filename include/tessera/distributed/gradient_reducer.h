@@ -9,13 +9,18 @@
 
 namespace tessera {
 
+/// How gradients travel between ranks. bf16: rounded to bfloat16, as are their sums from rank to rank; the mean over W
+/// ranks is then off by no more than W / 512 of the gradients' mean magnitude, element by element.
+enum class Compression { none, bf16 };
+
 /// Averages gradients over ranks while the backward pass still runs (c10d::Reducer: buckets in the order in which
 /// gradients become ready). Alone it is a plain backward pass. A parameter that no rank used keeps an undefined
 /// gradient.
 class GradientReducer {
  public:
   /// parameters: the same on every rank, in the same order. Throws c10::Error if their shapes differ between ranks.
-  GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb);
+  GradientReducer(std::vector<at::Tensor> parameters, const ProcessGroup& group, double bucket_mb,
+                  Compression compression = Compression::none);
   ~GradientReducer();
 
   /// Differentiates `loss`. reduce: the gradients, with all that earlier calls have accumulated in them, are averaged

@@ -10,9 +10,10 @@ int free_port();
 
 /// Runs this program again in `count` processes, with the given arguments (without the program's name) and torchrun's
 /// variables set, and waits for them. SIGINT, SIGTERM and SIGUSR1 are passed on to all. When one fails, the others get
-/// SIGTERM, ten seconds later SIGKILL, and a line on stderr names it. Workers share the cores through OMP_NUM_THREADS
-/// unless it is set. Workers end with this process, even when it is killed. Returns the exit code of the first that
-/// failed (128 + signal when a signal killed it), or 0. Throws UserError when no process can be started.
+/// SIGTERM, ten seconds later (a stopped one at once) SIGKILL, and a line on stderr names it. Workers share the cores
+/// through OMP_NUM_THREADS unless it is set. Workers end with this process, even when it is killed. Returns the exit
+/// code of the first that failed (128 + signal when a signal killed it), or 0. Throws UserError when no process can be
+/// started.
 int spawn_workers(const std::string& program, int count, const std::vector<std::string>& arguments);
 
 }  // namespace tessera

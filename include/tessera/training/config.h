@@ -94,14 +94,21 @@ void fields(Visitor& v, TrainingSettings& s) {
     "averaged.safetensors, a model file, too; null: none");
 }
 
-/// How ranks meet, and when one counts as lost.
+/// How ranks meet, what they share out, and when one counts as lost.
 struct RanksSettings : DistributedSettings {
+  std::string compression = "none";
+  bool shard_optimizer = false;
   double heartbeat = 60;
 };
 
 template <class Visitor>
 void fields(Visitor& v, RanksSettings& s) {
   fields(v, static_cast<DistributedSettings&>(s));
+  v("compression", s.compression, "bf16: gradients travel between ranks as bfloat16, half the bytes",
+    config::one_of({"none", "bf16"}));
+  v("shard_optimizer", s.shard_optimizer,
+    "each rank keeps the optimizer's moments of its share of the parameters and updates these alone (ZeRO stage 1); "
+    "results and checkpoints stay the same");
   v("heartbeat", s.heartbeat, "seconds without a sign of life after which a rank counts as lost and the job ends",
     config::at_least(5));
 }

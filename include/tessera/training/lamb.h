@@ -42,11 +42,12 @@ class Lamb : public Optimizer {
   Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings);
 
   /// What the last step saw, for logs and tests: norm of all gradients before clipping (scalar), trust ratio by
-  /// parameter index (scalars; undefined where the parameter had no gradient).
+  /// parameter index (scalars; undefined where the parameter had no gradient, or is updated by another rank).
   const at::Tensor& last_grad_norm() const { return grad_norm_; }
   const std::vector<at::Tensor>& last_trust_ratios() const { return trust_ratios_; }
 
  protected:
+  void measure(const std::vector<Group>& groups) override;
   void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) override;
 
  private:

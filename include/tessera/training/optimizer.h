@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <tessera/config/registry.h>
+#include <tessera/distributed/process_group.h>
 
 namespace tessera {
 
@@ -48,6 +49,13 @@ class Optimizer {
             std::vector<std::string> moments = {"exp_avg", "exp_avg_sq"});
   virtual ~Optimizer() = default;
 
+  /// Shares moments and updates out over the group's ranks (stage 1 of ZeRO, Rajbhandari et al. 2020): each rank keeps
+  /// the moments of its part of the parameters, whole tensors, balanced by elements (balanced_owners), updates these
+  /// alone, and takes the others' new values from their owners, in transfers of up to bucket_mb MiB. The updates are
+  /// those of one optimizer for all, bit for bit on CPUs. Parameters and gradients must be equal on all ranks. From
+  /// then on step() and gather_state() are collective. Before the first step; alone it changes nothing.
+  void shard(const ProcessGroup& group, double bucket_mb);
+
   /// One update with this learning rate. halted: float32 scalar on the parameters' device; where it is 1, weights and
   /// moments stay as they are, without the host having to know. Undefined: the update is made.
   void step(double learning_rate, const at::Tensor& halted = {});
@@ -62,10 +70,14 @@ class Optimizer {
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   double weight_decay(std::size_t index) const { return decay_[index]; }
 
-  /// Everything a resume needs: `step` (int64 scalar) and `MOMENT.NAME`, say `exp_avg.logit_scale`. The tensors share
-  /// memory with the optimizer.
+  /// What this rank keeps of the state: `step` (int64 scalar) and `MOMENT.NAME`, say `exp_avg.logit_scale`. The tensors
+  /// share memory with the optimizer.
   std::map<std::string, at::Tensor> state() const;
-  /// Copies such a state in. Throws UserError naming `origin` and the tensor that is missing, left over or mis-shaped.
+  /// Everything a resume needs, on whatever ranks, shared out or not: on rank 0 the whole state (what the others keep:
+  /// in host memory), on the others nothing.
+  std::map<std::string, at::Tensor> gather_state() const;
+  /// Copies such a whole state in, or this rank's part of it. Throws UserError naming `origin` and the tensor that is
+  /// missing, left over or mis-shaped.
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
 
  protected:
@@ -78,16 +90,31 @@ class Optimizer {
     std::vector<std::vector<at::Tensor>> moments;  // [moment][parameter]
   };
 
+  /// Sees all gradients of the step, those of parameters that other ranks update included, before update(). Called
+  /// without gradient recording.
+  virtual void measure(const std::vector<Group>& /*groups*/) {}
   /// step: 1 for the first update. halted: as in step(). Called without gradient recording.
   virtual void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) = 0;
 
  private:
+  struct Shards {
+    ProcessGroup group;
+    double bucket_mb = 0;
+    std::vector<int> owners;  // rank, by parameter
+  };
+
   std::vector<Group> groups(double learning_rate) const;
+  std::vector<Group> own(const std::vector<Group>& all) const;
+  bool owns(std::size_t index) const;
+  std::string moment_name(std::size_t moment, std::size_t index) const;
+  std::vector<at::Tensor> tensors() const;
 
   std::vector<NamedParameter> parameters_;
   std::vector<double> decay_;
   std::vector<std::string> moment_names_;
-  std::vector<std::vector<at::Tensor>> moments_;  // [moment][parameter]
+  // [moment][parameter]; what another rank keeps is a meta tensor, a shape without memory.
+  std::vector<std::vector<at::Tensor>> moments_;
+  std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
 };

@@ -84,8 +84,9 @@ class Trainer {
   void run_evaluation();
   /// Saves; when that fails the run goes on with an error line, unless `must` is set.
   void save_checkpoint(bool must);
-  bool write_checkpoint(bool must);
-  Checkpoint make_checkpoint() const;
+  bool write_checkpoint(bool must, Checkpoint checkpoint);
+  /// Of all ranks together; whole on rank 0.
+  Checkpoint gather_checkpoint();
   /// Waits for the save that is under way, if any; false when it failed.
   bool collect_checkpoint(bool must);
   void gather_positions();

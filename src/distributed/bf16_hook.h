@@ -1,0 +1,15 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/comm.hpp>
+
+namespace tessera {
+
+/// Averages a bucket of gradients with bfloat16 on the wire: each rank's values are rounded to bfloat16 and summed as
+/// such (to nearest, from hop to hop); the sum is divided by the number of ranks in the bucket's own type.
+class Bf16Hook : public c10d::CppCommHookInterface<c10::intrusive_ptr<c10d::ProcessGroup>> {
+ public:
+  using CppCommHookInterface::CppCommHookInterface;
+  c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override;
+};
+
+}  // namespace tessera

@@ -1,0 +1,226 @@
+// The optimizer's state shared out over ranks. Nothing but run_ranks may compute in these tests' own process: see
+// there.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/distributed/ranks.h"
+#include "tests/training/tiny_run.h"
+#include <tessera/distributed/shards.h>
+#include <tessera/training/adamw.h>
+#include <tessera/training/lamb.h>
+#include <tessera/training/sgd.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+TEST(BalancedOwners, NoRankHasMoreThanTheMeanAndTheLargest) {
+  const auto owners = run_ranks(1, [](const ProcessGroup&) -> Tensors {
+    std::vector<at::Tensor> tensors;
+    for (const std::int64_t count : {3, 100, 7, 7, 50, 1, 60, 2}) tensors.push_back(at::empty({count}));
+    for (const int ranks : {1, 2, 3, 20}) {
+      const std::vector<int> of = balanced_owners(tensors, ranks);
+      std::vector<std::int64_t> elements(static_cast<std::size_t>(ranks));
+      for (std::size_t i = 0; i < of.size(); ++i) elements[static_cast<std::size_t>(of[i])] += tensors[i].numel();
+      for (const std::int64_t each : elements) EXPECT_LE(each, 230 / ranks + 100);
+    }
+    // By hand: 100 | 60; 50 -> 1; 7 -> 0; 7 -> 0; 3 -> 1; 2 -> 1; 1 -> 0, at 114 | 115.
+    EXPECT_EQ(balanced_owners(tensors, 2), (std::vector<int>{1, 0, 0, 0, 1, 0, 1, 1}));
+    return {};
+  });
+  EXPECT_EQ(owners.size(), 1U);
+}
+
+struct Case {
+  const char* name;
+  std::function<std::unique_ptr<Optimizer>(std::vector<NamedParameter>)> make;
+};
+void PrintTo(const Case& given, std::ostream* out) {
+  *out << given.name;
+}
+
+class ShardedOptimizer : public ::testing::TestWithParam<Case> {
+ protected:
+  // Of several shapes and layouts, one larger than all others together; equal on all ranks.
+  static std::vector<NamedParameter> parameters() {
+    at::manual_seed(1);
+    std::vector<NamedParameter> out;
+    const auto add = [&](const char* name, const at::Tensor& values, double lr_scale = 1) {
+      out.push_back({name, values.clone().set_requires_grad(true), lr_scale});
+    };
+    add("embedding", at::randn({40, 30}));
+    add("visual.conv1.weight", at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast));
+    add("mlp.weight", at::randn({16, 8}), 0.5);
+    add("mlp.bias", at::randn({16}), 0.5);
+    add("unused", at::randn({5, 5}));
+    add("logit_scale", at::randn({}));
+    add("transposed", at::randn({6, 9}).t());
+    return out;
+  }
+
+  // The reduced gradients of a step, equal on all ranks; "unused" has none.
+  static void set_gradients(const Optimizer& optimizer, int step) {
+    at::manual_seed(static_cast<std::uint64_t>(100 + step));
+    for (const NamedParameter& each : optimizer.parameters())
+      if (each.name != "unused") each.tensor.mutable_grad() = at::randn(each.tensor.sizes());
+  }
+
+  static void take_steps(Optimizer& optimizer, int from, int to) {
+    for (int step = from; step < to; ++step) {
+      set_gradients(optimizer, step);
+      optimizer.step(0.01 * (step + 1));
+    }
+  }
+
+  static Tensors values(const Optimizer& optimizer, const Tensors& state) {
+    Tensors out;
+    for (const NamedParameter& each : optimizer.parameters()) out["parameter." + each.name] = each.tensor;
+    for (const auto& [name, tensor] : state) out["state." + name] = tensor;
+    return out;
+  }
+
+  static void expect_equal(const Tensors& got, const Tensors& expected) {
+    EXPECT_EQ(got.size(), expected.size());
+    for (const auto& [name, tensor] : expected) {
+      ASSERT_TRUE(got.contains(name)) << name;
+      EXPECT_TRUE(at::equal(got.at(name), tensor)) << name;
+    }
+  }
+};
+
+AdamWSettings stable_adamw() {
+  AdamWSettings settings;
+  settings.update_clipping = true;
+  settings.decay.weight_decay = 0.3;
+  return settings;
+}
+
+template <class Made, class Settings>
+Case named(const char* name, const Settings& settings) {
+  return {name, [settings](std::vector<NamedParameter> p) { return std::make_unique<Made>(std::move(p), settings); }};
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ShardedOptimizer,
+                         ::testing::Values(named<AdamW>("adamw", AdamWSettings{}),
+                                           named<AdamW>("stable_adamw", stable_adamw()),
+                                           named<Lamb>("lamb", LambSettings{}), named<Sgd>("sgd", SgdSettings{}),
+                                           named<Sgd>("plain_sgd", SgdSettings{.momentum = 0})),
+                         [](const auto& given) { return given.param.name; });
+
+TEST_P(ShardedOptimizer, IsBitForBitTheUnshardedOneOnAnyRanksAndResumesOnOthers) {
+  const auto whole = run_ranks(1, [&](const ProcessGroup&) -> Tensors {
+    const auto optimizer = GetParam().make(parameters());
+    take_steps(*optimizer, 0, 3);
+    Tensors out;
+    for (const auto& [name, tensor] : values(*optimizer, optimizer->gather_state())) out["3." + name] = tensor.clone();
+    take_steps(*optimizer, 3, 5);
+    for (const auto& [name, tensor] : values(*optimizer, optimizer->gather_state())) out["5." + name] = tensor;
+    return out;
+  });
+  ASSERT_EQ(whole.size(), 1U);
+  const auto after = [&](const char* step) {
+    Tensors out;
+    for (const auto& [name, tensor] : whole[0])
+      if (name.starts_with(step)) out[name.substr(2)] = tensor;
+    return out;
+  };
+  const Tensors at_three = after("3."), at_five = after("5.");
+
+  for (const int size : {2, 3, 9}) {  // of nine ranks two keep nothing
+    const auto ranks = run_ranks(size, [&](const ProcessGroup& group) -> Tensors {
+      const auto first = GetParam().make(parameters());
+      first->shard(group, 1e-4);  // transfers of about a hundred bytes
+      take_steps(*first, 0, 3);
+      const Tensors saved = first->gather_state();
+      if (group.first()) expect_equal(values(*first, saved), at_three);
+      EXPECT_TRUE(group.first() || saved.empty());
+
+      // Goes on from one process's state.
+      const auto second = GetParam().make(parameters());
+      second->shard(group, 25);
+      Tensors state;
+      const at::NoGradGuard no_grad;
+      for (const auto& [name, tensor] : at_three)
+        if (name.starts_with("state.")) state[name.substr(6)] = tensor;
+      for (const NamedParameter& each : second->parameters()) each.tensor.copy_(at_three.at("parameter." + each.name));
+      second->load_state(state, "test");
+      take_steps(*second, 3, 5);
+
+      std::int64_t kept = 0;
+      for (const auto& [name, tensor] : second->state())
+        if (name != "step") kept += tensor.numel();
+      Tensors out = values(*second, second->gather_state());
+      out["kept"] = at::scalar_tensor(kept, at::kLong);
+      return out;
+    });
+    ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
+    std::int64_t kept = 0, all = 0;
+    for (const auto& [name, tensor] : at_five)
+      if (name.starts_with("state.") && name != "state.step") all += tensor.numel();
+    for (const Tensors& rank : ranks) {
+      kept += rank.at("kept").item<std::int64_t>();
+      for (const auto& [name, tensor] : at_five) {
+        if (!name.starts_with("parameter.") && &rank != &ranks[0]) continue;
+        EXPECT_TRUE(at::equal(rank.at(name), tensor)) << name << " of " << size << " ranks";
+      }
+    }
+    EXPECT_EQ(kept, all) << "each moment is kept by one rank";
+  }
+}
+
+class ShardedRun : public ::testing::Test {
+ protected:
+  static Tensors train(const std::string& folder, std::vector<std::string> overrides, const std::string& resume,
+                       const ProcessGroup& group) {
+    overrides.push_back("data.loader.batch_size=4");
+    Trainer trainer(tiny_config(folder, overrides), resume, group);
+    EXPECT_EQ(trainer.run(), Outcome::finished);
+    Tensors out = weights_of(*trainer.parts().model, *trainer.parts().objective);
+    if (!group.first()) return out;
+    const Checkpoint checkpoint = load_checkpoint(folder + "/checkpoints/step_0000006");
+    for (const auto& [name, tensor] : checkpoint.optimizer) out["state." + name] = tensor;
+    for (const auto& [name, tensor] : checkpoint.averaged) out["average." + name] = tensor;
+    return out;
+  }
+  std::vector<Tensors> run(int size, const std::string& name, const std::vector<std::string>& overrides,
+                           const std::string& resume = "none") const {
+    return run_ranks(size, [&](const ProcessGroup& group) { return train(folder_ / name, overrides, resume, group); });
+  }
+  static void expect_equal(const std::vector<Tensors>& got, const std::vector<Tensors>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (std::size_t rank = 0; rank < got.size(); ++rank) {
+      EXPECT_EQ(got[rank].size(), expected[rank].size());
+      for (const auto& [name, tensor] : expected[rank]) EXPECT_TRUE(at::equal(got[rank].at(name), tensor)) << name;
+    }
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(ShardedRun, EndsBitForBitAsTheUnshardedOneAndEachResumesTheOther) {
+  const std::vector<std::string> plain{
+      "optimizer={name: adamw, lr: 1.0e-2, update_clipping: true}",
+      "parameters={frozen: [visual.conv1*], groups: [{match: [text], lr_scale: 0.5}], layer_decay: {image: 0.8}}",
+      "training.weight_average={decay: 0.9}", "training.accumulation=2"};
+  std::vector<std::string> sharded = plain;
+  sharded.push_back("distributed.shard_optimizer=true");
+  const auto expected = run(2, "plain", plain);
+  expect_equal(run(2, "sharded", sharded), expected);
+  expect_equal(run(2, "on", sharded, folder_ / "plain/checkpoints/step_0000003"), expected);
+  expect_equal(run(2, "off", plain, folder_ / "sharded/checkpoints/step_0000003"), expected);
+  // On other ranks the batches differ; state and run must fit all the same.
+  EXPECT_EQ(run(3, "three", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 3U);
+  EXPECT_EQ(run(1, "one", sharded, folder_ / "sharded/checkpoints/step_0000003").size(), 1U);
+}
+
+TEST_F(ShardedRun, WithLambAndBf16GradientsTrainsAndRanksStayEqual) {
+  const std::vector<std::string> settings{"optimizer={name: lamb, lr: 1.0e-2}", "distributed.compression=bf16"};
+  std::vector<std::string> sharded = settings;
+  sharded.push_back("distributed.shard_optimizer=true");
+  const auto expected = run(2, "plain", settings);
+  ASSERT_EQ(expected.size(), 2U);
+  expect_equal(run(2, "sharded", sharded), expected);
+  for (const auto& [name, tensor] : expected[1]) EXPECT_TRUE(at::equal(expected[0].at(name), tensor)) << name;
+}
+
+}  // namespace
+}  // namespace tessera
