@@ -247,7 +247,10 @@ int run_program(const std::vector<std::string>& arguments, const std::string& ou
   }
   int status = 0;
   while (signal != 0 && ::waitpid(child, &status, WNOHANG) == 0) {
-    if (!fs::exists(until) || fs::file_size(until) == 0) continue;
+    if (!fs::exists(until) || fs::file_size(until) == 0) {
+      std::this_thread::yield();
+      continue;
+    }
     ::kill(signal == SIGKILL || signal == SIGSTOP ? first_child(child) : child, signal);
     signal = 0;
   }

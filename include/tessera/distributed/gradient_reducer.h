@@ -10,7 +10,7 @@
 namespace tessera {
 
 /// How gradients travel between ranks. bf16: rounded to bfloat16, as are their sums from rank to rank; the mean over W
-/// ranks is then off by no more than W / 512 of the gradients' mean magnitude, element by element.
+/// ranks is then off by no more than W / 256 of the gradients' mean magnitude, element by element.
 enum class Compression { none, bf16 };
 
 /// Averages gradients over ranks while the backward pass still runs (c10d::Reducer: buckets in the order in which
