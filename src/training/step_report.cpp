@@ -93,9 +93,7 @@ std::pair<std::string, bool> replay_step(const Config& config, const std::string
       user_error("--replay-step ", folder, ": is of ", ranks, " ranks, here are ", group.size(), ": start as many");
     take_checkpoint(parts, config, group, checkpoint, folder);
   });
-  std::vector<at::Tensor> trained;
-  for (const NamedParameter& parameter : parts.optimizer->parameters()) trained.push_back(parameter.tensor);
-  GradientReducer gradients(trained, group, config.distributed.bucket_mb);
+  GradientReducer gradients = make_reducer(parts, config, group);
   Heartbeat heartbeat(group, config.distributed.heartbeat);
   StepRunner runner(config, group, parts, gradients, heartbeat);
   LossScale scale(config.training.precision == "fp16");

@@ -10,6 +10,13 @@
 
 namespace tessera {
 
+GradientReducer make_reducer(const Parts& parts, const Config& config, const ProcessGroup& group) {
+  std::vector<at::Tensor> trained;
+  for (const NamedParameter& parameter : parts.optimizer->parameters()) trained.push_back(parameter.tensor);
+  return GradientReducer(std::move(trained), group, config.distributed.bucket_mb,
+                         config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none);
+}
+
 std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank) {
   const std::uint64_t first = derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
                                           {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});

@@ -22,12 +22,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::vector<at::Tensor> tensors_of(const Optimizer& optimizer) {
-  std::vector<at::Tensor> out;
-  for (const NamedParameter& parameter : optimizer.parameters()) out.push_back(parameter.tensor);
-  return out;
-}
-
 std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   std::vector<at::Tensor> out;
   for (const NamedParameter& parameter : optimizer.parameters())
@@ -51,8 +45,7 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
       writer_(checkpoints_, config.checkpoint),
       parts_(build_parts_together(config, group)),
-      gradients_(tensors_of(*parts_.optimizer), group, config.distributed.bucket_mb,
-                 config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none),
+      gradients_(make_reducer(parts_, config, group)),
       runner_(config_, group_, parts_, gradients_, heartbeat_),
       scale_(config.training.precision == "fp16"),
       guard_(config.training.non_finite, config.training.precision == "fp16", buffers_of(parts_), scale_),

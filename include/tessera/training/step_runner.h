@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+/// The reducer for what the optimizer trains, as `distributed` says.
+GradientReducer make_reducer(const Parts& parts, const Config& config, const ProcessGroup& group);
+
 /// What one step has computed, before its update.
 struct StepResult {
   std::int64_t step = 0;          // updates done after it
