@@ -93,13 +93,16 @@ std::string SamplePreparer::missing_field(const Sample& sample) const {
 // A source that lacks a field altogether is a mistake in the configuration: better said now than after minutes of
 // rejects.
 void SamplePreparer::check_fields() const {
-  const std::int64_t size = source_->size();
-  const std::int64_t count = std::min(size, kProbed);
+  for (const SourcePart& part : parts_of(*source_)) check_fields(part);
+}
+
+void SamplePreparer::check_fields(const SourcePart& part) const {
+  const std::int64_t count = std::min(part.size, kProbed);
   std::set<std::string> found, missing;
   std::int64_t lacking = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     try {
-      const Sample sample = source_->get(i * size / count);
+      const Sample sample = source_->get(part.first + i * part.size / count);
       const std::string lacks = missing_field(sample);
       if (lacks.empty()) return;
       ++lacking;
@@ -116,13 +119,12 @@ void SamplePreparer::check_fields() const {
   std::vector<std::string> needed = needs_.texts;
   if (!needs_.image_views.empty()) needed.insert(needed.begin(), "image");
   if (needs_.regions) needed.emplace_back("regions");
-  user_error(source_->describe(), ": none of the ", count,
-             " samples looked at has all that the objective needs: found ", list(found), "; needed ",
-             join_names(needed), "; missing ", list(missing),
+  user_error(part.described, ": none of the ", count, " samples looked at has all that the objective needs: found ",
+             list(found), "; needed ", join_names(needed), "; missing ", list(missing),
              ". Check the source's settings (names of its parts or columns)");
 }
 
-PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t epoch) const {
+PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t round) const {
   PreparedSample out;
   out.key = concat("number ", index);
   try {
@@ -131,7 +133,7 @@ PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t epoch) c
     out.label = sample.label;
     // Texts first: they are cheap, and a sample without one needs no decoding.
     for (const std::string& view : needs_.texts)
-      out.ids.push_back(tokenizer_->encode(choose_text(view, sample, index, epoch)));
+      out.ids.push_back(tokenizer_->encode(choose_text(view, sample, index, round)));
     if (needs_.regions) {
       if (sample.regions.empty() || sample.region_width <= 0)
         throw SampleError("no_regions", "sample " + sample.key + " has no region features");
@@ -140,7 +142,7 @@ PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t epoch) c
     }
     if (!needs_.image_views.empty()) {
       sample.image = take_image(sample);
-      prepare_image(sample, index, epoch, out);
+      prepare_image(sample, index, round, out);
     }
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
@@ -149,20 +151,20 @@ PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t epoch) c
   return out;
 }
 
-void SamplePreparer::prepare_image(const Sample& sample, std::int64_t index, std::int64_t epoch,
+void SamplePreparer::prepare_image(const Sample& sample, std::int64_t index, std::int64_t round,
                                    PreparedSample& out) const {
   const Augmentation& augmentation = settings_.augmentation;
-  Random crop_draws(seed_, Purpose::crop, {word(epoch), word(index)});
+  Random crop_draws(seed_, Purpose::crop, {word(round), word(index)});
   const Box box = random_resized_crop(sample.image.height, sample.image.width, augmentation.scale, augmentation.ratio,
                                       [&] { return crop_draws.uniform(); });
   Image view = crop_resize(sample.image, box, preprocessing_.image_size, preprocessing_.interpolation);
-  if (Random(seed_, Purpose::flip, {word(epoch), word(index)}).chance(augmentation.flip)) flip_horizontally(view);
+  if (Random(seed_, Purpose::flip, {word(round), word(index)}).chance(augmentation.flip)) flip_horizontally(view);
   out.pixels.resize(view.pixels.size());
   write_planes(view, out.pixels.data());
 }
 
 const std::string& SamplePreparer::choose_text(const std::string& view, const Sample& sample, std::int64_t index,
-                                               std::int64_t epoch) const {
+                                               std::int64_t round) const {
   const std::vector<std::string> single = {view == "summary" ? sample.summary : sample.object_tags};
   const bool is_caption = view == "caption";
   const std::vector<std::string>& texts = is_caption ? sample.captions : single;
@@ -180,7 +182,7 @@ const std::string& SamplePreparer::choose_text(const std::string& view, const Sa
   if (usable.empty()) throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
   if (!is_caption) return view == "summary" ? sample.summary : sample.object_tags;
   if (settings_.caption_choice == "first") return texts[usable[0]];
-  return texts[Random(seed_, Purpose::caption, {word(epoch), word(index)}).pick(usable)];
+  return texts[Random(seed_, Purpose::caption, {word(round), word(index)}).pick(usable)];
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "src/data/epoch_order.h"
 #include <tessera/data/loader.h>
 
 namespace tessera {
@@ -23,8 +24,8 @@ struct PreparedSample {
   bool good() const { return bad_reason.empty(); }
 };
 
-/// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, epoch,
-/// index).
+/// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, round,
+/// index); a source that gives each sample once an epoch has the epoch as its round.
 class SamplePreparer {
  public:
   /// Throws UserError: a view that this loader cannot make, or a source none of whose samples has a field that is
@@ -33,15 +34,16 @@ class SamplePreparer {
                  const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                  std::uint64_t seed);
 
-  PreparedSample prepare(std::int64_t index, std::int64_t epoch) const;
+  PreparedSample prepare(std::int64_t index, std::int64_t round) const;
 
  private:
   void check_views() const;
   void check_fields() const;
+  void check_fields(const SourcePart& part) const;
   std::string missing_field(const Sample& sample) const;
   void prepare_image(const Sample& sample, std::int64_t index, std::int64_t epoch, PreparedSample& out) const;
   const std::string& choose_text(const std::string& view, const Sample& sample, std::int64_t index,
-                                 std::int64_t epoch) const;
+                                 std::int64_t round) const;
 
   std::shared_ptr<const Source> source_;
   std::shared_ptr<const Tokenizer> tokenizer_;

@@ -1,5 +1,6 @@
 #include <tessera/data/image_folder.h>
 #include <tessera/data/loader.h>
+#include <tessera/data/mixture.h>
 #include <tessera/data/shapes.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizer.h>
@@ -18,6 +19,7 @@ SourceRegistry& sources() {
                              [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
     list.add<WebDatasetSettings>("webdataset", "samples in plain local tar shards, as the WebDataset library writes them", make_webdataset);
     list.add<ImageFolderSettings>("image_folder", "pictures in folders named after their classes", make_image_folder);
+    list.add<MixtureSettings>("mixture", "several sources, trained on as `mode` says", make_mixture);
     return list;
   }();
   return registry;

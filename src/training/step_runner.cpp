@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 
 #include <ATen/ATen.h>
@@ -34,19 +35,7 @@ StepResult StepRunner::run(std::int64_t done, double scale) {
   StepResult result;
   result.step = done + 1;
   result.begin = parts_.loader->position();
-  const auto count = static_cast<double>(config_.training.accumulation);
-  for (std::int64_t i = 0; i < config_.training.accumulation; ++i) {
-    const Losses losses = micro_batch(i, scale, result);
-    const at::Tensor share = losses.total.detach() / count;
-    result.loss = i == 0 ? share : result.loss + share;
-    for (std::size_t k = 0; k < losses.terms.size(); ++k) {
-      const at::Tensor term = losses.terms[k].second.detach() / count;
-      if (i == 0)
-        result.terms.emplace_back(losses.terms[k].first, term);
-      else
-        result.terms[k].second = result.terms[k].second + term;
-    }
-  }
+  for (std::int64_t i = 0; i < micro_batches(); ++i) add_losses(micro_batch(i, scale, result), result);
   result.wait_seconds = parts_.loader->statistics().wait_seconds - waited;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
@@ -67,7 +56,7 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepResult& res
   result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
   const TrainingSettings& settings = config_.training;
   const double weight = scale / static_cast<double>(settings.accumulation);
-  const bool reduce = index + 1 == settings.accumulation;
+  const bool reduce = index + 1 == micro_batches();
   if (settings.grad_cache)
     return cached_backward(parts_, gradients_, batch, {*settings.grad_cache, settings.precision, weight, reduce, seed},
                            context);
@@ -76,18 +65,38 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepResult& res
   return losses;
 }
 
+void StepRunner::add_losses(const Losses& losses, StepResult& result) const {
+  const auto count = static_cast<double>(config_.training.accumulation);
+  const auto add = [&](at::Tensor& sum, const at::Tensor& value) {
+    const at::Tensor share = value.detach() / count;
+    sum = sum.defined() ? sum + share : share;
+  };
+  const auto add_term = [&](const std::string& name, const at::Tensor& value) {
+    auto found =
+        std::find_if(result.terms.begin(), result.terms.end(), [&](const auto& term) { return term.first == name; });
+    if (found == result.terms.end()) found = result.terms.insert(found, {name, at::Tensor()});
+    add(found->second, value);
+  };
+  add(result.loss, losses.total);
+  const bool by_source = parts_.loader->batches_per_update() > 1;
+  const std::string prefix = by_source ? parts_.loader->source_label() + "." : "";
+  if (by_source) add_term(prefix + "loss", losses.total);
+  for (const auto& [name, value] : losses.terms) add_term(prefix + name, value);
+}
+
 Batch StepRunner::next_batch() {
   Batch batch;
   if (group_.alone()) return parts_.loader->next();
   together(group_, "reading data", [&] { batch = parts_.loader->next(); });
-  // A rank that skipped corrupt samples may be through with an epoch sooner; the others leave out what they have of it.
+  // A rank that skipped corrupt samples may be through with an epoch (or with one source of it) sooner; the others
+  // leave out what they have of it.
   while (true) {
-    at::Tensor epochs = at::tensor({parts_.loader->epoch(), -parts_.loader->epoch()}, at::kLong);
-    group_.all_reduce(epochs, Reduction::max);
-    const std::int64_t last = epochs[0].item<std::int64_t>();
-    if (last == -epochs[1].item<std::int64_t>()) return batch;
+    at::Tensor stretches = at::tensor({parts_.loader->stretch(), -parts_.loader->stretch()}, at::kLong);
+    group_.all_reduce(stretches, Reduction::max);
+    const std::int64_t last = stretches[0].item<std::int64_t>();
+    if (last == -stretches[1].item<std::int64_t>()) return batch;
     together(group_, "reading data", [&] {
-      while (parts_.loader->epoch() < last) batch = parts_.loader->next();
+      while (parts_.loader->stretch() < last) batch = parts_.loader->next();
     });
   }
 }

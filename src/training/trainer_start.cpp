@@ -105,7 +105,9 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
 
 void Trainer::print_plan() const {
   const auto weights = parts_.model->named_state();
-  const std::int64_t batch = config_.data.loader.batch_size, samples = batch * config_.training.accumulation;
+  const std::int64_t batch = config_.data.loader.batch_size, sources = parts_.loader->batches_per_update();
+  const std::int64_t samples = batch * config_.training.accumulation * sources;
+  const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
   const std::string ranks = group_.alone() ? "" : concat(" x ", group_.size(), " ranks");
   log::info("run ", folder_, " on ", parts_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(),
             ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
@@ -114,7 +116,7 @@ void Trainer::print_plan() const {
             config_.model.text.encoder.name, "); objective ", config_.objective.name, ", optimizer ",
             config_.optimizer.name);
   log::info("data: ", parts_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (",
-            batch, " x ", config_.training.accumulation, ranks, "), ",
+            batch, " x ", config_.training.accumulation, of_each, ranks, "), ",
             with_thousands(parts_.loader->batches_per_epoch()), " batches an epoch; ",
             with_thousands(config_.training.steps), " steps, from step ", state_.step);
 }

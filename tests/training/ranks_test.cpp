@@ -118,6 +118,23 @@ TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
   expect_equal_weights(ranks[0], ranks[1]);
 }
 
+// Sixteen steps: several epochs of one source after the other.
+TEST_F(RanksTest, MixturesOfDataSetsGiveTheCurveOfOneProcess) {
+  for (const char* mode : {"accumulate", "sequential"}) {
+    const std::vector<std::string> overrides = {
+        std::string("data.train={name: mixture, mode: ") + mode +
+            ", sources: [{label: many, source: {name: shapes, size: 24, image_size: 16}}, {label: few, source: {name: "
+            "shapes, size: 16, image_size: 16, seed: 5}}]}",
+        "training.steps=16"};
+    const std::string alone = folder_ / (std::string(mode) + "_1"), both = folder_ / (std::string(mode) + "_2");
+    run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
+    const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
+    ASSERT_EQ(ranks.size(), 2U);
+    expect_same_curve(both, alone, 2e-4);
+    expect_equal_weights(ranks[0], ranks[1]);
+  }
+}
+
 TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOthers) {
   const std::string whole = folder_ / "whole", again = folder_ / "again", single = folder_ / "single";
   const auto unbroken = run_ranks(2, [&](const ProcessGroup& group) { return train(whole, {}, "none", group); });

@@ -58,7 +58,8 @@ struct Shard {
   int count = 1;
 };
 
-/// Where the next batch starts: `cursor` samples into the permutation of `epoch`, counted over all shards.
+/// Where the next batch starts: `cursor` samples into the order of `epoch`, counted over all shards (and over the sources
+/// of a mixture that gives a batch of each to every update).
 struct DataPosition {
   std::int64_t epoch = 0;
   std::int64_t cursor = 0;
@@ -72,13 +73,17 @@ struct LoaderStatistics {
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
 /// from (seed, source, settings) alone; threads change nothing. A corrupt sample is skipped, counted, and its place taken by
-/// the next sample of the permutation. The last batch_size-1 or fewer samples of an epoch are left out. With several shards
+/// the next sample of the order. The last batch_size-1 or fewer samples of an epoch are left out. With several shards
 /// each sample belongs to one of them; (size modulo their number) samples of an epoch are left out beforehand, others in each
 /// epoch. Shards that skip corrupt samples may end an epoch sooner than others: see epoch().
+///
+/// Of a Mixture, `sequential` gives batches of one source each, and what is said above of the end of an epoch holds for
+/// that of each source. `accumulate` gives a batch of each source in turn, all from the same cursor; when one of them
+/// skips corrupt samples the others leave out as many.
 class Loader {
  public:
-  /// tokenizer may be null when needs.texts is empty. Throws UserError when the source holds less than one batch, or has no
-  /// field that `needs` asks for.
+  /// tokenizer may be null when needs.texts is empty. Throws UserError when the source (of a mixture: one of them) holds
+  /// less than one batch, or has no field that `needs` asks for.
   Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer, const Preprocessing& preprocessing,
          const LoaderSettings& settings, const Needs& needs, std::uint64_t seed, const Shard& shard = {});
   ~Loader();
@@ -86,6 +91,13 @@ class Loader {
   Batch next();
   /// Epoch of the batch that next() returned last.
   std::int64_t epoch() const;
+  /// Number of the part of an epoch that this batch is of: the epoch's own, or counted over the sources that follow each
+  /// other (mixture, sequential). Shards whose batches are of the same stretch have batches of the same source.
+  std::int64_t stretch() const;
+  /// Label of the source that this batch is of; empty when it is of all of them.
+  std::string source_label() const;
+  /// Batches whose gradients an update must add up: 1, or of each source one (mixture, accumulate).
+  std::int64_t batches_per_update() const;
   /// Position of the batch that next() will return.
   DataPosition position() const;
   /// A position of another shard, or of a run with another number of them, will do: reading goes on with the own samples from

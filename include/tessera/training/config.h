@@ -35,7 +35,7 @@ struct DataSettings {
 
 template <class Visitor>
 void fields(Visitor& v, DataSettings& s) {
-  v("train", s.train, "source of the training pairs");
+  v("train", s.train, "source of the training pairs; {name: mixture, ...} for several");
   v("validation", s.validation, "source for evaluation tasks that name none of their own");
   v("loader", s.loader, "batches and augmentation");
 }
@@ -72,8 +72,8 @@ template <class Visitor>
 void fields(Visitor& v, TrainingSettings& s) {
   v("steps", s.steps, "optimizer updates of the whole run", config::at_least(1));
   v("accumulation", s.accumulation,
-    "batches per update; their losses are averaged (a contrastive loss finds its negatives within each batch, not "
-    "across them)",
+    "batches per update (of each source, with a mixture that accumulates); their losses are averaged (a contrastive "
+    "loss finds its negatives within each batch, not across them)",
     config::at_least(1));
   v("grad_cache", s.grad_cache,
     "samples of a batch that the towers see at a time (GradCache): the whole batch gives the negatives, memory follows "

@@ -19,7 +19,7 @@ struct StepResult {
   DataPosition begin;             // this rank's position before its first batch
   std::vector<std::string> keys;  // this rank's samples
   std::int64_t samples = 0;       // of all ranks
-  at::Tensor loss;                // this rank's, mean over the micro-batches
+  at::Tensor loss;  // this rank's, mean over the micro-batches; of sources that give batches of their own, the sum
   std::vector<std::pair<std::string, at::Tensor>> terms;
   double wait_seconds = 0;  // of `seconds`, spent waiting for data
   double seconds = 0;
@@ -39,8 +39,12 @@ class StepRunner {
   StepResult run(std::int64_t done, double scale = 1.0);
 
  private:
+  /// Of an update: `accumulation` of each source that gives its own.
+  std::int64_t micro_batches() const { return config_.training.accumulation * parts_.loader->batches_per_update(); }
   Losses micro_batch(std::int64_t index, double scale, StepResult& result);
-  /// The loader's next batch of the epoch that all ranks have reached.
+  /// Terms are told apart by source where an update takes batches of each.
+  void add_losses(const Losses& losses, StepResult& result) const;
+  /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
   Batch next_batch();
 
   const Config& config_;

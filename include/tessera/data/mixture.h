@@ -1,0 +1,99 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+/// A source inside the settings of another one; read with all its defaults spelt out.
+struct SourceChoice : config::Choice {};
+
+namespace config {
+template <>
+struct Value<SourceChoice> {
+  static SourceChoice read(const Node& node, const std::string& path, const SourceChoice&);
+  static Node dump(const SourceChoice& value) { return Value<Choice>::dump(value); }
+  static std::string type() { return Value<Choice>::type(); }
+};
+}  // namespace config
+
+/// One data set of a mixture.
+struct MixturePartSettings {
+  std::string label;
+  double weight = 1.0;
+  SourceChoice source;
+
+  const std::string& label_or_name() const { return label.empty() ? source.name : label; }
+};
+
+template <class Visitor>
+void fields(Visitor& v, MixturePartSettings& s) {
+  v("label", s.label, "what messages, keys and metrics call it; must be unique; empty: the source's name");
+  v("weight", s.weight, "how often an epoch holds each of its samples, with mode weighted",
+    config::in_range(1e-6, 1e3));
+  v("source", s.source, "the data set");
+}
+
+struct MixtureSettings {
+  std::string mode = "concat";
+  std::vector<MixturePartSettings> sources;
+};
+
+template <class Visitor>
+void fields(Visitor& v, MixtureSettings& s) {
+  v("mode", s.mode,
+    "concat: one big set; weighted: the same, but an epoch holds each sample of a source `weight` times; sequential: "
+    "one source after the other, in another order each epoch; accumulate: an update sums the gradients of a batch of "
+    "each source",
+    config::one_of({"accumulate", "sequential", "concat", "weighted"}));
+  v("sources", s.sources,
+    "[{label: cc3m, weight: 2, source: {name: webdataset, path: ...}}, ...]; label and weight may be left out");
+}
+std::optional<config::Problem> validate(const MixtureSettings& settings);
+
+/// How a mixture's sources follow each other in training; see docs/training.md.
+enum class MixtureMode { accumulate, sequential, concat, weighted };
+
+/// Several sources as one. By itself it is their samples one source after the other, which is what an evaluation reads;
+/// in which order they are trained on is the loader's business, by the mode. Keys and messages of samples begin with
+/// "LABEL:". Labels, masks and objects keep their classes only where all sources have the same class names.
+class Mixture : public Source {
+ public:
+  struct Part {
+    std::string label;
+    std::shared_ptr<const Source> source;
+    double weight = 1.0;
+  };
+
+  Mixture(MixtureMode mode, std::vector<Part> parts);
+
+  std::int64_t size() const override { return first_.back(); }
+  Sample get(std::int64_t index) const override;
+  std::vector<std::string> class_names() const override { return class_names_; }
+  std::int64_t background_class() const override { return background_class_; }
+  std::string describe() const override;
+
+  MixtureMode mode() const { return mode_; }
+  const std::vector<Part>& parts() const { return parts_; }
+  /// Index of the part's first sample.
+  std::int64_t first_of(std::size_t part) const { return first_[part]; }
+
+ private:
+  void find_classes();
+
+  MixtureMode mode_;
+  std::vector<Part> parts_;
+  std::vector<std::int64_t> first_;  // of each part; then the end
+  bool same_classes_ = false;
+  std::vector<std::string> class_names_;
+  std::int64_t background_class_ = -1;
+};
+
+/// Throws UserError as the sources do.
+std::shared_ptr<Source> make_mixture(const MixtureSettings& settings);
+
+}  // namespace tessera

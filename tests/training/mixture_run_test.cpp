@@ -1,0 +1,128 @@
+// Training on several data sets.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/dry_run.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+std::string mixture_of(const std::string& mode) {
+  const std::string weights = mode == "weighted" ? "weight: 0.5, " : "";
+  return "data.train={name: mixture, mode: " + mode +
+         ", sources: [{label: many, source: {name: shapes, size: 24, image_size: 16}}, {label: few, " + weights +
+         "source: {name: shapes, size: 16, image_size: 16, seed: 5}}]}";
+}
+
+std::vector<nlohmann::json> metrics_of(const std::string& run) {
+  std::vector<nlohmann::json> out;
+  for (const std::string& line : split(io::read_file(run + "/metrics.jsonl"), '\n'))
+    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
+  return out;
+}
+
+class MixtureRun : public ::testing::TestWithParam<const char*> {
+ protected:
+  TemporaryFolder folder_;
+};
+INSTANTIATE_TEST_SUITE_P(Modes, MixtureRun, ::testing::Values("accumulate", "sequential", "concat", "weighted"),
+                         [](const auto& given) { return std::string(given.param); });
+
+// Six steps: two epochs of `accumulate`, one and a bit of the others.
+TEST_P(MixtureRun, ResumedInTheMiddleEndsBitForBitLikeAnUnbrokenOne) {
+  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
+  const std::vector<std::string> overrides = {mixture_of(GetParam()), "checkpoint.every_steps=2",
+                                              "checkpoint.keep_last=9"};
+  EXPECT_EQ(Trainer(tiny_config(whole, overrides), "none").run(), Outcome::finished);
+  const std::string from = whole + "/checkpoints/step_0000002", end = "/checkpoints/step_0000006";
+  EXPECT_GT(load_checkpoint(from).state.data.cursor, 0);
+  EXPECT_EQ(Trainer(tiny_config(broken, overrides), from).run(), Outcome::finished);
+  const Checkpoint a = load_checkpoint(whole + end), b = load_checkpoint(broken + end);
+  for (const auto& [name, tensor] : a.model.weights) EXPECT_TRUE(at::equal(tensor, b.model.weights.at(name))) << name;
+  for (const auto& [name, tensor] : a.optimizer) EXPECT_TRUE(at::equal(tensor, b.optimizer.at(name))) << name;
+  EXPECT_EQ(a.state.samples, std::string(GetParam()) == "accumulate" ? 96 : 48);
+  EXPECT_NE(io::read_file(whole + "/log.txt").find("mixture (" + std::string(GetParam()) + ") of {many: shapes"),
+            std::string::npos);
+}
+
+using MixtureTraining = MixtureRun;
+
+TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
+  const std::vector<std::string> overrides = {mixture_of("accumulate"),  "training.steps=1",
+                                              "training.clip_norm=null", "optimizer={name: sgd, lr: 0.1}",
+                                              "schedule.warmup_steps=0", "schedule.schedule=constant"};
+  const std::string run = folder_ / "run";
+  Trainer trainer(tiny_config(run, overrides), "none");
+  trainer.run();
+
+  // By hand: the same two batches, each with its own loss, p - lr * (g1 + g2).
+  const Config config = tiny_config(folder_ / "hand", overrides);
+  Parts parts = build_parts(config);
+  std::vector<double> losses;
+  std::vector<std::string> labels;
+  const std::vector<NamedParameter>& parameters = parts.optimizer->parameters();
+  std::vector<at::Tensor> sums(parameters.size());
+  for (std::int64_t i = 0; i < 2; ++i) {
+    const Batch batch = parts.loader->next();
+    labels.push_back(parts.loader->source_label());
+    for (const std::string& key : batch.keys) EXPECT_EQ(key.find(labels.back() + ":"), 0U) << key;
+    StepContext context;
+    const Losses one = forward_loss(parts, batch, "float32", context);
+    losses.push_back(one.total.item<double>());
+    parts.optimizer->zero_grad();
+    one.total.backward();
+    for (std::size_t k = 0; k < parameters.size(); ++k) {
+      const at::Tensor& gradient = parameters[k].tensor.grad();
+      if (gradient.defined()) sums[k] = sums[k].defined() ? sums[k] + gradient : gradient.clone();
+    }
+  }
+  EXPECT_EQ(labels, (std::vector<std::string>{"many", "few"}));
+  const auto trained = weights_of(*trainer.parts().model, *trainer.parts().objective);
+  for (std::size_t k = 0; k < parameters.size(); ++k) {
+    if (!sums[k].defined()) continue;
+    const at::Tensor expected = parameters[k].tensor.detach() - 0.1 * sums[k];
+    EXPECT_TRUE(at::allclose(trained.at(parameters[k].name), expected, 1e-5, 1e-7)) << parameters[k].name;
+  }
+
+  const auto row = metrics_of(run).at(0);
+  EXPECT_NEAR(row["loss"].get<double>(), losses[0] + losses[1], 1e-5);
+  EXPECT_NEAR(row["terms"]["many.loss"].get<double>(), losses[0], 1e-5);
+  EXPECT_NEAR(row["terms"]["few.loss"].get<double>(), losses[1], 1e-5);
+}
+
+// `accumulation` counts batches of each source, whose mean it takes.
+TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
+  const std::string big = folder_ / "big", small = folder_ / "small";
+  const std::vector<std::string> shared = {mixture_of("accumulate"), "training.steps=2", "optimizer.eps=0.1",
+                                           "data.loader.shuffle=false", "training.clip_norm=null"};
+  const auto train = [&](const std::string& run, std::vector<std::string> more) {
+    more.insert(more.end(), shared.begin(), shared.end());
+    Trainer trainer(tiny_config(run, more, "test_distance"), "none");
+    trainer.run();
+    EXPECT_EQ(trainer.state().samples, 32);
+    return weights_of(*trainer.parts().model, *trainer.parts().objective);
+  };
+  const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
+  EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples a step (4 x 2 x 2 sources)"), std::string::npos);
+  const auto x = metrics_of(big), y = metrics_of(small);
+  for (const char* term : {"many.loss", "few.loss", "few.loss_distance"})
+    EXPECT_NEAR(x[1]["terms"][term].get<double>(), y[1]["terms"][term].get<double>(), 1e-4) << term;
+}
+
+TEST_F(MixtureTraining, AnotherMixtureDoesNotResume) {
+  const std::string run = folder_ / "run";
+  Trainer(tiny_config(run, {mixture_of("concat")}), "none").run();
+  const std::string error = error_of([&] { Trainer(tiny_config(run, {mixture_of("sequential")}), "auto"); });
+  EXPECT_NE(error.find("was trained with other settings: data.train.mode: concat there, sequential here"),
+            std::string::npos)
+      << error;
+}
+
+}  // namespace
+}  // namespace tessera
