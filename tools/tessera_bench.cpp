@@ -274,7 +274,7 @@ struct OptimizerCommand {
     check_folder_of("--json", common.json);
     if (common.on_demand) {
       tessera::bench::OptimizerStep step(settings.model, settings.optimizers.at(0), settings.device);
-      std::cout << parameters_json(step.optimizer()) << std::endl;
+      std::cout << tessera::bench::parameters_json(step.optimizer()) << std::endl;
       return take_turns(settings.device, [&] { step.run(); });
     }
     const tessera::bench::OptimizerBench bench = measure_optimizers(settings);

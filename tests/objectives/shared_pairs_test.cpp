@@ -100,8 +100,8 @@ TEST(SharedPairs, ABatchOfOnePictureHasNoNegatives) {
     for (const char* chunk : {"", ", chunk: 2"}) {
       SCOPED_TRACE(std::string(name) + chunk);
       const Outcome outcome = evaluate(*make_objective(name, std::string("{ignore_shared: true") + chunk + "}"), pairs);
-      EXPECT_EQ(outcome.loss.item<double>(), 0);
-      for (const at::Tensor& gradient : outcome.gradients) EXPECT_EQ(gradient.abs().max().item<double>(), 0);
+      EXPECT_NEAR(outcome.loss.item<double>(), 0, 1e-14);  // tiles round the right pair otherwise than products
+      for (const at::Tensor& gradient : outcome.gradients) EXPECT_LT(gradient.abs().max().item<double>(), 1e-14);
     }
   const Losses siglip = make_objective("siglip", "{ignore_shared: true}")->forward(pairs.features(), {});
   EXPECT_EQ(siglip.terms[1].second.item<double>(), 0);
