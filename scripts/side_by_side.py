@@ -28,22 +28,28 @@ def parser(description):
     return out
 
 
-def prepare(args):
-    """Imports torch with the operators; tells where it is looked for if it is not there."""
+def torch_of(args):
+    """Imports torch; tells where it is looked for if it is not there."""
     try:
         import torch
     except ImportError:
         sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {sys.executable} has no torch: run it with the Python of LibTorch's environment")
-    if not args.library.exists():
-        sys.exit(f"{args.library} is not there: build it (cmake --build build --target tessera_ops), or name it by --library")
-    torch.ops.load_library(str(args.library))
     if args.threads:
         torch.set_num_threads(args.threads)
     return torch
 
 
-def resident(key):
-    with open("/proc/self/status") as status:
+def prepare(args):
+    """torch with our operators."""
+    torch = torch_of(args)
+    if not args.library.exists():
+        sys.exit(f"{args.library} is not there: build it (cmake --build build --target tessera_ops), or name it by --library")
+    torch.ops.load_library(str(args.library))
+    return torch
+
+
+def resident(key, process=pathlib.Path("/proc/self")):
+    with open(process / "status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(key + ":"))
 
 

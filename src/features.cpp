@@ -32,6 +32,8 @@ Batch Batch::to(const at::Device& device) const {
   out.regions = moved(regions);
   out.region_mask = moved(region_mask);
   out.labels = moved(labels);
+  out.image_ids = moved(image_ids);
+  out.text_ids = moved(text_ids);
   return out;
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -14,6 +15,7 @@
 #include <tessera/base/error.h>
 #include <tessera/bench/kernel_bench.h>
 #include <tessera/bench/loss_bench.h>
+#include <tessera/bench/optimizer_bench.h>
 #include <tessera/io/atomic_file.h>
 
 namespace {
@@ -26,7 +28,7 @@ struct Common {
   std::string device = "cpu", json;
   int threads = 0, repeats;
   double time_limit;
-  bool quiet = false;
+  bool quiet = false, on_demand = false;
 
   Common(int runs, double seconds) : repeats(runs), time_limit(seconds) {}
 
@@ -43,6 +45,13 @@ struct Common {
         ->capture_default_str();
     command.add_option("--json", json, "also write the measurements to this file")->type_name("FILE");
     command.add_flag("--quiet", quiet, "no lines on standard error while measuring");
+  }
+
+  // For taking turns with another program.
+  void add_turns_to(CLI::App& command) {
+    command.add_flag(
+        "--on-demand", on_demand,
+        "for scripts: makes the first one ready, then runs it for each line read and prints its milliseconds");
   }
 
   at::Device checked_device() const {
@@ -77,6 +86,17 @@ void check_folder_of(const std::string& option, const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     tessera::user_error(option, " ", path, ": there is no folder ", folder.string());
+}
+
+int take_turns(const at::Device& device, const std::function<void()>& step) {
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto begin = std::chrono::steady_clock::now();
+    step();
+    if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
+    std::cout << std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count()
+              << std::endl;
+  }
+  return 0;
 }
 
 struct LossCommand {
@@ -117,6 +137,7 @@ struct LossCommand {
         ->check(CLI::PositiveNumber);
     command.add_option("--plot", plot, "also draw the measurements into this SVG file")->type_name("FILE");
     common.add_to(command);
+    common.add_turns_to(command);
     command.footer(
         "Features are random; the batch stands in one process. FLOPs: 2 per multiply-add of matrix products,\n"
         "convolutions and attention. Peak memory: bytes of tensors above the features, with their gradients. Sizes "
@@ -136,6 +157,8 @@ struct LossCommand {
     settings.progress = common.progress();
     std::sort(settings.batch_sizes.begin(), settings.batch_sizes.end());
     for (const std::string& text : objectives) settings.objectives.push_back(tessera::bench::parse_objective(text));
+    if (common.on_demand)
+      return take_turns(settings.device, loss_step(settings.objectives.at(0), settings.batch_sizes.at(0), settings));
     if (memory_limit > 0) {
       if (!settings.device.is_cpu())
         tessera::user_error("--memory-limit is for the CPU; a GPU's own memory is its limit");
@@ -221,21 +244,67 @@ struct KernelsCommand {
   }
 };
 
+struct OptimizerCommand {
+  Common common{9, 20};
+  std::vector<std::string> optimizers = {"adamw", "lamb", "sgd"};
+  std::string model = "configs/openclip_vitb32.yaml";
+
+  void add_to(CLI::App& command) {
+    command
+        .add_option("--optimizers", optimizers, "registered names, or YAML such as '{name: adamw, betas: [0.9, 0.95]}'")
+        ->capture_default_str();
+    command.add_option("--model", model, "a configuration, whose towers' parameters are updated")
+        ->type_name("FILE")
+        ->capture_default_str();
+    common.add_to(command);
+    common.add_turns_to(command);
+    command.footer(
+        "Gradients are random, weights and gradients float32. --on-demand prints the parameters first, as JSON.\n\n"
+        "  tessera-bench optimizer --model configs/openclip_vitb32.yaml\n"
+        "  tessera-bench optimizer --optimizers '{name: adamw, update_clipping: true}' --device cuda");
+  }
+
+  int run() {
+    tessera::bench::OptimizerBenchSettings settings;
+    settings.device = common.checked_device();
+    settings.repeats = common.repeats;
+    settings.time_limit = common.time_limit;
+    for (const std::string& text : optimizers) settings.optimizers.push_back(tessera::bench::parse_optimizer(text));
+    settings.model = tessera::bench::load_model_settings(model);
+    check_folder_of("--json", common.json);
+    if (common.on_demand) {
+      tessera::bench::OptimizerStep step(settings.model, settings.optimizers.at(0), settings.device);
+      std::cout << tessera::bench::parameters_json(step.optimizer()) << std::endl;
+      return take_turns(settings.device, [&] { step.run(); });
+    }
+    const tessera::bench::OptimizerBench bench = measure_optimizers(settings);
+    std::cout << to_markdown(bench);
+    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
+    return 0;
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures what losses and kernels cost; prints Markdown tables.", "tessera-bench");
+  CLI::App app("Measures what losses, kernels and optimizers cost; prints Markdown tables.", "tessera-bench");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
   LossCommand loss;
   KernelsCommand kernels;
+  OptimizerCommand optimizer;
   CLI::App& loss_app = *app.add_subcommand("loss", "FLOPs, peak memory and time of each objective by batch size");
   CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel beside LibTorch's composed operators");
+  CLI::App& optimizer_app = *app.add_subcommand("optimizer", "one update of a model's parameters");
   loss.add_to(loss_app);
   kernels.add_to(kernels_app);
+  optimizer.add_to(optimizer_app);
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return std::string("tessera-bench: ") + error.what() + " (see --help)\n";
   });
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
-  return tessera::run_program("tessera-bench", [&] { return loss_app.parsed() ? loss.run() : kernels.run(); });
+  return tessera::run_program("tessera-bench", [&] {
+    if (loss_app.parsed()) return loss.run();
+    return kernels_app.parsed() ? kernels.run() : optimizer.run();
+  });
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -61,6 +62,24 @@ std::uint32_t reflected_crc(std::string_view bytes, std::uint32_t polynomial) {
 
 std::uint32_t crc32(std::string_view bytes) {
   return reflected_crc(bytes, 0xEDB88320U);
+}
+
+// Eight bytes at a time, each word mixed in by splitmix64's finaliser; the length tells zeros at the end apart.
+std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed) {
+  const auto mix = [](std::uint64_t x) {
+    x += 0x9E3779B97F4A7C15ULL;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+    return x ^ (x >> 31);
+  };
+  std::uint64_t hash = mix(mix(seed) ^ bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    std::uint64_t word = 0;
+    for (std::size_t k = 0; k < std::min<std::size_t>(8, bytes.size() - i); ++k)
+      word |= std::uint64_t{static_cast<unsigned char>(bytes[i + k])} << (8 * k);
+    hash = mix(hash ^ word);
+  }
+  return hash;
 }
 
 std::uint32_t crc32c(std::string_view bytes) {

@@ -102,6 +102,12 @@ NamedObjective parse_objective(const std::string& text) {
   return {text, std::move(choice)};
 }
 
+std::function<void()> loss_step(const NamedObjective& objective, std::int64_t batch_size,
+                                const LossBenchSettings& settings) {
+  const auto step = std::make_shared<LossStep>(objective, batch_size, settings);
+  return [step] { step->run(); };
+}
+
 const LossCost* LossBench::find(const std::string& objective, std::int64_t batch_size) const {
   for (const LossCost& cost : costs)
     if (cost.objective == objective && cost.batch_size == batch_size) return &cost;

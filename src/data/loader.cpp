@@ -259,7 +259,18 @@ struct Loader::Impl {
       batch.labels.data_ptr<std::int64_t>()[i] = slots[i].label;
       batch.keys.push_back(std::move(slots[i].key));
     }
+    if (needs.ids) collate_ids(slots, batch);
     return batch;
+  }
+
+  void collate_ids(const std::vector<PreparedSample>& slots, Batch& batch) const {
+    const auto collated = [&](std::int64_t PreparedSample::*id) {
+      at::Tensor out = at::empty({static_cast<std::int64_t>(slots.size())}, at::kLong);
+      for (std::size_t i = 0; i < slots.size(); ++i) out.data_ptr<std::int64_t>()[i] = slots[i].*id;
+      return out;
+    };
+    if (!needs.image_views.empty()) batch.image_ids = collated(&PreparedSample::image_id);
+    if (!needs.texts.empty()) batch.text_ids = collated(&PreparedSample::text_id);
   }
 
   TextBatch collate_texts(const std::vector<PreparedSample>& slots, std::size_t view) const {

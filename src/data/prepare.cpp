@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include "src/data/planes.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
@@ -39,6 +40,17 @@ bool is_blank(const std::string& text) {
 
 std::uint64_t word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
+}
+
+std::int64_t id_of(std::string_view bytes, std::uint64_t seed = 0) {
+  return static_cast<std::int64_t>(fingerprint(bytes, seed) >> 1);
+}
+
+// The file's bytes where there are any, else pixels and width.
+std::int64_t image_id_of(const Sample& sample) {
+  if (sample.image.empty()) return id_of(sample.encoded);
+  const auto& pixels = sample.image.pixels;
+  return id_of({reinterpret_cast<const char*>(pixels.data()), pixels.size()}, word(sample.image.width));
 }
 
 }  // namespace
@@ -132,8 +144,11 @@ PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t round) c
     out.key = sample.key;
     out.label = sample.label;
     // Texts first: they are cheap, and a sample without one needs no decoding.
-    for (const std::string& view : needs_.texts)
-      out.ids.push_back(tokenizer_->encode(choose_text(view, sample, index, round)));
+    for (const std::string& view : needs_.texts) {
+      const std::string& text = choose_text(view, sample, index, round);
+      out.ids.push_back(tokenizer_->encode(text));
+      if (needs_.ids && (view == "caption" || view == needs_.texts.front())) out.text_id = id_of(text);
+    }
     if (needs_.regions) {
       if (sample.regions.empty() || sample.region_width <= 0)
         throw SampleError("no_regions", "sample " + sample.key + " has no region features");
@@ -141,6 +156,7 @@ PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t round) c
       out.region_width = sample.region_width;
     }
     if (!needs_.image_views.empty()) {
+      if (needs_.ids) out.image_id = image_id_of(sample);
       sample.image = take_image(sample);
       prepare_image(sample, index, round, out);
     }

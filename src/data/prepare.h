@@ -18,6 +18,8 @@ struct PreparedSample {
   std::vector<float> regions;                  // [R, F]
   std::int64_t region_width = 0;
   std::int64_t label = -1;
+  std::int64_t image_id = 0;  // as Batch::image_ids, if they are needed
+  std::int64_t text_id = 0;
   std::string bad_reason;  // empty: good
   std::string bad_text;
 

@@ -115,6 +115,8 @@ Features DualEncoder::forward(const Batch& batch, const Needs& needs) {
     TORCH_CHECK(found != batch.texts.end(), "the batch has no text named ", name);
     features.texts[name] = encode_text(found->second, needs.text_tokens);
   }
+  features.image_ids = batch.image_ids;
+  features.text_ids = batch.text_ids;
   return features;
 }
 

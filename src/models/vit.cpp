@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/models/position_embedding.h>
+#include <tessera/models/row_random.h>
 #include <tessera/models/vit.h>
 
 namespace tessera {
@@ -64,7 +65,7 @@ at::Tensor Vit::drop_patches(const at::Tensor& x) const {
   const std::int64_t first = settings_.class_token ? 1 : 0, batch = x.size(0), patches = x.size(1) - first;
   const auto kept =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(patches) * (1 - settings_.patch_dropout)));
-  const at::Tensor lots = at::rand({batch, patches}, x.options().dtype(at::kFloat).requires_grad(false));
+  const at::Tensor lots = row_lots(batch, patches, x.device());
   const at::Tensor chosen = std::get<0>(std::get<1>(lots.topk(kept, 1)).sort(1));  // [B, kept]
   const at::Tensor some = x.slice(1, first).gather(1, chosen.unsqueeze(2).expand({-1, -1, x.size(2)}));
   return first == 0 ? some : at::cat({x.narrow(1, 0, 1), some}, 1);

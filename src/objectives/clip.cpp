@@ -5,11 +5,18 @@
 
 namespace tessera {
 
+Needs Clip::needs() const {
+  Needs needs;
+  needs.ids = settings_.ignore_shared;
+  return needs;
+}
+
 Losses Clip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(features, "clip", {.image_global = true, .text_global = true});
   const Contrast contrast = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
-                                            {settings_.chunk, settings_.local_loss}, context.group);
+                                            {settings_.chunk, settings_.local_loss}, context.group,
+                                            SharedPairs::of(features, settings_.ignore_shared, "clip", context.group));
   return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
 }
 

@@ -4,6 +4,7 @@
 
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
+#include "src/objectives/common/ring_columns.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/objectives/filip.h>
 #include <tessera/ops/max_similarity.h>
@@ -52,10 +53,24 @@ Kept choose(const at::Tensor& patches, const at::Tensor& tokens, const at::Tenso
   return kept;
 }
 
+// Of own images with all texts, [B, C] each. With a chunk the other ranks' texts come by one rank after another.
+std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const at::Tensor& tokens, const Kept& kept,
+                                               std::optional<std::int64_t> chunk, const ProcessGroup& group) {
+  if (!chunk || group.alone())
+    return max_similarity(patches, gather_rows(tokens, group), kept.patches, gather_rows(kept.tokens, group), chunk);
+  const auto body = [chunk](const std::vector<at::Tensor>& in) {
+    const auto [i2t, t2i] = max_similarity(in[0], in[2], in[1], in[3], chunk);
+    return at::stack({i2t, t2i});
+  };
+  const at::Tensor both = ring_columns(body, {patches, kept.patches}, tokens, kept.tokens, group);  // [2, B, C]
+  return {both[0], both[1]};
+}
+
 }  // namespace
 
 Needs Filip::needs() const {
   Needs needs;
+  needs.ids = settings_.ignore_shared;
   needs.image_tokens = true;
   needs.text_tokens = true;
   return needs;
@@ -69,10 +84,10 @@ Losses Filip::forward(const Features& features, const StepContext& context) {
   const double rate = context.training ? settings_.token_drop_rate : 0.0;
   constexpr std::int64_t kOwnPairsPerTile = 64;
   const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.chunk.value_or(kOwnPairsPerTile));
-  const at::Tensor all_tokens = gather_rows(tokens, context.group), all_kept = gather_rows(kept.tokens, context.group);
-  const auto [i2t, t2i] = max_similarity(patches, all_tokens, kept.patches, all_kept, settings_.chunk);  // [B, C]
+  const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.chunk, context.group);  // [B, C]
 
-  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group);
+  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "filip", context.group);
+  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, shared);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect)
     losses.details = {{"similarity_i2t", i2t.detach()},

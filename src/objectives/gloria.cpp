@@ -4,7 +4,7 @@
 
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
-#include <tessera/distributed/collectives.h>
+#include "src/objectives/common/ring_columns.h"
 #include <tessera/objectives/gloria.h>
 #include <tessera/ops/checkpoint.h>
 #include <tessera/ops/numeric.h>
@@ -38,6 +38,7 @@ at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const 
 
 Needs Gloria::needs() const {
   Needs needs;
+  needs.ids = settings_.ignore_shared;
   needs.image_tokens = true;
   needs.text_tokens = true;
   return needs;
@@ -48,17 +49,18 @@ Losses Gloria::forward(const Features& features, const StepContext& context) {
   const PairFeatures pairs = pair_features(
       features, "gloria", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
   const at::Tensor learned = scale(pairs.dtype());
+  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "gloria", context.group);
   const Contrast global =
-      global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.chunk}, context.group);
+      global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.chunk}, context.group, shared);
 
   const auto body = [settings = settings_](const std::vector<at::Tensor>& tile) {
     return scores(settings, tile[0], tile[1], tile[2], tile[3]);
   };
   const at::Tensor sharpness = inverse_temperature(settings_.score_temperature, pairs.dtype());
   const at::Tensor similarity =
-      map_tiles(body, {gather_rows(pairs.text_tokens, context.group), gather_rows(pairs.text_mask, context.group)},
-                {pairs.image_tokens, sharpness}, settings_.chunk, /*join=*/1);  // [B, C]: own images, all texts
-  const Contrast local = info_nce(similarity, similarity, learned, context.group);
+      map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.chunk,
+                context.group);  // [B, C]: own images, all texts
+  const Contrast local = info_nce(similarity, similarity, learned, context.group, shared);
 
   Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,
                 {{"loss_global", global.loss}, {"loss_local", local.loss}},

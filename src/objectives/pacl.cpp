@@ -2,7 +2,7 @@
 
 #include "src/objectives/common/contrast.h"
 #include "src/objectives/common/pair_features.h"
-#include <tessera/distributed/collectives.h>
+#include "src/objectives/common/ring_columns.h"
 #include <tessera/objectives/pacl.h>
 #include <tessera/ops/checkpoint.h>
 #include <tessera/ops/numeric.h>
@@ -11,8 +11,8 @@ namespace tessera {
 
 std::optional<config::Problem> validate(const PaclSettings& s) {
   if (!s.embedder && s.embed_dim && s.image_width && *s.embed_dim != *s.image_width)
-    return config::Problem{"embedder", concat("false needs image_width equal to embed_dim, got ", *s.image_width,
-                                              " and ", *s.embed_dim)};
+    return config::Problem{
+        "embedder", concat("false needs image_width equal to embed_dim, got ", *s.image_width, " and ", *s.embed_dim)};
   if (s.embedder_residual == "identity" && s.embed_dim && s.image_width && *s.embed_dim != *s.image_width)
     return config::Problem{"embedder_residual", concat("identity needs image_width equal to embed_dim, got ",
                                                        *s.image_width, " and ", *s.embed_dim, ": use linear")};
@@ -46,6 +46,7 @@ Pacl::Pacl(const PaclSettings& settings, const ObjectiveContext& context)
 
 Needs Pacl::needs() const {
   Needs needs;
+  needs.ids = settings_.ignore_shared;
   needs.image_tokens = true;
   return needs;
 }
@@ -62,7 +63,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
               pairs.text_global.sizes());
   const at::Tensor raw = embedder_ ? embedder_->forward(pairs.image_tokens) : pairs.image_tokens;  // [B, P, D]
   const at::Tensor unit = unit_rows(raw);
-  const at::Tensor texts = gather_rows(unit_rows(pairs.text_global), context.group);  // [C, D]
+  const at::Tensor texts = unit_rows(pairs.text_global);  // [B, D]
 
   // A tile of texts against all images: [B, t, P] and [B, t, D].
   const auto body = [](const std::vector<at::Tensor>& tile) {
@@ -72,10 +73,11 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
     return (unit_rows(pooled) * text).sum(-1);                                               // [B, t]
   };
   const at::Tensor sharpness = inverse_temperature(settings_.patch_temperature, pairs.dtype());
-  const at::Tensor similarity = map_tiles(body, {texts}, {unit, settings_.normalize_patches ? unit : raw, sharpness},
-                                          settings_.chunk, /*join=*/1);
+  const std::vector<at::Tensor> own = {unit, settings_.normalize_patches ? unit : raw, sharpness};
+  const at::Tensor similarity = map_texts(body, own, {texts}, settings_.chunk, context.group);  // [B, C]
 
-  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group);
+  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "pacl", context.group);
+  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group, shared);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect) losses.details = {{"similarity", similarity.detach()}};
   return losses;

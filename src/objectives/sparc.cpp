@@ -11,6 +11,7 @@ namespace tessera {
 
 Needs Sparc::needs() const {
   Needs needs;
+  needs.ids = settings_.ignore_shared;
   needs.image_tokens = true;
   needs.text_tokens = true;
   return needs;
@@ -21,8 +22,9 @@ Losses Sparc::forward(const Features& features, const StepContext& context) {
   const PairFeatures pairs = pair_features(
       features, "sparc", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
   const at::Tensor inverse_temperature = scale(pairs.dtype());
-  const Contrast global =
-      global_contrast(pairs.image_global, pairs.text_global, inverse_temperature, {settings_.chunk}, context.group);
+  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "sparc", context.group);
+  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature, {settings_.chunk},
+                                          context.group, shared);
 
   const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
     const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];

@@ -78,6 +78,7 @@ Needs WeightedSum::needs() const {
     all.image_tokens |= one.image_tokens;
     all.text_tokens |= one.text_tokens;
     all.regions |= one.regions;
+    all.ids |= one.ids;
   }
   return all;
 }

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <tessera/base/random.h>
+#include <tessera/models/row_random.h>
 #include <tessera/training/grad_cache.h>
 
 namespace tessera {
@@ -23,6 +24,7 @@ std::vector<at::Tensor*> members(Features& features) {
   const auto add = [&](std::vector<at::Tensor*> some) { out.insert(out.end(), some.begin(), some.end()); };
   for (auto& [name, view] : features.images) add(members(view));
   for (auto& [name, view] : features.texts) add(members(view));
+  add({&features.image_ids, &features.text_ids});
   return out;
 }
 
@@ -67,6 +69,8 @@ class Chunks {
 
   Features encode(std::int64_t index) const {
     at::manual_seed(derive_seed(step_.seed, Purpose::step, {static_cast<std::uint64_t>(index)}));
+    const at::Tensor& keys = step_.row_keys;
+    const RowKeys keyed(keys.defined() ? keys.narrow(0, first(index), size(index)) : keys);
     return encode_batch(parts_, slice(batch_, first(index), size(index)), step_.precision);
   }
 
@@ -79,13 +83,17 @@ class Chunks {
 }  // namespace
 
 Batch slice(const Batch& batch, std::int64_t first, std::int64_t count) {
-  const auto part = [&](const at::Tensor& tensor) { return tensor.defined() ? tensor.narrow(0, first, count) : tensor; };
+  const auto part = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.narrow(0, first, count) : tensor;
+  };
   Batch out;
   for (const auto& [name, image] : batch.images) out.images[name] = part(image);
   for (const auto& [name, text] : batch.texts) out.texts[name] = {part(text.ids), part(text.mask)};
   out.regions = part(batch.regions);
   out.region_mask = part(batch.region_mask);
   out.labels = part(batch.labels);
+  out.image_ids = part(batch.image_ids);
+  out.text_ids = part(batch.text_ids);
   out.keys.assign(batch.keys.begin() + first, batch.keys.begin() + first + count);
   return out;
 }

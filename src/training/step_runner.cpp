@@ -6,6 +6,7 @@
 
 #include <tessera/base/random.h>
 #include <tessera/distributed/agreement.h>
+#include <tessera/models/row_random.h>
 #include <tessera/training/grad_cache.h>
 #include <tessera/training/step_runner.h>
 
@@ -22,6 +23,14 @@ std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro
   const std::uint64_t first = derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
                                           {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});
   return rank == 0 ? first : derive_seed(first, Purpose::step, {static_cast<std::uint64_t>(rank)});
+}
+
+at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
+                         const ProcessGroup& group) {
+  const std::uint64_t of_step =
+      derive_seed(static_cast<std::uint64_t>(seed), Purpose::step, {static_cast<std::uint64_t>(step)});
+  const std::int64_t before = micro_batch * batch_size * group.size();
+  return row_keys(of_step, before + group.rank(), group.size(), batch_size);
 }
 
 StepRunner::StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
@@ -48,6 +57,8 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepResult& res
   const std::int64_t done = result.step - 1;
   const std::uint64_t seed = step_seed(config_.seed, done, index, group_.rank());
   at::manual_seed(seed);
+  const at::Tensor rows =
+      step_row_keys(config_.seed, done, index, batch.size(), group_).to(parts_.device, /*non_blocking=*/true);
   StepContext context;
   context.step = done;
   context.generator = at::detail::createCPUGenerator(seed);
@@ -58,8 +69,9 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepResult& res
   const double weight = scale / static_cast<double>(settings.accumulation);
   const bool reduce = index + 1 == micro_batches();
   if (settings.grad_cache)
-    return cached_backward(parts_, gradients_, batch, {*settings.grad_cache, settings.precision, weight, reduce, seed},
-                           context);
+    return cached_backward(parts_, gradients_, batch,
+                           {*settings.grad_cache, settings.precision, weight, reduce, seed, rows}, context);
+  const RowKeys keyed(rows);
   const Losses losses = forward_loss(parts_, batch, settings.precision, context);
   gradients_.backward(losses.total * weight, reduce);
   return losses;

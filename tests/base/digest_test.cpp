@@ -1,3 +1,5 @@
+#include <set>
+
 #include <gtest/gtest.h>
 
 #include <tessera/base/digest.h>
@@ -29,6 +31,21 @@ TEST(Base64, GivesTheStandardsExamplesAndGoesRound) {
     for (std::size_t i = 0; i < size; ++i) bytes += static_cast<char>(i * 7);
     EXPECT_EQ(base64_decode(base64_encode(bytes)), bytes);
   }
+}
+
+TEST(Fingerprint, DiffersWithBytesLengthAndSeed) {
+  std::set<std::uint64_t> seen;
+  std::string bytes;
+  for (int length = 0; length < 20; ++length, bytes += '\0') {
+    EXPECT_TRUE(seen.insert(fingerprint(bytes)).second) << length;
+    EXPECT_TRUE(seen.insert(fingerprint(bytes, 1)).second) << length;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      std::string other = bytes;
+      other[i] = 1;
+      EXPECT_TRUE(seen.insert(fingerprint(other)).second) << length << " " << i;
+    }
+  }
+  EXPECT_EQ(fingerprint("a picture"), fingerprint(std::string("a ") + "picture"));
 }
 
 TEST(Base64, RefusesOtherText) {

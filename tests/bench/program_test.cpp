@@ -73,5 +73,24 @@ TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(BenchProgram, OptimizerPrintsATableAndTakesTurns) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/tiny.yaml") << R"(model:
+  preprocessing: {image_size: 16}
+  image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}
+  text: {encoder: {name: text_transformer, vocab_size: 9, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}
+)";
+  const Ran table = run("optimizer --repeats 1 --model " + folder + "/tiny.yaml --json " + folder + "/a.json");
+  EXPECT_EQ(table.code, 0) << table.text;
+  EXPECT_NE(table.text.find("| adamw "), std::string::npos) << table.text;
+  std::ifstream json(folder + "/a.json");
+  EXPECT_EQ(nlohmann::json::parse(json)["optimizers"].size(), 3u);
+  const Ran turns = run("optimizer --on-demand --model " + folder + "/tiny.yaml < " + folder + "/tiny.yaml");
+  EXPECT_EQ(turns.code, 0) << turns.text;
+  EXPECT_EQ(std::count(turns.text.begin(), turns.text.end(), '\n'), 5) << turns.text;  // the parameters, four steps
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace tessera::bench

@@ -307,6 +307,37 @@ TEST(Loader, SummariesObjectsAndRegionsAreCollated) {
   EXPECT_EQ(batch.regions[2][3][0].item<float>(), 0.0F);
 }
 
+TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
+  std::vector<Sample> samples = make_samples(6);
+  samples[4].encoded = samples[1].encoded;
+  samples[5].captions[0] = samples[2].captions[0];
+  // Held as pixels: the same, the same numbers in another shape, others.
+  samples[0].image = samples[3].image = test::noise(20, 24, 0);
+  samples[0].encoded = samples[3].encoded = "";
+  LoaderSettings settings = settings_with(6);
+  settings.shuffle = false;
+  settings.caption_choice = "first";
+  Needs needs;
+  EXPECT_FALSE(make(samples, settings, 1, needs).next().image_ids.defined());
+  needs.ids = true;
+  const Batch batch = make(samples, settings, 1, needs).next();
+  ASSERT_EQ(batch.image_ids.scalar_type(), at::kLong);
+  const auto equal_ones = [](const at::Tensor& ids) {
+    std::set<std::pair<int, int>> out;
+    for (int i = 0; i < 6; ++i)
+      for (int j = i + 1; j < 6; ++j)
+        if (ids[i].item<std::int64_t>() == ids[j].item<std::int64_t>()) out.insert({i, j});
+    return out;
+  };
+  EXPECT_EQ(equal_ones(batch.image_ids), (std::set<std::pair<int, int>>{{0, 3}, {1, 4}}));
+  EXPECT_EQ(equal_ones(batch.text_ids), (std::set<std::pair<int, int>>{{2, 5}}));
+  EXPECT_GE(batch.image_ids.min().item<std::int64_t>(), 0);
+  samples[3].image.height = 24;
+  samples[3].image.width = 20;
+  EXPECT_EQ(equal_ones(make(samples, settings, 1, needs).next().image_ids), (std::set<std::pair<int, int>>{{1, 4}}));
+  EXPECT_TRUE(at::equal(batch.to(at::kCPU).text_ids, batch.text_ids));
+}
+
 TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {
   Loader loader = make(make_samples(20), settings_with(10));
   EXPECT_EQ(user_error_of([&] {

@@ -16,9 +16,12 @@ namespace tessera {
 
 struct Pairs {
   at::Tensor image_global, image_tokens, text_global, text_tokens, text_mask;
+  at::Tensor image_ids{}, text_ids{};
 
   Features features() const {
     Features out;
+    out.image_ids = image_ids;
+    out.text_ids = text_ids;
     out.images["image"] = {
         .global = image_global, .tokens = image_tokens, .mask = {}, .dense = {}, .slots = {}, .attention = {}};
     out.texts["caption"] = {
@@ -28,7 +31,8 @@ struct Pairs {
   std::vector<at::Tensor> embeddings() const { return {image_global, image_tokens, text_global, text_tokens}; }
 };
 
-/// Captions of the given lengths, padded to `words`; padding holds numbers. Embeddings require grad.
+/// Captions of the given lengths, padded to `words`; padding holds numbers. Embeddings require grad. The last pair has
+/// the first one's picture, and of four pairs or more the second and third share their caption.
 inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t words, std::int64_t patches = 4,
                           std::int64_t width = 5, at::ScalarType dtype = at::kDouble, std::uint64_t seed = 1) {
   at::manual_seed(seed);
@@ -37,6 +41,9 @@ inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t
   Pairs pairs{
       leaf({batch, width}), leaf({batch, patches, width}), leaf({batch, width}), leaf({batch, words, width}), {}};
   pairs.text_mask = at::arange(words).unsqueeze(0) < at::tensor(lengths, at::kLong).unsqueeze(1);
+  pairs.image_ids = at::arange(batch) % std::max<std::int64_t>(1, batch - 1);
+  pairs.text_ids = at::arange(batch);
+  if (batch >= 4) pairs.text_ids[2] = 1;
   return pairs;
 }
 
@@ -103,6 +110,13 @@ inline std::vector<ObjectiveCase> all_objectives() {
        "{num_prototypes: 6, cross_attention: similarity, local_temperature: 0.3, prototype_temperature: null}"},
       {"weighted_sum", "weighted_sum",
        "{objectives: [{name: clip, weight: 0.5}, {name: filip, settings: {token_drop_rate: 0}}]}"},
+      {"clip_shared", "clip", "{ignore_shared: true}"},
+      {"siglip_shared", "siglip", "{init_logit_scale: 1, init_logit_bias: -1, ignore_shared: true}"},
+      {"sparc_shared", "sparc", "{ignore_shared: true}"},
+      {"filip_shared", "filip", "{token_drop_rate: 0, ignore_shared: true}"},
+      {"pacl_shared", "pacl", "{embedder: false, ignore_shared: true}"},
+      {"gloria_shared", "gloria", "{ignore_shared: true}"},
+      {"mgca_shared", "mgca", "{num_prototypes: 6, cross_attention: similarity, ignore_shared: true}"},
   };
 }
 

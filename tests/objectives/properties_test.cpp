@@ -89,6 +89,8 @@ TEST_P(ObjectiveProperties, PermutedPairsGiveTheSameLoss) {
   permuted.text_global = leaf(plain.text_global.index_select(0, order));
   permuted.text_tokens = leaf(plain.text_tokens.index_select(0, order));
   permuted.text_mask = plain.text_mask.index_select(0, order);
+  permuted.image_ids = plain.image_ids.index_select(0, order);
+  permuted.text_ids = plain.text_ids.index_select(0, order);
   const auto objective = make();
   Outcome expected = evaluate(*objective, plain);
   for (at::Tensor& gradient : expected.gradients) gradient = gradient.index_select(0, order);

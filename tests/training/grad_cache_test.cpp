@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
+#include <tessera/models/row_random.h>
 #include <tessera/training/grad_cache.h>
 
 namespace tessera {
@@ -16,12 +17,14 @@ struct StepOutcome {
 class GradCacheTest : public ::testing::TestWithParam<const char*> {
  protected:
   // Loss and gradients of the first batch of 8; chunk 0: in one pass.
-  StepOutcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {}) {
+  StepOutcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {},
+                   const at::Tensor& rows = {}) {
     std::vector<std::string> all{std::string("objective=") + GetParam()};
     all.insert(all.end(), overrides.begin(), overrides.end());
     const Config config = tiny_config(folder_ / "run", all);
     Parts parts = build_parts(config);
-    const Batch batch = parts.loader->next();
+    Batch batch = parts.loader->next();
+    if (batch.image_ids.defined()) batch.image_ids.narrow(0, 1, 4).fill_(1);
     if (nudge.defined()) {
       const at::NoGradGuard no_grad;
       parts.model->named_state().at(kNudged).add_(nudge);
@@ -33,11 +36,13 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
     context.generator = at::detail::createCPUGenerator(5);
     StepOutcome out;
     if (chunk == 0) {
+      const RowKeys keyed(rows);
       const Losses losses = forward_loss(parts, batch, "float32", context);
       reducer.backward(losses.total, true);
       out.loss = losses.total.item<double>();
     } else {
-      out.loss = cached_backward(parts, reducer, batch, {chunk, "float32", 1.0, true, 7}, context).total.item<double>();
+      out.loss =
+          cached_backward(parts, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context).total.item<double>();
     }
     for (const NamedParameter& each : parts.optimizer->parameters())
       if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
@@ -81,8 +86,30 @@ TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
   }
 }
 
-// With noise the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or the
-// gradient is not that of the loss.
+// What is random of a row follows from its key.
+TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
+  const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
+  const at::Tensor rows = row_keys(3, 16, 2, 8);
+  const StepOutcome whole = step(0, noisy, {}, rows);
+  EXPECT_NE(step(0, noisy, {}, row_keys(3, 16, 1, 8)).loss, whole.loss);
+  for (const std::int64_t chunk : {1, 3}) {
+    const StepOutcome cached = step(chunk, noisy, {}, rows);
+    EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
+    for (const auto& [name, gradient] : whole.gradients) {
+      const double distance = (cached.gradients.at(name) - gradient).norm().item<double>();
+      EXPECT_LE(distance, 1e-5 * gradient.norm().item<double>() + 1e-7) << name << " in chunks of " << chunk;
+    }
+  }
+}
+
+TEST_P(GradCacheTest, PairsThatShareSomethingReachTheLoss) {
+  const StepOutcome whole = step(0, {"objective.ignore_shared=true"});
+  EXPECT_LT(whole.loss, step(0).loss);
+  EXPECT_NEAR(step(3, {"objective.ignore_shared=true"}).loss, whole.loss, 1e-5 * (1 + whole.loss));
+}
+
+// With noise the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or
+// the gradient is not that of the loss.
 TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)

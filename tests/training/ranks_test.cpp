@@ -77,7 +77,8 @@ class CurveOverRanks : public ::testing::TestWithParam<const char*> {
   TemporaryFolder folder_;
 };
 INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
-                         ::testing::Values("{name: clip}", "{name: clip, chunk: 3}", "{name: siglip}", "{name: sparc}",
+                         ::testing::Values("{name: clip}", "{name: clip, chunk: 3}",
+                                           "{name: clip, ignore_shared: true}", "{name: siglip}", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}"),
                          [](const auto& given) { return "case" + std::to_string(given.index); });
 
@@ -133,6 +134,18 @@ TEST_F(RanksTest, MixturesOfDataSetsGiveTheCurveOfOneProcess) {
     expect_same_curve(both, alone, 2e-4);
     expect_equal_weights(ranks[0], ranks[1]);
   }
+}
+
+// A picture leaves out the same patches whichever rank and chunk it is in.
+TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
+  std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",
+                                     "training.accumulation=2", "model.image.encoder.patch_dropout=0.5",
+                                     "model.image.encoder.patch_size=4"};
+  const std::string alone = folder_ / "alone", both = folder_ / "both";
+  run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
+  overrides.emplace_back("training.grad_cache=3");
+  run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
+  expect_same_curve(both, alone, 2e-4);
 }
 
 TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOthers) {

@@ -74,6 +74,10 @@ struct LossBench {
 double step_memory(const TowerCost& towers, const LossCost& loss);
 double step_flops(const TowerCost& towers, const LossCost& loss);
 
+/// A forward and backward pass of an objective on random features, as they are measured.
+std::function<void()> loss_step(const NamedObjective& objective, std::int64_t batch_size,
+                                const LossBenchSettings& settings);
+
 /// Measures every objective at every batch size. What exceeds the memory or time is marked and not an error. With a
 /// model the features have the model's P, L and D.
 LossBench measure_losses(LossBenchSettings settings);

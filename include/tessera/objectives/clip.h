@@ -7,6 +7,7 @@ namespace tessera {
 struct ClipSettings {
   bool local_loss = true;
   std::optional<std::int64_t> chunk;
+  bool ignore_shared = false;
 };
 
 template <class Visitor>
@@ -14,6 +15,7 @@ void fields(Visitor& v, ClipSettings& s) {
   v("local_loss", s.local_loss, "on several ranks each computes only the rows of its own pairs");
   v("chunk", s.chunk, "images per tile of the similarities, so that [B, B] is never held; null: all at once",
     config::at_least(1));
+  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
 }
 
 /// The contrastive loss of CLIP (Radford et al. 2021): InfoNCE of the cosines of global embeddings. Terms `loss_i2t`,
@@ -22,7 +24,7 @@ class Clip : public TemperedObjective {
  public:
   explicit Clip(const ClipSettings& settings) : settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
-  Needs needs() const override { return {}; }
+  Needs needs() const override;
 
  private:
   ClipSettings settings_;

@@ -7,6 +7,7 @@ namespace tessera {
 struct FilipSettings {
   double token_drop_rate = 0.2;
   std::optional<std::int64_t> chunk;
+  bool ignore_shared = false;
 };
 
 template <class Visitor>
@@ -16,6 +17,7 @@ void fields(Visitor& v, FilipSettings& s) {
   v("chunk", s.chunk,
     "texts per tile on a GPU; null: as many as fit into about 64 MB; the CPU's kernel takes one at a time",
     config::at_least(1));
+  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
 }
 
 /// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of their best token, a text's

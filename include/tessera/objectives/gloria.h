@@ -14,6 +14,7 @@ struct GloriaSettings {
   double global_weight = 1.0;
   double local_weight = 1.0;
   std::optional<std::int64_t> chunk;
+  bool ignore_shared = false;
 };
 
 template <class Visitor>
@@ -29,6 +30,7 @@ void fields(Visitor& v, GloriaSettings& s) {
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the word-level loss", config::at_least(0.0));
   v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
+  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
 }
 
 /// GLoRIA (Huang et al. 2021): each word attends to the patches of every image; an image's score for a text is the

@@ -20,6 +20,7 @@ struct MgcaSettings {
   double local_weight = 1.0;
   double prototype_weight = 1.0;
   std::optional<std::int64_t> chunk;
+  bool ignore_shared = false;
 };
 
 template <class Visitor>
@@ -40,6 +41,7 @@ void fields(Visitor& v, MgcaSettings& s) {
   v("prototype_weight", s.prototype_weight, "weight of the prototype loss", config::at_least(0.0));
   v("chunk", s.chunk, "pairs per tile of the token-level terms, forward and backward; null: all at once",
     config::at_least(1));
+  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
 }
 std::optional<config::Problem> validate(const MgcaSettings& s);
 

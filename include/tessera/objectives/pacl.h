@@ -15,6 +15,7 @@ struct PaclSettings {
   std::optional<double> patch_temperature = 1.0;
   bool normalize_patches = false;
   std::optional<std::int64_t> chunk;
+  bool ignore_shared = false;
 };
 
 template <class Visitor>
@@ -30,6 +31,7 @@ void fields(Visitor& v, PaclSettings& s) {
   v("patch_temperature", s.patch_temperature, "of the softmax over patches; null: the learned one", config::above(0.0));
   v("normalize_patches", s.normalize_patches, "sum unit patch embeddings instead of raw ones");
   v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
+  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
 }
 std::optional<config::Problem> validate(const PaclSettings& s);
 

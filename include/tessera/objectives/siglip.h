@@ -8,6 +8,7 @@ struct SiglipSettings {
   double init_logit_scale = 2.302585092994046;  // log 10
   double init_logit_bias = -10.0;
   std::optional<std::int64_t> chunk;
+  bool ignore_shared = false;
 };
 
 template <class Visitor>
@@ -17,6 +18,7 @@ void fields(Visitor& v, SiglipSettings& s) {
     "what logit_bias starts from: about minus the log of the number of negatives");
   v("chunk", s.chunk, "images per tile of the similarities, so that [B, B] is never held; null: all at once",
     config::at_least(1));
+  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
 }
 
 /// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a decision of its own,
@@ -26,7 +28,7 @@ class Siglip : public TemperedObjective {
  public:
   explicit Siglip(const SiglipSettings& settings);
   Losses forward(const Features& features, const StepContext& context) override;
-  Needs needs() const override { return {}; }
+  Needs needs() const override;
 
  private:
   SiglipSettings settings_;

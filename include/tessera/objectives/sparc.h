@@ -11,6 +11,7 @@ struct SparcSettings {
   double local_weight = 1.0;
   std::string token_reduction = "sequence";
   std::optional<std::int64_t> chunk;
+  bool ignore_shared = false;
 };
 
 template <class Visitor>
@@ -23,6 +24,7 @@ void fields(Visitor& v, SparcSettings& s) {
     "mean over each caption's tokens, then over captions (eq. 6), or over all tokens of the batch (Listing 1)",
     config::one_of({"sequence", "batch"}));
   v("chunk", s.chunk, "pairs per tile, forward and backward; null: all at once", config::at_least(1));
+  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
 }
 
 /// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens

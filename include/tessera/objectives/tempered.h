@@ -6,6 +6,11 @@
 
 namespace tessera {
 
+/// What the setting `ignore_shared` of the contrastive objectives does.
+inline constexpr const char* kIgnoreSharedHelp =
+    "pairs of the batch that have this pair's picture or caption are left out of its sum instead of being counted as "
+    "negatives";
+
 /// An objective with a learned temperature: parameter `logit_scale`, the log of 1/temperature, starts at log(1/0.07)
 /// (CLIP) where nothing else is said, and is kept in [0, log 100] after each optimizer step; the forward uses
 /// exp(logit_scale) unclamped.

@@ -54,6 +54,11 @@ class StepRunner {
   Heartbeat& heartbeat_;
 };
 
+/// Keys of what is random of this rank's rows in a micro-batch, from (seed, step, place in the step's global batch) alone
+/// (models/row_random.h): ranks take turns in the order of the samples, as Shard says.
+at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
+                         const ProcessGroup& group);
+
 /// The trained steps' generator seed: from (seed, step, index of the micro-batch, rank) alone.
 std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank = 0);
 

@@ -37,6 +37,15 @@ class Texts {
   std::int64_t width_;
 };
 
+// Which of a tile's similarities, own images beside another rank's texts, count in no sum; undefined: all count.
+at::Tensor left_out_of(const Tile& tile, const SharedPairs& shared, std::int64_t batch, int rank, int owner) {
+  return shared.among(rank * batch + tile.row, tile.rows, owner * batch + tile.column, tile.columns);
+}
+
+void fill(at::Tensor values, const at::Tensor& mask, double value) {
+  if (mask.defined()) values.masked_fill_(mask, value);
+}
+
 // part = log(exp(part) + sum over `dim` of exp(logits)).
 void add_exponentials(at::Tensor part, const at::Tensor& logits, std::int64_t dim) {
   part.copy_(at::logaddexp(part, logits.logsumexp(dim)));
@@ -45,7 +54,8 @@ void add_exponentials(at::Tensor part, const at::Tensor& logits, std::int64_t di
 class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
-                               const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group) {
+                               const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
+                               const SharedPairs& shared) {
     const NoAutocast no_autocast;
     const std::int64_t batch = image.size(0), width = image.size(1);
     const at::Tensor right = (image * text).sum(1);  // [B], the right pairs' cosines
@@ -53,23 +63,28 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     // Logits are relative to the right pair's, of the row in one direction, of the column in the other.
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor part = at::full({tiles.slots(), tiles.width()}, kNothing, image.options());
-    const at::Tensor columns = visit_ring(
-        Texts::pack(text, {right}), rows.clone(), group, [&](int, const at::Tensor& block, const at::Tensor& sums) {
-          const Texts texts(block, width);
-          const auto on_tile = [&](const Tile& tile) {
-            const at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
-            const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
-            add_exponentials(tile.rows_of(rows), own, 1);
-            cosines.sub_(texts.number(0, tile)).mul_(scale);
-            add_exponentials(tile.slot_of(part), cosines, 0);
-          };
-          tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
-            add_exponentials(sums.narrow(0, column, count), part.narrow(1, 0, count), 0);
-            part.fill_(kNothing);
-          });
-        });
+    const at::Tensor columns =
+        visit_ring(Texts::pack(text, {right}), rows.clone(), group,
+                   [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
+                     const Texts texts(block, width);
+                     const auto on_tile = [&](const Tile& tile) {
+                       const at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
+                       const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
+                       const at::Tensor left_out = left_out_of(tile, shared, batch, group.rank(), owner);
+                       fill(own, left_out, kNothing);
+                       add_exponentials(tile.rows_of(rows), own, 1);
+                       cosines.sub_(texts.number(0, tile)).mul_(scale);
+                       fill(cosines, left_out, kNothing);
+                       add_exponentials(tile.slot_of(part), cosines, 0);
+                     };
+                     tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+                       add_exponentials(sums.narrow(0, column, count), part.narrow(1, 0, count), 0);
+                       part.fill_(kNothing);
+                     });
+                   });
     ctx->save_for_backward({image, text, scale, right, rows, columns});
     ctx->saved_data["chunk"] = chunk;
+    ctx->saved_data["shared"] = shared.ids();
     save_group(ctx, group);
     return {rows.mean(), columns.mean()};
   }
@@ -83,6 +98,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const std::int64_t batch = image.size(0), width = image.size(1);
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt();
     const ProcessGroup& group = saved_group(ctx);
+    const SharedPairs shared(ctx->saved_data["shared"].toTensor());
     const at::Tensor row_weight = gradients[0] / static_cast<double>(batch);
     const at::Tensor column_weight =
         gradients[1] / static_cast<double>(batch);  // goes with the texts: ranks may differ
@@ -105,10 +121,13 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
             at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
             const at::Tensor gradient =
                 (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_().mul_(row_weight);
+            const at::Tensor left_out = left_out_of(tile, shared, batch, group.rank(), owner);
+            fill(gradient, left_out, 0.0);
             scale_gradient.select(0, tile.slot).add_(relative.mul_(gradient).sum());
 
             at::sub_out(relative, cosines, texts.number(0, tile));
             const at::Tensor share = (relative * scale).sub_(texts.number(1, tile)).exp_().mul_(texts.number(2, tile));
+            fill(share, left_out, 0.0);
             const at::Tensor home = tile.slot_of(part);
             home.select(1, width).add_(relative.mul_(share).sum(0));
             gradient.add_(share);
@@ -124,16 +143,16 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
           });
         });
     const at::Tensor by_scale = scale_gradient.sum() + sums.select(1, width).sum();
-    return {image_gradient, sums.narrow(1, 0, width), by_scale.to(scale.scalar_type()), {}, {}};
+    return {image_gradient, sums.narrow(1, 0, width), by_scale.to(scale.scalar_type()), {}, {}, {}};
   }
 };
 
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
-                                                 const at::Tensor& scale, std::int64_t chunk,
-                                                 const ProcessGroup& group) {
-  const auto losses = TiledInfoNce::apply(image, text, scale, chunk, group);
+                                                 const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
+                                                 const SharedPairs& shared) {
+  const auto losses = TiledInfoNce::apply(image, text, scale, chunk, group, shared);
   return {losses[0], losses[1]};
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "src/objectives/common/shared_pairs.h"
 #include <tessera/distributed/process_group.h>
 
 namespace tessera {
@@ -12,9 +13,9 @@ namespace tessera {
 /// holding more than a tile of them: a tile's softmaxes are computed again in the backward pass. Each similarity is
 /// computed by one rank only, for both directions: blocks of texts travel around the ranks, and the log-sum-exp of
 /// every text (forward) and its gradient (backward) travel along. Scalars (i2t, t2i): means over the own pairs.
-/// chunk: images per tile. No second derivatives.
+/// chunk: images per tile. `shared` pairs are left out of each other's sums. No second derivatives.
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
-                                                 const at::Tensor& scale, std::int64_t chunk,
-                                                 const ProcessGroup& group);
+                                                 const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
+                                                 const SharedPairs& shared);
 
 }  // namespace tessera

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""CLIP's contrastive loss with `chunk`, forward and backward on the CPU, beside the composed loss that holds all similarities: open_clip's
+ClipLoss written in eager PyTorch (two matrices of logits, a cross-entropy each). In one run; tessera-bench does ours.
+
+  scripts/compare_clip_chunk.py                             # B=32,768, D=512: the composed one takes about 18 GiB
+  scripts/compare_clip_chunk.py --batch 16384               # 4.5 GiB
+  scripts/compare_clip_chunk.py --ours 32768                # chunk at that size as well, alone
+  scripts/compare_clip_chunk.py --time-at-most 1.3 --memory-at-most 0.05
+
+Times are medians over repetitions in which the two take turns. Memory is how far the resident set of a fresh process grows above what it
+holds before a step (features and weights), gradients of the features included.
+"""
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import side_by_side
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SMALL_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+
+
+class Ours:
+    """A tessera-bench that takes a step when asked to."""
+
+    def __init__(self, args, batch, environment):
+        objective = f"{{name: clip, chunk: {args.chunk}}}" if args.chunk else "clip"
+        command = [args.bench, "loss", "--on-demand", "--objectives", objective, "--batch-sizes", batch, "--width", args.width, "--tokens", 1]
+        if args.threads:
+            command += ["--threads", args.threads]
+        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env={**os.environ, **environment})
+
+    def step(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit("compare_clip_chunk.py: tessera-bench failed")
+        return float(line) / 1e3
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def grown_memory(self):
+        proc = pathlib.Path("/proc", str(self.process.pid))
+        self.step()
+        (proc / "clear_refs").write_text("5")  # the high-water mark starts again
+        before = side_by_side.resident("VmRSS", proc)
+        self.step()
+        return side_by_side.resident("VmHWM", proc) - before
+
+
+def composed(torch, args):
+    """One forward and backward pass, as a function."""
+    torch.manual_seed(0)
+    functional = torch.nn.functional
+    features = [torch.randn(args.batch, args.width, requires_grad=True) for _ in range(2)]
+    logit_scale = torch.nn.Parameter(torch.tensor(2.6593))
+
+    def step():
+        for leaf in (*features, logit_scale):
+            leaf.grad = None
+        image, text = (functional.normalize(tensor, dim=-1) for tensor in features)
+        scale = logit_scale.exp()
+        labels = torch.arange(args.batch)
+        loss = (functional.cross_entropy(scale * image @ text.T, labels) + functional.cross_entropy(scale * text @ image.T, labels)) / 2
+        loss.backward()
+
+    return step
+
+
+def main():
+    parser = side_by_side.parser(__doc__)
+    parser.set_defaults(repetitions=5)
+    parser.add_argument("--batch", type=int, default=32768)
+    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--chunk", type=int, default=256, help="0: our composed loss")
+    parser.add_argument("--ours", type=int, metavar="BATCH", help="also measure ours alone at this size")
+    parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "build/bin/tessera-bench")
+    args = parser.parse_args()
+    torch = side_by_side.torch_of(args)
+    if args.memory_of:
+        print(side_by_side.grown_memory(composed(torch, args)))
+        return
+
+    def memory_of_ours(batch):
+        ours = Ours(args, batch, SMALL_BLOCKS)
+        memory = ours.grown_memory()
+        ours.end()
+        return memory
+
+    memory = {"ours": memory_of_ours(args.batch), "eager": side_by_side.memory_in_fresh_process("eager")}
+    ours, their_step = Ours(args, args.batch, {}), composed(torch, args)
+    times = {"ours": [], "eager": []}
+    for repetition in range(args.repetitions + 1):
+        began = time.perf_counter()
+        their_step()
+        theirs = time.perf_counter() - began
+        time.sleep(0.1)  # until its threads have stopped waiting for work
+        mine = ours.step()
+        if repetition:  # the first one warms up
+            times["eager"].append(theirs)
+            times["ours"].append(mine)
+    ours.end()
+    median = {name: statistics.median(values) for name, values in times.items()}
+    print(f"CLIP loss, B={args.batch}, D={args.width}, float32, chunk {args.chunk}; {torch.get_num_threads()} threads, median of "
+          f"{args.repetitions}, PyTorch {torch.__version__}\n")
+    print("| | time, s | fastest, s | memory, MB |\n| --- | --- | --- | --- |")
+    for name in ("eager", "ours"):
+        print(f"| {name} | {median[name]:.2f} | {min(times[name]):.2f} | {memory[name] / 1e6:.0f} |")
+    time_share, memory_share = median["ours"] / median["eager"], memory["ours"] / memory["eager"]
+    print(f"\nours / eager: time {time_share:.2f}, memory {memory_share:.4f} (1/{1 / memory_share:.0f})")
+    if args.ours:
+        alone = Ours(args, args.ours, {})
+        seconds = statistics.median([alone.step() for _ in range(1 + min(3, args.repetitions))][1:])
+        alone.end()
+        print(f"ours at B={args.ours}: {seconds:.2f} s, {memory_of_ours(args.ours) / 1e6:.0f} MB")
+    failed = (args.time_at_most is not None and time_share > args.time_at_most) or (
+        args.memory_at_most is not None and memory_share > args.memory_at_most)
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
