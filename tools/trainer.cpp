@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -17,17 +18,30 @@ namespace {
 
 constexpr int kNotFinite = 3;
 
+// A dry run stands for one rank of those that were asked for.
+tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& arguments,
+                                    const tessera::LaunchEnvironment& launched, const tessera::Variables& variables) {
+  tessera::PlanSettings settings;
+  settings.ranks = settings.ranks_here = std::max(arguments.processes, launched.size);
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"})
+    if (const auto found = variables.find(name); found != variables.end())
+      settings.ranks_here = std::clamp(std::atoi(found->second.c_str()), 1, settings.ranks);
+  return settings;
+}
+
 int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
   const tessera::Config config = tessera::load_config(arguments.config, arguments.overrides);
   if (arguments.print_config) {
     std::cout << tessera::to_yaml(config);
     return 0;
   }
+  const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
   if (arguments.dry_run) {
-    std::cout << tessera::to_text(tessera::measure_step(config));
+    if (launched.rank == 0)
+      std::cout << tessera::to_text(tessera::measure_step(config, plan_settings(arguments, launched, variables)),
+                                    config);
     return 0;
   }
-  const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
   const auto group = tessera::ProcessGroup::connect(launched, config.distributed, tessera::trains_on_gpu(config));
   if (!arguments.replay_step.empty()) {
     const auto [report, finite] = tessera::replay_step(config, arguments.replay_step, group);
