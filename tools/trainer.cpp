@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -17,22 +18,40 @@ namespace {
 
 constexpr int kNotFinite = 3;
 
-std::string dry_run(const tessera::Stage& stage) {
+// A dry run stands for one rank of those that were asked for.
+tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& arguments,
+                                    const tessera::LaunchEnvironment& launched, const tessera::Variables& variables) {
+  tessera::PlanSettings settings;
+  settings.ranks = settings.ranks_here = std::max(arguments.processes, launched.size);
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"})
+    if (const auto found = variables.find(name); found != variables.end())
+      settings.ranks_here = std::clamp(std::atoi(found->second.c_str()), 1, settings.ranks);
+  return settings;
+}
+
+std::string dry_run(const tessera::Stage& stage, const tessera::PlanSettings& settings) {
   tessera::Config config = stage.config;
   if (stage.follows) config.start = {};  // weights that may not be there yet
-  return tessera::to_text(tessera::measure_step(config));
+  return tessera::to_text(tessera::measure_step(config, settings), config);
 }
 
 int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
   const std::vector<tessera::Stage> stages = tessera::load_stages(arguments.config, arguments.overrides);
-  if (arguments.print_config || arguments.dry_run) {
+  const auto for_each_stage = [&](const auto& text_of) {
     for (const tessera::Stage& stage : stages) {
       if (!stage.name.empty()) std::cout << "--- # stage " << stage.name << "\n";
-      std::cout << (arguments.print_config ? tessera::to_yaml(stage.config) : dry_run(stage));
+      std::cout << text_of(stage);
     }
     return 0;
-  }
+  };
+  if (arguments.print_config)
+    return for_each_stage([](const tessera::Stage& stage) { return tessera::to_yaml(stage.config); });
   const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
+  if (arguments.dry_run) {
+    if (launched.rank != 0) return 0;
+    const tessera::PlanSettings settings = plan_settings(arguments, launched, variables);
+    return for_each_stage([&](const tessera::Stage& stage) { return dry_run(stage, settings); });
+  }
   const auto group =
       tessera::ProcessGroup::connect(launched, stages[0].config.distributed, tessera::trains_on_gpu(stages[0].config));
   if (!arguments.replay_step.empty()) {

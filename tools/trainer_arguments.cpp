@@ -12,7 +12,7 @@ log.every_steps), tensorboard/ (the same for TensorBoard), checkpoints/step_N/ w
 Examples:
   trainer --config configs/shapes_sparc.yaml
   trainer --config configs/shapes_sparc.yaml --set optimizer.lr=5e-4 --set run.name=slow --resume auto
-  trainer --config configs/sparc_vitb16.yaml --dry-run
+  trainer --config configs/sparc_vitb16.yaml --dry-run --set training.micro_batch=auto
 
   trainer --config configs/shapes_sparc.yaml --nproc 2
   torchrun --nproc-per-node 8 --nnodes 4 ... --no-python trainer --config configs/sparc_vitb16.yaml
@@ -45,7 +45,9 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
   app.add_flag("--print-config", arguments.print_config, "print the configuration with every default spelt out, and leave");
-  app.add_flag("--dry-run", arguments.dry_run, "build model and data, run one step, print parameters, FLOPs and memory, and leave");
+  app.add_flag("--dry-run", arguments.dry_run,
+               "build model and data, run a few samples, print parameters, FLOPs and the memory plan of a step (with "
+               "--nproc: of each rank), and leave");
   app.add_option("--replay-step", arguments.replay_step,
                  "compute the step after a saved state again, testing each operator's result, print what is not finite, and leave")
       ->type_name("RUN/non_finite/step_N");

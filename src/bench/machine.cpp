@@ -75,6 +75,13 @@ std::int64_t available_memory(const at::Device& device) {
   return std::min(machine, std::max<std::int64_t>(0, group - number_in("/sys/fs/cgroup/memory.current", 0)));
 }
 
+std::int64_t unused_by_allocator(const at::Device& device) {
+  if (device.is_cpu()) return 0;
+  const auto stats = at::accelerator::getDeviceStats(device.index());
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return stats.reserved_bytes[all].current - stats.allocated_bytes[all].current;
+}
+
 void synchronize(const at::Device& device) {
   if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
 }
@@ -99,18 +106,22 @@ std::int64_t PeakMemory::peak() const {
   return allocated_bytes(at::accelerator::getDeviceStats(device_.index())).peak - before_;
 }
 
+bool out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const MemoryLimitExceeded*>(&error) != nullptr) return true;
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  // What LibTorch's allocator on the CPU throws when the system refuses.
+  const auto* refusal = dynamic_cast<const c10::Error*>(&error);
+  return refusal != nullptr &&
+         std::string(refusal->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
+}
+
 bool fits_in_memory(const std::function<void()>& body) {
   try {
     body();
     return true;
-  } catch (const MemoryLimitExceeded&) {
-    return false;
-  } catch (const c10::OutOfMemoryError&) {
-    return false;
-  } catch (const std::bad_alloc&) {
-    return false;
-  } catch (const c10::Error& error) {  // what LibTorch's allocator on the CPU throws when the system refuses
-    if (std::string(error.what_without_backtrace()).find("can't allocate memory") == std::string::npos) throw;
+  } catch (const std::exception& error) {
+    if (!out_of_memory(error)) throw;
     return false;
   }
 }

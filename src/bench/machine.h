@@ -18,6 +18,9 @@ std::string machine_name(const at::Device& device);
 /// Bytes that could still be allocated: free memory and caches that give way, within the control group's limit.
 std::int64_t available_memory(const at::Device& device);
 
+/// Bytes that the caching allocator of a GPU holds without using them; 0 on the CPU.
+std::int64_t unused_by_allocator(const at::Device& device);
+
 /// Waits for a GPU's queue; nothing on the CPU.
 void synchronize(const at::Device& device);
 
@@ -35,7 +38,10 @@ class PeakMemory {
   std::optional<MemoryMeter> meter_;
 };
 
-/// Runs the body; false if it ran out of memory (a MemoryLimitExceeded, or an allocator's own refusal).
+/// Whether an exception says that memory ran out: a MemoryLimitExceeded, or an allocator's own refusal.
+bool out_of_memory(const std::exception& error);
+
+/// Runs the body; false if it ran out of memory.
 bool fits_in_memory(const std::function<void()>& body);
 
 /// Seconds of one call, the device's queue included.

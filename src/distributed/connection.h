@@ -12,6 +12,8 @@ struct ProcessGroup::Connection {
   std::string backend;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
+
+  static ProcessGroup as_group(std::shared_ptr<const Connection> connection);
 };
 
 using BackendPointer = c10::intrusive_ptr<c10d::Backend>;

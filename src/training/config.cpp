@@ -217,6 +217,8 @@ std::vector<std::string> differences(const std::string& there, const Config& her
   const Node a = config::parse_yaml(there, "the checkpoint's configuration");
   const Node b = config::parse_yaml(to_yaml(here), "this configuration");
   compare(&a, &b, "", out);
+  if (here.training.micro_batch.automatic)
+    std::erase_if(out, [](const std::string& each) { return each.starts_with("training.micro_batch: "); });
   return out;
 }
 

@@ -1,24 +1,15 @@
-#include <chrono>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
-#include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/clip_grad_norm.h>
 #include <tessera/training/dry_run.h>
 #include <tessera/training/parts.h>
-#include <tessera/bench/step_meter.h>
 
 namespace tessera {
 namespace {
-
-std::int64_t bytes_of(const at::Tensor& tensor) {
-  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
-}
 
 std::string format_flops(double flops) {
   std::ostringstream out;
@@ -40,63 +31,53 @@ void count_parameters(const Parts& parts, StepCost& cost) {
                                                                   : cost.text_parameters;
     count += parameter.tensor.numel();
   }
-  for (const auto& [name, tensor] : weights_of(*parts.model, *parts.objective)) cost.weights += bytes_of(tensor);
-  for (const auto& [name, tensor] : parts.optimizer->state()) cost.optimizer += bytes_of(tensor);
-  if (parts.average)
-    for (const auto& [name, tensor] : parts.average->averages()) cost.weights += bytes_of(tensor);
+}
+
+MemoryPlan plan_of(MemoryModel& model, const Config& config) {
+  const std::int64_t batch = config.data.loader.batch_size;
+  const MicroBatch& wanted = config.training.micro_batch;
+  if (!wanted.automatic) return model.plan(wanted.of(batch).value_or(batch));
+  const std::optional<MemoryPlan> found = largest_that_fits(model, batch);
+  return found ? *found : model.plan(1);
 }
 
 }  // namespace
 
-StepCost measure_step(const Config& config) {
+StepCost measure_step(const Config& config, const PlanSettings& settings) {
   Parts parts = build_parts(config);
+  make_loader(parts, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
   take_weights(*parts.model, *parts.objective, config.start);
   StepCost cost;
   count_parameters(parts, cost);
-  const Batch batch = parts.loader->next().to(parts.device);
-  cost.batch_size = batch.size();
-  StepContext context;
-  context.generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(config.seed));
-
-  const auto begin = std::chrono::steady_clock::now();
-  const FlopCounter flops;
-  const MemoryMeter memory;
-  Losses losses = forward_loss(parts, batch, config.training.precision, context);
-  cost.forward_flops = flops.flops() / static_cast<double>(cost.batch_size);
-  cost.activations = memory.held();
-  losses.total.backward();
-  cost.total_flops = flops.flops() / static_cast<double>(cost.batch_size);
-  cost.loss = losses.total.item<double>();
-  cost.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-
-  std::vector<at::Tensor> gradients;
-  for (const NamedParameter& parameter : parts.optimizer->parameters()) {
-    const at::Tensor gradient = parameter.tensor.grad();
-    cost.gradients += bytes_of(gradient);
-    if (gradient.defined()) gradients.push_back(gradient);
-  }
-  clip_grad_norm(gradients, config.training.clip_norm);
-  parts.optimizer->step(parts.optimizer->peak_learning_rate());
-  cost.peak = cost.weights + cost.optimizer + memory.peak();
+  MemoryModel model(parts, config, settings);
+  cost.memory = plan_of(model, config);
+  const auto batch = static_cast<double>(config.data.loader.batch_size);
+  cost.forward_flops = model.forward_flops() / batch;
+  cost.total_flops = model.total_flops(cost.memory.micro_batch) / batch;
+  cost.samples = model.sample_count();
+  cost.seconds = model.sample_seconds();
+  cost.loss = model.sample_loss();
   return cost;
 }
 
-std::string to_text(const StepCost& cost) {
+std::string to_text(const StepCost& cost, const Config& config) {
   std::ostringstream out;
   const std::int64_t all = cost.image_parameters + cost.text_parameters + cost.objective_parameters;
+  const std::int64_t batch = config.data.loader.batch_size, accumulation = config.training.accumulation;
   out << "parameters        " << with_thousands(all) << ": image tower " << with_thousands(cost.image_parameters)
       << ", text tower " << with_thousands(cost.text_parameters) << ", objective "
       << with_thousands(cost.objective_parameters) << "\n"
       << "FLOPs per sample  " << format_flops(cost.total_flops) << " forward and backward, "
       << format_flops(cost.forward_flops)
       << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included)\n"
-      << "memory            weights " << format_bytes(static_cast<double>(cost.weights)) << ", gradients "
-      << format_bytes(static_cast<double>(cost.gradients)) << ", optimizer "
-      << format_bytes(static_cast<double>(cost.optimizer)) << ", activations of a batch of " << cost.batch_size << " "
-      << format_bytes(static_cast<double>(cost.activations)) << ", peak of the step "
-      << format_bytes(static_cast<double>(cost.peak)) << " (tensors; measured)\n"
-      << "one step          " << format_duration(cost.seconds) << ", loss " << cost.loss
-      << (std::isfinite(cost.loss) ? "" : " (not finite!)") << "\n";
+      << "samples a step    " << with_thousands(batch * accumulation * cost.memory.ranks) << ": batch " << batch
+      << " x accumulation " << accumulation << " x ranks " << cost.memory.ranks << "; the towers see "
+      << cost.memory.micro_batch << " at a time"
+      << (config.training.micro_batch.automatic ? " (micro_batch: auto)" : "") << "\n"
+      << "first " << std::left << std::setw(12) << cost.samples << "samples through forward and backward in "
+      << format_duration(cost.seconds) << ", loss " << cost.loss << (std::isfinite(cost.loss) ? "" : " (not finite!)")
+      << "\n"
+      << to_text(cost.memory, config);
   return out.str();
 }
 

@@ -82,6 +82,10 @@ class Chunks {
 
 }  // namespace
 
+std::vector<at::Tensor*> feature_tensors(Features& features) {
+  return members(features);
+}
+
 Batch slice(const Batch& batch, std::int64_t first, std::int64_t count) {
   const auto part = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.narrow(0, first, count) : tensor;

@@ -156,10 +156,13 @@ Parts build_parts(const Config& config, const ProcessGroup& group) {
   if (config.distributed.shard_optimizer) parts.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.weight_average)
     parts.average.emplace(weights_of(*parts.model, *parts.objective), *config.training.weight_average);
-  parts.loader =
-      std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
-                               parts.needs, static_cast<std::uint64_t>(config.seed), Shard{group.rank(), group.size()});
+  parts.loader = make_loader(parts, config, {group.rank(), group.size()});
   return parts;
+}
+
+std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard) {
+  return std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
+                                  parts.needs, static_cast<std::uint64_t>(config.seed), shard);
 }
 
 Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision) {

@@ -16,11 +16,20 @@ void check_settings(const Config& config, const Checkpoint& checkpoint, const st
   user_error(folder, ": was trained with other settings: ", list, ": give the same ones, or choose another run.folder");
 }
 
+// What was chosen for the run's first steps holds for all of them.
+MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
+  const config::Node tree = config::parse_yaml(yaml, folder);
+  const config::Node* training = tree.find("training");
+  const config::Node* node = training != nullptr ? training->find("micro_batch") : nullptr;
+  return node != nullptr ? config::Value<MicroBatch>::read(*node, "training.micro_batch", {}) : MicroBatch{};
+}
+
 }  // namespace
 
-void take_checkpoint(Parts& parts, const Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
+void take_checkpoint(Parts& parts, Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
                      const std::string& folder) {
   check_settings(config, checkpoint, folder);
+  if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
   if (checkpoint.model.vocabulary != parts.tokenizer->vocabulary_bytes())
     user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
   load_weights(*parts.model, *parts.objective, checkpoint.model.weights, folder + "/model.safetensors");

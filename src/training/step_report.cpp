@@ -81,9 +81,10 @@ std::string to_text(const StepReport& report) {
   return out.str();
 }
 
-std::pair<std::string, bool> replay_step(const Config& config, const std::string& folder, const ProcessGroup& group) {
+std::pair<std::string, bool> replay_step(const Config& given, const std::string& folder, const ProcessGroup& group) {
   if (!std::filesystem::exists(folder + "/manifest.json"))
     user_error("--replay-step ", folder, ": not a saved state: expected a folder like RUN/non_finite/step_0001000");
+  Config config = given;
   Parts parts = build_parts(config, group);
   Checkpoint checkpoint;
   together(group, "reading the saved state", [&] {

@@ -68,9 +68,9 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepResult& res
   const TrainingSettings& settings = config_.training;
   const double weight = scale / static_cast<double>(settings.accumulation);
   const bool reduce = index + 1 == micro_batches();
-  if (settings.grad_cache)
-    return cached_backward(parts_, gradients_, batch,
-                           {*settings.grad_cache, settings.precision, weight, reduce, seed, rows}, context);
+  if (const auto samples = settings.micro_batch.of(batch.size()))
+    return cached_backward(parts_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
+                           context);
   const RowKeys keyed(rows);
   const Losses losses = forward_loss(parts_, batch, settings.precision, context);
   gradients_.backward(losses.total * weight, reduce);

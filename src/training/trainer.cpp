@@ -1,6 +1,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/bench/machine.h"
 #include "src/training/trainer_ranks.h"
 #include <tessera/base/error.h>
 #include <tessera/base/job_error.h>
@@ -57,6 +58,7 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
   on_first_rank(group_, "checking the evaluation tasks",
                 [&] { return check_tasks(config_.evaluation.tasks, evaluation_context()), true; });
   restore_or_initialise(resume);
+  settle_micro_batch();
   if (!group_.first()) return;
   io::write_file(folder_ + "/config.yaml", to_yaml(config_));
   print_plan();
@@ -69,6 +71,7 @@ Outcome Trainer::run() {
   } catch (const UserError&) {
     throw;
   } catch (const std::exception& error) {
+    if (bench::out_of_memory(error)) explain_out_of_memory();
     if (group_.alone()) throw;
     const std::string what = error.what();
     throw JobError(concat(heartbeat_.explain(), "; seen from rank ", group_.rank(), " after step ", state_.step, " (",

@@ -9,13 +9,17 @@
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
+#include <tessera/bench/step_meter.h>
 #include <tessera/data/shapes.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/training/grad_cache.h>
+#include <tessera/training/memory_model.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -110,7 +114,7 @@ TEST_P(CurveOverRanks, IsThatOfOneProcess) {
 TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
   const std::vector<std::string> plain{std::string("objective=") + GetParam(), "training.steps=6"};
   std::vector<std::string> cached = plain;
-  cached.insert(cached.end(), {"training.grad_cache=3", "model.image.encoder.grad_checkpointing=true"});
+  cached.insert(cached.end(), {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"});
   const std::string alone = folder_ / "alone", both = folder_ / "both";
   run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
   const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
@@ -146,6 +150,56 @@ TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
   overrides.emplace_back("training.grad_cache=3");
   run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
   expect_same_curve(both, alone, 2e-4);
+}
+
+// What a step of one rank takes beside weights, optimizer state and buckets, as foretold by one process and as it is.
+TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
+  for (const char* micro_batch : {"null", "4"}) {
+    const Config config = tiny_config(
+        folder_ / "run", {std::string("objective=") + GetParam(), "data.loader.batch_size=16",
+                          std::string("training.micro_batch=") + micro_batch, "model.image.encoder.patch_size=4"});
+    const auto ranks = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
+      Parts parts = build_parts(config, group);
+      PlanSettings settings;
+      settings.rank = group.rank();
+      settings.ranks = 2;
+      settings.most_loss_samples = 8;
+      MemoryModel model(parts, config, settings);
+      const MemoryPlan plan = model.plan(config.training.micro_batch.of(16).value_or(16));
+      parts.optimizer->zero_grad();
+
+      std::vector<at::Tensor> parameters;
+      for (const NamedParameter& each : parts.optimizer->parameters()) parameters.push_back(each.tensor);
+      GradientReducer reducer(parameters, group, 25);
+      StepContext context;
+      context.generator = at::detail::createCPUGenerator(5);
+      context.group = group;
+      const MemoryMeter memory;
+      Batch batch = parts.loader->next();
+      for (auto& [name, image] : batch.images) image = image.clone();  // the loader's threads are not measured
+      if (const auto samples = config.training.micro_batch.of(16))
+        cached_backward(parts, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
+      else
+        reducer.backward(forward_loss(parts, batch, "float32", context).total, true);
+      return {{"measured", at::full({1}, memory.peak(), at::kDouble)},
+              {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
+    });
+    ASSERT_EQ(ranks.size(), 2U);
+    for (const Tensors& rank : ranks) {
+      const double measured = rank.at("measured").item<double>();
+      EXPECT_NEAR(rank.at("planned").item<double>() / measured, 1.0, 0.08)
+          << GetParam() << " in parts of " << micro_batch;
+    }
+  }
+}
+
+TEST_F(RanksTest, MicroBatchAutoIsTheSameOnAllRanks) {
+  const auto ranks = run_ranks(2, [&](const ProcessGroup& group) {
+    return train(folder_ / "run", {"training.micro_batch=auto"}, "none", group);
+  });
+  ASSERT_EQ(ranks.size(), 2U);
+  expect_equal_weights(ranks[0], ranks[1]);
+  EXPECT_NE(io::read_file(folder_ / "run/config.yaml").find("micro_batch: 4"), std::string::npos);
 }
 
 TEST_F(RanksTest, ResumeIsBitForBitOnTheSameRanksAndGoesOnFromTheSameSampleOnOthers) {

@@ -10,6 +10,7 @@
 #include <tessera/distributed/process_group.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/training/lr_schedule.h>
+#include <tessera/training/micro_batch.h>
 #include <tessera/training/parameter_rules.h>
 #include <tessera/training/weight_average.h>
 
@@ -58,7 +59,7 @@ std::optional<config::Problem> validate(const StartSettings& settings);
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::int64_t accumulation = 1;
-  std::optional<std::int64_t> grad_cache;
+  MicroBatch micro_batch;
   std::string precision = "float32";
   bool tf32 = false;
   std::string non_finite = "stop";
@@ -75,10 +76,10 @@ void fields(Visitor& v, TrainingSettings& s) {
     "batches per update (of each source, with a mixture that accumulates); their losses are averaged (a contrastive "
     "loss finds its negatives within each batch, not across them)",
     config::at_least(1));
-  v("grad_cache", s.grad_cache,
+  v("micro_batch", s.micro_batch,
     "samples of a batch that the towers see at a time (GradCache): the whole batch gives the negatives, memory follows "
-    "this number, time grows by a forward pass; null: all at once",
-    config::at_least(1));
+    "this number, time grows by a forward pass; auto: the largest that fits into the device's memory; null: all at "
+    "once");
   v("precision", s.precision,
     "bf16, fp16: autocast; weights, norms, softmax and losses stay float32. fp16 with dynamic loss scaling",
     config::one_of({"float32", "bf16", "fp16"}));
@@ -215,7 +216,8 @@ std::string to_yaml(const Config& config);
 
 /// Keys whose values differ between the resolved YAML of another run and a configuration: "optimizer.lr: 0.1 there, 0.2
 /// here". Only keys that decide what a resumed run computes: run, log, checkpoint, evaluation, data.validation,
-/// training.steps (said aloud by the trainer, for it stretches the schedule) and what only changes speed may differ.
+/// training.steps (said aloud by the trainer, for it stretches the schedule) and what only changes speed may differ; and
+/// training.micro_batch where it is `auto` here, which takes what is there.
 std::vector<std::string> differences(const std::string& there, const Config& here);
 
 /// docs/configuration.md, from the same lists of fields.

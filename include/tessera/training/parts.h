@@ -37,6 +37,9 @@ bool trains_on_gpu(const Config& config);
 /// Throws UserError when files are missing or parts do not fit.
 Parts build_parts(const Config& config, const ProcessGroup& group = {});
 
+/// The batches of one shard of parts.train, as the configuration has them. Throws UserError when there is not one.
+std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard);
+
 /// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others
 /// `objective.*`.
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);

@@ -9,6 +9,7 @@
 #include <tessera/training/checkpoint.h>
 #include <tessera/training/checkpoint_writer.h>
 #include <tessera/training/config.h>
+#include <tessera/training/memory_model.h>
 #include <tessera/training/run_log.h>
 #include <tessera/training/step_runner.h>
 #include <tessera/training/update_guard.h>
@@ -56,6 +57,11 @@ class Trainer {
   std::optional<std::pair<std::string, Checkpoint>> choose_checkpoint(const std::string& resume);
   void restore(const Checkpoint& checkpoint, const std::string& folder);
   void print_plan() const;
+  PlanSettings plan_settings() const;
+  /// Replaces training.micro_batch auto by the largest number that fits on every rank, and says so.
+  void settle_micro_batch();
+  /// Throws the UserError for a step that found no room.
+  [[noreturn]] void explain_out_of_memory();
 
   Outcome train();
   FinishedStep train_step();

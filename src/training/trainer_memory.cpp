@@ -1,0 +1,72 @@
+// How much of a batch the towers see at a time, and what is said when memory runs out.
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/host.h>
+#include <tessera/base/log.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+std::string joined_text(const std::vector<std::string>& items) {
+  std::string out;
+  for (const std::string& item : items) out += (out.empty() ? "" : ", or ") + item;
+  return out;
+}
+
+}  // namespace
+
+PlanSettings Trainer::plan_settings() const {
+  PlanSettings out;
+  out.rank = group_.rank();
+  out.ranks = group_.size();
+  if (group_.alone()) return out;
+  const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(host_name()));
+  const at::Tensor hosts = group_.all_gather(at::full({1}, host, at::kLong));
+  out.ranks_here = out.started = static_cast<int>((hosts == host).sum().item<std::int64_t>());
+  for (const NamedParameter& parameter : parts_.optimizer->parameters())
+    out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // the reducer's buckets
+  return out;
+}
+
+void Trainer::settle_micro_batch() {
+  if (!config_.training.micro_batch.automatic) return;
+  const PlanSettings settings = plan_settings();
+  const std::int64_t batch = config_.data.loader.batch_size;
+  std::optional<MemoryPlan> plan;
+  std::string least;  // what one sample at a time would take
+  together(group_, "measuring memory", [&] {
+    MemoryModel model(parts_, config_, settings);
+    plan = largest_that_fits(model, batch);
+    if (plan) return;
+    const MemoryPlan one = model.plan(1);
+    user_error("training.micro_batch auto: not even one sample at a time fits: it takes ", summary(one), ": set ",
+               joined_text(ways_out(one, config_)));
+  });
+  at::Tensor samples = at::full({1}, plan->micro_batch, at::kLong);
+  group_.all_reduce(samples, Reduction::min);
+  config_.training.micro_batch = {false, samples.item<std::int64_t>()};
+  log::info("training.micro_batch auto: ", samples.item<std::int64_t>(), " of ", batch,
+            " samples at a time; planned memory ", summary(*plan));
+}
+
+void Trainer::explain_out_of_memory() {
+  const std::int64_t step = state_.step + 1, batch = config_.data.loader.batch_size;
+  std::string advice = "see trainer --dry-run";
+  try {
+    PlanSettings settings;  // without the others: they may be lost
+    settings.rank = group_.rank();
+    settings.ranks = group_.size();
+    MemoryModel model(parts_, config_, settings);
+    const MemoryPlan plan = model.plan(config_.training.micro_batch.of(batch).value_or(batch));
+    advice = concat("it takes about ", summary(plan), ": set ", joined_text(ways_out(plan, config_)));
+  } catch (const std::exception&) {
+    // There is no room even for a few samples: the line goes without numbers.
+  }
+  user_error("out of memory in step ", step, " with a batch of ", batch,
+             group_.alone() ? "" : concat(" on rank ", group_.rank()), ": ", advice);
+}
+
+}  // namespace tessera

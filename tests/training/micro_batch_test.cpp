@@ -1,0 +1,109 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/bench/step_meter.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/memory_model.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+std::string setting_of(const std::string& file) {
+  const std::string text = io::read_file(file), key = "micro_batch: ";
+  const std::size_t at = text.find(key) + key.size();
+  return text.substr(at, text.find('\n', at) - at);
+}
+
+std::map<std::string, at::Tensor> trained(const std::string& folder, const std::string& micro_batch,
+                                          const std::string& resume = "none", const std::string& steps = "6") {
+  Trainer trainer(tiny_config(folder, {"training.micro_batch=" + micro_batch, "training.steps=" + steps}), resume);
+  EXPECT_EQ(trainer.run(), Outcome::finished);
+  return weights_of(*trainer.parts().model, *trainer.parts().objective);
+}
+
+void expect_equal(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+}
+
+TEST(MicroBatch, IsANumberAutoOrNull) {
+  const auto error = [](const std::string& value) {
+    return error_of([&] { tiny_config("runs/x", {"training.micro_batch=" + value}); });
+  };
+  EXPECT_EQ(error("many"), "--set: training.micro_batch: expected a number of samples, auto or null, got \"many\"");
+  EXPECT_EQ(error("2.5"), "--set: training.micro_batch: expected a number of samples, auto or null, got \"2.5\"");
+  EXPECT_EQ(error("0"), "--set: training.micro_batch: expected at least 1, got 0");
+  for (const char* value : {"auto", "7", "null"}) {
+    const Config config = tiny_config("runs/x", {std::string("training.micro_batch=") + value});
+    EXPECT_EQ(to_yaml(config), to_yaml(resolve_config(config::parse_yaml(to_yaml(config), "x"), "x"))) << value;
+  }
+}
+
+TEST(MicroBatch, AutoTakesWhatTheCheckpointHasAndNumbersMustAgree) {
+  const auto with = [](const std::string& value) { return tiny_config("runs/x", {"training.micro_batch=" + value}); };
+  EXPECT_TRUE(differences(to_yaml(with("4")), with("auto")).empty());
+  EXPECT_TRUE(differences(to_yaml(with("null")), with("auto")).empty());
+  EXPECT_EQ(differences(to_yaml(with("4")), with("2")),
+            std::vector<std::string>{"training.micro_batch: 4 there, 2 here"});
+}
+
+TEST(MicroBatch, AsLargeAsTheBatchIsTheWholeBatch) {
+  const TemporaryFolder folder;
+  expect_equal(trained(folder / "a", "8"), trained(folder / "b", "null"));
+}
+
+TEST(MicroBatch, AutoIsTheLargestThatFits) {
+  const Config config = tiny_config("runs/none", {"data.loader.batch_size=24", "data.train.size=80"});
+  Parts parts = build_parts(config);
+  const auto chosen = [&](std::int64_t available) -> std::int64_t {
+    PlanSettings settings;
+    settings.available = available;
+    MemoryModel model(parts, config, settings);
+    const auto plan = largest_that_fits(model, 24);
+    return plan ? plan->micro_batch : 0;
+  };
+  const auto room_for = [&](std::int64_t samples) {
+    MemoryModel model(parts, config, {});
+    return static_cast<std::int64_t>(static_cast<double>(model.plan(samples).total()) / kUsableMemory) + 1;
+  };
+  for (const std::int64_t samples : {24, 12, 8, 4, 2, 1}) {
+    EXPECT_EQ(chosen(room_for(samples)), samples);
+    EXPECT_LT(chosen(room_for(samples) - 16), samples);
+  }
+  EXPECT_EQ(chosen(1000), 0);
+}
+
+TEST(MicroBatch, AutoIsSettledAtTheStartAndWrittenDown) {
+  const TemporaryFolder folder;
+  expect_equal(trained(folder / "run", "auto"), trained(folder / "whole", "null"));
+  EXPECT_EQ(setting_of(folder / "run/config.yaml"), "8");
+  EXPECT_NE(io::read_file(folder / "run/log.txt")
+                .find("training.micro_batch auto: 8 of 8 samples at a time; planned memory "),
+            std::string::npos);
+}
+
+TEST(MicroBatch, AutoGoesOnWithTheNumberOfTheCheckpoint) {
+  const TemporaryFolder folder;
+  const auto unbroken = trained(folder / "whole", "3");
+  expect_equal(trained(folder / "again", "auto", folder / "whole/checkpoints/step_0000003"), unbroken);
+  EXPECT_EQ(setting_of(folder / "again/config.yaml"), "3");
+}
+
+TEST(OutOfMemory, IsOneLineWithThePlanAndTheWaysOut) {
+  const TemporaryFolder folder;
+  Trainer trainer(tiny_config(folder / "run", {"data.loader.batch_size=40"}), "none");
+  const std::string error = error_of([&] {
+    const MemoryMeter limit(500000);  // enough for a few samples
+    trainer.run();
+  });
+  EXPECT_TRUE(error.starts_with("out of memory in step 1 with a batch of 40: it takes about ")) << error;
+  EXPECT_NE(error.find("highest in the "), std::string::npos) << error;
+  EXPECT_NE(error.find("set training.micro_batch: auto, or model.image.encoder.grad_checkpointing: true"),
+            std::string::npos)
+      << error;
+  EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace tessera
