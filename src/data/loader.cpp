@@ -1,6 +1,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <numeric>
 
@@ -52,6 +53,31 @@ struct ReadyBatch {
   std::int64_t epoch = 0;
   DataPosition end;                             // where the next batch starts
   std::map<std::string, std::int64_t> skipped;  // on the way to this batch
+};
+
+// What threads spend at work: by the clock, and of the processor's time.
+struct WorkTotals {
+  std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
+};
+
+class WorkTime {
+ public:
+  explicit WorkTime(WorkTotals& totals) : totals_(totals) {}
+  ~WorkTime() {
+    totals_.nanoseconds += now(CLOCK_MONOTONIC) - begin_;
+    totals_.cpu_nanoseconds += now(CLOCK_THREAD_CPUTIME_ID) - cpu_begin_;
+  }
+  WorkTime(const WorkTime&) = delete;
+  WorkTime& operator=(const WorkTime&) = delete;
+
+ private:
+  static std::int64_t now(clockid_t clock) {
+    timespec time{};
+    ::clock_gettime(clock, &time);
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  }
+  WorkTotals& totals_;
+  const std::int64_t begin_ = now(CLOCK_MONOTONIC), cpu_begin_ = now(CLOCK_THREAD_CPUTIME_ID);
 };
 
 at::Tensor collate_regions(const std::vector<PreparedSample>& samples, at::Tensor& mask) {
@@ -130,6 +156,7 @@ struct Loader::Impl {
   PreparedSample make_sample(std::int64_t ticket) {
     const DataPosition place = place_of(ticket);
     if (place.epoch <= over_epoch) return {};  // will be left out
+    const WorkTime time(work);
     return preparer->prepare(order.at({place.epoch, place.cursor * shard.count + shard.index}), place.epoch);
   }
 
@@ -264,6 +291,8 @@ struct Loader::Impl {
   std::vector<PreparedSample> slots;
   std::atomic<std::int64_t> over_epoch = -1;  // no batch will be filled from what is left of this epoch
 
+  WorkTotals work;
+
   std::unique_ptr<OrderedWorkers<PreparedSample>> samples;
   std::unique_ptr<OrderedWorkers<ReadyBatch>> batches;
 };
@@ -314,7 +343,10 @@ std::int64_t Loader::batches_per_epoch() const {
 }
 
 LoaderStatistics Loader::statistics() const {
-  return impl_->statistics;
+  LoaderStatistics out = impl_->statistics;
+  out.work_seconds = 1e-9 * static_cast<double>(impl_->work.nanoseconds);
+  out.cpu_seconds = 1e-9 * static_cast<double>(impl_->work.cpu_nanoseconds);
+  return out;
 }
 
 }  // namespace tessera

@@ -1,6 +1,5 @@
 #include <chrono>
 #include <cmath>
-#include <iomanip>
 #include <sstream>
 
 #include <ATen/ATen.h>
@@ -8,28 +7,16 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/bench/step_meter.h>
 #include <tessera/training/clip_grad_norm.h>
 #include <tessera/training/dry_run.h>
 #include <tessera/training/parts.h>
-#include <tessera/bench/step_meter.h>
 
 namespace tessera {
 namespace {
 
 std::int64_t bytes_of(const at::Tensor& tensor) {
   return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
-}
-
-std::string format_flops(double flops) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(2);
-  if (flops >= 1e12)
-    out << flops / 1e12 << " TFLOPs";
-  else if (flops >= 1e9)
-    out << flops / 1e9 << " GFLOPs";
-  else
-    out << flops / 1e6 << " MFLOPs";
-  return out.str();
 }
 
 void count_parameters(const Parts& parts, StepCost& cost) {

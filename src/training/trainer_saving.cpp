@@ -32,6 +32,7 @@ bool Trainer::write_checkpoint(bool must) {
   state_.seconds = seconds_trained();
   writer_.begin(make_checkpoint());
   writing_step_ = state_.step;
+  show("running");
   return config_.checkpoint.background && !must ? true : collect_checkpoint(must);
 }
 
