@@ -164,7 +164,7 @@ void fields(Visitor& v, LogSettings& s) {
     "matrix product",
     config::above(0));
   v("profile", s.profile,
-    "[first, last] step to trace: each rank writes them into the run's folder as trace_STEP.json, for chrome://tracing "
+    "[first, last] step to trace: each rank writes them into the run's folder as trace_step_N.json, for chrome://tracing "
     "or ui.perfetto.dev; null: none",
     config::at_least(1));
 }
