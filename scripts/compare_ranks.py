@@ -38,7 +38,7 @@ VARIANTS = {
     "plain": [],
     "chunk": ["objective.chunk=5"],
     "accumulation": ["training.accumulation=2"],
-    "GradCache, patch dropout": ["training.grad_cache=3", "model.image.encoder.patch_dropout=0.5"],
+    "GradCache, patch dropout": ["training.micro_batch=3", "model.image.encoder.patch_dropout=0.5"],
 }
 CURVE = ["schedule.warmup_steps=5", "optimizer={name: adamw, lr: 1.0e-3}"]
 GRADIENT = ["schedule={schedule: constant}", "optimizer={name: sgd, lr: 0.01, momentum: 0.9, weight_decay: 0}", "training.clip_norm=null"]

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <ATen/ATen.h>
 
 #include "src/bench/kernel_cases.h"
@@ -33,14 +35,9 @@ double triad_bandwidth(const KernelBenchSettings& s) {
 }
 
 double matrix_product_flops(const KernelBenchSettings& s, at::ScalarType dtype) {
-  const std::int64_t size = s.device.is_cpu() ? 2048 : 8192;
-  const at::TensorOptions options = at::TensorOptions(s.device).dtype(dtype);
-  const at::Tensor a = at::randn({size, size}, options), b = at::randn({size, size}, options);
-  at::Tensor c = at::empty({size, size}, options);
-  const double seconds = median_seconds(
-      s.device, [&] { at::mm_out(c, a, b); }, s.repeats, s.time_limit);
-  const double side = static_cast<double>(size);
-  return 2.0 * side * side * side / seconds;
+  const std::int64_t side = s.device.is_cpu() ? 2048 : 8192;
+  const double seconds = median_seconds(s.device, square_product(s.device, dtype, side), s.repeats, s.time_limit);
+  return 2.0 * std::pow(static_cast<double>(side), 3) / seconds;
 }
 
 std::int64_t peak_of(const at::Device& device, const std::function<void()>& call) {

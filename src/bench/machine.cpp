@@ -1,14 +1,16 @@
 #include "src/bench/machine.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
+#include <dlfcn.h>
 #include <fstream>
 #include <limits>
 #include <new>
 #include <vector>
 
+#include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
@@ -39,13 +41,27 @@ std::int64_t number_in(const char* path, std::int64_t otherwise) {
   return file >> number ? number : otherwise;
 }
 
-// As the driver tells it, so that no CUDA header is needed.
+// From the driver's library, so that no CUDA header is needed.
 std::string gpu_name(int index) {
-  std::error_code missing;
-  std::vector<std::string> names;
-  for (const auto& folder : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", missing))
-    names.push_back(value_in((folder.path() / "information").c_str(), "Model"));
-  return names.size() == 1 ? names.front() : "GPU " + std::to_string(index);
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
+  if (driver != nullptr) {
+    const auto initialise = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
+    const auto device_at = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
+    const auto name_of = reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
+    std::array<char, 256> name{};
+    int device = 0;
+    const bool found = initialise != nullptr && device_at != nullptr && name_of != nullptr && initialise(0) == 0 &&
+                       device_at(&device, std::max(0, index)) == 0 && name_of(name.data(), name.size(), device) == 0;
+    ::dlclose(driver);
+    if (found) return name.data();
+  }
+  return "GPU " + std::to_string(index);
+}
+
+// "1234 kB" of /proc/self/status.
+std::int64_t own_bytes(const std::string& key) {
+  const std::string text = value_in("/proc/self/status", key);
+  return text.empty() ? 0 : std::stoll(text) * 1024;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -149,6 +165,20 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
   } while (static_cast<int>(times.size()) < repeats && seconds_since(start) < budget);
   std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
   return times[times.size() / 2];
+}
+
+std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side) {
+  // Not random, so that no generator moves; not constant, for a GPU's clock depends on how many bits change.
+  const at::TensorOptions options = at::TensorOptions(device).dtype(at::kFloat);
+  const at::Tensor a = at::arange(side * side, options).sin_().view({side, side}).to(dtype);
+  const at::Tensor b = a.t().contiguous();
+  return [a, b, c = at::empty_like(a)]() mutable { at::mm_out(c, a, b); };
+}
+
+MemoryUse memory_use(const at::Device& device) {
+  MemoryUse use{own_bytes("VmRSS"), own_bytes("VmHWM"), std::nullopt};
+  if (!device.is_cpu()) use.device_peak = allocated_bytes(at::accelerator::getDeviceStats(device.index())).peak;
+  return use;
 }
 
 }  // namespace tessera::bench

@@ -7,12 +7,13 @@
 #include <string>
 
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
 #include <tessera/bench/step_meter.h>
 
 namespace tessera::bench {
 
-/// "Intel(R) Xeon(R) ..., 2 threads" or the GPU's name.
+/// "Intel(R) Xeon(R) ..., 2 threads" or the GPU's name as its driver tells it.
 std::string machine_name(const at::Device& device);
 
 /// Bytes that could still be allocated: free memory and caches that give way, within the control group's limit.
@@ -50,5 +51,15 @@ double seconds_of(const at::Device& device, const std::function<void()>& call);
 /// Median seconds of one call, over at most `repeats` measurements that together take about `budget` seconds. The first
 /// call warms up unless it alone takes the budget. Calls too short for the clock are made several at a time.
 double median_seconds(const at::Device& device, const std::function<void()>& call, int repeats, double budget);
+
+/// A call that multiplies two square matrices, 2 side^3 floating-point operations.
+std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side);
+
+/// What the process holds: resident memory now and at its highest, and on a GPU the highest sum of its tensors.
+struct MemoryUse {
+  std::int64_t resident = 0, resident_peak = 0;
+  std::optional<std::int64_t> device_peak;
+};
+MemoryUse memory_use(const at::Device& device);
 
 }  // namespace tessera::bench

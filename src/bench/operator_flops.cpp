@@ -37,4 +37,9 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
   return std::nullopt;
 }
 
+std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  const bool groups = name == "tessera::_sparsify_group_backward";
+  return groups ? group_product(inputs[1].toTensor(), inputs[2].toTensor()) : 0;
+}
+
 }  // namespace tessera

@@ -13,4 +13,7 @@ namespace tessera {
 /// nothing for all other operators, and where ours is composed of LibTorch's, which are counted one by one.
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
+/// How many of them repeat products of the forward pass; 0 for all operators but ours.
+std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
+
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #include <atomic>
+#include <iomanip>
 #include <mutex>
 #include <numeric>
+#include <sstream>
 #include <string_view>
 
 #include <ATen/ATen.h>
@@ -10,12 +12,19 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include "src/bench/operator_flops.h"
+#include <tessera/base/recomputing.h>
 #include <tessera/bench/step_meter.h>
 
 namespace tessera {
 namespace {
 
-std::atomic<std::int64_t> counted{0};
+std::atomic<std::int64_t> counted{0}, counted_again{0};
+
+// again: how many of them repeat earlier ones.
+void add(std::int64_t flops, std::int64_t again) {
+  counted += flops;
+  counted_again += Recomputing::now() ? flops : again;
+}
 
 struct Counters {
   std::mutex mutex;
@@ -62,7 +71,7 @@ bool tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) {
 void count(const at::RecordFunction& call) {
   const std::string_view name = call.name();
   const auto inputs = call.inputs();
-  std::int64_t flops = 0;
+  std::int64_t flops = 0, again = 0;
   if (name == "aten::mm" || name == "aten::bmm") {
     flops = matrix_product(inputs[0].toTensor(), inputs[1].toTensor());
   } else if (name == "aten::addmm" || name == "aten::baddbmm") {
@@ -82,10 +91,13 @@ void count(const at::RecordFunction& call) {
     if (!fused) return;  // the composed path shows up as its matrix products
     const bool backward = name.find("backward") != std::string_view::npos;
     const std::size_t query = backward ? 1 : 0;
-    if (tensor_at(inputs, query) && tensor_at(inputs, query + 1))
-      flops = attention(inputs[query].toTensor(), inputs[query + 1].toTensor(), backward ? 5 : 2);
+    if (tensor_at(inputs, query) && tensor_at(inputs, query + 1)) {
+      const at::Tensor q = inputs[query].toTensor(), k = inputs[query + 1].toTensor();
+      flops = attention(q, k, backward ? 5 : 2);
+      again = backward ? attention(q, k, 1) : 0;  // the scores
+    }
   }
-  counted += flops;
+  add(flops, again);
 }
 
 // How many operators of our own this thread is in. They are counted as a whole: not again in the call of the same name
@@ -102,7 +114,7 @@ std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction& call) {
   const std::string_view name = call.name();
   if (name.starts_with("tessera::")) {
     if (const auto flops = operator_flops(name, call.inputs())) {
-      counted += *flops;
+      add(*flops, operator_recomputed_flops(name, call.inputs()));
       return std::make_unique<InsideOwn>();
     }
   }
@@ -137,7 +149,7 @@ class Reporter : public c10::MemoryReportingInfoBase {
 }  // namespace
 
 struct FlopCounter::Impl {
-  const std::int64_t start = counted;
+  const std::int64_t start = counted, start_again = counted_again;
 };
 
 // Any number of counters share one callback, so that nothing is counted twice while several live.
@@ -155,6 +167,22 @@ FlopCounter::~FlopCounter() {
 
 double FlopCounter::flops() const {
   return static_cast<double>(counted - impl_->start);
+}
+
+double FlopCounter::recomputed() const {
+  return static_cast<double>(counted_again - impl_->start_again);
+}
+
+std::string format_flops(double flops) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2);
+  if (flops >= 1e12)
+    out << flops / 1e12 << " TFLOPs";
+  else if (flops >= 1e9)
+    out << flops / 1e9 << " GFLOPs";
+  else
+    out << flops / 1e6 << " MFLOPs";
+  return out.str();
 }
 
 struct MemoryMeter::Impl {

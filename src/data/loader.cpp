@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 
 #include <ATen/ATen.h>
@@ -41,6 +42,31 @@ struct PartCount {
   std::int64_t good = 0;
   SkipLog skips;
   std::int64_t reported_skips = 0;
+};
+
+// What threads spend at work: by the clock, and of the processor's time.
+struct WorkTotals {
+  std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
+};
+
+class WorkTime {
+ public:
+  explicit WorkTime(WorkTotals& totals) : totals_(totals) {}
+  ~WorkTime() {
+    totals_.nanoseconds += now(CLOCK_MONOTONIC) - begin_;
+    totals_.cpu_nanoseconds += now(CLOCK_THREAD_CPUTIME_ID) - cpu_begin_;
+  }
+  WorkTime(const WorkTime&) = delete;
+  WorkTime& operator=(const WorkTime&) = delete;
+
+ private:
+  static std::int64_t now(clockid_t clock) {
+    timespec time{};
+    ::clock_gettime(clock, &time);
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  }
+  WorkTotals& totals_;
+  const std::int64_t begin_ = now(CLOCK_MONOTONIC), cpu_begin_ = now(CLOCK_THREAD_CPUTIME_ID);
 };
 
 at::Tensor collate_regions(const std::vector<PreparedSample>& samples, at::Tensor& mask) {
@@ -143,6 +169,7 @@ struct Loader::Impl {
   PlacedSample make_sample(std::int64_t ticket) {
     const DataPosition place = place_of(ticket);
     if (order.stretch_of(place).number <= over_stretch) return {};  // will be left out
+    const WorkTime time(work);
     const OrderedSample next = order.at(place, ticket % lanes);
     return {preparer->prepare(next.index, next.round), next.part};
   }
@@ -320,6 +347,8 @@ struct Loader::Impl {
   std::vector<std::int64_t> filled;
   std::atomic<std::int64_t> over_stretch = -1;  // no batch will be filled from what is left of this stretch
 
+  WorkTotals work;
+
   std::unique_ptr<OrderedWorkers<PlacedSample>> samples;
   std::unique_ptr<OrderedWorkers<ReadyBatches>> batches;
 };
@@ -396,7 +425,10 @@ std::int64_t Loader::batches_per_epoch() const {
 }
 
 LoaderStatistics Loader::statistics() const {
-  return impl_->statistics;
+  LoaderStatistics out = impl_->statistics;
+  out.work_seconds = 1e-9 * static_cast<double>(impl_->work.nanoseconds);
+  out.cpu_seconds = 1e-9 * static_cast<double>(impl_->work.cpu_nanoseconds);
+  return out;
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <tessera/base/recomputing.h>
 #include <tessera/ops/checkpoint.h>
 #include <tessera/ops/numeric.h>
 
@@ -38,6 +39,7 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
     {
       const at::AutoGradMode grad(true);
       const NoAutocast no_autocast;
+      const Recomputing again;
       output = body->function(inputs);
     }
     std::vector<at::Tensor> found(leaves.size());
@@ -114,6 +116,7 @@ class Recompute : public torch::autograd::Function<Recompute> {
     at::Tensor output;
     {
       const at::AutoGradMode grad(true);
+      const Recomputing again;
       output = module->autocast.run([&] { return module->function(inputs[0]); });
     }
     const auto found = torch::autograd::grad({output}, leaves, {gradients[0]}, std::nullopt, /*create_graph=*/false,

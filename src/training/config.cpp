@@ -170,6 +170,11 @@ std::optional<config::Problem> validate(const StartSettings& settings) {
   return config::Problem{"parts", "needs start.weights: the file to take them from"};
 }
 
+std::optional<config::Problem> validate(const LogSettings& settings) {
+  if (!settings.profile || (*settings.profile)[0] <= (*settings.profile)[1]) return std::nullopt;
+  return config::Problem{"profile", "ends before it begins: expected [first step, last step]"};
+}
+
 const Node& nearest_node(const Node& tree, const std::string& path) {
   const Node* node = &tree;
   for (const std::string& key : split(path, '.')) {

@@ -1,27 +1,15 @@
 #include <cmath>
-#include <iomanip>
 #include <sstream>
 
 #include <ATen/ATen.h>
 
 #include <tessera/base/text.h>
+#include <tessera/bench/step_meter.h>
 #include <tessera/training/dry_run.h>
 #include <tessera/training/parts.h>
 
 namespace tessera {
 namespace {
-
-std::string format_flops(double flops) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(2);
-  if (flops >= 1e12)
-    out << flops / 1e12 << " TFLOPs";
-  else if (flops >= 1e9)
-    out << flops / 1e9 << " GFLOPs";
-  else
-    out << flops / 1e6 << " MFLOPs";
-  return out.str();
-}
 
 void count_parameters(const Parts& parts, StepCost& cost) {
   const auto towers = parts.model->named_state();

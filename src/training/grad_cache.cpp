@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <tessera/base/random.h>
+#include <tessera/base/recomputing.h>
 #include <tessera/models/row_random.h>
 #include <tessera/training/grad_cache.h>
 
@@ -108,6 +109,7 @@ Losses cached_backward(Parts& parts, GradientReducer& gradients, const Batch& ba
   Features whole;
   {
     const c10::NoGradGuard no_grad;
+    const Recomputing twice;  // the second pass is the model's own
     const BuffersKept buffers(*parts.model);
     std::vector<Features> pieces;
     for (std::int64_t i = 0; i < chunks.count(); ++i) pieces.push_back(chunks.encode(i));

@@ -1,12 +1,8 @@
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
-#include <iomanip>
-#include <sstream>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -15,41 +11,13 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/training/config.h>
 #include <tessera/training/run_log.h>
 
 namespace tessera {
 namespace {
 
-// JSON has no NaN: such a value is null in the file.
-nlohmann::json number(double value) {
-  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
-}
-
-std::string to_line(const StepRecord& r) {
-  nlohmann::ordered_json row;
-  row["step"] = r.step;
-  row["lr"] = r.learning_rate;
-  row["loss"] = number(r.loss);
-  row["terms"] = nlohmann::ordered_json::object();
-  for (const auto& [name, value] : r.terms) row["terms"][name] = number(value);
-  row["grad_norm"] = number(r.grad_norm);
-  row["samples_per_second"] = r.samples_per_second;
-  row["seconds"] = r.seconds;
-  row["logit_scale"] = r.logit_scale ? number(*r.logit_scale) : nlohmann::json(nullptr);
-  row["wait_share"] = r.wait_share;
-  return row.dump() + "\n";
-}
-
-std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& r) {
-  std::vector<std::pair<std::string, double>> out{{"loss/total", r.loss},
-                                                  {"optimizer/learning_rate", r.learning_rate},
-                                                  {"optimizer/grad_norm", r.grad_norm},
-                                                  {"throughput/samples_per_second", r.samples_per_second},
-                                                  {"throughput/wait_share", r.wait_share}};
-  for (const auto& [name, value] : r.terms) out.emplace_back("loss/" + name, value);
-  if (r.logit_scale) out.emplace_back("model/logit_scale", *r.logit_scale);
-  return out;
-}
+constexpr std::chrono::minutes kPageAge{1};
 
 std::string bar(std::int64_t step, std::int64_t total) {
   constexpr std::int64_t width = 24;
@@ -60,9 +28,11 @@ std::string bar(std::int64_t step, std::int64_t total) {
 
 }  // namespace
 
-RunLog::RunLog(const std::string& folder, std::int64_t total_steps, bool tensorboard, bool active)
-    : path_(folder + "/metrics.jsonl"),
-      event_folder_(tensorboard ? folder + "/tensorboard" : ""),
+RunLog::RunLog(const std::string& folder, std::int64_t total_steps, const LogSettings& settings, bool active)
+    : folder_(folder),
+      path_(folder + "/metrics.jsonl"),
+      tensorboard_(settings.tensorboard),
+      wants_page_(settings.page),
       total_steps_(total_steps),
       active_(active),
       terminal_(active && ::isatty(STDERR_FILENO) == 1) {
@@ -76,56 +46,78 @@ RunLog::~RunLog() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-void RunLog::resume_at(std::int64_t step) {
+void RunLog::resume_at(std::int64_t step, const std::string& title,
+                       const std::vector<std::pair<std::string, std::string>>& facts) {
   if (!active_) return;
+  if (wants_page_) {
+    page_.emplace(folder_, title, facts);
+    page_->resume_at(step);
+  }
   std::string kept;
   for (const std::string& line : split(io::read_file(path_), '\n')) {
     const auto row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_object() && row.value("step", step + 1) <= step) kept += line + "\n";
+    if (!row.is_object() || row.value("step", step + 1) > step) continue;
+    kept += line + "\n";
+    if (page_) page_->add_row(row);
   }
   io::write_file(path_, kept);
   ::close(descriptor_);
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (descriptor_ < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
-  if (!event_folder_.empty()) events_.emplace(event_folder_, step);
+  if (tensorboard_) events_.emplace(folder_ + "/tensorboard", step);
 }
 
 void RunLog::record(const StepRecord& record) {
   if (!active_) return;
-  const std::string row = to_line(record);
+  const std::string row = to_line(record) + "\n";
   // One write per row: the file never holds half a line of a run that is killed.
-  if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size())) report_failed_write(path_);
-  if (events_ && !events_->scalars(record.step, scalars_of(record))) report_failed_write(events_->path());
+  if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size()))
+    report_failed_write(path_, std::strerror(errno));
+  if (events_ && !events_->scalars(record.step, scalars_of(record)))
+    report_failed_write(events_->path(), std::strerror(errno));
+  if (page_) page_->add_row(nlohmann::json::parse(row));
   last_ = record;
   if (!terminal_) log::info(status(record.step));
 }
 
 void RunLog::evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics) {
+  if (page_) page_->add_evaluation(step, metrics);
   if (!events_) return;
   std::vector<std::pair<std::string, double>> values;
   for (const auto& [name, value] : metrics) values.emplace_back("evaluation/" + name, value);
-  if (!events_->scalars(step, values)) report_failed_write(events_->path());
+  if (!events_->scalars(step, values)) report_failed_write(events_->path(), std::strerror(errno));
 }
 
-void RunLog::report_failed_write(const std::string& path) {
+bool RunLog::page_due() const {
+  return page_ && std::chrono::steady_clock::now() - page_written_ >= kPageAge;
+}
+
+void RunLog::write_page(RunStatus status) {
+  if (!page_) return;
+  page_written_ = std::chrono::steady_clock::now();
+  status.total_steps = total_steps_;
+  status.seconds_left = seconds_left(status.step);
+  try {
+    page_->write(status);
+  } catch (const UserError& error) {
+    report_failed_write("", error.what());
+  }
+}
+
+void RunLog::report_failed_write(const std::string& path, const std::string& reason) {
   if (write_failed_) return;
-  const std::string reason = std::strerror(errno);
   write_failed_ = true;
-  line(concat(path, ": cannot write: ", reason, "; training goes on without some rows"));
+  warning(concat(path, path.empty() ? "" : ": cannot write: ", reason, "; training goes on without some of its log"));
+}
+
+double RunLog::seconds_left(std::int64_t step) const {
+  if (!last_ || last_->step == 0) return 0;
+  return last_->seconds / static_cast<double>(last_->step) * static_cast<double>(total_steps_ - step);
 }
 
 std::string RunLog::status(std::int64_t step) const {
-  std::ostringstream out;
-  out << "step " << with_thousands(step) << "/" << with_thousands(total_steps_);
-  if (!last_) return out.str();
-  out << std::fixed << std::setprecision(4) << "  loss " << last_->loss;
-  if (last_->terms.size() > 1)
-    for (const auto& [name, value] : last_->terms) out << "  " << name << " " << value;
-  out << std::setprecision(last_->samples_per_second < 100 ? 1 : 0) << "  " << last_->samples_per_second
-      << " samples/s";
-  const double per_step = last_->step > 0 ? last_->seconds / static_cast<double>(last_->step) : 0;
-  out << "  ETA " << format_duration(per_step * static_cast<double>(total_steps_ - step));
-  return out.str();
+  const std::string place = concat("step ", with_thousands(step), "/", with_thousands(total_steps_));
+  return last_ ? concat(place, "  ", status_text(*last_), "  ETA ", format_duration(seconds_left(step))) : place;
 }
 
 void RunLog::tick(std::int64_t step) {
@@ -142,6 +134,12 @@ void RunLog::line(const std::string& text) {
   if (!active_) return;
   clear();
   log::info(text);
+}
+
+void RunLog::warning(const std::string& text) {
+  if (!active_) return;
+  clear();
+  log::warning(text);
 }
 
 void RunLog::clear() {

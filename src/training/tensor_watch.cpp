@@ -7,6 +7,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera {

@@ -9,7 +9,6 @@
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/clip_grad_norm.h>
 #include <tessera/training/interrupt.h>
 #include <tessera/training/trainer.h>
 
@@ -50,7 +49,11 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       runner_(config_, group_, parts_, gradients_, heartbeat_),
       scale_(config.training.precision == "fp16"),
       guard_(config.training.non_finite, config.training.precision == "fp16", buffers_of(parts_), scale_),
-      log_(folder_, config.training.steps, config.log.tensorboard, group.first()) {
+      log_(folder_, config.training.steps, config.log, group.first()),
+      utilisation_(config, parts_.device),
+      towers_(towers_of(*parts_.optimizer)),
+      profiler_(config.log, folder_, group, parts_.device),
+      wait_watch_(config.data.loader.threads, std::thread::hardware_concurrency()) {
   if (group_.first())
     log::set_file(folder_ + "/log.txt");
   else
@@ -67,15 +70,17 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
 Outcome Trainer::run() {
   const InterruptGuard guard;
   try {
-    return train();
-  } catch (const UserError&) {
+    return show(train());
+  } catch (const UserError& error) {
+    show("failed", false, error.what());
     throw;
   } catch (const std::exception& error) {
+    const std::string text = error.what(), what = text.substr(0, text.find('\n'));
+    show("failed", false, what);
     if (bench::out_of_memory(error)) explain_out_of_memory();
     if (group_.alone()) throw;
-    const std::string what = error.what();
     throw JobError(concat(heartbeat_.explain(), "; seen from rank ", group_.rank(), " after step ", state_.step, " (",
-                          what.substr(0, what.find('\n')), "); go on with --resume auto"));
+                          what, "); go on with --resume auto"));
   }
 }
 
@@ -83,7 +88,7 @@ Outcome Trainer::train() {
   started_ = last_save_ = Clock::now();
   seconds_before_ = state_.seconds;
   while (state_.step < config_.training.steps) {
-    pending_.push_back(train_step());
+    pending_.push_back(observed_step());
     // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step, unless
     // the guard has waited for the step already.
     const auto [signal, late] = agree();
@@ -118,9 +123,8 @@ Trainer::FinishedStep Trainer::train_step() {
   guard_.begin();
   step.result = runner_.run(state_.step, scale_.value());
   heartbeat_.enter("the optimizer", step.result.step);
-  const std::vector<at::Tensor> gradients = gradients_of(*parts_.optimizer);
-  scale_.unscale(gradients);
-  step.grad_norm = clip_grad_norm(gradients, config_.training.clip_norm);
+  scale_.unscale(gradients_of(*parts_.optimizer));
+  step.norms = clip_gradients(*parts_.optimizer, towers_, config_.training.clip_norm);
   step.numbers = mean_over_ranks(step);
   step.verdict = guard_.judge(step.numbers);
   state_.step = step.result.step;

@@ -65,6 +65,7 @@ void Trainer::run_evaluation() {
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json",
                  nlohmann::json{{"step", state_.step}, {"results", results}}.dump(2) + "\n");
+  show("running");
 }
 
 }  // namespace tessera

@@ -4,13 +4,15 @@
 
 #include <ATen/ATen.h>
 
+#include "src/bench/machine.h"
 #include <tessera/training/trainer.h>
 
 namespace tessera {
 
 at::Tensor Trainer::mean_over_ranks(const FinishedStep& step) const {
-  std::vector<at::Tensor> scalars{step.result.loss, step.grad_norm};
+  std::vector<at::Tensor> scalars{step.result.loss, step.norms.global};
   for (const auto& [name, term] : step.result.terms) scalars.push_back(term);
+  scalars.insert(scalars.end(), step.norms.groups.begin(), step.norms.groups.end());
   for (at::Tensor& scalar : scalars) scalar = scalar.to(parts_.device, at::kFloat).reshape({});
   at::Tensor stacked = at::stack(scalars);
   group_.all_reduce(stacked);
@@ -27,6 +29,7 @@ bool Trainer::read_back() {
     if (step.result.step % config_.log.every_steps == 0 || step.result.step == config_.training.steps)
       log_.record(to_record(step, numbers));
   }
+  if (log_.page_due()) show("running");
   pending_.clear();
   return true;
 }
@@ -40,13 +43,42 @@ StepRecord Trainer::to_record(const FinishedStep& step, const std::vector<double
   record.grad_norm = numbers[1];
   for (std::size_t k = 0; k < result.terms.size(); ++k)
     record.terms.emplace_back(result.terms[k].first, numbers[k + 2]);
+  for (std::size_t k = 0; k < towers_.names.size(); ++k)
+    record.grad_norms.emplace_back(towers_.names[k], numbers[2 + result.terms.size() + k]);
   for (const NamedParameter& parameter : parts_.optimizer->parameters())
     if (parameter.name == "logit_scale") record.logit_scale = parameter.tensor.item<double>();
   record.samples_per_second = window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
   record.wait_share = window_.seconds > 0 ? window_.wait_seconds / window_.seconds : 0;
   record.seconds = state_.seconds;
-  window_ = {};
+  record.tflops = utilisation_.tflops(record.samples_per_second / group_.size());
+  record.mfu = utilisation_.share(record.tflops);
+  const bench::MemoryUse memory = bench::memory_use(parts_.device);
+  record.resident = memory.resident;
+  record.resident_peak = memory.resident_peak;
+  record.device_peak = memory.device_peak;
+  watch_waiting();
+  window_ = {.loader = parts_.loader->statistics()};
   return record;
+}
+
+void Trainer::watch_waiting() {
+  const LoaderStatistics now = parts_.loader->statistics();
+  const DataWindow window{window_.seconds, window_.wait_seconds, now.work_seconds - window_.loader.work_seconds,
+                          now.cpu_seconds - window_.loader.cpu_seconds};
+  if (const auto line = wait_watch_.note(window, seconds_trained())) log_.warning(*line);
+}
+
+Trainer::FinishedStep Trainer::observed_step() {
+  profiler_.before(state_.step + 1);
+  std::optional<FlopCounter> counter;
+  if (utilisation_.wants_count()) counter.emplace();
+  FinishedStep step = train_step();
+  if (counter) {
+    utilisation_.counted(*counter, step.result.samples / group_.size());
+    log_.line(utilisation_.describe());
+  }
+  if (const auto trace = profiler_.after(state_.step)) log_.line("profiler's trace: " + *trace);
+  return step;
 }
 
 }  // namespace tessera

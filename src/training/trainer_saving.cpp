@@ -32,6 +32,7 @@ bool Trainer::write_checkpoint(bool must, Checkpoint checkpoint) {
   collect_checkpoint(false);
   writer_.begin(std::move(checkpoint));
   writing_step_ = state_.step;
+  show("running");
   return config_.checkpoint.background && !must ? true : collect_checkpoint(must);
 }
 

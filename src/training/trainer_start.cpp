@@ -46,7 +46,7 @@ void Trainer::restore_or_initialise(const std::string& resume) {
       restore(chosen->second, chosen->first);
     } else {
       take_weights(*parts_.model, *parts_.objective, config_.start);
-      log_.resume_at(0);
+      log_.resume_at(0, config_.run.name.value_or("run"), facts());
     }
   });
   const std::map<std::string, at::Tensor> weights = weights_of(*parts_.model, *parts_.objective);
@@ -90,7 +90,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
   state_ = checkpoint.state;
   state_.ranks.clear();
   scale_.restore(state_.loss_scale);
-  log_.resume_at(state_.step);
+  log_.resume_at(state_.step, config_.run.name.value_or("run"), facts());
   last_good_ = folder;
   last_saved_ = state_.step;
   log::info("resumed from ", folder, ": step ", state_.step, ", epoch ", state_.data.epoch, ", sample ",

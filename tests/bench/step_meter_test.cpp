@@ -1,7 +1,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/base/recomputing.h>
 #include <tessera/bench/step_meter.h>
+#include <tessera/ops/checkpoint.h>
 
 namespace tessera {
 namespace {
@@ -30,6 +32,27 @@ TEST(FlopCounter, CountsFusedAttention) {
   const FlopCounter counter;
   at::scaled_dot_product_attention(q, q, q);
   EXPECT_EQ(counter.flops(), 2.0 * 2 * 2 * 3 * 5 * 5 * 8);
+}
+
+TEST(FlopCounter, KeepsWhatIsComputedAgainApart) {
+  const at::Tensor x = at::randn({4, 6}), w = at::randn({6, 5}).set_requires_grad(true);
+  const double product = 2.0 * 4 * 6 * 5;
+  const FlopCounter counter;
+  const at::Tensor y = checkpointed([](const std::vector<at::Tensor>& in) { return at::mm(in[0], in[1]); }, {x, w});
+  EXPECT_EQ(counter.recomputed(), 0);
+  y.sum().backward();
+  EXPECT_EQ(counter.flops(), 3 * product);
+  EXPECT_EQ(counter.recomputed(), product);
+  EXPECT_FALSE(Recomputing::now());
+}
+
+TEST(FlopCounter, FusedAttentionComputesItsScoresTwice) {
+  const at::Tensor q = at::randn({2, 3, 5, 8}).set_requires_grad(true);
+  const FlopCounter counter;
+  at::scaled_dot_product_attention(q, q, q).sum().backward();
+  const double product = 2.0 * 2 * 3 * 5 * 5 * 8;
+  EXPECT_EQ(counter.flops(), 7 * product);
+  EXPECT_EQ(counter.recomputed(), product);
 }
 
 TEST(MemoryMeter, SeesWhatIsHeldAndThePeak) {

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "src/evaluation/report/chart.h"
 #include "src/evaluation/report/html.h"
+#include "src/evaluation/report/thin_curve.h"
 #include <tessera/evaluation/report.h>
 
 namespace tessera {
@@ -101,6 +103,45 @@ TEST(RunCurves, RowsThatAreNoJsonArePassedOver) {
   EXPECT_EQ(charts[1].curves.size(), 2U);
   EXPECT_EQ(charts[2].curves.at(0).points.at(1).second, 0.2);
   EXPECT_TRUE(read_run_curves("/nowhere").empty());
+}
+
+TEST(ThinCurve, FewValuesAreKeptAsTheyAre) {
+  report::ThinCurve curve(4);
+  for (int i = 0; i < 4; ++i) curve.add(i, i * i);
+  EXPECT_EQ(curve.curve("x").points, (std::vector<std::pair<double, double>>{{0, 0}, {1, 1}, {2, 4}, {3, 9}}));
+  EXPECT_TRUE(curve.curve("x").ranges.empty());
+}
+
+TEST(ThinCurve, ManyBecomeMeansWithTheirRange) {
+  constexpr int kCount = 100'000;
+  report::ThinCurve curve(100);
+  double sum = 0;
+  for (int i = 0; i < kCount; ++i) {
+    const double value = i == 77'777 ? 1000 : i % 10;
+    sum += value;
+    curve.add(i, value);
+  }
+  curve.add(kCount, std::nan(""));
+  const Curve thinned = curve.curve("x");
+  ASSERT_LE(thinned.points.size(), 100u);
+  ASSERT_GE(thinned.points.size(), 50u);
+  ASSERT_EQ(thinned.ranges.size(), thinned.points.size());
+  double highest = 0, steps_before = -1;
+  for (std::size_t i = 0; i < thinned.points.size(); ++i) {
+    EXPECT_GT(thinned.points[i].first, steps_before);
+    steps_before = thinned.points[i].first;
+    EXPECT_EQ(thinned.ranges[i].first, 0);
+    highest = std::max(highest, thinned.ranges[i].second);
+  }
+  EXPECT_EQ(highest, 1000) << "one spike of many values stays to be seen";
+  EXPECT_EQ(curve.last(), 9);
+}
+
+TEST(Chart, RangesBecomeABand) {
+  const std::string svg = report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}, {{0, 2}, {1, 3}}}}});
+  EXPECT_NE(svg.find("fill-opacity"), std::string::npos);
+  EXPECT_EQ(report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}}}}).find("fill-opacity"), std::string::npos);
+  EXPECT_EQ(report::svg_chart({"t", {{"x", {}}}}), "");
 }
 
 TEST(Results, JsonHoldsTheNumbers) {

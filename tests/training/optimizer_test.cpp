@@ -8,6 +8,7 @@
 #include <tessera/training/lamb.h>
 #include <tessera/training/lr_schedule.h>
 #include <tessera/training/sgd.h>
+#include <tessera/training/towers.h>
 
 namespace tessera {
 namespace {
@@ -243,6 +244,32 @@ TEST(ClipGradNorm, WithoutALimitOnlyMeasures) {
   EXPECT_NEAR(clip_grad_norm(gradients, std::nullopt).item<double>(), std::sqrt(50.0), 1e-5);
   EXPECT_TRUE(at::equal(gradients[0], at::full({2}, 3.0)));
   EXPECT_EQ(clip_grad_norm({}, 1.0).item<double>(), 0.0);
+}
+
+TEST(ClipGradNorm, GroupsAreMeasuredBeforeClipping) {
+  std::vector<at::Tensor> gradients{at::full({2}, 3.0), at::full({2}, 4.0), at::full({1}, 12.0)};
+  const GradientNorms norms = clip_grad_norm(gradients, 1.0, {0, 2, 0}, 3);
+  ASSERT_EQ(norms.groups.size(), 3u);
+  EXPECT_NEAR(norms.groups[0].item<double>(), std::sqrt(18.0 + 144), 1e-5);
+  EXPECT_EQ(norms.groups[1].item<double>(), 0) << "nobody is in it";
+  EXPECT_NEAR(norms.groups[2].item<double>(), std::sqrt(32.0), 1e-5);
+  EXPECT_NEAR(norms.global.item<double>(), std::sqrt(50.0 + 144), 1e-5);
+  EXPECT_NEAR(global_norm(gradients).item<double>(), 1, 1e-5) << "clipped";
+}
+
+TEST(Towers, ParametersBelongToImageTextOrObjective) {
+  const AdamW optimizer({parameter("logit_scale", {}), parameter("visual.conv1.weight", {2}),
+                         parameter("token_embedding.weight", {3}), parameter("visual.proj", {1})},
+                        {});
+  Towers towers = towers_of(optimizer);
+  EXPECT_EQ(towers.names, (std::vector<std::string>{"image", "text", "objective"}));
+  EXPECT_EQ(towers.of, (std::vector<std::size_t>{2, 0, 1, 0}));
+  optimizer.parameters()[1].tensor.mutable_grad() = at::full({2}, 3.0);
+  optimizer.parameters()[2].tensor.mutable_grad() = at::full({3}, 1.0);
+  const GradientNorms norms = clip_gradients(optimizer, towers, std::nullopt);
+  EXPECT_NEAR(norms.groups[0].item<double>(), std::sqrt(18.0), 1e-5);
+  EXPECT_NEAR(norms.groups[1].item<double>(), std::sqrt(3.0), 1e-5);
+  EXPECT_EQ(norms.groups[2].item<double>(), 0);
 }
 
 }  // namespace

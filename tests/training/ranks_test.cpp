@@ -147,7 +147,7 @@ TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
                                      "model.image.encoder.patch_size=4"};
   const std::string alone = folder_ / "alone", both = folder_ / "both";
   run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
-  overrides.emplace_back("training.grad_cache=3");
+  overrides.emplace_back("training.micro_batch=3");
   run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
   expect_same_curve(both, alone, 2e-4);
 }

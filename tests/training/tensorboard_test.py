@@ -43,6 +43,10 @@ def main(trainer, merges):
         assert [row["step"] for row in rows] == [1, 2, 3, 4, 5], rows
         for tag, value_of in {"loss/total": lambda row: row["loss"], "optimizer/learning_rate": lambda row: row["lr"],
                               "optimizer/grad_norm": lambda row: row["grad_norm"],
+                              "optimizer/grad_norm_text": lambda row: row["grad_norms"]["text"],
+                              "throughput/tflops": lambda row: row["tflops"],
+                              "throughput/mfu": lambda row: row["mfu"],
+                              "memory/resident_peak_gib": lambda row: row["memory"]["resident_peak"] / 2**30,
                               "model/logit_scale": lambda row: row["logit_scale"]}.items():
             scalars = events.Scalars(tag)
             assert [s.step for s in scalars] == [1, 2, 3, 4, 5], (tag, scalars)

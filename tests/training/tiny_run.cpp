@@ -114,7 +114,7 @@ optimizer: {name: adamw, lr: 1.0e-2}
 schedule: {warmup_steps: 2}
 training: {steps: 6, clip_norm: 1.0, device: cpu}
 checkpoint: {every_steps: 3, keep_last: 2}
-log: {every_steps: 1}
+log: {every_steps: 1, peak_tflops: 0.1}
 )";
 }
 

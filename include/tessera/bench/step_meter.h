@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <stdexcept>
+#include <string>
 
 namespace tessera {
 
@@ -18,11 +19,18 @@ class FlopCounter {
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
   double flops() const;
+  /// The part of them that only repeats what was computed before: under a Recomputing, and inside the backward passes
+  /// of fused attention and grouping. flops() - recomputed() is what the model itself takes (Chowdhery et al. 2022,
+  /// PaLM, appendix B).
+  double recomputed() const;
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// "12.30 GFLOPs".
+std::string format_flops(double flops);
 
 /// What a MemoryMeter with a limit throws out of the allocation that would have exceeded it.
 class MemoryLimitExceeded : public std::runtime_error {

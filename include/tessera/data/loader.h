@@ -69,6 +69,8 @@ struct LoaderStatistics {
   std::int64_t samples = 0;                        // delivered
   std::map<std::string, std::int64_t> skipped;     // by reason
   double wait_seconds = 0;                         // next() stood waiting
+  double work_seconds = 0;                         // the decoding threads, all together, had samples in work
+  double cpu_seconds = 0;                          // of these, they computed
 };
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows

@@ -12,6 +12,8 @@ namespace tessera {
 struct Curve {
   std::string name;
   std::vector<std::pair<double, double>> points;  // step, value
+  std::vector<std::pair<double, double>> ranges =
+      {};  // least and greatest of the values that each point is the mean of
 };
 
 /// A picture with one or more curves over the same steps.

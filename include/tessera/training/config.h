@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -156,13 +157,28 @@ void fields(Visitor& v, EvaluationSettings& s) {
 struct LogSettings {
   std::int64_t every_steps = 10;
   bool tensorboard = true;
+  bool page = true;
+  std::optional<double> peak_tflops;
+  std::optional<std::array<std::int64_t, 2>> profile;
 };
 
 template <class Visitor>
 void fields(Visitor& v, LogSettings& s) {
   v("every_steps", s.every_steps, "write a row of metrics.jsonl after so many steps", config::at_least(1));
   v("tensorboard", s.tensorboard, "write the same as TensorBoard event files, into the run's folder tensorboard");
+  v("page", s.page, "keep a page with the run's curves and state, run.html in its folder");
+  v("peak_tflops", s.peak_tflops,
+    "what the MFU is a share of, TFLOP/s of one device; null: the GPU's data sheet, or measured at the start with a "
+    "matrix product",
+    config::above(0));
+  v("profile", s.profile,
+    "[first, last] step to trace: each rank writes them into the run's folder as trace_step_N.json, for chrome://tracing "
+    "or ui.perfetto.dev; null: none",
+    config::at_least(1));
 }
+
+/// The last step profiled must not stand before the first.
+std::optional<config::Problem> validate(const LogSettings& settings);
 
 /// A training run: everything that a YAML file of `trainer` can say.
 struct Config {

@@ -11,8 +11,12 @@
 #include <tessera/training/config.h>
 #include <tessera/training/memory_model.h>
 #include <tessera/training/run_log.h>
+#include <tessera/training/step_profiler.h>
 #include <tessera/training/step_runner.h>
+#include <tessera/training/towers.h>
 #include <tessera/training/update_guard.h>
+#include <tessera/training/utilisation.h>
+#include <tessera/training/wait_watch.h>
 
 namespace tessera {
 
@@ -25,7 +29,7 @@ enum class Outcome {
 
 /// Trains what a configuration describes, as one rank of a group. Rank 0 alone writes files, shows progress and
 /// evaluates; the run's folder, which all ranks must see, holds config.yaml (resolved), log.txt,
-/// metrics.jsonl, checkpoints/ and evaluation/step_N.json.
+/// metrics.jsonl, run.html, checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
   /// resume: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or a
@@ -48,8 +52,8 @@ class Trainer {
     std::int64_t updates_before = 0;  // of the optimizer
     StepResult result;
     double learning_rate = 0;
-    at::Tensor grad_norm;
-    at::Tensor numbers;  // loss, grad_norm, terms: float32 [2 + terms], means over the ranks
+    GradientNorms norms;  // groups: as towers_ names them
+    at::Tensor numbers;   // loss, gradient norm, terms, towers' gradient norms: float32, means over the ranks
     UpdateGuard::Verdict verdict = UpdateGuard::Verdict::update;
   };
 
@@ -65,6 +69,8 @@ class Trainer {
 
   Outcome train();
   FinishedStep train_step();
+  /// The step under the profiler, and the session's first under a FlopCounter.
+  FinishedStep observed_step();
   void update(double learning_rate);
   at::Tensor mean_over_ranks(const FinishedStep& step) const;
   struct Agreed {
@@ -75,6 +81,11 @@ class Trainer {
   /// Reads pending results back from the device; false when one of them is not finite and the run is to stop.
   bool read_back();
   StepRecord to_record(const FinishedStep& step, const std::vector<double>& numbers);
+  void watch_waiting();
+  /// Writes the run's page.
+  void show(const std::string& state, bool good = true, const std::string& note = "");
+  Outcome show(Outcome outcome);
+  std::vector<std::pair<std::string, std::string>> facts() const;
 
   /// Tells of a step that is not finite, and notes its samples; whether the run goes on.
   bool go_on_after(const FinishedStep& step, const std::vector<double>& numbers);
@@ -112,6 +123,10 @@ class Trainer {
   UpdateGuard guard_;
   RunState state_;
   RunLog log_;
+  Utilisation utilisation_;
+  Towers towers_;
+  StepProfiler profiler_;
+  WaitWatch wait_watch_;
 
   std::vector<FinishedStep> pending_;
   std::string last_good_;         // newest checkpoint written or resumed from
@@ -129,6 +144,7 @@ class Trainer {
     std::int64_t samples = 0;
     double seconds = 0;
     double wait_seconds = 0;
+    LoaderStatistics loader;  // as they were then
   } window_;
 };
 

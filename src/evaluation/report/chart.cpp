@@ -5,12 +5,14 @@
 #include <sstream>
 
 #include "src/evaluation/report/html.h"
+#include "src/evaluation/report/thin_curve.h"
+#include <tessera/base/error.h>
 
 namespace tessera::report {
 namespace {
 
 constexpr double kWidth = 520, kHeight = 240, kLeft = 54, kRight = 14, kTop = 12, kBottom = 30;
-constexpr std::size_t kGreatestPoints = 600;
+constexpr std::size_t kGreatestPoints = 1000;
 
 struct Range {
   double low = std::numeric_limits<double>::infinity();
@@ -43,21 +45,20 @@ std::string tick_text(double value) {
   return out.str();
 }
 
-/// At most kGreatestPoints points, means of equal stretches.
-std::vector<std::pair<double, double>> thin(const std::vector<std::pair<double, double>>& points) {
-  if (points.size() <= kGreatestPoints) return points;
-  std::vector<std::pair<double, double>> out;
-  for (std::size_t i = 0; i < kGreatestPoints; ++i) {
-    const std::size_t begin = i * points.size() / kGreatestPoints, end = (i + 1) * points.size() / kGreatestPoints;
-    std::pair<double, double> sum{0, 0};
-    for (std::size_t k = begin; k < end; ++k) {
-      sum.first += points[k].first;
-      sum.second += points[k].second;
-    }
-    const auto count = static_cast<double>(end - begin);
-    out.emplace_back(sum.first / count, sum.second / count);
-  }
-  return out;
+Curve thin(const Curve& curve) {
+  if (curve.points.size() <= kGreatestPoints) return curve;
+  ThinCurve thinned(kGreatestPoints);
+  for (const auto& [step, value] : curve.points) thinned.add(step, value);
+  return thinned.curve(curve.name);
+}
+
+/// Whether the values go up and down rather than along a line.
+bool is_noisy(const std::vector<std::pair<double, double>>& points) {
+  if (points.size() < 60) return false;
+  std::size_t turns = 0;
+  for (std::size_t i = 2; i < points.size(); ++i)
+    if ((points[i].second - points[i - 1].second) * (points[i - 1].second - points[i - 2].second) < 0) ++turns;
+  return turns > points.size() / 10;
 }
 
 /// Means over a window of a fifteenth of the curve.
@@ -77,10 +78,16 @@ std::vector<std::pair<double, double>> smooth(const std::vector<std::pair<double
 
 std::string svg_chart(const CurveChart& chart) {
   Range x, y;
-  for (const Curve& curve : chart.curves) {
+  std::vector<Curve> curves;
+  for (const Curve& curve : chart.curves) curves.push_back(thin(curve));
+  for (const Curve& curve : curves) {
     for (const auto& [step, value] : curve.points) {
       x.add(step);
       y.add(value);
+    }
+    for (const auto& [low, high] : curve.ranges) {
+      y.add(low);
+      y.add(high);
     }
   }
   if (x.empty()) return "";
@@ -118,23 +125,45 @@ std::string svg_chart(const CurveChart& chart) {
     for (const auto& [step, value] : points) svg << px(step) << "," << py(value) << " ";
     svg << "\"/>";
   };
-  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
-    const auto points = thin(chart.curves[i].points);
+  const auto band = [&](const Curve& curve, std::int64_t colour) {
+    svg << "<path fill=\"" << css_colour(colour) << "\" fill-opacity=\"0.2\" d=\"";
+    for (std::size_t i = 0; i < curve.ranges.size(); ++i)
+      svg << (i == 0 ? "M" : "L") << px(curve.points[i].first) << " " << py(curve.ranges[i].second);
+    for (std::size_t i = curve.ranges.size(); i-- > 0;)
+      svg << "L" << px(curve.points[i].first) << " " << py(curve.ranges[i].first);
+    svg << "Z\"/>";
+  };
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    const auto& points = curves[i].points;
     const auto colour = static_cast<std::int64_t>(i);
-    const bool noisy = points.size() >= 60;
+    if (!curves[i].ranges.empty()) band(curves[i], colour);
+    if (points.size() == 1)
+      svg << "<circle r=\"2.5\" cx=\"" << px(points[0].first) << "\" cy=\"" << py(points[0].second) << "\" fill=\""
+          << css_colour(colour) << "\"/>";
+    const bool noisy = is_noisy(points);
     line(points, colour, noisy ? 1 : 1.8, noisy ? 0.35 : 1);
     if (noisy) line(smooth(points), colour, 1.8, 1);
   }
   svg << "</svg>";
-  if (chart.curves.size() > 1) {
+  if (curves.size() > 1) {
     svg << "<div class=\"legend\">";
-    for (std::size_t i = 0; i < chart.curves.size(); ++i) {
+    for (std::size_t i = 0; i < curves.size(); ++i) {
       svg << "<span><i style=\"background:" << css_colour(static_cast<std::int64_t>(i)) << "\"></i>"
-          << escape(chart.curves[i].name) << "</span>";
+          << escape(curves[i].name) << "</span>";
     }
     svg << "</div>";
   }
   return svg.str();
+}
+
+std::string chart_cards(const std::vector<CurveChart>& charts) {
+  std::string html;
+  for (const CurveChart& chart : charts) {
+    const std::string svg = svg_chart(chart);
+    if (!svg.empty())
+      html += concat("<div class=\"card\"><h3 style=\"margin:0 0 8px\">", escape(chart.title), "</h3>", svg, "</div>");
+  }
+  return html.empty() ? "" : "<div class=\"grid charts\">" + html + "</div>";
 }
 
 }  // namespace tessera::report

@@ -26,7 +26,10 @@ std::string img(const Image& image, const std::string& alt);
 std::array<std::uint8_t, 3> class_colour(std::int64_t index);
 std::string css_colour(std::int64_t index);
 
-/// The style sheet of the page.
-std::string style();
+/// Names and values in a card; empty for none.
+std::string fact_card(const std::vector<std::pair<std::string, std::string>>& facts);
+
+/// A whole page: `title` is escaped, `head` (further elements of <head>) and `body` are HTML.
+std::string page(const std::string& title, const std::string& head, const std::string& body);
 
 }  // namespace tessera::report

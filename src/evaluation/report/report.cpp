@@ -1,11 +1,10 @@
 #include <filesystem>
-#include <map>
-#include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include "src/evaluation/report/chart.h"
 #include "src/evaluation/report/html.h"
+#include "src/evaluation/report/run_curves.h"
 #include "src/evaluation/report/sections.h"
 #include <tessera/base/text.h>
 #include <tessera/evaluation/report.h>
@@ -15,16 +14,6 @@ namespace tessera {
 namespace {
 
 using report::escape;
-
-std::string facts(const ReportHead& head) {
-  if (head.facts.empty()) return "";
-  std::string html = "<div class=\"card\"><dl class=\"facts\">";
-  for (const auto& [name, value] : head.facts) {
-    html += concat("<div", value.size() > 40 ? " class=\"wide\"" : "", "><dt>", escape(name), "</dt><dd>", escape(value),
-                   "</dd></div>");
-  }
-  return html + "</dl></div>";
-}
 
 std::string summary(const std::vector<TaskResult>& results) {
   std::string html =
@@ -60,21 +49,10 @@ std::string section(const TaskResult& result, std::size_t index) {
          report::confusion_table(result.pictures);
 }
 
-std::string charts(const std::vector<CurveChart>& all) {
-  std::string html;
-  for (const CurveChart& chart : all) {
-    const std::string svg = report::svg_chart(chart);
-    if (!svg.empty())
-      html += concat("<div class=\"card\"><h3 style=\"margin:0 0 8px\">", escape(chart.title), "</h3>", svg, "</div>");
-  }
-  if (html.empty()) return "";
-  return "<h2 id=\"training\">Training</h2><div class=\"grid charts\">" + html + "</div>";
-}
-
 }  // namespace
 
 std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results) {
-  const std::string training = charts(head.charts);
+  const std::string training = report::chart_cards(head.charts);
   std::string navigation = "<nav><a href=\"#results\">results</a>";
   std::string sections;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -83,55 +61,22 @@ std::string html_report(const ReportHead& head, const std::vector<TaskResult>& r
   }
   if (!training.empty()) navigation += "<a href=\"#training\">training</a>";
   navigation += "</nav>";
-  return concat(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
-      "content=\"width=device-width,initial-scale=1\"><title>",
-      escape(head.title), " &middot; evaluation</title><style>", report::style(), "</style></head><body><main><h1>",
-      escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>", navigation, facts(head),
-      summary(results), sections, training,
-      "<footer>Everything on this page is inline; it can be mailed or archived as one "
-      "file.</footer></main></body></html>\n");
+  const std::string curves = training.empty() ? "" : "<h2 id=\"training\">Training</h2>" + training;
+  return report::page(head.title + " \u00b7 evaluation", "",
+                      concat("<h1>", escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>",
+                             navigation, report::fact_card(head.facts), summary(results), sections, curves,
+                             "<footer>Everything on this page is inline; it can be mailed or archived as one "
+                             "file.</footer>"));
 }
 
 std::vector<CurveChart> read_run_curves(const std::string& run_folder) {
   const std::string path = run_folder + "/metrics.jsonl";
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(path, ignored)) return {};
-  std::map<std::string, Curve> curves;
-  const auto add = [&](const std::string& name, double step, const nlohmann::json& value) {
-    if (!value.is_number()) return;
-    Curve& curve = curves[name];
-    curve.name = name;
-    curve.points.emplace_back(step, value.get<double>());
-  };
-  for (const std::string& line : split(io::read_file(path), '\n')) {
-    const auto row = nlohmann::json::parse(line, nullptr, false);
-    if (!row.is_object() || !row.contains("step") || !row["step"].is_number()) continue;
-    const double step = row["step"].get<double>();
-    for (const char* key : {"loss", "lr", "grad_norm"}) {
-      if (row.contains(key)) add(key, step, row[key]);
-    }
-    if (!row.contains("terms") || !row["terms"].is_object()) continue;
-    for (const auto& [name, value] : row["terms"].items()) add("terms." + name, step, value);
-  }
-  const auto take = [&](const std::string& title, const std::vector<std::string>& names) {
-    CurveChart chart{title, {}};
-    for (const std::string& name : names) {
-      const auto found = curves.find(name);
-      if (found != curves.end()) chart.curves.push_back(found->second);
-    }
-    return chart;
-  };
-  std::vector<CurveChart> charts = {take("Loss", {"loss"})};
-  CurveChart terms{"Loss terms", {}};
-  for (const auto& [name, curve] : curves) {
-    if (name.starts_with("terms.")) terms.curves.push_back({name.substr(6), curve.points});
-  }
-  if (terms.curves.size() > 1) charts.push_back(std::move(terms));
-  charts.push_back(take("Learning rate", {"lr"}));
-  charts.push_back(take("Gradient norm", {"grad_norm"}));
-  std::erase_if(charts, [](const CurveChart& chart) { return chart.curves.empty(); });
-  return charts;
+  report::RunCurves curves;
+  for (const std::string& line : split(io::read_file(path), '\n'))
+    curves.add(nlohmann::json::parse(line, nullptr, false));
+  return curves.training();
 }
 
 }  // namespace tessera

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include <tessera/distributed/process_group.h>
+
+namespace tessera {
+
+struct LogSettings;
+
+/// Traces a few steps with LibTorch's profiler (Kineto): each operator of forward and backward pass with its time, on a
+/// GPU the kernels too, in Chrome's trace format. Costs nothing in other steps.
+class StepProfiler {
+ public:
+  /// The steps log.profile names go into FOLDER/trace_step_0000010.json, with several ranks
+  /// FOLDER/trace_step_0000010_rank1.json.
+  StepProfiler(const LogSettings& settings, const std::string& folder, const ProcessGroup& group,
+               const at::Device& device);
+  /// A trace that is under way is written.
+  ~StepProfiler();
+
+  /// Call before and after each step. after() returns the trace's path once it is written. Throws UserError when it
+  /// cannot be.
+  void before(std::int64_t step);
+  std::optional<std::string> after(std::int64_t step);
+
+ private:
+  struct Scope;
+  void save();
+
+  std::optional<std::array<std::int64_t, 2>> steps_;
+  std::string path_;
+  at::Device device_;
+  bool running_ = false;
+  std::unique_ptr<Scope> scope_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera {
+
+/// One row of metrics.jsonl.
+struct StepRecord {
+  std::int64_t step = 0;  // updates done
+  double learning_rate = 0;
+  double loss = 0;
+  std::vector<std::pair<std::string, double>> terms;
+  double grad_norm = 0;                                    // before clipping
+  std::vector<std::pair<std::string, double>> grad_norms;  // of the image tower, the text tower, the objective
+  std::optional<double> logit_scale;                       // the parameter itself (log of the scale)
+  double samples_per_second = 0;                           // since the row before
+  double seconds = 0;                                      // trained so far, over all sessions
+  double wait_share = 0;         // part of the time since the row before that the step stood waiting for data
+  std::optional<double> tflops;  // the model's 1e12 FLOPs per second and device, recomputation left out
+  std::optional<double> mfu;     // the same as a share of the device's peak
+  std::int64_t resident = 0, resident_peak = 0;  // bytes of rank 0's process
+  std::optional<std::int64_t> device_peak;       // bytes of tensors on its GPU at their highest
+};
+
+/// The row as one line of JSON. What is not finite is null there.
+std::string to_line(const StepRecord& record);
+
+/// The row's numbers as {tag, value} for TensorBoard; memory in GiB.
+std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& record);
+
+/// For a line of status: "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
+std::string status_text(const StepRecord& record);
+
+/// "1.3 TFLOP/s", "310 GFLOP/s".
+std::string format_flop_rate(double tflops);
+
+}  // namespace tessera

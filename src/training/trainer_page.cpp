@@ -1,0 +1,58 @@
+// What the run's page says of it.
+#include <numeric>
+
+#include "src/bench/machine.h"
+#include <tessera/base/host.h>
+#include <tessera/base/text.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+
+void Trainer::show(const std::string& state, bool good, const std::string& note) {
+  RunStatus status{.state = state, .good = good, .note = note, .step = state_.step};
+  status.samples = state_.samples;
+  status.seconds = state_.seconds;
+  status.skipped = parts_.loader->statistics().skipped;
+  log_.write_page(std::move(status));
+}
+
+Outcome Trainer::show(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::finished:
+      show("finished", true, concat("The model is ", last_good_, "/model.safetensors"));
+      break;
+    case Outcome::interrupted:
+      show("interrupted", true, "Stopped by a signal, its state saved: go on with --resume auto");
+      break;
+    case Outcome::not_finite:
+      show("not finite", false,
+           "A loss or gradient was NaN or infinite. Last good checkpoint: " +
+               (last_good_.empty() ? "none" : last_good_));
+      break;
+  }
+  return outcome;
+}
+
+std::vector<std::pair<std::string, std::string>> Trainer::facts() const {
+  const LoaderSettings& loader = config_.data.loader;
+  const std::int64_t batch = loader.batch_size * config_.training.accumulation * group_.size();
+  return {{"Run folder", folder_},
+          {"Objective", config_.objective.name},
+          {"Image tower", config_.model.image.encoder.name},
+          {"Text tower", config_.model.text.encoder.name},
+          {"Parameters trained", with_thousands(std::accumulate(
+                                     parts_.optimizer->parameters().begin(), parts_.optimizer->parameters().end(), 0LL,
+                                     [](long long sum, const auto& each) { return sum + each.tensor.numel(); }))},
+          {"Optimizer", concat(config_.optimizer.name, ", learning rate ", parts_.optimizer->peak_learning_rate())},
+          {"Schedule", config_.schedule.schedule},
+          {"Samples a step", with_thousands(batch)},
+          {"Batches a step", concat(config_.training.accumulation, " of ", loader.batch_size,
+                                    group_.alone() ? "" : concat(" on each of ", group_.size(), " ranks"))},
+          {"Precision", config_.training.precision},
+          {"Host", host_name()},
+          {"Seed", std::to_string(config_.seed)},
+          {"Data", parts_.train->describe()},
+          {"Device", bench::machine_name(parts_.device)}};
+}
+
+}  // namespace tessera

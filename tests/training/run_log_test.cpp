@@ -1,0 +1,249 @@
+#include <fstream>
+#include <limits>
+#include <regex>
+#include <set>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/run_log.h>
+#include <tessera/training/trainer.h>
+#include <tessera/training/wait_watch.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<nlohmann::json> logged(const std::string& run) {
+  std::vector<nlohmann::json> out;
+  for (const std::string& line : split(io::read_file(run + "/metrics.jsonl"), '\n'))
+    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
+  return out;
+}
+
+StepRecord some_record() {
+  StepRecord record;
+  record.step = 7;
+  record.loss = 1.25;
+  record.terms = {{"loss_clip", 1.0}, {"loss_local", 0.25}};
+  record.grad_norms = {{"image", 3}, {"text", 4}};
+  record.samples_per_second = 1042.4;
+  record.tflops = 0.31;
+  record.mfu = 0.314;
+  record.wait_share = 0.34;
+  record.resident = 1 << 30;
+  return record;
+}
+
+TEST(StepRecord, StatusNamesSpeedAndNotableWaiting) {
+  StepRecord record = some_record();
+  EXPECT_EQ(
+      status_text(record),
+      "loss 1.2500  loss_clip 1.0000  loss_local 0.2500  1042 samples/s  310 GFLOP/s (31% MFU)  waits for data 34%");
+  record.terms.clear();
+  record.wait_share = 0.05;
+  record.tflops = record.mfu = std::nullopt;
+  EXPECT_EQ(status_text(record), "loss 1.2500  1042 samples/s");
+  EXPECT_EQ(format_flop_rate(412.3), "412 TFLOP/s");
+  EXPECT_EQ(format_flop_rate(1.26), "1.3 TFLOP/s");
+}
+
+TEST(StepRecord, RowsAreJsonEvenOfWhatIsNotFinite) {
+  StepRecord record = some_record();
+  record.loss = std::numeric_limits<double>::quiet_NaN();
+  const auto row = nlohmann::json::parse(to_line(record));
+  EXPECT_TRUE(row["loss"].is_null());
+  EXPECT_EQ(row["grad_norms"], (nlohmann::json{{"image", 3.0}, {"text", 4.0}}));
+  EXPECT_EQ(row["mfu"], 0.314);
+  EXPECT_EQ(row["memory"]["resident"], 1 << 30);
+  EXPECT_TRUE(row["memory"]["device_peak"].is_null());
+}
+
+TEST(WaitWatch, SaysWhatToDoWhenTheDecodersAreTheHoldUp) {
+  WaitWatch watch(2, 16);
+  EXPECT_EQ(watch.note({6, 3, 11, 11}, 6), std::nullopt) << "too short to judge";
+  EXPECT_EQ(watch.note({6, 3, 12, 12}, 12).value_or(""),
+            "data: training waits for data 50% of the time; the 2 decoding threads are decoding without pause: raise "
+            "data.loader.threads (16 cores here), or store smaller pictures");
+  EXPECT_EQ(watch.note({20, 10, 40, 40}, 32), std::nullopt) << "said a moment ago";
+  EXPECT_NE(watch.note({20, 10, 40, 40}, 700), std::nullopt) << "said long ago";
+}
+
+TEST(WaitWatch, TellsSlowFilesAndIdleThreadsApart) {
+  EXPECT_NE(
+      WaitWatch(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("computes 11% of that, the rest waits for files"),
+      std::string::npos);
+  EXPECT_NE(WaitWatch(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy 10% of theirs"), std::string::npos);
+  EXPECT_NE(WaitWatch(4, 4).note({20, 8, 78, 78}, 0).value_or("").find("give the job more cores"), std::string::npos);
+  EXPECT_EQ(WaitWatch(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
+}
+
+std::string page_of(RunPage& page, const std::string& state = "running") {
+  RunStatus status{.state = state, .step = 300, .total_steps = 1000};
+  status.samples = 30000;
+  status.seconds_left = 125;
+  status.skipped = {{"bad <image>", 3}};
+  return page.html(status);
+}
+
+TEST(RunPageTest, IsOnePageWithoutScriptOrOutsideFiles) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "checkpoints/step_0000200");
+  std::ofstream(folder / "log.txt") << "10:00:00 info all is well\n10:00:01 warning a <b> is odd\n";
+  RunPage page(folder.path(), "my <run>", {{"Objective", "clip"}});
+  for (int step = 1; step <= 300; ++step) {
+    StepRecord record = some_record();
+    record.step = step;
+    page.add_row(nlohmann::json::parse(to_line(record)));
+  }
+  page.add_evaluation(200, {{"zero_shot.top1", 0.5}});
+  page.add_evaluation(300, {{"zero_shot.top1", 0.25}});
+  const std::string html = page_of(page);
+  for (const char* outside : {"http:", "https:", "<script", "<link", "url(", "src="})
+    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+  for (const char* part : {"<h1>my &lt;run&gt;</h1>", "http-equiv=\"refresh\"", "step 300 of 1,000", "ETA 2m 05s",
+                           "Gradient norm", "text tower", "MFU", "25.00%", "50.00%", "checkpoints/step_0000200/",
+                           "10:00:01 warning a &lt;b&gt; is odd", "bad &lt;image&gt;", "prefers-color-scheme:dark"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_EQ(html.find("all is well"), std::string::npos);
+  std::map<std::string, int> open;
+  const std::regex tag("<(/?)(div|table|tr|td|th|span|dl|dt|dd|main|body|head|style|h1|h2|h3|p|a|b|svg)\\b");
+  for (std::sregex_iterator it(html.begin(), html.end(), tag), end; it != end; ++it)
+    open[(*it)[2]] += (*it)[1].length() > 0 ? -1 : 1;
+  for (const auto& [name, count] : open) EXPECT_EQ(count, 0) << name;
+
+  const std::string ended = page_of(page, "finished");
+  EXPECT_EQ(ended.find("http-equiv"), std::string::npos) << "nothing more will come";
+  EXPECT_EQ(ended.find("ETA"), std::string::npos);
+}
+
+TEST(RunPageTest, StaysSmallHoweverLongTheRun) {
+  const TemporaryFolder folder;
+  RunPage page(folder.path(), "run", {});
+  auto row = nlohmann::json::parse(to_line(some_record()));
+  for (int step = 1; step <= 5'000; ++step) {
+    row["step"] = step;
+    row["loss"] = step % 7;
+    page.add_row(row);
+  }
+  EXPECT_LT(page_of(page).size(), 1'500'000u);
+}
+
+TEST(RunPageTest, AnOwnNumberOfEvaluationsIsReadBackOnResume) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "evaluation");
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::ofstream(folder / "evaluation" + ("/" + name)) << text;
+  };
+  write("step_0000100.json", R"({"step": 100, "results": [{"task": "zero_shot", "metrics": {"top1": 0.125}}]})");
+  write("step_0000200.json", R"({"step": 200, "results": [{"task": "zero_shot", "metrics": {"top1": 0.875}}]})");
+  write("step_0000150.json", "torn");
+  RunPage page(folder.path(), "run", {});
+  page.resume_at(150);
+  const std::string html = page_of(page);
+  EXPECT_NE(html.find("12.50%"), std::string::npos);
+  EXPECT_EQ(html.find("87.50%"), std::string::npos) << "of a step that was lost";
+}
+
+TEST(RunLogTest, RowsHoldSpeedMemoryAndEachTowersGradients) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  EXPECT_EQ(Trainer(tiny_config(run, {"log.peak_tflops=0.5", "training.steps=3"}), "none").run(), Outcome::finished);
+  const auto rows = logged(run);
+  ASSERT_EQ(rows.size(), 3u);
+  for (const auto& row : rows) {
+    EXPECT_GT(row["tflops"].get<double>(), 0);
+    EXPECT_NEAR(row["mfu"].get<double>(), row["tflops"].get<double>() / 0.5, 1e-9);
+    EXPECT_GT(row["memory"]["resident_peak"].get<double>(), 1e6);
+    double squares = 0;
+    std::set<std::string> towers;
+    for (const auto& [name, norm] : row["grad_norms"].items()) {
+      towers.insert(name);
+      squares += norm.get<double>() * norm.get<double>();
+    }
+    EXPECT_EQ(towers, (std::set<std::string>{"image", "text", "objective"}));
+    EXPECT_NEAR(std::sqrt(squares), row["grad_norm"].get<double>(), 1e-5);
+  }
+  const std::string html = io::read_file(run + "/run.html"), log = io::read_file(run + "/log.txt");
+  EXPECT_NE(html.find(">finished</span>"), std::string::npos);
+  EXPECT_NE(html.find("checkpoints/step_0000003/model.safetensors"), std::string::npos);
+  EXPECT_NE(log.find("; MFU is the share of 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
+}
+
+TEST(RunLogTest, AFrozenTowerHasNoGradientNorm) {
+  const TemporaryFolder folder;
+  Trainer(tiny_config(folder / "run", {"parameters.frozen=[image]", "training.steps=2"}), "none").run();
+  const auto norms = logged(folder / "run").at(0)["grad_norms"];
+  EXPECT_FALSE(norms.contains("image"));
+  EXPECT_TRUE(norms.contains("text"));
+}
+
+// The model's operations of a sample, whatever is computed twice on the way.
+TEST(RunLogTest, ModelFlopsLeaveRecomputationOut) {
+  const TemporaryFolder folder;
+  const auto flops_per_sample = [&](const std::string& name, std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"log.peak_tflops=1", "training.steps=2"});
+    Trainer(tiny_config(folder / name, overrides), "none").run();
+    const auto row = logged(folder / name).at(0);
+    return 1e12 * row["tflops"].get<double>() / row["samples_per_second"].get<double>();
+  };
+  const double plain = flops_per_sample("plain", {});
+  EXPECT_GT(plain, 1e5);
+  EXPECT_NEAR(flops_per_sample("accumulated", {"training.accumulation=2"}), plain, 1e-6 * plain);
+  EXPECT_NEAR(flops_per_sample("checkpointed", {"model.image.encoder.grad_checkpointing=true",
+                                                "model.text.encoder.grad_checkpointing=true"}),
+              plain, 1e-6 * plain);
+  EXPECT_NEAR(flops_per_sample("cached", {"training.grad_cache=2"}), plain, 1e-6 * plain);
+}
+
+TEST(RunLogTest, ThePageOfAResumedRunShowsTheStepsBefore) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  Trainer(tiny_config(run, {"log.page=false"}), "none").run();
+  EXPECT_FALSE(fs::exists(run + "/run.html"));
+  fs::remove_all(run + "/checkpoints/step_0000006");
+  Trainer(tiny_config(run), "auto").run();
+  const std::string html = io::read_file(run + "/run.html");
+  std::smatch line;
+  ASSERT_TRUE(std::regex_search(html, line, std::regex("aria-label=\"Loss\".*?points=\"([^\"]*)\"")));
+  const std::string points = line[1];
+  EXPECT_EQ(std::count(points.begin(), points.end(), ','), 6) << "a point for each step: " << points;
+}
+
+TEST(RunLogTest, AFailedRunsPageSaysWhy) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  Trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none").run();
+  const std::string html = io::read_file(run + "/run.html");
+  EXPECT_NE(html.find(">not finite</span>"), std::string::npos);
+  EXPECT_NE(html.find("step 5: not finite: loss nan"), std::string::npos) << "the last warnings name it";
+}
+
+TEST(Profiler, WritesAChromeTraceOfTheStepsAskedFor) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  Trainer(tiny_config(run, {"log.profile=[2, 3]", "training.steps=5"}), "none").run();
+  const auto trace = nlohmann::json::parse(io::read_file(run + "/trace_step_0000002.json"));
+  std::set<std::string> names;
+  for (const auto& event : trace.at("traceEvents"))
+    if (event.contains("name")) names.insert(event["name"].get<std::string>());
+  for (const char* name : {"step 2", "step 3", "aten::addmm", "aten::_fused_adamw_"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  EXPECT_FALSE(names.contains("step 1"));
+  EXPECT_FALSE(names.contains("step 4"));
+  EXPECT_NE(io::read_file(run + "/log.txt").find("profiler's trace: " + run + "/trace_step_0000002.json"),
+            std::string::npos);
+}
+
+TEST(Profiler, IsAskedForInOrder) {
+  EXPECT_EQ(error_of([] { tiny_config("runs/x", {"log.profile=[12, 10]"}); }),
+            "--set: log.profile: ends before it begins: expected [first step, last step]");
+  EXPECT_NE(error_of([] { tiny_config("runs/x", {"log.profile=[0, 10]"}); }), "no error");
+}
+
+}  // namespace
+}  // namespace tessera
