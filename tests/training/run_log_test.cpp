@@ -133,7 +133,7 @@ TEST(RunPageTest, StaysSmallHoweverLongTheRun) {
   EXPECT_LT(page_of(page).size(), 1'500'000u);
 }
 
-TEST(RunPageTest, AnOwnNumberOfEvaluationsIsReadBackOnResume) {
+TEST(RunPageTest, EvaluationsUpToTheStepResumedFromAreReadBack) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "evaluation");
   const auto write = [&](const std::string& name, const std::string& text) {
@@ -197,7 +197,7 @@ TEST(RunLogTest, ModelFlopsLeaveRecomputationOut) {
   EXPECT_NEAR(flops_per_sample("checkpointed", {"model.image.encoder.grad_checkpointing=true",
                                                 "model.text.encoder.grad_checkpointing=true"}),
               plain, 1e-6 * plain);
-  EXPECT_NEAR(flops_per_sample("cached", {"training.grad_cache=2"}), plain, 1e-6 * plain);
+  EXPECT_NEAR(flops_per_sample("cached", {"training.micro_batch=2"}), plain, 1e-6 * plain);
 }
 
 TEST(RunLogTest, ThePageOfAResumedRunShowsTheStepsBefore) {
