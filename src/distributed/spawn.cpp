@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <chrono>
@@ -88,6 +89,10 @@ class Workers {
   }
 
   void reap() {
+    struct Ended {
+      int rank, status;
+    };
+    std::vector<Ended> all;
     int status = 0;
     for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0;) {
       const auto found = ranks_.find(process);
@@ -95,10 +100,14 @@ class Workers {
       stopped_.erase(process);
       if (WIFSTOPPED(status)) stopped_.insert(process);
       if (WIFSTOPPED(status) || WIFCONTINUED(status)) continue;
-      const int rank = found->second;
+      all.push_back({found->second, status});
       ranks_.erase(found);
-      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (code != 0 && code_ == 0) failed(rank, code, status);
+    }
+    // Several may have ended before this process got to look: who was killed is the cause of what befell the others.
+    std::stable_partition(all.begin(), all.end(), [](const Ended& each) { return WIFSIGNALED(each.status); });
+    for (const Ended& each : all) {
+      const int code = WIFSIGNALED(each.status) ? 128 + WTERMSIG(each.status) : WEXITSTATUS(each.status);
+      if (code != 0 && code_ == 0) failed(each.rank, code, each.status);
     }
   }
 

@@ -48,7 +48,7 @@ std::vector<at::Tensor> changeable(const Parts& parts) {
 // What an update needs for a moment beside parameters, gradients and moments, from updates of a few small tensors: so
 // much per byte of all gradients, and so much per byte of the largest.
 double update_bytes(const Parts& parts, const Config& config, std::int64_t all, std::int64_t largest) {
-  constexpr std::int64_t kSide = 256, kBytes = 4 * kSide * kSide;
+  constexpr std::int64_t kSide = 64, kBytes = 4 * kSide * kSide;
   const auto peak = [&](int count) {
     std::vector<NamedParameter> parameters;
     for (int i = 0; i < count; ++i) {
@@ -76,6 +76,7 @@ struct MemoryModel::Impl {
         config(given_config),
         settings(given_settings),
         batch(config.data.loader.batch_size),
+        accumulates(config.training.accumulation * parts.loader->batches_per_update() > 1),
         kept(changeable(parts)) {
     state.gpu = !parts.device.is_cpu();
     state.ranks = settings.ranks;
@@ -155,6 +156,7 @@ struct MemoryModel::Impl {
   const Config& config;
   const PlanSettings settings;
   const std::int64_t batch;
+  const bool accumulates;  // gradients of several batches make an update
   const TensorsKept kept;
   MemoryPlan state;  // what does not depend on the micro-batch
   std::int64_t objective_gradients = 0, largest_gradient = 0, samples = 0;
@@ -169,7 +171,7 @@ struct MemoryModel::Impl {
 MemoryPlan MemoryModel::Impl::plan(std::int64_t micro_batch) {
   MemoryPlan plan = state;
   plan.micro_batch = std::min(micro_batch, batch);
-  const bool cached = plan.micro_batch < batch, accumulate = cached || config.training.accumulation > 1;
+  const bool cached = plan.micro_batch < batch, accumulate = cached || accumulates;
   const TowerCosts::Pass& towers_pass = pass(accumulate);
   const double forward = towers_pass.forward.peak(plan.micro_batch), held = towers_pass.forward.held(plan.micro_batch),
                dropped = towers_pass.dropped.held(plan.micro_batch),
@@ -201,7 +203,7 @@ MemoryPlan MemoryModel::Impl::plan(std::int64_t micro_batch) {
     const double pieces = towers->silent().held(batch), piece = towers->silent().held(plan.micro_batch);
     plan.features = towers->feature_bytes(batch);
     // The first pass of a step has no gradients yet, unless batches are accumulated.
-    const double before = config.training.accumulation > 1 ? gradients : 0;
+    const double before = accumulates ? gradients : 0;
     at("joining the features", data + before + pieces + features);
     at("the towers' first forward pass", data + before + pieces - piece + towers->silent().peak(plan.micro_batch));
     at("the loss", data + before + static_cast<double>(objective_gradients) + features + loss_cost.peak);
@@ -228,7 +230,7 @@ bool MemoryModel::survives(std::int64_t micro_batch) {
   if (!impl.state.gpu) return true;
   return bench::fits_in_memory([&] {
     const bool cached = micro_batch < impl.batch;
-    impl.pass(cached || impl.config.training.accumulation > 1);
+    impl.pass(cached || impl.accumulates);
     const std::int64_t beside = impl.state.buckets + (cached ? impl.towers->feature_bytes(impl.batch) +
                                                                    impl.towers->feature_gradient_bytes(impl.batch)
                                                       : impl.loss_cost().measured ? impl.plan(micro_batch).loss
