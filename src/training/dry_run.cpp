@@ -1,8 +1,10 @@
 #include <cmath>
+#include <iomanip>
 #include <sstream>
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/step_meter.h>
 #include <tessera/training/dry_run.h>
@@ -36,6 +38,7 @@ StepCost measure_step(const Config& config, const PlanSettings& settings) {
   make_loader(parts, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
   take_weights(*parts.model, *parts.objective, config.start);
   StepCost cost;
+  cost.sources = parts.loader->batches_per_update();
   count_parameters(parts, cost);
   MemoryModel model(parts, config, settings);
   cost.memory = plan_of(model, config);
@@ -58,9 +61,9 @@ std::string to_text(const StepCost& cost, const Config& config) {
       << "FLOPs per sample  " << format_flops(cost.total_flops) << " forward and backward, "
       << format_flops(cost.forward_flops)
       << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included)\n"
-      << "samples a step    " << with_thousands(batch * accumulation * cost.memory.ranks) << ": batch " << batch
-      << " x accumulation " << accumulation << " x ranks " << cost.memory.ranks << "; the towers see "
-      << cost.memory.micro_batch << " at a time"
+      << "samples a step    " << with_thousands(batch * accumulation * cost.sources * cost.memory.ranks) << ": batch "
+      << batch << " x accumulation " << accumulation << (cost.sources > 1 ? concat(" x sources ", cost.sources) : "")
+      << " x ranks " << cost.memory.ranks << "; the towers see " << cost.memory.micro_batch << " at a time"
       << (config.training.micro_batch.automatic ? " (micro_batch: auto)" : "") << "\n"
       << "first " << std::left << std::setw(12) << cost.samples << "samples through forward and backward in "
       << format_duration(cost.seconds) << ", loss " << cost.loss << (std::isfinite(cost.loss) ? "" : " (not finite!)")

@@ -13,6 +13,7 @@ struct StepCost {
   std::int64_t image_parameters = 0, text_parameters = 0, objective_parameters = 0;
   double forward_flops = 0, total_flops = 0;  // per sample; see FlopCounter for what is counted
   MemoryPlan memory;
+  std::int64_t sources = 1;  // that give a batch each to an update
   std::int64_t samples = 0;  // of the pass that was run
   double seconds = 0;        // of it, forward and backward
   double loss = 0;
