@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -38,7 +37,6 @@ StepRunner::StepRunner(const Config& config, const ProcessGroup& group, Parts& p
     : config_(config), group_(group), parts_(parts), gradients_(gradients), heartbeat_(heartbeat) {}
 
 StepResult StepRunner::run(std::int64_t done, double scale) {
-  const auto begin = std::chrono::steady_clock::now();
   const double waited = parts_.loader->statistics().wait_seconds;
   parts_.optimizer->zero_grad();
   StepResult result;
@@ -46,7 +44,6 @@ StepResult StepRunner::run(std::int64_t done, double scale) {
   result.begin = parts_.loader->position();
   for (std::int64_t i = 0; i < micro_batches(); ++i) add_losses(micro_batch(i, scale, result), result);
   result.wait_seconds = parts_.loader->statistics().wait_seconds - waited;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
 

@@ -35,7 +35,7 @@ Outcome Trainer::show(Outcome outcome) {
 
 std::vector<std::pair<std::string, std::string>> Trainer::facts() const {
   const LoaderSettings& loader = config_.data.loader;
-  const std::int64_t batch = loader.batch_size * config_.training.accumulation * group_.size();
+  const std::int64_t batch = loader.batch_size * runner_.micro_batches() * group_.size();
   return {{"Run folder", folder_},
           {"Objective", config_.objective.name},
           {"Image tower", config_.model.image.encoder.name},
@@ -46,7 +46,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::facts() const {
           {"Optimizer", concat(config_.optimizer.name, ", learning rate ", parts_.optimizer->peak_learning_rate())},
           {"Schedule", config_.schedule.schedule},
           {"Samples a step", with_thousands(batch)},
-          {"Batches a step", concat(config_.training.accumulation, " of ", loader.batch_size,
+          {"Batches a step", concat(runner_.micro_batches(), " of ", loader.batch_size,
                                     group_.alone() ? "" : concat(" on each of ", group_.size(), " ranks"))},
           {"Precision", config_.training.precision},
           {"Host", host_name()},

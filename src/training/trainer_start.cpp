@@ -106,7 +106,7 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
 void Trainer::print_plan() const {
   const auto weights = parts_.model->named_state();
   const std::int64_t batch = config_.data.loader.batch_size, sources = parts_.loader->batches_per_update();
-  const std::int64_t samples = batch * config_.training.accumulation * sources;
+  const std::int64_t samples = batch * runner_.micro_batches();
   const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
   const std::string ranks = group_.alone() ? "" : concat(" x ", group_.size(), " ranks");
   log::info("run ", folder_, " on ", parts_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(),

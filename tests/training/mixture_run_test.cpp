@@ -19,13 +19,6 @@ std::string mixture_of(const std::string& mode) {
          "source: {name: shapes, size: 16, image_size: 16, seed: 5}}]}";
 }
 
-std::vector<nlohmann::json> metrics_of(const std::string& run) {
-  std::vector<nlohmann::json> out;
-  for (const std::string& line : split(io::read_file(run + "/metrics.jsonl"), '\n'))
-    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
-  return out;
-}
-
 class MixtureRun : public ::testing::TestWithParam<const char*> {
  protected:
   TemporaryFolder folder_;
@@ -89,7 +82,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
     EXPECT_TRUE(at::allclose(trained.at(parameters[k].name), expected, 1e-5, 1e-7)) << parameters[k].name;
   }
 
-  const auto row = metrics_of(run).at(0);
+  const auto row = rows(run).at(0);
   EXPECT_NEAR(row["loss"].get<double>(), losses[0] + losses[1], 1e-5);
   EXPECT_NEAR(row["terms"]["many.loss"].get<double>(), losses[0], 1e-5);
   EXPECT_NEAR(row["terms"]["few.loss"].get<double>(), losses[1], 1e-5);
@@ -110,7 +103,7 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
   const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;
   EXPECT_NE(io::read_file(small + "/log.txt").find("16 samples a step (4 x 2 x 2 sources)"), std::string::npos);
-  const auto x = metrics_of(big), y = metrics_of(small);
+  const auto x = rows(big), y = rows(small);
   for (const char* term : {"many.loss", "few.loss", "few.loss_distance"})
     EXPECT_NEAR(x[1]["terms"][term].get<double>(), y[1]["terms"][term].get<double>(), 1e-4) << term;
 }

@@ -22,12 +22,6 @@ namespace fs = std::filesystem;
 
 class NonFinite : public ::testing::Test {
  protected:
-  std::vector<nlohmann::json> lines(const std::string& file) const {
-    std::vector<nlohmann::json> out;
-    for (const std::string& line : split(io::read_file(file), '\n'))
-      if (!line.empty()) out.push_back(nlohmann::json::parse(line));
-    return out;
-  }
   static void expect_same(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
     ASSERT_EQ(a.size(), b.size());
     for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
@@ -52,7 +46,7 @@ TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
             std::string::npos)
       << log;
   EXPECT_FALSE(fs::exists(run + "/checkpoints/step_0000005"));
-  const auto incidents = lines(run + "/non_finite.jsonl");
+  const auto incidents = json_lines(run + "/non_finite.jsonl");
   ASSERT_EQ(incidents.size(), 1u);
   EXPECT_EQ(incidents[0]["step"], 5);
   EXPECT_EQ(incidents[0]["samples"].size(), 8u);
@@ -73,7 +67,7 @@ TEST_F(NonFinite, ReplayedStepNamesTheFirstBadOperatorAndTheSamples) {
   EXPECT_FALSE(finite);
   EXPECT_TRUE(report.starts_with("step 5: loss nan, loss_distance ")) << report;
   EXPECT_NE(report.find("first not finite: aten::log gave NaN"), std::string::npos) << report;
-  for (const auto& key : lines(run + "/non_finite.jsonl")[0]["samples"])
+  for (const auto& key : json_lines(run + "/non_finite.jsonl")[0]["samples"])
     EXPECT_NE(report.find(key.get<std::string>()), std::string::npos) << report;
   const auto [good, is_good] = replay_step(config, run + "/checkpoints/step_0000003", {});
   EXPECT_TRUE(is_good) << good;
@@ -110,11 +104,11 @@ TEST_F(NonFinite, SkippedStepLeavesWeightsAndMomentsAndTheRunGoesOn) {
   EXPECT_EQ(after.state.step, 3);
   EXPECT_EQ(after.state.data.cursor, 24) << "the data move on";
   EXPECT_EQ(end.optimizer.at("step").item<std::int64_t>(), 5);
-  const auto rows = lines(run + "/metrics.jsonl");
+  const auto rows = json_lines(run + "/metrics.jsonl");
   ASSERT_EQ(rows.size(), 6u);
   EXPECT_TRUE(rows[2]["loss"].is_null());
   EXPECT_FALSE(rows[3]["loss"].is_null());
-  EXPECT_EQ(lines(run + "/non_finite.jsonl")[0]["step"], 3);
+  EXPECT_EQ(json_lines(run + "/non_finite.jsonl")[0]["step"], 3);
   EXPECT_TRUE(fs::exists(run + "/non_finite/step_0000002/manifest.json"));
 }
 
@@ -144,7 +138,7 @@ TEST_F(NonFinite, HalfPrecisionTrainsUnderALossScaleThatResumes) {
   EXPECT_EQ(Trainer(tiny_config(plain), "none").run(), Outcome::finished);
   const Checkpoint end = load_checkpoint(run + "/checkpoints/step_0000006");
   EXPECT_EQ(end.state.loss_scale.scale * std::pow(2.0, 6 - end.optimizer.at("step").item<double>()), 65536);
-  const auto a = lines(run + "/metrics.jsonl"), b = lines(plain + "/metrics.jsonl");
+  const auto a = json_lines(run + "/metrics.jsonl"), b = json_lines(plain + "/metrics.jsonl");
   EXPECT_NEAR(a[0]["loss"].get<double>(), b[0]["loss"].get<double>(), 5e-3);
   const std::string again = folder_ / "again";
   EXPECT_EQ(Trainer(tiny_config(again, {"training.precision=fp16"}), run + "/checkpoints/step_0000003").run(),

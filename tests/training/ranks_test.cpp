@@ -27,13 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<nlohmann::json> rows(const std::string& run) {
-  std::vector<nlohmann::json> out;
-  for (const std::string& line : split(io::read_file(run + "/metrics.jsonl"), '\n'))
-    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
-  return out;
-}
-
 void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance) {
   const auto a = rows(ours), b = rows(theirs);
   ASSERT_EQ(a.size(), b.size());

@@ -18,13 +18,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<nlohmann::json> logged(const std::string& run) {
-  std::vector<nlohmann::json> out;
-  for (const std::string& line : split(io::read_file(run + "/metrics.jsonl"), '\n'))
-    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
-  return out;
-}
-
 StepRecord some_record() {
   StepRecord record;
   record.step = 7;
@@ -153,7 +146,7 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndEachTowersGradients) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";
   EXPECT_EQ(Trainer(tiny_config(run, {"log.peak_tflops=0.5", "training.steps=3"}), "none").run(), Outcome::finished);
-  const auto rows = logged(run);
+  const auto rows = tessera::rows(run);
   ASSERT_EQ(rows.size(), 3u);
   for (const auto& row : rows) {
     EXPECT_GT(row["tflops"].get<double>(), 0);
@@ -177,7 +170,7 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndEachTowersGradients) {
 TEST(RunLogTest, AFrozenTowerHasNoGradientNorm) {
   const TemporaryFolder folder;
   Trainer(tiny_config(folder / "run", {"parameters.frozen=[image]", "training.steps=2"}), "none").run();
-  const auto norms = logged(folder / "run").at(0)["grad_norms"];
+  const auto norms = rows(folder / "run").at(0)["grad_norms"];
   EXPECT_FALSE(norms.contains("image"));
   EXPECT_TRUE(norms.contains("text"));
 }
@@ -188,7 +181,7 @@ TEST(RunLogTest, ModelFlopsLeaveRecomputationOut) {
   const auto flops_per_sample = [&](const std::string& name, std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"log.peak_tflops=1", "training.steps=2"});
     Trainer(tiny_config(folder / name, overrides), "none").run();
-    const auto row = logged(folder / name).at(0);
+    const auto row = rows(folder / name).at(0);
     return 1e12 * row["tflops"].get<double>() / row["samples_per_second"].get<double>();
   };
   const double plain = flops_per_sample("plain", {});

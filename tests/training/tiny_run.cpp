@@ -1,9 +1,10 @@
 #include "tests/training/tiny_run.h"
 
-
 #include <ATen/ATen.h>
 
+#include <tessera/base/text.h>
 #include <tessera/data/tokenizer.h>
+#include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera {
@@ -124,6 +125,13 @@ Config tiny_config(const std::string& folder, const std::vector<std::string>& ov
   config::apply_override(tree, "run.folder=" + folder);
   for (const std::string& each : overrides) config::apply_override(tree, each);
   return resolve_config(tree, "tiny");
+}
+
+std::vector<nlohmann::json> json_lines(const std::string& path) {
+  std::vector<nlohmann::json> out;
+  for (const std::string& line : split(io::read_file(path), '\n'))
+    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
+  return out;
 }
 
 std::string error_of(const std::function<void()>& body) {

@@ -4,6 +4,9 @@
 #include <functional>
 #include <string>
 #include <unistd.h>
+#include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
 #include <tessera/training/config.h>
@@ -23,8 +26,8 @@ class TemporaryFolder {
 };
 
 /// Adds what only tests need to the registries, as a user's own code would: tokenizer `test_letters` (a text's bytes),
-/// and objectives `test_distance` (mean over samples, no negatives) and `test_not_finite` (the same, but the logarithm of a
-/// negative number from one step on, until another).
+/// and objectives `test_distance` (mean over samples, no negatives) and `test_not_finite` (the same, but the logarithm
+/// of a negative number from one step on, until another).
 void register_test_modules();
 
 /// YAML of a run of a few seconds on shapes; `objective` is its name.
@@ -33,6 +36,14 @@ std::string tiny_yaml(const std::string& objective = "clip");
 /// tiny_yaml with overrides, resolved; the run's folder is `folder`.
 Config tiny_config(const std::string& folder, const std::vector<std::string>& overrides = {},
                    const std::string& objective = "clip");
+
+/// A JSON value of each line of a file.
+std::vector<nlohmann::json> json_lines(const std::string& path);
+
+/// The rows of a run's metrics.jsonl.
+inline std::vector<nlohmann::json> rows(const std::string& run) {
+  return json_lines(run + "/metrics.jsonl");
+}
 
 /// The text of the UserError that `body` throws, or "no error".
 std::string error_of(const std::function<void()>& body);

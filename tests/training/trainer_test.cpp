@@ -29,13 +29,6 @@ void expect_equal(const Weights& a, const Weights& b) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
-std::vector<nlohmann::json> rows(const std::string& run) {
-  std::vector<nlohmann::json> out;
-  for (const std::string& line : split(io::read_file(run + "/metrics.jsonl"), '\n'))
-    if (!line.empty()) out.push_back(nlohmann::json::parse(line));
-  return out;
-}
-
 class TrainerTest : public ::testing::TestWithParam<const char*> {
  protected:
   TemporaryFolder folder_;

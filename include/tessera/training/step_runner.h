@@ -21,8 +21,7 @@ struct StepResult {
   std::int64_t samples = 0;       // of all ranks
   at::Tensor loss;  // this rank's, mean over the micro-batches; of sources that give batches of their own, the sum
   std::vector<std::pair<std::string, at::Tensor>> terms;
-  double wait_seconds = 0;  // of `seconds`, spent waiting for data
-  double seconds = 0;
+  double wait_seconds = 0;  // spent waiting for data
 };
 
 /// Forward and backward passes of one step, as one rank of a group: micro-batches, ranks that reach the end of an epoch
@@ -37,10 +36,10 @@ class StepRunner {
   /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale`; `done`:
   /// updates made so far. Throws UserError when data fail.
   StepResult run(std::int64_t done, double scale = 1.0);
-
- private:
   /// Of an update: `accumulation` of each source that gives its own.
   std::int64_t micro_batches() const { return config_.training.accumulation * parts_.loader->batches_per_update(); }
+
+ private:
   Losses micro_batch(std::int64_t index, double scale, StepResult& result);
   /// Terms are told apart by source where an update takes batches of each.
   void add_losses(const Losses& losses, StepResult& result) const;
@@ -54,8 +53,8 @@ class StepRunner {
   Heartbeat& heartbeat_;
 };
 
-/// Keys of what is random of this rank's rows in a micro-batch, from (seed, step, place in the step's global batch) alone
-/// (models/row_random.h): ranks take turns in the order of the samples, as Shard says.
+/// Keys of what is random of this rank's rows in a micro-batch, from (seed, step, place in the step's global batch)
+/// alone (models/row_random.h): ranks take turns in the order of the samples, as Shard says.
 at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
                          const ProcessGroup& group);
 
