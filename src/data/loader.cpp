@@ -1,16 +1,16 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
-#include <ctime>
 #include <mutex>
 
 #include <ATen/ATen.h>
 
+#include "src/data/collate.h"
 #include "src/data/epoch_order.h"
 #include "src/data/ordered_workers.h"
 #include "src/data/prepare.h"
 #include "src/data/skip_log.h"
+#include "src/data/work_time.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -44,69 +44,23 @@ struct PartCount {
   std::int64_t reported_skips = 0;
 };
 
-// What threads spend at work: by the clock, and of the processor's time.
-struct WorkTotals {
-  std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
-};
-
-class WorkTime {
- public:
-  explicit WorkTime(WorkTotals& totals) : totals_(totals) {}
-  ~WorkTime() {
-    totals_.nanoseconds += now(CLOCK_MONOTONIC) - begin_;
-    totals_.cpu_nanoseconds += now(CLOCK_THREAD_CPUTIME_ID) - cpu_begin_;
-  }
-  WorkTime(const WorkTime&) = delete;
-  WorkTime& operator=(const WorkTime&) = delete;
-
- private:
-  static std::int64_t now(clockid_t clock) {
-    timespec time{};
-    ::clock_gettime(clock, &time);
-    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-  }
-  WorkTotals& totals_;
-  const std::int64_t begin_ = now(CLOCK_MONOTONIC), cpu_begin_ = now(CLOCK_THREAD_CPUTIME_ID);
-};
-
-at::Tensor collate_regions(const std::vector<PreparedSample>& samples, at::Tensor& mask) {
-  std::int64_t most = 0;
-  const std::int64_t width = samples[0].region_width;
-  for (const PreparedSample& sample : samples) {
-    if (sample.region_width != width)
-      user_error("region features of sample ", sample.key, " are ", sample.region_width, " wide, those of ",
-                 samples[0].key, " ", width);
-    most = std::max(most, static_cast<std::int64_t>(sample.regions.size()) / width);
-  }
-  const auto count = static_cast<std::int64_t>(samples.size());
-  at::Tensor regions = at::zeros({count, most, width}, at::kFloat);
-  mask = at::zeros({count, most}, at::kBool);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::vector<float>& values = samples[static_cast<std::size_t>(i)].regions;
-    std::copy(values.begin(), values.end(), regions.data_ptr<float>() + i * most * width);
-    std::fill_n(mask.data_ptr<bool>() + i * most, static_cast<std::int64_t>(values.size()) / width, true);
-  }
-  return regions;
-}
-
 }  // namespace
 
 // Positions in here are the shard's own.
 struct Loader::Impl {
-  Impl(std::shared_ptr<const Source> given_source, std::shared_ptr<const Tokenizer> given_tokenizer,
+  Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& given_tokenizer,
        const Preprocessing& given_preprocessing, const LoaderSettings& given_settings, const Needs& given_needs,
        std::uint64_t seed, const Shard& given_shard)
       : source(std::move(given_source)),
-        tokenizer(std::move(given_tokenizer)),
         shard(given_shard),
-        image_size(given_preprocessing.image_size),
         settings(given_settings),
-        needs(given_needs),
+        collator(given_tokenizer, given_preprocessing.image_size, given_needs),
         order(*source, settings.shuffle, seed, shard),
         lanes(order.lanes()) {
     check_sizes();
     for (const SourcePart& part : order.parts()) counts.emplace_back(part.described);
-    preparer = std::make_unique<SamplePreparer>(source, tokenizer, given_preprocessing, settings, needs, seed);
+    preparer =
+        std::make_unique<SamplePreparer>(source, given_tokenizer, given_preprocessing, settings, given_needs, seed);
   }
 
   ~Impl() { stop(); }
@@ -202,7 +156,7 @@ struct Loader::Impl {
       over_stretch = out.stretch.number;
       report_epoch(out.stretch);
     }
-    for (std::vector<PreparedSample>& row : rows) out.batches.push_back(collate(row));
+    for (std::vector<PreparedSample>& row : rows) out.batches.push_back(collator.collate(row));
     return out;
   }
 
@@ -265,67 +219,10 @@ struct Loader::Impl {
                " allows; the first: ", skips.first());
   }
 
-  // One copy of each sample into the batch's tensors.
-  Batch collate(std::vector<PreparedSample>& slots) const {
-    const auto count = static_cast<std::int64_t>(slots.size());
-    Batch batch;
-    if (!needs.image_views.empty()) {
-      at::Tensor images = at::empty({count, 3, image_size.height, image_size.width}, at::kByte);
-      std::uint8_t* out = images.data_ptr<std::uint8_t>();
-      for (const PreparedSample& sample : slots) {
-        std::memcpy(out, sample.pixels.data(), sample.pixels.size());
-        out += sample.pixels.size();
-      }
-      batch.images["image"] = std::move(images);
-    }
-    for (std::size_t view = 0; view < needs.texts.size(); ++view)
-      batch.texts[needs.texts[view]] = collate_texts(slots, view);
-    if (needs.regions) batch.regions = collate_regions(slots, batch.region_mask);
-    batch.labels = at::empty({count}, at::kLong);
-    for (std::size_t i = 0; i < slots.size(); ++i) {
-      batch.labels.data_ptr<std::int64_t>()[i] = slots[i].label;
-      batch.keys.push_back(std::move(slots[i].key));
-    }
-    if (needs.ids) collate_ids(slots, batch);
-    return batch;
-  }
-
-  void collate_ids(const std::vector<PreparedSample>& slots, Batch& batch) const {
-    const auto collated = [&](std::int64_t PreparedSample::*id) {
-      at::Tensor out = at::empty({static_cast<std::int64_t>(slots.size())}, at::kLong);
-      for (std::size_t i = 0; i < slots.size(); ++i) out.data_ptr<std::int64_t>()[i] = slots[i].*id;
-      return out;
-    };
-    if (!needs.image_views.empty()) batch.image_ids = collated(&PreparedSample::image_id);
-    if (!needs.texts.empty()) batch.text_ids = collated(&PreparedSample::text_id);
-  }
-
-  TextBatch collate_texts(const std::vector<PreparedSample>& slots, std::size_t view) const {
-    const auto count = static_cast<std::int64_t>(slots.size());
-    const std::int64_t length = tokenizer->context_length();
-    TextBatch out{at::empty({count, length}, at::kLong), at::empty({count, length}, at::kBool)};
-    auto* ids = out.ids.data_ptr<std::int64_t>();
-    auto* mask = out.mask.data_ptr<bool>();
-    std::fill_n(ids, count * length, tokenizer->pad_id());
-    std::fill_n(mask, count * length, false);
-    for (const PreparedSample& sample : slots) {
-      const std::vector<std::int64_t>& tokens = sample.ids[view];
-      TORCH_CHECK(static_cast<std::int64_t>(tokens.size()) <= length, "the tokenizer gave ", tokens.size(),
-                  " ids, more than its context of ", length);
-      std::copy(tokens.begin(), tokens.end(), ids);
-      std::fill_n(mask, tokens.size(), true);
-      ids += length;
-      mask += length;
-    }
-    return out;
-  }
-
   std::shared_ptr<const Source> source;
-  std::shared_ptr<const Tokenizer> tokenizer;
   Shard shard;
-  config::Size image_size;
   LoaderSettings settings;
-  Needs needs;
+  Collator collator;
   EpochOrder order;
   const std::int64_t lanes;
   std::unique_ptr<SamplePreparer> preparer;
@@ -356,8 +253,7 @@ struct Loader::Impl {
 Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                std::uint64_t seed, const Shard& shard)
-    : impl_(std::make_unique<Impl>(std::move(source), std::move(tokenizer), preprocessing, settings, needs, seed,
-                                   shard)) {}
+    : impl_(std::make_unique<Impl>(std::move(source), tokenizer, preprocessing, settings, needs, seed, shard)) {}
 
 Loader::~Loader() = default;
 

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+namespace tessera {
+
+/// What threads spend at work: by the clock, and of the processor's time.
+struct WorkTotals {
+  std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
+};
+
+/// Adds the time that it lives, of the thread that it lives in.
+class WorkTime {
+ public:
+  explicit WorkTime(WorkTotals& totals) : totals_(totals) {}
+  ~WorkTime() {
+    totals_.nanoseconds += now(CLOCK_MONOTONIC) - begin_;
+    totals_.cpu_nanoseconds += now(CLOCK_THREAD_CPUTIME_ID) - cpu_begin_;
+  }
+  WorkTime(const WorkTime&) = delete;
+  WorkTime& operator=(const WorkTime&) = delete;
+
+ private:
+  static std::int64_t now(clockid_t clock) {
+    timespec time{};
+    ::clock_gettime(clock, &time);
+    return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  }
+  WorkTotals& totals_;
+  const std::int64_t begin_ = now(CLOCK_MONOTONIC), cpu_begin_ = now(CLOCK_THREAD_CPUTIME_ID);
+};
+
+}  // namespace tessera
