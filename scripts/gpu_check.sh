@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks on a machine with a GPU all that needs one, in under ten minutes: builds the core, runs the kernels' tests on the
-# device, compute-sanitizer (memcheck, racecheck) over them, the torch operators' tests on the device, and the tables of
-# tessera-bench. Exit 0 only if every stage passed.
+# device, compute-sanitizer (memcheck, racecheck) over them, the tests of the torch operators and of CUDA graphs on the
+# device, and the tables of tessera-bench. Exit 0 only if every stage passed.
 #
 #   scripts/gpu_check.sh            everything; logs, tables and JSON go to $OUT, or build-gpu/report
 #   scripts/gpu_check.sh --pack DIR on a Debian machine with a network: downloads into DIR the packages that a GPU machine
@@ -46,10 +46,11 @@ gpu_tests() {  # COMMAND...: runs the tests on the device; none at all is a fail
   "$@" "--gtest_filter=$filter" && "$tests" --gtest_list_tests "--gtest_filter=$filter" | grep -q cuda ||
     { echo "tests failed, or found no GPU"; return 1; }
 }
-operator_tests() {  # the operators' tests skip without a GPU: here a skipped one is a failure
-  local log
-  log=$("$build/tests/ops_tests" "--gtest_filter=*OnGpu*:*OnAGpu*" 2>&1)
-  local status=$?
+operator_tests() {  # tests of operators and of the recorded step skip without a GPU: here a skipped one is a failure
+  local log status=0 program
+  log=$(for program in ops_tests optimizer_tests; do
+    "$build/tests/$program" "--gtest_filter=*OnGpu*:*OnAGpu*" 2>&1 || exit
+  done) || status=1
   echo "$log"
   [[ "$log" != *SKIPPED* ]] || { echo "LibTorch found no GPU"; return 1; }
   return "$status"
@@ -80,7 +81,7 @@ torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import torch; print(torch.utils.cmake_p
 # No data libraries, one architecture: this machine's.
 if stage configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WITH_DATA=OFF \
      "-DTESSERA_CUDA_ARCHITECTURES=$capability" "-DCMAKE_PREFIX_PATH=$prefix;$torch" &&
-   stage build 300 cmake --build "$build" --target kernels_tests ops_tests tessera-bench; then
+   stage build 300 cmake --build "$build" --target kernels_tests ops_tests optimizer_tests tessera-bench; then
   export build tests=$build/tests/kernels_tests
   export filter='*/cuda'
   stage tests 120 bash -c 'gpu_tests "$tests"' && tail -n 2 "$report/tests.log"

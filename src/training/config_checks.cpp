@@ -51,6 +51,13 @@ void check_schedule(const Config& c, const Node& tree) {
   }
 }
 
+void check_cuda_graph(const Config& c, const Node& tree) {
+  if (!c.training.cuda_graph || !(c.training.micro_batch.automatic || c.training.micro_batch.samples)) return;
+  const std::string path = "training.cuda_graph";
+  config::fail(nearest_node(tree, path), path,
+               "is true, and training.micro_batch is set: GradCache cannot be recorded; set one of the two");
+}
+
 void check_evaluation(const Config& c, const Node& tree) {
   if (c.data.validation) return;
   for (std::size_t i = 0; i < c.evaluation.tasks.size(); ++i) {
@@ -80,6 +87,7 @@ void check_combination(const Config& config, const Node& tree) {
   check_tokenizer(config, tree);
   check_embed_dim(config, tree);
   check_schedule(config, tree);
+  check_cuda_graph(config, tree);
   check_evaluation(config, tree);
 }
 

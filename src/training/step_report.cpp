@@ -45,7 +45,7 @@ StepReport examine_step(StepRunner& runner, Parts& parts, std::int64_t done, dou
   StepResult result;
   {
     const TensorWatch watch(weights);
-    result = runner.run(done, scale);
+    result = runner.run_operators(done, scale);
     report.findings = watch.findings();
   }
   report.loss = result.loss.item<double>();

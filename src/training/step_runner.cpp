@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/models/row_random.h>
@@ -32,22 +33,55 @@ at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micr
   return row_keys(of_step, before + group.rank(), group.size(), batch_size);
 }
 
+namespace {
+
+// Of one process alone: what ranks exchange would have to be recorded with it.
+std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, Parts& parts,
+                                      GradientReducer& gradients) {
+  if (!parts.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", parts.device.str());
+  if (!group.alone())
+    user_error("training.cuda_graph is for one process, and this run has ", group.size(), ": set it to false");
+  std::vector<at::Tensor> trained;
+  for (const NamedParameter& parameter : parts.optimizer->parameters()) trained.push_back(parameter.tensor);
+  return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const StepInputs& inputs) {
+    const RowKeys keyed(inputs.rows);
+    const Losses losses = forward_loss(parts, inputs.batch, config.training.precision, {});
+    gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
+    return losses;
+  });
+}
+
+}  // namespace
+
 StepRunner::StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
                        Heartbeat& heartbeat)
-    : config_(config), group_(group), parts_(parts), gradients_(gradients), heartbeat_(heartbeat) {}
+    : config_(config), group_(group), parts_(parts), gradients_(gradients), heartbeat_(heartbeat) {
+  if (config.training.cuda_graph) graph_ = make_graph(config, group, parts, gradients);
+}
 
 StepResult StepRunner::run(std::int64_t done, double scale) {
+  return run(done, scale, graph_.get());
+}
+
+StepResult StepRunner::run_operators(std::int64_t done, double scale) {
+  return run(done, scale, nullptr);
+}
+
+StepResult StepRunner::run(std::int64_t done, double scale, StepGraph* graph) {
   const double waited = parts_.loader->statistics().wait_seconds;
-  parts_.optimizer->zero_grad();
+  if (graph_)
+    graph_->zero_gradients();  // a recording knows them by their place in memory
+  else
+    parts_.optimizer->zero_grad();
   StepResult result;
   result.step = done + 1;
   result.begin = parts_.loader->position();
-  for (std::int64_t i = 0; i < micro_batches(); ++i) add_losses(micro_batch(i, scale, result), result);
+  for (std::int64_t i = 0; i < micro_batches(); ++i) add_losses(micro_batch(i, scale, graph, result), result);
   result.wait_seconds = parts_.loader->statistics().wait_seconds - waited;
   return result;
 }
 
-Losses StepRunner::micro_batch(std::int64_t index, double scale, StepResult& result) {
+Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* graph, StepResult& result) {
   heartbeat_.enter("reading data", result.step);
   const Batch batch = next_batch().to(parts_.device);
   heartbeat_.enter("forward and backward pass", result.step);
@@ -56,14 +90,15 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepResult& res
   at::manual_seed(seed);
   const at::Tensor rows =
       step_row_keys(config_.seed, done, index, batch.size(), group_).to(parts_.device, /*non_blocking=*/true);
+  const TrainingSettings& settings = config_.training;
+  const double weight = scale / static_cast<double>(settings.accumulation);
   StepContext context;
   context.step = done;
   context.generator = at::detail::createCPUGenerator(seed);
   context.group = group_;
   result.samples += batch.size() * group_.size();
   result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
-  const TrainingSettings& settings = config_.training;
-  const double weight = scale / static_cast<double>(settings.accumulation);
+  if (graph != nullptr) return graph->run({batch, rows, at::scalar_tensor(weight, rows.options().dtype(at::kFloat))});
   const bool reduce = index + 1 == micro_batches();
   if (const auto samples = settings.micro_batch.of(batch.size()))
     return cached_backward(parts_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},

@@ -121,7 +121,8 @@ Trainer::FinishedStep Trainer::train_step() {
   step.learning_rate =
       learning_rate_at(state_.step, config_.schedule, parts_.optimizer->peak_learning_rate(), config_.training.steps);
   guard_.begin();
-  step.result = runner_.run(state_.step, scale_.value());
+  step.scale = scale_.value();
+  step.result = runner_.run(state_.step, step.scale);
   heartbeat_.enter("the optimizer", step.result.step);
   scale_.unscale(gradients_of(*parts_.optimizer));
   step.norms = clip_gradients(*parts_.optimizer, towers_, config_.training.clip_norm);
@@ -143,7 +144,9 @@ Trainer::FinishedStep Trainer::train_step() {
 void Trainer::update(double learning_rate) {
   parts_.optimizer->step(learning_rate, guard_.halted());
   parts_.objective->after_step();
-  if (parts_.average) parts_.average->update(state_.step);
+  // On a GPU the steps that are under way may still move the averages towards weights that stand still.
+  const bool stands_still = parts_.device.is_cpu() && guard_.halted().defined() && guard_.halted().item<float>() > 0;
+  if (parts_.average && !stands_still) parts_.average->update(state_.step);
 }
 
 bool Trainer::every(std::int64_t steps) const {

@@ -67,7 +67,7 @@ void Trainer::examine(const FinishedStep& step) {
     return true;
   });
   guard_.begin();
-  const StepReport report = examine_step(runner_, parts_, state_.step, scale_.value());
+  const StepReport report = examine_step(runner_, parts_, state_.step, step.scale);
   guard_.restore();
   for (int rank = 0; rank < group_.size(); ++rank) {
     const std::string found = group_.broadcast_text(summary(report), rank);

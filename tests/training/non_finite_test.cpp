@@ -32,7 +32,7 @@ class NonFinite : public ::testing::Test {
 
 TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
   const std::string run = folder_ / "run", good = folder_ / "good";
-  Trainer trainer(tiny_config(run, {"objective.from=4"}, "test_not_finite"), "none");
+  Trainer trainer(tiny_config(run, {"objective.from=4", "training.weight_average={}"}, "test_not_finite"), "none");
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
   EXPECT_EQ(trainer.state().step, 4);
   const std::string log = io::read_file(run + "/log.txt");
@@ -51,11 +51,12 @@ TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
   EXPECT_EQ(incidents[0]["step"], 5);
   EXPECT_EQ(incidents[0]["samples"].size(), 8u);
 
-  Trainer(tiny_config(good, {"checkpoint.every_steps=4"}, "test_distance"), "none").run();
+  Trainer(tiny_config(good, {"checkpoint.every_steps=4", "training.weight_average={}"}, "test_distance"), "none").run();
   const Checkpoint met = load_checkpoint(run + "/non_finite/step_0000004"),
                    expected = load_checkpoint(good + "/checkpoints/step_0000004");
   expect_same(met.model.weights, expected.model.weights);
   expect_same(met.optimizer, expected.optimizer);
+  expect_same(met.averaged, expected.averaged);
   EXPECT_EQ(met.state.data.cursor, expected.state.data.cursor);
 }
 

@@ -29,6 +29,12 @@ void expect_equal(const Weights& a, const Weights& b) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
+TEST(CudaGraph, IsRefusedOnTheCpu) {
+  const TemporaryFolder folder;
+  const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"});
+  EXPECT_EQ(error_of([&] { Trainer(config, "none"); }), "training.cuda_graph needs a GPU, and this run is on cpu");
+}
+
 class TrainerTest : public ::testing::TestWithParam<const char*> {
  protected:
   TemporaryFolder folder_;

@@ -63,6 +63,7 @@ struct TrainingSettings {
   MicroBatch micro_batch;
   std::string precision = "float32";
   bool tf32 = false;
+  bool cuda_graph = false;
   std::string non_finite = "stop";
   std::optional<double> clip_norm;
   std::string device = "auto";
@@ -85,6 +86,9 @@ void fields(Visitor& v, TrainingSettings& s) {
     "bf16, fp16: autocast; weights, norms, softmax and losses stay float32. fp16 with dynamic loss scaling",
     config::one_of({"float32", "bf16", "fp16"}));
   v("tf32", s.tf32, "matrix products and convolutions of float32 in TensorFloat-32, on GPUs that have it");
+  v("cuda_graph", s.cuda_graph,
+    "record forward and backward pass once and play them back, one launch a batch; for one process on a GPU, where all "
+    "batches have one shape");
   v("non_finite", s.non_finite,
     "a step whose loss or gradient is not finite: stop the run, or skip the update (ten in a row stop it too)",
     config::one_of({"stop", "skip"}));

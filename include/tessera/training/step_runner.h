@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include <tessera/distributed/gradient_reducer.h>
 #include <tessera/distributed/heartbeat.h>
 #include <tessera/training/parts.h>
+#include <tessera/training/step_graph.h>
 
 namespace tessera {
 
@@ -29,18 +31,21 @@ struct StepResult {
 /// can be computed again.
 class StepRunner {
  public:
-  /// All of them must outlive it.
+  /// All of them must outlive it. Throws UserError when training.cuda_graph is set where there can be none.
   StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
              Heartbeat& heartbeat);
 
   /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale`; `done`:
   /// updates made so far. Throws UserError when data fail.
   StepResult run(std::int64_t done, double scale = 1.0);
+  /// The same, operator by operator even where a step is recorded and played back otherwise (training.cuda_graph).
+  StepResult run_operators(std::int64_t done, double scale = 1.0);
   /// Of an update: `accumulation` of each source that gives its own.
   std::int64_t micro_batches() const { return config_.training.accumulation * parts_.loader->batches_per_update(); }
 
  private:
-  Losses micro_batch(std::int64_t index, double scale, StepResult& result);
+  StepResult run(std::int64_t done, double scale, StepGraph* graph);
+  Losses micro_batch(std::int64_t index, double scale, StepGraph* graph, StepResult& result);
   /// Terms are told apart by source where an update takes batches of each.
   void add_losses(const Losses& losses, StepResult& result) const;
   /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
@@ -51,6 +56,7 @@ class StepRunner {
   Parts& parts_;
   GradientReducer& gradients_;
   Heartbeat& heartbeat_;
+  std::unique_ptr<StepGraph> graph_;  // null: each step operator by operator
 };
 
 /// Keys of what is random of this rank's rows in a micro-batch, from (seed, step, place in the step's global batch)

@@ -50,6 +50,7 @@ class Trainer {
   struct FinishedStep {
     RunState before;
     std::int64_t updates_before = 0;  // of the optimizer
+    double scale = 1;                 // of the loss
     StepResult result;
     double learning_rate = 0;
     GradientNorms norms;  // groups: as towers_ names them

@@ -1,0 +1,205 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/models/small_models.h"
+#include <tessera/base/error.h>
+#include <tessera/models/row_random.h>
+#include <tessera/training/step_graph.h>
+
+namespace tessera {
+namespace {
+
+// A recording on the CPU: the work itself, done again on the tensors that it was shown when it was recorded.
+class Repeater : public WorkRecorder {
+ public:
+  explicit Repeater(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
+
+  void rehearse(const std::function<void()>& work) override {
+    ++rehearsals;
+    work();
+  }
+  // As on a GPU nothing is computed: what the work adds to the gradients is taken back.
+  void record(const std::function<void()>& work) override {
+    std::vector<at::Tensor> before;
+    for (const at::Tensor& parameter : parameters_) before.push_back(parameter.grad().clone());
+    work();
+    for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].mutable_grad().copy_(before[i]);
+    work_ = work;
+    ++recordings;
+  }
+  void replay() override {
+    ++replays;
+    work_();
+  }
+
+  int rehearsals = 0, recordings = 0, replays = 0;
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  std::function<void()> work_;
+};
+
+StepInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
+  at::manual_seed(static_cast<std::uint64_t>(step) + 1);
+  StepInputs out;
+  out.batch.images["image"] = at::randint(256, {rows, 3, 16, 16}, at::kByte);
+  out.batch.texts["caption"] = {at::randint(1, 20, {rows, 8}, at::kLong), at::ones({rows, 8}, at::kBool)};
+  out.batch.labels = at::arange(rows);
+  out.rows = row_keys(7, step * rows, 1, rows);
+  out.weight = at::scalar_tensor(0.5 + static_cast<double>(step), at::kFloat);
+  return out;
+}
+
+// A model and objective on a device, and one step of them.
+struct Trained {
+  explicit Trained(const at::Device& where) : device(where) {
+    at::manual_seed(3);
+    ModelSettings s = small_sparc();
+    model = std::make_unique<DualEncoder>(s);
+    model->to(device);
+    config::Choice choice;
+    choice.name = "sparc";
+    choice.settings = settings("{}");
+    objective = objectives().make(choice, "objective", ObjectiveContext{model->embed_dim()});
+    objective->to(device);
+    for (const at::Tensor& parameter : model->parameters()) parameters.push_back(parameter);
+    for (const at::Tensor& parameter : objective->parameters()) parameters.push_back(parameter);
+  }
+
+  StepInputs on_device(StepInputs inputs) const {
+    inputs.batch = inputs.batch.to(device);
+    inputs.rows = inputs.rows.to(device);
+    inputs.weight = inputs.weight.to(device);
+    return inputs;
+  }
+  Losses work(const StepInputs& inputs) const {
+    const RowKeys keyed(inputs.rows);
+    Losses losses = objective->forward(model->forward(inputs.batch, objective->needs()), {});
+    (losses.total * inputs.weight).backward();
+    return losses;
+  }
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> out;
+    for (const at::Tensor& parameter : parameters)
+      out.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::zeros({1}));
+    return out;
+  }
+  // Nothing computed of one step may stay for the next but the weights.
+  void descend() const {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : parameters)
+      if (parameter.grad().defined()) parameter.data().sub_(parameter.grad(), 1e-3);
+  }
+
+  at::Device device;
+  std::unique_ptr<DualEncoder> model;
+  std::shared_ptr<Objective> objective;
+  std::vector<at::Tensor> parameters;
+};
+
+// Trains both ways and expects the same losses and gradients in each step.
+void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> recorder, double tolerance,
+                       Trained& played) {
+  const Trained plain(device);
+  StepGraph graph(std::move(recorder), played.parameters, [&](const StepInputs& in) { return played.work(in); });
+  for (std::int64_t step = 0; step < 8; ++step) {
+    const StepInputs inputs = played.on_device(inputs_of(step));
+    for (at::Tensor parameter : plain.parameters) parameter.mutable_grad().reset();
+    graph.zero_gradients();
+    const double expected = plain.work(inputs).total.item<double>();
+    EXPECT_NEAR(graph.run(inputs).total.item<double>(), expected, tolerance * (1 + std::abs(expected))) << step;
+    EXPECT_EQ(graph.recorded(), step >= 3) << step;
+    const auto ours = played.gradients(), theirs = plain.gradients();
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      EXPECT_TRUE(at::allclose(ours[i], theirs[i], tolerance, tolerance)) << "step " << step << ", parameter " << i;
+    plain.descend();
+    played.descend();
+  }
+}
+
+TEST(StepGraph, PlayedBackStepsAreThoseOfTheOperators) {
+  Trained played(at::kCPU);
+  expect_same_steps(at::kCPU, std::make_unique<Repeater>(played.parameters), 0, played);
+}
+
+TEST(StepGraph, PlayedBackStepsAreThoseOfTheOperatorsOnAGpu) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  Trained played(at::kCUDA);
+  expect_same_steps(at::kCUDA, make_cuda_recorder(), 1e-5, played);
+}
+
+TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
+  const at::Tensor w = at::ones({3, 16, 16}).requires_grad_();
+  const auto work = [&](const StepInputs& in) {
+    Losses losses;
+    losses.total = (in.batch.images.at("image").to(at::kFloat) * w).sum();
+    (losses.total * in.weight).backward();
+    return losses;
+  };
+  StepGraph graph(std::make_unique<Repeater>(std::vector<at::Tensor>{w}), {w}, work);
+  for (std::int64_t update = 0; update < 4; ++update) {
+    graph.zero_gradients();
+    at::Tensor expected = at::zeros({3, 16, 16});
+    for (std::int64_t i = 0; i < 2; ++i) {
+      const StepInputs in = inputs_of(2 * update + i);
+      graph.run(in);
+      expected += in.batch.images.at("image").to(at::kFloat).sum(0) * in.weight;
+    }
+    EXPECT_TRUE(at::allclose(w.grad(), expected)) << update;
+  }
+  EXPECT_TRUE(graph.recorded());
+}
+
+TEST(StepGraph, ABatchOfAnotherShapeRunsWithoutTheRecording) {
+  const at::Tensor w = at::ones({1}).requires_grad_();
+  const auto work = [&](const StepInputs& in) {
+    Losses losses;
+    losses.total = in.batch.labels.sum() * w.sum();
+    losses.total.backward();
+    return losses;
+  };
+  auto owned = std::make_unique<Repeater>(std::vector<at::Tensor>{w});
+  const Repeater& recorder = *owned;
+  StepGraph graph(std::move(owned), {w}, work);
+  for (std::int64_t step = 0; step < 4; ++step) graph.run(inputs_of(step));
+  EXPECT_EQ(recorder.replays, 1);
+  graph.zero_gradients();
+  EXPECT_EQ(graph.run(inputs_of(9, 6)).total.item<float>(), 15);
+  EXPECT_EQ(w.grad().item<float>(), 15);
+  EXPECT_EQ(graph.run(inputs_of(10)).total.item<float>(), 6);
+  EXPECT_EQ(recorder.rehearsals, 4);
+  EXPECT_EQ(recorder.recordings, 1);
+  EXPECT_EQ(recorder.replays, 2);
+}
+
+TEST(StepGraph, SaysWhatCannotBeRecorded) {
+  struct Refuser : Repeater {
+    using Repeater::Repeater;
+    void record(const std::function<void()>&) override {
+      TORCH_CHECK(false, "operation not permitted when stream is capturing\nat some place");
+    }
+  };
+  const at::Tensor w = at::ones({1}).requires_grad_();
+  StepGraph graph(std::make_unique<Refuser>(std::vector<at::Tensor>{w}), {w}, [&](const StepInputs&) {
+    Losses losses;
+    losses.total = w.sum();
+    return losses;
+  });
+  for (std::int64_t step = 0; step < 3; ++step) graph.run(inputs_of(step));
+  try {
+    graph.run(inputs_of(3));
+    FAIL() << "no error";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(),
+                 "training.cuda_graph: the step cannot be recorded (operation not permitted when stream is capturing): "
+                 "something in it waits for the device; set training.cuda_graph to false");
+  }
+}
+
+TEST(StepGraph, WithoutAGpuThereIsNoRecorder) {
+  if (at::hasCUDA()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_THROW(make_cuda_recorder(), UserError);
+}
+
+}  // namespace
+}  // namespace tessera
