@@ -3,6 +3,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "src/data/templates.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -156,9 +157,7 @@ class ImageFolder : public Source {
   std::string from_template(std::int64_t label) const {
     std::string name = classes_[static_cast<std::size_t>(label)];
     std::replace(name.begin(), name.end(), '_', ' ');
-    const std::size_t place = settings_.template_.find("{}");
-    if (place == std::string::npos) return settings_.template_;
-    return std::string(settings_.template_).replace(place, 2, name);
+    return fill_template(settings_.template_, name);
   }
 
   ImageFolderSettings settings_;

@@ -1,4 +1,9 @@
+#include <tessera/data/cifar.h>
+#include <tessera/data/coco_captions.h>
+#include <tessera/data/csv.h>
+#include <tessera/data/flickr30k.h>
 #include <tessera/data/image_folder.h>
+#include <tessera/data/karpathy.h>
 #include <tessera/data/loader.h>
 #include <tessera/data/mixture.h>
 #include <tessera/data/shapes.h>
@@ -19,6 +24,11 @@ SourceRegistry& sources() {
                              [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
     list.add<WebDatasetSettings>("webdataset", "samples in plain local tar shards, as the WebDataset library writes them", make_webdataset);
     list.add<ImageFolderSettings>("image_folder", "pictures in folders named after their classes", make_image_folder);
+    list.add<CsvSettings>("csv", "pictures that a text table names (CSV, TSV), with OpenCLIP's columns", make_csv);
+    list.add<CocoCaptionsSettings>("coco_captions", "COCO's annotation file of captions and its folder of pictures", make_coco_captions);
+    list.add<KarpathySettings>("karpathy", "Karpathy's splits of COCO, Flickr30k and Flickr8k", make_karpathy);
+    list.add<Flickr30kSettings>("flickr30k", "Flickr30k, with the phrases and boxes of Flickr30k Entities", make_flickr30k);
+    list.add<CifarSettings>("cifar10", "CIFAR-10 or CIFAR-100, their binary files", make_cifar);
     list.add<MixtureSettings>("mixture", "several sources, trained on as `mode` says", make_mixture);
     return list;
   }();

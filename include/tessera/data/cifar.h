@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+/// CIFAR-10 or CIFAR-100 (Krizhevsky 2009) in the "binary version" of its archives.
+struct CifarSettings {
+  std::string path;
+  std::string split = "train";
+  std::vector<std::string> templates = {"a photo of a {}."};
+};
+
+template <class Visitor>
+void fields(Visitor& v, CifarSettings& s) {
+  v("path", s.path,
+    "folder with data_batch_1.bin, ... (CIFAR-10) or train.bin (CIFAR-100: fine labels), or the one above it, where the "
+    "archive was unpacked");
+  v("split", s.split, "train or test", config::one_of({"train", "test"}));
+  v("templates", s.templates, "captions; {} becomes the class name; empty: no captions");
+}
+
+/// Keys are FILE/NUMBER. Class names come from batches.meta.txt or fine_label_names.txt in the folder; CIFAR-10's are
+/// built in. Throws UserError: no such folder, a file that is missing or of a wrong size.
+std::shared_ptr<Source> make_cifar(const CifarSettings& settings);
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+/// MS COCO's captions (Chen et al. 2015): a picture with its five or so captions is one sample.
+struct CocoCaptionsSettings {
+  std::string annotations;
+  std::string images;
+};
+
+template <class Visitor>
+void fields(Visitor& v, CocoCaptionsSettings& s) {
+  v("annotations", s.annotations, "the file with `images` and `annotations`: captions_train2017.json, ...");
+  v("images", s.images, "folder of the pictures: train2017, ...");
+}
+
+/// Samples in the order of `images`, captions in that of their ids; keys are the pictures' file names. Throws UserError
+/// naming the file and the item.
+std::shared_ptr<Source> make_coco_captions(const CocoCaptionsSettings& settings);
+
+}  // namespace tessera

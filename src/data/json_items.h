@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+
+/// One item of a list in a JSON file, and where it stands, for messages.
+class JsonItem {
+ public:
+  JsonItem(const nlohmann::json& json, std::string place) : json_(json), place_(std::move(place)) {}
+
+  /// All throw UserError "FILE: images[3]: ..." when the member is missing or something else.
+  std::string text(const char* name) const;
+  std::int64_t number(const char* name) const;
+  const nlohmann::json& list(const char* name) const;
+  /// The text, or an empty one where there is none.
+  std::string text_or_empty(const char* name) const;
+  const std::string& place() const { return place_; }
+
+ private:
+  const nlohmann::json& member(const char* name, const char* expected) const;
+  const nlohmann::json& json_;
+  std::string place_;
+};
+
+using JsonItemReader = std::function<void(const JsonItem&)>;
+
+/// Goes once through a file {"NAME": [{...}, ...], ...} and gives the items of the named lists to their readers, in the
+/// file's order, keeping none. Throws UserError: no such file, no JSON (naming the line), a list that is missing.
+void for_each_item(const std::string& path, const std::map<std::string, JsonItemReader>& readers);
+
+}  // namespace tessera

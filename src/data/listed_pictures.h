@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+/// A picture in a file of its own, with what a list tells of it. File names are relative to the list's folder.
+struct ListedPicture {
+  struct More {
+    std::string summary;
+    std::string object_tags;
+    std::string region_file;
+    std::string mask_file;
+  };
+  std::string name;
+  std::vector<std::string> captions;
+  std::int64_t label = -1;
+  std::unique_ptr<More> more;  // few lists have these
+};
+
+struct PictureList {
+  std::string described;  // "csv a.csv"
+  std::string folder;     // of the pictures; empty: the current one
+  std::vector<ListedPicture> pictures;
+  std::vector<std::string> class_names;
+  std::int64_t background_class = -1;
+  std::string region_tensor;  // in region files that hold several; empty: the first
+};
+
+/// Pictures that a list names. One that is missing is a SampleError `no_image`.
+class ListedPictures : public Source {
+ public:
+  /// Throws UserError when the list is empty, or none of its first pictures is there.
+  explicit ListedPictures(PictureList list);
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(list_.pictures.size()); }
+  Sample get(std::int64_t index) const override;
+  std::vector<std::string> class_names() const override { return list_.class_names; }
+  std::int64_t background_class() const override { return list_.background_class; }
+  std::string describe() const override;
+
+ private:
+  std::string path_of(const std::string& name) const;
+  void check_first() const;
+
+  PictureList list_;
+};
+
+}  // namespace tessera

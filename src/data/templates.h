@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+/// The template with the class name in the place of its first {}.
+inline std::string fill_template(std::string text, const std::string& name) {
+  const std::size_t place = text.find("{}");
+  return place == std::string::npos ? text : text.replace(place, 2, name);
+}
+
+}  // namespace tessera
