@@ -67,7 +67,12 @@ void read_list(const Json& json, const char* name, std::vector<T>& out, Read rea
 bool read_annotations(std::string_view text, const std::vector<std::string>& caption_fields, Sample& sample) {
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) return false;
-  if (!json.is_object()) return true;
+  read_annotations(json, caption_fields, sample);
+  return true;
+}
+
+void read_annotations(const Json& json, const std::vector<std::string>& caption_fields, Sample& sample) {
+  if (!json.is_object()) return;
   std::vector<std::string> listed;
   for (const std::string& name : caption_fields) {
     const auto value = json.find(name);
@@ -80,7 +85,20 @@ bool read_annotations(std::string_view text, const std::vector<std::string>& cap
   merge_captions(std::move(listed), sample.captions);
   read_list(json, "objects", sample.objects, read_object);
   read_list(json, "negatives", sample.negatives, read_negative);
-  return true;
+}
+
+std::string json_text(const Json& json, const std::string& field) {
+  const auto plain = [](const Json& value) {
+    if (value.is_string()) return std::string(strip(value.get_ref<const std::string&>()));
+    return value.is_number() ? value.dump() : std::string();
+  };
+  const auto value = json.find(field);  // the end for anything but an object
+  if (value == json.end()) return {};
+  if (!value->is_array()) return plain(*value);
+  std::string joined;
+  for (const Json& each : *value)
+    if (const std::string text = plain(each); !text.empty()) joined += (joined.empty() ? "" : ", ") + text;
+  return joined;
 }
 
 }  // namespace tessera

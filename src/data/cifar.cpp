@@ -48,8 +48,7 @@ class Cifar : public Source {
   explicit Cifar(const CifarSettings& settings) : settings_(settings) {
     const fs::path folder = find_folder();
     find_names(folder);
-    for (const std::string& name : settings.split == "train" ? format_->train : format_->test)
-      open_file(folder / name);
+    for (const std::string& name : settings.split == "train" ? format_->train : format_->test) open_file(folder / name);
     if (first_.back() == 0) user_error(folder.string(), ": the files of split ", settings.split, " are empty");
   }
 
@@ -72,8 +71,8 @@ class Cifar : public Source {
       throw SampleError("truncated", concat("sample ", sample.key, ": the file has become shorter"));
     sample.label = static_cast<std::uint8_t>(bytes[format_->label_bytes - 1]);
     if (sample.label >= format_->classes)
-      throw SampleError("bad_label", concat("sample ", sample.key, ": its class index is ", sample.label, ", but there are ",
-                                            format_->classes, " classes"));
+      throw SampleError("bad_label", concat("sample ", sample.key, ": its class index is ", sample.label,
+                                            ", but there are ", format_->classes, " classes"));
     sample.image = {kSide, kSide, std::vector<std::uint8_t>(3 * kPlane)};
     for (std::size_t i = 0; i < sample.image.pixels.size(); ++i)
       sample.image.pixels[i] = static_cast<std::uint8_t>(bytes[format_->label_bytes + i % 3 * kPlane + i / 3]);
@@ -96,8 +95,9 @@ class Cifar : public Source {
             format_ = format;
             return folder;
           }
-    user_error(settings_.path, ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); the archives' "
-                               "\"binary version\" is read");
+    user_error(settings_.path,
+               ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); the archives' "
+               "\"binary version\" is read");
   }
 
   void find_names(const fs::path& folder) {

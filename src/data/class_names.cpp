@@ -35,7 +35,8 @@ std::int64_t parse_label(const std::string& text, const std::vector<std::string>
     return found - classes.begin();
   }
   if (label < -1 || (!classes.empty() && label >= static_cast<std::int64_t>(classes.size())))
-    throw SampleError("bad_label", concat("its class index is ", label, ", but there are ", classes.size(), " classes"));
+    throw SampleError("bad_label",
+                      concat("its class index is ", label, ", but there are ", classes.size(), " classes"));
   return label;
 }
 

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-using Box = std::array<std::int64_t, 4>;
+using EntityBox = std::array<std::int64_t, 4>;
 
 constexpr std::string_view kMark = "[/EN#";
 
@@ -20,7 +20,7 @@ constexpr std::string_view kMark = "[/EN#";
 }
 
 // The texts between <name> and </name>, in order.
-std::vector<std::string_view> elements(std::string_view xml, const std::string& name) {
+std::vector<std::string_view> xml_elements(std::string_view xml, const std::string& name) {
   const std::string open = "<" + name + ">", close = "</" + name + ">";
   std::vector<std::string_view> out;
   for (std::size_t at = xml.find(open); at != std::string_view::npos; at = xml.find(open, at)) {
@@ -33,16 +33,16 @@ std::vector<std::string_view> elements(std::string_view xml, const std::string& 
   return out;
 }
 
-std::int64_t pixel(std::string_view box, const char* name) {
-  const std::vector<std::string_view> found = elements(box, name);
+std::int64_t xml_pixel(std::string_view box, const char* name) {
+  const std::vector<std::string_view> found = xml_elements(box, name);
   double value = 0;
-  const bool good = found.size() == 1 &&
-                    std::from_chars(found[0].data(), found[0].data() + found[0].size(), value).ec == std::errc();
+  const bool good =
+      found.size() == 1 && std::from_chars(found[0].data(), found[0].data() + found[0].size(), value).ec == std::errc();
   if (!good || !(std::abs(value) < 1e6)) refuse_entity(concat("a box of its Annotations file has no number ", name));
   return std::llround(value);
 }
 
-Box around(const Box& a, const Box& b) {
+EntityBox box_around(const EntityBox& a, const EntityBox& b) {
   const std::int64_t top = std::min(a[0], b[0]), left = std::min(a[1], b[1]);
   return {top, left, std::max(a[0] + a[2], b[0] + b[2]) - top, std::max(a[1] + a[3], b[1] + b[3]) - left};
 }
@@ -67,17 +67,17 @@ EntitySentence parse_entity_sentence(std::string_view line) {
   return out;
 }
 
-std::map<std::string, Box> parse_entity_boxes(std::string_view xml) {
-  if (elements(xml, "annotation").empty()) refuse_entity("its Annotations file holds no <annotation>");
-  std::map<std::string, Box> boxes;
-  for (const std::string_view object : elements(xml, "object")) {
-    for (const std::string_view box : elements(object, "bndbox")) {
-      const std::int64_t left = pixel(box, "xmin"), top = pixel(box, "ymin");
-      const Box read = {top, left, pixel(box, "ymax") - top, pixel(box, "xmax") - left};
+std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
+  if (xml_elements(xml, "annotation").empty()) refuse_entity("its Annotations file holds no <annotation>");
+  std::map<std::string, EntityBox> boxes;
+  for (const std::string_view object : xml_elements(xml, "object")) {
+    for (const std::string_view box : xml_elements(object, "bndbox")) {
+      const std::int64_t left = xml_pixel(box, "xmin"), top = xml_pixel(box, "ymin");
+      const EntityBox read = {top, left, xml_pixel(box, "ymax") - top, xml_pixel(box, "xmax") - left};
       if (read[2] < 0 || read[3] < 0) refuse_entity("a box of its Annotations file ends before it begins");
-      for (const std::string_view name : elements(object, "name")) {
+      for (const std::string_view name : xml_elements(object, "name")) {
         const auto [known, is_new] = boxes.emplace(name, read);
-        if (!is_new) known->second = around(known->second, read);
+        if (!is_new) known->second = box_around(known->second, read);
       }
     }
   }
@@ -87,7 +87,7 @@ std::map<std::string, Box> parse_entity_boxes(std::string_view xml) {
 void set_entities(std::string_view sentences, std::string_view xml, Sample& sample) {
   sample.captions.clear();
   sample.objects.clear();
-  const std::map<std::string, Box> boxes = parse_entity_boxes(xml);
+  const std::map<std::string, EntityBox> boxes = parse_entity_boxes(xml);
   for (const std::string& line : split(sentences, '\n')) {
     if (strip(line).empty()) continue;
     const EntitySentence sentence = parse_entity_sentence(strip(line));

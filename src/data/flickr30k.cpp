@@ -22,8 +22,9 @@ class Flickr30kReader {
  public:
   explicit Flickr30kReader(const Flickr30kSettings& settings) : settings_(settings) {
     if (settings.captions.empty() && settings.entities.empty())
-      user_error("flickr30k: neither captions nor entities is set; expected results_20130124.token, or the folder of "
-                 "Flickr30k Entities");
+      user_error(
+          "flickr30k: neither captions nor entities is set; expected results_20130124.token, or the folder of "
+          "Flickr30k Entities");
   }
 
   PictureList read() {
@@ -115,8 +116,7 @@ class Flickr30kReader {
 
 class Flickr30k : public ListedPictures {
  public:
-  Flickr30k(PictureList list, std::string entities)
-      : ListedPictures(std::move(list)), entities_(std::move(entities)) {
+  Flickr30k(PictureList list, std::string entities) : ListedPictures(std::move(list)), entities_(std::move(entities)) {
     std::error_code ignored;
     for (const char* folder : {"Sentences", "Annotations"})
       if (!entities_.empty() && !fs::is_directory(fs::path(entities_) / folder, ignored))
@@ -138,8 +138,7 @@ class Flickr30k : public ListedPictures {
  private:
   std::string read_of(const Sample& sample, const char* folder, const char* extension) const {
     try {
-      return io::read_file(
-          (fs::path(entities_) / folder / fs::path(sample.key).stem().concat(extension)).string());
+      return io::read_file((fs::path(entities_) / folder / fs::path(sample.key).stem().concat(extension)).string());
     } catch (const UserError& error) {
       throw SampleError("bad_annotation", error.what());
     }

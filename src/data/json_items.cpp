@@ -23,6 +23,8 @@ class ItemParser {
   bool operator()(int depth, Event event, Json& parsed) {
     if (depth == 0 && event == Event::array_start) user_error(path_, ": expected an object { }, got a list");
     if (depth == 1 && event == Event::key) begin_member(parsed.get_ref<const std::string&>());
+    if (depth == 1 && event == Event::value && reader_ != nullptr)
+      user_error(path_, ": ", name_, ": expected a list, got ", parsed.type_name());
     if (depth == 1 && (event == Event::object_start || event == Event::array_start)) {
       if (reader_ != nullptr && event == Event::object_start)
         user_error(path_, ": ", name_, ": expected a list, got an object");
@@ -40,7 +42,8 @@ class ItemParser {
   void check_complete() const {
     for (const auto& [name, reader] : readers_)
       if (std::find(seen_.begin(), seen_.end(), name) == seen_.end())
-        user_error(path_, ": has no list \"", name, "\"; its members are: ", seen_.empty() ? "none" : join_names(seen_));
+        user_error(path_, ": has no list \"", name,
+                   "\"; its members are: ", seen_.empty() ? "none" : join_names(seen_));
   }
 
  private:
@@ -97,8 +100,9 @@ void for_each_item(const std::string& path, const std::map<std::string, JsonItem
     const Json rest = Json::parse(text, std::ref(parser));
     if (!rest.is_object()) user_error(path, ": expected an object { }, got ", rest.type_name());
   } catch (const Json::parse_error& error) {
-    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(
-                                                                       std::min(error.byte, text.size())), '\n');
+    const auto line =
+        1 +
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size())), '\n');
     user_error(path, ":", line, ": is not JSON (byte ", error.byte, " of ", text.size(), ")",
                error.byte > text.size() ? ": the file is cut off" : "");
   }

@@ -40,8 +40,8 @@ std::shared_ptr<Source> make_karpathy(const KarpathySettings& settings) {
     std::vector<std::string> there;
     for (const auto& [other, count] : found)
       if (count > 0) there.push_back(concat(other, " (", count, " pictures)"));
-    user_error(settings.annotations, ": has no split \"", name, "\"; there are: ",
-               there.empty() ? "none" : join_names(there));
+    user_error(settings.annotations, ": has no split \"", name,
+               "\"; there are: ", there.empty() ? "none" : join_names(there));
   }
   return std::make_shared<ListedPictures>(std::move(list));
 }

@@ -36,8 +36,8 @@ void ListedPictures::check_first() const {
   std::error_code ignored;
   for (std::size_t i = 0; i < count; ++i)
     if (std::filesystem::exists(path_of(list_.pictures[i].name), ignored)) return;
-  user_error(list_.described, ": none of the first ", count, " pictures is there (the first: ",
-             path_of(list_.pictures[0].name), "): check the folder of the pictures");
+  user_error(list_.described, ": none of the first ", count,
+             " pictures is there (the first: ", path_of(list_.pictures[0].name), "): check the folder of the pictures");
 }
 
 std::string ListedPictures::path_of(const std::string& name) const {

@@ -1,13 +1,22 @@
 #include "src/data/shard_index.h"
 
 #include <algorithm>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <thread>
 #include <unordered_map>
 
+#include "src/data/index_cache.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/io/tar.h>
 
 namespace tessera {
 namespace {
+
+constexpr std::size_t kIndexThreads = 8;
+constexpr std::chrono::seconds kTellEvery{10};
 
 // Gathers the members of one shard into samples. A member goes to the last sample of its key, unless that has such a
 // part already: then the key comes twice, and a new sample begins, so that nothing is lost.
@@ -60,6 +69,44 @@ class ShardReader {
   std::unordered_map<std::size_t, bool> scattered_;
 };
 
+// In threads: what takes time is waiting for the disk or the network. A path that comes twice is read once.
+std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& paths, const std::string& setting) {
+  const IndexCache cache(setting);
+  std::map<std::string, io::TarIndex> indices;
+  for (const std::string& path : paths) indices[path];
+  std::mutex mutex;  // guards all that follows
+  auto next = indices.begin();
+  std::size_t done = 0;
+  std::map<std::string, std::exception_ptr> failures;
+  auto told = std::chrono::steady_clock::now();
+  const auto work = [&] {
+    for (std::unique_lock lock(mutex); next != indices.end() && failures.empty();) {
+      auto& [path, index] = *next++;
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        index = cache.index(path);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (failure) failures[path] = failure;
+      ++done;
+      if (std::chrono::steady_clock::now() - told < kTellEvery) continue;
+      told = std::chrono::steady_clock::now();
+      log::info("reading the headers of the shards: ", done, " of ", indices.size());
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < std::min(kIndexThreads, indices.size()); ++i) threads.emplace_back(work);
+    work();
+  }
+  for (const std::string& path : paths)
+    if (failures.contains(path)) std::rethrow_exception(failures.at(path));
+  return indices;
+}
+
 }  // namespace
 
 const ShardPart* ShardSample::find(const std::string& name) const {
@@ -80,11 +127,12 @@ bool split_member_name(const std::string& name, std::string& key, std::string& p
   return true;
 }
 
-ShardIndex index_shards(const std::vector<std::string>& paths) {
+ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache) {
   ShardIndex index;
   index.paths = paths;
+  const std::map<std::string, io::TarIndex> indices = index_tars(paths, cache);
   for (std::size_t shard = 0; shard < paths.size(); ++shard) {
-    const io::TarIndex tar = io::index_tar(paths[shard]);
+    const io::TarIndex& tar = indices.at(paths[shard]);
     ShardReader reader(index, static_cast<std::uint32_t>(shard));
     for (const io::TarMember& member : tar.members) reader.add(member);
     if (tar.problem.empty()) continue;

@@ -38,6 +38,7 @@ struct ShardIndex {
 /// without a dot or that start with one, and for WebDataset's own meta files ("__x__").
 bool split_member_name(const std::string& name, std::string& key, std::string& part);
 
-ShardIndex index_shards(const std::vector<std::string>& paths);
+/// Reads the headers of the shards, in threads, or what `cache` (see IndexCache) keeps of them.
+ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache = "off");
 
 }  // namespace tessera

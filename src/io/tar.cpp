@@ -128,6 +128,11 @@ std::string name_of(std::string_view header) {
   return prefix.empty() ? name : std::string(prefix) + "/" + name;
 }
 
+// Links, devices and folders: their size field, if it is not 0, tells of something else (as Python's tarfile has it).
+bool has_no_data(char type) {
+  return type >= '1' && type <= '6';
+}
+
 void check_kind(const std::string& path, std::string_view start) {
   using namespace std::string_view_literals;
   const char* kind = start.starts_with("\x1F\x8B"sv)           ? "gzip"
@@ -162,8 +167,12 @@ TarIndex index_tar(const std::string& path) {
     const auto stored_size = number_field(header, 124, 12);
     const bool extended = type == 'x' || type == 'g' || type == 'L' || type == 'K';
     if (!stored_size) return stop("a member's size is not a number");
-    const std::uint64_t size = extended ? *stored_size : next.size.value_or(*stored_size);
-    const std::uint64_t data = at + kBlock;
+    const std::uint64_t size = has_no_data(type) ? 0 : extended ? *stored_size : next.size.value_or(*stored_size);
+    std::uint64_t data = at + kBlock;
+    if (type == 'S')  // GNU's old sparse files: more headers, as long as each says that another follows
+      for (std::size_t more = 482; file.size() > data && file.read(data - kBlock + more, 1)[0] != 0; more = 504)
+        data += kBlock;
+    if (data > file.size()) return stop("the archive ends in the middle of a header");
     const std::string name = extended ? std::string() : next.name.value_or(name_of(header));
     if (size > file.size() - data) {
       index.cut_member = name;

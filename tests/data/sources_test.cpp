@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
 #include <tessera/data/image_folder.h>
 #include <tessera/data/loader.h>
 #include <tessera/data/paths.h>
@@ -24,32 +25,13 @@ namespace {
 namespace fs = std::filesystem;
 using test::user_error_of;
 
-class Sources : public ::testing::Test {
+class Sources : public test::TemporaryFolder {
  protected:
-  Sources()
-      : folder_(fs::temp_directory_path() / ("tessera_sources_" + std::to_string(::getpid()) + "_" +
-                                             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~Sources() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
-
-  void write(const std::string& name, const std::string& content) const {
-    fs::create_directories(fs::path(path(name)).parent_path());
-    std::ofstream(path(name), std::ios::binary) << content;
-  }
-
-  static bool shell(const std::string& command) { return std::system((command + " 2>/dev/null").c_str()) == 0; }
-
   WebDatasetSettings at_path(const std::string& name) const {
     WebDatasetSettings settings;
     settings.path = {{path(name)}};
     return settings;
   }
-
-  fs::path folder_;
 };
 
 // A ustar member, written by hand so that the tests can break it.
@@ -316,6 +298,50 @@ TEST_F(Sources, ReadsWhatGnuTarWrites) {
   }
 }
 
+TEST_F(Sources, PassesOverLinksFoldersAndSparseFilesOfGnuTar) {
+  for (int i = 0; i < 3; ++i) {
+    write("in/x/00" + std::to_string(i) + ".png", png(i));
+    write("in/x/00" + std::to_string(i) + ".txt", "caption " + std::to_string(i));
+  }
+  // 30 holes need more than one header of the old format.
+  const bool made = shell("cd " + path("in/x") +
+                          " && ln -s 000.png 000.link.png && ln 001.txt 001.hard.txt && mkdir 002.d && "
+                          "for i in $(seq 30); do dd if=000.txt of=001.sparse bs=1 seek=${i}00000 conv=notrunc; done");
+  for (const char* format : {"gnu", "posix", "v7", "oldgnu"}) {
+    const std::string sparse = std::string(format) == "v7" ? " --exclude=*.sparse" : " --sparse";
+    if (!made || !shell("cd " + path("in") + " && tar --sort=name --format=" + format + sparse + " -cf ../a.tar x"))
+      GTEST_SKIP() << "no GNU tar here";
+    const auto source = make_webdataset(at_path("a.tar"));
+    expect_long_names(*source, "x/");
+  }
+}
+
+TEST_F(Sources, ALinksSizeFieldIsNoData) {
+  std::string link = tar_member("k.txt", std::string(700, 'x'), '1').substr(0, 512);
+  write("a.tar", tar_member("a.png", png(1)) + link + tar_member("a.txt", "fine") + tar_end);
+  EXPECT_EQ(make_webdataset(at_path("a.tar"))->get(0).captions, std::vector<std::string>{"fine"});
+}
+
+TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
+  write("a.tar",
+        tar_member("00.jpg", png(1)) +
+            tar_member("00.json", R"({"caption": "one", "n": 2, "s": " short ", "tags": ["cat", "dog", null]})") +
+            tar_member("01.jpg", png(1)) + tar_member("01.txt", "two") +
+            tar_member("01.json", R"({"caption": null, "status": "success"})") + tar_end);
+  WebDatasetSettings settings = at_path("a.tar");
+  settings.label_keys = {"cls", "json.n"};
+  settings.summary_keys = {"json.s"};
+  settings.object_keys = {"json.none", "json.tags"};
+  const auto source = make_webdataset(settings);
+  const Sample sample = source->get(0);
+  EXPECT_EQ(sample.captions, std::vector<std::string>{"one"}) << "as img2dataset leaves out .txt";
+  EXPECT_EQ(sample.label, 2);
+  EXPECT_EQ(sample.summary, "short");
+  EXPECT_EQ(sample.object_tags, "cat, dog");
+  EXPECT_EQ(source->get(1).captions, std::vector<std::string>{"two"});
+  EXPECT_EQ(source->get(1).label, -1);
+}
+
 TEST_F(Sources, ReadsWhatPythonWrites) {
   if (!shell("python3 -c 'import tarfile'")) GTEST_SKIP() << "no python3 here";
   const std::string prefix = "\xC3\xA9" + std::string(150, 'p') + "/";
@@ -430,6 +456,7 @@ TEST(RealData, Cifar10ShardsReadWhole) {
   if (!fs::exists(folder)) GTEST_SKIP() << "no CIFAR-10 shards at " << folder;
   WebDatasetSettings settings;
   settings.path = {{folder + "/train-{00000..00004}.tar"}};
+  settings.index_cache = "off";
   const auto source = make_webdataset(settings);
   EXPECT_EQ(source->size(), 5000);
   EXPECT_EQ(source->class_names().size(), 10U);

@@ -18,7 +18,8 @@ struct CifarSettings {
 template <class Visitor>
 void fields(Visitor& v, CifarSettings& s) {
   v("path", s.path,
-    "folder with data_batch_1.bin, ... (CIFAR-10) or train.bin (CIFAR-100: fine labels), or the one above it, where the "
+    "folder with data_batch_1.bin, ... (CIFAR-10) or train.bin (CIFAR-100: fine labels), or the one above it, where "
+    "the "
     "archive was unpacked");
   v("split", s.split, "train or test", config::one_of({"train", "test"}));
   v("templates", s.templates, "captions; {} becomes the class name; empty: no captions");

@@ -29,7 +29,8 @@ struct CsvSettings {
 
 template <class Visitor>
 void fields(Visitor& v, CsvSettings& s) {
-  v("path", s.path, "text tables whose first line names the columns: one, a list, a pattern, or a folder of .csv files");
+  v("path", s.path,
+    "text tables whose first line names the columns: one, a list, a pattern, or a folder of .csv files");
   v("separator", s.separator, "what stands between columns: one character, tab or comma (OpenCLIP's --csv-separator)");
   v("image_key", s.image_key, "column of the picture's file name (--csv-img-key)");
   v("caption_key", s.caption_key, "columns of captions; each that is not empty gives one (--csv-caption-key)");

@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Flickr30k (Young et al. 2014) with, where they are given, the phrases and boxes of Flickr30k Entities (Plummer et al.
-/// 2015). A picture with its five captions is one sample.
+/// Flickr30k (Young et al. 2014) with, where they are given, the phrases and boxes of Flickr30k Entities (Plummer et
+/// al. 2015). A picture with its five captions is one sample.
 struct Flickr30kSettings {
   std::string images;
   std::string captions;
@@ -21,12 +21,14 @@ template <class Visitor>
 void fields(Visitor& v, Flickr30kSettings& s) {
   v("images", s.images, "folder of the pictures, NUMBER.jpg");
   v("captions", s.captions,
-    "results_20130124.token (PICTURE#0<tab>CAPTION), or results.csv (image_name| comment_number| comment); empty: those "
+    "results_20130124.token (PICTURE#0<tab>CAPTION), or results.csv (image_name| comment_number| comment); empty: "
+    "those "
     "of `entities`");
   v("entities", s.entities,
     "folder of Flickr30k Entities, with Sentences/ and Annotations/: phrases of the first caption become annotated "
     "objects; empty: none");
-  v("split", s.split, "file of the pictures' numbers, one a line (train.txt, val.txt or test.txt of Entities); empty: all");
+  v("split", s.split,
+    "file of the pictures' numbers, one a line (train.txt, val.txt or test.txt of Entities); empty: all");
 }
 
 /// With `entities` the captions are its sentences, and each phrase of the first one is an object: without a label, its

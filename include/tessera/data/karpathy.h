@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// Karpathy's splits of COCO, Flickr30k and Flickr8k (Karpathy and Fei-Fei 2015), the usual ones for retrieval: a picture
-/// with its captions is one sample.
+/// Karpathy's splits of COCO, Flickr30k and Flickr8k (Karpathy and Fei-Fei 2015), the usual ones for retrieval: a
+/// picture with its captions is one sample.
 struct KarpathySettings {
   std::string annotations;
   std::string images;

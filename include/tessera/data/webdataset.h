@@ -22,9 +22,11 @@ struct WebDatasetSettings {
   std::vector<std::string> mask_keys = {"mask.png", "seg.png"};
   std::vector<std::string> summary_keys = {"summary.txt"};
   std::vector<std::string> object_keys = {"objects.txt"};
-  std::vector<std::string> region_keys = {"regions.npy"};
+  std::vector<std::string> region_keys = {"regions.npy", "regions.safetensors"};
+  std::string region_tensor;
   std::optional<std::string> classes;
   std::int64_t background_class = -1;
+  std::string index_cache = "beside";
 };
 
 template <class Visitor>
@@ -35,13 +37,17 @@ void fields(Visitor& v, WebDatasetSettings& s) {
   v("json_captions", s.json_captions,
     "fields of the json part that hold a caption or a list of them, beside those of the caption parts");
   v("caption_lines", s.caption_lines, "each line of a caption part is a caption of its own");
-  v("label_keys", s.label_keys, "parts that hold the class: its index, or its name in `classes`");
+  v("label_keys", s.label_keys,
+    "parts that hold the class: its index, or its name in `classes`; json.NAME is a field of the json part");
   v("mask_keys", s.mask_keys, "parts that hold a PNG of class indices");
-  v("summary_keys", s.summary_keys, "parts that hold the one-line summary");
-  v("object_keys", s.object_keys, "parts that hold the text of object tags");
-  v("region_keys", s.region_keys, "parts that hold region features, a .npy of [R, F] floats");
+  v("summary_keys", s.summary_keys, "parts (or json.NAME) that hold the one-line summary");
+  v("object_keys", s.object_keys, "parts (or json.NAME) that hold the text of object tags, or a list of them");
+  v("region_keys", s.region_keys, "parts that hold region features [R, F], .npy or .safetensors of floats");
+  v("region_tensor", s.region_tensor, "name of the tensor in .safetensors region features; empty: the first");
   v("classes", s.classes, "file of class names, one a line; null: classes.txt beside the first shard, if it is there");
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
+  v("index_cache", s.index_cache,
+    "where the indices of shards are kept for the next start: beside (SHARD.index), a folder, or off");
 }
 
 /// Indexes the shards by their headers. A shard that is cut off gives its complete samples and a warning; keys that

@@ -1,0 +1,390 @@
+// Sources whose pictures a table, a JSON file or a binary file lists.
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
+#include <tessera/data/cifar.h>
+#include <tessera/data/coco_captions.h>
+#include <tessera/data/csv.h>
+#include <tessera/data/flickr30k.h>
+#include <tessera/data/karpathy.h>
+
+namespace tessera {
+namespace {
+
+using test::sample_error_of;
+using test::user_error_of;
+using Texts = std::vector<std::string>;
+
+class Listings : public test::TemporaryFolder {
+ protected:
+  static std::string picture(int seed) {
+    return test::encode(test::noise(8, 9, static_cast<std::uint64_t>(seed)), ".png");
+  }
+  CsvSettings table(const std::string& content) const {
+    write("t.csv", content);
+    CsvSettings settings;
+    settings.path = {{path("t.csv")}};
+    return settings;
+  }
+  std::string csv_error(const CsvSettings& settings) const {
+    return user_error_of([&] { make_csv(settings); });
+  }
+};
+
+TEST_F(Listings, CsvReadsOpenClipsColumns) {
+  write("pictures/a.png", picture(1));
+  write("pictures/b.png", picture(2));
+  const auto source =
+      make_csv(table("id\tfilepath\ttitle\n"
+                     "7\tpictures/a.png\tone dog\n"
+                     "\n"
+                     "8\tpictures/b.png\tcaf\xC3\xA9 \"inside\"\r\n"
+                     "9\tpictures/a.png\n"
+                     "9\tpictures/none.png\tx"));
+  ASSERT_EQ(source->size(), 4);
+  EXPECT_EQ(source->describe(), "csv " + path("t.csv") + ", 4 samples");
+  EXPECT_EQ(source->get(0).key, "pictures/a.png");
+  EXPECT_EQ(source->get(0).encoded, picture(1));
+  EXPECT_EQ(source->get(0).captions, Texts{"one dog"});
+  EXPECT_EQ(source->get(1).captions, Texts{"caf\xC3\xA9 \"inside\""});
+  EXPECT_TRUE(source->get(2).captions.empty()) << "missing fields at the end of a row are empty";
+  EXPECT_EQ(sample_error_of(*source, 3), "no_image: " + path("pictures/none.png") + ": no such file");
+}
+
+TEST_F(Listings, CsvQuotesHoldSeparatorsLinesAndQuotes) {
+  write("a.png", picture(1));
+  CsvSettings settings = table(
+      "\xEF\xBB\xBF\"image\",text,\"more\"\r\n"
+      "a.png,\"one, \"\"two\"\"\nthree\",\"\"\r\n"
+      "\"a.png\",  plain \"quote\" ,last\r\n");
+  settings.separator = "comma";
+  settings.image_key = "image";
+  settings.caption_key = {"text", "more"};
+  const auto source = make_csv(settings);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->get(0).captions, Texts{"one, \"two\"\nthree"});
+  EXPECT_EQ(source->get(1).captions, (Texts{"plain \"quote\"", "last"}));
+}
+
+TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
+  write("a.png", picture(1));
+  EXPECT_EQ(csv_error(table("image,title\na.png,x\n")),
+            path("t.csv") +
+                ": has no column filepath (image_key); its columns are: image,title; the line holds \",\", "
+                "the separator is a tab: set separator");
+  CsvSettings settings = table("filepath\tcaption\na.png\tx\n");
+  EXPECT_EQ(csv_error(settings),
+            path("t.csv") + ": has no column title (caption_key); its columns are: filepath and caption");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\na.png\tx\ty\n")),
+            path("t.csv") +
+                ":3: has 3 fields, but there are 2 columns; a field that holds a tab must stand in double "
+                "quotes");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\n\na.png\t\"x\ny\n\n")),
+            path("t.csv") + ":4: the double quote that opens here is never closed");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\n\tx\n")), path("t.csv") + ":2: names no picture (column filepath)");
+  EXPECT_EQ(csv_error(table("filepath\tfilepath\n")), path("t.csv") + ":1: two columns are named filepath");
+  EXPECT_EQ(csv_error(table("")), path("t.csv") + ": is empty; expected a first line that names the columns");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\n")), "csv " + path("t.csv") + ": names no pictures");
+  EXPECT_EQ(csv_error(table(std::string("\xFF\xFE"
+                                        "f\0",
+                                        4))),
+            path("t.csv") + ": is UTF-16; expected UTF-8: convert it first");
+  EXPECT_EQ(csv_error(table("filepath\ttitle\nq.png\tx\nr.png\ty\n")),
+            "csv " + path("t.csv") + ": none of the first 2 pictures is there (the first: " + path("q.png") +
+                "): check the folder of the pictures");
+  settings.separator = "::";
+  EXPECT_EQ(csv_error(settings), "separator: expected one character, tab or comma, got \"::\"");
+}
+
+TEST_F(Listings, CsvTakesLabelsAsNumbersOrNames) {
+  write("a.png", picture(1));
+  CsvSettings settings = table("filepath\ttitle\tclass\na.png\tx\temu\na.png\tx\tcat\na.png\tx\t\na.png\tx\temu\n");
+  settings.label_key = "class";
+  auto source = make_csv(settings);
+  EXPECT_EQ(source->class_names(), (Texts{"cat", "emu"}));
+  EXPECT_EQ(source->get(0).label, 1);
+  EXPECT_EQ(source->get(1).label, 0);
+  EXPECT_EQ(source->get(2).label, -1);
+  write("names", "dog\nemu\ncat\n");
+  settings.classes = path("names");
+  EXPECT_EQ(make_csv(settings)->get(1).label, 2);
+  write("names", "dog\nemu\n");
+  EXPECT_EQ(csv_error(settings),
+            path("t.csv") + ":3: its class \"cat\" is neither an index nor a name in the file of classes");
+  settings = table("filepath\ttitle\tclass\na.png\tx\t12\n");
+  settings.label_key = "class";
+  source = make_csv(settings);
+  EXPECT_TRUE(source->class_names().empty());
+  EXPECT_EQ(source->get(0).label, 12);
+}
+
+std::string safetensors_of(const std::string& header, const std::vector<float>& values) {
+  std::string out(8, '\0');
+  const std::uint64_t length = header.size();
+  std::memcpy(out.data(), &length, 8);
+  out += header;
+  out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  return out;
+}
+
+TEST_F(Listings, CsvMapsSummariesObjectsRegionsAndMasks) {
+  write("in/a.png", picture(1));
+  write("in/a.mask.png", test::encode_mat(cv::Mat(8, 9, CV_8U, cv::Scalar(2)), ".png"));
+  write("in/a.safetensors", safetensors_of(R"({"box":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},)"
+                                           R"("feature":{"dtype":"F32","shape":[2,2],"data_offsets":[8,24]}})",
+                                           {9, 8, 1, 2, 3, 4}));
+  CsvSettings settings = table(
+      "filepath\ttitle\ts\to\tr\tm\na.png\tx\tshort\tdog, cat\ta.safetensors\ta.mask.png\n"
+      "a.png\tx\t\t\ta.png\t\n");
+  settings.root = path("in");
+  settings.summary_key = "s";
+  settings.object_key = "o";
+  settings.region_key = "r";
+  settings.mask_key = "m";
+  settings.region_tensor = "feature";
+  auto source = make_csv(settings);
+  const Sample sample = source->get(0);
+  EXPECT_EQ(sample.key, "a.png");
+  EXPECT_EQ(sample.summary, "short");
+  EXPECT_EQ(sample.object_tags, "dog, cat");
+  EXPECT_EQ(sample.mask, std::vector<std::uint8_t>(72, 2));
+  EXPECT_EQ(sample.regions, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(sample.region_width, 2);
+  EXPECT_TRUE(sample_error_of(*source, 1).starts_with("bad_regions: sample a.png: the region features are not [R, F]"));
+  settings.region_tensor = "";
+  EXPECT_EQ(make_csv(settings)->get(0).regions, (std::vector<float>{9, 8}));
+  settings.region_tensor = "other";
+  EXPECT_EQ(
+      sample_error_of(*make_csv(settings), 0),
+      "bad_regions: sample a.png: the region features are not [R, F] floats: there is no tensor other; there are: "
+      "box and feature");
+}
+
+TEST_F(Listings, CsvReadsSeveralTablesOfDifferentFolders) {
+  for (const char* part : {"p1", "p2"}) {
+    write(std::string(part) + "/t.csv", std::string("filepath\ttitle\na.png\t") + part + "\n");
+    write(std::string(part) + "/a.png", picture(part[1]));
+  }
+  CsvSettings settings;
+  settings.path = {{path("p{1..2}/t.csv")}};
+  const auto source = make_csv(settings);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->get(0).encoded, picture('1'));
+  EXPECT_EQ(source->get(1).encoded, picture('2'));
+  EXPECT_EQ(source->get(1).captions, Texts{"p2"});
+}
+
+TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheirIds) {
+  write("val/x 1.png", picture(1));
+  write("c.json", R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
+                  R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
+                  R"({"image_id": 5, "id": 30, "caption": "first"}, {"image_id": 77, "id": 1, "caption": "of none"}],)"
+                  R"("licenses": [3, {"x": []}], "images": [{"id": 5, "file_name": "x 1.png", "more": {"deep": [{}]}},)"
+                  R"({"id": 9, "file_name": "lost.png"}, {"id": 10, "file_name": "silent.png"}]})");
+  CocoCaptionsSettings settings{path("c.json"), path("val")};
+  const auto source = make_coco_captions(settings);
+  ASSERT_EQ(source->size(), 3);
+  EXPECT_EQ(source->describe(), "coco_captions " + path("c.json") + ", 3 samples");
+  const Sample sample = source->get(0);
+  EXPECT_EQ(sample.key, "x 1.png");
+  EXPECT_EQ(sample.captions, (Texts{"first", "second"}));
+  EXPECT_EQ(sample.encoded, picture(1));
+  EXPECT_EQ(sample_error_of(*source, 1), "no_image: " + path("val/lost.png") + ": no such file");
+  const auto error_of = [&](const std::string& json) {
+    write("c.json", json);
+    return user_error_of([&] { make_coco_captions(settings); });
+  };
+  EXPECT_EQ(error_of(R"({"images": [{"id": 1}], "annotations": []})"),
+            path("c.json") + ": images[0]: has no file_name; expected a text");
+  EXPECT_EQ(error_of(R"({"images": [{"id": "1", "file_name": "a"}], "annotations": []})"),
+            path("c.json") + ": images[0].id: expected a whole number, got string");
+  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, 5], "annotations": []})"),
+            path("c.json") + ": images[1]: expected an object, got number");
+  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, [5]], "annotations": []})"),
+            path("c.json") + ": images[1]: expected an object, got array");
+  EXPECT_EQ(error_of(R"({"images": {"id": 1}, "annotations": []})"),
+            path("c.json") + ": images: expected a list, got an object");
+  EXPECT_EQ(error_of(R"({"images": 3, "annotations": []})"), path("c.json") + ": images: expected a list, got number");
+  EXPECT_EQ(error_of(R"({"pictures": [], "annotations": []})"),
+            path("c.json") + ": has no list \"images\"; its members are: pictures and annotations");
+  EXPECT_EQ(error_of("[1]"), path("c.json") + ": expected an object { }, got a list");
+  EXPECT_EQ(error_of("7"), path("c.json") + ": expected an object { }, got number");
+  EXPECT_EQ(error_of("{\"images\":\n [{]}"), path("c.json") + ":2: is not JSON (byte 15 of 16)");
+  EXPECT_EQ(error_of("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
+  EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
+            path("c.json") + ": images[1]: id 1 stands in an earlier item already");
+}
+
+TEST_F(Listings, KarpathysSplitsAreChosenByName) {
+  write("coco/val2014/v.png", picture(1));
+  write("coco/train2014/t.png", picture(2));
+  write("k.json", R"({"images": [)"
+                  R"({"filepath": "val2014", "filename": "v.png", "split": "restval", "cocoid": 1,)"
+                  R"( "sentences": [{"tokens": ["a"], "raw": "A.", "sentid": 4}, {"raw": "B "}]},)"
+                  R"({"filepath": "train2014", "filename": "t.png", "split": "train", "sentences": [{"raw": "C"}]},)"
+                  R"({"filename": "f.png", "split": "test", "sentences": []}], "dataset": "coco"})");
+  KarpathySettings settings{path("k.json"), path("coco"), "train+restval"};
+  auto source = make_karpathy(settings);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->get(0).key, "val2014/v.png");
+  EXPECT_EQ(source->get(0).captions, (Texts{"A.", "B"}));
+  EXPECT_EQ(source->get(1).encoded, picture(2));
+  settings.split = "train";
+  source = make_karpathy(settings);
+  EXPECT_EQ(source->size(), 1);
+  EXPECT_EQ(source->describe(), "karpathy " + path("k.json") + " (train), 1 samples");
+  settings.split = "val";
+  EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
+            path("k.json") +
+                ": has no split \"val\"; there are: restval (1 pictures), test (1 pictures) and train (1 "
+                "pictures)");
+  write("k.json", R"({"images": [{"filename": "f", "split": "val", "sentences": [{"tokens": []}]}]})");
+  EXPECT_EQ(user_error_of([&] { make_karpathy(settings); }),
+            path("k.json") + ": images[0].sentences[0]: has no raw; expected a text");
+}
+
+std::string cifar_record(const std::string& labels, int seed) {
+  std::string record = labels;
+  for (int i = 0; i < 3072; ++i) record += static_cast<char>(i * 7 + seed);
+  return record;
+}
+
+TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
+  for (int i = 1; i <= 5; ++i)
+    write("c/cifar-10-batches-bin/data_batch_" + std::to_string(i) + ".bin",
+          cifar_record(std::string(1, static_cast<char>(i)), i) + cifar_record(std::string(1, '\0'), 50));
+  write("c/cifar-10-batches-bin/test_batch.bin", cifar_record("\x0B", 0));
+  CifarSettings settings;
+  settings.path = path("c");
+  settings.templates = {"a photo of a {}.", "{}"};
+  auto source = make_cifar(settings);
+  ASSERT_EQ(source->size(), 10);
+  EXPECT_EQ(source->class_names()[9], "truck");
+  EXPECT_EQ(source->describe(), "cifar10 " + path("c") + " (train), 10 pictures");
+  const Sample sample = source->get(4);
+  EXPECT_EQ(sample.key, "data_batch_3/0");
+  EXPECT_EQ(sample.label, 3);
+  EXPECT_EQ(sample.captions, (Texts{"a photo of a cat.", "cat"}));
+  ASSERT_EQ(sample.image.pixels.size(), 3072U);
+  EXPECT_EQ(sample.image.width, 32);
+  for (const int at : {0, 1, 33, 1023})
+    for (int c = 0; c < 3; ++c)
+      EXPECT_EQ(sample.image.pixels[static_cast<std::size_t>(at * 3 + c)],
+                static_cast<std::uint8_t>((c * 1024 + at) * 7 + 3));
+  settings.split = "test";
+  EXPECT_EQ(sample_error_of(*make_cifar(settings), 0),
+            "bad_label: sample test_batch/0: its class index is 11, but there are 10 classes");
+  write("c/cifar-10-batches-bin/test_batch.bin", std::string(3000, 'x'));
+  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
+            path("c/cifar-10-batches-bin/test_batch.bin") +
+                ": has 3000 bytes, which are no whole records of 3073: cut off, or no CIFAR-10 file");
+  settings.path = path("d");
+  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }), path("d") + ": no such folder");
+  std::filesystem::create_directories(path("d"));
+  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
+            path("d") +
+                ": holds neither data_batch_1.bin (CIFAR-10) nor train.bin (CIFAR-100); the archives' \"binary "
+                "version\" is read");
+}
+
+TEST_F(Listings, Cifar100GivesItsFineLabels) {
+  std::string names;
+  for (int i = 0; i < 100; ++i) names += "sea_creature_" + std::to_string(i) + "\n";
+  write("c/fine_label_names.txt", names + "\n");
+  write("c/train.bin", cifar_record("\x02\x63", 1));
+  CifarSettings settings;
+  settings.path = path("c");
+  const Sample sample = make_cifar(settings)->get(0);
+  EXPECT_EQ(sample.label, 99);
+  EXPECT_EQ(sample.captions, Texts{"a photo of a sea creature 99."});
+  EXPECT_EQ(sample.image.pixels[3], 8);
+}
+
+TEST_F(Listings, Flickr30kReadsItsCaptionFiles) {
+  write("p/10.jpg", picture(1));
+  Flickr30kSettings settings;
+  settings.images = path("p");
+  settings.captions = path("r.token");
+  write("r.token", "10.jpg#0\tOne #1 man .\n10.jpg#1\tTwo\n11.jpg#0\tThree\n");
+  auto source = make_flickr30k(settings);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->get(0).captions, (Texts{"One #1 man .", "Two"}));
+  write("split.txt", "10\n12\n");
+  settings.split = path("split.txt");
+  EXPECT_EQ(make_flickr30k(settings)->size(), 1);
+  write("r.token", "10.jpg#0\tOne\n10.jpg Two\n");
+  EXPECT_EQ(user_error_of([&] { make_flickr30k(settings); }),
+            path("r.token") + ":2: expected PICTURE#NUMBER<tab>CAPTION, got \"10.jpg Two\"");
+  write("r.csv", "image_name| comment_number| comment\n10.jpg| 0| A \"b\" .\n10.jpg| 4   A dog\n11.jpg| 0| C\n");
+  settings.captions = path("r.csv");
+  settings.split = "";
+  source = make_flickr30k(settings);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_EQ(source->get(0).captions, Texts{"A \"b\" ."});
+  EXPECT_EQ(user_error_of([] { make_flickr30k({}); }),
+            "flickr30k: neither captions nor entities is set; expected results_20130124.token, or the folder of "
+            "Flickr30k Entities");
+}
+
+TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
+  write("p/10.jpg", picture(1));
+  write("p/11.jpg", picture(2));
+  write("e/Sentences/10.txt",
+        "[/EN#1/people Two men] near [/EN#0/notvisual it] in [/EN#3/scene the yard] hold [/EN#4/other/clothing a "
+        "hat] .\n[/EN#1/people They] stand .\n");
+  write("e/Annotations/10.xml",
+        "<annotation>\n<filename>10.jpg</filename><size><width>500</width></size>\n"
+        "<object>\n<name>1</name><name>9</name>\n<bndbox><xmin>10</xmin><ymin>20</ymin><xmax>30</xmax><ymax>60</ymax>"
+        "</bndbox></object>\n<object><name>1</name><bndbox><xmin>25</xmin><ymin>5</ymin><xmax>40</xmax><ymax>50</ymax>"
+        "</bndbox></object><object><name>3</name><scene>1</scene><nobndbox>1</nobndbox></object></annotation>");
+  write("e/Sentences/11.txt", "[/EN#1 broken\n");
+  write("e/Annotations/11.xml", "<annotation></annotation>");
+  Flickr30kSettings settings;
+  settings.images = path("p");
+  settings.entities = path("e");
+  const auto source = make_flickr30k(settings);
+  ASSERT_EQ(source->size(), 2);
+  const Sample sample = source->get(0);
+  EXPECT_EQ(sample.captions, (Texts{"Two men near it in the yard hold a hat .", "They stand ."}));
+  ASSERT_EQ(sample.objects.size(), 3U);
+  EXPECT_EQ(sample.objects[0].phrase, "Two men");
+  EXPECT_EQ(sample.objects[0].box, (std::array<std::int64_t, 4>{5, 10, 55, 30}));
+  EXPECT_EQ(sample.objects[0].label, -1);
+  EXPECT_EQ(sample.objects[1].phrase, "the yard");
+  EXPECT_EQ(sample.objects[1].box, (std::array<std::int64_t, 4>{}));
+  EXPECT_EQ(sample.objects[2].phrase, "a hat");
+  for (const ObjectAnnotation& object : sample.objects)
+    EXPECT_EQ(sample.captions[0].substr(static_cast<std::size_t>(object.span[0]),
+                                        static_cast<std::size_t>(object.span[1] - object.span[0])),
+              object.phrase);
+  EXPECT_EQ(sample_error_of(*source, 1),
+            "bad_annotation: sample 11.jpg: a phrase of its Sentences file is malformed: [/EN#1 broken");
+  write("e/Sentences/11.txt", "fine .\n");
+  write("e/Annotations/11.xml",
+        "<annotation><object><name>1</name><bndbox><xmin>a</xmin></bndbox></object></annotation>");
+  EXPECT_EQ(sample_error_of(*source, 1),
+            "bad_annotation: sample 11.jpg: a box of its Annotations file has no number xmin");
+  settings.entities = path("f");
+  EXPECT_NE(user_error_of([&] { make_flickr30k(settings); }).find("cannot be listed"), std::string::npos);
+}
+
+TEST_F(Listings, AreMadeByNameFromYaml) {
+  const auto choice = [](const std::string& yaml) {
+    return config::Value<config::Choice>::read(config::parse_yaml(yaml, "c.yaml"), "data.train", {});
+  };
+  write("a.png", picture(1));
+  write("t.tsv", "filepath\ttitle\na.png\tx\n");
+  EXPECT_EQ(sources().make(choice("{name: csv, path: " + path("t.tsv") + "}"), "data.train")->size(), 1);
+  for (const char* name : {"coco_captions", "karpathy", "flickr30k", "cifar10"})
+    EXPECT_NE(user_error_of([&] { sources().make(choice(std::string("{name: ") + name + "}"), "data.train"); }),
+              "no error");
+}
+
+}  // namespace
+}  // namespace tessera
