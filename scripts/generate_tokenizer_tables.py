@@ -2,15 +2,19 @@
 """Writes src/data/tokenizers/tables/*.inc: character classes, normalisation and HTML entities as C++ tables.
 
 Run it with Python 3.11, whose unicodedata is Unicode 14, as in the reference tokenizers. The character classes come from
-tests/data/golden/tokenizers/{clip,bert}_classes.json, which were probed from the engines themselves.
+tests/data/golden/tokenizers/{clip,bert}_classes.json, which were probed from the engines themselves. What looks like wrongly decoded
+text comes from ftfy (ftfy.readthedocs.io; Copyright Robyn Speer, Apache License 2.0), which must be installed: its pattern of bad
+sequences and its classes of characters, as bit masks.
 """
 
 import html
 import html.entities
 import json
 import pathlib
+import re
 import sys
 import unicodedata
+from re import _constants, _parser
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CLASSES = ROOT / "tests/data/golden/tokenizers"
@@ -131,6 +135,107 @@ def entities():
         table("Entity upper_entities", [f'{{"{name}", {literal(value)}}}' for name, value in sorted(upper.items())])])
 
 
+def pattern_set(item):
+    """The code points that one step of a parsed regular expression matches."""
+    operator, argument = item
+    every = range(0x110000)
+    if operator == _constants.LITERAL:
+        return {argument}
+    if operator == _constants.ANY:
+        return set(every) - {ord("\n")}
+    if operator == _constants.RANGE:
+        return set(range(argument[0], argument[1] + 1))
+    if operator == _constants.CATEGORY:
+        tests = {_constants.CATEGORY_SPACE: str.isspace, _constants.CATEGORY_WORD: lambda c: c.isalnum() or c == "_"}
+        return {c for c in every if tests[argument](chr(c))}
+    assert operator == _constants.IN
+    negated = argument[0] == (_constants.NEGATE, None)
+    out = set().union(*(pattern_set(part) for part in argument[negated:]))
+    return set(every) - out if negated else out
+
+
+def pattern_sequences(pattern):
+    """The alternatives of a pattern as (sequence of sets, only at the beginning); x? gives two."""
+    ((operator, (_, alternatives)),) = _parser.parse(pattern.pattern, pattern.flags)
+    assert operator == _constants.BRANCH
+    for alternative in alternatives:
+        anchored = alternative[0] == (_constants.AT, _constants.AT_BEGINNING)
+        sequences = [[]]
+        for item in list(alternative)[anchored:]:
+            if item[0] == _constants.MAX_REPEAT:
+                least, most, (inner,) = item[1]
+                assert (least, most) == (0, 1)
+                sequences += [sequence + [pattern_set(inner)] for sequence in sequences]
+            else:
+                sequences = [sequence + [pattern_set(item)] for sequence in sequences]
+        for sequence in sequences:
+            yield sequence, anchored
+
+
+def value_runs(values):
+    """[first, last, value] of each run of equal values that are not None."""
+    runs = []
+    for code, value in enumerate(values):
+        if value is None:
+            continue
+        if runs and runs[-1][1] == code - 1 and runs[-1][2] == value:
+            runs[-1][1] = code
+        else:
+            runs.append([code, code, value])
+    return runs
+
+
+def mojibake():
+    try:
+        import ftfy
+        from ftfy import badness, chardata
+    except ImportError:
+        sys.exit(f"{sys.executable} has no ftfy, which the tables of mojibake come from: pip install ftfy==6.3.1")
+    notice = (f"// From ftfy {ftfy.__version__}: its pattern of sequences that look wrongly decoded, and its classes of characters.\n"
+              "// Copyright Robyn Speer; Apache License, Version 2.0.\n")
+    masks = [0] * 0x110000  # bit k: the character may stand at place k, all alternatives one after the other
+    first, anchored_first, last, place = 0, 0, 0, 0
+    for sequence, anchored in pattern_sequences(badness.BADNESS_RE):
+        if anchored:
+            anchored_first |= 1 << place
+        else:
+            first |= 1 << place
+        for codes in sequence:
+            for code in codes:
+                masks[code] |= 1 << place
+            place += 1
+        last |= 1 << (place - 1)
+    assert place <= 128
+    common = max(set(masks), key=masks.count)
+    distinct = [common] + sorted(set(masks) - {common})
+    index = {mask: k for k, mask in enumerate(distinct)}
+    runs = value_runs([index[mask] or None for mask in masks])
+    halves = lambda mask: f"{{0x{mask & (1 << 64) - 1:X}, 0x{mask >> 64:X}}}"
+    clues = ["first_of_2", "first_of_3", "first_of_4", "continuation", "continuation_strict"]
+    bits = [0] * 0x110000
+    for bit, name in enumerate(clues):
+        members = re.compile(f"[{chardata.UTF8_CLUES['utf8_' + name]}]")
+        for code in range(0x110000):
+            if members.match(chr(code)):
+                bits[code] |= 1 << bit
+    encodings = chardata.CHARMAP_ENCODINGS
+    assert encodings[0] == "latin-1" and encodings[-2] == "macroman"
+    pages = []
+    for encoding in encodings[1:]:
+        page = bytes(range(0x80, 0x100)).decode(encoding)
+        assert len(set(page)) == 128 and min(page) >= "\x80"
+        pages += [f"0x{ord(c):X}" for c in page]
+    write("mojibake.inc", [
+        notice,
+        *(f"constexpr Places {name} = {halves(mask)};\n" for name, mask in
+          [("first_places", first), ("anchored_places", anchored_first), ("last_places", last)]),
+        table("Places place_sets", [halves(mask) for mask in distinct]),
+        table("ValueRun place_runs", [f"{{0x{a:X}, 0x{b:X}, {k}}}" for a, b, k in runs]),
+        table("ValueRun clue_runs", [f"{{0x{a:X}, 0x{b:X}, {k}}}" for a, b, k in value_runs([b or None for b in bits])]),
+        "// Bytes 0x80 to 0xFF of: " + ", ".join(encodings[1:]) + ".\n",
+        table("char32_t one_byte_pages", pages)])
+
+
 if __name__ == "__main__":
     if unicodedata.unidata_version != "14.0.0":
         sys.exit(f"needs Python 3.11 with Unicode 14.0.0, this one has {unicodedata.unidata_version}")
@@ -138,3 +243,4 @@ if __name__ == "__main__":
     classes()
     normalization()
     entities()
+    mojibake()

@@ -1,4 +1,6 @@
+#include <array>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,8 +22,15 @@ struct TokenizeOptions {
   std::string vocabulary;
   std::optional<std::int64_t> context_length;
   std::optional<std::string> cleanup;
+  std::map<std::string, std::string> switches;  // option -> true, false, or nothing if it is not given
   std::vector<std::string> settings;
 };
+
+// Options that are settings of the same name.
+constexpr std::array<std::array<const char*, 3>, 3> switch_options = {
+    {{"--lower-case", "lower_case", "wordpiece: lower-case and remove accents (default: true)"},
+     {"--add-bos", "add_bos", "sentencepiece: put the begin token first (default: false)"},
+     {"--add-eos", "add_eos", "sentencepiece: put the end token last (default: true)"}}};
 
 // The tokenizers call the same things by the names of their papers; this finds the one that this tokenizer has.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
@@ -46,6 +55,8 @@ std::shared_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options) {
   if (options.context_length)
     set("--context-length", {"context_length", "max_length"}, std::to_string(*options.context_length), false);
   if (options.cleanup) set("--cleanup", {"cleanup"}, *options.cleanup, true);
+  for (const auto& [option, key, help] : switch_options)
+    if (const std::string& value = options.switches.at(option); !value.empty()) set(option, {key}, value, false);
   for (const std::string& assignment : options.settings) config::apply_override(settings, assignment);
   return tokenizers().make({options.tokenizer, settings}, "", TokenizerContext{});
 }
@@ -64,11 +75,32 @@ std::string from_hex(const std::string& hex, long long line) {
   return bytes;
 }
 
+// JSON may hold halves of surrogate pairs, which are no text; each becomes U+FFFD, as ftfy has it.
+std::string repair_surrogates(std::string line) {
+  const auto unit_at = [&](std::size_t i) -> long {  // of the \uXXXX at i, or -1
+    if (line.compare(i, 2, "\\u") != 0 || line.size() - i < 6) return -1;
+    const std::string digits = line.substr(i + 2, 4);
+    return digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos ? std::stol(digits, nullptr, 16)
+                                                                                   : -1;
+  };
+  const auto is_in = [](long unit, long first) { return unit >= first && unit < first + 0x400; };
+  for (std::size_t i = line.find('\\'); i < line.size(); i = line.find('\\', i)) {
+    const long unit = unit_at(i);
+    if (is_in(unit, 0xD800) && i + 6 < line.size() && is_in(unit_at(i + 6), 0xDC00)) {
+      i += 12;
+      continue;
+    }
+    if (is_in(unit, 0xD800) || is_in(unit, 0xDC00)) line.replace(i + 2, 4, "fffd");
+    i += 2;
+  }
+  return line;
+}
+
 // The text of one line: `utf8_hex` (raw bytes) if it is there, else `text`.
 std::string read_text(const std::string& line, long long number) {
   nlohmann::json object;
   try {
-    object = nlohmann::json::parse(is_utf8(line) ? line : repair_utf8(line));
+    object = nlohmann::json::parse(repair_surrogates(is_utf8(line) ? line : repair_utf8(line)));
   } catch (const nlohmann::json::parse_error& error) {
     user_error("standard input:", number, ": not JSON (byte ", error.byte,
                "); expected a line like {\"text\": \"a cat\"}");
@@ -121,12 +153,16 @@ Command tokenize_command(CLI::App& program) {
   CLI::App* app =
       program.add_subcommand("tokenize", "Reads JSON lines {\"text\"} on standard input, writes {\"ids\"}.");
   app->footer(
-      "Ids carry the special tokens and no padding. A line may give raw bytes as \"utf8_hex\" in place of \"text\".");
+      "Ids carry the special tokens and no padding. A line may give raw bytes as \"utf8_hex\" in place of \"text\"; "
+      "blank "
+      "lines are passed over.");
   app->add_option("--tokenizer", options->tokenizer, "clip-bpe, wordpiece or sentencepiece")->required();
   app->add_option("--vocab", options->vocabulary, "the vocabulary file: merges, vocab.txt or model")->required();
   app->add_option("--context-length", options->context_length, "most ids of a text (default: the tokenizer's own)");
-  app->add_option("--cleanup", options->cleanup, "clip-bpe: none or basic (default)");
-  app->add_option("--set", options->settings, "any other setting of the tokenizer, KEY=VALUE (lower_case=false)");
+  app->add_option("--cleanup", options->cleanup, "clip-bpe: none, basic (default), mojibake or full");
+  for (const auto& [option, key, help] : switch_options)
+    app->add_option(option, options->switches[option], help)->expected(0, 1)->default_str("true");
+  app->add_option("--set", options->settings, "a setting of the tokenizer by its name in the configuration, KEY=VALUE");
   return {app, [options] { return tokenize(*options); }};
 }
 

@@ -69,24 +69,37 @@ std::u32string remove_accents_and_lower(std::u32string_view text) {
   return out;
 }
 
+bool is_ascii_punctuation(char c) {
+  return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+}
+
 }  // namespace
 
-std::vector<std::u32string> words(std::u32string_view text, bool lower_case) {
-  std::u32string clean = remove_controls_and_set_off_cjk(text);
-  if (lower_case) clean = remove_accents_and_lower(clean);
-  std::vector<std::u32string> out;
-  bool inside = false;
-  for (const char32_t code : clean) {
-    if (code == U' ') {
-      inside = false;
-      continue;
-    }
-    const bool alone = is(code, punctuation);
-    if (alone || !inside) out.emplace_back();
-    out.back() += code;
-    inside = !alone;
-  }
+std::u32string clean(std::u32string_view text, bool lower_case) {
+  std::u32string out = remove_controls_and_set_off_cjk(text);
+  if (lower_case) out = remove_accents_and_lower(out);
   return out;
+}
+
+bool is_plain(std::string_view text) {
+  bool plain = true;
+  for (const char c : text) {  // to the end in any case: without an exit it is vectorised
+    const auto byte = static_cast<std::uint8_t>(c);
+    plain &= (byte >= 0x20 || byte == '\t' || byte == '\n' || byte == '\r') & (byte < 0x7F);
+  }
+  return plain;
+}
+
+std::size_t word_end(std::u32string_view text, std::size_t begin) {
+  std::size_t end = begin;
+  while (end < text.size() && text[end] != U' ' && !is(text[end], punctuation)) ++end;
+  return std::max(end, begin + 1);
+}
+
+std::size_t word_end(std::string_view text, std::size_t begin) {
+  std::size_t end = begin;
+  while (end < text.size() && text[end] > ' ' && !is_ascii_punctuation(text[end])) ++end;
+  return std::max(end, begin + 1);
 }
 
 }  // namespace tessera::bert_text

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <queue>
+#include <unordered_map>
 
 #include "src/data/tokenizers/unicode.h"
 #include <tessera/base/error.h>
@@ -73,10 +74,12 @@ std::vector<Pair> read_merges(std::string_view text, const std::string& origin) 
 struct Candidate {
   std::int32_t rank;
   std::uint32_t left;  // index of the left symbol
-  std::int32_t left_id, right_id, id;
+  std::int32_t left_id, right_id;
 
   bool operator>(const Candidate& other) const { return rank != other.rank ? rank > other.rank : left > other.left; }
 };
+
+constexpr std::size_t longest_short = 64;  // bytes; its passes take quadratic time
 
 struct Symbol {
   std::int32_t id;  // -1: merged into the one before
@@ -85,20 +88,14 @@ struct Symbol {
 
 }  // namespace
 
-BytePairs::Merge& BytePairs::slot(std::uint64_t pair) {
+std::size_t BytePairs::slot_of(std::uint32_t pair) const {
   std::size_t i = pair * 0x9E3779B97F4A7C15u >> 47;  // 17 bits
-  while (table_[i].pair != empty && table_[i].pair != pair) i = (i + 1) & (slots - 1);
-  return table_[i];
+  while (table_[i].rank != no_rank && table_[i].pair != pair) i = (i + 1) & (slots - 1);
+  return i;
 }
 
-const BytePairs::Merge* BytePairs::find(std::int32_t left, std::int32_t right) const {
-  const std::uint64_t pair = static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right);
-  std::size_t i = pair * 0x9E3779B97F4A7C15u >> 47;
-  while (table_[i].pair != empty) {
-    if (table_[i].pair == pair) return &table_[i];
-    i = (i + 1) & (slots - 1);
-  }
-  return nullptr;
+std::int32_t BytePairs::rank_of(std::int32_t left, std::int32_t right) const {
+  return table_[slot_of(pair_of(left, right))].rank;
 }
 
 BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(slots) {
@@ -121,11 +118,11 @@ BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(
     last_[b] = symbols.ids.at(characters[b] + std::string(word_end));
   }
   for (std::size_t rank = 0; rank < merges.size(); ++rank) {
+    merged_.push_back(symbols.ids.at(merges[rank].left + merges[rank].right));
     const auto left = symbols.ids.find(merges[rank].left), right = symbols.ids.find(merges[rank].right);
     if (left == symbols.ids.end() || right == symbols.ids.end()) continue;  // can never come up
-    const std::uint64_t pair =
-        static_cast<std::uint64_t>(left->second) << 32 | static_cast<std::uint32_t>(right->second);
-    slot(pair) = {pair, static_cast<std::int32_t>(rank), symbols.ids.at(merges[rank].left + merges[rank].right)};
+    const std::uint32_t pair = pair_of(left->second, right->second);
+    table_[slot_of(pair)] = {pair, static_cast<std::int32_t>(rank)};
   }
 
   for (const std::string& name : symbols.names) {
@@ -138,27 +135,68 @@ BytePairs::BytePairs(std::string_view text, const std::string& origin) : table_(
   }
   bytes_.resize(vocab_size);
 
+  read_words();
+}
+
+void BytePairs::read_words() {
   std::vector<std::int64_t> ids;
-  for (std::size_t id = 256; id < symbols.names.size(); ++id) {
+  for (std::size_t id = 256; id < bytes_.size(); ++id) {
     const std::string& bytes = bytes_[id];
     if (bytes.size() < 2 || bytes.back() != ' ') continue;
     const std::string_view word = std::string_view(bytes).substr(0, bytes.size() - 1);
     ids.clear();
     merge(word, ids);
-    if (ids.size() == 1) words_.emplace(word, static_cast<std::int32_t>(ids[0]));
+    if (ids.size() == 1) words_.insert(word, static_cast<std::int32_t>(ids[0]));
   }
 }
 
 void BytePairs::encode(std::string_view piece, std::vector<std::int64_t>& out) const {
-  if (const auto found = words_.find(piece); found != words_.end())
-    out.push_back(found->second);
+  if (const std::int32_t id = words_.find(piece); id != WordTable::none)
+    out.push_back(id);
   else
     merge(piece, out);
 }
 
-// The reference merges the best pair everywhere, then looks for the next best. Candidates that a merge brings up wait
-// until all of its rank are done; a heap instead of passes keeps a word of a megabyte from taking quadratic time.
 void BytePairs::merge(std::string_view piece, std::vector<std::int64_t>& out) const {
+  if (piece.size() <= longest_short)
+    merge_short(piece, out);
+  else
+    merge_long(piece, out);
+}
+
+// As the reference does it: the best pair everywhere, from the left, then the next best.
+void BytePairs::merge_short(std::string_view piece, std::vector<std::int64_t>& out) const {
+  std::array<std::int32_t, longest_short> ids;    // NOLINT: filled up to `size`
+  std::array<std::int32_t, longest_short> ranks;  // of a symbol with the next one
+  std::size_t size = piece.size();
+  for (std::size_t i = 0; i < size; ++i) {
+    const auto byte = static_cast<std::uint8_t>(piece[i]);
+    ids[i] = i + 1 == size ? last_[byte] : inner_[byte];
+    if (i > 0) ranks[i - 1] = rank_of(ids[i - 1], ids[i]);
+  }
+  while (size > 1) {
+    const auto* const best = std::min_element(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(size - 1));
+    if (*best == no_rank) break;
+    const std::int32_t rank = *best;
+    std::size_t kept = static_cast<std::size_t>(best - ranks.begin());
+    bool stale = false;  // the last kept symbol or its successor is new
+    for (std::size_t i = kept; i < size; ++kept) {
+      const bool both = i + 1 < size && ranks[i] == rank;
+      const std::int32_t rank_behind = i + 1 < size ? ranks[i] : no_rank;
+      ids[kept] = both ? merged_[static_cast<std::size_t>(rank)] : ids[i];
+      if (kept > 0 && (both || stale)) ranks[kept - 1] = rank_of(ids[kept - 1], ids[kept]);
+      if (!both) ranks[kept] = rank_behind;
+      stale = both;
+      i += both ? 2 : 1;
+    }
+    size = kept;
+  }
+  out.insert(out.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(size));
+}
+
+// The same with a heap instead of passes, which keeps a word of a megabyte from taking quadratic time. Candidates that
+// a merge brings up wait until all of its rank are done.
+void BytePairs::merge_long(std::string_view piece, std::vector<std::int64_t>& out) const {
   constexpr std::uint32_t none = ~std::uint32_t{0};
   const auto size = static_cast<std::uint32_t>(piece.size());
   std::vector<Symbol> symbols(size);
@@ -169,7 +207,7 @@ void BytePairs::merge(std::string_view piece, std::vector<std::int64_t>& out) co
   std::vector<Candidate> fresh;
   const auto consider = [&](std::uint32_t left) {
     const std::int32_t a = symbols[left].id, b = symbols[symbols[left].next].id;
-    if (const Merge* found = find(a, b)) fresh.push_back({found->rank, left, a, b, found->id});
+    if (const std::int32_t rank = rank_of(a, b); rank != no_rank) fresh.push_back({rank, left, a, b});
   };
   for (std::uint32_t i = 0; i + 1 < size; ++i) consider(i);
   std::priority_queue<Candidate, std::vector<Candidate>, std::greater<>> heap(std::greater<>(), std::move(fresh));
@@ -186,7 +224,7 @@ void BytePairs::merge(std::string_view piece, std::vector<std::int64_t>& out) co
     Symbol& left = symbols[best.left];
     if (left.id != best.left_id || left.next == none || symbols[left.next].id != best.right_id) continue;
     Symbol& right = symbols[left.next];
-    left.id = best.id;
+    left.id = merged_[static_cast<std::size_t>(best.rank)];
     right.id = -1;
     left.next = right.next;
     if (left.next != none) {

@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "src/data/tokenizers/word_table.h"
 
 namespace tessera {
 
@@ -28,28 +29,30 @@ class BytePairs {
   const std::string& bytes(std::int64_t id) const { return bytes_[static_cast<std::size_t>(id)]; }
 
  private:
+  // Two ids below 65,536 as one number.
+  static std::uint32_t pair_of(std::int32_t left, std::int32_t right) {
+    return static_cast<std::uint32_t>(left) << 16 | static_cast<std::uint32_t>(right);
+  }
   struct Merge {
-    std::uint64_t pair = empty;
-    std::int32_t rank = 0;
-    std::int32_t id = 0;
+    std::uint32_t pair = 0;
+    std::int32_t rank = no_rank;
   };
-  static constexpr std::uint64_t empty = ~std::uint64_t{0};
+  static constexpr std::int32_t no_rank = merge_count;
   static constexpr std::size_t slots = 1 << 17;
 
-  struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-
-  Merge& slot(std::uint64_t pair);
-  const Merge* find(std::int32_t left, std::int32_t right) const;
+  std::size_t slot_of(std::uint32_t pair) const;
+  std::int32_t rank_of(std::int32_t left, std::int32_t right) const;
   void merge(std::string_view piece, std::vector<std::int64_t>& out) const;
+  void merge_short(std::string_view piece, std::vector<std::int64_t>& out) const;
+  void merge_long(std::string_view piece, std::vector<std::int64_t>& out) const;
+  void read_words();
 
   std::array<std::int32_t, 256> inner_{};  // byte -> id
   std::array<std::int32_t, 256> last_{};   // byte at the end of a word -> id
   std::vector<Merge> table_;               // open addressing
+  std::vector<std::int32_t> merged_;       // rank -> id
   std::vector<std::string> bytes_;
-  std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> words_;  // words that merge into one id
+  WordTable words_;  // words that merge into one id
 };
 
 }  // namespace tessera

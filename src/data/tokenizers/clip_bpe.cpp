@@ -1,3 +1,7 @@
+#include <algorithm>
+#include <array>
+#include <utility>
+
 #include "src/data/tokenizers/byte_pairs.h"
 #include "src/data/tokenizers/clip_text.h"
 #include "src/data/tokenizers/unicode.h"
@@ -17,27 +21,14 @@ class ClipBpe : public Tokenizer {
         bytes_(std::move(vocabulary.bytes)) {}
 
   std::vector<std::int64_t> encode(std::string_view text) const override {
-    const std::u32string clean = clip_text::clean(text, cleanup_);
     const auto limit = static_cast<std::size_t>(context_length_ - 1);
     std::vector<std::int64_t> ids;
-    ids.reserve(limit + 1);
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a piece may be some ids over
     ids.push_back(BytePairs::start_id);
-    std::string piece;
-    for (std::size_t i = 0; i < clean.size() && ids.size() < limit;) {
-      if ((clip_text::class_of(clean[i]) & (clip_text::space | clip_text::unmatched)) != 0) {
-        ++i;
-        continue;
-      }
-      const std::size_t end = clip_text::piece_end(clean, i);
-      piece.clear();
-      for (; i < end; ++i) unicode::append_utf8(piece, clean[i]);
-      if (piece == "<start_of_text>")
-        ids.push_back(BytePairs::start_id);
-      else if (piece == "<end_of_text>")
-        ids.push_back(BytePairs::end_id);
-      else
-        pairs_.encode(piece, ids);
-    }
+    if (clip_text::is_plain(text))
+      encode_plain(text, limit, ids);
+    else
+      encode_cleaned(clip_text::clean(text, cleanup_), limit, ids);
     if (ids.size() > limit) ids.resize(limit);
     ids.push_back(BytePairs::end_id);
     return ids;
@@ -62,7 +53,55 @@ class ClipBpe : public Tokenizer {
   const std::string& vocabulary_bytes() const override { return bytes_; }
 
  private:
-  static Cleanup cleanup_level(const std::string& name) { return name == "none" ? Cleanup::none : Cleanup::basic; }
+  static Cleanup cleanup_level(const std::string& name) {
+    for (const auto& [level, known] :
+         {std::pair{Cleanup::none, "none"}, {Cleanup::mojibake, "mojibake"}, {Cleanup::full, "full"}})
+      if (name == known) return level;
+    return Cleanup::basic;
+  }
+
+  void encode_piece(std::string_view piece, std::vector<std::int64_t>& ids) const {
+    if (piece == "<start_of_text>")
+      ids.push_back(BytePairs::start_id);
+    else if (piece == "<end_of_text>")
+      ids.push_back(BytePairs::end_id);
+    else
+      pairs_.encode(piece, ids);
+  }
+
+  // Most captions: no code points, no copies but one in lower case.
+  void encode_plain(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
+    std::array<char, 1024> small;  // NOLINT: filled as far as it is read
+    std::string large;
+    if (text.size() > small.size()) large.resize(text.size());
+    char* const lower = large.empty() ? small.data() : large.data();
+    std::transform(text.begin(), text.end(), lower,
+                   [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c); });
+    const std::string_view clean(lower, text.size());
+    for (std::size_t i = 0; i < clean.size() && ids.size() < limit;) {
+      if (clip_text::class_of(clean[i]) == clip_text::space) {
+        ++i;
+        continue;
+      }
+      const std::size_t end = clip_text::piece_end(clean, i);
+      encode_piece(clean.substr(i, end - i), ids);
+      i = end;
+    }
+  }
+
+  void encode_cleaned(std::u32string_view clean, std::size_t limit, std::vector<std::int64_t>& ids) const {
+    std::string piece;
+    for (std::size_t i = 0; i < clean.size() && ids.size() < limit;) {
+      if ((clip_text::class_of(clean[i]) & (clip_text::space | clip_text::unmatched)) != 0) {
+        ++i;
+        continue;
+      }
+      const std::size_t end = clip_text::piece_end(clean, i);
+      piece.clear();
+      for (; i < end; ++i) unicode::append_utf8(piece, clean[i]);
+      encode_piece(piece, ids);
+    }
+  }
 
   std::int64_t context_length_;
   Cleanup cleanup_;

@@ -1,5 +1,7 @@
 #include "src/data/tokenizers/clip_text.h"
 
+#include <array>
+
 #include "src/data/tokenizers/html.h"
 #include "src/data/tokenizers/unicode.h"
 
@@ -71,21 +73,44 @@ std::u32string lower_case(std::u32string_view text) {
   return out;
 }
 
-// Characters that no step but white space and lower case changes.
-bool is_plain(std::string_view text) {
-  for (const char c : text)
-    if (static_cast<std::uint8_t>(c) >= 0x7F || c == '&' || (c < 0x20 && c != '\t' && c != '\n')) return false;
+constexpr std::array<std::uint8_t, 128> ascii_classes = [] {
+  std::array<std::uint8_t, 128> out{};
+  for (char c = 'a'; c <= 'z'; ++c) out[static_cast<std::size_t>(c)] = out[static_cast<std::size_t>(c - 0x20)] = letter;
+  for (char c = '0'; c <= '9'; ++c) out[static_cast<std::size_t>(c)] = number;
+  for (const char c : {' ', '\t', '\n'}) out[static_cast<std::size_t>(c)] = space;
+  return out;
+}();
+
+// A character of the pattern's ASCII literals, case ignored; U+017F is a small s to it.
+bool equal(char32_t code, char literal) {
+  return (code == 0x17F ? U's' : code) == static_cast<char32_t>(literal);
+}
+bool equal(char c, char literal) {
+  return c == literal;
+}
+
+template <class View>
+bool matches(View text, std::size_t at, std::string_view literal) {
+  if (text.size() - at < literal.size()) return false;
+  for (std::size_t i = 0; i < literal.size(); ++i)
+    if (!equal(text[at + i], literal[i])) return false;
   return true;
 }
 
-// A character of the pattern's ASCII literals, case ignored; U+017F is a small s to it.
-bool matches(std::u32string_view text, std::size_t at, std::u32string_view literal) {
-  if (text.size() - at < literal.size()) return false;
-  for (std::size_t i = 0; i < literal.size(); ++i) {
-    const char32_t code = text[at + i] == 0x17F ? U's' : text[at + i];
-    if (code != literal[i]) return false;
-  }
-  return true;
+template <class View>
+std::size_t end_of_piece(View text, std::size_t begin) {
+  if (text[begin] == '<')
+    for (const std::string_view literal : {"<start_of_text>", "<end_of_text>"})
+      if (matches(text, begin, literal)) return begin + literal.size();
+  if (text[begin] == '\'')
+    for (const std::string_view literal : {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"})
+      if (matches(text, begin, literal)) return begin + literal.size();
+  constexpr std::uint8_t classes_of_pattern = letter | number | space | unmatched;
+  const std::uint8_t first = class_of(text[begin]) & classes_of_pattern;
+  std::size_t end = begin + 1;
+  if (first != number)
+    while (end < text.size() && (class_of(text[end]) & classes_of_pattern) == first) ++end;
+  return end;
 }
 
 }  // namespace
@@ -94,24 +119,30 @@ std::uint8_t class_of(char32_t code) {
   return classes()[code];
 }
 
+std::uint8_t class_of(char ascii) {
+  return ascii_classes[static_cast<std::size_t>(ascii)];
+}
+
 std::u32string clean(std::string_view text, Cleanup level) {
-  std::u32string codes = unicode::decode(text);
-  if (!is_plain(text)) codes = html::unescape(html::unescape(fix_text(codes, level)));
+  const std::u32string codes = html::unescape(html::unescape(fix_text(unicode::decode(text), level)));
   return lower_case(collapse_space(codes));
 }
 
+bool is_plain(std::string_view text) {
+  bool plain = true;
+  for (const char c : text) {  // to the end in any case: without an exit it is vectorised
+    const auto byte = static_cast<std::uint8_t>(c);
+    plain &= (byte >= 0x20 || byte == '\t' || byte == '\n') & (byte < 0x7F) & (byte != '&');
+  }
+  return plain;
+}
+
 std::size_t piece_end(std::u32string_view text, std::size_t begin) {
-  if (text[begin] == U'<')
-    for (const std::u32string_view literal : {U"<start_of_text>", U"<end_of_text>"})
-      if (matches(text, begin, literal)) return begin + literal.size();
-  if (text[begin] == U'\'')
-    for (const std::u32string_view literal : {U"'s", U"'t", U"'re", U"'ve", U"'m", U"'ll", U"'d"})
-      if (matches(text, begin, literal)) return begin + literal.size();
-  const std::uint8_t first = class_of(text[begin]) & (letter | number | space | unmatched);
-  std::size_t end = begin + 1;
-  if (first != number)
-    while (end < text.size() && (class_of(text[end]) & (letter | number | space | unmatched)) == first) ++end;
-  return end;
+  return end_of_piece(text, begin);
+}
+
+std::size_t piece_end(std::string_view text, std::size_t begin) {
+  return end_of_piece(text, begin);
 }
 
 }  // namespace tessera::clip_text

@@ -12,12 +12,18 @@ namespace tessera::clip_text {
 /// Classes of a character, as bits.
 enum Class : std::uint8_t { letter = 1, number = 2, space = 4, unmatched = 8 };
 std::uint8_t class_of(char32_t code);
+std::uint8_t class_of(char ascii);
 
 /// Cleanup, html.unescape twice, white space collapsed, lower case.
 std::u32string clean(std::string_view text, Cleanup level);
 
-/// The end of the piece that begins at `begin` (CLIP's pattern). A character that the pattern does not match is
-/// `unmatched` or `space`, and no piece may begin there.
+/// True if of all steps only white space and lower case can change the text: printable ASCII without `&`, tabs, line
+/// breaks.
+bool is_plain(std::string_view text);
+
+/// The end of the piece that begins at `begin` (CLIP's pattern) in cleaned text, or in lower-cased plain text. A
+/// character that the pattern does not match is `unmatched` or `space`, and no piece may begin there.
 std::size_t piece_end(std::u32string_view text, std::size_t begin);
+std::size_t piece_end(std::string_view text, std::size_t begin);
 
 }  // namespace tessera::clip_text

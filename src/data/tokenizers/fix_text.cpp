@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/html.h"
 #include "src/data/tokenizers/normalization.h"
 #include "src/data/tokenizers/unicode.h"
@@ -117,10 +118,10 @@ std::u32string remove_controls(std::u32string_view text) {
   return out;
 }
 
-std::u32string fix_segment(std::u32string text, bool entities, [[maybe_unused]] Cleanup level) {
+std::u32string fix_segment(std::u32string text, bool entities, Cleanup level) {
   while (true) {
     std::u32string next = entities ? html::unescape_strict(text) : text;
-    next = unicode::compose(remove_controls(map_characters(next)));
+    next = unicode::compose(remove_controls(map_characters(fix_encoding(std::move(next), level))));
     if (next == text) return text;
     text = std::move(next);
   }

@@ -1,15 +1,18 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tessera {
 
 /// How much of ftfy 6.3 is done before a caption is tokenized; each level includes those before it.
-enum class Cleanup {
+enum class Cleanup : std::uint8_t {
   none,   // nothing of ftfy
   basic,  // all but the repair of encodings: entities, C1 controls, ligatures, widths, quotes, line breaks, controls,
           // NFC
+  mojibake,  // and UTF-8 that was read as Latin-1 or Windows-1252
+  full       // all of it
 };
 
 /// ftfy.fix_text at the given level.

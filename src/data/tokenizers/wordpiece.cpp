@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <unordered_map>
 
 #include "src/data/tokenizers/bert_text.h"
 #include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/vocabulary_file.h"
+#include "src/data/tokenizers/word_table.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/tokenizers/wordpiece.h>
@@ -16,34 +16,29 @@ enum Special : std::size_t { pad, unknown, start, end, mask };
 constexpr std::array<std::string_view, 5> special_names = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 constexpr std::string_view continuation = "##";
 
-struct Hash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-};
-using Pieces = std::unordered_map<std::string, std::int64_t, Hash, std::equal_to<>>;
-
 class WordPiece : public Tokenizer {
  public:
   WordPiece(const WordPieceSettings& settings, Vocabulary vocabulary)
       : settings_(settings), bytes_(std::move(vocabulary.bytes)) {
     read_pieces();
     for (std::size_t i = 0; i < special_names.size(); ++i) {
-      const auto found = first_.find(special_names[i]);
-      if (found == first_.end())
+      special_[i] = first_.find(special_names[i]);
+      if (special_[i] == WordTable::none)
         user_error(vocabulary.origin, ": has no ", special_names[i], " among its ", names_.size(),
                    " lines; expected BERT's vocab.txt, one piece a line");
-      special_[i] = found->second;
     }
   }
 
   std::vector<std::int64_t> encode(std::string_view text) const override {
     std::string repaired;
-    if (!is_utf8(text)) {
+    if (!unicode::is_ascii(text) && !is_utf8(text)) {
       repaired = repair_utf8(text);
       text = repaired;
     }
-    std::vector<std::int64_t> ids{special_[start]};
     const auto limit = static_cast<std::size_t>(settings_.max_length - 1);
+    std::vector<std::int64_t> ids;
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a word may be some ids over
+    ids.push_back(special_[start]);
     while (!text.empty() && ids.size() < limit) {
       const Found found = find_special(text);
       encode_plain(text.substr(0, found.at), limit, ids);
@@ -87,10 +82,9 @@ class WordPiece : public Tokenizer {
     if (lines.back().empty()) lines.pop_back();
     for (std::string& line : lines) {
       if (line.ends_with('\r')) line.pop_back();
-      const auto id = static_cast<std::int64_t>(names_.size());
-      first_.insert_or_assign(line, id);  // of equal lines the last counts
-      if (line.starts_with(continuation)) later_.insert_or_assign(line.substr(continuation.size()), id);
-      longest_ = std::max(longest_, line.size());
+      const auto id = static_cast<std::int32_t>(names_.size());
+      first_.insert(line, id);
+      if (line.starts_with(continuation)) later_.insert(std::string_view(line).substr(continuation.size()), id);
       names_.push_back(std::move(line));
     }
   }
@@ -103,47 +97,84 @@ class WordPiece : public Tokenizer {
     return {text.size(), 0};
   }
 
+  // Text without special tokens.
   void encode_plain(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
-    constexpr std::size_t longest_word = 100;
-    std::string bytes;
-    for (const std::u32string& word : bert_text::words(unicode::decode(text), settings_.lower_case)) {
-      if (ids.size() >= limit) return;
-      bytes.clear();
-      for (const char32_t code : word) unicode::append_utf8(bytes, code);
-      if (word.size() > longest_word)
-        ids.push_back(special_[unknown]);
-      else
-        encode_word(bytes, ids);
+    if (bert_text::is_plain(text))
+      encode_ascii(text, limit, ids);
+    else
+      encode_cleaned(bert_text::clean(unicode::decode(text), settings_.lower_case), limit, ids);
+  }
+
+  // Most captions: no code points, no copies but one in lower case.
+  void encode_ascii(std::string_view text, std::size_t limit, std::vector<std::int64_t>& ids) const {
+    std::array<char, 1024> small;  // NOLINT: filled as far as it is read
+    std::string large;
+    if (settings_.lower_case) {
+      if (text.size() > small.size()) large.resize(text.size());
+      char* const lower = large.empty() ? small.data() : large.data();
+      std::transform(text.begin(), text.end(), lower,
+                     [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c); });
+      text = std::string_view(lower, text.size());
+    }
+    for (std::size_t i = 0; i < text.size() && ids.size() < limit;) {
+      if (text[i] <= ' ') {
+        ++i;
+        continue;
+      }
+      const std::size_t word = i;
+      i = bert_text::word_end(text, word);
+      encode_word(text.substr(word, i - word), i - word, ids);
     }
   }
 
-  // Longest piece first, from the left; the whole word is unknown if any part is.
-  void encode_word(std::string_view word, std::vector<std::int64_t>& ids) const {
+  void encode_cleaned(std::u32string_view clean, std::size_t limit, std::vector<std::int64_t>& ids) const {
+    std::string bytes;
+    for (std::size_t i = 0; i < clean.size() && ids.size() < limit;) {
+      if (clean[i] == U' ') {
+        ++i;
+        continue;
+      }
+      const std::size_t word = i, end = bert_text::word_end(clean, word);
+      bytes.clear();
+      for (; i < end; ++i) unicode::append_utf8(bytes, clean[i]);
+      encode_word(bytes, end - word, ids);
+    }
+  }
+
+  // Longest piece first, from the left; the whole word is unknown if any part is, or if it has too many characters.
+  void encode_word(std::string_view word, std::size_t characters, std::vector<std::int64_t>& ids) const {
+    constexpr std::size_t most_characters = 100;
     const std::size_t before = ids.size();
     for (std::size_t begin = 0; begin < word.size();) {
-      const Pieces& pieces = begin == 0 ? first_ : later_;
-      std::size_t size = std::min(word.size() - begin, longest_);
-      auto found = pieces.end();
-      for (; size > 0; --size) {
-        found = pieces.find(word.substr(begin, size));
-        if (found != pieces.end()) break;
-      }
-      if (size == 0) {
+      const std::int32_t id = characters > most_characters ? WordTable::none : longest_piece(word, begin);
+      if (id == WordTable::none) {
         ids.resize(before);
         ids.push_back(special_[unknown]);
         return;
       }
-      ids.push_back(found->second);
-      begin += size;
+      ids.push_back(id);
     }
+  }
+
+  // The longest piece at `begin`, which moves behind it.
+  std::int32_t longest_piece(std::string_view word, std::size_t& begin) const {
+    const WordTable& pieces = begin == 0 ? first_ : later_;
+    for (std::size_t size = std::min(word.size() - begin, pieces.longest()); size > 0; --size) {
+      const std::size_t end = begin + size;
+      if (end < word.size() && (word[end] & 0xC0) == 0x80) continue;  // inside a character
+      if (const std::int32_t id = pieces.find(word.substr(begin, size)); id != WordTable::none) {
+        begin = end;
+        return id;
+      }
+    }
+    return WordTable::none;
   }
 
   WordPieceSettings settings_;
   std::string bytes_;
   std::vector<std::string> names_;
-  Pieces first_;  // by name
-  Pieces later_;  // by name without ##
-  std::size_t longest_ = 0;
+  WordTable first_;  // by name
+  WordTable later_;  // by name without ##
   std::array<std::int64_t, special_names.size()> special_{};
 };
 

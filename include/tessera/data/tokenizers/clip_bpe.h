@@ -20,8 +20,11 @@ template <class Visitor>
 void fields(Visitor& v, ClipBpeSettings& s) {
   v("merges", s.merges, "path of bpe_simple_vocab_16e6.txt.gz, compressed or not");
   v("context_length", s.context_length, "most ids, start and end token included", config::at_least(1));
-  v("cleanup", s.cleanup, "how much of ftfy is done first: none, or basic (all but the repair of wrongly decoded text)",
-    config::one_of({"none", "basic"}));
+  v("cleanup", s.cleanup,
+    "how much of ftfy is done first: none, basic (all but the repair of wrongly decoded text), mojibake (also UTF-8 "
+    "that was "
+    "read as Latin-1 or Windows-1252), or full (all of it, as OpenCLIP)",
+    config::one_of({"none", "basic", "mojibake", "full"}));
 }
 
 /// Throws UserError if the file is missing, is not what its name says, or holds too few merges.
