@@ -17,6 +17,9 @@
 #include <tessera/bench/loss_bench.h>
 #include <tessera/bench/optimizer_bench.h>
 #include <tessera/io/atomic_file.h>
+#ifdef TESSERA_WITH_DATA
+#include "tools/bench_tokenizer.h"
+#endif
 
 namespace {
 
@@ -287,7 +290,7 @@ struct OptimizerCommand {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures what losses, kernels and optimizers cost; prints Markdown tables.", "tessera-bench");
+  CLI::App app("Measures what losses, kernels, optimizers and tokenizers cost; prints Markdown tables.", "tessera-bench");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
   LossCommand loss;
@@ -299,11 +302,19 @@ int main(int argc, char** argv) {
   loss.add_to(loss_app);
   kernels.add_to(kernels_app);
   optimizer.add_to(optimizer_app);
+#ifdef TESSERA_WITH_DATA
+  tessera::tools::TokenizerBench tokenizer;
+  CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
+  tokenizer.add_to(tokenizer_app);
+#endif
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return std::string("tessera-bench: ") + error.what() + " (see --help)\n";
   });
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return tessera::run_program("tessera-bench", [&] {
+#ifdef TESSERA_WITH_DATA
+    if (tokenizer_app.parsed()) return tokenizer.run();
+#endif
     if (loss_app.parsed()) return loss.run();
     return kernels_app.parsed() ? kernels.run() : optimizer.run();
   });

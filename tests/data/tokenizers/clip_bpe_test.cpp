@@ -36,7 +36,7 @@ TEST_P(ClipBpeGolden, GivesOpenClipsIdsOnEveryLineItsLevelCovers) {
   EXPECT_GE(tried, 230);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, ClipBpeGolden, testing::Values("none", "basic"));
+INSTANTIATE_TEST_SUITE_P(Levels, ClipBpeGolden, testing::Values("none", "basic", "mojibake", "full"));
 
 TEST(ClipBpe, InvalidUtf8IsReplacedPartByPart) {
   const auto tokenizer = clip_bpe();

@@ -1,0 +1,97 @@
+#include "src/data/tokenizers/fix_text.h"
+
+#include <gtest/gtest.h>
+
+#include "src/data/tokenizers/mojibake_tables.h"
+#include "src/data/tokenizers/unicode.h"
+
+namespace tessera {
+namespace {
+
+std::string fixed(const std::string& text, Cleanup level) {
+  return unicode::encode(fix_text(unicode::decode(text), level));
+}
+
+// UTF-8 that was read as Latin-1, so many times.
+std::string misread(std::string text, int times = 1) {
+  for (; times > 0; --times) {
+    std::u32string out;
+    for (const char c : text) out += static_cast<char32_t>(static_cast<std::uint8_t>(c));
+    text = unicode::encode(out);
+  }
+  return text;
+}
+
+struct Repair {
+  const char* damaged;
+  const char* mojibake;
+  const char* full;
+};
+
+class FixText : public testing::TestWithParam<Repair> {};
+
+// What ftfy 6.3.1 gives, with all its encodings or only the two.
+TEST_P(FixText, RepairsWhatItsLevelKnows) {
+  const Repair& repair = GetParam();
+  EXPECT_EQ(fixed(repair.damaged, Cleanup::mojibake), repair.mojibake);
+  EXPECT_EQ(fixed(repair.damaged, Cleanup::full), repair.full);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ftfy, FixText,
+    testing::Values(
+        // whole, as Windows-1252; quotes are straightened behind it
+        Repair{"It\u00E2\u20AC\u2122s a caf\u00C3\u00A9", "It's a caf\u00E9", "It's a caf\u00E9"},
+        // in part, beside characters that no one-byte encoding has
+        Repair{"\u4E2D\u6587 caf\u00C3\u00A9 \u2713", "\u4E2D\u6587 caf\u00E9 \u2713", "\u4E2D\u6587 caf\u00E9 \u2713"},
+        // twice
+        Repair{"caf\u00C3\u0192\u00C2\u00A9", "caf\u00E9", "caf\u00E9"},
+        // not damaged at all
+        Repair{"\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020",
+               "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020"},
+        // byte A0 that became a space: as a word and in one
+        Repair{"d\u00C3\u00A9j\u00C3 vu \u00C3 la mode", "d\u00E9j\u00C3 vu \u00C3 la mode",
+               "d\u00E9j\u00E0 vu \u00E0 la mode"},
+        // Windows-1251 and MacRoman
+        Repair{"\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421\u201A",
+               "\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421'",
+               "\u043F\u0440\u0438\u0432\u0435\u0442"},
+        Repair{"caf\u221A\u00A9", "caf\u221A\u00A9", "caf\u00E9"},
+        // a byte that was lost
+        Repair{"\u00E2\u20AC\u0153like this\u00E2\u20AC\uFFFD", "\"like this\u00E2\u20AC\uFFFD", "\"like this\uFFFD"}));
+
+TEST(FixText, Cesu8AndJavasNullAreDecoded) {
+  EXPECT_EQ(fixed(misread("x \xED\xA0\xBD\xED\xB8\x80"), Cleanup::full), "x \U0001F600");
+  EXPECT_EQ(fixed(misread("caf\xC3\xA9 \xC0\x80"), Cleanup::full), "caf\u00E9 ");
+}
+
+TEST(FixText, LevelsBelowLeaveEncodingsAlone) {
+  EXPECT_EQ(fixed("caf\u00C3\u00A9 \uFB01", Cleanup::none), "caf\u00C3\u00A9 \uFB01");
+  EXPECT_EQ(fixed("caf\u00C3\u00A9 \uFB01", Cleanup::basic), "caf\u00C3\u00A9 fi");
+}
+
+TEST(FixText, ManyLayersComeOff) {
+  EXPECT_EQ(fixed(misread("\u00E9t\u00E9 \u4E2D", 6), Cleanup::full), "\u00E9t\u00E9 \u4E2D");
+}
+
+TEST(FixText, ATextOfFiftyThousandTakesNoMinute) {
+  for (const char* unit : {"\u00C3\u00A9", "\u00C3 ", "\u00E2\u20AC", "\u00C3", "\uFFFD\u00E2", "\u0440\u045F",
+                           "\u00BF\u00C3\u00A9 \u4E2D"}) {
+    std::string text;
+    while (text.size() < 50'000) text += unit;
+    for (const Cleanup level : {Cleanup::mojibake, Cleanup::full}) EXPECT_LE(fixed(text, level).size(), text.size());
+  }
+}
+
+// The pattern's kinds of step: a class, two classes, an optional space, the beginning only, any character.
+TEST(Mojibake, BadSequencesAreFound) {
+  for (const std::u32string_view bad : {U"\u0085", U"\u00A6\u00AC", U"a\u00C3 ", U"a \u00C3 ", U"\u00C3 x",
+                                        U"\u0413\u045E\u0412\u0402\u0412\u4E2D ", U"x\u2039\u00E2\u00C2\u00BBz"})
+    EXPECT_TRUE(mojibake::is_bad(bad)) << unicode::encode(bad);
+  for (const std::u32string_view good :
+       {U"", U"abc", U"\u00C3", U"A \u00C3 x", U"\u0413\u045E\u0412\u0402\u0412\n ", U"\u00E9t\u00E9 \u00A9 2020"})
+    EXPECT_FALSE(mojibake::is_bad(good)) << unicode::encode(good);
+}
+
+}  // namespace
+}  // namespace tessera

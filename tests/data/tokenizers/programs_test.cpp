@@ -1,0 +1,96 @@
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+#include <sys/wait.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/data/tokenizers/golden.h"
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using test::Ids;
+
+struct RanProgram {
+  int code;
+  std::string text;  // standard output and error
+};
+
+RanProgram run_program_with(const std::string& arguments, const std::string& input = {}) {
+  const std::string path = testing::TempDir() + "tokenizer_input";
+  io::write_file(path, input);
+  std::FILE* const pipe = popen((TESSERA_BINARY_DIR "/bin/" + arguments + " 2>&1 < " + path).c_str(), "r");
+  if (pipe == nullptr) return {-1, ""};
+  RanProgram out{};
+  char buffer[4096];
+  while (const std::size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) out.text.append(buffer, size);
+  out.code = WEXITSTATUS(pclose(pipe));
+  std::filesystem::remove(path);
+  return out;
+}
+
+const std::string clip = "tessera-data tokenize --tokenizer clip-bpe --vocab " + test::clip_merges;
+const std::string bert = "tessera-data tokenize --tokenizer wordpiece --vocab " + test::wordpiece_vocab;
+
+// Each start of a program takes a second, most of it for LibTorch: several lines at once.
+std::vector<Ids> lines_of(const RanProgram& ran) {
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  std::vector<Ids> out;
+  std::istringstream lines(ran.text);
+  for (std::string line; std::getline(lines, line);)
+    out.push_back(nlohmann::json::parse(line, nullptr, false).value("ids", Ids{}));
+  return out;
+}
+
+TEST(TokenizeProgram, TakesTextHexBlankLinesAndHalvesOfSurrogatePairs) {
+  const auto tokenizer = test::clip_bpe();
+  const std::vector<std::string> texts = {
+      "a cat", "", "a\uFFFD cat", "", "a \uFFFD b \uFFFD \U0001F600 \\ud83d", "\uFFFD\U0001F600"};
+  std::vector<Ids> expected;
+  for (const std::string& text : texts) expected.push_back(tokenizer->encode(text));
+  EXPECT_EQ(lines_of(run_program_with(clip, R"({"text": "a cat"}
+
+{"text": ""}
+{"utf8_hex": "61fF20636174"}
+{"text": "ignored", "utf8_hex": ""}
+{"text": "a \ud83d b \ude00 \ud83d\ude00 \\ud83d"}
+{"text": "\ud83d\uD83D\uDE00"})")),
+            expected);
+}
+
+TEST(TokenizeProgram, OptionsAreSettings) {
+  const std::string text = "A caf\u00C3\u00A9 on the corner", line = "{\"text\": \"" + text + "\"}\n";
+  const auto ids = [&](const std::string& arguments) { return lines_of(run_program_with(arguments, line)).at(0); };
+  EXPECT_EQ(ids(clip + " --cleanup mojibake"), test::clip_bpe()->encode("a caf\u00E9 on the corner"));
+  EXPECT_EQ(ids(clip + " --cleanup full --context-length 4"),
+            test::clip_bpe("full", 4)->encode("a caf\u00E9 on the corner"));
+  EXPECT_EQ(ids(bert + " --context-length 5 --lower-case"), test::wordpiece(5)->encode(text));
+  EXPECT_EQ(ids(bert + " --lower-case false"), test::wordpiece(76, false)->encode(text));
+  EXPECT_EQ(ids(bert + " --set lower_case=false"), test::wordpiece(76, false)->encode(text));
+  EXPECT_EQ(run_program_with(clip + " --lower-case=false", line).text,
+            "tessera-data tokenize: --lower-case: the tokenizer clip-bpe has no such setting\n");
+}
+
+TEST(BenchTokenizer, PrintsATableAndWritesJson) {
+  const std::string folder = testing::TempDir();
+  io::write_file(folder + "captions.txt", "a cat\nTwo dogs, caf\u00E9\n");
+  const RanProgram ran =
+      run_program_with("tessera-bench tokenizer --repeats 1 --threads 2 --captions " + folder + "captions.txt --json " +
+                       folder + "bench.json --tokenizers '{name: clip-bpe, merges: " + test::clip_merges +
+                       "}' '{name: wordpiece, vocab: " + test::wordpiece_vocab + "}'");
+  EXPECT_EQ(ran.code, 0);
+  EXPECT_NE(ran.text.find("2 captions of "), std::string::npos) << ran.text;
+  const nlohmann::json measured = nlohmann::json::parse(io::read_file(folder + "bench.json"));
+  EXPECT_EQ(measured.at("threads"), 2);
+  ASSERT_EQ(measured.at("tokenizers").size(), 2u);
+  EXPECT_EQ(measured["tokenizers"][0].at("ids_per_caption"), 5.0);
+  EXPECT_GT(measured["tokenizers"][1].at("captions_per_second").get<double>(), 0);
+  EXPECT_EQ(run_program_with("tessera-bench tokenizer --captions /none").text,
+            "tessera-bench: --captions /none: cannot read, or empty; expected one caption a line\n");
+  for (const char* name : {"captions.txt", "bench.json"}) std::filesystem::remove(folder + name);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,161 @@
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "src/data/tokenizers/byte_pairs.h"
+#include "src/data/tokenizers/vocabulary_file.h"
+#include "tests/data/tokenizers/golden.h"
+#include <tessera/base/random.h>
+#include <tessera/data/tokenizers/sentencepiece.h>
+
+namespace tessera {
+namespace {
+
+using test::Ids;
+
+// Of every group a few texts, and some that are plain ASCII.
+std::vector<std::string> mixed_texts() {
+  std::vector<std::string> out = {"", "a photo of a cat", "Two DOGS playing, isn't it?",
+                                  "skateboarder's half-pipe 2024"};
+  const std::vector<nlohmann::json> lines = test::golden_lines("clip_bpe.jsonl");
+  for (std::size_t i = 0; i < lines.size(); i += 3) out.push_back(test::text_of(lines[i]));
+  return out;
+}
+
+std::string small_model() {
+  int left = 400;
+  return train_sentencepiece({.vocab_size = 40}, [&](std::string& line) {
+    line = left % 2 == 0 ? "a small red circle left of a green star" : "two blue rings below one violet square";
+    line += std::string(static_cast<std::size_t>(left % 7), 'e');
+    return left-- > 0;
+  });
+}
+
+using Make = std::function<std::shared_ptr<Tokenizer>(std::int64_t length)>;
+
+std::map<std::string, Make> all_tokenizers() {
+  static const std::string model = small_model();
+  return {{"clip-bpe", [](std::int64_t length) { return test::clip_bpe("full", length); }},
+          {"wordpiece", [](std::int64_t length) { return test::wordpiece(length); }},
+          {"sentencepiece",
+           [](std::int64_t length) { return make_sentencepiece({.model = {}, .max_length = length}, {model}); }}};
+}
+
+TEST(EveryTokenizer, CutsToAPrefixWithTheEndToken) {
+  const std::vector<std::string> texts = mixed_texts();
+  for (const auto& [name, make] : all_tokenizers()) {
+    const auto whole = make(1'000'000);
+    for (const std::int64_t length : {2, 3, 7, 20}) {
+      const auto cut = make(length);
+      for (const std::string& text : texts) {
+        Ids expected = whole->encode(text);
+        if (expected.size() > static_cast<std::size_t>(length)) {
+          const std::int64_t end = expected.back();
+          expected.resize(static_cast<std::size_t>(length));
+          expected.back() = end;
+        }
+        EXPECT_EQ(cut->encode(text), expected) << name << " " << length << ": " << text;
+      }
+    }
+  }
+}
+
+TEST(EveryTokenizer, GivesTheSameBatchOnAnyNumberOfThreads) {
+  std::vector<std::string> texts;
+  for (int i = 0; i < 5; ++i)
+    for (const std::string& text : mixed_texts()) texts.push_back(text + " " + std::to_string(i));
+  const int threads = at::get_num_threads();
+  for (const auto& [name, make] : all_tokenizers()) {
+    const auto tokenizer = make(32);
+    at::set_num_threads(1);
+    const TextBatch one = tokenizer->encode_batch(texts);
+    at::set_num_threads(5);
+    const TextBatch five = tokenizer->encode_batch(texts);
+    EXPECT_TRUE(one.ids.equal(five.ids) && one.mask.equal(five.mask)) << name;
+    for (std::size_t i = 0; i < texts.size(); i += 17) {
+      const Ids ids = tokenizer->encode(texts[i]);
+      const at::Tensor row = one.ids[static_cast<std::int64_t>(i)];
+      for (std::size_t k = 0; k < ids.size(); ++k)
+        EXPECT_EQ(row[static_cast<std::int64_t>(k)].item<std::int64_t>(), ids[k]);
+    }
+  }
+  at::set_num_threads(threads);
+}
+
+// Plain ASCII takes a way of its own; a text behind it that is not plain sends the whole through the general one.
+TEST(EveryTokenizer, GivesPlainTextTheIdsOfTheGeneralWay) {
+  const std::vector<std::string> texts = {"A Photo of\ta  cat",
+                                          "isn't 'tis they'LL 'S '' !!'s",
+                                          "ab12cd 3.14 a_b-c",
+                                          "<start_of_text>x<END_OF_TEXT>",
+                                          "[CLS] a [unk] [MASK]",
+                                          "  \n x \n ",
+                                          "Pneumonoultramicroscopicsilicovolcanoconiosis",
+                                          std::string(3000, 'z')};
+  for (const auto& [name, make] : all_tokenizers()) {
+    const auto tokenizer = make(1'000'000);
+    Ids tail = tokenizer->encode(" \u4E2D");
+    const Ids empty = tokenizer->encode("");
+    for (const std::string& text : texts) {
+      Ids expected = tokenizer->encode(text);
+      expected.pop_back();
+      expected.insert(expected.end(), tail.begin() + static_cast<std::ptrdiff_t>(empty.size() - 1), tail.end());
+      if (name != "sentencepiece") EXPECT_EQ(tokenizer->encode(text + " \u4E2D"), expected) << name << ": " << text;
+    }
+  }
+}
+
+// The reference's own way, without hurry: the best pair everywhere, then the next best.
+std::vector<std::string> merged_naively(const std::string& word,
+                                        const std::map<std::pair<std::string, std::string>, int>& ranks) {
+  std::vector<std::string> symbols;
+  for (const char c : word) symbols.emplace_back(1, c);
+  symbols.back() += ' ';
+  while (true) {
+    auto best = ranks.end();
+    for (std::size_t i = 0; i + 1 < symbols.size(); ++i)
+      if (const auto found = ranks.find({symbols[i], symbols[i + 1]}); found != ranks.end())
+        if (best == ranks.end() || found->second < best->second) best = found;
+    if (best == ranks.end()) return symbols;
+    std::vector<std::string> next;
+    for (std::size_t i = 0; i < symbols.size(); ++i) {
+      const bool both =
+          i + 1 < symbols.size() && symbols[i] == best->first.first && symbols[i + 1] == best->first.second;
+      next.push_back(both ? symbols[i] + symbols[i + 1] : symbols[i]);
+      if (both) ++i;
+    }
+    symbols = std::move(next);
+  }
+}
+
+TEST(BytePairs, WordsOfAnyLengthMergeAsInTheReference) {
+  const std::string text = decompressed(load_vocabulary("clip-bpe", "merges", test::clip_merges, {}));
+  std::map<std::pair<std::string, std::string>, int> ranks;
+  std::istringstream lines(text);
+  std::string line, left, right;
+  std::getline(lines, line);
+  while (ranks.size() < BytePairs::merge_count && lines >> left >> right) {
+    if (right.ends_with("</w>")) right.replace(right.size() - 4, 4, " ");
+    ranks.emplace(std::pair(left, right), static_cast<int>(ranks.size()));
+  }
+  const BytePairs pairs(text, "merges");
+  Random random(1, Purpose::shapes);
+  const std::vector<std::string> parts = {"a", "e", "s", "o", "th", "ing", "er", "aa", "z", "q", "board", "!", "3"};
+  for (int i = 0; i < 1500; ++i) {
+    std::string word;
+    for (std::int64_t left_over = 1 + random.below(i % 3 == 0 ? 60 : 8); left_over > 0; --left_over)
+      word += random.pick(parts);
+    Ids ids;
+    pairs.encode(word, ids);
+    std::vector<std::string> symbols;
+    for (const std::int64_t id : ids) symbols.push_back(pairs.bytes(id));
+    EXPECT_EQ(symbols, merged_naively(word, ranks)) << word;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
