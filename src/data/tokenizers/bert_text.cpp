@@ -28,23 +28,23 @@ const unicode::ClassTable& classes() {
   return table;
 }
 
-bool is(char32_t code, Class wanted) {
-  return (classes()[code] & wanted) != 0;
-}
-
-std::u32string remove_controls_and_set_off_cjk(std::u32string_view text) {
+// Controls out, white space to spaces, spaces around CJK characters.
+std::u32string set_apart(std::u32string_view text) {
+  const unicode::ClassTable& table = classes();
   std::u32string out;
-  out.reserve(text.size());
+  out.reserve(text.size() + 8);
   for (const char32_t code : text) {
-    if (is(code, removed)) continue;
-    if (is(code, space)) {
-      out += U' ';
-    } else if (is(code, cjk)) {
-      out += U' ';
+    const std::uint8_t here = table[code];
+    if ((here & (removed | space | cjk)) == 0) {
       out += code;
+    } else if ((here & removed) != 0) {
+      continue;
+    } else if ((here & space) != 0) {
       out += U' ';
     } else {
+      out += U' ';
       out += code;
+      out += U' ';
     }
   }
   return out;
@@ -52,15 +52,12 @@ std::u32string remove_controls_and_set_off_cjk(std::u32string_view text) {
 
 std::u32string remove_accents_and_lower(std::u32string_view text) {
   static const unicode::LowerTable lower(bert_lower);
-  std::u32string decomposed;
-  if (std::any_of(text.begin(), text.end(), [](char32_t code) { return code >= 0x80; })) {
-    decomposed = unicode::decompose(text, unicode::Version::hugging_face);
-    text = decomposed;
-  }
+  const unicode::ClassTable& table = classes();
+  const std::u32string decomposed = unicode::decompose(text, unicode::Version::hugging_face);
   std::u32string out;
-  out.reserve(text.size());
-  for (const char32_t code : text) {
-    if (is(code, mark)) continue;
+  out.reserve(decomposed.size());
+  for (const char32_t code : decomposed) {
+    if ((table[code] & mark) != 0) continue;
     if (code == 0x130)
       out += U"i\u0307";
     else
@@ -76,7 +73,7 @@ bool is_ascii_punctuation(char c) {
 }  // namespace
 
 std::u32string clean(std::u32string_view text, bool lower_case) {
-  std::u32string out = remove_controls_and_set_off_cjk(text);
+  std::u32string out = set_apart(text);
   if (lower_case) out = remove_accents_and_lower(out);
   return out;
 }
@@ -91,8 +88,9 @@ bool is_plain(std::string_view text) {
 }
 
 std::size_t word_end(std::u32string_view text, std::size_t begin) {
+  const unicode::ClassTable& table = classes();
   std::size_t end = begin;
-  while (end < text.size() && text[end] != U' ' && !is(text[end], punctuation)) ++end;
+  while (end < text.size() && text[end] != U' ' && (table[text[end]] & punctuation) == 0) ++end;
   return std::max(end, begin + 1);
 }
 

@@ -1,5 +1,6 @@
 #include "src/data/tokenizers/clip_text.h"
 
+#include <algorithm>
 #include <array>
 
 #include "src/data/tokenizers/html.h"
@@ -31,20 +32,21 @@ const unicode::ClassTable& classes() {
   return table;
 }
 
-std::u32string collapse_space(std::u32string_view text) {
-  std::u32string out;
-  out.reserve(text.size());
+// White space between words becomes one space, that at the ends goes.
+void collapse_space(std::u32string& text) {
+  const unicode::ClassTable& table = classes();
+  std::size_t size = 0;
   bool pending = false;
   for (const char32_t code : text) {
-    if ((classes()[code] & space) != 0) {
-      pending = !out.empty();
+    if ((table[code] & space) != 0) {
+      pending = size > 0;
       continue;
     }
-    if (pending) out += U' ';
+    if (pending) text[size++] = U' ';
     pending = false;
-    out += code;
+    text[size++] = code;
   }
-  return out;
+  text.resize(size);
 }
 
 // Capital sigma at the end of a word is U+03C2 (Unicode 3.13, Final_Sigma).
@@ -58,8 +60,8 @@ char32_t lower_sigma(std::u32string_view text, std::size_t at) {
   return is_final ? 0x3C2 : 0x3C3;
 }
 
-std::u32string lower_case(std::u32string_view text) {
-  static const unicode::LowerTable lower(clip_lower);
+// The two that need more than themselves: their neighbours, or room for two.
+std::u32string lower_with_context(std::u32string_view text, const unicode::LowerTable& lower) {
   std::u32string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -73,11 +75,21 @@ std::u32string lower_case(std::u32string_view text) {
   return out;
 }
 
+void lower_case(std::u32string& text) {
+  static const unicode::LowerTable lower(clip_lower);
+  if (std::any_of(text.begin(), text.end(), [](char32_t code) { return code == 0x130 || code == 0x3A3; })) {
+    text = lower_with_context(text, lower);
+    return;
+  }
+  for (char32_t& code : text) code = lower[code];
+}
+
 constexpr std::array<std::uint8_t, 128> ascii_classes = [] {
   std::array<std::uint8_t, 128> out{};
   for (char c = 'a'; c <= 'z'; ++c) out[static_cast<std::size_t>(c)] = out[static_cast<std::size_t>(c - 0x20)] = letter;
   for (char c = '0'; c <= '9'; ++c) out[static_cast<std::size_t>(c)] = number;
-  for (const char c : {' ', '\t', '\n'}) out[static_cast<std::size_t>(c)] = space;
+  for (const char c : {' ', '\t', '\n', '\v', '\f', '\r', '\x1C', '\x1D', '\x1E', '\x1F'})
+    out[static_cast<std::size_t>(c)] = space;
   return out;
 }();
 
@@ -116,7 +128,7 @@ std::size_t end_of_piece(View text, std::size_t begin) {
 }  // namespace
 
 std::uint8_t class_of(char32_t code) {
-  return classes()[code];
+  return code < 0x80 ? ascii_classes[code] : classes()[code];
 }
 
 std::uint8_t class_of(char ascii) {
@@ -124,8 +136,12 @@ std::uint8_t class_of(char ascii) {
 }
 
 std::u32string clean(std::string_view text, Cleanup level) {
-  const std::u32string codes = html::unescape(html::unescape(fix_text(unicode::decode(text), level)));
-  return lower_case(collapse_space(codes));
+  std::u32string codes = unicode::decode(text);
+  if (level != Cleanup::none) codes = fix_text(codes, level);
+  if (codes.find(U'&') != std::u32string::npos) codes = html::unescape(html::unescape(codes));
+  collapse_space(codes);
+  lower_case(codes);
+  return codes;
 }
 
 bool is_plain(std::string_view text) {

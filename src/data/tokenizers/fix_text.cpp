@@ -1,9 +1,11 @@
 #include "src/data/tokenizers/fix_text.h"
 
 #include <algorithm>
+#include <array>
 
 #include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/html.h"
+#include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/normalization.h"
 #include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/windows_1252.h"
@@ -58,11 +60,33 @@ void append_narrow(std::u32string& out, char32_t code) {
   out += straight_quote(code);
 }
 
+// The characters that some step changes, moves or looks at.
+const unicode::ClassTable& unsettled_characters() {
+  static const unicode::ClassTable table = [] {
+    constexpr std::uint8_t bit = 1;
+    unicode::ClassTable out;
+    constexpr Range others[] = {{0, 8},           {0xB, 0xB},       {0xD, 0x1F},      {U'&', U'&'},
+                                {0x7F, 0x9F},     {0x2BC, 0x2BC},   {0x2018, 0x201F}, {0x2028, 0x2029},
+                                {0x206A, 0x206F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}, {0xFF01, 0xFFEF},
+                                {0xFFF9, 0xFFFC}};
+    out.add(others, bit);
+    for (const Ligature& ligature : ligatures) out.add(std::array{Range{ligature.code, ligature.code}}, bit);
+    unicode::mark_composable(out, bit);
+    return out;
+  }();
+  return table;
+}
+
 // C1 controls, ligatures, widths, quotes and line breaks: each looks at one character, but for \r\n.
 std::u32string map_characters(std::u32string_view text) {
+  const unicode::ClassTable& unsettled = unsettled_characters();
   std::u32string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
+    if (unsettled[text[i]] == 0) {
+      out += text[i];
+      continue;
+    }
     const char32_t code = unicode::windows_1252(text[i]);
     if (code < 0x80) {
       if (code != U'\r')
@@ -118,13 +142,25 @@ std::u32string remove_controls(std::u32string_view text) {
   return out;
 }
 
+// True if no step would change the text.
+bool is_settled(std::u32string_view text, Cleanup level) {
+  const unicode::ClassTable& unsettled = unsettled_characters();
+  bool ascii = true;
+  for (const char32_t code : text) {
+    if (unsettled[code] != 0) return false;
+    ascii = ascii && code < 0x80;
+  }
+  return ascii || level < Cleanup::mojibake || !mojibake::is_bad(text);
+}
+
 std::u32string fix_segment(std::u32string text, bool entities, Cleanup level) {
-  while (true) {
+  do {
     std::u32string next = entities ? html::unescape_strict(text) : text;
     next = unicode::compose(remove_controls(map_characters(fix_encoding(std::move(next), level))));
-    if (next == text) return text;
+    if (next == text) break;
     text = std::move(next);
-  }
+  } while (!is_settled(text, level));
+  return text;
 }
 
 }  // namespace
@@ -141,7 +177,10 @@ std::u32string fix_text(std::u32string_view text, Cleanup level) {
     end = std::min(end, begin + longest_segment);
     const std::u32string_view segment = text.substr(begin, end - begin);
     if (segment.find(U'<') != std::u32string_view::npos) entities = false;
-    out += fix_segment(std::u32string(segment), entities, level);
+    if (is_settled(segment, level))
+      out += segment;
+    else
+      out += fix_segment(std::u32string(segment), entities, level);
     begin = end;
   }
   return out;

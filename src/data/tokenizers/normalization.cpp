@@ -1,6 +1,7 @@
 #include "src/data/tokenizers/normalization.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 
@@ -79,7 +80,7 @@ void append_decomposed(std::u32string& out, char32_t code, const Tables& t) {
 // Sorts each run of marks by combining class, equal ones kept in order.
 void order_marks(std::u32string& text, const Tables& t) {
   for (std::size_t i = 0; i < text.size(); ++i) {
-    if (t.combining[text[i]] == 0) continue;
+    if (text[i] < 0x300 || t.combining[text[i]] == 0) continue;
     const std::size_t begin = i;
     while (i < text.size() && t.combining[text[i]] != 0) ++i;
     if (i - begin > 1)
@@ -104,10 +105,26 @@ char32_t pair_composite(char32_t first, char32_t second, const Tables& t) {
 std::u32string decompose(std::u32string_view text, Version version) {
   const Tables& t = tables(version);
   std::u32string out;
-  out.reserve(text.size());
-  for (const char32_t code : text) append_decomposed(out, code, t);
+  out.reserve(text.size() + text.size() / 4);
+  for (const char32_t code : text) {
+    if (code < 0xC0)
+      out += code;
+    else
+      append_decomposed(out, code, t);
+  }
   order_marks(out, t);
   return out;
+}
+
+void mark_composable(ClassTable& table, std::uint8_t bit) {
+  const auto mark = [&](char32_t first, char32_t last) { table.add(std::array{Range{first, last}}, bit); };
+  for (const CombiningClass& entry : combining_classes) mark(entry.first, entry.last);
+  for (const Decomposition& entry : decompositions) {
+    if (!entry.composes) mark(entry.code, entry.code);
+    if (entry.composes) mark(entry.second, entry.second);
+  }
+  mark(vowel, vowel + vowel_count - 1);
+  mark(trail + 1, trail + trail_count - 1);
 }
 
 std::u32string compose(std::u32string_view text) {

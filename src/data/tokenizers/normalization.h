@@ -3,6 +3,8 @@
 #include <string>
 #include <string_view>
 
+#include "src/data/tokenizers/unicode.h"
+
 /// Unicode normalisation (UAX #15) by tables of a fixed Unicode version.
 namespace tessera::unicode {
 
@@ -16,5 +18,9 @@ std::u32string decompose(std::u32string_view text, Version version);
 
 /// Canonical composition (NFC), Unicode 14.
 std::u32string compose(std::u32string_view text);
+
+/// Marks each code point that composition may change, move or join with what stands before it: text without any is its
+/// own composition.
+void mark_composable(ClassTable& table, std::uint8_t bit);
 
 }  // namespace tessera::unicode

@@ -7,28 +7,32 @@
 namespace tessera::unicode {
 namespace {
 
-// Well-formed UTF-8 only.
-std::u32string decode_valid(std::string_view text) {
-  std::u32string out;
-  out.reserve(text.size());
+// False if the text is not well-formed (Unicode, table 3-7); `out` is then of no use.
+bool decode_valid(std::string_view text, std::u32string& out) {
+  out.resize(text.size());
+  std::size_t count = 0;
+  const auto byte = [&](std::size_t i) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[i])); };
   for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t k) { return static_cast<char32_t>(static_cast<std::uint8_t>(text[i + k])); };
-    const char32_t first = byte(0);
+    const char32_t first = byte(i);
     if (first < 0x80) {
-      out += first;
-      i += 1;
-    } else if (first < 0xE0) {
-      out += (first & 0x1F) << 6 | (byte(1) & 0x3F);
-      i += 2;
-    } else if (first < 0xF0) {
-      out += (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-      i += 3;
-    } else {
-      out += (first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F);
-      i += 4;
+      out[count++] = first;
+      ++i;
+      continue;
     }
+    const std::size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+    if (first < 0xC2 || first > 0xF4 || text.size() - i < length) return false;
+    char32_t code = first & (0xFFu >> (length + 1));
+    for (std::size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xC0) != 0x80) return false;
+      code = code << 6 | (byte(i + k) & 0x3F);
+    }
+    const bool shortest = length == 2 || (length == 3 ? code >= 0x800 : code >= 0x10000);
+    if (!shortest || code >= code_points || (code >= 0xD800 && code <= 0xDFFF)) return false;
+    out[count++] = code;
+    i += length;
   }
-  return out;
+  out.resize(count);
+  return true;
 }
 
 }  // namespace
@@ -38,8 +42,9 @@ bool is_ascii(std::string_view text) {
 }
 
 std::u32string decode(std::string_view text) {
-  if (is_ascii(text)) return {text.begin(), text.end()};
-  return is_utf8(text) ? decode_valid(text) : decode_valid(repair_utf8(text));
+  std::u32string out;
+  if (!decode_valid(text, out)) decode_valid(repair_utf8(text), out);
+  return out;
 }
 
 void append_utf8(std::string& out, char32_t code) {

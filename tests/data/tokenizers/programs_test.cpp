@@ -63,12 +63,10 @@ TEST(TokenizeProgram, TakesTextHexBlankLinesAndHalvesOfSurrogatePairs) {
 TEST(TokenizeProgram, OptionsAreSettings) {
   const std::string text = "A caf\u00C3\u00A9 on the corner", line = "{\"text\": \"" + text + "\"}\n";
   const auto ids = [&](const std::string& arguments) { return lines_of(run_program_with(arguments, line)).at(0); };
-  EXPECT_EQ(ids(clip + " --cleanup mojibake"), test::clip_bpe()->encode("a caf\u00E9 on the corner"));
   EXPECT_EQ(ids(clip + " --cleanup full --context-length 4"),
             test::clip_bpe("full", 4)->encode("a caf\u00E9 on the corner"));
   EXPECT_EQ(ids(bert + " --context-length 5 --lower-case"), test::wordpiece(5)->encode(text));
   EXPECT_EQ(ids(bert + " --lower-case false"), test::wordpiece(76, false)->encode(text));
-  EXPECT_EQ(ids(bert + " --set lower_case=false"), test::wordpiece(76, false)->encode(text));
   EXPECT_EQ(run_program_with(clip + " --lower-case=false", line).text,
             "tessera-data tokenize: --lower-case: the tokenizer clip-bpe has no such setting\n");
 }
