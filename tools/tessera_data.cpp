@@ -5,10 +5,13 @@
 #include <tessera/base/error.h>
 
 int main(int argc, char** argv) {
-  CLI::App program("Prepares and inspects data: the built-in data set, vocabularies, token ids.", "tessera-data");
+  CLI::App program("Prepares and inspects data: shards, the built-in data set, vocabularies, token ids.",
+                   "tessera-data");
   program.require_subcommand(1);
   const std::vector<tessera::tools::Command> commands = {
       tessera::tools::inspect_command(program),
+      tessera::tools::pack_command(program),
+      tessera::tools::read_command(program),
       tessera::tools::shapes_command(program),
       tessera::tools::tokenize_command(program),
       tessera::tools::train_sentencepiece_command(program),

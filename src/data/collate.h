@@ -13,20 +13,27 @@ namespace tessera {
 /// Makes a batch of prepared samples: one copy of each into the batch's tensors. Thread-safe.
 class Collator {
  public:
-  Collator(std::shared_ptr<const Tokenizer> tokenizer, const config::Size& image_size, const Needs& needs)
-      : tokenizer_(std::move(tokenizer)), image_size_(image_size), needs_(needs) {}
+  Collator(std::shared_ptr<const Tokenizer> tokenizer, const config::Size& image_size, const Needs& needs, bool pinned)
+      : tokenizer_(std::move(tokenizer)), image_size_(image_size), needs_(needs), pinned_(pinned) {}
 
-  /// Takes the samples' keys. Throws UserError: region features of two widths.
+  /// Takes the samples' keys. The tensors lie in page-locked memory with `pinned`. Throws UserError: region features of
+  /// two widths.
   Batch collate(std::vector<PreparedSample>& samples) const;
 
  private:
   void collate_images(const std::vector<PreparedSample>& samples, Batch& batch) const;
   void collate_ids(const std::vector<PreparedSample>& samples, Batch& batch) const;
+  void collate_regions(const std::vector<PreparedSample>& samples, Batch& batch) const;
+  at::Tensor make(at::IntArrayRef sizes, at::ScalarType type) const;
   TextBatch collate_texts(const std::vector<PreparedSample>& samples, std::size_t view) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   config::Size image_size_;
   Needs needs_;
+  bool pinned_;
 };
+
+/// Of all its tensors.
+std::int64_t bytes_of(const Batch& batch);
 
 }  // namespace tessera

@@ -35,8 +35,9 @@ std::vector<SourcePart> parts_of(const Source& source) {
   return out;
 }
 
-EpochOrder::EpochOrder(const Source& source, bool shuffle, std::uint64_t seed, const Shard& shard)
-    : parts_(parts_of(source)), mode_(mode_of_source(source)), shuffle_(shuffle), seed_(seed), shard_(shard) {
+EpochOrder::EpochOrder(const Source& source, std::vector<SourcePart> parts, bool shuffle, std::uint64_t seed,
+                       const Shard& shard)
+    : parts_(std::move(parts)), mode_(mode_of_source(source)), shuffle_(shuffle), seed_(seed), shard_(shard) {
   std::int64_t largest = 0, all = 0;
   for (const SourcePart& part : parts_) {
     const auto count = std::max<std::int64_t>(1, std::llround(part.weight * static_cast<double>(part.size)));

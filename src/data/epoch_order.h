@@ -48,7 +48,8 @@ struct Stretch {
 ///             permutations
 class EpochOrder {
  public:
-  EpochOrder(const Source& source, bool shuffle, std::uint64_t seed, const Shard& shard);
+  /// `parts`: those of the source, counted in what an epoch holds once each.
+  EpochOrder(const Source& source, std::vector<SourcePart> parts, bool shuffle, std::uint64_t seed, const Shard& shard);
 
   const std::vector<SourcePart>& parts() const { return parts_; }
   std::int64_t lanes() const { return mode_ == MixtureMode::accumulate ? std::ssize(parts_) : 1; }

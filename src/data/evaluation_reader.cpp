@@ -57,9 +57,10 @@ struct EvaluationReader::Impl {
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
         skips(source->describe()),
-        workers(
-            threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
-            [from = source, preprocessing](std::int64_t index) { return read_sample(*from, preprocessing, index); }) {}
+        workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
+                [from = source, preprocessing](std::int64_t index, std::int64_t) {
+                  return read_sample(*from, preprocessing, index);
+                }) {}
 };
 
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,

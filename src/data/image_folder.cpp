@@ -3,6 +3,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "src/data/sample_file.h"
 #include "src/data/templates.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -40,25 +41,22 @@ class ImageFolder : public Source {
                   classes_.empty() ? "" : concat(" of ", classes_.size(), " classes"));
   }
 
+  std::int64_t caption_count(std::int64_t index) const override {
+    return std::ssize(captions_of(pictures_.at(static_cast<std::size_t>(index))));
+  }
+  std::string name_of(std::int64_t index) const override {
+    return (root_ / pictures_.at(static_cast<std::size_t>(index)).name).string();
+  }
+
   Sample get(std::int64_t index) const override {
     const Picture& picture = pictures_.at(static_cast<std::size_t>(index));
     Sample sample;
     sample.key = picture.name;
     sample.label = picture.label;
-    try {
-      sample.encoded = io::read_file((root_ / picture.name).string());
-    } catch (const UserError& error) {
-      throw SampleError("unreadable", error.what());
-    }
+    sample.encoded = read_sample_file((root_ / picture.name).string(), "unreadable");
     if (sample.encoded.empty())
       throw SampleError("empty_image", concat((root_ / picture.name).string(), ": the image has 0 bytes"));
-    const auto listed = captions_.find(picture.name);
-    if (listed != captions_.end())
-      sample.captions = listed->second;
-    else if (picture.has_text)
-      sample.captions = lines_of(fs::path(root_ / picture.name).replace_extension(".txt").string());
-    else if (picture.label >= 0 && !settings_.template_.empty())
-      sample.captions = {from_template(picture.label)};
+    sample.captions = captions_of(picture);
     return sample;
   }
 
@@ -68,6 +66,14 @@ class ImageFolder : public Source {
     std::int64_t label = -1;
     bool has_text = false;
   };
+
+  std::vector<std::string> captions_of(const Picture& picture) const {
+    const auto listed = captions_.find(picture.name);
+    if (listed != captions_.end()) return listed->second;
+    if (picture.has_text) return lines_of(fs::path(root_ / picture.name).replace_extension(".txt").string());
+    if (picture.label >= 0 && !settings_.template_.empty()) return {from_template(picture.label)};
+    return {};
+  }
 
   void list_pictures() {
     std::vector<std::string> folders;
@@ -145,12 +151,8 @@ class ImageFolder : public Source {
 
   static std::vector<std::string> lines_of(const std::string& path) {
     std::vector<std::string> lines;
-    try {
-      for (const std::string& line : split(io::read_file(path), '\n'))
-        if (!strip(line).empty()) lines.emplace_back(strip(line));
-    } catch (const UserError& error) {
-      throw SampleError("unreadable", error.what());
-    }
+    for (const std::string& line : split(read_sample_file(path, "unreadable"), '\n'))
+      if (!strip(line).empty()) lines.emplace_back(strip(line));
     return lines;
   }
 

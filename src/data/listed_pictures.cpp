@@ -5,24 +5,14 @@
 
 #include "src/data/image_file.h"
 #include "src/data/regions.h"
+#include "src/data/sample_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
 
 constexpr std::size_t kLookedFor = 20;  // pictures, before all are said to be elsewhere
-
-std::string read_listed(const std::string& path, const char* missing) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) throw SampleError(missing, path + ": no such file");
-  try {
-    return io::read_file(path);
-  } catch (const UserError& error) {
-    throw SampleError("unreadable", error.what());
-  }
-}
 
 }  // namespace
 
@@ -55,7 +45,7 @@ Sample ListedPictures::get(std::int64_t index) const {
   sample.label = picture.label;
   sample.captions = picture.captions;
   const std::string path = path_of(picture.name);
-  sample.encoded = read_listed(path, "no_image");
+  sample.encoded = read_sample_file(path, "no_image");
   if (sample.encoded.empty()) throw SampleError("empty_image", path + ": the image has 0 bytes");
   if (!picture.more) return sample;
   const ListedPicture::More& more = *picture.more;
@@ -63,8 +53,9 @@ Sample ListedPictures::get(std::int64_t index) const {
   sample.object_tags = more.object_tags;
   try {
     if (!more.region_file.empty())
-      set_regions(read_listed(path_of(more.region_file), "no_regions"), list_.region_tensor, sample);
-    if (!more.mask_file.empty()) sample.mask = decode_mask(read_listed(path_of(more.mask_file), "bad_mask")).values;
+      set_regions(read_sample_file(path_of(more.region_file), "no_regions"), list_.region_tensor, sample);
+    if (!more.mask_file.empty())
+      sample.mask = decode_mask(read_sample_file(path_of(more.mask_file), "bad_mask")).values;
   } catch (const SampleError& error) {
     throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()));
   }

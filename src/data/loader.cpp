@@ -1,16 +1,15 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 
-#include <ATen/ATen.h>
-
+#include "src/data/caption_entries.h"
 #include "src/data/collate.h"
 #include "src/data/epoch_order.h"
 #include "src/data/ordered_workers.h"
+#include "src/data/part_counts.h"
 #include "src/data/prepare.h"
-#include "src/data/skip_log.h"
-#include "src/data/work_time.h"
+#include "src/data/sample_maker.h"
+#include "src/data/skip_list.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -19,14 +18,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kPatience = 100;  // samples before the share of bad ones is judged
-
-/// A sample made ready, and where it comes from.
-struct PlacedSample {
-  PreparedSample sample;
-  std::int64_t part = 0;  // of the source
-};
-
 /// One batch of each lane.
 struct ReadyBatches {
   std::vector<Batch> batches;
@@ -34,33 +25,40 @@ struct ReadyBatches {
   Stretch stretch;
   DataPosition end;                             // where the next ones start
   std::map<std::string, std::int64_t> skipped;  // on the way to them
+  MemoryBudget::Claim claim;
 };
 
-/// What was met of one part of the source.
-struct PartCount {
-  explicit PartCount(const std::string& described) : skips(described) {}
-  std::int64_t good = 0;
-  SkipLog skips;
-  std::int64_t reported_skips = 0;
-};
+std::shared_ptr<const CaptionEntries> entries_of(const std::shared_ptr<const Source>& source,
+                                                 const LoaderSettings& settings) {
+  if (settings.caption_choice != "all") return nullptr;
+  return std::make_shared<CaptionEntries>(source, settings);
+}
+
+std::shared_ptr<EpochOrder> order_of(const Source& source, const CaptionEntries* entries, bool shuffle,
+                                     std::uint64_t seed, const Shard& shard) {
+  std::vector<SourcePart> parts = parts_of(source);
+  if (entries != nullptr) parts = entries->counted(std::move(parts));
+  return std::make_shared<EpochOrder>(source, std::move(parts), shuffle, seed, shard);
+}
 
 }  // namespace
 
 // Positions in here are the shard's own.
 struct Loader::Impl {
-  Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& given_tokenizer,
-       const Preprocessing& given_preprocessing, const LoaderSettings& given_settings, const Needs& given_needs,
-       std::uint64_t seed, const Shard& given_shard)
+  Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& tokenizer,
+       const Preprocessing& preprocessing, const LoaderSettings& given_settings, const Needs& needs, std::uint64_t seed,
+       const Shard& given_shard, const LoaderTarget& target)
       : source(std::move(given_source)),
         shard(given_shard),
         settings(given_settings),
-        collator(given_tokenizer, given_preprocessing.image_size, given_needs),
-        order(*source, settings.shuffle, seed, shard),
-        lanes(order.lanes()) {
+        collator(tokenizer, preprocessing.image_size, needs, target.pinned),
+        preparer(std::make_shared<SamplePreparer>(source, tokenizer, preprocessing, settings, needs, seed)),
+        entries(entries_of(source, settings)),
+        order(order_of(*source, entries.get(), settings.shuffle, seed, shard)),
+        lanes(order->lanes()),
+        counts(order->parts(), settings, needed_fields(needs)),
+        skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
-    for (const SourcePart& part : order.parts()) counts.emplace_back(part.described);
-    preparer =
-        std::make_unique<SamplePreparer>(source, given_tokenizer, given_preprocessing, settings, given_needs, seed);
   }
 
   ~Impl() { stop(); }
@@ -74,75 +72,77 @@ struct Loader::Impl {
                  size > 0 ? concat(": set batch_size to ", size, " or less") : ": use fewer processes");
     };
     if (lanes > 1)
-      for (const SourcePart& part : order.parts()) check(part.size / shard.count, part.described);
-    for (const Stretch& stretch : order.stretches(0)) check(stretch.end - stretch.begin, described(stretch.part));
+      for (const SourcePart& part : order->parts()) check(part.size / shard.count, part.described);
+    for (const Stretch& stretch : order->stretches(0)) check(stretch.end - stretch.begin, described(stretch.part));
   }
 
   // A part of the source, or all of it (-1).
   std::string described(std::int64_t part) const {
-    return part < 0 ? source->describe() : order.parts()[static_cast<std::size_t>(part)].described;
+    return part < 0 ? source->describe() : order->parts()[static_cast<std::size_t>(part)].described;
   }
 
+  // First the samples, or the collating thread would wait for ever.
   void stop() {
-    if (samples) samples->stop();  // first, or the collating thread would wait for ever
+    if (!maker) return;
+    maker->stop();
+    samples->stop();
     batches.reset();
     samples.reset();
+    peak_bytes = std::max(peak_bytes, maker->budget().peak());
+    maker.reset();
   }
 
   void start() {
     start_position = normalised(position);
     taken = 0;
-    over_stretch = order.stretch_of(start_position).number - 1;
     batches_of_stretch = 0;
     good_of_stretch.assign(static_cast<std::size_t>(lanes), 0);
+    rows.clear();
     rows.resize(static_cast<std::size_t>(lanes));
-    for (auto& row : rows) row.assign(static_cast<std::size_t>(settings.batch_size), {});
+    for (auto& row : rows) row.resize(static_cast<std::size_t>(settings.batch_size));
     filled.assign(static_cast<std::size_t>(lanes), 0);
+    maker = std::make_shared<SampleMaker>(SampleMaker::Parts{source, preparer, order, entries, work}, settings,
+                                          start_position);
+    maker->leave_out(order->stretch_of(start_position).number - 1);
+    patience = {settings.warn_after, settings.timeout, source->describe(),
+                [maker = maker](std::int64_t ticket) { return maker->describe(ticket); }};
     samples = std::make_unique<OrderedWorkers<PlacedSample>>(
-        settings.threads, 4 * settings.threads, -1, [this](std::int64_t ticket) { return make_sample(ticket); });
+        settings.threads, 4 * settings.threads, -1,
+        [maker = maker](std::int64_t ticket, std::int64_t thread) { return maker->make(ticket, thread); });
+    samples->abandon_after(kAbandonAfter);
     const std::int64_t ahead = (settings.prefetch + lanes - 1) / lanes;
-    batches =
-        std::make_unique<OrderedWorkers<ReadyBatches>>(1, ahead, -1, [this](std::int64_t) { return make_batches(); });
+    batches = std::make_unique<OrderedWorkers<ReadyBatches>>(
+        1, ahead, -1, [this](std::int64_t, std::int64_t) { return make_batches(); });
   }
 
   // What is left of a stretch is skipped when it cannot fill a batch.
   DataPosition normalised(DataPosition place) const {
     while (true) {
-      if (place.cursor >= order.places()) place = {place.epoch + 1, 0};
-      const Stretch stretch = order.stretch_of(place);
+      if (place.cursor >= order->places()) place = {place.epoch + 1, 0};
+      const Stretch stretch = order->stretch_of(place);
       if (stretch.end - place.cursor >= settings.batch_size) return place;
       place.cursor = stretch.end;
     }
   }
 
-  DataPosition place_of(std::int64_t ticket) const {
-    const std::int64_t entries = start_position.cursor + ticket / lanes;
-    return {start_position.epoch + entries / order.places(), entries % order.places()};
-  }
-
-  PlacedSample make_sample(std::int64_t ticket) {
-    const DataPosition place = place_of(ticket);
-    if (order.stretch_of(place).number <= over_stretch) return {};  // will be left out
-    const WorkTime time(work);
-    const OrderedSample next = order.at(place, ticket % lanes);
-    return {preparer->prepare(next.index, next.round), next.part};
-  }
-
   ReadyBatches make_batches() {
+    // The samples of the batch, and then the batch beside them.
+    maker->budget().wait_for_batch(2 * bytes_of_batches);
     ReadyBatches out;
     std::fill(filled.begin(), filled.end(), 0);
     for (bool complete = false; !complete;) {
-      const DataPosition place = place_of(taken);
-      out.stretch = order.stretch_of(place);
+      const DataPosition place = maker->place_of(taken);
+      out.stretch = order->stretch_of(place);
       if (place.cursor == out.stretch.begin) {
         std::fill(filled.begin(), filled.end(), 0);
         std::fill(good_of_stretch.begin(), good_of_stretch.end(), 0);
         batches_of_stretch = 0;
       }
-      const bool left_out = out.stretch.number <= over_stretch;
+      const bool left_out = maker->is_left_out(out.stretch.number);
       for (std::int64_t lane = 0; lane < lanes; ++lane, ++taken) {
-        PlacedSample sample = samples->take();
-        if (!left_out) accept(std::move(sample), static_cast<std::size_t>(lane), out);
+        maker->budget().set_due(taken);
+        PlacedSample sample = take();
+        if (!left_out) accept(std::move(sample), static_cast<std::size_t>(lane), place.epoch, out);
       }
       out.end = {place.epoch, place.cursor + 1};
       const std::int64_t least = *std::min_element(filled.begin(), filled.end());
@@ -152,80 +152,77 @@ struct Loader::Impl {
     ++batches_of_stretch;
     out.epoch = out.end.epoch;
     out.end = normalised(out.end);
-    if (order.stretch_of(out.end).number != out.stretch.number) {
-      over_stretch = out.stretch.number;
+    if (order->stretch_of(out.end).number != out.stretch.number) {
+      maker->leave_out(out.stretch.number);
       report_epoch(out.stretch);
     }
-    for (std::vector<PreparedSample>& row : rows) out.batches.push_back(collator.collate(row));
+    collate(out);
     return out;
   }
 
-  // A batch that is full while that of another lane is not leaves further samples out: one cursor serves all lanes.
-  void accept(PlacedSample&& placed, std::size_t lane, ReadyBatches& out) {
-    PartCount& count = counts[static_cast<std::size_t>(placed.part)];
-    if (placed.sample.good()) {
-      ++count.good;
-      ++good_of_stretch[lane];
-      if (filled[lane] < settings.batch_size)
-        rows[lane][static_cast<std::size_t>(filled[lane]++)] = std::move(placed.sample);
-      return;
+  PlacedSample take() {
+    try {
+      return samples->take(&patience);
+    } catch (const UserError&) {
+      samples->abandon_after(0);  // it had its time
+      throw;
     }
-    count.skips.note(placed.sample.bad_reason, placed.sample.bad_text);
-    ++out.skipped[placed.sample.bad_reason];
-    check_share(placed.part);
   }
 
-  // Too few are left to fill the batch. The flag spares the workers the rest.
+  void collate(ReadyBatches& out) {
+    bytes_of_batches = 0;
+    for (std::vector<PreparedSample>& row : rows) {
+      out.batches.push_back(collator.collate(row));
+      bytes_of_batches += bytes_of(out.batches.back());
+      for (PreparedSample& sample : row) sample = {};
+    }
+    out.claim = maker->budget().claim_batch(bytes_of_batches);
+    if (!std::exchange(size_told, true) && 2 * bytes_of_batches > settings.prefetch_mb << 20)
+      log::warning("data: prefetch_mb ", settings.prefetch_mb, " is less than two batches, which take ",
+                   format_bytes(2 * static_cast<double>(bytes_of_batches)), ": none is made while another is ready");
+  }
+
+  // A batch that is full while that of another lane is not leaves further samples out: one cursor serves all lanes.
+  void accept(PlacedSample&& placed, std::size_t lane, std::int64_t epoch, ReadyBatches& out) {
+    PreparedSample& sample = placed.sample;
+    if (sample.good()) {
+      counts.good(placed.part);
+      ++good_of_stretch[lane];
+      if (filled[lane] < settings.batch_size) rows[lane][static_cast<std::size_t>(filled[lane]++)] = std::move(sample);
+      return;
+    }
+    ++out.skipped[sample.bad_reason];
+    skip_list.note(epoch, sample.key, sample.bad_reason, sample.bad_text);
+    counts.bad(placed.part, sample);
+  }
+
+  // Too few are left to fill the batch. The maker is spared the rest.
   void end_stretch(const Stretch& ended) {
-    over_stretch = ended.number;
+    maker->leave_out(ended.number);
     report_epoch(ended);
     const bool from_its_start =
-        order.stretch_of(start_position).number != ended.number || start_position.cursor == ended.begin;
+        order->stretch_of(start_position).number != ended.number || start_position.cursor == ended.begin;
     if (batches_of_stretch > 0 || !from_its_start) return;
     const auto fewest = std::min_element(good_of_stretch.begin(), good_of_stretch.end());
     const std::int64_t part = lanes > 1 ? fewest - good_of_stretch.begin() : ended.part;
-    std::map<std::string, std::int64_t> skipped;
-    std::string first;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      if (part >= 0 && static_cast<std::size_t>(part) != i) continue;
-      for (const auto& [reason, count] : counts[i].skips.counts()) skipped[reason] += count;
-      if (first.empty()) first = counts[i].skips.first();
-    }
     user_error(described(part), ": gave only ", *fewest, " readable samples, fewer than one batch of ",
-               settings.batch_size, "; skipped: ", describe_counts(skipped), "; the first: ", first);
+               settings.batch_size, "; skipped: ", counts.describe(part));
   }
 
   void report_epoch(const Stretch& ended) {
-    const std::int64_t epoch = place_of(taken - 1).epoch;
-    if (ended.number != order.stretches(epoch).back().number) return;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      const SkipLog& skips = counts[i].skips;
-      if (skips.total() == counts[i].reported_skips) continue;
-      counts[i].reported_skips = skips.total();
-      const std::string& label = order.parts()[i].label;
-      log::info("data: ", label.empty() ? "" : label + ": ", "up to the end of epoch ", epoch, " ",
-                with_thousands(skips.total()), " of ", with_thousands(skips.total() + counts[i].good),
-                " samples were skipped: ", describe_counts(skips.counts()));
-    }
+    const std::int64_t epoch = maker->place_of(taken - 1).epoch;
+    if (ended.number == order->stretches(epoch).back().number) counts.report(epoch);
   }
 
-  void check_share(std::int64_t part) const {
-    const auto& [good, skips, reported] = counts[static_cast<std::size_t>(part)];
-    const std::int64_t seen = good + skips.total();
-    if (seen < kPatience || static_cast<double>(skips.total()) <= settings.max_bad_share * static_cast<double>(seen))
-      return;
-    user_error(described(part), ": ", skips.total(), " of the first ", seen, " samples cannot be used (",
-               describe_counts(skips.counts()), "), more than max_bad_share ", settings.max_bad_share,
-               " allows; the first: ", skips.first());
-  }
-
-  std::shared_ptr<const Source> source;
-  Shard shard;
-  LoaderSettings settings;
-  Collator collator;
-  EpochOrder order;
+  const std::shared_ptr<const Source> source;
+  const Shard shard;
+  const LoaderSettings settings;
+  const Collator collator;
+  const std::shared_ptr<const SamplePreparer> preparer;
+  const std::shared_ptr<const CaptionEntries> entries;
+  const std::shared_ptr<EpochOrder> order;
   const std::int64_t lanes;
-  std::unique_ptr<SamplePreparer> preparer;
+  const std::shared_ptr<WorkTotals> work = std::make_shared<WorkTotals>();
 
   // The caller's side.
   DataPosition position;  // of the batches that are handed out next, or just now
@@ -233,27 +230,31 @@ struct Loader::Impl {
   ReadyBatches ready;                                             // of these, what is not handed out yet
   std::int64_t last_epoch = 0, last_stretch = 0, last_part = -1;  // of the batch that went out last
   LoaderStatistics statistics;
+  std::int64_t peak_bytes = 0;  // before the last seek
 
   // The collating thread's side.
   DataPosition start_position;
   std::int64_t taken = 0;
   std::int64_t batches_of_stretch = 0;
   std::vector<std::int64_t> good_of_stretch;  // of each lane
-  std::vector<PartCount> counts;
+  PartCounts counts;
+  SkipList skip_list;
   std::vector<std::vector<PreparedSample>> rows;  // of each lane
   std::vector<std::int64_t> filled;
-  std::atomic<std::int64_t> over_stretch = -1;  // no batch will be filled from what is left of this stretch
+  std::int64_t bytes_of_batches = 0;
+  bool size_told = false;
+  Patience patience;
 
-  WorkTotals work;
-
+  std::shared_ptr<SampleMaker> maker;
   std::unique_ptr<OrderedWorkers<PlacedSample>> samples;
   std::unique_ptr<OrderedWorkers<ReadyBatches>> batches;
 };
 
 Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-               std::uint64_t seed, const Shard& shard)
-    : impl_(std::make_unique<Impl>(std::move(source), tokenizer, preprocessing, settings, needs, seed, shard)) {}
+               std::uint64_t seed, const Shard& shard, const LoaderTarget& target)
+    : impl_(std::make_unique<Impl>(std::move(source), tokenizer, preprocessing, settings, needs, seed, shard, target)) {
+}
 
 Loader::~Loader() = default;
 
@@ -276,6 +277,7 @@ Batch Loader::next() {
     impl_->next_lane = 0;
     impl_->position = ready.end;
     ready.batches.clear();
+    ready.claim = {};
   }
   return batch;
 }
@@ -289,7 +291,7 @@ std::int64_t Loader::stretch() const {
 }
 
 std::string Loader::source_label() const {
-  return impl_->last_part < 0 ? "" : impl_->order.parts()[static_cast<std::size_t>(impl_->last_part)].label;
+  return impl_->last_part < 0 ? "" : impl_->order->parts()[static_cast<std::size_t>(impl_->last_part)].label;
 }
 
 std::int64_t Loader::batches_per_update() const {
@@ -297,12 +299,12 @@ std::int64_t Loader::batches_per_update() const {
 }
 
 DataPosition Loader::position() const {
-  const DataPosition shared = impl_->order.to_shared(impl_->position);
+  const DataPosition shared = impl_->order->to_shared(impl_->position);
   return {shared.epoch, shared.cursor * impl_->lanes + impl_->next_lane};
 }
 
 void Loader::seek(const DataPosition& position) {
-  const std::int64_t lanes = impl_->lanes, entries = impl_->order.shared_places() * lanes;
+  const std::int64_t lanes = impl_->lanes, entries = impl_->order->shared_places() * lanes;
   if (position.epoch < 0 || position.cursor < 0 || position.cursor > entries)
     user_error("the saved data position is sample ", position.cursor, " of epoch ", position.epoch, ", but ",
                impl_->source->describe(),
@@ -310,20 +312,22 @@ void Loader::seek(const DataPosition& position) {
   impl_->stop();
   impl_->ready = {};
   impl_->next_lane = position.cursor % lanes;
-  impl_->position = impl_->normalised(impl_->order.to_own({position.epoch, position.cursor / lanes}));
+  impl_->position = impl_->normalised(impl_->order->to_own({position.epoch, position.cursor / lanes}));
 }
 
 std::int64_t Loader::batches_per_epoch() const {
   std::int64_t batches = 0;
-  for (const Stretch& stretch : impl_->order.stretches(0))
+  for (const Stretch& stretch : impl_->order->stretches(0))
     batches += (stretch.end - stretch.begin) / impl_->settings.batch_size;
   return batches * impl_->lanes;
 }
 
 LoaderStatistics Loader::statistics() const {
   LoaderStatistics out = impl_->statistics;
-  out.work_seconds = 1e-9 * static_cast<double>(impl_->work.nanoseconds);
-  out.cpu_seconds = 1e-9 * static_cast<double>(impl_->work.cpu_nanoseconds);
+  out.work_seconds = 1e-9 * static_cast<double>(impl_->work->nanoseconds);
+  out.cpu_seconds = 1e-9 * static_cast<double>(impl_->work->cpu_nanoseconds);
+  out.retries = impl_->work->retries;
+  out.peak_bytes = std::max(impl_->peak_bytes, impl_->maker ? impl_->maker->budget().peak() : 0);
   return out;
 }
 

@@ -70,10 +70,24 @@ void Mixture::find_classes() {
   background_class_ = -1;
 }
 
-Sample Mixture::get(std::int64_t index) const {
+std::size_t Mixture::part_of(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < size(), "mixture: sample ", index, " of ", size());
   const auto next = std::upper_bound(first_.begin(), first_.end(), index);
-  const auto number = static_cast<std::size_t>(next - first_.begin() - 1);
+  return static_cast<std::size_t>(next - first_.begin() - 1);
+}
+
+std::int64_t Mixture::caption_count(std::int64_t index) const {
+  const std::size_t number = part_of(index);
+  return parts_[number].source->caption_count(index - first_[number]);
+}
+
+std::string Mixture::name_of(std::int64_t index) const {
+  const std::size_t number = part_of(index);
+  return parts_[number].label + ": " + parts_[number].source->name_of(index - first_[number]);
+}
+
+Sample Mixture::get(std::int64_t index) const {
+  const std::size_t number = part_of(index);
   const Part& part = parts_[number];
   try {
     Sample sample = part.source->get(index - first_[number]);

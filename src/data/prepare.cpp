@@ -1,11 +1,13 @@
 #include "src/data/prepare.h"
 
 #include <algorithm>
-#include <set>
+#include <optional>
 
 #include <c10/util/Exception.h>
 
+#include "src/data/ordered_workers.h"
 #include "src/data/planes.h"
+#include "src/data/read_sample.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
@@ -55,6 +57,18 @@ std::int64_t image_id_of(const Sample& sample) {
 
 }  // namespace
 
+std::vector<std::string> needed_fields(const Needs& needs) {
+  std::vector<std::string> needed = needs.texts;
+  if (!needs.image_views.empty()) needed.insert(needed.begin(), "image");
+  if (needs.regions) needed.emplace_back("regions");
+  return needed;
+}
+
+std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed) {
+  return concat("found ", found.empty() ? "nothing" : join_names({found.begin(), found.end()}), "; needed ",
+                join_names(needed), ". Check the source's settings (names of its parts or columns)");
+}
+
 Image take_image(Sample& sample) {
   if (!sample.image.empty()) return std::move(sample.image);
   if (sample.encoded.empty()) throw SampleError("no_image", "sample " + sample.key + " has no picture");
@@ -94,10 +108,7 @@ void SamplePreparer::check_views() const {
 
 std::string SamplePreparer::missing_field(const Sample& sample) const {
   const std::vector<std::string> found = fields_of(sample);
-  std::vector<std::string> needed = needs_.texts;
-  if (!needs_.image_views.empty()) needed.insert(needed.begin(), "image");
-  if (needs_.regions) needed.emplace_back("regions");
-  for (const std::string& name : needed)
+  for (const std::string& name : needed_fields(needs_))
     if (std::find(found.begin(), found.end(), name) == found.end()) return name;
   return {};
 }
@@ -112,59 +123,75 @@ void SamplePreparer::check_fields(const SourcePart& part) const {
   const std::int64_t count = std::min(part.size, kProbed);
   std::set<std::string> found, missing;
   std::int64_t lacking = 0;
+  const auto place = [count, part](std::int64_t i) { return part.first + i * part.size / count; };
+  OrderedWorkers<std::optional<Sample>> samples(
+      std::min(count, settings_.threads), settings_.threads, count,
+      [source = source_, settings = settings_, place](std::int64_t i, std::int64_t) -> std::optional<Sample> {
+        try {
+          return read_sample(*source, place(i), settings, pause_and_tell);
+        } catch (const SampleError&) {
+          return std::nullopt;  // the loader's business; it proves nothing about the others
+        }
+      });
+  samples.abandon_after(kAbandonAfter);
+  const Patience patience{settings_.warn_after, settings_.timeout, part.described,
+                          [&](std::int64_t i) { return source_->name_of(place(i)); }};
   for (std::int64_t i = 0; i < count; ++i) {
-    try {
-      const Sample sample = source_->get(part.first + i * part.size / count);
-      const std::string lacks = missing_field(sample);
-      if (lacks.empty()) return;
-      ++lacking;
-      missing.insert(lacks);
-      for (const std::string& name : fields_of(sample)) found.insert(name);
-    } catch (const SampleError&) {
-      // Corrupt samples are the loader's business; they prove nothing about the others.
-    }
+    const std::optional<Sample> sample = samples.take(&patience);
+    if (!sample) continue;
+    const std::string lacks = missing_field(*sample);
+    if (lacks.empty()) return;
+    ++lacking;
+    missing.insert(lacks);
+    for (const std::string& name : fields_of(*sample)) found.insert(name);
   }
   if (lacking == 0) return;
-  const auto list = [](const std::set<std::string>& names) {
-    return names.empty() ? std::string("nothing") : join_names({names.begin(), names.end()});
-  };
-  std::vector<std::string> needed = needs_.texts;
-  if (!needs_.image_views.empty()) needed.insert(needed.begin(), "image");
-  if (needs_.regions) needed.emplace_back("regions");
-  user_error(part.described, ": none of the ", count, " samples looked at has all that the objective needs: found ",
-             list(found), "; needed ", join_names(needed), "; missing ", list(missing),
-             ". Check the source's settings (names of its parts or columns)");
+  user_error(part.described, ": none of the ", count, " samples looked at has all that the objective needs: missing ",
+             join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(needs_)));
 }
 
-PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t round) const {
+void PreparedSample::reject(const SampleError& error) {
+  bad_reason = error.reason();
+  bad_text = error.what();
+}
+
+std::int64_t PreparedSample::bytes() const {
+  auto total = static_cast<std::int64_t>(pixels.capacity() + sizeof(float) * regions.capacity());
+  for (const auto& tokens : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
+  return total;
+}
+
+PreparedSample SamplePreparer::prepare(Sample sample, const SampleDraw& draw) const {
   PreparedSample out;
-  out.key = concat("number ", index);
+  out.key = sample.key;
+  out.label = sample.label;
   try {
-    Sample sample = source_->get(index);
-    out.key = sample.key;
-    out.label = sample.label;
-    // Texts first: they are cheap, and a sample without one needs no decoding.
-    for (const std::string& view : needs_.texts) {
-      const std::string& text = choose_text(view, sample, index, round);
-      out.ids.push_back(tokenizer_->encode(text));
-      if (needs_.ids && (view == "caption" || view == needs_.texts.front())) out.text_id = id_of(text);
-    }
-    if (needs_.regions) {
-      if (sample.regions.empty() || sample.region_width <= 0)
-        throw SampleError("no_regions", "sample " + sample.key + " has no region features");
-      out.regions = std::move(sample.regions);
-      out.region_width = sample.region_width;
-    }
-    if (!needs_.image_views.empty()) {
-      if (needs_.ids) out.image_id = image_id_of(sample);
-      sample.image = take_image(sample);
-      prepare_image(sample, index, round, out);
-    }
+    prepare_fields(sample, draw, out);
   } catch (const SampleError& error) {
-    out.bad_reason = error.reason();
-    out.bad_text = error.what();
+    out.reject(error);
+    out.found = fields_of(sample);
   }
   return out;
+}
+
+void SamplePreparer::prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
+  // Texts first: they are cheap, and a sample without one needs no decoding.
+  for (const std::string& view : needs_.texts) {
+    const std::string& text = choose_text(view, sample, draw);
+    out.ids.push_back(tokenizer_->encode(text));
+    if (needs_.ids && (view == "caption" || view == needs_.texts.front())) out.text_id = id_of(text);
+  }
+  if (needs_.regions && (sample.regions.empty() || sample.region_width <= 0))
+    throw SampleError("no_regions", "sample " + sample.key + " has no region features");
+  if (!needs_.image_views.empty()) {
+    if (needs_.ids) out.image_id = image_id_of(sample);
+    sample.image = take_image(sample);
+    prepare_image(sample, draw.index, draw.round, out);
+  }
+  if (needs_.regions) {
+    out.regions = std::move(sample.regions);
+    out.region_width = sample.region_width;
+  }
 }
 
 void SamplePreparer::prepare_image(const Sample& sample, std::int64_t index, std::int64_t round,
@@ -179,15 +206,16 @@ void SamplePreparer::prepare_image(const Sample& sample, std::int64_t index, std
   write_planes(view, out.pixels.data());
 }
 
-const std::string& SamplePreparer::choose_text(const std::string& view, const Sample& sample, std::int64_t index,
-                                               std::int64_t round) const {
+const std::string& SamplePreparer::choose_text(const std::string& view, const Sample& sample,
+                                               const SampleDraw& draw) const {
   const std::vector<std::string> single = {view == "summary" ? sample.summary : sample.object_tags};
   const bool is_caption = view == "caption";
   const std::vector<std::string>& texts = is_caption ? sample.captions : single;
   std::vector<std::size_t> usable;
   bool undecodable = false;
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    if (is_blank(texts[i])) continue;
+    const bool is_wanted = !is_caption || draw.caption < 0 || draw.caption == static_cast<std::int64_t>(i);
+    if (!is_wanted || is_blank(texts[i])) continue;
     if (is_utf8(texts[i]))
       usable.push_back(i);
     else
@@ -197,8 +225,8 @@ const std::string& SamplePreparer::choose_text(const std::string& view, const Sa
     throw SampleError("not_utf8", "sample " + sample.key + ": its " + view + " is not UTF-8");
   if (usable.empty()) throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
   if (!is_caption) return view == "summary" ? sample.summary : sample.object_tags;
-  if (settings_.caption_choice == "first") return texts[usable[0]];
-  return texts[Random(seed_, Purpose::caption, {word(round), word(index)}).pick(usable)];
+  if (settings_.caption_choice != "random") return texts[usable[0]];
+  return texts[Random(seed_, Purpose::caption, {word(draw.round), word(draw.index)}).pick(usable)];
 }
 
 }  // namespace tessera

@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "src/data/epoch_order.h"
+#include "src/data/memory_budget.h"
 #include <tessera/data/loader.h>
 
 namespace tessera {
@@ -22,12 +24,30 @@ struct PreparedSample {
   std::int64_t text_id = 0;
   std::string bad_reason;  // empty: good
   std::string bad_text;
+  std::vector<std::string> found;  // of a bad one, the fields that it has
+  MemoryBudget::Claim claim;
 
   bool good() const { return bad_reason.empty(); }
+  void reject(const SampleError& error);
+  /// What it takes in memory.
+  std::int64_t bytes() const;
 };
 
-/// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, round,
-/// index); a source that gives each sample once an epoch has the epoch as its round.
+/// What decides a sample's random choices.
+struct SampleDraw {
+  std::int64_t index = 0;
+  std::int64_t round = 0;
+  std::int64_t caption = -1;  // -1: as caption_choice says; else this one
+};
+
+/// "found image and label; needed image and caption. Check ...".
+std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed);
+
+/// Fields of a sample that these needs want.
+std::vector<std::string> needed_fields(const Needs& needs);
+
+/// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, draw);
+/// a source that gives each sample once an epoch has the epoch as its round.
 class SamplePreparer {
  public:
   /// Throws UserError: a view that this loader cannot make, or a source none of whose samples has a field that is
@@ -36,16 +56,16 @@ class SamplePreparer {
                  const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                  std::uint64_t seed);
 
-  PreparedSample prepare(std::int64_t index, std::int64_t round) const;
+  PreparedSample prepare(Sample sample, const SampleDraw& draw) const;
 
  private:
   void check_views() const;
   void check_fields() const;
   void check_fields(const SourcePart& part) const;
   std::string missing_field(const Sample& sample) const;
+  void prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   void prepare_image(const Sample& sample, std::int64_t index, std::int64_t epoch, PreparedSample& out) const;
-  const std::string& choose_text(const std::string& view, const Sample& sample, std::int64_t index,
-                                 std::int64_t round) const;
+  const std::string& choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;
 
   std::shared_ptr<const Source> source_;
   std::shared_ptr<const Tokenizer> tokenizer_;

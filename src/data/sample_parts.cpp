@@ -1,5 +1,6 @@
 #include "src/data/sample_parts.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -70,12 +71,7 @@ Sample PartMapper::load(const std::string& key, const SampleParts& parts) const 
     throw SampleError("no_image", "has no picture; expected one of the parts " + join_names(settings_.image_keys));
   sample.encoded = std::move(*image);
   if (sample.encoded.empty()) throw SampleError("empty_image", "the image has 0 bytes");
-  for (const std::string& name : settings_.caption_keys)
-    if (parts.has(name)) add_captions(parts.read(name), sample);
-  if (const nlohmann::json* json = texts.json())
-    read_annotations(*json, settings_.json_captions, sample);
-  else if (parts.has("json") && sample.captions.empty())
-    throw SampleError("bad_json", "its json part is not JSON");
+  read_captions(parts, texts.json(), sample);
   sample.summary = texts.first(settings_.summary_keys);
   sample.object_tags = texts.first(settings_.object_keys);
   if (const std::string label = texts.first(settings_.label_keys); !label.empty())
@@ -84,6 +80,25 @@ Sample PartMapper::load(const std::string& key, const SampleParts& parts) const 
   if (const auto regions = first_part(parts, settings_.region_keys))
     set_regions(*regions, settings_.region_tensor, sample);
   return sample;
+}
+
+std::int64_t PartMapper::count_captions(const SampleParts& parts) const {
+  const bool in_json = parts.has("json") && !settings_.json_captions.empty();
+  if (!in_json && !settings_.caption_lines)
+    return std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
+                         [&](const std::string& name) { return parts.has(name); });
+  Sample sample;
+  read_captions(parts, PartTexts(parts).json(), sample);
+  return std::ssize(sample.captions);
+}
+
+void PartMapper::read_captions(const SampleParts& parts, const nlohmann::json* json, Sample& sample) const {
+  for (const std::string& name : settings_.caption_keys)
+    if (parts.has(name)) add_captions(parts.read(name), sample);
+  if (json != nullptr)
+    read_annotations(*json, settings_.json_captions, sample);
+  else if (parts.has("json") && sample.captions.empty())
+    throw SampleError("bad_json", "its json part is not JSON");
 }
 
 void PartMapper::add_captions(const std::string& text, Sample& sample) const {

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <tessera/data/sample.h>
 #include <tessera/data/webdataset.h>
@@ -25,9 +28,12 @@ class PartMapper {
 
   /// Throws SampleError: no picture, parts that are damaged. Nothing is decoded but masks and region features.
   Sample load(const std::string& key, const SampleParts& parts) const;
+  /// Captions that load() would give: known by the parts' names, unless lines or the json part must be read for it.
+  std::int64_t count_captions(const SampleParts& parts) const;
   const std::vector<std::string>& classes() const { return classes_; }
 
  private:
+  void read_captions(const SampleParts& parts, const nlohmann::json* json, Sample& sample) const;
   void add_captions(const std::string& text, Sample& sample) const;
 
   WebDatasetSettings settings_;

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/image_file.h"
 #include <tessera/base/error.h>
 #include <tessera/data/encode.h>
 #include <tessera/data/shard_writer.h>
@@ -97,8 +98,15 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
     files.push_back({format, format == "png" ? encode_png(sample.image) : encode_jpeg(sample.image, 95)});
   if (!sample.captions.empty()) add_text("txt", sample.captions[0]);
   if (sample.label >= 0) add_text("cls", std::to_string(sample.label));
-  if (!sample.mask.empty() && !sample.image.empty())
-    files.push_back({"mask.png", encode_mask(sample.mask, sample.image.height, sample.image.width)});
+  if (!sample.mask.empty()) {
+    const ImageHeader header = read_image_header(sample.encoded);
+    const std::int64_t height = sample.image.empty() ? header.height : sample.image.height;
+    const std::int64_t width = sample.image.empty() ? header.width : sample.image.width;
+    if (height * width != static_cast<std::int64_t>(sample.mask.size()))
+      throw SampleError("bad_mask", concat("sample ", sample.key, ": its mask has ", sample.mask.size(),
+                                           " pixels, its picture ", height, " x ", width));
+    files.push_back({"mask.png", encode_mask(sample.mask, height, width)});
+  }
   add_text("summary.txt", sample.summary);
   add_text("objects.txt", sample.object_tags);
   if (sample.region_width > 0) {

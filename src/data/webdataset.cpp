@@ -44,6 +44,16 @@ class WebDataset : public Source {
     return concat("webdataset ", index_.paths[0], shards, ", ", with_thousands(size()), " samples");
   }
 
+  std::string name_of(std::int64_t index) const override {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    return concat("sample ", entry.key, " of ", index_.paths[entry.shard]);
+  }
+
+  std::int64_t caption_count(std::int64_t index) const override {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    return mapper_.count_captions(IndexedParts(entry, index_.paths[entry.shard]));
+  }
+
   Sample get(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
     const std::string& path = index_.paths[entry.shard];

@@ -9,6 +9,7 @@ namespace tessera {
 /// What threads spend at work: by the clock, and of the processor's time.
 struct WorkTotals {
   std::atomic<std::int64_t> nanoseconds = 0, cpu_nanoseconds = 0;
+  std::atomic<std::int64_t> retries = 0;  // of reads that failed
 };
 
 /// Adds the time that it lives, of the thread that it lives in.

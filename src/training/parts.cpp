@@ -156,13 +156,18 @@ Parts build_parts(const Config& config, const ProcessGroup& group) {
   if (config.distributed.shard_optimizer) parts.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.weight_average)
     parts.average.emplace(weights_of(*parts.model, *parts.objective), *config.training.weight_average);
-  parts.loader = make_loader(parts, config, {group.rank(), group.size()});
+  // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
+  const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
+  parts.loader = make_loader(parts, config, {group.rank(), group.size()},
+                             concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
   return parts;
 }
 
-std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard) {
+std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard,
+                                    const std::string& skipped_file) {
   return std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
-                                  parts.needs, static_cast<std::uint64_t>(config.seed), shard);
+                                  parts.needs, static_cast<std::uint64_t>(config.seed), shard,
+                                  LoaderTarget{parts.device.is_cuda(), skipped_file});
 }
 
 Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision) {

@@ -378,8 +378,8 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsNamed) {
   for (const MixtureMode mode : kModes) {
     auto source = std::make_shared<Mixture>(mode, std::vector{part("a", make_samples(20)), part("b", without)});
     EXPECT_EQ(user_error_of([&] { load(source, plain_settings(4)); }),
-              "source b (memory, 20 samples): none of the 20 samples looked at has all that the objective needs: found "
-              "image; needed image and caption; missing caption. Check the source's settings (names of its parts or "
+              "source b (memory, 20 samples): none of the 20 samples looked at has all that the objective needs: missing "
+              "caption; found image; needed image and caption. Check the source's settings (names of its parts or "
               "columns)");
     auto small = std::make_shared<Mixture>(mode, std::vector{part("a", make_samples(40)), part("b", make_samples(7))});
     const bool apart = mode == MixtureMode::sequential || mode == MixtureMode::accumulate;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <iostream>
 #include <map>
 #include <memory>
@@ -7,6 +6,7 @@
 #include <thread>
 
 #include "tools/data/command.h"
+#include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/shapes.h>
@@ -40,20 +40,11 @@ int write_shapes(ShapesOptions options) {
   const ShapesSettings settings = read_settings(options);
   const ShapesSource source(settings);
   options.shards.name = settings.split;
-  const auto start = std::chrono::steady_clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  double last_line = 0;
-  const auto paths = write_shards(source, options.shards, [&](std::int64_t done) {
-    if (seconds() < last_line + 2) return;
-    last_line = seconds();
-    const double left = last_line / static_cast<double>(done) * static_cast<double>(source.size() - done);
-    std::cerr << with_thousands(done) << " of " << with_thousands(source.size()) << " samples, "
-              << with_thousands(static_cast<long long>(static_cast<double>(done) / last_line)) << "/s, "
-              << format_duration(left) << " left\n";
-  });
+  Progress progress("samples", source.size());
+  const auto paths = write_shards(source, options.shards, [&](std::int64_t done) { progress.show(done); });
   std::cout << source.describe() << " in " << paths.size() << (paths.size() == 1 ? " shard: " : " shards: ")
             << paths.front() << (paths.size() == 1 ? "" : " ... ") << (paths.size() == 1 ? "" : paths.back()) << " ("
-            << format_duration(seconds()) << ")\n";
+            << format_duration(progress.seconds()) << ")\n";
   return 0;
 }
 

@@ -75,6 +75,8 @@ class Mixture : public Source {
   Sample get(std::int64_t index) const override;
   std::vector<std::string> class_names() const override { return class_names_; }
   std::int64_t background_class() const override { return background_class_; }
+  std::int64_t caption_count(std::int64_t index) const override;
+  std::string name_of(std::int64_t index) const override;
   std::string describe() const override;
 
   MixtureMode mode() const { return mode_; }
@@ -84,6 +86,7 @@ class Mixture : public Source {
 
  private:
   void find_classes();
+  std::size_t part_of(std::int64_t index) const;
 
   MixtureMode mode_;
   std::vector<Part> parts_;

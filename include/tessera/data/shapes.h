@@ -85,6 +85,7 @@ class ShapesSource final : public Source {
   Sample get(std::int64_t index) const override;
   std::vector<std::string> class_names() const override;
   std::int64_t background_class() const override;
+  std::int64_t caption_count(std::int64_t) const override { return settings_.captions; }
   std::string describe() const override;
 
  private:

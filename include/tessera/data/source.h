@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,13 @@ class Source {
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Index of the background class in masks, -1 = none.
   virtual std::int64_t background_class() const { return -1; }
+  /// How many captions the index-th sample has: what the loader's caption_choice `all` asks of each sample at the start.
+  /// Sources that know it without the whole sample say it themselves. Thread-safe; throws as get() does.
+  virtual std::int64_t caption_count(std::int64_t index) const {
+    return static_cast<std::int64_t>(get(index).captions.size());
+  }
+  /// What messages call the index-th sample while it is not read yet: its file, or "sample number 7". Thread-safe.
+  virtual std::string name_of(std::int64_t index) const { return "sample number " + std::to_string(index); }
   /// "shapes train, 10,000 samples", for logs.
   virtual std::string describe() const = 0;
 };

@@ -38,7 +38,8 @@ bool trains_on_gpu(const Config& config);
 Parts build_parts(const Config& config, const ProcessGroup& group = {});
 
 /// The batches of one shard of parts.train, as the configuration has them. Throws UserError when there is not one.
-std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard);
+std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard,
+                                    const std::string& skipped_file = "");
 
 /// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others
 /// `objective.*`.

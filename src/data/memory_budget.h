@@ -1,0 +1,68 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace tessera {
+
+/// How many bytes the samples in work and the batches kept ready may take together. A sample waits until it fits, but
+/// the one that is due next always passes, so that a picture larger than all the budget does too: one at a time. So
+/// does a batch when none is ready. Thread-safe.
+class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
+ public:
+  /// Bytes that are in use until this goes. Moves, does not copy.
+  class Claim {
+   public:
+    Claim() = default;
+    Claim(Claim&& other) noexcept { swap(other); }
+    Claim& operator=(Claim&& other) noexcept {
+      Claim taken(std::move(other));
+      swap(taken);
+      return *this;
+    }
+    ~Claim();
+
+    /// Changes the number of bytes at once; does not wait.
+    void set(std::int64_t bytes);
+
+   private:
+    friend class MemoryBudget;
+    void swap(Claim& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(bytes_, other.bytes_);
+      std::swap(is_batch_, other.is_batch_);
+    }
+    std::shared_ptr<MemoryBudget> budget_;
+    std::int64_t bytes_ = 0;
+    bool is_batch_ = false;
+  };
+
+  explicit MemoryBudget(std::int64_t limit) : limit_(limit) {}
+
+  /// Waits until a sample's bytes fit, or it is due.
+  Claim claim_sample(std::int64_t ticket, std::int64_t bytes);
+  /// Samples up to this ticket are due.
+  void set_due(std::int64_t ticket);
+  /// Waits until so many bytes fit, or no batch is ready.
+  void wait_for_batch(std::int64_t bytes);
+  Claim claim_batch(std::int64_t bytes);
+
+  /// Those who wait throw Stopped, now and later.
+  void stop();
+  /// The most bytes that were in use at once.
+  std::int64_t peak() const;
+
+ private:
+  void add(std::int64_t bytes);
+
+  const std::int64_t limit_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t used_ = 0, peak_ = 0, due_ = 0, batches_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace tessera

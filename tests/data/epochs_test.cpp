@@ -1,0 +1,254 @@
+// What an epoch holds, for any number of processes and threads, with corrupt samples, after a restart.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include <tessera/data/loader.h>
+#include <tessera/data/mixture.h>
+
+namespace tessera {
+namespace {
+
+using test::ByteTokenizer;
+using test::MemorySource;
+
+// Pictures of one pixel more or less; texts name the sample and the caption.
+std::vector<Sample> numbered(std::int64_t count, const std::string& prefix = "") {
+  static const std::string picture = test::encode(test::noise(4, 4, 1), ".png");
+  std::vector<Sample> out;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Sample sample;
+    sample.key = prefix + std::to_string(i);
+    sample.encoded = picture;
+    for (std::int64_t c = 0; c <= i % 3; ++c) sample.captions.push_back(sample.key + "/" + std::to_string(c));
+    out.push_back(std::move(sample));
+  }
+  return out;
+}
+
+constexpr std::int64_t kSamples = 61, kBatch = 4;
+
+bool is_bad(std::int64_t index) {
+  return index % 10 == 7;
+}
+
+std::shared_ptr<const Source> make_source(bool corrupt) {
+  std::vector<Sample> samples = numbered(kSamples);
+  if (corrupt)
+    for (std::int64_t i = 0; i < kSamples; ++i)
+      if (is_bad(i)) samples[static_cast<std::size_t>(i)].encoded = "junk";
+  return std::make_shared<MemorySource>(std::move(samples));
+}
+
+struct Case {
+  int ranks = 1;
+  std::int64_t threads = 1;
+  bool corrupt = false;
+  std::string captions = "random";
+};
+
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.ranks << " ranks, " << c.threads << " threads, " << c.captions << (c.corrupt ? ", corrupt" : "");
+}
+
+class Epochs : public testing::TestWithParam<Case> {
+ protected:
+  Epochs() : source_(make_source(GetParam().corrupt)) {}
+
+  Loader loader(int rank, int ranks, std::uint64_t seed = 5) const {
+    LoaderSettings settings;
+    settings.batch_size = kBatch;
+    settings.threads = GetParam().threads;
+    settings.caption_choice = GetParam().captions;
+    settings.max_bad_share = 1;
+    Preprocessing tiny;
+    tiny.image_size = 2;
+    return Loader(source_, std::make_shared<ByteTokenizer>(), tiny, settings, {}, seed, {rank, ranks});
+  }
+
+  // Key, or with `all` the pair, of each sample of a batch.
+  std::vector<std::string> samples_of(const Batch& batch) const {
+    if (GetParam().captions != "all") return batch.keys;
+    std::vector<std::string> out;
+    const TextBatch& text = batch.texts.at("caption");
+    for (std::int64_t i = 0; i < batch.size(); ++i) {
+      const auto* ids = text.ids[i].const_data_ptr<std::int64_t>();
+      out.emplace_back(ids, std::find(ids, ids + text.ids.size(1), 0));
+    }
+    return out;
+  }
+
+  // The samples of one rank's batches of this epoch, from where the loader stands.
+  std::vector<std::string> rest_of_epoch(Loader& loader, std::int64_t epoch) const {
+    std::vector<std::string> out;
+    while (loader.position().epoch == epoch) {
+      const Batch batch = loader.next();
+      if (loader.epoch() != epoch) break;  // bad samples had used up the rest
+      for (std::string& name : samples_of(batch)) out.push_back(std::move(name));
+    }
+    return out;
+  }
+
+  // All that an epoch may hold.
+  std::set<std::string> universe() const {
+    std::set<std::string> out;
+    const std::vector<Sample> samples = numbered(kSamples);
+    for (std::int64_t i = 0; i < kSamples; ++i) {
+      if (GetParam().corrupt && is_bad(i)) continue;
+      const Sample& sample = samples[static_cast<std::size_t>(i)];
+      if (GetParam().captions == "all")
+        out.insert(sample.captions.begin(), sample.captions.end());
+      else
+        out.insert(sample.key);
+    }
+    return out;
+  }
+
+  void expect_each_once(const std::vector<std::string>& samples, std::size_t at_most_missing) const {
+    const std::set<std::string> all = universe();
+    std::set<std::string> seen;
+    for (const std::string& name : samples) {
+      EXPECT_TRUE(all.contains(name)) << name;
+      EXPECT_TRUE(seen.insert(name).second) << name << " came twice";
+    }
+    EXPECT_GE(seen.size() + at_most_missing, all.size());
+  }
+
+  // Left out: what the ranks don't divide, and of each less than a batch. A rank stops at the end of its own part.
+  std::size_t remainder() const { return static_cast<std::size_t>(GetParam().ranks * kBatch - 1); }
+
+  std::shared_ptr<const Source> source_;
+};
+
+TEST_P(Epochs, HoldEachSampleOnceAndDiffer) {
+  const int ranks = GetParam().ranks;
+  std::vector<std::vector<std::string>> epochs(2);
+  std::vector<std::unique_ptr<Loader>> loaders;
+  for (int rank = 0; rank < ranks; ++rank) loaders.emplace_back(new Loader(loader(rank, ranks)));
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (const auto& each : loaders) {
+      each->seek({epoch, 0});
+      const auto part = rest_of_epoch(*each, epoch);
+      epochs[static_cast<std::size_t>(epoch)].insert(epochs[static_cast<std::size_t>(epoch)].end(), part.begin(),
+                                                     part.end());
+    }
+    expect_each_once(epochs[static_cast<std::size_t>(epoch)], remainder());
+  }
+  EXPECT_NE(epochs[0], epochs[1]);
+}
+
+TEST_P(Epochs, RepeatExactlyWithTheSameSeedOnly) {
+  Loader a = loader(0, GetParam().ranks), b = loader(0, GetParam().ranks), c = loader(0, GetParam().ranks, 6);
+  bool differs = false;
+  for (int i = 0; i < 20; ++i) {
+    const auto expected = samples_of(a.next());
+    EXPECT_EQ(samples_of(b.next()), expected) << i;
+    differs = differs || samples_of(c.next()) != expected;
+  }
+  EXPECT_TRUE(differs);
+}
+
+TEST_P(Epochs, GoOnWithExactlyTheRemainingSamplesOnAnyNumberOfRanks) {
+  const int ranks = GetParam().ranks;
+  const int steps = 2;
+  std::vector<std::string> before;
+  DataPosition position;
+  std::vector<std::unique_ptr<Loader>> first;
+  for (int rank = 0; rank < ranks; ++rank) {
+    first.emplace_back(new Loader(loader(rank, ranks)));
+    for (int step = 0; step < steps; ++step)
+      for (std::string& name : samples_of(first.back()->next())) before.push_back(std::move(name));
+  }
+  position = first[0]->position();
+  // With bad samples the ranks stand apart; each goes on from its own place. Other numbers of ranks begin at the place
+  // of rank 0, as a checkpoint has it: exact without bad samples.
+  for (int others = 1; others <= 4; ++others) {
+    if (GetParam().corrupt && others != ranks) continue;
+    std::vector<std::string> all = before;
+    for (int rank = 0; rank < others; ++rank) {
+      Loader resumed = loader(rank, others);
+      resumed.seek(others == ranks ? first[static_cast<std::size_t>(rank)]->position() : position);
+      const auto part = rest_of_epoch(resumed, 0);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    SCOPED_TRACE(others);
+    expect_each_once(all, static_cast<std::size_t>(others * kBatch - 1 + ranks - 1));
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (int ranks : {1, 2, 3, 4})
+    for (std::int64_t threads : {1, 2, 5})
+      for (bool corrupt : {false, true})
+        for (const char* captions : {"random", "all"}) out.push_back({ranks, threads, corrupt, captions});
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Any, Epochs, testing::ValuesIn(cases()));
+
+std::shared_ptr<Mixture> two_sources(MixtureMode mode) {
+  return std::make_shared<Mixture>(mode,
+                                   std::vector<Mixture::Part>{{"a", std::make_shared<MemorySource>(numbered(12)), 1.0},
+                                                              {"b", std::make_shared<MemorySource>(numbered(9)), 1.0}});
+}
+
+Loader of_all_captions(std::shared_ptr<const Source> source, std::int64_t batch_size, const Needs& needs = {}) {
+  LoaderSettings settings;
+  settings.batch_size = batch_size;
+  settings.caption_choice = "all";
+  Preprocessing tiny;
+  tiny.image_size = 2;
+  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), tiny, settings, needs, 1);
+}
+
+// 12 samples have 4 * (1 + 2 + 3) = 24 captions, 9 have 18.
+TEST(AllCaptions, AreCountedOfEachSourceOfAMixture) {
+  EXPECT_EQ(of_all_captions(two_sources(MixtureMode::concat), 6).batches_per_epoch(), 42 / 6);
+  Loader sequential = of_all_captions(two_sources(MixtureMode::sequential), 6);
+  EXPECT_EQ(sequential.batches_per_epoch(), 24 / 6 + 18 / 6);
+  std::map<std::string, int> batches;
+  for (int i = 0; i < 7; ++i) {
+    sequential.next();
+    ++batches[sequential.source_label()];
+  }
+  EXPECT_EQ(batches, (std::map<std::string, int>{{"a", 4}, {"b", 3}}));
+  Loader accumulate = of_all_captions(two_sources(MixtureMode::accumulate), 6);
+  EXPECT_EQ(accumulate.batches_per_epoch(), 2 * 24 / 6);
+}
+
+TEST(AllCaptions, OfOnePictureAreKnownAsItsOwn) {
+  Needs needs;
+  needs.ids = true;
+  std::vector<Sample> samples = numbered(3);
+  for (std::size_t i = 0; i < 3; ++i) samples[i].encoded = test::encode(test::noise(4, 4, i), ".png");
+  const Batch batch = of_all_captions(std::make_shared<MemorySource>(samples), 6, needs).next();
+  std::map<std::string, std::set<std::int64_t>> ids;
+  std::set<std::int64_t> texts;
+  for (std::int64_t i = 0; i < 6; ++i) {
+    ids[batch.keys[static_cast<std::size_t>(i)]].insert(batch.image_ids[i].item<std::int64_t>());
+    texts.insert(batch.text_ids[i].item<std::int64_t>());
+  }
+  for (const auto& [key, of_key] : ids) EXPECT_EQ(of_key.size(), 1U) << key;
+  EXPECT_EQ(ids.size(), 3U);
+  EXPECT_EQ(texts.size(), 6U);
+}
+
+TEST(AllCaptions, ThatAreBlankAndSamplesWithoutAnyAreCountedAsBad) {
+  std::vector<Sample> samples = numbered(9);  // 18 captions
+  samples[2].captions[1] = " ";
+  samples[5].captions.clear();  // of 3
+  Loader loader = of_all_captions(std::make_shared<MemorySource>(samples), 14);
+  EXPECT_EQ(loader.batches_per_epoch(), 1);
+  loader.next();
+  loader.next();
+  EXPECT_GE(loader.statistics().skipped.at("no_caption"), 2);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,340 @@
+// A source that fails or hangs, samples that are left out, and the bounds of the loader's memory.
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/data/memory_budget.h"
+#include "src/data/ordered_workers.h"
+#include "tests/data/fake_source.h"
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/data/loader.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using test::ByteTokenizer;
+using test::make_samples;
+using test::MemorySource;
+using test::user_error_of;
+
+/// Fails so many times in a row at one sample, or hangs at it until release().
+class TroubledSource : public MemorySource {
+ public:
+  TroubledSource(std::vector<Sample> samples, std::int64_t where) : MemorySource(std::move(samples)), where_(where) {}
+
+  Sample get(std::int64_t index) const override {
+    if (index == where_) {
+      if (failures-- > 0) throw UserError("the disk is gone");
+      std::unique_lock lock(mutex_);
+      released_.wait(lock, [this] { return !hangs; });
+    }
+    return MemorySource::get(index);
+  }
+  void release() {
+    const std::lock_guard lock(mutex_);
+    hangs = false;
+    released_.notify_all();
+  }
+
+  mutable std::atomic<int> failures = 0;
+  bool hangs = false;
+
+ private:
+  std::int64_t where_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable released_;
+};
+
+Preprocessing eight() {
+  Preprocessing p;
+  p.image_size = 8;
+  return p;
+}
+
+LoaderSettings in_order(std::int64_t batch_size, std::int64_t threads = 2) {
+  LoaderSettings s;
+  s.batch_size = batch_size;
+  s.threads = threads;
+  s.shuffle = false;
+  s.retry_seconds = 0.001;
+  return s;
+}
+
+Loader over(std::shared_ptr<const Source> source, const LoaderSettings& settings, const std::string& list = "") {
+  return Loader(std::move(source), std::make_shared<ByteTokenizer>(), eight(), settings, {}, 1, {}, {false, list});
+}
+
+TEST(LoaderFailures, ASourceThatRecoversLosesNothing) {
+  for (std::int64_t threads : {1, 3}) {
+    auto source = std::make_shared<TroubledSource>(make_samples(20), 7);
+    source->failures = 3;
+    Loader loader = over(source, in_order(10, threads));
+    EXPECT_EQ(loader.next().keys, (std::vector<std::string>{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}));
+    EXPECT_EQ(loader.statistics().retries, 3);
+    EXPECT_TRUE(loader.statistics().skipped.empty());
+  }
+}
+
+TEST(LoaderFailures, AfterTheLastAttemptItStopsOrSkipsAsTold) {
+  auto source = std::make_shared<TroubledSource>(make_samples(21), 7);
+  LoaderSettings settings = in_order(10);
+  settings.retries = 2;
+  source->failures = 1000;
+  Loader stops = over(source, settings);
+  EXPECT_EQ(user_error_of([&] { stops.next(); }), "the disk is gone (sample number 7; tried 3 times)");
+  settings.on_failure = "skip";
+  Loader skips = over(source, settings);
+  EXPECT_EQ(skips.next().keys, (std::vector<std::string>{"0", "1", "2", "3", "4", "5", "6", "8", "9", "10"}));
+  EXPECT_EQ(skips.statistics().skipped, (std::map<std::string, std::int64_t>{{"io_error", 1}}));
+}
+
+TEST(LoaderFailures, APauseBetweenAttemptsEndsWithTheLoader) {
+  auto source = std::make_shared<TroubledSource>(make_samples(20), 12);
+  source->failures = 1000;
+  LoaderSettings settings = in_order(10);
+  settings.retry_seconds = 3600;
+  Loader loader = over(source, settings);
+  loader.next();
+  while (source->failures == 1000) std::this_thread::yield();
+}
+
+TEST(LoaderFailures, AHangingReadIsNamedAndEndsTheRunNotHangsIt) {
+  auto source = std::make_shared<TroubledSource>(make_samples(40), 17);
+  source->hangs = true;
+  LoaderSettings settings = in_order(10, 3);
+  settings.warn_after = 0.01;
+  settings.timeout = 0.05;
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  {
+    Loader loader = over(source, settings);
+    loader.next();
+    const std::string error = user_error_of([&] { loader.next(); });
+    EXPECT_TRUE(error.starts_with("data: memory, 40 samples: waited 0.0")) << error;
+    EXPECT_NE(error.find(" s for sample number 17 (thread "), std::string::npos) << error;
+    EXPECT_TRUE(
+        error.ends_with(" is reading it), the timeout: look at the disk, network or command that it is read "
+                        "from"))
+        << error;
+    EXPECT_EQ(user_error_of([&] { loader.next(); }), error);
+  }  // leaves the thread behind
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("data: waiting since 0.01 s for sample number 17 (thread "), std::string::npos) << log;
+  EXPECT_NE(log.find("data: 1 thread hangs in reading and cannot be stopped"), std::string::npos) << log;
+  source->release();
+}
+
+TEST(LoaderFailures, ASlowReadIsOnlyWarnedOf) {
+  auto source = std::make_shared<TroubledSource>(make_samples(20), 3);
+  source->hangs = true;
+  LoaderSettings settings = in_order(10);
+  settings.warn_after = 0.01;
+  settings.timeout = 0;
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  Loader loader = over(source, settings);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    source->release();
+  });
+  EXPECT_EQ(loader.next().keys[3], "3");
+  later.join();
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("waiting since"), std::string::npos);
+}
+
+TEST(LoaderFailures, AHangWhileFieldsAreProbedEndsInAnErrorToo) {
+  auto source = std::make_shared<TroubledSource>(make_samples(40), 0);
+  source->hangs = true;
+  LoaderSettings settings = in_order(10);
+  settings.timeout = 0.02;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    source->release();
+  });
+  const std::string error = user_error_of([&] { over(source, settings); });
+  EXPECT_NE(error.find("s for sample number 0, the timeout"), std::string::npos) << error;
+  later.join();
+}
+
+std::vector<nlohmann::json> lines_of(const std::string& path) {
+  std::istringstream text(io::read_file(path));
+  std::vector<nlohmann::json> out;
+  for (std::string line; std::getline(text, line);) out.push_back(nlohmann::json::parse(line));
+  return out;
+}
+
+class SkipListFile : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "skip_list_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  std::string path() const { return folder_ + "/skipped.jsonl"; }
+  std::string folder_;
+};
+
+std::vector<Sample> with_bad_ones(std::int64_t count, std::int64_t every) {
+  std::vector<Sample> samples = make_samples(count);
+  for (std::int64_t i = 0; i < count; i += every) samples[static_cast<std::size_t>(i)].encoded = "junk";
+  return samples;
+}
+
+TEST_F(SkipListFile, NamesEachSampleOnceOverEpochsAndRestarts) {
+  std::vector<Sample> samples = with_bad_ones(40, 13);
+  samples[20].captions = {"caf\xE9"};
+  samples[20].key = "20\xFF";
+  LoaderSettings settings = in_order(7);
+  settings.max_bad_share = 1;
+  for (int run = 0; run < 2; ++run) {
+    Loader loader = over(std::make_shared<MemorySource>(samples), settings, path());
+    for (int batch = 0; batch < 15; ++batch) loader.next();
+    EXPECT_GE(loader.epoch(), 2);
+  }
+  const auto lines = lines_of(path());
+  ASSERT_EQ(lines.size(), 5U);
+  EXPECT_EQ(lines[0], (nlohmann::json{{"epoch", 0},
+                                      {"key", "0"},
+                                      {"reason", "bad_image"},
+                                      {"text",
+                                       "sample 0: expected a JPEG, PNG or WebP file, but the bytes are text "
+                                       "(\"junk\")"}}));
+  EXPECT_EQ(lines[2]["reason"], "not_utf8");
+  EXPECT_EQ(lines[2]["key"], "20\uFFFD");
+}
+
+TEST_F(SkipListFile, IsBoundedAndSurvivesACutLine) {
+  LoaderSettings settings = in_order(7);
+  settings.skipped_list = 3;
+  settings.max_bad_share = 1;
+  {
+    std::ofstream cut(path());
+    cut << R"({"epoch": 0, "key": "0", "reason": "bad_image", "text": ""})"
+        << "\n"
+        << R"({"epoch": 0, "ke)";
+  }
+  for (int run = 0; run < 2; ++run) {
+    Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(60, 5)), settings, path());
+    for (int batch = 0; batch < 6; ++batch) loader.next();
+  }
+  std::vector<std::string> lines = split(io::read_file(path()), '\n');
+  ASSERT_EQ(lines.size(), 6U);
+  EXPECT_EQ(lines[1], R"({"epoch": 0, "ke)");
+  EXPECT_NE(lines[3].find("\"10\""), std::string::npos);
+  EXPECT_EQ(lines[4], R"line({"note":"further samples are only counted (data.loader.skipped_list 3)"})line");
+  EXPECT_EQ(lines[5], "");
+  settings.skipped_list = 0;
+  std::filesystem::remove(path());
+  Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(60, 5)), settings, path());
+  loader.next();
+  EXPECT_FALSE(std::filesystem::exists(path()));
+}
+
+TEST_F(SkipListFile, ThatCannotBeWrittenDoesNotStopTheRun) {
+  Loader loader = over(std::make_shared<MemorySource>(with_bad_ones(40, 13)), in_order(7), folder_ + "/none/list");
+  EXPECT_EQ(loader.next().size(), 7);
+}
+
+// Only the first samples have captions: the probe, spread over all, finds one, and the share is allowed.
+TEST(LoaderFailures, RejectsInARowAreBoundedAndNameTheFields) {
+  std::vector<Sample> samples = make_samples(900);
+  for (std::size_t i = 120; i < samples.size(); ++i) samples[i].captions.clear();
+  LoaderSettings settings = in_order(10);
+  settings.max_bad_share = 1;
+  settings.max_bad_run = 50;
+  Loader loader = over(std::make_shared<MemorySource>(std::move(samples)), settings);
+  for (int batch = 0; batch < 12; ++batch) loader.next();
+  EXPECT_EQ(user_error_of([&] { loader.next(); }),
+            "memory, 900 samples: 50 samples in a row cannot be used (50 no_caption), as many as max_bad_run allows; "
+            "found image and label; needed image and caption. Check the source's settings (names of its parts or "
+            "columns); the first: sample 120 has no caption");
+}
+
+TEST(MemoryBudget, ASampleThatIsDuePassesOthersWait) {
+  const auto budget = std::make_shared<MemoryBudget>(100);
+  MemoryBudget::Claim large = budget->claim_sample(0, 250);
+  std::atomic<int> passed = 0;
+  std::thread second([&] {
+    const MemoryBudget::Claim claim = budget->claim_sample(1, 250);
+    ++passed;
+  });
+  std::thread third([&] {
+    const MemoryBudget::Claim claim = budget->claim_sample(2, 60);
+    ++passed;
+  });
+  EXPECT_EQ(passed, 0);
+  large = {};  // 60 fit now, but 250 never do
+  third.join();
+  EXPECT_EQ(passed, 1);
+  budget->set_due(1);
+  second.join();
+  EXPECT_EQ(passed, 2);
+  EXPECT_EQ(budget->peak(), 250);
+}
+
+TEST(MemoryBudget, BatchesWaitForEachOtherAndStopEndsAllWaiting) {
+  const auto budget = std::make_shared<MemoryBudget>(100);
+  budget->wait_for_batch(1000);
+  MemoryBudget::Claim ready = budget->claim_batch(90);
+  std::atomic<bool> begun = false;
+  std::thread next([&] {
+    budget->wait_for_batch(20);
+    begun = true;
+  });
+  EXPECT_FALSE(begun);
+  ready = {};
+  next.join();
+  EXPECT_TRUE(begun);
+  ready = budget->claim_batch(90);
+  std::thread stopped([&] { EXPECT_THROW(budget->wait_for_batch(20), Stopped); });
+  budget->stop();
+  stopped.join();
+  EXPECT_THROW(budget->claim_sample(5, 20), Stopped);
+}
+
+// A batch takes 4 x 3 x 256 x 256 bytes = 0.75 MiB: of 1 MiB, one is ready at most, and of what comes behind it no more
+// than what fits. Pictures of 600 x 600 take 2 MiB each in the making: one at a time.
+TEST(LoaderFailures, MemoryStaysInItsBoundWhateverTheThreadsAndTheStreamIsTheSame) {
+  std::vector<Sample> samples;
+  for (int i = 0; i < 24; ++i) {
+    Sample sample;
+    sample.key = std::to_string(i);
+    sample.captions = {"a"};
+    sample.encoded =
+        test::encode(Image{600, 600, std::vector<std::uint8_t>(1'080'000, static_cast<std::uint8_t>(i))}, ".jpg");
+    samples.push_back(sample);
+  }
+  std::vector<at::Tensor> first;
+  for (std::int64_t threads : {1, 4}) {
+    for (std::int64_t mb : {1, 1000}) {
+      LoaderSettings settings = in_order(4, threads);
+      settings.prefetch_mb = mb;
+      Preprocessing preprocessing;
+      preprocessing.image_size = 256;
+      Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), preprocessing, settings,
+                    {}, 1);
+      std::vector<at::Tensor> images;
+      for (int i = 0; i < 6; ++i) images.push_back(loader.next().images.at("image"));
+      if (first.empty()) first = images;
+      for (std::size_t i = 0; i < images.size(); ++i) EXPECT_TRUE(at::equal(images[i], first[i])) << i;
+      // The batch, its samples, one picture.
+      if (mb == 1) {
+        EXPECT_LE(loader.statistics().peak_bytes, 5 << 20) << threads;
+      }
+      EXPECT_GT(loader.statistics().peak_bytes, 1 << 20);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

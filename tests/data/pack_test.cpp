@@ -1,0 +1,245 @@
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/data/pack_sample.h"
+#include "tests/data/fake_source.h"
+#include <tessera/data/pack.h>
+#include <tessera/data/shapes.h>
+#include <tessera/data/transforms.h>
+#include <tessera/data/webdataset.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using test::make_samples;
+using test::MemorySource;
+using test::user_error_of;
+
+class Pack : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "tessera_pack_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  PackSettings settings(const std::string& folder, std::int64_t per_shard = 7) const {
+    PackSettings out;
+    out.folder = folder_ + "/" + folder;
+    out.samples_per_shard = per_shard;
+    out.threads = 2;
+    return out;
+  }
+
+  std::map<std::string, std::string> files(const std::string& folder) const {
+    std::map<std::string, std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/" + folder))
+      out[entry.path().filename().string()] = io::read_file(entry.path().string());
+    return out;
+  }
+
+  std::shared_ptr<Source> packed(const std::string& folder) const {
+    WebDatasetSettings webdataset;
+    webdataset.path = {{folder_ + "/" + folder + "/shard-*.tar"}};
+    return make_webdataset(webdataset);
+  }
+
+  std::string folder_;
+};
+
+std::vector<Sample> samples_with_bad_ones() {
+  std::vector<Sample> samples = make_samples(40);
+  samples[5].encoded = "<html>";
+  samples[6].encoded = "";
+  samples[13].captions = {"caf\xE9", " "};
+  samples[20].captions = {"caf\xE9", " ", "coffee "};
+  samples[21].key = "a/b.c/pic.name.JPG";
+  return samples;
+}
+
+std::string fingerprint_of(const Source& source) {
+  SetFingerprint out;
+  for (std::int64_t i = source.size(); i-- > 0;) {
+    const Sample sample = source.get(i);
+    out.add(sample.key, digest_of(sample));
+  }
+  return out.text();
+}
+
+TEST_F(Pack, ReadsBackEqualWithoutTheBadSamples) {
+  const MemorySource source(samples_with_bad_ones());
+  const PackResult result = pack(source, "", settings("a"));
+  EXPECT_EQ(result.samples, 37);
+  EXPECT_EQ(result.shards.size(), 6U);
+  EXPECT_EQ(result.bad, (std::map<std::string, std::int64_t>{{"bad_image", 1}, {"no_image", 1}, {"not_utf8", 1}}));
+  const auto read = packed("a");
+  ASSERT_EQ(read->size(), 37);
+  const Sample first = read->get(0), given = source.get(0);
+  EXPECT_EQ(first.key, given.key);
+  EXPECT_EQ(first.encoded, given.encoded) << "the file's own bytes";
+  EXPECT_EQ(first.captions, given.captions);
+  EXPECT_EQ(first.label, given.label);
+  EXPECT_EQ(read->get(17).captions, std::vector<std::string>{"coffee"});
+  EXPECT_EQ(read->get(18).key, "a/b.c/pic_name");
+  EXPECT_EQ(fingerprint_of(*read), result.fingerprint);
+  const auto manifest = nlohmann::json::parse(io::read_file(result.manifest));
+  EXPECT_EQ(manifest["complete"], true);
+  EXPECT_EQ(manifest["shards"][0]["samples"], 7);
+  EXPECT_EQ(manifest["shards"][0]["end"], 9);  // 5 and 6 are bad
+  EXPECT_EQ(manifest["bad_samples"][1]["key"], "6");
+}
+
+TEST_F(Pack, AnnotationsAndMasksComeBackAndTheFingerprintKnowsNoShards) {
+  ShapesSettings shapes;
+  shapes.size = 12;
+  shapes.regions = true;
+  const ShapesSource source(shapes);
+  PackSettings png = settings("a");
+  png.format = "png";
+  const PackResult result = pack(source, "", png);
+  const auto read = packed("a");
+  for (std::int64_t i = 0; i < 12; ++i) {
+    const Sample there = read->get(i), given = source.get(i);
+    EXPECT_EQ(decode_image(there.encoded).pixels, given.image.pixels);
+    EXPECT_EQ(there.mask, given.mask);
+    EXPECT_EQ(there.captions, given.captions);
+    EXPECT_EQ(there.regions, given.regions);
+    ASSERT_EQ(there.objects.size(), given.objects.size());
+    EXPECT_EQ(there.objects[0].box, given.objects[0].box);
+    EXPECT_EQ(there.objects[0].phrase, given.objects[0].phrase);
+  }
+  EXPECT_EQ(read->class_names(), source.class_names());
+  // Packed once more out of the shards, in others: masks without decoded pictures.
+  PackSettings again = settings("b", 1000);
+  EXPECT_EQ(pack(*read, "", again).fingerprint, result.fingerprint);
+  EXPECT_EQ(packed("b")->get(3).mask, source.get(3).mask);
+}
+
+TEST_F(Pack, ThreadsChangeNothing) {
+  const MemorySource source(samples_with_bad_ones());
+  PackSettings one = settings("a"), five = settings("b");
+  one.threads = 1;
+  five.threads = 5;
+  pack(source, "", one);
+  pack(source, "", five);
+  EXPECT_EQ(files("a"), files("b"));
+}
+
+TEST_F(Pack, GoesOnAfterAnInterruptionAndEndsAsUnbroken) {
+  const MemorySource source(samples_with_bad_ones());
+  pack(source, "", settings("whole"));
+  for (const int killed_at : {3, 8, 9, 10, 25, 39}) {
+    const std::string name = "at" + std::to_string(killed_at);
+    EXPECT_THROW(pack(source, "", settings(name),
+                      [&](std::int64_t done, std::int64_t) {
+                        if (done == killed_at) throw std::runtime_error("killed");
+                      }),
+                 std::runtime_error);
+    io::write_file(folder_ + "/" + name + "/shard-00003.tar.tmp.17", "what a killed process leaves");
+    std::int64_t begun = -1;
+    pack(source, "", settings(name), [&](std::int64_t, std::int64_t at) { begun = at; });
+    EXPECT_GE(begun, killed_at - 9);
+    EXPECT_LE(begun, killed_at);
+    EXPECT_EQ(files(name), files("whole")) << killed_at;
+  }
+  int called = 0;
+  pack(source, "", settings("whole"), [&](std::int64_t, std::int64_t) { ++called; });
+  EXPECT_EQ(called, 0) << "it is complete";
+}
+
+TEST_F(Pack, RefusesToMixTwoPacks) {
+  const MemorySource source(make_samples(20));
+  pack(source, "", settings("a"));
+  const std::string manifest = folder_ + "/a/shard.json";
+  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a", 8)); }),
+            manifest + ": was begun with another settings: name another folder, or remove the shards of shard");
+  EXPECT_EQ(user_error_of([&] { pack(MemorySource(make_samples(21)), "", settings("a")); }),
+            manifest + ": was begun with another source: name another folder, or remove the shards of shard");
+  std::filesystem::resize_file(folder_ + "/a/shard-00001.tar", 100);
+  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }),
+            folder_ + "/a/shard-00001.tar: has another size, but " + manifest +
+                " says that it is complete: remove all of shard and begin anew");
+  std::filesystem::remove(manifest);
+  EXPECT_NE(user_error_of([&] { pack(source, "", settings("a")); }).find("is there already"), std::string::npos);
+}
+
+TEST_F(Pack, ShardsKeepToTheirBytes) {
+  PackSettings small = settings("a", 1000);
+  small.bytes_per_shard = 20'000;
+  const PackResult result = pack(MemorySource(make_samples(40)), "", small);
+  EXPECT_GT(result.shards.size(), 3U);
+  std::int64_t total = 0;
+  for (const std::string& shard : result.shards) {
+    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(shard));
+    EXPECT_LE(size, 20'000);
+    EXPECT_GT(size, 12'000);
+    total += size;
+  }
+  EXPECT_EQ(total, result.bytes);
+  EXPECT_EQ(packed("a")->size(), 40);
+}
+
+TEST_F(Pack, ResizesTheShorterSideOfLargerPicturesAndWhatIsMeasuredInThem) {
+  std::vector<Sample> samples = make_samples(2);
+  samples[0].encoded = test::encode(test::noise(60, 90, 1), ".png");
+  samples[0].mask.assign(60 * 90, 1);
+  std::fill_n(samples[0].mask.begin(), 30 * 90, std::uint8_t{2});
+  samples[0].objects = {{0, {10, 20, 30, 40}, "a", {0, 1}}};
+  PackSettings half = settings("a");
+  half.resize = 30;
+  pack(MemorySource(samples), "", half);
+  const Sample first = packed("a")->get(0);
+  const Image image = decode_image(first.encoded);
+  EXPECT_EQ(image.height, 30);
+  EXPECT_EQ(image.width, 45);
+  ASSERT_EQ(first.mask.size(), 30U * 45);
+  EXPECT_EQ(first.mask[14 * 45], 2);
+  EXPECT_EQ(first.mask[15 * 45], 1);
+  EXPECT_EQ(first.objects[0].box, (std::array<std::int64_t, 4>{5, 10, 15, 20}));
+  EXPECT_EQ(packed("a")->get(1).encoded, samples[1].encoded) << "20 x 24 is small enough";
+}
+
+TEST_F(Pack, TooManyBadSamplesStop) {
+  std::vector<Sample> samples = make_samples(200);
+  for (std::size_t i = 0; i < samples.size(); i += 2) samples[i].encoded = "junk";
+  EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", settings("a")); }),
+            "memory, 200 samples: 51 of the first 101 samples cannot be used (51 bad_image), more than max_bad_share "
+            "0.1 allows; this one: sample 100: expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
+}
+
+TEST(ShardKey, KeepsWhatWebDatasetLeavesWhole) {
+  for (const auto& [key, wanted] :
+       std::vector<std::pair<std::string, std::string>>{{"000012", "000012"},
+                                                        {"cats/1.jpg", "cats/1"},
+                                                        {"cats/1.2.JPEG", "cats/1_2"},
+                                                        {"/data/../v1.0/x.webp", "data/_/v1.0/x"},
+                                                        {"web:http://a.b/c.png", "web:http:/a.b/c"},
+                                                        {".hidden", "_hidden"},
+                                                        {"", "_"},
+                                                        {"caf\xE9", "caf\uFFFD"},
+                                                        {"a\nb", "a_b"}})
+    EXPECT_EQ(shard_key(key), wanted) << key;
+  const std::string a = shard_key(std::string(200, 'a')), b = shard_key(std::string(201, 'a'));
+  EXPECT_EQ(a.size(), 84U);
+  EXPECT_NE(a, b);
+}
+
+TEST_F(Pack, KeysThatComeOutEqualAreToldApart) {
+  std::vector<Sample> samples = make_samples(3);
+  samples[0].key = "a.png";
+  samples[1].key = "a.jpg";
+  pack(MemorySource(samples), "", settings("a"));
+  EXPECT_EQ(packed("a")->get(0).key, "a");
+  EXPECT_EQ(packed("a")->get(1).key, "a-1");
+  EXPECT_EQ(packed("a")->size(), 3);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,193 @@
+#include "tools/data/findings.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "src/data/read_sample.h"
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/transforms.h>
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::size_t kExamples = 3;
+constexpr std::size_t kSizesListed = 100;
+
+std::int64_t count_words(const std::string& text) {
+  std::istringstream words(text);
+  std::int64_t count = 0;
+  for (std::string word; words >> word;) ++count;
+  return count;
+}
+
+std::int64_t count_characters(const std::string& text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
+}
+
+std::string_view bytes_of(const std::vector<std::uint8_t>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size()};
+}
+
+template <class Key>
+Json to_json(const std::map<Key, std::int64_t>& counts) {
+  Json json = Json::object();
+  for (const auto& [key, count] : counts) json[concat(key)] = count;
+  return json;
+}
+
+Json dump_of(const Sample& sample) {
+  Json json;
+  json["key"] = sample.key;
+  json["image_bytes"] = sample.encoded.size();
+  json["image_sha256"] = sha256(sample.encoded.empty() ? bytes_of(sample.image.pixels) : sample.encoded);
+  json["captions"] = sample.captions;
+  json["summary"] = sample.summary;
+  json["object_tags"] = sample.object_tags;
+  json["label"] = sample.label;
+  json["objects"] = sample.objects.size();
+  json["regions"] =
+      sample.region_width > 0 ? static_cast<std::int64_t>(sample.regions.size()) / sample.region_width : 0;
+  json["mask_sha256"] = sample.mask.empty() ? "" : sha256(bytes_of(sample.mask));
+  return json;
+}
+
+void look_at(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
+  out.key = sample.key;
+  out.bytes = static_cast<std::int64_t>(sample.encoded.size());
+  out.digest = digest_of(sample);
+  out.picture = fingerprint(sample.encoded.empty() ? bytes_of(sample.image.pixels) : sample.encoded);
+  if (wanted.dump) out.dump = dump_of(sample);
+  for (const std::string& caption : sample.captions) {
+    if (!is_utf8(caption)) throw SampleError("not_utf8", "sample " + sample.key + ": a caption is not UTF-8");
+    out.characters.push_back(count_characters(caption));
+    out.words.push_back(count_words(caption));
+    out.pairs.push_back(fingerprint(caption, out.picture));
+    if (wanted.tokenizer) out.tokens.push_back(std::ssize(wanted.tokenizer->encode(caption)));
+  }
+  const auto note = [&](const char* what, bool there) {
+    if (there) out.having.emplace_back(what);
+  };
+  note("caption", std::any_of(sample.captions.begin(), sample.captions.end(),
+                              [](const std::string& text) { return !strip(text).empty(); }));
+  note("label", sample.label >= 0);
+  note("mask", !sample.mask.empty());
+  note("summary", !sample.summary.empty());
+  note("object tags", !sample.object_tags.empty());
+  note("regions", !sample.regions.empty());
+  note("hard negatives", !sample.negatives.empty());
+  out.objects = std::ssize(sample.objects);
+  out.label = sample.label;
+  if (sample.image.empty()) sample.image = decode_image(sample.encoded);
+  out.height = sample.image.height;
+  out.width = sample.image.width;
+  if (wanted.keep) out.sample = std::move(sample);
+}
+
+// The value below which a share of them lies.
+std::int64_t percentile(const std::map<std::int64_t, std::int64_t>& counts, std::int64_t total, double share) {
+  const auto wanted = static_cast<std::int64_t>(share * static_cast<double>(total - 1));
+  std::int64_t before = 0;
+  for (const auto& [value, count] : counts) {
+    before += count;
+    if (wanted < before) return value;
+  }
+  return counts.rbegin()->first;
+}
+
+}  // namespace
+
+SampleFacts facts_of(const Source& source, std::int64_t index, const FactsWanted& wanted) {
+  SampleFacts out;
+  out.key = concat("number ", index);
+  try {
+    Sample sample = read_sample(source, index, {}, pause_and_tell);
+    look_at(sample, wanted, out);
+  } catch (const SampleError& error) {
+    out.bad_reason = error.reason();
+    out.bad_text = error.what();
+    if (wanted.dump) out.dump = {{"key", out.key}, {"bad", out.bad_reason}};
+  }
+  return out;
+}
+
+void Findings::add(SampleFacts& facts) {
+  if (!facts.bad_reason.empty()) {
+    ++bad_[facts.bad_reason];
+    std::vector<std::string>& examples = bad_examples_[facts.bad_reason];
+    if (examples.size() < kExamples) examples.push_back(facts.bad_text);
+    return;
+  }
+  ++read_;
+  fingerprint_.add(facts.key, facts.digest);
+  ++image_sizes_[concat(facts.width, " x ", facts.height)];
+  ++heights_[facts.height];
+  ++widths_[facts.width];
+  ++bytes_[facts.bytes];
+  ++captions_[std::ssize(facts.characters)];
+  for (const std::int64_t count : facts.characters) ++characters_[count];
+  for (const std::int64_t count : facts.words) ++words_[count];
+  for (const std::int64_t count : facts.tokens) ++tokens_[count];
+  if (facts.objects > 0) ++objects_[facts.objects];
+  if (facts.label >= 0) ++labels_[facts.label];
+  for (const std::string& what : facts.having) ++having_[what];
+  const auto repeats = [&](const char* what, bool is_new) {
+    if (is_new) return;
+    auto& [count, first] = repeated_[what];
+    if (count++ == 0) first = facts.key;
+  };
+  repeats("keys", keys_.insert(facts.key).second);
+  repeats("pictures", pictures_.insert(facts.picture).second);
+  for (const std::uint64_t pair : facts.pairs) repeats("pairs of picture and caption", pairs_.insert(pair).second);
+}
+
+Json Findings::spread(const Counts& counts) {
+  Json json = Json::object();
+  std::int64_t total = 0;
+  for (const auto& [value, count] : counts) total += count;
+  if (total == 0) return json;
+  json["least"] = counts.begin()->first;
+  for (const auto& [name, share] : {std::pair{"5%", 0.05}, {"50%", 0.5}, {"95%", 0.95}})
+    json[name] = percentile(counts, total, share);
+  json["most"] = counts.rbegin()->first;
+  return json;
+}
+
+Json Findings::report(const Source& source, bool all) const {
+  Json json;
+  json["source"] = source.describe();
+  json["samples"] = source.size();
+  json["read"] = read_;
+  json["fingerprint"] = all ? Json(fingerprint_.text()) : Json();
+  json["bad"] = to_json(bad_);
+  json["bad_examples"] = bad_examples_;
+  json["repeated"] = Json::object();
+  for (const auto& [what, found] : repeated_)
+    json["repeated"][what] = {{"count", found.first}, {"first", found.second}};
+  std::vector<std::pair<std::string, std::int64_t>> sizes(image_sizes_.begin(), image_sizes_.end());
+  std::stable_sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  json["image_sizes"] = Json::object();
+  json["different_image_sizes"] = sizes.size();
+  for (std::size_t i = 0; i < std::min(sizes.size(), kSizesListed); ++i)
+    json["image_sizes"][sizes[i].first] = sizes[i].second;
+  json["width"] = spread(widths_);
+  json["height"] = spread(heights_);
+  json["file_bytes"] = spread(bytes_);
+  json["captions_per_sample"] = to_json(captions_);
+  json["characters_per_caption"] = spread(characters_);
+  json["words_per_caption"] = to_json(words_);
+  json["tokens_per_caption"] = to_json(tokens_);
+  json["objects_per_sample"] = to_json(objects_);
+  json["labels"] = Json::object();
+  const std::vector<std::string> names = source.class_names();
+  for (const auto& [label, count] : labels_)
+    json["labels"][label < std::ssize(names) ? names[static_cast<std::size_t>(label)] : std::to_string(label)] = count;
+  json["samples_with"] = to_json(having_);
+  return json;
+}
+
+}  // namespace tessera::tools

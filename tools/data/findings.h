@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/data/pack.h>
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizer.h>
+
+namespace tessera::tools {
+
+/// What one sample shows; made in threads.
+struct SampleFacts {
+  std::string key, bad_reason, bad_text;
+  std::int64_t height = 0, width = 0, bytes = 0;  // bytes: of the picture's file
+  std::int64_t label = -1, objects = 0;
+  std::vector<std::int64_t> characters, words, tokens;  // of each caption
+  std::vector<std::string> having;                      // "mask", "summary", ...
+  std::uint64_t picture = 0;                            // stands for its bytes
+  std::vector<std::uint64_t> pairs;                     // each stands for the picture with one caption
+  SampleDigest digest;
+  nlohmann::ordered_json dump;  // for --dump
+  Sample sample;                // for the sheet: decoded
+};
+
+struct FactsWanted {
+  std::shared_ptr<const Tokenizer> tokenizer;  // may be null
+  bool dump = false;
+  bool keep = false;  // the sample itself
+};
+
+/// Reads and decodes sample `index`. Throws UserError as the source does.
+SampleFacts facts_of(const Source& source, std::int64_t index, const FactsWanted& wanted);
+
+/// What the samples of a source show together.
+class Findings {
+ public:
+  void add(SampleFacts& facts);
+  nlohmann::ordered_json report(const Source& source, bool all) const;
+  std::int64_t read() const { return read_; }
+
+ private:
+  using Counts = std::map<std::int64_t, std::int64_t>;
+  static nlohmann::ordered_json spread(const Counts& counts);
+
+  std::int64_t read_ = 0;
+  std::map<std::string, std::int64_t> bad_, image_sizes_, having_;
+  std::map<std::string, std::vector<std::string>> bad_examples_;
+  Counts heights_, widths_, bytes_, captions_, characters_, words_, tokens_, objects_, labels_;
+  std::unordered_set<std::string> keys_;
+  std::unordered_set<std::uint64_t> pictures_, pairs_;
+  std::map<std::string, std::pair<std::int64_t, std::string>> repeated_;  // what -> how often, the first key
+  SetFingerprint fingerprint_;
+};
+
+}  // namespace tessera::tools

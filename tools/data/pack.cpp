@@ -1,0 +1,105 @@
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tools/data/command.h"
+#include "tools/data/progress.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/pack.h>
+
+namespace tessera::tools {
+namespace {
+
+struct PackOptions {
+  std::string source;
+  std::vector<std::string> settings;
+  PackSettings pack;
+};
+
+int run_pack(const PackOptions& options) {
+  config::Node node = config::Node::map();
+  for (const std::string& assignment : options.settings) config::apply_override(node, assignment);
+  const config::Choice choice = sources().resolve({options.source, node}, "");
+  const std::shared_ptr<Source> source = sources().make(choice, "");
+  std::optional<Progress> progress;
+  const PackResult result =
+      pack(*source, config::to_yaml(choice.settings), options.pack, [&](std::int64_t done, std::int64_t begun_at) {
+        if (!progress) progress.emplace("samples", source->size(), begun_at);
+        progress->show(done);
+      });
+  progress.reset();
+  std::cout << source->describe() << ": " << with_thousands(result.samples) << " samples in " << result.shards.size()
+            << (result.shards.size() == 1 ? " shard, " : " shards, ") << format_bytes(static_cast<double>(result.bytes))
+            << ", fingerprint " << result.fingerprint << "\n";
+  std::string bad;
+  for (const auto& [reason, count] : result.bad) bad += concat(bad.empty() ? "" : ", ", count, " ", reason);
+  if (!bad.empty()) std::cout << "left out: " << bad << "; " << result.manifest << " lists them\n";
+  std::cout << "read them with {name: webdataset, path: " << options.pack.folder << "/" << options.pack.name
+            << "-*.tar";
+  if (source->background_class() >= 0) std::cout << ", background_class: " << source->background_class();
+  std::cout << "}\n";
+  return 0;
+}
+
+// "1GB", "500MB", "2GiB", "1000000".
+std::string bytes_of_text(const std::string& text) {
+  static const std::vector<std::pair<std::string, double>> units = {
+      {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}};
+  for (const auto& [unit, factor] : units) {
+    if (!text.ends_with(unit)) continue;
+    const std::string number = text.substr(0, text.size() - unit.size());
+    std::size_t used = 0;
+    double value = 0;
+    try {
+      value = std::stod(number, &used);
+    } catch (const std::exception&) {
+      return text;
+    }
+    if (used == number.size()) return std::to_string(static_cast<long long>(value * factor));
+  }
+  return text;  // a plain number, or what CLI11 complains about
+}
+
+}  // namespace
+
+Command pack_command(CLI::App& program) {
+  const auto options = std::make_shared<PackOptions>();
+  PackSettings& settings = options->pack;
+  CLI::App* app = program.add_subcommand("pack", "Writes any data source as WebDataset shards.");
+  app->footer(
+      "Example: tessera-data pack --source csv --set path=captions.csv --out data/shards --shard-bytes 1GB --resize "
+      "512\n"
+      "Killed in the middle: the same command goes on behind the last complete shard. NAME.json is the manifest.");
+  app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
+  app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
+  app->add_option("--out", settings.folder, "folder for NAME-00000.tar, ..., NAME.json and classes.txt")->required();
+  app->add_option("--name", settings.name, "what the shards' names begin with")->capture_default_str();
+  app->add_option("--shard-size", settings.samples_per_shard, "samples in a shard")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app->add_option("--shard-bytes", settings.bytes_per_shard, "bytes of a shard at most, such as 1GB; 0: any number")
+      ->transform([](const std::string& text) { return bytes_of_text(text); })
+      ->check(CLI::NonNegativeNumber);
+  app->add_option("--resize", settings.resize,
+                  "pixels of the shorter side, for pictures that are larger; without it the files' own bytes are kept")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--quality", settings.quality, "of the JPEG files that --resize writes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100));
+  app->add_option("--format", settings.format, "of pictures that are resized, or not encoded: jpg or png")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"jpg", "png"}));
+  app->add_option("--max-bad-share", settings.max_bad_share, "stop when more of the samples are bad")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  settings.threads = std::max(1U, std::thread::hardware_concurrency());
+  app->add_option("--threads", settings.threads, "changes nothing but speed")->check(CLI::PositiveNumber);
+  return {app, [options] { return run_pack(*options); }};
+}
+
+}  // namespace tessera::tools
