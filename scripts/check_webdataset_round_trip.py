@@ -83,9 +83,9 @@ def check_written(program, folder, pictures):
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    with tempfile.TemporaryDirectory() as folder:
-        packed = check_packed(sys.argv[1], pathlib.Path(folder))
-        written = check_written(sys.argv[1], pathlib.Path(folder), packed)
+    with tempfile.TemporaryDirectory() as packed_folder, tempfile.TemporaryDirectory() as written_folder:
+        packed = check_packed(sys.argv[1], pathlib.Path(packed_folder))
+        written = check_written(sys.argv[1], pathlib.Path(written_folder), packed)
     print(f"{len(packed)} samples of tessera-data pack read back equal by webdataset {webdataset.__version__}, "
           f"{written} of its own by tessera-data")
 

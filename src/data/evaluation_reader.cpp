@@ -3,6 +3,8 @@
 
 #include "src/data/ordered_workers.h"
 #include "src/data/prepare.h"
+#include "src/data/read_sample.h"
+#include "src/data/sample_maker.h"
 #include "src/data/skip_log.h"
 #include <tessera/base/error.h>
 #include <tessera/data/loader.h>
@@ -11,20 +13,24 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kMostAhead = 64;  // decoded pictures at full size wait here
+constexpr std::int64_t kMostAhead = 64;       // decoded pictures at full size wait here
+constexpr std::int64_t kMostBytes = 1 << 30;  // that they take, and those in the making
 
 struct Outcome {
   EvaluationSample sample;
   std::string bad_reason;
   std::string bad_text;
+  MemoryBudget::Claim claim;
 };
 
-Outcome read_sample(const Source& source, const Preprocessing& preprocessing, std::int64_t index) {
+Outcome read_for_evaluation(const Source& source, const Preprocessing& preprocessing, MemoryBudget& budget,
+                            std::int64_t index) {
   Outcome out;
   try {
     out.sample.index = index;
-    out.sample.sample = source.get(index);
+    out.sample.sample = read_sample(source, index, {}, pause_and_tell);
     Sample& sample = out.sample.sample;
+    out.claim = budget.claim_sample(index, working_bytes(sample));
     sample.image = take_image(sample);
     const auto pixels = static_cast<std::size_t>(sample.image.height * sample.image.width);
     if (!sample.mask.empty() && sample.mask.size() != pixels)
@@ -33,6 +39,7 @@ Outcome read_sample(const Source& source, const Preprocessing& preprocessing, st
     out.sample.pixels = to_tensor(preprocess(sample.image, preprocessing));
     if (!sample.mask.empty())
       out.sample.mask = preprocess_mask(sample.mask, sample.image.height, sample.image.width, preprocessing);
+    out.claim.set(working_bytes(sample) + out.sample.pixels.numel());
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
     out.bad_text = error.what();
@@ -49,6 +56,8 @@ struct EvaluationReader::Impl {
   std::int64_t taken = 0;
   LoaderStatistics statistics;
   SkipLog skips;
+  std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>(kMostBytes);
+  Patience patience;
   OrderedWorkers<Outcome> workers;
 
   Impl(std::shared_ptr<const Source> given_source, const Preprocessing& preprocessing, std::int64_t given_batch_size,
@@ -57,10 +66,12 @@ struct EvaluationReader::Impl {
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
         skips(source->describe()),
+        patience{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
         workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
-                [from = source, preprocessing](std::int64_t index, std::int64_t) {
-                  return read_sample(*from, preprocessing, index);
+                [from = source, preprocessing, memory = budget](std::int64_t index, std::int64_t) {
+                  return read_for_evaluation(*from, preprocessing, *memory, index);
                 }) {}
+  ~Impl() { budget->stop(); }
 };
 
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
@@ -74,7 +85,8 @@ std::vector<EvaluationSample> EvaluationReader::next() {
   const auto begin = Clock::now();
   std::vector<EvaluationSample> out;
   while (impl_->taken < impl_->count && static_cast<std::int64_t>(out.size()) < impl_->batch_size) {
-    Outcome outcome = impl_->workers.take();
+    impl_->budget->set_due(impl_->taken);
+    Outcome outcome = impl_->workers.take(&impl_->patience);
     ++impl_->taken;
     if (outcome.bad_reason.empty())
       out.push_back(std::move(outcome.sample));

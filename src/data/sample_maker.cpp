@@ -13,6 +13,8 @@ constexpr std::int64_t kRetriesTold = 10;
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kMaxPixels = 178956970;  // of decode_image
 
+}  // namespace
+
 // About what a sample takes while it is made ready: the file, and the picture twice (as the decoder gives it, and in
 // our order of bytes).
 std::int64_t working_bytes(const Sample& sample) {
@@ -24,8 +26,6 @@ std::int64_t working_bytes(const Sample& sample) {
   const std::int64_t pixels = header.height * header.width;
   return pixels > 0 && pixels <= kMaxPixels ? bytes + 6 * pixels : bytes;
 }
-
-}  // namespace
 
 SampleMaker::SampleMaker(Parts parts, const LoaderSettings& settings, const DataPosition& start)
     : parts_(std::move(parts)),

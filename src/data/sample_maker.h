@@ -17,6 +17,10 @@
 
 namespace tessera {
 
+/// About what a sample takes while it is made ready: its file, and the picture twice (as the decoder gives it, and in
+/// our order of bytes).
+std::int64_t working_bytes(const Sample& sample);
+
 /// A sample made ready, and where it comes from.
 struct PlacedSample {
   PreparedSample sample;

@@ -202,7 +202,7 @@ TEST_F(SkipListFile, NamesEachSampleOnceOverEpochsAndRestarts) {
     EXPECT_GE(loader.epoch(), 2);
   }
   const auto lines = lines_of(path());
-  ASSERT_EQ(lines.size(), 5U);
+  ASSERT_EQ(lines.size(), 4U);  // 39 lies behind the last full batch
   EXPECT_EQ(lines[0], (nlohmann::json{{"epoch", 0},
                                       {"key", "0"},
                                       {"reason", "bad_image"},

@@ -179,7 +179,9 @@ TEST_F(Pack, ShardsKeepToTheirBytes) {
   for (const std::string& shard : result.shards) {
     const auto size = static_cast<std::int64_t>(std::filesystem::file_size(shard));
     EXPECT_LE(size, 20'000);
-    EXPECT_GT(size, 12'000);
+    if (shard != result.shards.back()) {
+      EXPECT_GT(size, 12'000);
+    }
     total += size;
   }
   EXPECT_EQ(total, result.bytes);
