@@ -153,9 +153,9 @@ IndexCache::IndexCache(std::string setting) : setting_(std::move(setting)) {
   if (setting_.empty()) user_error("index_cache: expected beside, off or a folder, got an empty text");
 }
 
-io::TarIndex IndexCache::index(const std::string& path) const {
+io::TarIndex IndexCache::index(const std::string& path, const Make& make) const {
   const std::optional<TarState> state = state_of(path);
-  if (setting_ == "off" || !state) return io::index_tar(path);
+  if (setting_ == "off" || !state) return make(path);
   const std::vector<fs::path> places = places_of(setting_, path);
   std::error_code ignored;
   for (const fs::path& place : places)
@@ -164,7 +164,7 @@ io::TarIndex IndexCache::index(const std::string& path) const {
       } catch (const UserError&) {
         // What cannot be read is made anew.
       }
-  io::TarIndex index = io::index_tar(path);
+  io::TarIndex index = make(path);
   if (is_young(*state) || state_of(path) != state) return index;
   const std::string content = packed(index, *state);
   for (const fs::path& place : places) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 #include <tessera/io/tar.h>
@@ -16,9 +17,10 @@ class IndexCache {
   /// folder ($XDG_CACHE_HOME, ~/.cache); "off"; else a folder, made when there is none.
   explicit IndexCache(std::string setting);
 
-  /// The kept index, or that of index_tar, which is kept then. A tar that changed within the last seconds is not kept:
-  /// its time could not tell the next change. Throws as index_tar; never because nothing can be kept.
-  io::TarIndex index(const std::string& path) const;
+  using Make = std::function<io::TarIndex(const std::string& path)>;
+  /// The kept index, or what `make` gives, which is kept then. A tar that changed within the last seconds is not kept:
+  /// its time could not tell the next change. Throws as `make`; never because nothing can be kept.
+  io::TarIndex index(const std::string& path, const Make& make = io::index_tar) const;
 
  private:
   std::string setting_;

@@ -7,6 +7,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/data/mixture.h>
+#include <tessera/data/stream.h>
 
 namespace tessera {
 namespace {
@@ -115,8 +116,11 @@ std::shared_ptr<Source> make_mixture(const MixtureSettings& settings) {
   std::vector<Mixture::Part> parts;
   for (std::size_t i = 0; i < settings.sources.size(); ++i) {
     const MixturePartSettings& part = settings.sources[i];
-    parts.push_back(
-        {part.label_or_name(), sources().make(part.source, concat("sources[", i, "].source")), part.weight});
+    std::shared_ptr<Source> source = sources().make(part.source, concat("sources[", i, "].source"));
+    if (dynamic_cast<const StreamSource*>(source.get()) != nullptr)
+      user_error("mixture: source ", part.label_or_name(), " (", source->describe(),
+                 ") is read as a stream, and streams cannot be mixed: give local, uncompressed tar files");
+    parts.push_back({part.label_or_name(), std::move(source), part.weight});
   }
   return std::make_shared<Mixture>(mode_of(settings.mode), std::move(parts));
 }

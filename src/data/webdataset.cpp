@@ -1,5 +1,9 @@
+#include <algorithm>
+
 #include "src/data/sample_parts.h"
 #include "src/data/shard_index.h"
+#include "src/data/streams/shard_stream.h"
+#include "src/data/streams/streamed_webdataset.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -28,9 +32,9 @@ class IndexedParts : public SampleParts {
 
 class WebDataset : public Source {
  public:
-  explicit WebDataset(const WebDatasetSettings& settings)
+  WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
       : settings_(settings),
-        index_(index_shards(expand_paths(settings.path, ".tar"), settings.index_cache)),
+        index_(index_shards(shards, settings.index_cache)),
         mapper_(settings, index_.paths[0]) {
     report();
   }
@@ -113,7 +117,9 @@ class WebDataset : public Source {
 }  // namespace
 
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings) {
-  return std::make_shared<WebDataset>(settings);
+  const std::vector<std::string> shards = expand_shards(settings.path);
+  if (std::any_of(shards.begin(), shards.end(), is_stream)) return make_streamed_webdataset(settings, shards);
+  return std::make_shared<WebDataset>(settings, shards);
 }
 
 }  // namespace tessera

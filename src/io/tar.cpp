@@ -2,12 +2,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <optional>
-#include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "src/io/tar_format.h"
+#include "src/io/tar_header.h"
 #include <tessera/base/error.h>
 #include <tessera/io/tar.h>
 
@@ -43,111 +42,11 @@ std::string RandomAccessFile::read(std::uint64_t offset, std::uint64_t size) con
   return out;
 }
 
-namespace {
-
-constexpr std::uint64_t kLongestName = 1 << 20;  // a longer extended header is damage, not a name
-
-std::string_view text_field(std::string_view header, std::size_t at, std::size_t length) {
-  const std::string_view field = header.substr(at, length);
-  return field.substr(0, field.find('\0'));
-}
-
-// Octal text, or GNU's base 256 when the top bit of the first byte is set.
-std::optional<std::uint64_t> number_field(std::string_view header, std::size_t at, std::size_t length) {
-  const std::string_view field = header.substr(at, length);
-  std::uint64_t value = 0;
-  if (static_cast<std::uint8_t>(field[0]) & 0x80) {
-    if (static_cast<std::uint8_t>(field[0]) != 0x80) return std::nullopt;  // negative, or beyond 64 bits
-    for (char c : field.substr(1)) {
-      if (value >> 55 != 0) return std::nullopt;
-      value = value << 8 | static_cast<std::uint8_t>(c);
-    }
-    return value;
-  }
-  std::size_t i = 0;
-  while (i < length && field[i] == ' ') ++i;
-  for (; i < length && field[i] >= '0' && field[i] <= '7'; ++i)
-    value = value << 3 | static_cast<std::uint64_t>(field[i] - '0');
-  if (i < length && field[i] != ' ' && field[i] != '\0') return std::nullopt;
-  return value;
-}
-
-// The sum of the header's bytes with its own field as spaces; some old programs added signed bytes.
-bool checksum_agrees(std::string_view header) {
-  std::int64_t plain = 0;
-  std::int64_t with_sign = 0;
-  for (std::size_t i = 0; i < kBlock; ++i) {
-    const char c = i >= 148 && i < 156 ? ' ' : header[i];
-    plain += static_cast<std::uint8_t>(c);
-    with_sign += static_cast<signed char>(c);
-  }
-  const auto stored = number_field(header, 148, 8);
-  return stored && (static_cast<std::int64_t>(*stored) == plain || static_cast<std::int64_t>(*stored) == with_sign);
-}
-
-// What an extended header says about the member behind it.
-struct Extension {
-  std::optional<std::string> name;
-  std::optional<std::uint64_t> size;
-  bool sparse = false;
-};
-
-// PAX records: "LENGTH KEY=VALUE\n", LENGTH counting itself. False: not well-formed.
-bool parse_pax(std::string_view records, Extension& out) {
-  while (!records.empty() && records[0] != '\0') {
-    std::size_t length = 0;
-    std::size_t i = 0;
-    for (; i < records.size() && i < 10 && records[i] >= '0' && records[i] <= '9'; ++i)
-      length = length * 10 + static_cast<std::size_t>(records[i] - '0');
-    if (i == 0 || i >= records.size() || records[i] != ' ' || length <= i + 1 || length > records.size()) return false;
-    const std::string_view record = records.substr(i + 1, length - i - 2);
-    const std::size_t equals = record.find('=');
-    if (equals == std::string_view::npos || records[length - 1] != '\n') return false;
-    const std::string_view key = record.substr(0, equals);
-    const std::string_view value = record.substr(equals + 1);
-    if (key == "path") out.name = std::string(value);
-    if (key.starts_with("GNU.sparse")) out.sparse = true;
-    if (key == "size") {
-      std::uint64_t size = 0;
-      for (char c : value) {
-        if (c < '0' || c > '9' || size > UINT64_MAX / 16) return false;
-        size = size * 10 + static_cast<std::uint64_t>(c - '0');
-      }
-      out.size = size;
-    }
-    records.remove_prefix(length);
-  }
-  return true;
-}
-
-std::string name_of(std::string_view header) {
-  std::string name(text_field(header, 0, 100));
-  const bool ustar =
-      header.substr(257, 6) == std::string_view("ustar\0", 6);  // GNU's "ustar " keeps other things there
-  const std::string_view prefix = ustar ? text_field(header, 345, 155) : std::string_view();
-  return prefix.empty() ? name : std::string(prefix) + "/" + name;
-}
-
-// Links, devices and folders: their size field, if it is not 0, tells of something else (as Python's tarfile has it).
-bool has_no_data(char type) {
-  return type >= '1' && type <= '6';
-}
-
-void check_kind(const std::string& path, std::string_view start) {
-  using namespace std::string_view_literals;
-  const char* kind = start.starts_with("\x1F\x8B"sv)           ? "gzip"
-                     : start.starts_with("\x28\xB5\x2F\xFD"sv) ? "zstd"
-                     : start.starts_with("BZh"sv)              ? "bzip2"
-                                                               : nullptr;
-  if (kind != nullptr) user_error(path, ": is compressed with ", kind, "; expected a plain tar: decompress it first");
-}
-
-}  // namespace
-
 TarIndex index_tar(const std::string& path) {
   const RandomAccessFile file(path);
   TarIndex index;
-  Extension next;
+  TarHeaderReader reader;
+  TarHeader header;
   std::uint64_t at = 0;
   const auto stop = [&](std::string problem) {
     index.problem = std::move(problem);
@@ -155,41 +54,34 @@ TarIndex index_tar(const std::string& path) {
     return index;
   };
   while (at < file.size()) {
-    const std::string header = file.read(at, kBlock);
-    if (at == 0) check_kind(path, header);
-    if (header.size() < kBlock) return stop("the archive ends in the middle of a header");
-    if (std::all_of(header.begin(), header.end(), [](char c) { return c == 0; })) break;
-    if (!checksum_agrees(header)) {
+    const std::string block = file.read(at, kBlock);
+    const char* compression = at == 0 ? compression_of(block) : nullptr;
+    if (compression != nullptr)
+      user_error(path, ": is compressed with ", compression, "; expected a plain tar: decompress it first");
+    if (block.size() < kBlock) return stop("the archive ends in the middle of a header");
+    if (is_zero_block(block)) break;
+    if (std::string problem = reader.read(block, header); !problem.empty()) {
       if (at == 0) user_error(path, ": is no tar archive (its first header's checksum is wrong)");
-      return stop("a member's header is damaged");
+      return stop(std::move(problem));
     }
-    const char type = header[156];
-    const auto stored_size = number_field(header, 124, 12);
-    const bool extended = type == 'x' || type == 'g' || type == 'L' || type == 'K';
-    if (!stored_size) return stop("a member's size is not a number");
-    const std::uint64_t size = has_no_data(type) ? 0 : extended ? *stored_size : next.size.value_or(*stored_size);
     std::uint64_t data = at + kBlock;
-    if (type == 'S')  // GNU's old sparse files: more headers, as long as each says that another follows
-      for (std::size_t more = 482; file.size() > data && file.read(data - kBlock + more, 1)[0] != 0; more = 504)
-        data += kBlock;
-    if (data > file.size()) return stop("the archive ends in the middle of a header");
-    const std::string name = extended ? std::string() : next.name.value_or(name_of(header));
-    if (size > file.size() - data) {
-      index.cut_member = name;
-      return stop(extended ? "the archive ends in the middle of a header"
-                           : "the archive ends in the middle of " + name);
+    for (bool more = header.continued; more; data += kBlock) {
+      const std::string next = file.read(data, kBlock);
+      if (next.size() < kBlock) return stop("the archive ends in the middle of a header");
+      more = TarHeaderReader::continues(next);
     }
-    if (extended) {
-      if (size > kLongestName) return stop("an extended header is too long");
-      const std::string content = file.read(data, size);
-      if (type == 'x' && !parse_pax(content, next)) return stop("an extended header is damaged");
-      if (type == 'L') next.name = content.substr(0, content.find('\0'));
-    } else {
-      const bool regular = (type == '0' || type == '\0' || type == '7') && !next.sparse && !name.ends_with('/');
-      if (regular) index.members.push_back({name, data, size});
-      next = {};
+    if (header.size > file.size() - data) {
+      index.cut_member = header.name;
+      return stop("the archive ends in the middle of " + (header.extended ? "a header" : header.name));
     }
-    at = data + (size + kBlock - 1) / kBlock * kBlock;
+    if (header.extended) {
+      if (header.size > kLongestExtension) return stop("an extended header is too long");
+      if (std::string problem = reader.extend(file.read(data, header.size)); !problem.empty())
+        return stop(std::move(problem));
+    } else if (header.regular) {
+      index.members.push_back({header.name, data, header.size});
+    }
+    at = data + (header.size + kBlock - 1) / kBlock * kBlock;
     if (at > file.size()) return stop("the archive ends in the middle of a block");
   }
   return index;

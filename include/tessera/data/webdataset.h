@@ -7,6 +7,7 @@
 
 #include <tessera/data/paths.h>
 #include <tessera/data/source.h>
+#include <tessera/data/stream_settings.h>
 
 namespace tessera {
 
@@ -27,11 +28,13 @@ struct WebDatasetSettings {
   std::optional<std::string> classes;
   std::int64_t background_class = -1;
   std::string index_cache = "beside";
+  StreamSettings stream;
 };
 
 template <class Visitor>
 void fields(Visitor& v, WebDatasetSettings& s) {
-  v("path", s.path, "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them");
+  v("path", s.path, "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, .tgz, "
+    "and what commands write (pipe:aws s3 cp s3://b/{000..099}.tar -)");
   v("image_keys", s.image_keys, "parts that hold the picture; the first one there is taken");
   v("caption_keys", s.caption_keys, "parts that hold a caption; each one there gives one");
   v("json_captions", s.json_captions,
@@ -48,9 +51,11 @@ void fields(Visitor& v, WebDatasetSettings& s) {
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
   v("index_cache", s.index_cache,
     "where the indices of shards are kept for the next start: beside (SHARD.index), a folder, or off");
+  v("stream", s.stream, "how shards are read that come as streams");
 }
 
-/// Indexes the shards by their headers. A shard that is cut off gives its complete samples and a warning; keys that
+/// Indexes the shards by their headers; when one of them is a stream (a command, a compressed tar), all are read as
+/// streams, see StreamSource. A shard that is cut off gives its complete samples and a warning; keys that
 /// come twice, keys whose parts lie apart, and samples without a picture are counted and reported. Throws UserError
 /// when a shard is missing or is no tar, or nothing is left.
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
