@@ -165,7 +165,8 @@ io::TarIndex IndexCache::index(const std::string& path, const Make& make) const 
         // What cannot be read is made anew.
       }
   io::TarIndex index = make(path);
-  if (is_young(*state) || state_of(path) != state) return index;
+  // What a damaged tar holds may have been a fault of reading.
+  if (!index.problem.empty() || is_young(*state) || state_of(path) != state) return index;
   const std::string content = packed(index, *state);
   for (const fs::path& place : places) {
     if (!keep_index(place, content)) continue;

@@ -18,8 +18,8 @@ class IndexCache {
   explicit IndexCache(std::string setting);
 
   using Make = std::function<io::TarIndex(const std::string& path)>;
-  /// The kept index, or what `make` gives, which is kept then. A tar that changed within the last seconds is not kept:
-  /// its time could not tell the next change. Throws as `make`; never because nothing can be kept.
+  /// The kept index, or what `make` gives, which is kept then. A tar that changed within the last seconds or is damaged
+  /// is not kept: its time could not tell the next change. Throws as `make`; never because nothing can be kept.
   io::TarIndex index(const std::string& path, const Make& make = io::index_tar) const;
 
  private:

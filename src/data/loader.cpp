@@ -46,9 +46,10 @@ std::shared_ptr<EpochOrder> order_of(const Source& source, const CaptionEntries*
 // Positions in here are the shard's own.
 struct Loader::Impl {
   Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& tokenizer,
-       const Preprocessing& preprocessing, const LoaderSettings& given_settings, const Needs& needs, std::uint64_t seed,
-       const Shard& given_shard, const LoaderTarget& target)
+       const Preprocessing& preprocessing, const LoaderSettings& given_settings, const Needs& needs,
+       std::uint64_t given_seed, const Shard& given_shard, const LoaderTarget& target)
       : source(std::move(given_source)),
+        seed(given_seed),
         shard(given_shard),
         settings(given_settings),
         collator(tokenizer, preprocessing.image_size, needs, target.pinned),
@@ -59,6 +60,7 @@ struct Loader::Impl {
         counts(order->parts(), settings, needed_fields(needs)),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
+    announce_stream();
   }
 
   ~Impl() { stop(); }
@@ -74,6 +76,11 @@ struct Loader::Impl {
     if (lanes > 1)
       for (const SourcePart& part : order->parts()) check(part.size / shard.count, part.described);
     for (const Stretch& stretch : order->stretches(0)) check(stretch.end - stretch.begin, described(stretch.part));
+  }
+
+  void announce_stream() const {
+    if (!stream_reader_of(source, seed, settings.shuffle, shard) || shard.index > 0) return;
+    log::info("data: ", dynamic_cast<const StreamSource&>(*source).describe_order());
   }
 
   // A part of the source, or all of it (-1).
@@ -101,8 +108,9 @@ struct Loader::Impl {
     rows.resize(static_cast<std::size_t>(lanes));
     for (auto& row : rows) row.resize(static_cast<std::size_t>(settings.batch_size));
     filled.assign(static_cast<std::size_t>(lanes), 0);
-    maker = std::make_shared<SampleMaker>(SampleMaker::Parts{source, preparer, order, entries, work}, settings,
-                                          start_position);
+    maker = std::make_shared<SampleMaker>(SampleMaker::Parts{source, preparer, order, entries, work,
+                                                             stream_reader_of(source, seed, settings.shuffle, shard)},
+                                          settings, start_position);
     maker->leave_out(order->stretch_of(start_position).number - 1);
     patience = {settings.warn_after, settings.timeout, source->describe(),
                 [maker = maker](std::int64_t ticket) { return maker->describe(ticket); }};
@@ -215,6 +223,7 @@ struct Loader::Impl {
   }
 
   const std::shared_ptr<const Source> source;
+  const std::uint64_t seed;
   const Shard shard;
   const LoaderSettings settings;
   const Collator collator;

@@ -8,6 +8,7 @@
 #include "src/data/ordered_workers.h"
 #include "src/data/planes.h"
 #include "src/data/read_sample.h"
+#include "src/data/streams/stream_reader.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
@@ -124,16 +125,19 @@ void SamplePreparer::check_fields(const SourcePart& part) const {
   std::set<std::string> found, missing;
   std::int64_t lacking = 0;
   const auto place = [count, part](std::int64_t i) { return part.first + i * part.size / count; };
+  const std::shared_ptr<StreamReader> stream = stream_reader_of(source_);
   OrderedWorkers<std::optional<Sample>> samples(
       std::min(count, settings_.threads), settings_.threads, count,
-      [source = source_, settings = settings_, place](std::int64_t i, std::int64_t) -> std::optional<Sample> {
+      [source = source_, stream, settings = settings_, place](std::int64_t i, std::int64_t) -> std::optional<Sample> {
         try {
+          if (stream) return stream->take(i, {0, i});
           return read_sample(*source, place(i), settings, pause_and_tell);
         } catch (const SampleError&) {
           return std::nullopt;  // the loader's business; it proves nothing about the others
         }
       });
   samples.abandon_after(kAbandonAfter);
+  const StreamStop stop(stream);
   const Patience patience{settings_.warn_after, settings_.timeout, part.described,
                           [&](std::int64_t i) { return source_->name_of(place(i)); }};
   for (std::int64_t i = 0; i < count; ++i) {

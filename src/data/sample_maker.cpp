@@ -42,15 +42,18 @@ DataPosition SampleMaker::place_of(std::int64_t ticket) const {
 
 PlacedSample SampleMaker::make(std::int64_t ticket, std::int64_t thread) {
   const DataPosition place = place_of(ticket);
-  if (is_left_out(parts_.order->stretch_of(place).number)) return {};
-  const OrderedSample next = parts_.order->at(place, ticket % lanes_);
+  if (is_left_out(parts_.order->stretch_of(place).number)) {
+    if (parts_.stream) parts_.stream->pass(ticket);
+    return {};
+  }
+  const OrderedSample next = parts_.stream ? parts_.stream->entry(place) : parts_.order->at(place, ticket % lanes_);
   CaptionEntries::Pair pair{next.index, -1};
   if (parts_.entries) pair = parts_.entries->at(next.index);
   PlacedSample out{{}, next.part};
   out.sample.key = concat("number ", pair.index);
   try {
     enter(ticket, thread, parts_.source->name_of(pair.index), "is reading it");
-    Sample sample = read(pair.index, ticket, thread);
+    Sample sample = parts_.stream ? parts_.stream->take(ticket, place) : read(pair.index, ticket, thread);
     enter(ticket, thread, "sample " + sample.key, "waits for memory");
     MemoryBudget::Claim claim = budget_->claim_sample(ticket, working_bytes(sample));
     enter(ticket, thread, "sample " + sample.key, "is decoding it");
@@ -102,6 +105,7 @@ void SampleMaker::stop() {
   }
   stopping_.notify_all();
   budget_->stop();
+  if (parts_.stream) parts_.stream->stop();
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include "src/data/epoch_order.h"
 #include "src/data/memory_budget.h"
 #include "src/data/prepare.h"
+#include "src/data/streams/stream_reader.h"
 #include "src/data/work_time.h"
 
 namespace tessera {
@@ -38,6 +39,7 @@ class SampleMaker {
     std::shared_ptr<EpochOrder> order;
     std::shared_ptr<const CaptionEntries> entries;  // null: the order's entries are samples
     std::shared_ptr<WorkTotals> work;
+    std::shared_ptr<StreamReader> stream;  // null: the source has random access
   };
   SampleMaker(Parts parts, const LoaderSettings& settings, const DataPosition& start);
 

@@ -33,9 +33,7 @@ class IndexedParts : public SampleParts {
 class WebDataset : public Source {
  public:
   WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
-      : settings_(settings),
-        index_(index_shards(shards, settings.index_cache)),
-        mapper_(settings, index_.paths[0]) {
+      : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
     report();
   }
 

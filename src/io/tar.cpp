@@ -42,6 +42,129 @@ std::string RandomAccessFile::read(std::uint64_t offset, std::uint64_t size) con
   return out;
 }
 
+namespace {
+
+std::string_view text_field(std::string_view header, std::size_t at, std::size_t length) {
+  const std::string_view field = header.substr(at, length);
+  return field.substr(0, field.find('\0'));
+}
+
+// Octal text, or GNU's base 256 when the top bit of the first byte is set.
+std::optional<std::uint64_t> number_field(std::string_view header, std::size_t at, std::size_t length) {
+  const std::string_view field = header.substr(at, length);
+  std::uint64_t value = 0;
+  if (static_cast<std::uint8_t>(field[0]) & 0x80) {
+    if (static_cast<std::uint8_t>(field[0]) != 0x80) return std::nullopt;  // negative, or beyond 64 bits
+    for (char c : field.substr(1)) {
+      if (value >> 55 != 0) return std::nullopt;
+      value = value << 8 | static_cast<std::uint8_t>(c);
+    }
+    return value;
+  }
+  std::size_t i = 0;
+  while (i < length && field[i] == ' ') ++i;
+  for (; i < length && field[i] >= '0' && field[i] <= '7'; ++i)
+    value = value << 3 | static_cast<std::uint64_t>(field[i] - '0');
+  if (i < length && field[i] != ' ' && field[i] != '\0') return std::nullopt;
+  return value;
+}
+
+// The sum of the header's bytes with its own field as spaces; some old programs added signed bytes.
+bool checksum_agrees(std::string_view header) {
+  std::int64_t plain = 0;
+  std::int64_t with_sign = 0;
+  for (std::size_t i = 0; i < kBlock; ++i) {
+    const char c = i >= 148 && i < 156 ? ' ' : header[i];
+    plain += static_cast<std::uint8_t>(c);
+    with_sign += static_cast<signed char>(c);
+  }
+  const auto stored = number_field(header, 148, 8);
+  return stored && (static_cast<std::int64_t>(*stored) == plain || static_cast<std::int64_t>(*stored) == with_sign);
+}
+
+std::string name_of(std::string_view header) {
+  std::string name(text_field(header, 0, 100));
+  const bool ustar =
+      header.substr(257, 6) == std::string_view("ustar\0", 6);  // GNU's "ustar " keeps other things there
+  const std::string_view prefix = ustar ? text_field(header, 345, 155) : std::string_view();
+  return prefix.empty() ? name : std::string(prefix) + "/" + name;
+}
+
+// Links, devices and folders: their size field, if it is not 0, tells of something else (as Python's tarfile has it).
+bool has_no_data(char type) {
+  return type >= '1' && type <= '6';
+}
+
+}  // namespace
+
+bool is_zero_block(std::string_view block) {
+  return std::all_of(block.begin(), block.end(), [](char c) { return c == 0; });
+}
+
+const char* compression_of(std::string_view start) {
+  using namespace std::string_view_literals;
+  if (start.starts_with("\x1F\x8B"sv)) return "gzip";
+  if (start.starts_with("\x28\xB5\x2F\xFD"sv)) return "zstd";
+  return start.starts_with("BZh"sv) ? "bzip2" : nullptr;
+}
+
+// PAX records: "LENGTH KEY=VALUE\n", LENGTH counting itself. False: not well-formed.
+bool TarHeaderReader::parse_pax(std::string_view records) {
+  while (!records.empty() && records[0] != '\0') {
+    std::size_t length = 0;
+    std::size_t i = 0;
+    for (; i < records.size() && i < 10 && records[i] >= '0' && records[i] <= '9'; ++i)
+      length = length * 10 + static_cast<std::size_t>(records[i] - '0');
+    if (i == 0 || i >= records.size() || records[i] != ' ' || length <= i + 1 || length > records.size()) return false;
+    const std::string_view record = records.substr(i + 1, length - i - 2);
+    const std::size_t equals = record.find('=');
+    if (equals == std::string_view::npos || records[length - 1] != '\n') return false;
+    const std::string_view key = record.substr(0, equals);
+    const std::string_view value = record.substr(equals + 1);
+    if (key == "path") next_.name = std::string(value);
+    if (key.starts_with("GNU.sparse")) next_.sparse = true;
+    if (key == "size") {
+      std::uint64_t size = 0;
+      for (char c : value) {
+        if (c < '0' || c > '9' || size > UINT64_MAX / 16) return false;
+        size = size * 10 + static_cast<std::uint64_t>(c - '0');
+      }
+      next_.size = size;
+    }
+    records.remove_prefix(length);
+  }
+  return true;
+}
+
+std::string TarHeaderReader::read(std::string_view block, TarHeader& out) {
+  out = {};
+  if (!checksum_agrees(block)) return "a member's header is damaged";
+  type_ = block[156];
+  const auto stored_size = number_field(block, 124, 12);
+  if (!stored_size) return "a member's size is not a number";
+  out.extended = type_ == 'x' || type_ == 'g' || type_ == 'L' || type_ == 'K';
+  if (out.extended) {
+    out.size = *stored_size;
+    return {};
+  }
+  out.name = next_.name.value_or(name_of(block));
+  out.size = has_no_data(type_) ? 0 : next_.size.value_or(*stored_size);
+  out.regular = (type_ == '0' || type_ == '\0' || type_ == '7') && !next_.sparse && !out.name.ends_with('/');
+  out.continued = type_ == 'S' && block[482] != 0;
+  next_ = {};
+  return {};
+}
+
+std::string TarHeaderReader::extend(std::string_view content) {
+  if (type_ == 'x' && !parse_pax(content)) return "an extended header is damaged";
+  if (type_ == 'L') next_.name = std::string(content.substr(0, content.find('\0')));
+  return {};
+}
+
+bool TarHeaderReader::continues(std::string_view block) {
+  return block[504] != 0;
+}
+
 TarIndex index_tar(const std::string& path) {
   const RandomAccessFile file(path);
   TarIndex index;

@@ -14,8 +14,9 @@ namespace tessera {
 class SampleStream {
  public:
   virtual ~SampleStream() = default;
-  /// The next sample. Only its bytes are read here; the function that is returned makes the sample of them, in any thread,
-  /// and throws SampleError when it is unreadable. Throws UserError when the stream is, Stopped after `stop` was asked.
+  /// The next sample. Only its bytes are read here; the function that is returned makes the sample of them, in any
+  /// thread, and throws SampleError when it is unreadable. Throws UserError when the stream is, Stopped after `stop`
+  /// was asked.
   virtual std::function<Sample()> next() = 0;
 };
 
@@ -28,9 +29,9 @@ struct StreamStart {
   std::stop_token stop;  // ends waiting
 };
 
-/// A source without random access: its samples come only in the order in which its files are read. size() is what an epoch
-/// is taken to be; a shard of it whose files hold less begins them again, one whose files hold more does not come to their
-/// end.
+/// A source without random access: its samples come only in the order in which its files are read. size() is what an
+/// epoch is taken to be; a shard of it whose files hold less begins them again, one whose files hold more does not come
+/// to their end.
 class StreamSource : public Source {
  public:
   /// Throws UserError: there is no random access.

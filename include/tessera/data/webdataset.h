@@ -33,7 +33,9 @@ struct WebDatasetSettings {
 
 template <class Visitor>
 void fields(Visitor& v, WebDatasetSettings& s) {
-  v("path", s.path, "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, .tgz, "
+  v("path", s.path,
+    "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, "
+    ".tgz, "
     "and what commands write (pipe:aws s3 cp s3://b/{000..099}.tar -)");
   v("image_keys", s.image_keys, "parts that hold the picture; the first one there is taken");
   v("caption_keys", s.caption_keys, "parts that hold a caption; each one there gives one");

@@ -30,8 +30,8 @@ struct StreamPatience {
   std::stop_token stop;
 };
 
-/// A local file, or what a command of the shell writes ("pipe:COMMAND"). The command runs in a process group of its own,
-/// which ends with this object. Throws StreamError when it cannot be started.
+/// A local file, or what a command of the shell writes ("pipe:COMMAND"). The command runs in a process group of its
+/// own, which ends with this object. Throws StreamError when it cannot be started.
 std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamPatience& patience);
 
 /// Decompresses gzip, zstd, bzip2 and xz, and gives anything else as it is.

@@ -1,4 +1,5 @@
 #include <array>
+#include <cerrno>
 #include <exception>
 
 #include <archive.h>
@@ -19,9 +20,9 @@ struct ArchiveCloser {
 class Decompressed : public ByteStream {
  public:
   explicit Decompressed(std::unique_ptr<ByteStream> bytes) : bytes_(std::move(bytes)), reader_(::archive_read_new()) {
-    for (const auto add : {::archive_read_support_filter_gzip, ::archive_read_support_filter_zstd,
-                           ::archive_read_support_filter_bzip2, ::archive_read_support_filter_xz,
-                           ::archive_read_support_format_raw, ::archive_read_support_format_empty})
+    for (const auto add :
+         {::archive_read_support_filter_gzip, ::archive_read_support_filter_zstd, ::archive_read_support_filter_bzip2,
+          ::archive_read_support_filter_xz, ::archive_read_support_format_raw, ::archive_read_support_format_empty})
       add(reader_.get());
   }
 
@@ -51,7 +52,7 @@ class Decompressed : public ByteStream {
       return static_cast<la_ssize_t>(of->bytes_->read(of->input_.data(), of->input_.size()));
     } catch (const std::exception& error) {
       of->failure_ = std::current_exception();
-      ::archive_set_error(reader, ARCHIVE_ERRNO_MISC, "%s", error.what());
+      ::archive_set_error(reader, EIO, "%s", error.what());
       return ARCHIVE_FATAL;
     }
   }

@@ -6,8 +6,9 @@
 namespace tessera {
 
 Sample StreamSource::get(std::int64_t /*index*/) const {
-  user_error(describe(), ": is read as a stream, in order; this needs any sample at any time: give local, uncompressed "
-                         "tar files");
+  user_error(describe(),
+             ": is read as a stream, in order; this needs any sample at any time: give local, uncompressed "
+             "tar files");
 }
 
 StreamReader::StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle,
@@ -16,6 +17,12 @@ StreamReader::StreamReader(std::shared_ptr<const StreamSource> source, std::uint
   if (source_->files() < shard.count)
     user_error(source_->describe(), ": ", source_->files(), " streams cannot be split over ", shard.count,
                " processes: each needs one of its own; write more shards, or use fewer processes");
+}
+
+std::shared_ptr<StreamReader> stream_reader_of(const std::shared_ptr<const Source>& source, std::uint64_t seed,
+                                               bool shuffle, const Shard& shard) {
+  const auto stream = std::dynamic_pointer_cast<const StreamSource>(source);
+  return stream ? std::make_shared<StreamReader>(stream, seed, shuffle, shard) : nullptr;
 }
 
 void StreamReader::wait_for_turn(std::unique_lock<std::mutex>& lock, std::int64_t ticket) {

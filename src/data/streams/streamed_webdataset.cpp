@@ -110,7 +110,8 @@ class ShardRow {
   // The first time none, then 1, 2, 4, ... seconds.
   void pause() const {
     if (failures_ < 2) return;
-    auto left = std::min(kLongestPause, std::chrono::milliseconds(1000) * (1 << std::min<std::int64_t>(failures_ - 2, 5)));
+    auto left =
+        std::min(kLongestPause, std::chrono::milliseconds(1000) * (1 << std::min<std::int64_t>(failures_ - 2, 5)));
     for (constexpr std::chrono::milliseconds kStep{50}; left > kStep; left -= kStep) {
       if (stop_.stop_requested()) throw Stopped();
       std::this_thread::sleep_for(kStep);
@@ -125,14 +126,16 @@ class ShardRow {
   std::int64_t given_ = 0, failures_ = 0;  // of this shard
 };
 
-/// Pass after pass over the shards of one process, each in another order, with the samples of a pass drawn from a buffer.
+/// Pass after pass over the shards of one process, each in another order, with the samples of a pass drawn from a
+/// buffer.
 class ShuffledStream : public SampleStream {
  public:
   ShuffledStream(std::shared_ptr<const StreamedShards> all, const StreamStart& start)
       : all_(std::move(all)),
         start_(start),
-        draws_(start.seed, Purpose::shuffle,
-               {static_cast<std::uint64_t>(start.epoch), kOrderInBuffer, static_cast<std::uint64_t>(start.shard.index)}) {
+        draws_(
+            start.seed, Purpose::shuffle,
+            {static_cast<std::uint64_t>(start.epoch), kOrderInBuffer, static_cast<std::uint64_t>(start.shard.index)}) {
     std::vector<std::string> order = all_->shards;
     if (start.shuffle)
       Random(start.seed, Purpose::shuffle, {static_cast<std::uint64_t>(start.epoch), kOrderOfShards}).shuffle(order);
@@ -159,16 +162,16 @@ class ShuffledStream : public SampleStream {
  private:
   std::function<Sample()> draw() {
     given_ = true;
-    if (start_.shuffle)
-      std::swap(buffer_[static_cast<std::size_t>(draws_.below(std::ssize(buffer_)))], buffer_.back());
+    if (start_.shuffle) std::swap(buffer_[static_cast<std::size_t>(draws_.below(std::ssize(buffer_)))], buffer_.back());
     std::function<Sample()> sample = std::move(buffer_.back());
     buffer_.pop_back();
     return sample;
   }
 
   void begin_pass() {
-    if (!given_) user_error(own_[0], own_.size() > 1 ? concat(" and ", own_.size() - 1, " more streams") : "",
-                            ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
+    if (!given_)
+      user_error(own_[0], own_.size() > 1 ? concat(" and ", own_.size() - 1, " more streams") : "",
+                 ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
     given_ = false;
     if (start_.shuffle) draws_.shuffle(own_);
     row_.emplace(all_, own_, start_.stop);
@@ -197,8 +200,10 @@ class StreamedWebDataset : public StreamSource {
     return concat("webdataset ", named(), ", ", with_thousands(size_), " samples as a stream");
   }
   std::string describe_order() const override {
-    return concat(files(), " streams are read in a new order each epoch, each by one process, and the next sample is drawn "
-                           "from a buffer of ", all_->settings.stream.buffer,
+    return concat(files(),
+                  " streams are read in a new order each epoch, each by one process, and the next sample is drawn "
+                  "from a buffer of ",
+                  all_->settings.stream.buffer,
                   ": the order is only approximately random, and a process whose streams end early begins them again");
   }
   std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
@@ -225,9 +230,8 @@ class StreamedWebDataset : public StreamSource {
         lock.unlock();
         std::exception_ptr failed;
         try {
-          indices[shard] = cache.index(all_->shards[shard], [&](const std::string& path) {
-            return index_stream(path, patience);
-          });
+          indices[shard] =
+              cache.index(all_->shards[shard], [&](const std::string& path) { return index_stream(path, patience); });
         } catch (...) {
           failed = std::current_exception();
         }

@@ -28,7 +28,8 @@ std::string TarStream::take(std::uint64_t size) {
 
 void TarStream::pass_over(std::uint64_t size) {
   for (std::array<char, 1 << 14> buffer{}; size > 0;) {
-    const std::size_t count = bytes_->read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(size, buffer.size())));
+    const std::size_t count =
+        bytes_->read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(size, buffer.size())));
     at_ += count;
     size -= count;
     if (count == 0) throw StreamError("the archive ends in the middle of " + name_);

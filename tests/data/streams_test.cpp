@@ -1,0 +1,324 @@
+// Shards that come as streams: what commands write, and compressed files.
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "src/data/ordered_workers.h"
+#include "src/data/streams/shard_stream.h"
+#include "src/data/streams/stream_reader.h"
+#include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
+#include <tessera/data/loader.h>
+#include <tessera/data/mixture.h>
+#include <tessera/data/webdataset.h>
+#include <tessera/io/tar_writer.h>
+
+namespace tessera {
+namespace {
+
+using test::user_error_of;
+using Keys = std::vector<std::string>;
+
+class Streams : public test::TemporaryFolder {
+ protected:
+  static constexpr int kEach = 12;
+
+  // Shards s0.tar, ... whose samples are named 0, 1, ... through all of them.
+  void write_stream_shards(int count) const {
+    const std::string picture = test::encode(test::noise(8, 9, 1), ".png");
+    for (int shard = 0; shard < count; ++shard) {
+      io::TarWriter tar(path("s" + std::to_string(shard) + ".tar"));
+      for (int i = 0; i < kEach; ++i) {
+        const std::string key = std::to_string(shard * kEach + i);
+        tar.add(key + ".png", picture);
+        tar.add(key + ".txt", "caption " + key);
+        tar.add(key + ".unused", std::string(3000, 'x'));
+      }
+      tar.finish();
+    }
+  }
+
+  // Of all shards, through cat.
+  WebDatasetSettings piped(int count) const {
+    WebDatasetSettings settings;
+    settings.path = {{"pipe:cat " + path("s{0.." + std::to_string(count - 1) + "}.tar")}};
+    settings.stream.buffer = 10;
+    settings.stream.retries = 0;
+    return settings;
+  }
+
+  WebDatasetSettings command(const std::string& text) const {
+    WebDatasetSettings settings = piped(1);
+    settings.path = {{"pipe:" + text}};
+    settings.stream.samples = kEach;
+    return settings;
+  }
+
+  static std::shared_ptr<const StreamSource> stream_of(const WebDatasetSettings& settings) {
+    auto stream = std::dynamic_pointer_cast<const StreamSource>(make_webdataset(settings));
+    if (!stream) throw std::logic_error("no stream");
+    return stream;
+  }
+
+  static Keys take_keys(const StreamSource& source, const StreamStart& start, int count) {
+    Keys keys;
+    const auto stream = source.open(start);
+    for (int i = 0; i < count; ++i) keys.push_back(stream->next()().key);
+    return keys;
+  }
+
+  static Keys numbers(int count) {
+    Keys keys;
+    for (int i = 0; i < count; ++i) keys.push_back(std::to_string(i));
+    return keys;
+  }
+
+  static Keys ordered(Keys keys) {
+    std::sort(keys.begin(), keys.end(), [](const auto& a, const auto& b) { return std::stoi(a) < std::stoi(b); });
+    return keys;
+  }
+
+  static Loader loader_of(const std::shared_ptr<const Source>& source, std::int64_t batch_size, std::int64_t threads,
+                          const Shard& shard = {}, bool shuffle = true) {
+    LoaderSettings settings;
+    settings.shuffle = shuffle;
+    settings.batch_size = batch_size;
+    settings.threads = threads;
+    Preprocessing small;
+    small.image_size = 8;
+    return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, shard};
+  }
+
+  static Keys loaded(Loader& loader, int batches) {
+    Keys keys;
+    for (int i = 0; i < batches; ++i) {
+      const Batch batch = loader.next();
+      keys.insert(keys.end(), batch.keys.begin(), batch.keys.end());
+    }
+    return keys;
+  }
+};
+
+TEST_F(Streams, GiveWhatTheTarsHold) {
+  write_stream_shards(2);
+  const auto source = stream_of(piped(2));
+  EXPECT_EQ(source->size(), 2 * kEach) << "counted";
+  EXPECT_EQ(take_keys(*source, {.shuffle = false}, 2 * kEach), numbers(2 * kEach));
+  const Sample sample = source->open({.shuffle = false})->next()();
+  EXPECT_EQ(sample.captions, Keys{"caption 0"});
+  EXPECT_EQ(sample.encoded, test::encode(test::noise(8, 9, 1), ".png"));
+  EXPECT_TRUE(user_error_of([&] { source->get(0); }).ends_with("give local, uncompressed tar files"));
+}
+
+TEST_F(Streams, CompressedTarsReadAsPlainOnes) {
+  write_stream_shards(1);
+  ASSERT_TRUE(shell("cd " + path("") + " && gzip -k s0.tar && cp s0.tar.gz t.tgz && bzip2 -k s0.tar"));
+  for (const char* name : {"s0.tar.gz", "t.tgz", "s0.tar.bz2"}) {
+    WebDatasetSettings settings;
+    settings.path = {{path(name)}};
+    const auto source = stream_of(settings);
+    EXPECT_EQ(source->size(), kEach);
+    EXPECT_EQ(take_keys(*source, {.shuffle = false}, kEach), numbers(kEach)) << name;
+  }
+  EXPECT_EQ(take_keys(*stream_of(command("cat " + path("s0.tar.gz"))), {.shuffle = false}, kEach), numbers(kEach))
+      << "a command may write a compressed tar";
+}
+
+TEST_F(Streams, NamesMayBeCommandsWithBracesListsAndFolders) {
+  EXPECT_EQ(expand_shards({{"pipe:cat a,b {0..1}.tar"}}), (Keys{"pipe:cat a,b 0.tar", "pipe:cat a,b 1.tar"}));
+  EXPECT_EQ(expand_shards({{"pipe:x::pipe:y {a,b}"}}), (Keys{"pipe:x", "pipe:y a", "pipe:y b"}));
+  write("f/b.tar.gz", "x");
+  write("f/a.tar.gz", "x");
+  write("f/a.txt", "x");
+  EXPECT_EQ(expand_shards({{path("f")}}), (Keys{path("f/a.tar.gz"), path("f/b.tar.gz")}));
+  write("f/c.tar", "x");
+  EXPECT_EQ(expand_shards({{path("f"), "pipe:z"}}), (Keys{path("f/c.tar"), "pipe:z"}));
+}
+
+TEST_F(Streams, AnEpochIsShuffledHasEachSampleOnceAndFollowsFromTheSeed) {
+  write_stream_shards(4);
+  const auto source = stream_of(piped(4));
+  const int count = 4 * kEach;
+  const Keys first = take_keys(*source, {.seed = 1, .epoch = 0}, count);
+  EXPECT_NE(first, numbers(count));
+  EXPECT_EQ(ordered(first), numbers(count));
+  EXPECT_EQ(take_keys(*source, {.seed = 1, .epoch = 0}, count), first);
+  EXPECT_NE(take_keys(*source, {.seed = 1, .epoch = 1}, count), first);
+  EXPECT_NE(take_keys(*source, {.seed = 2, .epoch = 0}, count), first);
+  const Keys twice = take_keys(*source, {.seed = 1, .epoch = 0}, 2 * count);
+  const Keys second(twice.begin() + count, twice.end());
+  EXPECT_EQ(ordered(second), numbers(count)) << "a second pass begins when the first is over";
+  EXPECT_NE(second, first);
+}
+
+TEST_F(Streams, AreSplitOverProcessesByFile) {
+  write_stream_shards(5);
+  const auto source = stream_of(piped(5));
+  Keys all;
+  for (int rank = 0; rank < 2; ++rank) {
+    const int own = rank == 0 ? 3 * kEach : 2 * kEach;
+    const Keys keys = take_keys(*source, {.seed = 1, .epoch = 3, .shard = {rank, 2}}, own);
+    all.insert(all.end(), keys.begin(), keys.end());
+  }
+  EXPECT_EQ(ordered(all), numbers(5 * kEach));
+  EXPECT_TRUE(
+      user_error_of([&] {
+        StreamReader(source, 1, true, {0, 6});
+      })
+          .ends_with("5 streams cannot be split over 6 processes: each needs one of its own; write more shards, "
+                     "or use fewer processes"));
+}
+
+TEST_F(Streams, LoaderGivesTheSameBatchesOnAnyNumberOfThreads) {
+  write_stream_shards(3);
+  const auto source = stream_of(piped(3));
+  Loader one = loader_of(source, 4, 1), four = loader_of(source, 4, 4);
+  const Keys keys = loaded(one, 20);
+  EXPECT_EQ(loaded(four, 20), keys);
+  EXPECT_EQ(ordered({keys.begin(), keys.begin() + 36}), numbers(36));
+  EXPECT_EQ(ordered({keys.begin() + 36, keys.begin() + 72}), numbers(36));
+  EXPECT_EQ(one.epoch(), 2);
+}
+
+TEST_F(Streams, LoaderResumesExactly) {
+  write_stream_shards(3);
+  const auto source = stream_of(piped(3));
+  Loader whole = loader_of(source, 5, 2);
+  loaded(whole, 9);
+  const DataPosition position = whole.position();
+  EXPECT_EQ(position.epoch, 1);
+  const Keys rest = loaded(whole, 9);
+  Loader resumed = loader_of(source, 5, 3);
+  resumed.seek(position);
+  EXPECT_EQ(loaded(resumed, 9), rest);
+}
+
+TEST_F(Streams, ProcessesWithFewerFilesGiveAsManyBatches) {
+  write_stream_shards(3);
+  const auto source = stream_of(piped(3));
+  for (int rank = 0; rank < 2; ++rank) {
+    Loader loader = loader_of(source, 6, 2, {rank, 2});
+    EXPECT_EQ(loader.batches_per_epoch(), 3);
+    loaded(loader, 3);
+    EXPECT_EQ(loader.epoch(), 0);
+    loader.next();
+    EXPECT_EQ(loader.epoch(), 1);
+  }
+  EXPECT_NE(user_error_of([&] { loader_of(source, 40, 1); }).find("fewer samples than one batch of 40"),
+            std::string::npos);
+}
+
+TEST_F(Streams, ACommandThatFailsIsNamedAfterItsRetries) {
+  write_stream_shards(1);
+  WebDatasetSettings settings = command("cat " + path("s0.tar") + "; exit 3");
+  const auto all = [&] { return take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); };
+  const std::string what = "pipe:cat " + path("s0.tar") + "; exit 3: ended with exit code 3 (after 12 samples)";
+  EXPECT_EQ(user_error_of(all), what + "; stream.on_failure: skip would go on with the next shard");
+  settings.stream.retries = 1;
+  EXPECT_EQ(user_error_of(all), what + ", 2 times; stream.on_failure: skip would go on with the next shard");
+  settings = command("exit 127");
+  EXPECT_EQ(
+      user_error_of(all),
+      "pipe:exit 127: ended with exit code 127 (after 0 samples); stream.on_failure: skip would go on with the next "
+      "shard");
+  settings = command("kill -9 $$");
+  EXPECT_NE(user_error_of(all).find("was ended by signal 9"), std::string::npos);
+  settings = command("true");
+  EXPECT_NE(user_error_of(all).find("gave 0 bytes, which are no tar archive"), std::string::npos);
+  settings = command("echo hello");
+  EXPECT_NE(user_error_of(all).find("gave 6 bytes, which are no tar archive"), std::string::npos);
+}
+
+TEST_F(Streams, ACommandThatStallsIsNamed) {
+  write_stream_shards(1);
+  WebDatasetSettings settings = command("head -c 20000 " + path("s0.tar") + "; sleep 60");
+  settings.stream.timeout = 0.3;
+  const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
+  EXPECT_NE(error.find("sleep 60: gave no byte for 0.3 s (after 3 samples)"), std::string::npos) << error;
+}
+
+TEST_F(Streams, ARetryGoesOnWhereTheFirstAttemptBrokeOff) {
+  write_stream_shards(1);
+  // The first time it ends in the middle, with an exit code that says so or not.
+  for (const char* code : {"1", "0"}) {
+    WebDatasetSettings settings =
+        command("if [ -e " + path("again") + code + " ]; then cat " + path("s0.tar") + "; else touch " + path("again") +
+                code + "; head -c 40000 " + path("s0.tar") + "; exit " + code + "; fi");
+    settings.stream.retries = 1;
+    EXPECT_EQ(take_keys(*stream_of(settings), {.shuffle = false}, kEach), numbers(kEach));
+  }
+}
+
+TEST_F(Streams, AFailedShardMayBeSkippedAndCounted) {
+  write_stream_shards(2);
+  WebDatasetSettings settings = command("");
+  settings.path = {{"pipe:head -c 20000 " + path("s0.tar"), "pipe:cat " + path("s1.tar")}};
+  settings.stream.on_failure = "skip";
+  settings.stream.buffer = 1;
+  settings.stream.samples = 16;
+  Loader loader = loader_of(stream_of(settings), 5, 2, {}, false);
+  const Keys keys = loaded(loader, 3);
+  EXPECT_EQ(loader.statistics().skipped, (std::map<std::string, std::int64_t>{{"shard_failed", 1}}));
+  EXPECT_EQ(std::set<std::string>(keys.begin(), keys.end()).size(), 15U);
+}
+
+TEST_F(Streams, CutAndDamagedFilesEndInAMessage) {
+  write_stream_shards(1);
+  ASSERT_TRUE(shell("cd " + path("") +
+                    " && gzip s0.tar && head -c 400 s0.tar.gz > cut.tar.gz && "
+                    "(head -c 300 s0.tar.gz; echo damage; tail -c +320 s0.tar.gz) > bad.tar.gz"));
+  for (const char* name : {"cut.tar.gz", "bad.tar.gz"}) {
+    WebDatasetSettings settings = command("");
+    settings.path = {{path(name)}};
+    const std::string error = user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach); });
+    EXPECT_TRUE(error.starts_with(path(name) + ": ")) << error;
+  }
+}
+
+TEST_F(Streams, ALoaderEndsWhileItsCommandStalls) {
+  write_stream_shards(1);
+  WebDatasetSettings settings = command("cat " + path("s0.tar") + "; sleep 1000");
+  Loader loader = loader_of(stream_of(settings), 2, 2);
+  loaded(loader, 1);
+}  // the loader's end ends the command
+
+TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
+  write_stream_shards(2);
+  Preprocessing small;
+  small.image_size = 8;
+  EvaluationReader reader(stream_of(piped(2)), small, 7, 3);
+  Keys keys;
+  for (auto samples = reader.next(); !samples.empty(); samples = reader.next())
+    for (const EvaluationSample& sample : samples) keys.push_back(sample.sample.key);
+  EXPECT_EQ(keys, numbers(2 * kEach));
+}
+
+TEST_F(Streams, CannotBeMixed) {
+  write_stream_shards(1);
+  MixturePartSettings part;
+  part.source.name = "webdataset";
+  part.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
+  const std::string error = user_error_of([&] { make_mixture({"concat", {part}}); });
+  EXPECT_TRUE(error.starts_with("mixture: source webdataset (webdataset pipe:cat ")) << error;
+  EXPECT_TRUE(error.ends_with("streams cannot be mixed: give local, uncompressed tar files")) << error;
+}
+
+TEST_F(Streams, TheCountOfACompressedTarIsKept) {
+  write_stream_shards(1);
+  ASSERT_TRUE(shell("gzip " + path("s0.tar")));
+  std::filesystem::last_write_time(path("s0.tar.gz"),
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  WebDatasetSettings settings;
+  settings.path = {{path("s0.tar.gz")}};
+  stream_of(settings);
+  EXPECT_TRUE(std::filesystem::exists(path("s0.tar.gz.index")));
+  EXPECT_EQ(stream_of(settings)->size(), kEach);
+}
+
+}  // namespace
+}  // namespace tessera
