@@ -38,6 +38,8 @@ struct LoaderSettings {
   bool shuffle = true;
   std::string caption_choice = "random";
   double max_bad_share = 0.1;
+  std::string dct_scaling = "auto";
+  std::int64_t max_pixels = 178956970;
   Augmentation augmentation;
 };
 
@@ -49,6 +51,11 @@ void fields(Visitor& v, LoaderSettings& s) {
   v("shuffle", s.shuffle, "a new permutation of all samples each epoch");
   v("caption_choice", s.caption_choice, "which of several captions a sample is trained with", config::one_of({"random", "first"}));
   v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)", config::in_range(0, 1));
+  v("dct_scaling", s.dct_scaling,
+    "auto: a JPEG picture is decoded at the least of 1/8, 1/4, 1/2 and full scale at which no crop is smaller than its size; off: at "
+    "full scale, and training crops are Pillow's bit for bit (evaluation always is)",
+    config::one_of({"auto", "off"}));
+  v("max_pixels", s.max_pixels, "pictures with more pixels than this are skipped undecoded (decompression bombs)", config::at_least(1));
   v("augmentation", s.augmentation, "random changes of training pictures");
 }
 
