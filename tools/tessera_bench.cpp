@@ -12,7 +12,7 @@
 #include <ATen/Parallel.h>
 
 #ifdef TESSERA_WITH_DATA
-#include "tools/bench/data.h"
+#include "tools/bench_data.h"
 #endif
 #include "tools/command_line.h"
 #include <tessera/base/error.h>

@@ -1,14 +1,22 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "src/data/resample.h"
+#include "src/data/decode.h"
+#include <tessera/base/random.h>
 #include <tessera/batch.h>
 #include <tessera/data/loader.h>
 
 namespace tessera {
+
+/// Whether anything but crop and flip is asked for.
+bool changes_pixels(const Augmentation& settings);
+
+/// All that comes behind crop and flip. draws(purpose): the random numbers of this picture and view for a purpose.
+void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws);
 
 /// Makes the image views of training samples: one decode, then a random crop for each view. Thread-safe; every random
 /// choice follows from (seed, round, index, view).
@@ -29,9 +37,14 @@ class ImageViews {
     std::string name;
     Augmentation settings;
     config::Size size;
+    std::uint64_t word = 0;  // of the keys of its random numbers
   };
 
+  void add_view(const std::string& name, const Preprocessing& preprocessing, const LoaderSettings& settings);
   std::vector<std::vector<std::uint8_t>> make_views(const Sample& sample, std::int64_t index, std::int64_t round) const;
+  std::vector<std::uint8_t> make_view(const View& view, const DecodedPart& part, const Box& box,
+                                      const std::function<Random(Purpose)>& draws) const;
+  Random draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t round) const;
 
   Filter filter_;
   bool scaling_;

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -392,6 +393,60 @@ TEST(Decode, PartOfAJpegIsRefusedAsTheWholeIs) {
         EXPECT_EQ(error.reason(), "truncated");
       }
     }
+}
+
+std::string_view file_in(const at::Tensor& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()), static_cast<std::size_t>(bytes.numel())};
+}
+
+// Grey, alpha, palettes, few bits, 16 bits, interlaced, transparent; lossy and lossless WebP; CMYK, progressive, RGB
+// JPEG, EXIF orientation: see scripts/generate_image_vectors.py.
+TEST(Decode, EveryFormatGivesPillowsPixels) {
+  const io::TensorFile formats = io::load_safetensors(TESSERA_TEST_DATA "/images/formats.safetensors");
+  EXPECT_GT(formats.tensors.size(), 50U);
+  for (const auto& [name, bytes] : formats.tensors) {
+    if (!name.ends_with(".file")) continue;
+    const std::string kind = name.substr(0, name.size() - 5);
+    const Image image = decode_image(file_in(bytes));
+    const at::Tensor expected = formats.tensors.at(kind + ".rgb");
+    ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << kind;
+    EXPECT_EQ((tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>(), 0) << kind;
+  }
+}
+
+// Cut anywhere or with a byte changed: pixels of the right number or a reason, and the same ones again.
+TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrRead) {
+  const io::TensorFile formats = io::load_safetensors(TESSERA_TEST_DATA "/images/formats.safetensors");
+  const std::set<std::string> known = {"bad_image", "truncated", "too_large", "empty_image"};
+  Random random(8, Purpose::shapes);
+  const auto outcome = [&](const std::string& file) {
+    try {
+      const Image image = decode_image(file, 100000);
+      EXPECT_EQ(std::ssize(image.pixels), image.height * image.width * 3);
+      return std::string(image.pixels.begin(), image.pixels.end());
+    } catch (const SampleError& error) {
+      EXPECT_TRUE(known.contains(error.reason())) << error.reason();
+      return error.reason() + error.what();
+    }
+  };
+  for (const auto& [name, bytes] : formats.tensors) {
+    if (!name.ends_with(".file")) continue;
+    const std::string file(file_in(bytes));
+    for (int round = 0; round < 30; ++round) {
+      std::string damaged = file;
+      if (round % 2 == 0)
+        damaged.resize(static_cast<std::size_t>(random.below(std::ssize(file))));
+      else
+        damaged[static_cast<std::size_t>(random.below(std::ssize(file)))] ^= static_cast<char>(1 << random.below(8));
+      const std::string first = outcome(damaged);
+      EXPECT_EQ(first, outcome(damaged)) << name;
+      const bool jpeg_or_png = !name.starts_with("webp");
+      if (round % 2 == 0 && jpeg_or_png && damaged.size() + 12 < file.size()) {
+        EXPECT_TRUE(first.starts_with("bad_image") || first.starts_with("truncated") || damaged.empty())
+            << name << " cut to " << damaged.size();
+      }
+    }
+  }
 }
 
 TEST(Decode, PngKindsGiveTheSamePixels) {

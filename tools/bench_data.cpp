@@ -1,4 +1,4 @@
-#include "tools/bench/data.h"
+#include "tools/bench_data.h"
 
 #include <array>
 #include <filesystem>
