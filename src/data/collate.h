@@ -13,8 +13,10 @@ namespace tessera {
 /// Makes a batch of prepared samples: one copy of each into the batch's tensors. Thread-safe.
 class Collator {
  public:
-  Collator(std::shared_ptr<const Tokenizer> tokenizer, const config::Size& image_size, const Needs& needs, bool pinned)
-      : tokenizer_(std::move(tokenizer)), image_size_(image_size), needs_(needs), pinned_(pinned) {}
+  /// image_sizes: one per image view, in the order of Needs::image_views.
+  Collator(std::shared_ptr<const Tokenizer> tokenizer, std::vector<config::Size> image_sizes, const Needs& needs,
+           bool pinned)
+      : tokenizer_(std::move(tokenizer)), image_sizes_(std::move(image_sizes)), needs_(needs), pinned_(pinned) {}
 
   /// Takes the samples' keys. The tensors lie in page-locked memory with `pinned`. Throws UserError: region features of
   /// two widths.
@@ -28,7 +30,7 @@ class Collator {
   TextBatch collate_texts(const std::vector<PreparedSample>& samples, std::size_t view) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  config::Size image_size_;
+  std::vector<config::Size> image_sizes_;
   Needs needs_;
   bool pinned_;
 };

@@ -52,7 +52,7 @@ struct Loader::Impl {
         seed(given_seed),
         shard(given_shard),
         settings(given_settings),
-        collator(tokenizer, preprocessing.image_size, needs, target.pinned),
+        collator(tokenizer, ImageViews(preprocessing, settings, needs, seed).sizes(), needs, target.pinned),
         preparer(std::make_shared<SamplePreparer>(source, tokenizer, preprocessing, settings, needs, seed)),
         entries(entries_of(source, settings)),
         order(order_of(*source, entries.get(), settings.shuffle, seed, shard)),

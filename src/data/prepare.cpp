@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 
 #include "src/data/ordered_workers.h"
-#include "src/data/planes.h"
 #include "src/data/read_sample.h"
 #include "src/data/streams/stream_reader.h"
 #include <tessera/base/digest.h>
@@ -85,9 +84,9 @@ Image take_image(Sample& sample) {
 SamplePreparer::SamplePreparer(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                                std::uint64_t seed)
-    : source_(std::move(source)),
+    : images_(preprocessing, settings, needs, seed),
+      source_(std::move(source)),
       tokenizer_(std::move(tokenizer)),
-      preprocessing_(preprocessing),
       settings_(settings),
       needs_(needs),
       seed_(seed) {
@@ -98,9 +97,6 @@ SamplePreparer::SamplePreparer(std::shared_ptr<const Source> source, std::shared
 }
 
 void SamplePreparer::check_views() const {
-  for (const std::string& view : needs_.image_views)
-    if (view != "image")
-      user_error("the objective asks for the image view ", view, ", but the data pipeline makes only: image");
   for (const std::string& view : needs_.texts)
     if (std::find(known_texts().begin(), known_texts().end(), view) == known_texts().end())
       user_error("the objective asks for the text ", view,
@@ -160,7 +156,8 @@ void PreparedSample::reject(const SampleError& error) {
 }
 
 std::int64_t PreparedSample::bytes() const {
-  auto total = static_cast<std::int64_t>(pixels.capacity() + sizeof(float) * regions.capacity());
+  auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity());
+  for (const auto& view : pixels) total += static_cast<std::int64_t>(view.capacity());
   for (const auto& tokens : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   return total;
 }
@@ -189,25 +186,12 @@ void SamplePreparer::prepare_fields(Sample& sample, const SampleDraw& draw, Prep
     throw SampleError("no_regions", "sample " + sample.key + " has no region features");
   if (!needs_.image_views.empty()) {
     if (needs_.ids) out.image_id = image_id_of(sample);
-    sample.image = take_image(sample);
-    prepare_image(sample, draw.index, draw.round, out);
+    out.pixels = images_.make(sample, draw.index, draw.round);
   }
   if (needs_.regions) {
     out.regions = std::move(sample.regions);
     out.region_width = sample.region_width;
   }
-}
-
-void SamplePreparer::prepare_image(const Sample& sample, std::int64_t index, std::int64_t round,
-                                   PreparedSample& out) const {
-  const Augmentation& augmentation = settings_.augmentation;
-  Random crop_draws(seed_, Purpose::crop, {word(round), word(index)});
-  const Box box = random_resized_crop(sample.image.height, sample.image.width, augmentation.scale, augmentation.ratio,
-                                      [&] { return crop_draws.uniform(); });
-  Image view = crop_resize(sample.image, box, preprocessing_.image_size, preprocessing_.interpolation);
-  if (Random(seed_, Purpose::flip, {word(round), word(index)}).chance(augmentation.flip)) flip_horizontally(view);
-  out.pixels.resize(view.pixels.size());
-  write_planes(view, out.pixels.data());
 }
 
 const std::string& SamplePreparer::choose_text(const std::string& view, const Sample& sample,

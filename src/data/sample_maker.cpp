@@ -11,20 +11,19 @@ namespace {
 
 constexpr std::int64_t kRetriesTold = 10;
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kMaxPixels = 178956970;  // of decode_image
 
 }  // namespace
 
 // About what a sample takes while it is made ready: the file, and the picture twice (as the decoder gives it, and in
 // our order of bytes).
-std::int64_t working_bytes(const Sample& sample) {
+std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
   auto bytes = static_cast<std::int64_t>(sample.encoded.size() + sample.image.pixels.size() + sample.mask.size() +
                                          sizeof(float) * sample.regions.size());
   if (sample.encoded.empty()) return bytes;
   const ImageHeader header = read_image_header(sample.encoded);
   // Pictures beyond the decoder's limit are refused before any memory is taken.
   const std::int64_t pixels = header.height * header.width;
-  return pixels > 0 && pixels <= kMaxPixels ? bytes + 6 * pixels : bytes;
+  return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
 }
 
 SampleMaker::SampleMaker(Parts parts, const LoaderSettings& settings, const DataPosition& start)
@@ -55,7 +54,7 @@ PlacedSample SampleMaker::make(std::int64_t ticket, std::int64_t thread) {
     enter(ticket, thread, parts_.source->name_of(pair.index), "is reading it");
     Sample sample = parts_.stream ? parts_.stream->take(ticket, place) : read(pair.index, ticket, thread);
     enter(ticket, thread, "sample " + sample.key, "waits for memory");
-    MemoryBudget::Claim claim = budget_->claim_sample(ticket, working_bytes(sample));
+    MemoryBudget::Claim claim = budget_->claim_sample(ticket, working_bytes(sample, settings_.max_pixels));
     enter(ticket, thread, "sample " + sample.key, "is decoding it");
     {
       const WorkTime time(*parts_.work);

@@ -20,7 +20,7 @@ namespace tessera {
 
 /// About what a sample takes while it is made ready: its file, and the picture twice (as the decoder gives it, and in
 /// our order of bytes).
-std::int64_t working_bytes(const Sample& sample);
+std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
 
 /// A sample made ready, and where it comes from.
 struct PlacedSample {
