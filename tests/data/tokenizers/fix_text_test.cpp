@@ -70,6 +70,17 @@ TEST(FixText, LevelsBelowLeaveEncodingsAlone) {
   EXPECT_EQ(fixed("caf\u00C3\u00A9 \uFB01", Cleanup::basic), "caf\u00C3\u00A9 fi");
 }
 
+TEST(FixText, ComposesWhatComposes) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"e\u0301", "\u00E9"},               // a letter and its mark
+      {"\u1100\u1161\u11A8", "\uAC01"},    // jamo
+      {"\u212B", "\u00C5"},                // another name of the same
+      {"x\u0301\u0323", "x\u0323\u0301"},  // marks in order
+      {"\u09C7\u09BE", "\u09CB"},          // a second part that is no mark of a class
+      {"\u0958", "\u0915\u093C"}};         // decomposed for good
+  for (const auto& [text, composed] : cases) EXPECT_EQ(fixed(text, Cleanup::basic), composed);
+}
+
 TEST(FixText, ManyLayersComeOff) {
   EXPECT_EQ(fixed(misread("\u00E9t\u00E9 \u4E2D", 6), Cleanup::full), "\u00E9t\u00E9 \u4E2D");
 }
