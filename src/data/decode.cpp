@@ -9,6 +9,7 @@
 #include "src/data/image_file.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/data/transforms.h>
@@ -52,7 +53,7 @@ void check_jpeg(int status, tjhandle turbo) {
   const std::string text = tjGetErrorStr2(turbo);
   if (text.find("Premature end of JPEG file") != std::string::npos)
     throw SampleError("truncated", "the JPEG file ends in the middle of the picture");
-  if (tjGetErrorCode(turbo) != TJERR_WARNING) bad_image("the JPEG file cannot be decoded: " + text);
+  if (tjGetErrorCode(turbo) != TJERR_WARNING) bad_image("the JPEG file cannot be decoded: " + printable(text));
 }
 
 // a * b / 255, rounded, as Pillow's MULDIV255.
@@ -70,12 +71,14 @@ void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t
   }
 }
 
-Image decode_jpeg(std::string_view file) {
+Image decode_jpeg(std::string_view file, const ImageHeader& header) {
   const tjhandle turbo = turbo_handle();
   const auto* bytes = reinterpret_cast<const unsigned char*>(file.data());
   int width = 0, height = 0, subsampling = 0, colours = 0;
   if (tjDecompressHeader3(turbo, bytes, file.size(), &width, &height, &subsampling, &colours) != 0)
-    bad_image(std::string("the JPEG header cannot be read: ") + tjGetErrorStr2(turbo));
+    bad_image("the JPEG header cannot be read: " + printable(tjGetErrorStr2(turbo)));
+  // libjpeg finds markers behind garbage, too: the limit was checked on what we found.
+  if (width != header.width || height != header.height) bad_image("the JPEG header holds two sizes");
   Image image{height, width,
               std::vector<std::uint8_t>(static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3)};
   // Without flags: the slow integer DCT and fancy upsampling. A progressive file of thousands of scans is an attack.
@@ -99,9 +102,11 @@ cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
   try {
     decoded = cv::imdecode(bytes, cv::IMREAD_UNCHANGED | cv::IMREAD_IGNORE_ORIENTATION);
   } catch (const cv::Exception& error) {
-    bad_image(header.description + " that cannot be decoded: " + error.err);
+    bad_image(header.description + " that cannot be decoded: " + printable(error.err));
   }
   if (decoded.empty()) bad_image(header.description + " that is corrupt or cut off");
+  if (decoded.rows != header.height || decoded.cols != header.width)
+    bad_image(header.description + " of another size than its header's");
   return decoded;
 }
 
@@ -129,7 +134,7 @@ Image to_rgb(const cv::Mat& mat) {
 
 Image decode_image(std::string_view file, std::int64_t max_pixels) {
   const ImageHeader header = check_header(file, max_pixels);
-  if (header.kind == ImageKind::jpeg) return decode_jpeg(file);
+  if (header.kind == ImageKind::jpeg) return decode_jpeg(file, header);
   const cv::Mat decoded = decode_with_opencv(file, header);
   return decoded.depth() == CV_16U ? to_rgb<std::uint16_t>(decoded) : to_rgb<std::uint8_t>(decoded);
 }

@@ -9,6 +9,7 @@
 
 #include "src/io/tar_format.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/io/tar.h>
 
 namespace tessera::io {
@@ -177,7 +178,7 @@ TarIndex index_tar(const std::string& path) {
     if (size > file.size() - data) {
       index.cut_member = name;
       return stop(extended ? "the archive ends in the middle of a header"
-                           : "the archive ends in the middle of " + name);
+                           : "the archive ends in the middle of " + printable(name));
     }
     if (extended) {
       if (size > kLongestName) return stop("an extended header is too long");
@@ -189,8 +190,9 @@ TarIndex index_tar(const std::string& path) {
       if (regular) index.members.push_back({name, data, size});
       next = {};
     }
-    at = data + (size + kBlock - 1) / kBlock * kBlock;
-    if (at > file.size()) return stop("the archive ends in the middle of a block");
+    const std::uint64_t end = data + (size + kBlock - 1) / kBlock * kBlock;
+    at = std::min(end, file.size());
+    if (end > file.size()) return stop("the archive ends in the middle of a block");
   }
   return index;
 }
