@@ -40,10 +40,12 @@ struct DestroyTurbo {
   void operator()(void* handle) const { tjDestroy(handle); }
 };
 
-tjhandle turbo_handle() {
-  thread_local std::unique_ptr<void, DestroyTurbo> handle(tjInitDecompress());
+// One of the thread's own, made anew when there is none.
+std::unique_ptr<void, DestroyTurbo>& turbo_handle() {
+  thread_local std::unique_ptr<void, DestroyTurbo> handle;
+  if (handle == nullptr) handle.reset(tjInitDecompress());
   if (handle == nullptr) throw std::bad_alloc();
-  return handle.get();
+  return handle;
 }
 
 // libjpeg goes on with what it has after a warning. Pillow, and so we, accept all of them but a file that ends too
@@ -72,11 +74,14 @@ void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t
 }
 
 Image decode_jpeg(std::string_view file, const ImageHeader& header) {
-  const tjhandle turbo = turbo_handle();
+  const tjhandle turbo = turbo_handle().get();
   const auto* bytes = reinterpret_cast<const unsigned char*>(file.data());
   int width = 0, height = 0, subsampling = 0, colours = 0;
-  if (tjDecompressHeader3(turbo, bytes, file.size(), &width, &height, &subsampling, &colours) != 0)
-    bad_image("the JPEG header cannot be read: " + printable(tjGetErrorStr2(turbo)));
+  if (tjDecompressHeader3(turbo, bytes, file.size(), &width, &height, &subsampling, &colours) != 0) {
+    const std::string text = printable(tjGetErrorStr2(turbo));
+    turbo_handle().reset();  // it would go on within the header of this file, and fail for every one after it
+    bad_image("the JPEG header cannot be read: " + text);
+  }
   // libjpeg finds markers behind garbage, too: the limit was checked on what we found.
   if (width != header.width || height != header.height) bad_image("the JPEG header holds two sizes");
   Image image{height, width,

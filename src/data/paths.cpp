@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostNames = 10'000'000;
+constexpr std::int64_t kMostNames = 1'000'000;
 
 // The bracket that closes the one at `open`, or npos.
 std::size_t closing_brace(const std::string& text, std::size_t open) {

@@ -1,11 +1,13 @@
 // Pictures and masks: JPEG, PNG, WebP, and everything that is none.
 #include <cstdint>
+#include <vector>
 
 #include "src/data/image_file.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/digest.h>
 #include <tessera/data/source.h>
 #include <tessera/data/transforms.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera::fuzz {
 namespace {
@@ -55,13 +57,22 @@ void check_mask(std::string_view file) {
   }
 }
 
+// A decoder that lives on remembers: what came before must not change a picture.
+void check_reference() {
+  static const std::string file = io::read_file(TESSERA_SOURCE_DIR "/tests/fuzz/corpus/image/rgb.jpg");
+  static const std::vector<std::uint8_t> pixels = decode_image(file, kMaxPixels).pixels;
+  require(decode_image(file, kMaxPixels).pixels == pixels, "image: one picture changes the next");
+}
+
 }  // namespace
 
 void fuzz_image(std::string_view input) {
+  check_reference();
   const bool png = input.starts_with("\x89PNG\r\n\x1A\n");
   const std::string bytes = png && input.size() % 4 != 0 ? with_checksums(input) : std::string(input);
   check_picture(bytes);
   check_mask(bytes);
+  check_reference();
 }
 
 }  // namespace tessera::fuzz
