@@ -83,11 +83,17 @@ Node load(const std::string& path, std::vector<std::string>& chain) {
   return base;
 }
 
+// yaml-cpp lets them pass, and takes zeros for UTF-16 or 32.
+bool is_text(const std::string& text) {
+  const auto is_control = [](char c) { return (c >= 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F; };
+  return is_utf8(text) && std::none_of(text.begin(), text.end(), is_control);
+}
+
 void check_encoding(const std::string& text, const std::string& file) {
-  if (is_utf8(text)) return;
+  if (is_text(text)) return;
   const std::vector<std::string> lines = split(text, '\n');
-  const auto bad = std::find_if_not(lines.begin(), lines.end(), [](const std::string& line) { return is_utf8(line); });
-  user_error(file, ":", bad - lines.begin() + 1, ": not valid YAML: expected UTF-8");
+  const auto bad = std::find_if_not(lines.begin(), lines.end(), is_text);
+  user_error(file, ":", bad - lines.begin() + 1, ": not valid YAML: expected UTF-8 without control characters");
 }
 
 bool needs_quotes(const Node& node) {

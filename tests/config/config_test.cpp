@@ -111,7 +111,8 @@ TEST(Config, AliasesThatStandForTooMuchAreRefused) {
 }
 
 TEST(Config, TextThatIsNotUtf8IsRefused) {
-  EXPECT_EQ(parse_error_of("a: 1\nb: x\xFFy\n"), "a.yaml:2: not valid YAML: expected UTF-8");
+  EXPECT_EQ(parse_error_of("a: 1\nb: x\xFFy\n"), "a.yaml:2: not valid YAML: expected UTF-8 without control characters");
+  EXPECT_EQ(parse_error_of(std::string("a\0\0\0\n1", 6)), "a.yaml:1: not valid YAML: expected UTF-8 without control characters");
 }
 
 TEST(Config, DeepNestingIsRefused) {

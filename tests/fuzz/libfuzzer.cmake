@@ -3,7 +3,8 @@
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
-foreach(name annotations decode image_header npy paths shard_index tokenizer)
+foreach(name annotations class_names coco_captions csv decode entities image_header index_cache json_items karpathy
+             listed_pictures npy paths regions shard_index table tokenizer)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()
 foreach(name safetensors safetensors_header tar)
