@@ -31,6 +31,11 @@ if(TESSERA_SANITIZE)
   add_link_options(-fsanitize=address,undefined)
 endif()
 
+if(TESSERA_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
 find_program(TESSERA_CCACHE ccache)
 if(TESSERA_CCACHE)
   # Without the sloppiness ccache stores nothing behind a precompiled header; base_dir lets clones share results.

@@ -6,10 +6,11 @@ cd "$(dirname "$0")/.."
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build] [--develop | --core-only] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build] [--develop | --core-only | --fuzz] [--jobs N] [--help]
   --no-build    install and configure only
   --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
+  --fuzz        clang, and a configured build-fuzz/ (nothing is built there: scripts/fuzz.sh does)
   --jobs N      compiler processes (default: one per core, and no more than one per 2 GB of memory)
 environment:
   TESSERA_CACHE       where LibTorch goes (default: $XDG_CACHE_HOME/tessera or ~/.cache/tessera; 5 GB)
@@ -23,6 +24,7 @@ while [ $# -gt 0 ]; do
     --no-build) build=no ;;
     --develop) preset=develop build_dir=build-develop ;;
     --core-only) preset=core-only build_dir=build-core ;;
+    --fuzz) preset=fuzz build_dir=build-fuzz build=no ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
@@ -46,6 +48,7 @@ packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-
 if [ "$preset" != core-only ]; then
   packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libicu-dev zlib1g-dev)
 fi
+[ "$preset" != fuzz ] || packages+=(clang libclang-rt-dev)
 missing=()
 for package in "${packages[@]}"; do
   [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include <tessera/base/printable.h>
 #include <tessera/config/registry.h>
 
 namespace tessera::config {
@@ -58,7 +59,8 @@ Limit one_of(std::vector<std::string> names) {
 
 void fail(const Node& node, const std::string& path, const std::string& text) {
   const std::string mark = node.mark().text();
-  user_error(mark, mark.empty() || path.empty() ? "" : ": ", path, ": ", text);
+  constexpr std::size_t longest = 2000;  // the names of all modules that there are, say
+  user_error(mark, mark.empty() || path.empty() ? "" : ": ", printable(path), ": ", printable(text, longest));
 }
 
 void Reader::finish() const {

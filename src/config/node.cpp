@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 
 namespace tessera::config {
 
@@ -76,7 +77,7 @@ void Node::merge(const Node& over) {
 std::string Node::describe() const {
   switch (kind_) {
     case Kind::null: return "nothing";
-    case Kind::scalar: return "\"" + (text_.size() > 60 ? text_.substr(0, 57) + "..." : text_) + "\"";
+    case Kind::scalar: return "\"" + printable(text_, 60) + "\"";
     case Kind::sequence: return "a list of " + std::to_string(items_.size());
     case Kind::map: return "a group of settings";
   }
@@ -119,7 +120,7 @@ Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth
     std::size_t index = 0;
     std::from_chars(key.data(), key.data() + key.size(), index);
     if (!is_index(key) || index >= node.items().size())
-      user_error("--set ", assignment, ": ", key, " is no index of a list of ", node.items().size());
+      user_error("--set ", printable(assignment), ": ", printable(key), " is no index of a list of ", node.items().size());
     std::vector<Node> items = node.items();
     items[index] = assigned(items[index], path, depth + 1, value, assignment);
     return Node::sequence(std::move(items), node.mark());
@@ -135,9 +136,10 @@ Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth
 }  // namespace
 
 void apply_override(Node& root, const std::string& assignment) {
+  constexpr std::size_t deepest = 100;  // names in the key
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
-    user_error("--set ", assignment, ": expected KEY=VALUE, for example --set optimizer.lr=5e-4");
+    user_error("--set ", printable(assignment), ": expected KEY=VALUE, for example --set optimizer.lr=5e-4");
   std::vector<std::string> path;
   std::string part;
   for (char c : assignment.substr(0, equals) + ".") {
@@ -145,28 +147,40 @@ void apply_override(Node& root, const std::string& assignment) {
       part += c;
       continue;
     }
-    if (part.empty()) user_error("--set ", assignment, ": empty name in the key");
+    if (part.empty()) user_error("--set ", printable(assignment), ": empty name in the key");
+    if (path.size() == deepest)
+      user_error("--set ", printable(assignment), ": more than ", deepest, " names in the key");
     path.push_back(std::exchange(part, {}));
   }
-  const Node value = marked(parse_yaml(assignment.substr(equals + 1), "--set " + assignment.substr(0, equals)), Mark{"--set", 0});
+  const Node value = marked(parse_yaml(assignment.substr(equals + 1), "--set " + printable(assignment.substr(0, equals))), Mark{"--set", 0});
   root = assigned(root, path, 0, value, assignment);
 }
 
-Node from_json(const nlohmann::json& json, const std::string& file) {
+namespace {
+
+Node from_json_at(const nlohmann::json& json, const std::string& file, int depth) {
+  constexpr int deepest = 100;
   const Mark mark{file, 0};
+  if (depth > deepest) user_error(file, ": JSON of more than ", deepest, " lists and objects inside each other");
   if (json.is_null()) return Node::null(mark);
   if (json.is_string()) return Node::scalar(json.get<std::string>(), mark, true);
   if (json.is_array()) {
     std::vector<Node> items;
-    for (const auto& item : json) items.push_back(from_json(item, file));
+    for (const auto& item : json) items.push_back(from_json_at(item, file, depth + 1));
     return Node::sequence(std::move(items), mark);
   }
   if (json.is_object()) {
-    Node node = Node::map({}, mark);
-    for (const auto& [key, value] : json.items()) node.set(key, from_json(value, file));
-    return node;
+    std::vector<Node::Member> members;
+    for (const auto& [key, value] : json.items()) members.emplace_back(key, from_json_at(value, file, depth + 1));
+    return Node::map(std::move(members), mark);
   }
   return Node::scalar(json.dump(), mark);
+}
+
+}  // namespace
+
+Node from_json(const nlohmann::json& json, const std::string& file) {
+  return from_json_at(json, file, 0);
 }
 
 nlohmann::json to_json(const Node& node) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -6,34 +7,44 @@
 #include <yaml-cpp/yaml.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 
 namespace tessera::config {
 namespace {
 
-Node convert(const YAML::Node& yaml, const std::string& file) {
+// What any configuration may hold once its aliases are followed: they can name each other, or themselves, and so stand for a
+// tree without end.
+constexpr int kMaxDepth = 100;
+constexpr int kMaxNodes = 1'000'000;
+
+Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& nodes) {
   const Mark mark{file, yaml.Mark().line >= 0 ? yaml.Mark().line + 1 : 0};
+  if (depth > kMaxDepth)
+    user_error(mark.text(), ": more than ", kMaxDepth, " groups and lists inside each other (an alias inside itself?)");
+  if (++nodes > kMaxNodes)
+    user_error(mark.text(), ": more than ", with_thousands(kMaxNodes), " values, aliases followed: expected settings");
   switch (yaml.Type()) {
     case YAML::NodeType::Undefined:
     case YAML::NodeType::Null: return Node::null(mark);
     case YAML::NodeType::Scalar: return Node::scalar(yaml.Scalar(), mark, yaml.Tag() == "!");
     case YAML::NodeType::Sequence: {
       std::vector<Node> items;
-      for (const YAML::Node& item : yaml) items.push_back(convert(item, file));
+      for (const YAML::Node& item : yaml) items.push_back(convert(item, file, depth + 1, nodes));
       return Node::sequence(std::move(items), mark);
     }
     case YAML::NodeType::Map: {
-      Node node = Node::map({}, mark);
+      std::vector<Node::Member> members;
       std::set<std::string> seen;
       for (const auto& member : yaml) {
         if (!member.first.IsScalar()) user_error(mark.text(), ": a key must be a plain name");
         const std::string& key = member.first.Scalar();
         if (!seen.insert(key).second)
-          user_error(file, ":", member.first.Mark().line + 1, ": ", key, " is given twice in the same group");
-        node.set(key, convert(member.second, file));
+          user_error(file, ":", member.first.Mark().line + 1, ": ", printable(key), " is given twice in the same group");
+        members.emplace_back(key, convert(member.second, file, depth + 1, nodes));
       }
-      return node;
+      return Node::map(std::move(members), mark);
     }
   }
   return Node::null(mark);
@@ -70,6 +81,19 @@ Node load(const std::string& path, std::vector<std::string>& chain) {
   chain.pop_back();
   base.merge(node);
   return base;
+}
+
+// yaml-cpp lets them pass, and takes zeros for UTF-16 or 32.
+bool is_text(const std::string& text) {
+  const auto is_control = [](char c) { return (c >= 0 && c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7F; };
+  return is_utf8(text) && std::none_of(text.begin(), text.end(), is_control);
+}
+
+void check_encoding(const std::string& text, const std::string& file) {
+  if (is_text(text)) return;
+  const std::vector<std::string> lines = split(text, '\n');
+  const auto bad = std::find_if_not(lines.begin(), lines.end(), is_text);
+  user_error(file, ":", bad - lines.begin() + 1, ": not valid YAML: expected UTF-8 without control characters");
 }
 
 bool needs_quotes(const Node& node) {
@@ -113,10 +137,12 @@ void emit(const Node& node, YAML::Emitter& out) {
 }  // namespace
 
 Node parse_yaml(const std::string& text, const std::string& file) {
+  check_encoding(text, file);
   try {
-    return convert(YAML::Load(text), file);
+    int nodes = 0;
+    return convert(YAML::Load(text), file, 0, nodes);
   } catch (const YAML::Exception& error) {
-    user_error(Mark{file, error.mark.line >= 0 ? error.mark.line + 1 : 0}.text(), ": not valid YAML: ", error.msg);
+    user_error(Mark{file, error.mark.line >= 0 ? error.mark.line + 1 : 0}.text(), ": not valid YAML: ", printable(error.msg));
   }
 }
 

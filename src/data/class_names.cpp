@@ -5,6 +5,7 @@
 #include <map>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
@@ -19,7 +20,8 @@ std::vector<std::string> read_class_names(const std::string& path) {
     if (names.back().empty()) user_error(path, ":", names.size(), ": expected a class name, got an empty line");
     const auto [first, is_new] = seen.emplace(names.back(), names.size());
     if (!is_new)
-      user_error(path, ":", names.size(), ": class ", names.back(), " stands in line ", first->second, " already");
+      user_error(path, ":", names.size(), ": class ", printable(names.back()), " stands in line ", first->second,
+                 " already");
   }
   return names;
 }
@@ -30,7 +32,7 @@ std::int64_t parse_label(const std::string& text, const std::vector<std::string>
   if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
     const auto found = std::find(classes.begin(), classes.end(), text);
     if (found == classes.end())
-      throw SampleError("bad_label", "its class \"" + text.substr(0, 60) +
+      throw SampleError("bad_label", "its class \"" + printable(text, 60) +
                                          "\" is neither an index nor a name in the file of classes");
     return found - classes.begin();
   }

@@ -11,6 +11,7 @@
 #include "src/data/jpeg.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/data/transforms.h>
@@ -50,9 +51,11 @@ cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
   try {
     decoded = cv::imdecode(bytes, cv::IMREAD_UNCHANGED | cv::IMREAD_IGNORE_ORIENTATION);
   } catch (const cv::Exception& error) {
-    bad_image(header.description + " that cannot be decoded: " + error.err);
+    bad_image(header.description + " that cannot be decoded: " + printable(error.err));
   }
   if (decoded.empty()) bad_image(header.description + " that is corrupt or cut off");
+  if (decoded.rows != header.height || decoded.cols != header.width)
+    bad_image(header.description + " of another size than its header's");
   return decoded;
 }
 
@@ -102,9 +105,6 @@ Box union_of(const std::vector<Crop>& crops) {
 
 Image decode_others(std::string_view file, const ImageHeader& header) {
   const cv::Mat decoded = decode_with_opencv(file, header);
-  if (decoded.rows != header.height || decoded.cols != header.width)
-    bad_image(concat(header.description, " has two sizes, ", header.width, " x ", header.height, " and ", decoded.cols,
-                     " x ", decoded.rows));
   return decoded.depth() == CV_16U ? to_rgb<std::uint16_t>(decoded) : to_rgb<std::uint8_t>(decoded);
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 
@@ -58,7 +60,7 @@ EntitySentence parse_entity_sentence(std::string_view line) {
     line.remove_prefix(open + kMark.size());
     const std::size_t close = line.find(']'), slash = line.find('/'), space = line.find(' ');
     if (close == std::string_view::npos || slash > space || space > close)
-      refuse_entity("a phrase of its Sentences file is malformed: [/EN#" + std::string(line.substr(0, 40)));
+      refuse_entity("a phrase of its Sentences file is malformed: [/EN#" + printable(line, 40));
     const auto begin = static_cast<std::int64_t>(out.text.size());
     out.text += line.substr(space + 1, close - space - 1);
     out.phrases.push_back({std::string(line.substr(0, slash)), {begin, static_cast<std::int64_t>(out.text.size())}});
@@ -71,14 +73,17 @@ std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
   if (xml_elements(xml, "annotation").empty()) refuse_entity("its Annotations file holds no <annotation>");
   std::map<std::string, EntityBox> boxes;
   for (const std::string_view object : xml_elements(xml, "object")) {
+    std::optional<EntityBox> whole;
     for (const std::string_view box : xml_elements(object, "bndbox")) {
       const std::int64_t left = xml_pixel(box, "xmin"), top = xml_pixel(box, "ymin");
       const EntityBox read = {top, left, xml_pixel(box, "ymax") - top, xml_pixel(box, "xmax") - left};
       if (read[2] < 0 || read[3] < 0) refuse_entity("a box of its Annotations file ends before it begins");
-      for (const std::string_view name : xml_elements(object, "name")) {
-        const auto [known, is_new] = boxes.emplace(name, read);
-        if (!is_new) known->second = box_around(known->second, read);
-      }
+      whole = whole ? box_around(*whole, read) : read;
+    }
+    if (!whole) continue;
+    for (const std::string_view name : xml_elements(object, "name")) {
+      const auto [known, is_new] = boxes.emplace(name, *whole);
+      if (!is_new) known->second = box_around(known->second, *whole);
     }
   }
   return boxes;

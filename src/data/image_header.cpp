@@ -3,6 +3,7 @@
 #include <array>
 
 #include "src/data/image_file.h"
+#include <tessera/base/printable.h>
 
 namespace tessera {
 namespace {
@@ -85,12 +86,12 @@ std::string describe_other(std::string_view file) {
   for (const Known& each : known)
     if (file.starts_with(each.start)) return each.name;
   if (file.size() > 12 && file.substr(4, 4) == "ftyp")
-    return "an ISO media file (" + std::string(file.substr(8, 4)) + ")";
+    return "an ISO media file (" + printable(file.substr(8, 4)) + ")";
   if (std::all_of(file.begin(), file.end(), [](char c) { return c == 0; })) return "nothing but zeros";
   const std::string_view start = file.substr(0, 24);
   if (is_printable(start)) {
-    std::string line(start.substr(0, start.find_first_of("\r\n")));
-    return "text (\"" + line + (line.size() < file.size() ? "...\")" : "\")");
+    const std::string_view line = start.substr(0, start.find_first_of("\r\n"));
+    return "text (\"" + printable(line) + (line.size() < file.size() ? "...\")" : "\")");
   }
   constexpr std::string_view digits = "0123456789abcdef";
   std::string hex;
@@ -113,8 +114,11 @@ ImageHeader read_image_header(std::string_view file) {
   } else if (file.starts_with("\x89PNG\r\n\x1A\n"sv)) {
     header.kind = ImageKind::png;
     header.description = "a PNG file";
-    header.width = big_endian(file, 16, 4);
-    header.height = big_endian(file, 20, 4);
+    if (file.size() > 16 &&
+        file.substr(12, 4) == "IHDR") {  // libpng passes over unknown chunks before it: they must not tell the size
+      header.width = big_endian(file, 16, 4);
+      header.height = big_endian(file, 20, 4);
+    }
   } else if (file.size() >= 16 && file.starts_with("RIFF"sv) && file.substr(8, 4) == "WEBP"sv) {
     header.kind = ImageKind::webp;
     header.description = "a WebP file";

@@ -7,7 +7,7 @@
 #include <jpeglib.h>
 #include <string>
 
-#include <tessera/base/text.h>
+#include <tessera/base/printable.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -60,12 +60,19 @@ class JpegDecoder {
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
   /// Reads the header and chooses what will come.
-  bool start(std::string_view file, const JpegRequest& request, JpegPixels& out) {
+  bool start(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
+             JpegPixels& out) {
     if (setjmp(errors_.jump) != 0) return false;
     jpeg_create_decompress(&info_);
     info_.progress = &progress_;
     jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
     jpeg_read_header(&info_, TRUE);
+    // libjpeg finds markers behind garbage, too: limits were checked on what we found.
+    if (info_.image_height != height || info_.image_width != width) {
+      std::snprintf(errors_.text.data(), errors_.text.size(), "it has two sizes, %d x %d and %u x %u",
+                    static_cast<int>(width), static_cast<int>(height), info_.image_width, info_.image_height);
+      return false;
+    }
     const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
     info_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
     info_.scale_num = static_cast<unsigned>(request.eighths);
@@ -97,8 +104,6 @@ class JpegDecoder {
   }
 
   int channels() const { return info_.output_components; }
-  std::int64_t height() const { return info_.image_height; }
-  std::int64_t width() const { return info_.image_width; }
   bool ended_early() const { return errors_.ended_early; }
   std::string error() const { return errors_.text.data(); }
 
@@ -153,12 +158,9 @@ JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t 
   JpegPixels out;
   const auto check = [&](bool good) {
     if (decoder.ended_early()) throw SampleError("truncated", "the JPEG file ends in the middle of the picture");
-    if (!good) throw SampleError("bad_image", "the JPEG file cannot be decoded: " + decoder.error());
+    if (!good) throw SampleError("bad_image", "the JPEG file cannot be decoded: " + printable(decoder.error()));
   };
-  check(decoder.start(file, request, out));
-  if (decoder.height() != height || decoder.width() != width)
-    throw SampleError("bad_image", concat("the JPEG file has two sizes, ", width, " x ", height, " and ",
-                                          decoder.width(), " x ", decoder.height()));
+  check(decoder.start(file, height, width, request, out));
   const auto row = static_cast<std::size_t>(out.width) * static_cast<std::size_t>(decoder.channels());
   pixels.resize(row * static_cast<std::size_t>(out.height));
   thread_local std::vector<std::uint8_t> unwanted;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 
@@ -24,15 +25,15 @@ class ItemParser {
     if (depth == 0 && event == Event::array_start) user_error(path_, ": expected an object { }, got a list");
     if (depth == 1 && event == Event::key) begin_member(parsed.get_ref<const std::string&>());
     if (depth == 1 && event == Event::value && reader_ != nullptr)
-      user_error(path_, ": ", name_, ": expected a list, got ", parsed.type_name());
+      user_error(path_, ": ", printable(name_), ": expected a list, got ", parsed.type_name());
     if (depth == 1 && (event == Event::object_start || event == Event::array_start)) {
       if (reader_ != nullptr && event == Event::object_start)
-        user_error(path_, ": ", name_, ": expected a list, got an object");
+        user_error(path_, ": ", printable(name_), ": expected a list, got an object");
       return reader_ != nullptr;
     }
     if (depth != 2 || reader_ == nullptr) return true;
     if (event == Event::value || event == Event::array_end)
-      user_error(path_, ": ", name_, "[", number_, "]: expected an object, got ", parsed.type_name());
+      user_error(path_, ": ", printable(name_), "[", number_, "]: expected an object, got ", parsed.type_name());
     if (event != Event::object_end) return true;
     (*reader_)(JsonItem(parsed, concat(path_, ": ", name_, "[", number_, "]")));
     ++number_;
@@ -43,7 +44,7 @@ class ItemParser {
     for (const auto& [name, reader] : readers_)
       if (std::find(seen_.begin(), seen_.end(), name) == seen_.end())
         user_error(path_, ": has no list \"", name,
-                   "\"; its members are: ", seen_.empty() ? "none" : join_names(seen_));
+                   "\"; its members are: ", seen_.empty() ? "none" : printable(join_names(seen_), 500));
   }
 
  private:

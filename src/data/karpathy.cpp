@@ -5,6 +5,7 @@
 #include "src/data/json_items.h"
 #include "src/data/listed_pictures.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/karpathy.h>
 
@@ -41,7 +42,7 @@ std::shared_ptr<Source> make_karpathy(const KarpathySettings& settings) {
     for (const auto& [other, count] : found)
       if (count > 0) there.push_back(concat(other, " (", count, " pictures)"));
     user_error(settings.annotations, ": has no split \"", name,
-               "\"; there are: ", there.empty() ? "none" : join_names(there));
+               "\"; there are: ", there.empty() ? "none" : printable(join_names(there), 500));
   }
   return std::make_shared<ListedPictures>(std::move(list));
 }

@@ -5,6 +5,7 @@
 
 #include <c10/util/Half.h>
 
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 
@@ -32,7 +33,7 @@ std::vector<std::int64_t> parse_shape(std::string_view text) {
     const std::string number(strip(each));
     if (number.empty()) continue;
     if (number.size() > 9 || number.find_first_not_of("0123456789") != std::string::npos)
-      fail("its shape is (" + std::string(text) + ")");
+      fail("its shape is (" + printable(text, 60) + ")");
     shape.push_back(std::stoll(number));
   }
   return shape;
@@ -65,7 +66,7 @@ NpyMatrix read_npy(std::string_view file) {
   NpyMatrix out{shape.size() == 2 ? shape[0] : 1, shape.back(), {}};
   const std::string_view data = file.substr(prefix + length);
   const std::size_t width = type == "'<f2'" ? 2 : type == "'<f4'" ? 4 : type == "'<f8'" ? 8 : 0;
-  if (width == 0) fail("its type is " + std::string(type));
+  if (width == 0) fail("its type is " + printable(type, 60));
   const auto count = static_cast<std::size_t>(out.rows * out.columns);
   if (data.size() / width < count) fail("it is cut off");
   out.values.resize(count);

@@ -3,6 +3,8 @@
 #include <glob.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
 #include <tessera/data/paths.h>
 
 namespace tessera {
@@ -10,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostNames = 10'000'000;
+constexpr std::int64_t kMostNames = 1'000'000;
 
 // The bracket that closes the one at `open`, or npos.
 std::size_t closing_brace(const std::string& text, std::size_t open) {
@@ -50,10 +52,13 @@ std::vector<std::string> alternatives(const std::string& inside, const std::stri
   const std::string first = inside.substr(0, dots);
   const std::string last = inside.substr(dots + 2);
   if (!is_number(first) || !is_number(last))
-    user_error(whole, ": {", inside, "} is no range: expected two whole numbers, for example {00000..00004}");
+    user_error(printable(whole), ": {", printable(inside),
+               "} is no range: expected two whole numbers, for example {00000..00004}");
   const std::int64_t low = std::stoll(first), high = std::stoll(last);
-  if (high < low) user_error(whole, ": {", inside, "} counts down: write {", last, "..", first, "}");
-  if (high - low >= kMostNames) user_error(whole, ": {", inside, "} stands for more than ", kMostNames, " names");
+  if (high < low)
+    user_error(printable(whole), ": {", printable(inside), "} counts down: write {", last, "..", first, "}");
+  if (high - low >= kMostNames)
+    user_error(printable(whole), ": {", printable(inside), "} stands for more than ", kMostNames, " names");
   const std::size_t width = first[0] == '0' || last[0] == '0' ? std::max(first.size(), last.size()) : 0;
   std::vector<std::string> out;
   for (std::int64_t i = low; i <= high; ++i) {
@@ -63,6 +68,43 @@ std::vector<std::string> alternatives(const std::string& inside, const std::stri
   }
   return out;
 }
+
+// Names multiply with each brace: they are counted, in number and in bytes, while they are made.
+class Expansion {
+ public:
+  explicit Expansion(const std::string& whole) : whole_(whole) {}
+
+  std::vector<std::string> of(const std::string& text, int depth) {
+    const std::size_t open = text.find('{');
+    const std::size_t close = open == std::string::npos ? open : closing_brace(text, open);
+    if (close == std::string::npos) return {text};
+    constexpr int deepest = 50;
+    if (depth == deepest) user_error(printable(whole_), ": more than ", deepest, " braces in one name");
+    std::vector<std::string> out;
+    const std::vector<std::string> tails = of(text.substr(close + 1), depth + 1);
+    const std::string head = text.substr(0, open);
+    for (const std::string& choice : alternatives(text.substr(open + 1, close - open - 1), whole_))
+      for (const std::string& middle : of(choice, depth + 1))
+        for (const std::string& tail : tails) {
+          out.push_back(head + middle + tail);
+          count(out.back());
+        }
+    return out;
+  }
+
+ private:
+  void count(const std::string& name) {
+    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
+    bytes_ += name.size();
+    if (++names_ > 2 * kMostNames || bytes_ > most_bytes)
+      user_error(printable(whole_), ": its braces stand for too many names: at most ", with_thousands(kMostNames),
+                 " are read");
+  }
+
+  const std::string& whole_;
+  std::int64_t names_ = 0;  // with those in between, at most as many as come out of them
+  std::uint64_t bytes_ = 0;
+};
 
 std::vector<std::string> match_wildcards(const std::string& pattern) {
   glob_t found{};
@@ -115,15 +157,7 @@ void check_existence(const std::vector<std::string>& names) {
 }  // namespace
 
 std::vector<std::string> expand_braces(const std::string& text) {
-  const std::size_t open = text.find('{');
-  const std::size_t close = open == std::string::npos ? open : closing_brace(text, open);
-  if (close == std::string::npos) return {text};
-  std::vector<std::string> out;
-  const std::vector<std::string> tails = expand_braces(text.substr(close + 1));
-  for (const std::string& choice : alternatives(text.substr(open + 1, close - open - 1), text))
-    for (const std::string& middle : expand_braces(choice))
-      for (const std::string& tail : tails) out.push_back(text.substr(0, open) + middle + tail);
-  return out;
+  return Expansion(text).of(text, 0);
 }
 
 std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension) {

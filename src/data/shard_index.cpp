@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "src/data/index_cache.h"
 #include <tessera/base/error.h>
@@ -30,7 +31,7 @@ class ShardReader {
     const auto found = latest_.find(key);
     if (found == latest_.end()) {
       begin_sample(key);
-    } else if (index_.samples[found->second].find(part) != nullptr) {
+    } else if (!is_new_part(found->second, part)) {
       ++index_.repeated;
       if (index_.repeated_example.empty()) index_.repeated_example = index_.paths[shard_] + ": " + key;
       begin_sample(key);
@@ -56,6 +57,17 @@ class ShardReader {
   std::size_t count() const { return index_.samples.size() - begin_; }
 
  private:
+  // Files named IMG.00001.jpg all have one key: looking through its parts one by one would take quadratic time.
+  bool is_new_part(std::size_t sample, const std::string& part) {
+    constexpr std::size_t few = 32;
+    const std::vector<ShardPart>& parts = index_.samples[sample].parts;
+    if (parts.size() < few) return index_.samples[sample].find(part) == nullptr;
+    std::unordered_set<std::string>& names = many_parts_[sample];
+    if (names.empty())
+      for (const ShardPart& each : parts) names.insert(each.name);
+    return names.insert(part).second;
+  }
+
   void begin_sample(const std::string& key) {
     latest_[key] = index_.samples.size();
     index_.samples.push_back({shard_, key, {}});
@@ -67,6 +79,7 @@ class ShardReader {
   std::size_t current_ = 0;
   std::unordered_map<std::string, std::size_t> latest_;
   std::unordered_map<std::size_t, bool> scattered_;
+  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_parts_;  // names, of samples that have many
 };
 
 // In threads: what takes time is waiting for the disk or the network. A path that comes twice is read once.

@@ -4,8 +4,11 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
+#include <string_view>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -37,9 +40,10 @@ Table::Table(const std::string& path, char separator) : path_(path), separator_(
     for (int i = 0; i < 3; ++i) file_.get();
   if (!read_row(columns_)) user_error(path, ": is empty; expected a first line that names the columns");
   for (std::string& name : columns_) name = std::string(strip(name));
-  for (std::size_t i = 0; i < columns_.size(); ++i)
-    if (std::find(columns_.begin() + static_cast<std::ptrdiff_t>(i) + 1, columns_.end(), columns_[i]) != columns_.end())
-      user_error(path, ":1: two columns are named ", columns_[i].empty() ? "\"\"" : columns_[i]);
+  std::set<std::string_view> seen;
+  for (const std::string& name : columns_)
+    if (!seen.insert(name).second)
+      user_error(path, ":1: two columns are named ", name.empty() ? "\"\"" : printable(name));
 }
 
 std::size_t Table::column(const std::string& name, const std::string& setting) const {
@@ -50,7 +54,8 @@ std::size_t Table::column(const std::string& name, const std::string& setting) c
     if (columns_.size() == 1 && other != separator_ && columns_[0].find(other) != std::string::npos)
       hint = concat("; the line holds ", separator_text(other), ", the separator is ", separator_text(separator_),
                     ": set separator");
-  user_error(path_, ": has no column ", name, " (", setting, "); its columns are: ", join_names(columns_), hint);
+  user_error(path_, ": has no column ", name, " (", setting,
+             "); its columns are: ", printable(join_names(columns_), 1000), hint);
 }
 
 bool Table::next(std::vector<std::string>& row) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera::io {
@@ -31,13 +32,7 @@ constexpr std::array<DtypeName, 10> kDtypes = {{{"F64", at::kDouble},
                                                 {"U8", at::kByte},
                                                 {"BOOL", at::kBool}}};
 constexpr std::size_t kMaxDimensions = 64;  // what LibTorch's iterators take
-
-// Names come from the file: an error message must stay one readable line.
-std::string printable(const std::string& name) {
-  const std::string quoted = json(name).dump(-1, ' ', false, json::error_handler_t::replace);
-  const std::string text = quoted.substr(1, quoted.size() - 2);
-  return text.size() > 200 ? text.substr(0, 197) + "..." : text;
-}
+constexpr int kMaxDepth = 8;                // a header needs 3; each level costs stack and memory
 
 class HeaderParser {
  public:
@@ -66,7 +61,8 @@ class HeaderParser {
   json parse_json(const std::string& text) const {
     std::vector<std::set<std::string>> keys;
     std::string duplicate;
-    const auto watch = [&](int, json::parse_event_t event, json& parsed) {
+    const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+      if (depth > kMaxDepth) user_error(path_, ": not a safetensors file: its header's lists are nested too deeply");
       if (event == json::parse_event_t::object_start) keys.emplace_back();
       if (event == json::parse_event_t::object_end) keys.pop_back();
       if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second &&

@@ -8,6 +8,7 @@
 #include "src/io/tar_format.h"
 #include "src/io/tar_header.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/io/tar.h>
 
 namespace tessera::io {
@@ -195,7 +196,7 @@ TarIndex index_tar(const std::string& path) {
     }
     if (header.size > file.size() - data) {
       index.cut_member = header.name;
-      return stop("the archive ends in the middle of " + (header.extended ? "a header" : header.name));
+      return stop("the archive ends in the middle of " + (header.extended ? "a header" : printable(header.name)));
     }
     if (header.extended) {
       if (header.size > kLongestExtension) return stop("an extended header is too long");
@@ -204,8 +205,9 @@ TarIndex index_tar(const std::string& path) {
     } else if (header.regular) {
       index.members.push_back({header.name, data, header.size});
     }
-    at = data + (header.size + kBlock - 1) / kBlock * kBlock;
-    if (at > file.size()) return stop("the archive ends in the middle of a block");
+    const std::uint64_t end = data + (header.size + kBlock - 1) / kBlock * kBlock;
+    at = std::min<std::uint64_t>(end, file.size());
+    if (end > file.size()) return stop("the archive ends in the middle of a block");
   }
   return index;
 }

@@ -60,9 +60,14 @@ nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
 void check_manifest(const std::string& folder) {
   const std::string path = folder + "/" + kManifest;
   const auto manifest = nlohmann::json::parse(io::read_file(path), nullptr, false);
-  if (!manifest.is_object() || !manifest.contains("files"))
+  const auto is_file = [](const nlohmann::json& facts) {
+    return facts.is_object() && facts.value("bytes", nlohmann::json()).is_number_unsigned() &&
+           facts.value("checksum", nlohmann::json()).is_string();
+  };
+  const auto files = manifest.is_object() ? manifest.value("files", nlohmann::json()) : nlohmann::json();
+  if (!files.is_object() || !std::all_of(files.begin(), files.end(), is_file))
     user_error(path, ": damaged: not a manifest of a checkpoint");
-  for (const auto& [name, facts] : manifest["files"].items()) {
+  for (const auto& [name, facts] : files.items()) {
     const std::string file = folder + "/" + name;
     std::error_code missing;
     const auto bytes = fs::file_size(file, missing);

@@ -2,7 +2,9 @@
 #include <fstream>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <tessera/base/error.h>
 #include <tessera/config/file_path.h>
 #include <tessera/config/registry.h>
 
@@ -83,6 +85,54 @@ TEST(Config, ErrorsNameFileLineKeyAndNearestName) {
   EXPECT_EQ(error_of("flag: true\nmode: slow\n"), "a.yaml:1: flag: cannot be true when mode is slow: set mode to fast");
   EXPECT_EQ(error_of("steps: 1\nsteps: 2\n"), "a.yaml:2: steps is given twice in the same group");
   EXPECT_NE(error_of("steps: [1\n").find("a.yaml:"), std::string::npos);
+}
+
+// The error of a text that stands for a tree too large to be meant.
+std::string parse_error_of(const std::string& yaml) {
+  try {
+    config::parse_yaml(yaml, "a.yaml");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Config, AliasesThatStandForTooMuchAreRefused) {
+  EXPECT_EQ(parse_error_of("a: &a [x, *a]\n"),
+            "a.yaml:1: more than 100 groups and lists inside each other (an alias inside itself?)");
+  std::string laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 10; ++i) {
+    const std::string before = "*a" + std::to_string(i - 1);
+    laughs += "a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + before;
+    for (int k = 1; k < 10; ++k) laughs += ", " + before;
+    laughs += "]\n";
+  }
+  EXPECT_EQ(parse_error_of(laughs), "a.yaml:1: more than 1,000,000 values, aliases followed: expected settings");
+}
+
+TEST(Config, TextThatIsNotUtf8IsRefused) {
+  EXPECT_EQ(parse_error_of("a: 1\nb: x\xFFy\n"), "a.yaml:2: not valid YAML: expected UTF-8 without control characters");
+  EXPECT_EQ(parse_error_of(std::string("a\0\0\0\n1", 6)), "a.yaml:1: not valid YAML: expected UTF-8 without control characters");
+}
+
+TEST(Config, DeepNestingIsRefused) {
+  for (const char* level : {"[", "{a: ", "- ", "? "}) {
+    std::string deep;
+    for (int i = 0; i < 100'000; ++i) deep += level;
+    EXPECT_EQ(parse_error_of(deep).substr(0, 6), "a.yaml") << level;
+  }
+  config::Node node;
+  std::string key = "a";
+  for (int i = 0; i < 100'000; ++i) key += ".a";
+  EXPECT_THROW(config::apply_override(node, key + "=1"), UserError);
+  nlohmann::json json;
+  for (int i = 0; i < 1000; ++i) json = nlohmann::json::array({std::move(json)});
+  EXPECT_THROW(config::from_json(json, "model.safetensors"), UserError);
+}
+
+TEST(Config, ErrorsQuoteWhatTheyFindReadably) {
+  EXPECT_EQ(error_of("\"a\\nb\": 1\n"), "a.yaml:1: a\\nb: unknown key; known: steps, mode, values, inner and flag");
+  EXPECT_EQ(error_of("steps: \"\\a\"\n"), "a.yaml:1: steps: expected a whole number, got \"\\u0007\"");
 }
 
 TEST(Config, DumpReadsBackEqual) {

@@ -138,7 +138,14 @@ TEST_F(Safetensors, LyingHeadersAreRefusedByName) {
   EXPECT_EQ(error_of("[]", 0), "not a safetensors file: its header is no JSON object");
   EXPECT_EQ(error_of("{\"w\":", 0), "not a safetensors file: its header is not valid JSON");
   EXPECT_EQ(error_of("", 0), "not a safetensors file: its header is not valid JSON");
-  EXPECT_EQ(error_of(std::string(200000, '['), 0), "not a safetensors file: its header is not valid JSON");
+}
+
+TEST_F(Safetensors, DeeplyNestedHeadersAreRefused) {
+  const std::string deep(100'000, '[');
+  const std::string closed = deep + std::string(100'000, ']');
+  const std::string expected = "not a safetensors file: its header's lists are nested too deeply";
+  EXPECT_EQ(error_of(R"({"a":{"dtype":"F32","shape":[)" + closed + R"(],"data_offsets":[0,0]}})", 0), expected);
+  EXPECT_EQ(error_of(deep, 0), expected);
 }
 
 TEST_F(Safetensors, ShortAndForeignFilesAreRefused) {

@@ -30,6 +30,7 @@ std::string decompressed(const Vocabulary& vocabulary) {
     return bytes;
   }
   const auto close = [](archive* a) { archive_read_free(a); };
+  constexpr std::size_t longest = 64 << 20;  // bytes; vocabularies hold 1 or 2 million
   const std::unique_ptr<archive, decltype(close)> reader(archive_read_new(), close);
   archive_read_support_filter_gzip(reader.get());
   archive_read_support_format_raw(reader.get());
@@ -43,6 +44,8 @@ std::string decompressed(const Vocabulary& vocabulary) {
     if (size == 0) break;
     good = size > 0;
     if (good) text.append(block.data(), static_cast<std::size_t>(size));
+    if (text.size() > longest)
+      user_error(vocabulary.origin, ": decompresses to more than ", longest, " bytes: that is no vocabulary");
   }
   if (!good) user_error(vocabulary.origin, ": damaged gzip file: decompression failed after ", text.size(), " bytes");
   return text;

@@ -1,0 +1,152 @@
+// Files made to do harm: what fuzzing found, and what it is too slow to find.
+#include <filesystem>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "src/data/image_file.h"
+#include "src/data/npy.h"
+#include "src/data/shard_index.h"
+#include "tests/data/pictures.h"
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+#include <tessera/data/paths.h>
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizers/clip_bpe.h>
+#include <tessera/data/transforms.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/tar.h>
+#include <tessera/io/tar_writer.h>
+
+namespace tessera {
+namespace {
+
+template <class Body>
+std::string error_of(const Body& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  } catch (const SampleError& error) {
+    return error.reason() + ": " + error.what();
+  }
+  return "no error";
+}
+
+std::string big_endian(std::uint32_t value) {
+  std::string out;
+  for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(value >> shift);
+  return out;
+}
+
+std::string png_chunk(const std::string& type, const std::string& content) {
+  return big_endian(static_cast<std::uint32_t>(content.size())) + type + content + big_endian(crc32(type + content));
+}
+
+TEST(HostileInput, APngTellsItsSizeInItsFirstChunk) {
+  // libpng passes over unknown chunks, wherever they stand: this one's bytes would be taken for a size of 1 x 1.
+  const std::string png = test::encode(test::noise(40, 30, 1), ".png");
+  const std::string lie = png.substr(0, 8) + png_chunk("teSt", big_endian(1) + big_endian(1) + "12345") + png.substr(8);
+  EXPECT_EQ(error_of([&] { decode_image(lie, 100); }).substr(0, 21), "bad_image: a PNG file");
+}
+
+TEST(HostileInput, AJpegTellsOneSize) {
+  // libjpeg passes over the garbage between markers, and so would read the real frame header behind the made-up one.
+  const std::string jpeg = test::encode(test::noise(40, 30, 1), ".jpg");
+  const std::string lie = jpeg.substr(0, 2) +
+                          std::string("\xFF\x00\x00\x02\xFF\xC0\x00\x0B\x08\x00\x01\x00\x01\x01\x01\x11\x00", 17) +
+                          jpeg.substr(2);
+  EXPECT_EQ(error_of([&] { decode_image(lie, 100); }).substr(0, 10), "bad_image:");
+}
+
+TEST(HostileInput, ADamagedJpegHeaderLeavesTheNextPictureAlone) {
+  const Image in = test::noise(40, 30, 1);
+  const std::string jpeg = test::encode(in, ".jpg");
+  const std::size_t frame = jpeg.find(std::string("\xFF\xC0", 2));
+  const std::string twice = jpeg.substr(0, frame + 19) + jpeg.substr(frame, 19) + jpeg.substr(frame + 19);
+  const Image before = decode_image(jpeg);
+  EXPECT_EQ(error_of([&] { decode_image(twice); }).substr(0, 10), "bad_image:");
+  EXPECT_EQ(decode_image(jpeg).pixels, before.pixels);
+}
+
+TEST(HostileInput, DescriptionsAreOneReadableLine) {
+  EXPECT_EQ(read_image_header("text\xFF more").description, "text (\"text\xEF\xBF\xBD more\")");
+  EXPECT_EQ(read_image_header(std::string("\0\0\0\x18"
+                                          "ftypa\nb\xFF____",
+                                          16))
+                .description,
+            "an ISO media file (a\\nb\xEF\xBF\xBD)");
+}
+
+TEST(HostileInput, NpyHeadersAreQuotedReadably) {
+  const auto npy = [](const std::string& header) {
+    return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + std::string(1, '\0') + header;
+  };
+  EXPECT_EQ(error_of([&] { read_npy(npy("{'descr': '<f4', 'fortran_order': False, 'shape': (6\xFF\n,)}")); }),
+            "bad_regions: the region features are not a .npy of [R, F] floats: its shape is (6\xEF\xBF\xBD\\n,)");
+  EXPECT_EQ(error_of([&] { read_npy(npy("{'descr': '<f\n4', 'fortran_order': False, 'shape': (6,)}")); }),
+            "bad_regions: the region features are not a .npy of [R, F] floats: its type is '<f\\n4'");
+}
+
+TEST(HostileInput, BracesThatMultiplyWithoutEndAreRefused) {
+  EXPECT_EQ(error_of([] { expand_braces("{0..9999}{0..9999}"); }),
+            "{0..9999}{0..9999}: its braces stand for too many names: at most 1,000,000 are read");
+  std::string many;
+  for (int i = 0; i < 100'000; ++i) many += "{a}";
+  EXPECT_EQ(error_of([&] { expand_braces(many); }).substr(200), ": more than 50 braces in one name");
+}
+
+class HostileFiles : public testing::Test {
+ protected:
+  void SetUp() override { path_ = testing::TempDir() + "tessera_hostile_" + std::to_string(::getpid()) + ".tar"; }
+  void TearDown() override { std::filesystem::remove(path_); }
+  std::string path_;
+};
+
+TEST_F(HostileFiles, ATarWithOneKeyForAllItsFilesIsIndexedInOneSweep) {
+  io::TarWriter writer(path_);
+  constexpr int count = 5000;
+  for (int i = 0; i < count; ++i) writer.add("IMG." + std::to_string(i) + ".jpg", "x");
+  writer.add("IMG.7.jpg", "again");
+  writer.finish();
+  const ShardIndex index = index_shards({path_});
+  ASSERT_EQ(index.samples.size(), 2U);
+  EXPECT_EQ(index.samples[0].parts.size(), static_cast<std::size_t>(count));
+  EXPECT_EQ(index.repeated, 1);
+}
+
+TEST_F(HostileFiles, ATarWithoutItsLastPaddingNamesTheEndOfTheFile) {
+  io::TarWriter writer(path_);
+  writer.add("a.txt", "abc");
+  writer.finish();
+  const std::string whole = io::read_file(path_);
+  io::write_file(path_, whole.substr(0, 512 + 3));
+  const io::TarIndex index = io::index_tar(path_);
+  EXPECT_EQ(index.members.size(), 1U);
+  EXPECT_EQ(index.problem, "the archive ends in the middle of a block");
+  EXPECT_EQ(index.problem_offset, 515U);
+}
+
+TEST_F(HostileFiles, NamesOfMembersAreQuotedReadably) {
+  io::TarWriter writer(path_);
+  writer.add("a\n\xFF.txt", std::string(2000, 'x'));
+  writer.finish();
+  const std::string whole = io::read_file(path_);
+  io::write_file(path_, whole.substr(0, 1000));
+  EXPECT_EQ(io::index_tar(path_).problem, "the archive ends in the middle of a\\n\xEF\xBF\xBD.txt");
+}
+
+TEST(HostileInput, AVocabularyThatDecompressesWithoutEndIsRefused) {
+  // 4 MiB of zeros as gzip are 4 kB; gzip files may be put behind each other.
+  const std::string path = testing::TempDir() + "tessera_hostile_" + std::to_string(::getpid()) + ".gz";
+  if (std::system(("head -c 4194304 /dev/zero | gzip > " + path).c_str()) != 0) GTEST_SKIP() << "no gzip here";
+  const std::string part = io::read_file(path);
+  std::filesystem::remove(path);
+  std::string bomb;
+  for (int i = 0; i < 20; ++i) bomb += part;
+  EXPECT_EQ(error_of([&] { make_clip_bpe({}, {bomb}); }),
+            "clip-bpe: vocabulary of the checkpoint: decompresses to more than 67108864 bytes: that is no vocabulary");
+}
+
+}  // namespace
+}  // namespace tessera

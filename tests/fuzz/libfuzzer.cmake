@@ -1,0 +1,44 @@
+# One libFuzzer program per target, in bin/fuzz_NAME. The parsers are compiled here, with sanitizers; what only stands behind them
+# (models, objectives: the targets config and model_file) comes from a usual build.
+set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
+
+file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
+foreach(name annotations class_names coco_captions csv decode entities image_header index_cache json_items karpathy
+             listed_pictures npy paths regions shard_index table tokenizer)
+  list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
+endforeach()
+foreach(name safetensors safetensors_header tar)
+  list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/io/${name}.cpp)
+endforeach()
+add_library(fuzz_support STATIC target.cpp)
+target_include_directories(fuzz_support PUBLIC ${PROJECT_SOURCE_DIR})
+target_compile_definitions(fuzz_support PUBLIC TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+target_compile_options(fuzz_support PUBLIC ${TORCH_CXX_FLAGS})
+target_include_directories(fuzz_support SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
+target_link_libraries(fuzz_support PUBLIC tessera_base)
+
+add_library(fuzz_parsers STATIC ${parsers} tokenizers.cpp)
+target_link_libraries(fuzz_parsers
+  PUBLIC fuzz_support ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
+  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::turbojpeg)
+
+foreach(target ${targets})
+  add_executable(fuzz_${target} libfuzzer.cpp targets/${target}.cpp)
+  target_compile_definitions(fuzz_${target} PRIVATE TESSERA_FUZZ_TARGET=fuzz_${target})
+  target_link_options(fuzz_${target} PRIVATE -fsanitize=fuzzer)
+  target_link_libraries(fuzz_${target} PRIVATE fuzz_support)
+  if(NOT target MATCHES "config|model_file")
+    target_link_libraries(fuzz_${target} PRIVATE fuzz_parsers)
+  endif()
+endforeach()
+foreach(target config model_file)
+  foreach(library training evaluation data)
+    target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera_${library}.a)
+  endforeach()
+  target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
+    ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
+    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::turbojpeg)
+  if(TARGET CUDA::cudart)
+    target_link_libraries(fuzz_${target} PRIVATE CUDA::cudart)
+  endif()
+endforeach()

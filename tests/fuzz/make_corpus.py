@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,safetensors,vocabulary}.
+
+Needs numpy, Pillow and sentencepiece. The files are in the repository; run it again only to add some.
+"""
+import gzip
+import io
+import json
+import struct
+import tarfile
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+from PIL import Image
+
+CORPUS = Path(__file__).parent / "corpus"
+
+
+def write(name, content):
+    path = CORPUS / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def encoded(picture, form, **options):
+    out = io.BytesIO()
+    picture.save(out, form, **options)
+    return out.getvalue()
+
+
+def images():
+    random = np.random.default_rng(0)
+    rgb = Image.fromarray(random.integers(0, 256, (9, 13, 3), dtype=np.uint8))
+    smooth = Image.fromarray(np.add.outer(np.arange(24), np.arange(40)).astype(np.uint8) * 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    write("image/rgb.jpg", encoded(rgb, "JPEG", quality=70))
+    write("image/grey.jpg", encoded(smooth, "JPEG"))
+    write("image/progressive.jpg", encoded(rgb, "JPEG", progressive=True))
+    write("image/cmyk.jpg", encoded(rgb.convert("CMYK"), "JPEG"))
+    write("image/exif.jpg", encoded(rgb, "JPEG", exif=exif))
+    write("image/subsampled.jpg", encoded(rgb.resize((40, 24)), "JPEG", subsampling=2))
+    write("image/cut.jpg", encoded(rgb, "JPEG")[:400])
+    write("image/rgb.png", encoded(rgb, "PNG"))
+    write("image/rgba.png", encoded(rgb.convert("RGBA"), "PNG"))
+    write("image/grey.png", encoded(smooth, "PNG"))
+    write("image/palette.png", encoded(rgb.quantize(7), "PNG"))
+    write("image/bits.png", encoded(smooth.convert("1"), "PNG"))
+    write("image/16.png", encoded(Image.fromarray(random.integers(0, 65536, (5, 6), dtype=np.uint16)), "PNG"))
+    write("image/lossy.webp", encoded(rgb, "WEBP"))
+    write("image/lossless.webp", encoded(rgb, "WEBP", lossless=True))
+    write("image/alpha.webp", encoded(rgb.convert("RGBA"), "WEBP"))
+    write("image/text", b"<!DOCTYPE html><title>404</title>")
+    write("image/gif", encoded(rgb.quantize(4), "GIF"))
+
+
+def tar(members, form):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    bytes_ = out.getvalue()
+    return bytes_.rstrip(b"\0") + bytes(-len(bytes_.rstrip(b"\0")) % 512 + 1024)
+
+
+def tars():
+    plain = [("a.jpg", b"x" * 20), ("a.txt", b"a cat"), ("b.jpg", b"y"), ("b.seg.png", b""), ("a.JSON", b"{}")]
+    long = [("d" * 60 + "/" + "e" * 90 + ".txt", b"long"), ("c.txt", b"c")]
+    for name, form in (("ustar", tarfile.USTAR_FORMAT), ("gnu", tarfile.GNU_FORMAT), ("pax", tarfile.PAX_FORMAT)):
+        write(f"tar/{name}.tar", tar(plain, form))
+    write("tar/gnu_long.tar", tar(long, tarfile.GNU_FORMAT))
+    write("tar/pax_long.tar", tar([(n + "\u00e9", c) for n, c in long], tarfile.PAX_FORMAT))
+    write("tar/cut.tar", tar(plain, tarfile.GNU_FORMAT)[:1100])
+    write("tar/gzip.tar", gzip.compress(tar(plain, tarfile.GNU_FORMAT), mtime=0))
+    huge = bytearray(tar([("a.txt", b"")], tarfile.GNU_FORMAT))
+    huge[124:136] = b"\x80" + (1 << 62).to_bytes(11, "big")
+    write("tar/base256.tar", bytes(huge))
+
+
+def npys():
+    for name, array in (("f4", np.ones((3, 5), np.float32)), ("f2", np.ones((2, 4), np.float16)),
+                        ("f8", np.ones(6, np.float64)), ("i4", np.ones((2, 2), np.int32)),
+                        ("fortran", np.asfortranarray(np.ones((3, 5), np.float32))),
+                        ("empty", np.ones((0, 5), np.float32))):
+        out = io.BytesIO()
+        np.save(out, array)
+        write(f"npy/{name}.npy", out.getvalue())
+    out = io.BytesIO()
+    np.lib.format.write_array(out, np.ones((2, 2), np.float32), version=(2, 0))
+    write("npy/version2.npy", out.getvalue())
+
+
+def safetensors(header, data):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def tensor_files():
+    entry = lambda dtype, shape, begin, end: {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+    write("safetensors/two", safetensors({"__metadata__": {"format": "pt"}, "a": entry("F32", [2, 3], 0, 24),
+                                          "b": entry("I64", [1], 24, 32)}, bytes(32)))
+    write("safetensors/kinds", safetensors({name: entry(name, [2], at, at + 2 * size) for name, size, at in (
+        ("BOOL", 1, 0), ("U8", 1, 2), ("BF16", 2, 4), ("F16", 2, 8), ("F64", 8, 12))}, bytes(28)))
+    write("safetensors/empty", safetensors({}, b""))
+    write("safetensors/scalar", safetensors({"s": entry("F32", [], 0, 4), "none": entry("F32", [0, 4], 4, 4)}, bytes(4)))
+    write("safetensors/huge", safetensors({"a": entry("F32", [1 << 31, 1 << 31, 4], 0, 1 << 62)}, bytes(8)))
+    write("safetensors/deep", safetensors(b'{"a":{"dtype":"F32","shape":[' + b"[" * 200 + b"]" * 200
+                                          + b'],"data_offsets":[0,0]}}', b""))
+
+
+def vocabularies():
+    words = "small large red blue green circle square star ring left right of above a the photo 2 cats".split()
+    lines = [" ".join(words[(i * k) % len(words)] for k in range(1, 8)) for i in range(1, 200)]
+    rules = tempfile.NamedTemporaryFile(mode="w", suffix=".tsv")  # code points in hexadecimal: the library's own are 240 kB
+    rules.write("".join(f"{ord(c):X}\t{ord(c.lower()):X}\n" for c in "ABCDEFGHIJ") + "FF21\t61\nFB01\t66 69\n")
+    rules.flush()
+    for kind, size in (("unigram", 43), ("bpe", 43)):
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, vocab_size=size,
+                                                 model_type=kind, normalization_rule_tsv=rules.name,
+                                                 minloglevel=2, num_threads=1)
+        write(f"vocabulary/{kind}.model", b"S" + model.getvalue())
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "photo", "##s", "of", "cat", "2", ","]
+    write("vocabulary/wordpiece", b"w" + "\n".join(names).encode())
+    write("vocabulary/merges", b"m" + b"i n</w>\nph oto</w>\nxx yy\nxxyy zz</w>")
+    write("vocabulary/few_merges", b"c" + b"#version: 0.2\ni n\nt h\na n\n")
+    write("vocabulary/gzip", b"c" + gzip.compress(b"#version: 0.2\ni n\nt h\na n</w>\n", mtime=0))
+
+
+if __name__ == "__main__":
+    images()
+    tars()
+    npys()
+    tensor_files()
+    vocabularies()

@@ -1,0 +1,49 @@
+#pragma once
+// What the fuzz targets share. A target takes any bytes and checks its parser's contract: only SampleError and
+// UserError come out, each of one readable line, and what is returned is consistent. A broken contract aborts.
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+namespace tessera::fuzz {
+
+void fuzz_annotations(std::string_view input);
+void fuzz_config(std::string_view input);
+void fuzz_image(std::string_view input);
+void fuzz_listing(std::string_view input);
+void fuzz_model_file(std::string_view input);
+void fuzz_npy(std::string_view input);
+void fuzz_paths(std::string_view input);
+void fuzz_safetensors(std::string_view input);
+void fuzz_tar(std::string_view input);
+void fuzz_tokenizer(std::string_view input);
+void fuzz_vocabulary(std::string_view input);
+void fuzz_yaml(std::string_view input);
+
+/// Prints what broke, and aborts.
+[[noreturn]] void broken(const std::string& text);
+inline void require(bool holds, const char* text) {
+  if (!holds) broken(text);
+}
+
+/// An error that reaches a user: one line, UTF-8 without control characters, of a length that can be read.
+void check_message(const std::exception& error);
+
+/// Bytes as a file of their own, in memory; the next one takes its place.
+class InputFile {
+ public:
+  InputFile();
+  ~InputFile();
+  InputFile(const InputFile&) = delete;
+  InputFile& operator=(const InputFile&) = delete;
+
+  void write(std::string_view bytes);
+  const std::string& path() const { return path_; }
+
+ private:
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+}  // namespace tessera::fuzz

@@ -1,0 +1,78 @@
+// Pictures and masks: JPEG, PNG, WebP, and everything that is none.
+#include <cstdint>
+#include <vector>
+
+#include "src/data/image_file.h"
+#include "tests/fuzz/target.h"
+#include <tessera/base/digest.h>
+#include <tessera/data/source.h>
+#include <tessera/data/transforms.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::fuzz {
+namespace {
+
+constexpr std::int64_t kMaxPixels = 1 << 20;
+
+std::size_t big_endian(const std::string& bytes, std::size_t at) {
+  std::size_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i) value = value << 8 | static_cast<std::uint8_t>(bytes[at + i]);
+  return value;
+}
+
+// A PNG whose chunks have right checksums: no other reaches the decoder's inside.
+std::string with_checksums(std::string_view input) {
+  std::string out(input);
+  constexpr std::size_t frame = 12;  // length, type, checksum
+  for (std::size_t at = 8; at + frame <= out.size();) {
+    const std::size_t length = big_endian(out, at);
+    if (length > out.size() - at - frame) break;
+    const std::uint32_t sum = crc32(std::string_view(out).substr(at + 4, length + 4));
+    for (std::size_t i = 0; i < 4; ++i) out[at + 8 + length + i] = static_cast<char>(sum >> (24 - 8 * i));
+    at += frame + length;
+  }
+  return out;
+}
+
+void check_picture(std::string_view file) {
+  const ImageHeader header = read_image_header(file);
+  try {
+    const Image image = decode_image(file, kMaxPixels);
+    require(image.height > 0 && image.width > 0 && image.height * image.width <= kMaxPixels, "image: its size");
+    require(image.pixels.size() == static_cast<std::size_t>(image.height * image.width * 3), "image: its pixels");
+    require(header.height == image.height && header.width == image.width, "image: another size than its header's");
+  } catch (const SampleError& error) {
+    check_message(error);
+  }
+}
+
+void check_mask(std::string_view file) {
+  try {
+    const Mask mask = decode_mask(file, kMaxPixels);
+    require(mask.height > 0 && mask.width > 0 && mask.height * mask.width <= kMaxPixels, "mask: its size");
+    require(mask.values.size() == static_cast<std::size_t>(mask.height * mask.width), "mask: its values");
+  } catch (const SampleError& error) {
+    require(error.reason() == "bad_mask", "mask: an error of another kind");
+    check_message(error);
+  }
+}
+
+// A decoder that lives on remembers: what came before must not change a picture.
+void check_reference() {
+  static const std::string file = io::read_file(TESSERA_SOURCE_DIR "/tests/fuzz/corpus/image/rgb.jpg");
+  static const std::vector<std::uint8_t> pixels = decode_image(file, kMaxPixels).pixels;
+  require(decode_image(file, kMaxPixels).pixels == pixels, "image: one picture changes the next");
+}
+
+}  // namespace
+
+void fuzz_image(std::string_view input) {
+  check_reference();
+  const bool png = input.starts_with("\x89PNG\r\n\x1A\n");
+  const std::string bytes = png && input.size() % 4 != 0 ? with_checksums(input) : std::string(input);
+  check_picture(bytes);
+  check_mask(bytes);
+  check_reference();
+}
+
+}  // namespace tessera::fuzz

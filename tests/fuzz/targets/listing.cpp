@@ -1,0 +1,59 @@
+// Files that list pictures: the first byte chooses the format, the rest is the file.
+#include "src/data/entities.h"
+#include "tests/fuzz/target.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/coco_captions.h>
+#include <tessera/data/csv.h>
+#include <tessera/data/karpathy.h>
+#include <tessera/data/source.h>
+
+namespace tessera::fuzz {
+namespace {
+
+std::shared_ptr<Source> make_listing(char format, const std::string& path) {
+  switch (format) {
+    case 'c':
+      return make_csv({.path = {{path}}, .separator = "comma", .label_key = "label"});
+    case 'k':
+      return make_karpathy({.annotations = path, .images = "images", .split = "train+val"});
+    case 'o':
+      return make_coco_captions({.annotations = path, .images = "images"});
+    default:
+      return make_csv({.path = {{path}}});
+  }
+}
+
+void check_entities(std::string_view input) {
+  const std::size_t mark = input.find("\n%%\n");
+  Sample sample;
+  set_entities(input.substr(0, mark), mark == std::string_view::npos ? "" : input.substr(mark + 4), sample);
+  for (const ObjectAnnotation& object : sample.objects) {
+    const std::string& caption = sample.captions.at(0);
+    require(object.span[0] >= 0 && object.span[0] <= object.span[1], "entities: a span runs backwards");
+    require(object.span[1] <= static_cast<std::int64_t>(caption.size()), "entities: a span outside of the caption");
+    require(object.box[2] >= 0 && object.box[3] >= 0, "entities: a box of negative size");
+  }
+}
+
+}  // namespace
+
+void fuzz_listing(std::string_view input) {
+  static InputFile file;
+  if (input.empty()) return;
+  try {
+    if (input[0] == 'e') {
+      check_entities(input.substr(1));
+      return;
+    }
+    file.write(input.substr(1));
+    const std::shared_ptr<Source> source = make_listing(input[0], file.path());
+    require(source->size() >= 0, "listing: its size");
+  } catch (const SampleError& error) {
+    check_message(error);
+  } catch (const UserError& error) {
+    check_message(error);
+  }
+}
+
+}  // namespace tessera::fuzz

@@ -1,0 +1,16 @@
+// Brace patterns in path lists.
+#include "tests/fuzz/target.h"
+#include <tessera/base/error.h>
+#include <tessera/data/paths.h>
+
+namespace tessera::fuzz {
+
+void fuzz_paths(std::string_view input) {
+  try {
+    require(!expand_braces(std::string(input)).empty(), "paths: nothing comes out");
+  } catch (const UserError& error) {
+    check_message(error);
+  }
+}
+
+}  // namespace tessera::fuzz
