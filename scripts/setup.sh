@@ -44,7 +44,7 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
           libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev)
 if [ "$preset" != core-only ]; then
-  packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libturbojpeg0-dev libicu-dev zlib1g-dev)
+  packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libicu-dev zlib1g-dev)
 fi
 missing=()
 for package in "${packages[@]}"; do

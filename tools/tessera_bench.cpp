@@ -11,6 +11,9 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 
+#ifdef TESSERA_WITH_DATA
+#include "tools/bench_data.h"
+#endif
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/kernel_bench.h>
@@ -290,7 +293,8 @@ struct OptimizerCommand {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures what losses, kernels, optimizers and tokenizers cost; prints Markdown tables.", "tessera-bench");
+  CLI::App app("Measures what losses, kernels, optimizers, tokenizers and data cost; prints Markdown tables.",
+               "tessera-bench");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
   LossCommand loss;
@@ -306,6 +310,9 @@ int main(int argc, char** argv) {
   tessera::tools::TokenizerBench tokenizer;
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
   tokenizer.add_to(tokenizer_app);
+  CLI::App& data_app =
+      *app.add_subcommand("data", "images per second: reading, decoding, transforms, the whole loader");
+  const std::function<int()> run_data = tessera::tools::add_data_benchmark(data_app);
 #endif
   app.failure_message([](const CLI::App*, const CLI::Error& error) {
     return std::string("tessera-bench: ") + error.what() + " (see --help)\n";
@@ -314,6 +321,7 @@ int main(int argc, char** argv) {
   return tessera::run_program("tessera-bench", [&] {
 #ifdef TESSERA_WITH_DATA
     if (tokenizer_app.parsed()) return tokenizer.run();
+    if (data_app.parsed()) return run_data();
 #endif
     if (loss_app.parsed()) return loss.run();
     return kernels_app.parsed() ? kernels.run() : optimizer.run();

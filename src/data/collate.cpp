@@ -49,14 +49,17 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
 }
 
 void Collator::collate_images(const std::vector<PreparedSample>& samples, Batch& batch) const {
-  at::Tensor images =
-      at::empty({static_cast<std::int64_t>(samples.size()), 3, image_size_.height, image_size_.width}, at::kByte);
-  std::uint8_t* out = images.data_ptr<std::uint8_t>();
-  for (const PreparedSample& sample : samples) {
-    std::memcpy(out, sample.pixels.data(), sample.pixels.size());
-    out += sample.pixels.size();
+  for (std::size_t view = 0; view < needs_.image_views.size(); ++view) {
+    const config::Size& size = image_sizes_[view];
+    at::Tensor images = at::empty({static_cast<std::int64_t>(samples.size()), 3, size.height, size.width}, at::kByte);
+    std::uint8_t* out = images.data_ptr<std::uint8_t>();
+    for (const PreparedSample& sample : samples) {
+      const std::vector<std::uint8_t>& pixels = sample.pixels[view];
+      std::memcpy(out, pixels.data(), pixels.size());
+      out += pixels.size();
+    }
+    batch.images[needs_.image_views[view]] = std::move(images);
   }
-  batch.images["image"] = std::move(images);
 }
 
 void Collator::collate_ids(const std::vector<PreparedSample>& samples, Batch& batch) const {

@@ -13,8 +13,9 @@ namespace tessera {
 /// Makes a batch of prepared samples: one copy of each into the batch's tensors. Thread-safe.
 class Collator {
  public:
-  Collator(std::shared_ptr<const Tokenizer> tokenizer, const config::Size& image_size, const Needs& needs)
-      : tokenizer_(std::move(tokenizer)), image_size_(image_size), needs_(needs) {}
+  /// image_sizes: one per image view, in the order of Needs::image_views.
+  Collator(std::shared_ptr<const Tokenizer> tokenizer, std::vector<config::Size> image_sizes, const Needs& needs)
+      : tokenizer_(std::move(tokenizer)), image_sizes_(std::move(image_sizes)), needs_(needs) {}
 
   /// Takes the samples' keys. Throws UserError: region features of two widths.
   Batch collate(std::vector<PreparedSample>& samples) const;
@@ -25,7 +26,7 @@ class Collator {
   TextBatch collate_texts(const std::vector<PreparedSample>& samples, std::size_t view) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  config::Size image_size_;
+  std::vector<config::Size> image_sizes_;
   Needs needs_;
 };
 

@@ -1,12 +1,14 @@
+#include "src/data/decode.h"
+
+#include <algorithm>
 #include <cstring>
-#include <memory>
 #include <mutex>
-#include <turbojpeg.h>
 
 #include <opencv2/core.hpp>
 #include <opencv2/imgcodecs.hpp>
 
 #include "src/data/image_file.h"
+#include "src/data/jpeg.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -20,7 +22,9 @@ namespace {
   throw SampleError("bad_image", text);
 }
 
-ImageHeader check_header(std::string_view file, std::int64_t max_pixels) {
+}  // namespace
+
+ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
   if (file.empty()) throw SampleError("empty_image", "the image has 0 bytes");
   const ImageHeader header = read_image_header(file);
   if (header.kind == ImageKind::other)
@@ -35,60 +39,7 @@ ImageHeader check_header(std::string_view file, std::int64_t max_pixels) {
   return header;
 }
 
-struct DestroyTurbo {
-  void operator()(void* handle) const { tjDestroy(handle); }
-};
-
-tjhandle turbo_handle() {
-  thread_local std::unique_ptr<void, DestroyTurbo> handle(tjInitDecompress());
-  if (handle == nullptr) throw std::bad_alloc();
-  return handle.get();
-}
-
-// libjpeg goes on with what it has after a warning. Pillow, and so we, accept all of them but a file that ends too
-// early.
-void check_jpeg(int status, tjhandle turbo) {
-  if (status == 0) return;
-  const std::string text = tjGetErrorStr2(turbo);
-  if (text.find("Premature end of JPEG file") != std::string::npos)
-    throw SampleError("truncated", "the JPEG file ends in the middle of the picture");
-  if (tjGetErrorCode(turbo) != TJERR_WARNING) bad_image("the JPEG file cannot be decoded: " + text);
-}
-
-// a * b / 255, rounded, as Pillow's MULDIV255.
-std::uint8_t muldiv(int a, int b) {
-  const int t = a * b + 128;
-  return static_cast<std::uint8_t>(((t >> 8) + t) >> 8);
-}
-
-// Ink is stored inverted (Adobe's convention, which Pillow assumes for every CMYK JPEG): a stored 255 is no ink.
-void cmyk_to_rgb(const std::vector<std::uint8_t>& cmyk, std::vector<std::uint8_t>& rgb) {
-  for (std::size_t i = 0; i < rgb.size() / 3; ++i) {
-    const int light = cmyk[4 * i + 3];  // 255 - K
-    for (std::size_t c = 0; c < 3; ++c)
-      rgb[3 * i + c] = static_cast<std::uint8_t>(light - muldiv(255 - cmyk[4 * i + c], light));
-  }
-}
-
-Image decode_jpeg(std::string_view file) {
-  const tjhandle turbo = turbo_handle();
-  const auto* bytes = reinterpret_cast<const unsigned char*>(file.data());
-  int width = 0, height = 0, subsampling = 0, colours = 0;
-  if (tjDecompressHeader3(turbo, bytes, file.size(), &width, &height, &subsampling, &colours) != 0)
-    bad_image(std::string("the JPEG header cannot be read: ") + tjGetErrorStr2(turbo));
-  Image image{height, width,
-              std::vector<std::uint8_t>(static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3)};
-  // Without flags: the slow integer DCT and fancy upsampling. A progressive file of thousands of scans is an attack.
-  constexpr int flags = TJFLAG_LIMITSCANS;
-  if (colours == TJCS_CMYK || colours == TJCS_YCCK) {
-    std::vector<std::uint8_t> cmyk(image.pixels.size() / 3 * 4);
-    check_jpeg(tjDecompress2(turbo, bytes, file.size(), cmyk.data(), width, 0, height, TJPF_CMYK, flags), turbo);
-    cmyk_to_rgb(cmyk, image.pixels);
-  } else {
-    check_jpeg(tjDecompress2(turbo, bytes, file.size(), image.pixels.data(), width, 0, height, TJPF_RGB, flags), turbo);
-  }
-  return image;
-}
+namespace {
 
 cv::Mat decode_with_opencv(std::string_view file, const ImageHeader& header) {
   // The pipeline has threads of its own: OpenCV's would only compete with them.
@@ -125,13 +76,67 @@ Image to_rgb(const cv::Mat& mat) {
   return image;
 }
 
+// The least scale at which no crop has fewer pixels than it will be resized to. Other eighths are slower: their inverse
+// DCTs have no vector code.
+int choose_eighths(const std::vector<Crop>& crops) {
+  for (const int eighths : {1, 2, 4})
+    if (std::all_of(crops.begin(), crops.end(), [&](const Crop& crop) {
+          return crop.box[2] * eighths >= 8 * crop.size.height && crop.box[3] * eighths >= 8 * crop.size.width;
+        }))
+      return eighths;
+  return 8;
+}
+
+Box union_of(const std::vector<Crop>& crops) {
+  Box all = crops.front().box;
+  for (const Crop& crop : crops) {
+    const std::int64_t bottom = std::max(all[0] + all[2], crop.box[0] + crop.box[2]);
+    const std::int64_t right = std::max(all[1] + all[3], crop.box[1] + crop.box[3]);
+    all[0] = std::min(all[0], crop.box[0]);
+    all[1] = std::min(all[1], crop.box[1]);
+    all[2] = bottom - all[0];
+    all[3] = right - all[1];
+  }
+  return all;
+}
+
+Image decode_others(std::string_view file, const ImageHeader& header) {
+  const cv::Mat decoded = decode_with_opencv(file, header);
+  if (decoded.rows != header.height || decoded.cols != header.width)
+    bad_image(concat(header.description, " has two sizes, ", header.width, " x ", header.height, " and ", decoded.cols,
+                     " x ", decoded.rows));
+  return decoded.depth() == CV_16U ? to_rgb<std::uint16_t>(decoded) : to_rgb<std::uint8_t>(decoded);
+}
+
 }  // namespace
 
+SourceBox DecodedPart::at(const Box& box) const {
+  const double scale = eighths / 8.0;
+  return {static_cast<double>(box[0]) * scale - static_cast<double>(top),
+          static_cast<double>(box[1]) * scale - static_cast<double>(left), static_cast<double>(box[2]) * scale,
+          static_cast<double>(box[3]) * scale};
+}
+
 Image decode_image(std::string_view file, std::int64_t max_pixels) {
-  const ImageHeader header = check_header(file, max_pixels);
-  if (header.kind == ImageKind::jpeg) return decode_jpeg(file);
-  const cv::Mat decoded = decode_with_opencv(file, header);
-  return decoded.depth() == CV_16U ? to_rgb<std::uint16_t>(decoded) : to_rgb<std::uint8_t>(decoded);
+  const ImageHeader header = check_image(file, max_pixels);
+  if (header.kind != ImageKind::jpeg) return decode_others(file, header);
+  Image image{header.height, header.width, {}};
+  decode_jpeg(file, header.height, header.width, {}, image.pixels);
+  return image;
+}
+
+DecodedPart decode_for(std::string_view file, const ImageHeader& header, const std::vector<Crop>& crops, bool scaling) {
+  constexpr std::size_t kept = 64 << 20;  // bytes that a thread holds on to
+  thread_local std::vector<std::uint8_t> pixels;
+  if (pixels.capacity() > kept) std::vector<std::uint8_t>().swap(pixels);
+  if (header.kind != ImageKind::jpeg) {
+    Image image = decode_others(file, header);
+    pixels.swap(image.pixels);
+    return {{pixels.data(), image.height, image.width, image.width * 3}};
+  }
+  const JpegRequest request{scaling ? choose_eighths(crops) : 8, false, union_of(crops)};
+  const JpegPixels part = decode_jpeg(file, header.height, header.width, request, pixels);
+  return {{pixels.data(), part.height, part.width, part.width * 3}, part.top, part.left, request.eighths};
 }
 
 namespace {
@@ -166,7 +171,7 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
     throw SampleError("bad_mask", "the mask is not a PNG of class indices: " + text);
   };
   try {
-    const ImageHeader header = check_header(file, max_pixels);
+    const ImageHeader header = check_image(file, max_pixels);
     if (header.kind != ImageKind::png || file.size() < kHeaderEnd) fail("it is " + header.description);
     const int bits = file[24];
     const int colour_type = file[25];

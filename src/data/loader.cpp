@@ -54,7 +54,8 @@ struct Loader::Impl {
       : source(std::move(given_source)),
         shard(given_shard),
         settings(given_settings),
-        collator(given_tokenizer, given_preprocessing.image_size, given_needs),
+        collator(given_tokenizer, ImageViews(given_preprocessing, given_settings, given_needs, seed).sizes(),
+                 given_needs),
         order(*source, settings.shuffle, seed, shard),
         lanes(order.lanes()) {
     check_sizes();

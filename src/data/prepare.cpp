@@ -5,7 +5,6 @@
 
 #include <c10/util/Exception.h>
 
-#include "src/data/planes.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
@@ -70,9 +69,9 @@ Image take_image(Sample& sample) {
 SamplePreparer::SamplePreparer(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                                std::uint64_t seed)
-    : source_(std::move(source)),
+    : images_(preprocessing, settings, needs, seed),
+      source_(std::move(source)),
       tokenizer_(std::move(tokenizer)),
-      preprocessing_(preprocessing),
       settings_(settings),
       needs_(needs),
       seed_(seed) {
@@ -83,9 +82,6 @@ SamplePreparer::SamplePreparer(std::shared_ptr<const Source> source, std::shared
 }
 
 void SamplePreparer::check_views() const {
-  for (const std::string& view : needs_.image_views)
-    if (view != "image")
-      user_error("the objective asks for the image view ", view, ", but the data pipeline makes only: image");
   for (const std::string& view : needs_.texts)
     if (std::find(known_texts().begin(), known_texts().end(), view) == known_texts().end())
       user_error("the objective asks for the text ", view,
@@ -157,26 +153,13 @@ PreparedSample SamplePreparer::prepare(std::int64_t index, std::int64_t round) c
     }
     if (!needs_.image_views.empty()) {
       if (needs_.ids) out.image_id = image_id_of(sample);
-      sample.image = take_image(sample);
-      prepare_image(sample, index, round, out);
+      out.pixels = images_.make(sample, index, round);
     }
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
     out.bad_text = error.what();
   }
   return out;
-}
-
-void SamplePreparer::prepare_image(const Sample& sample, std::int64_t index, std::int64_t round,
-                                   PreparedSample& out) const {
-  const Augmentation& augmentation = settings_.augmentation;
-  Random crop_draws(seed_, Purpose::crop, {word(round), word(index)});
-  const Box box = random_resized_crop(sample.image.height, sample.image.width, augmentation.scale, augmentation.ratio,
-                                      [&] { return crop_draws.uniform(); });
-  Image view = crop_resize(sample.image, box, preprocessing_.image_size, preprocessing_.interpolation);
-  if (Random(seed_, Purpose::flip, {word(round), word(index)}).chance(augmentation.flip)) flip_horizontally(view);
-  out.pixels.resize(view.pixels.size());
-  write_planes(view, out.pixels.data());
 }
 
 const std::string& SamplePreparer::choose_text(const std::string& view, const Sample& sample, std::int64_t index,

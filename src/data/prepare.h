@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "src/data/epoch_order.h"
+#include "src/data/image_views.h"
 #include <tessera/data/loader.h>
 
 namespace tessera {
@@ -13,9 +14,9 @@ namespace tessera {
 /// A training sample after decoding, augmentation and tokenising; or why there is none.
 struct PreparedSample {
   std::string key;
-  std::vector<std::uint8_t> pixels;            // [3, h, w]
-  std::vector<std::vector<std::int64_t>> ids;  // one per text view, in the order of Needs::texts
-  std::vector<float> regions;                  // [R, F]
+  std::vector<std::vector<std::uint8_t>> pixels;  // [3, h, w] per image view, in the order of Needs::image_views
+  std::vector<std::vector<std::int64_t>> ids;     // one per text view, in the order of Needs::texts
+  std::vector<float> regions;                     // [R, F]
   std::int64_t region_width = 0;
   std::int64_t label = -1;
   std::int64_t image_id = 0;  // as Batch::image_ids, if they are needed
@@ -43,13 +44,12 @@ class SamplePreparer {
   void check_fields() const;
   void check_fields(const SourcePart& part) const;
   std::string missing_field(const Sample& sample) const;
-  void prepare_image(const Sample& sample, std::int64_t index, std::int64_t epoch, PreparedSample& out) const;
   const std::string& choose_text(const std::string& view, const Sample& sample, std::int64_t index,
                                  std::int64_t round) const;
 
+  ImageViews images_;
   std::shared_ptr<const Source> source_;
   std::shared_ptr<const Tokenizer> tokenizer_;
-  Preprocessing preprocessing_;
   LoaderSettings settings_;
   Needs needs_;
   std::uint64_t seed_;

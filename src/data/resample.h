@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include <tessera/data/sample.h>
 
@@ -16,12 +17,23 @@ struct PixelView {
 
 enum class Filter { bicubic, bilinear };
 
+/// By its name in Preprocessing.
+Filter filter_named(const std::string& name);
+
 /// The part of the resized picture that is wanted.
 struct OutputWindow {
   std::int64_t top = 0;
   std::int64_t left = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
+};
+
+/// A part of a view; its edges may lie between pixels, whose whole then counts as inside.
+struct SourceBox {
+  double top = 0;
+  double left = 0;
+  double height = 0;
+  double width = 0;
 };
 
 /// Antialiased resampling to height x width in 8 bits, two passes, bit for bit Pillow 13's. Pixels outside the view do
@@ -32,5 +44,10 @@ Image resample(const PixelView& view, std::int64_t height, std::int64_t width, F
 
 /// The whole resized picture.
 Image resample(const PixelView& view, std::int64_t height, std::int64_t width, Filter filter);
+
+/// The box resized to height x width, interleaved, at `out`; `mirrored` turns left and right. A box of whole pixels is
+/// resampled as the view of these pixels would be.
+void resample_box(const PixelView& view, const SourceBox& box, std::int64_t height, std::int64_t width, Filter filter,
+                  bool mirrored, std::uint8_t* out);
 
 }  // namespace tessera

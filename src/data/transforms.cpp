@@ -5,15 +5,11 @@
 
 #include "src/data/planes.h"
 #include "src/data/resample.h"
+#include "src/data/resample_loops.h"
 #include <tessera/data/transforms.h>
 
 namespace tessera {
 namespace {
-
-Filter filter_named(const std::string& name) {
-  TORCH_CHECK(name == "bicubic" || name == "bilinear", "interpolation must be bicubic or bilinear, got ", name);
-  return name == "bicubic" ? Filter::bicubic : Filter::bilinear;
-}
 
 /// Python's round(): half to even (the default rounding mode).
 std::int64_t round_half_even(double x) {
@@ -80,6 +76,11 @@ Box whole(const Image& image) {
 }
 
 }  // namespace
+
+Filter filter_named(const std::string& name) {
+  TORCH_CHECK(name == "bicubic" || name == "bilinear", "interpolation must be bicubic or bilinear, got ", name);
+  return name == "bicubic" ? Filter::bicubic : Filter::bilinear;
+}
 
 Image resize(const Image& image, std::int64_t height, std::int64_t width, const std::string& interpolation) {
   TORCH_CHECK(height > 0 && width > 0, "resize: expected a positive size, got ", height, " x ", width);
@@ -174,16 +175,7 @@ void flip_horizontally(Image& image) {
 }
 
 void write_planes(const Image& image, std::uint8_t* out) {
-  const std::int64_t count = image.height * image.width;
-  const std::uint8_t* in = image.pixels.data();
-  std::uint8_t* red = out;
-  std::uint8_t* green = out + count;
-  std::uint8_t* blue = out + 2 * count;
-  for (std::int64_t i = 0; i < count; ++i) {
-    red[i] = in[3 * i];
-    green[i] = in[3 * i + 1];
-    blue[i] = in[3 * i + 2];
-  }
+  resample_loops().planes(image.pixels.data(), out, image.height * image.width);
 }
 
 at::Tensor to_tensor(const Image& image) {

@@ -1,12 +1,17 @@
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <opencv2/imgcodecs.hpp>
 
+#include "src/data/decode.h"
 #include "src/data/image_file.h"
+#include "src/data/jpeg.h"
+#include "src/data/resample.h"
 #include "src/data/resample_loops.h"
 #include "tests/data/pictures.h"
 #include <tessera/config/fields.h>
@@ -144,7 +149,7 @@ TEST(Transforms, ResizeAgreesWithTheDefinitionForAllKindsOfSizes) {
 
 TEST(Transforms, VectorisedLoopsGiveThePortableBytes) {
   Random random(2, Purpose::shapes);
-  const ResampleLoops fast = choose_resample_loops(), portable = portable_resample_loops();
+  const ResampleLoops fast = resample_loops(), portable = portable_resample_loops();
   for (int round = 0; round < 50; ++round) {
     ResampleWeights w;
     w.outputs = 1 + random.below(40);
@@ -157,18 +162,23 @@ TEST(Transforms, VectorisedLoopsGiveThePortableBytes) {
       for (std::int64_t j = 0; j < w.count.back(); ++j)
         w.values[static_cast<std::size_t>(i * w.taps + j)] =
             static_cast<std::int32_t>(random.uniform(-0.2, 0.5) * 4194304);
-      w.steps = std::max(w.steps, (w.count.back() + 1) / 2 * 2);
     }
+    w.split();
     const Image in = test::noise(12, inputs + 16, static_cast<std::uint64_t>(round));
-    std::vector<std::uint8_t> a(static_cast<std::size_t>(3 * w.outputs + 1)), b(a.size());
+    const auto used = static_cast<std::size_t>(3 * w.outputs);
+    std::vector<std::uint8_t> a(used + static_cast<std::size_t>(ResampleLoops::slack(w))), b(a.size());
     fast.across(in.pixels.data(), a.data(), w);
     portable.across(in.pixels.data(), b.data(), w);
-    a.pop_back();  // scratch
-    b.pop_back();
+    a.resize(used);
+    b.resize(used);
     ASSERT_EQ(a, b);
     std::vector<std::uint8_t> c(static_cast<std::size_t>(3 * inputs)), d(c.size());
-    fast.down(in.pixels.data(), in.width * 3, c.data(), 3 * inputs, w.values.data(), 11);
-    portable.down(in.pixels.data(), in.width * 3, d.data(), 3 * inputs, w.values.data(), 11);
+    const std::int64_t row = random.below(w.outputs);
+    fast.down(in.pixels.data(), in.width * 3, c.data(), 3 * inputs, w, row);
+    portable.down(in.pixels.data(), in.width * 3, d.data(), 3 * inputs, w, row);
+    ASSERT_EQ(c, d);
+    fast.planes(in.pixels.data(), c.data(), inputs);
+    portable.planes(in.pixels.data(), d.data(), inputs);
     ASSERT_EQ(c, d);
   }
 }
@@ -239,6 +249,44 @@ TEST(Transforms, FlipAndPlanesKeepEveryPixel) {
   EXPECT_TRUE(at::equal(to_tensor(in), straight.flip(2)));
 }
 
+TEST(Transforms, BoxesOfWholePixelsAreResizedAsCropsAndMayBeMirrored) {
+  Random random(3, Purpose::shapes);
+  const Image in = test::noise(40, 52, 6);
+  const PixelView view{in.pixels.data(), in.height, in.width, in.width * 3};
+  for (int round = 0; round < 60; ++round) {
+    const std::int64_t height = 1 + random.below(40), width = 1 + random.below(52);
+    const Box box{random.below(41 - height), random.below(53 - width), height, width};
+    // Also sizes that stay as they are.
+    const config::Size size{random.chance(0.2) ? height : 1 + random.below(50),
+                            random.chance(0.2) ? width : 1 + random.below(50)};
+    Image expected = crop_resize(in, box, size, "bicubic");
+    const bool mirrored = random.chance(0.5);
+    if (mirrored) flip_horizontally(expected);
+    Image out = expected;
+    std::fill(out.pixels.begin(), out.pixels.end(), 0);
+    resample_box(view,
+                 {static_cast<double>(box[0]), static_cast<double>(box[1]), static_cast<double>(height),
+                  static_cast<double>(width)},
+                 size.height, size.width, Filter::bicubic, mirrored, out.pixels.data());
+    ASSERT_EQ(out.pixels, expected.pixels) << round;
+  }
+}
+
+// A ramp stays a ramp, wherever the box begins.
+TEST(Transforms, BoxesBetweenPixelsLieWhereTheySay) {
+  Image in{4, 200, std::vector<std::uint8_t>(4 * 200 * 3)};
+  for (std::size_t i = 0; i < in.pixels.size(); ++i) in.pixels[i] = static_cast<std::uint8_t>(i / 3 % 200);
+  const PixelView view{in.pixels.data(), in.height, in.width, in.width * 3};
+  std::vector<std::uint8_t> out(3 * 20);
+  for (double left : {20.0, 20.25, 20.5, 21.75}) {
+    resample_box(view, {0, left, 4, 100}, 1, 20, Filter::bilinear, false, out.data());
+    for (std::size_t i = 3; i < 17; ++i) {
+      const double middle = left + (static_cast<double>(i) + 0.5) * 5 - 0.5;
+      EXPECT_NEAR(out[3 * i], middle, 0.55) << left << " " << i;
+    }
+  }
+}
+
 TEST(Transforms, CropBoxesOfAwkwardPicturesStayInside) {
   Random random(5, Purpose::crop);
   for (const auto& [h, w] :
@@ -284,6 +332,121 @@ TEST(Decode, ChecksTheSizeBeforeDecoding) {
   png.replace(16, 8, std::string("\x7F\xFF\xFF\xFF\x7F\xFF\xFF\xFF", 8));
   EXPECT_EQ(decode_error(png, 178956970),
             "too_large: the picture has 2147483647 x 2147483647 pixels, more than the limit of 178,956,970");
+}
+
+std::string picture_file(const std::string& name) {
+  return io::read_file(TESSERA_TEST_DATA "/images/" + name);
+}
+
+TEST(Decode, PartOfAJpegHasThePixelsOfTheWhole) {
+  Random random(4, Purpose::shapes);
+  for (const char* name : {"small_444.jpg", "small_422.jpg", "small_420.jpg", "small_grey.jpg",
+                           "small_444_progressive.jpg", "small_422_progressive.jpg", "small_420_progressive.jpg"}) {
+    const std::string file = picture_file(name);
+    const Image whole = decode_image(file);
+    for (int round = 0; round < 40; ++round) {
+      const std::int64_t height = 1 + random.below(117), width = 1 + random.below(203);
+      const Box box{random.below(118 - height), random.below(204 - width), height, width};
+      std::vector<std::uint8_t> pixels;
+      const JpegPixels part = decode_jpeg(file, 117, 203, {8, false, box}, pixels);
+      ASSERT_TRUE(part.top <= box[0] && part.left <= box[1] && part.top + part.height >= box[0] + height &&
+                  part.left + part.width >= box[1] + width);
+      const Image image{part.height, part.width, pixels};
+      ASSERT_EQ(crop(image, {box[0] - part.top, box[1] - part.left, height, width}).pixels, crop(whole, box).pixels)
+          << name << " " << box[0] << " " << box[1] << " " << height << " " << width;
+    }
+  }
+}
+
+TEST(Decode, ScaledJpegIsTheResizedPicture) {
+  for (const char* name : {"large_420.jpg", "large_422_progressive.jpg", "large_grey.jpg"}) {
+    const std::string file = picture_file(name);
+    const Image whole = decode_image(file);
+    for (const auto& [size, eighths] :
+         std::vector<std::pair<std::int64_t, int>>{{30, 1}, {60, 2}, {150, 4}, {250, 8}}) {
+      const Crop wanted{{31, 53, 350, 500}, {size, size}};
+      const DecodedPart part = decode_for(file, read_image_header(file), {wanted}, true);
+      EXPECT_EQ(part.eighths, eighths) << "the least that has no fewer pixels than the crop";
+      Image scaled{size, size, std::vector<std::uint8_t>(static_cast<std::size_t>(size * size * 3))};
+      resample_box(part.pixels, part.at(wanted.box), size, size, Filter::bicubic, false, scaled.pixels.data());
+      const Image exact = crop_resize(whole, wanted.box, size, "bicubic");
+      if (eighths == 8) {
+        EXPECT_EQ(scaled.pixels, exact.pixels);
+      }
+      const at::Tensor difference = (tensor_of(scaled).to(at::kInt) - tensor_of(exact).to(at::kInt)).to(at::kDouble);
+      EXPECT_LT(difference.abs().mean().item<double>(), 6.0) << name << " " << eighths;
+      EXPECT_LT(std::abs(difference.mean().item<double>()), 0.6) << name << " " << eighths;
+      EXPECT_EQ(decode_for(file, read_image_header(file), {wanted}, false).eighths, 8);
+    }
+  }
+}
+
+TEST(Decode, PartOfAJpegIsRefusedAsTheWholeIs) {
+  const std::string file = picture_file("small_420.jpg");
+  std::vector<std::uint8_t> pixels;
+  for (std::size_t size = 700; size < file.size(); size += 97)
+    for (const int eighths : {2, 8}) {
+      try {
+        decode_jpeg(file.substr(0, size), 117, 203, {eighths, false, {3, 5, 9, 9}}, pixels);
+        FAIL() << size;
+      } catch (const SampleError& error) {
+        EXPECT_EQ(error.reason(), "truncated");
+      }
+    }
+}
+
+std::string_view file_in(const at::Tensor& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data_ptr<std::uint8_t>()), static_cast<std::size_t>(bytes.numel())};
+}
+
+// Grey, alpha, palettes, few bits, 16 bits, interlaced, transparent; lossy and lossless WebP; CMYK, progressive, RGB
+// JPEG, EXIF orientation: see scripts/generate_image_vectors.py.
+TEST(Decode, EveryFormatGivesPillowsPixels) {
+  const io::TensorFile formats = io::load_safetensors(TESSERA_TEST_DATA "/images/formats.safetensors");
+  EXPECT_GT(formats.tensors.size(), 50U);
+  for (const auto& [name, bytes] : formats.tensors) {
+    if (!name.ends_with(".file")) continue;
+    const std::string kind = name.substr(0, name.size() - 5);
+    const Image image = decode_image(file_in(bytes));
+    const at::Tensor expected = formats.tensors.at(kind + ".rgb");
+    ASSERT_EQ(tensor_of(image).sizes(), expected.sizes()) << kind;
+    EXPECT_EQ((tensor_of(image).to(at::kInt) - expected.to(at::kInt)).abs().max().item<int>(), 0) << kind;
+  }
+}
+
+// Cut anywhere or with a byte changed: pixels of the right number or a reason, and the same ones again.
+TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrRead) {
+  const io::TensorFile formats = io::load_safetensors(TESSERA_TEST_DATA "/images/formats.safetensors");
+  const std::set<std::string> known = {"bad_image", "truncated", "too_large", "empty_image"};
+  Random random(8, Purpose::shapes);
+  const auto outcome = [&](const std::string& file) {
+    try {
+      const Image image = decode_image(file, 100000);
+      EXPECT_EQ(std::ssize(image.pixels), image.height * image.width * 3);
+      return std::string(image.pixels.begin(), image.pixels.end());
+    } catch (const SampleError& error) {
+      EXPECT_TRUE(known.contains(error.reason())) << error.reason();
+      return error.reason() + error.what();
+    }
+  };
+  for (const auto& [name, bytes] : formats.tensors) {
+    if (!name.ends_with(".file")) continue;
+    const std::string file(file_in(bytes));
+    for (int round = 0; round < 30; ++round) {
+      std::string damaged = file;
+      if (round % 2 == 0)
+        damaged.resize(static_cast<std::size_t>(random.below(std::ssize(file))));
+      else
+        damaged[static_cast<std::size_t>(random.below(std::ssize(file)))] ^= static_cast<char>(1 << random.below(8));
+      const std::string first = outcome(damaged);
+      EXPECT_EQ(first, outcome(damaged)) << name;
+      const bool jpeg_or_png = !name.starts_with("webp");
+      if (round % 2 == 0 && jpeg_or_png && damaged.size() + 12 < file.size()) {
+        EXPECT_TRUE(first.starts_with("bad_image") || first.starts_with("truncated") || damaged.empty())
+            << name << " cut to " << damaged.size();
+      }
+    }
+  }
 }
 
 TEST(Decode, PngKindsGiveTheSamePixels) {

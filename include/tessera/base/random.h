@@ -18,6 +18,11 @@ enum class Purpose : std::uint32_t {
   step = 7,
   projection = 8,
   colour = 9,
+  grayscale = 10,
+  blur = 11,
+  solarize = 12,
+  auto_augment = 13,
+  rand_augment = 14,
 };
 
 /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): the stream follows from its key alone, never from which

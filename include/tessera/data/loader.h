@@ -10,26 +10,13 @@
 #include <vector>
 
 #include <tessera/batch.h>
+#include <tessera/data/augmentation.h>
 #include <tessera/data/sample.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizer.h>
 #include <tessera/preprocessing.h>
 
 namespace tessera {
-
-/// Random changes of training pictures; every choice follows from (seed, epoch, sample).
-struct Augmentation {
-  std::array<double, 2> scale = {0.9, 1.0};
-  std::array<double, 2> ratio = {3.0 / 4.0, 4.0 / 3.0};
-  double flip = 0.0;  // probability
-};
-
-template <class Visitor>
-void fields(Visitor& v, Augmentation& s) {
-  v("scale", s.scale, "share of the picture's area that a random-resized crop takes, [low, high]", config::in_range(0, 1));
-  v("ratio", s.ratio, "width / height of the crop, [low, high]", config::above(0));
-  v("flip", s.flip, "probability of a horizontal flip (captions that say left and right want 0)", config::in_range(0, 1));
-}
 
 struct LoaderSettings {
   std::int64_t batch_size = 64;
@@ -38,7 +25,10 @@ struct LoaderSettings {
   bool shuffle = true;
   std::string caption_choice = "random";
   double max_bad_share = 0.1;
+  std::string dct_scaling = "auto";
+  std::int64_t max_pixels = 178956970;
   Augmentation augmentation;
+  std::map<std::string, ViewSettings> views;
 };
 
 template <class Visitor>
@@ -49,8 +39,17 @@ void fields(Visitor& v, LoaderSettings& s) {
   v("shuffle", s.shuffle, "a new permutation of all samples each epoch");
   v("caption_choice", s.caption_choice, "which of several captions a sample is trained with", config::one_of({"random", "first"}));
   v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)", config::in_range(0, 1));
+  v("dct_scaling", s.dct_scaling,
+    "auto: a JPEG picture is decoded at the least of 1/8, 1/4, 1/2 and full scale at which no crop is smaller than its size; off: at "
+    "full scale, and training crops are Pillow's bit for bit (evaluation always is)",
+    config::one_of({"auto", "off"}));
+  v("max_pixels", s.max_pixels, "pictures with more pixels than this are skipped undecoded (decompression bombs)", config::at_least(1));
   v("augmentation", s.augmentation, "random changes of training pictures");
+  v("views", s.views,
+    "image views beside `image`, for objectives that ask for them: NAME: {count, image_size, and the keys of augmentation}");
 }
+
+std::optional<config::Problem> validate(const LoaderSettings& s);
 
 /// Which part of an epoch's order a process reads: entries index, index + count, index + 2 count, ...
 struct Shard {

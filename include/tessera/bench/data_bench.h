@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/data/loader.h>
+#include <tessera/data/sample.h>
+#include <tessera/data/source.h>
+
+namespace tessera::bench {
+
+/// A picture with the statistics of a photograph, on average: noise of equal strength in every octave of frequency (1 /
+/// f), some of it coloured, and a few hard edges. As JPEG of quality 90 it has about as many bytes as a photograph of
+/// its size.
+Image photograph_like(std::int64_t height, std::int64_t width, std::uint64_t seed);
+
+/// `count` of them as JPEG files in memory.
+std::shared_ptr<const Source> photograph_source(std::int64_t height, std::int64_t width, std::int64_t count);
+
+struct DataBenchSettings {
+  std::vector<std::shared_ptr<const Source>> sources;
+  Preprocessing preprocessing;
+  LoaderSettings loader;
+  std::vector<std::int64_t> threads = {1};  // of the whole loader
+  double time_limit = 5;                    // seconds per measurement
+  std::function<void(const std::string&)> progress;
+};
+
+/// Pictures of one source. Stages run on one thread and contain those before them; seconds are the processor's, per
+/// picture.
+struct DataCost {
+  struct Stage {
+    std::string name;
+    double seconds = 0;
+  };
+  struct Threads {
+    std::int64_t count = 0;
+    double images_per_second = 0;  // by the clock
+    double core_seconds = 0;       // of all threads, per picture
+  };
+  std::string source;
+  double bytes = 0;          // of a file, on average
+  std::int64_t samples = 0;  // measured in the last stage
+  std::vector<Stage> stages;
+  std::vector<Threads> loader;
+};
+
+struct DataBench {
+  std::string machine;
+  std::int64_t image_size = 0;
+  std::vector<DataCost> costs;
+};
+
+/// Reads in order, from the start again where a source ends. Throws UserError: a source without readable pictures.
+DataBench measure_data(const DataBenchSettings& settings);
+
+std::string to_markdown(const DataBench& bench);
+std::string to_json(const DataBench& bench);
+
+}  // namespace tessera::bench

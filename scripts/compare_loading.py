@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Images per second of Tessera's loader beside torchvision + the Python webdataset library, on the same JPEG shards, each on one core.
+
+Both read the shard, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x 224 and make
+batches of 64: Python as normalised floats (ToTensor, Normalize), ours as bytes, which the device normalises. The two take turns. Given
+are images per second of a core, by the processor's time of the whole process, which other load on the machine changes little, and by the
+clock.
+
+Pictures: photographs (--photographs FOLDER: each cut to 4:3, resized with Lanczos), or, without, generated ones like photographs:
+noise of equal strength in each octave of frequency, as in nature, partly coloured, and hard edges. Both are saved by Pillow at quality 90
+with 4:2:0 colours.
+
+Needs the Python packages torch, torchvision and webdataset, and build/bin/tessera-bench.
+
+  scripts/compare_loading.py
+  scripts/compare_loading.py --photographs ~/photographs --rounds 5 --at-least 2 4
+"""
+import argparse
+import io
+import json
+import pathlib
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BATCH = 64
+
+try:
+    import numpy
+    import torch
+    import torchvision.transforms as transforms
+    import webdataset
+    from PIL import Image
+except ImportError as error:
+    sys.exit(f"compare_loading.py: {sys.executable} has no {error.name}: it needs torch, torchvision, numpy and webdataset")
+
+
+def generated(width, height, seed):
+    random = numpy.random.default_rng(seed)
+    levels = numpy.full((height, width, 3), 118.0)
+    for _ in range(12):
+        top, left = random.integers(height), random.integers(width)
+        bottom, right = top + 1 + random.integers(height - top), left + 1 + random.integers(width - left)
+        levels[top:bottom, left:right] += random.uniform(-40, 40)
+    grain = 2  # the finest grains that a lens resolves are two pixels wide
+    while grain < max(width, height):
+        cells = random.integers(0, 256, (height // grain + 2, width // grain + 2, 3), dtype=numpy.uint8)
+        noise = numpy.asarray(Image.fromarray(cells).resize((width, height), Image.BICUBIC), dtype=float) - 127.5
+        levels += 15 / 73.9 * (noise[:, :, :1] + 0.25 * noise)
+        grain *= 2
+    return Image.fromarray(numpy.clip(levels, 0, 255).round().astype(numpy.uint8))
+
+
+def photographs(folder, width, height):
+    for path in sorted(folder.iterdir()):
+        try:
+            picture = Image.open(path).convert("RGB")
+        except OSError:
+            continue
+        unit = min(picture.width / width, picture.height / height)
+        yield picture.crop((0, 0, int(width * unit), int(height * unit))).resize((width, height), Image.LANCZOS)
+
+
+def write_shard(path, pictures):
+    total = 0
+    with tarfile.open(path, "w") as tar:
+        for index, picture in enumerate(pictures):
+            for name, content in (("jpg", jpeg(picture)), ("txt", b"a photograph")):
+                member = tarfile.TarInfo(f"{index:06d}.{name}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+                total += len(content)
+    return total
+
+
+def jpeg(picture):
+    out = io.BytesIO()
+    picture.save(out, "JPEG", quality=90)
+    return out.getvalue()
+
+
+class Python:
+    def __init__(self, shard, image_size):
+        normalize = transforms.Normalize((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+        crop = transforms.RandomResizedCrop(image_size, scale=(0.9, 1), interpolation=transforms.InterpolationMode.BICUBIC)
+        transform = transforms.Compose([crop, transforms.ToTensor(), normalize])
+        data = webdataset.WebDataset(str(shard), shardshuffle=False, empty_check=False).decode("pilrgb").to_tuple("jpg", "txt")
+        self.data = data.map_tuple(transform).repeat().batched(BATCH)
+        self.batches = None
+
+    def measure(self, seconds):
+        if self.batches is None:
+            self.batches = iter(self.data)
+            next(self.batches)
+        images, begin, cpu = 0, time.perf_counter(), time.process_time()
+        while time.perf_counter() < begin + seconds:
+            images += len(next(self.batches)[0])
+        return images / (time.process_time() - cpu), images / (time.perf_counter() - begin)
+
+
+class Ours:
+    def __init__(self, program, shard, image_size, settings):
+        self.command = [program, "data", "--quiet", "--threads", "1", "--shards", shard, "--image-size", image_size]
+        for setting in (f"batch_size={BATCH}", *settings):
+            self.command += ["--set", setting]
+
+    def measure(self, seconds):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "data.json"
+            command = [*self.command, "--time-limit", seconds, "--json", out]
+            subprocess.run([str(word) for word in command], check=True, stdout=subprocess.DEVNULL)
+            loader = json.loads(out.read_text())["sources"][0]["loader"][0]
+        return 1 / loader["core_seconds"], loader["images_per_second"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/bin/tessera-bench")
+    parser.add_argument("--sizes", nargs="+", default=["500x375", "1600x1200"])
+    parser.add_argument("--photographs", type=pathlib.Path, metavar="FOLDER")
+    parser.add_argument("--pictures", type=int, default=64, help="generated ones of each size (default: %(default)s)")
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=4, help="of one turn (default: %(default)s)")
+    parser.add_argument("--at-least", type=float, nargs="+", help="exit 1 if ours is not this many times as fast, for each size")
+    args = parser.parse_args()
+    if not args.program.exists():
+        sys.exit(f"compare_loading.py: {args.program} is not there: build it (cmake --build build --target tessera-bench)")
+    torch.set_num_threads(1)
+
+    rows, factors = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for size in args.sizes:
+            width, height = map(int, size.split("x"))
+            if args.photographs:
+                pictures = list(photographs(args.photographs, width, height))
+                pictures *= -(-BATCH // len(pictures))
+            else:
+                pictures = [generated(width, height, seed) for seed in range(args.pictures)]
+            shard = pathlib.Path(folder) / f"{size}.tar"
+            kilobytes = write_shard(shard, pictures) / len(pictures) / 1e3
+            loaders = {"torchvision + webdataset": Python(shard, args.image_size),
+                       "Tessera": Ours(args.program, shard, args.image_size, []),
+                       "Tessera, dct_scaling: off": Ours(args.program, shard, args.image_size, ["dct_scaling=off"])}
+            speeds = {name: [] for name in loaders}
+            for _ in range(args.rounds):
+                for name, loader in loaders.items():
+                    speeds[name].append(loader.measure(args.seconds))
+            medians = {name: [statistics.median(column) for column in zip(*values)] for name, values in speeds.items()}
+            base = medians["torchvision + webdataset"][0]
+            factors.append(medians["Tessera"][0] / base)
+            for name, (core, clock) in medians.items():
+                rows.append(f"| {size}, {kilobytes:.0f} kB | {name} | {core:.0f} | {core / base:.1f} | {clock:.0f} |")
+    what = "photographs" if args.photographs else "generated pictures"
+    print(f"JPEG, quality 90, {what}; crops of {args.image_size}; medians of {args.rounds} turns of {args.seconds:g} s; "
+          f"PyTorch {torch.__version__}\n")
+    print("| pictures | loader | images/s per core | times Python's | images/s by the clock, 1 thread |")
+    print("| --- | --- | ---: | ---: | ---: |")
+    print("\n".join(rows))
+    if args.at_least:
+        sys.exit(any(factor < least for factor, least in zip(factors, args.at_least)))
+
+
+if __name__ == "__main__":
+    main()

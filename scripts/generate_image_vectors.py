@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Writes tests/data/images: pictures in the formats that users have, as Pillow encodes them, and what Pillow and torchvision make of them.
+
+Needs the Python packages pillow, numpy, torchvision and safetensors.
+
+  scripts/generate_image_vectors.py
+"""
+import io
+import pathlib
+import struct
+import sys
+import zlib
+
+try:
+    import numpy
+    import torchvision.transforms.functional as functional
+    from PIL import Image, ImageFilter
+    from safetensors.numpy import save_file
+    from torchvision.transforms.autoaugment import AutoAugment, RandAugment, _apply_op
+except ImportError as error:
+    sys.exit(f"generate_image_vectors.py: {sys.executable} has no {error.name}: it needs pillow, numpy, torchvision and safetensors")
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/data/images"
+
+
+def picture(width, height):
+    """Smooth, with edges: what chroma subsampling and scaled decoding are made for."""
+    y, x = numpy.mgrid[:height, :width].astype(float)
+    wave = 128 + 100 * numpy.sin(0.03 * x) * numpy.cos(0.05 * y)
+    checks = numpy.where((x // 37 + y // 23) % 2 == 0, 200, 40)
+    return Image.fromarray(numpy.stack([wave, 255 * x / width, checks], 2).astype(numpy.uint8))
+
+
+def write_jpegs():
+    small, large = picture(203, 117), picture(603, 417)
+    for name, sampling in {"444": 0, "422": 1, "420": 2}.items():
+        small.save(FOLDER / f"small_{name}.jpg", quality=85, subsampling=sampling)
+        small.save(FOLDER / f"small_{name}_progressive.jpg", quality=85, subsampling=sampling, progressive=True)
+    small.convert("L").save(FOLDER / "small_grey.jpg", quality=85)
+    large.save(FOLDER / "large_420.jpg", quality=85, subsampling=2)
+    large.save(FOLDER / "large_422_progressive.jpg", quality=85, subsampling=1, progressive=True)
+    large.convert("L").save(FOLDER / "large_grey.jpg", quality=85)
+
+
+def noisy(width, height, seed):
+    random = numpy.random.default_rng(seed)
+    smooth = numpy.asarray(picture(width, height), dtype=int)
+    return Image.fromarray(numpy.clip(smooth + random.integers(-60, 61, smooth.shape), 0, 255).astype(numpy.uint8))
+
+
+def saved(image, kind, **options):
+    out = io.BytesIO()
+    image.save(out, kind, **options)
+    return out.getvalue()
+
+
+def png(levels, colour_type, bits, palette=b"", transparency=b"", interlaced=False):
+    """levels: [height, width, channels] of whole bytes or 16 bits, or of indices with fewer bits. Pillow writes not all of these."""
+    height, width = levels.shape[:2]
+
+    def rows(part):
+        out = b""
+        for row in part:
+            if bits == 16:
+                out += b"\0" + row.astype(">u2").tobytes()
+            elif bits == 8:
+                out += b"\0" + row.astype("u1").tobytes()
+            else:
+                text = "".join(format(int(value), f"0{bits}b") for value in row.ravel())
+                text += "0" * (-len(text) % 8)
+                out += b"\0" + bytes(int(text[i:i + 8], 2) for i in range(0, len(text), 8))
+        return out
+
+    passes = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)] if interlaced else [(0, 0, 1, 1)]
+    data = b"".join(rows(part) for x, y, dx, dy in passes if (part := levels[y::dy, x::dx]).size)
+
+    def chunk(name, content):
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    header = struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, int(interlaced))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + (chunk(b"PLTE", palette) if palette else b"")
+            + (chunk(b"tRNS", transparency) if transparency else b"") + chunk(b"IDAT", zlib.compress(data, 9)) + chunk(b"IEND", b""))
+
+
+def write_formats():
+    """Files and the RGB that they stand for, Pillow's convert("RGB") wherever it reads the file as it is meant."""
+    random = numpy.random.default_rng(1)
+    image = noisy(23, 18, 2)
+    alpha = Image.fromarray(random.integers(0, 256, (18, 23), dtype=numpy.uint8))
+    rgba = image.copy()
+    rgba.putalpha(alpha)
+    rgb = numpy.asarray(image)
+    deep = rgb.astype(int) * 256 + random.integers(0, 256, rgb.shape)
+    palette = random.integers(0, 256, (16, 3), dtype=numpy.uint8)
+    indices = random.integers(0, 16, (18, 23, 1))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    files = {
+        "png_rgb": saved(image, "PNG"), "png_rgba": saved(rgba, "PNG"), "png_grey": saved(image.convert("L"), "PNG"),
+        "png_grey_alpha": saved(rgba.convert("LA"), "PNG"), "png_palette": saved(image.quantize(200), "PNG"),
+        "png_palette_transparent": png(indices, 3, 4, palette.tobytes(), bytes(range(0, 160, 10))),
+        "png_palette_interlaced": png(indices, 3, 4, palette.tobytes(), interlaced=True),
+        "png_one_bit": saved(image.convert("1"), "PNG"),
+        "png_grey_two_bits": png(random.integers(0, 4, (18, 23, 1)), 0, 2),
+        "png_grey_transparent": png(rgb[:, :, :1], 0, 8, transparency=struct.pack(">H", int(rgb[3, 4, 0]))),
+        "png_rgb_transparent": png(rgb, 2, 8, transparency=struct.pack(">3H", *map(int, rgb[3, 4]))),
+        "png_rgb_interlaced": png(rgb, 2, 8, interlaced=True), "png_rgba_interlaced": png(numpy.asarray(rgba), 6, 8, interlaced=True),
+        "png_grey_16": png(deep[:, :, :1], 0, 16), "png_rgb_16": png(deep, 2, 16),
+        "png_grey_alpha_16": png(deep[:, :, :2], 4, 16), "png_rgba_16_interlaced": png(numpy.dstack([deep, deep[:, :, :1]]), 6, 16, interlaced=True),
+        "webp_lossless": saved(image, "WEBP", lossless=True), "webp_lossless_alpha": saved(rgba, "WEBP", lossless=True, exact=True),
+        "webp_lossy": saved(image, "WEBP", quality=80), "webp_lossy_alpha": saved(rgba, "WEBP", quality=80),
+        "webp_exif": saved(image, "WEBP", lossless=True, exif=exif),
+        "jpeg": saved(image, "JPEG", quality=90), "jpeg_progressive": saved(image, "JPEG", quality=90, progressive=True),
+        "jpeg_grey": saved(image.convert("L"), "JPEG", quality=90), "jpeg_cmyk": saved(image.convert("CMYK"), "JPEG", quality=90),
+        "jpeg_exif": saved(image, "JPEG", quality=90, exif=exif), "jpeg_restart": saved(image, "JPEG", quality=90, restart_marker_blocks=1),
+        "jpeg_rgb": saved(image, "JPEG", quality=90, keep_rgb=True),
+    }
+    tensors = {}
+    for name, content in files.items():
+        opened = Image.open(io.BytesIO(content))
+        expected = numpy.asarray(opened.convert("RGB"))
+        if name.startswith("png_grey_16"):  # Pillow clips instead
+            expected = numpy.repeat(deep[:, :, :1] >> 8, 3, 2).astype(numpy.uint8)
+        tensors[f"{name}.file"] = numpy.frombuffer(content, numpy.uint8)
+        tensors[f"{name}.rgb"] = numpy.ascontiguousarray(expected)
+    save_file(tensors, FOLDER / "formats.safetensors")
+
+
+def write_augmentations():
+    image, colours = noisy(25, 20, 3), Image.fromarray(numpy.random.default_rng(4).integers(0, 256, (40, 40, 3), dtype=numpy.uint8))
+    flat = Image.new("RGB", (25, 20), (7, 200, 90))
+    results = {"in": image, "colours": colours, "flat": flat}
+
+    def add(name, *parameters, of="in", result):
+        results[" ".join([of, name, *(repr(float(each)) for each in parameters)])] = result
+
+    for factor in (0.0, 0.37, 1.0, 1.9):
+        for name in ("brightness", "contrast", "saturation", "sharpness"):
+            add(name, factor, result=getattr(functional, f"adjust_{name}")(image, factor))
+    for shift in (-0.5, -0.1, 0.0, 0.03, 0.37):
+        add("hue", shift, of="colours", result=functional.adjust_hue(colours, shift))
+    for radius in (0.1, 0.5, 1.0, 1.37, 2.0, 17.5):
+        add("blur", radius, result=image.filter(ImageFilter.GaussianBlur(radius)))
+    add("grayscale", result=functional.rgb_to_grayscale(image, 3))
+    for of, picture_ in (("in", image), ("flat", flat)):
+        for name in ("AutoContrast", "Equalize", "Invert"):
+            add(name, 0, of=of, result=_apply_op(picture_, name, 0.0, functional.InterpolationMode.NEAREST, None))
+    space = {**AutoAugment()._augmentation_space(31, (20, 25)), **RandAugment()._augmentation_space(31, (20, 25))}
+    for name, (magnitudes, signed) in space.items():
+        if magnitudes.ndim == 0:
+            continue
+        for index in (1, 9, 30):
+            for sign in (1, -1) if signed and index == 9 else (1,):
+                magnitude = sign * float(magnitudes[index])
+                add(f"{name} {index}", magnitude, result=_apply_op(image, name, magnitude, functional.InterpolationMode.NEAREST, None))
+    tensors = {name: numpy.ascontiguousarray(numpy.asarray(result)) for name, result in results.items()}
+    save_file(tensors, FOLDER / "augmentations.safetensors")
+
+
+def main():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    write_jpegs()
+    write_formats()
+    write_augmentations()
+
+
+if __name__ == "__main__":
+    main()

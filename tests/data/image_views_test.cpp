@@ -1,0 +1,121 @@
+#include "src/data/image_views.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include <tessera/config/node.h>
+#include <tessera/data/loader.h>
+#include <tessera/data/transforms.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+LoaderSettings view_settings(const std::string& yaml) {
+  return config::read<LoaderSettings>(config::parse_yaml(yaml, "run.yaml"));
+}
+
+std::string settings_error(const std::string& yaml) {
+  return test::user_error_of([&] { view_settings(yaml); });
+}
+
+constexpr const char* kDino = R"(
+augmentation: {scale: [0.9, 1]}
+views:
+  global: {count: 2, scale: [0.4, 1], flip: 0.5, image_size: 24, color_jitter: {probability: 0.8}, blur: {probability: 1}}
+  local: {count: 3, scale: [0.05, 0.4], flip: 0.5, image_size: [8, 12], grayscale: 0.2, solarize: {probability: 0.5}}
+  wide: {scale: [1, 1], ratio: [1.5, 1.5]}
+)";
+
+Needs needs_of(std::vector<std::string> views) {
+  Needs needs;
+  needs.image_views = std::move(views);
+  needs.texts = {};
+  return needs;
+}
+
+Preprocessing of_size(std::int64_t size) {
+  Preprocessing preprocessing;
+  preprocessing.image_size = size;
+  return preprocessing;
+}
+
+Sample jpeg_sample(const char* name) {
+  Sample sample;
+  sample.key = "a";
+  sample.encoded = io::read_file(std::string(TESSERA_TEST_DATA "/images/") + name);
+  return sample;
+}
+
+TEST(ImageViews, EachViewHasItsSizeAndItsOwnRandomCrop) {
+  const Needs needs = needs_of({"image", "global_0", "global_1", "local_2"});
+  Loader loader(
+      std::make_shared<test::MemorySource>(test::make_samples(8)), nullptr, of_size(16),
+      [] {
+        LoaderSettings s = view_settings(kDino);
+        s.batch_size = 4;
+        return s;
+      }(),
+      needs, 1);
+  const Batch batch = loader.next();
+  EXPECT_EQ(batch.images.size(), 4U);
+  EXPECT_EQ(batch.images.at("image").sizes(), (at::IntArrayRef{4, 3, 16, 16}));
+  EXPECT_EQ(batch.images.at("global_0").sizes(), (at::IntArrayRef{4, 3, 24, 24}));
+  EXPECT_EQ(batch.images.at("local_2").sizes(), (at::IntArrayRef{4, 3, 8, 12}));
+  EXPECT_FALSE(at::equal(batch.images.at("global_0"), batch.images.at("global_1")));
+}
+
+// What an objective asks for beside a view changes nothing of it.
+TEST(ImageViews, AViewDoesNotDependOnTheOthers) {
+  const LoaderSettings settings = view_settings(kDino);
+  const Sample sample = jpeg_sample("small_420.jpg");
+  const auto all = ImageViews(of_size(32), settings, needs_of({"local_1", "image", "global_0"}), 5).make(sample, 3, 2);
+  LoaderSettings exact = settings;
+  exact.dct_scaling = "off";
+  const char* names[] = {"local_1", "image", "global_0"};
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(ImageViews(of_size(32), exact, needs_of({names[i]}), 5).make(sample, 3, 2)[0],
+              ImageViews(of_size(32), exact, needs_of({"local_1", "image", "global_0"}), 5).make(sample, 3, 2)[i]);
+  const ImageViews views(of_size(32), settings, needs_of({"global_0"}), 5);
+  EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 3, 3)) << "another epoch";
+  EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 4, 2)) << "another sample";
+  EXPECT_EQ(all.size(), 3U);
+}
+
+TEST(ImageViews, UnscaledCropsAreThoseOfTheDecodedPicture) {
+  LoaderSettings settings = view_settings("{dct_scaling: 'off', augmentation: {scale: [0.1, 0.6], flip: 0.5}}");
+  const ImageViews views(of_size(32), settings, needs_of({"image"}), 5);
+  Sample encoded = jpeg_sample("small_422_progressive.jpg"), decoded = encoded;
+  decoded.image = decode_image(encoded.encoded);
+  for (std::int64_t index = 0; index < 30; ++index)
+    ASSERT_EQ(views.make(encoded, index, 0), views.make(decoded, index, 0)) << index;
+}
+
+TEST(ImageViews, WhatIsNotConfiguredIsNamed) {
+  const LoaderSettings settings = view_settings(kDino);
+  EXPECT_EQ(test::user_error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),
+            "the objective asks for the image view local_3, but the data pipeline makes only: image, global_0 to "
+            "global_1, local_0 to local_2 and wide; data.loader.views names others");
+  EXPECT_EQ(settings_error("{views: {image: {flip: 1}}}"),
+            "run.yaml:1: views: image is no view beside `image`: its settings are those of `augmentation`");
+  EXPECT_EQ(settings_error("{views: {a: {scale: [0.5, 0.4]}}}"),
+            "run.yaml:1: views.a.scale: expected [low, high], got [0.5, 0.4]");
+  EXPECT_EQ(settings_error("{augmentation: {rand_augment: {magnitude: 31}}}"),
+            "run.yaml:1: augmentation.rand_augment.magnitude: is 31, but must be below bins, 31");
+}
+
+TEST(ImageViews, MaxPixelsSkipsAPictureUndecoded) {
+  LoaderSettings settings = view_settings("{max_pixels: 23750}");  // 203 x 117 is one more
+  const ImageViews views(of_size(16), settings, needs_of({"image"}), 1);
+  try {
+    views.make(jpeg_sample("small_420.jpg"), 0, 0);
+    FAIL();
+  } catch (const SampleError& error) {
+    EXPECT_EQ(error.reason(), "too_large");
+    EXPECT_STREQ(error.what(), "sample a: the picture has 203 x 117 pixels, more than the limit of 23,750");
+  }
+}
+
+}  // namespace
+}  // namespace tessera
