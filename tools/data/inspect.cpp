@@ -115,7 +115,7 @@ void print_report(const Json& json) {
   print_bars("bad samples by reason", json["bad"]);
   for (const auto& [reason, examples] : json["bad_examples"].items())
     for (const Json& example : examples) std::printf("  %s: %s\n", reason.c_str(), example.get<std::string>().c_str());
-  if (!json["repeated"].empty()) std::printf("\nthere before\n");
+  if (!json["repeated"].empty()) std::printf("\ncome more than once\n");
   for (const auto& [what, found] : json["repeated"].items())
     std::printf("  %s %s (first: %s)\n", with_thousands(found["count"].get<std::int64_t>()).c_str(), what.c_str(),
                 found["first"].get<std::string>().c_str());
@@ -135,7 +135,7 @@ void print_report(const Json& json) {
 }
 
 int inspect(const InspectOptions& options) {
-  const std::shared_ptr<Source> source = sources().make({options.source, node_of(options.settings)}, "");
+  const std::shared_ptr<Source> source = sources().make({options.source, node_of(options.settings)}, "--source");
   const Looked looked = look_through(source, options);
   const bool all = options.samples <= 0 || options.samples >= source->size();
   const Json json = looked.findings.report(*source, all);

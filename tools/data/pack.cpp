@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -24,8 +25,8 @@ struct PackOptions {
 int run_pack(const PackOptions& options) {
   config::Node node = config::Node::map();
   for (const std::string& assignment : options.settings) config::apply_override(node, assignment);
-  const config::Choice choice = sources().resolve({options.source, node}, "");
-  const std::shared_ptr<Source> source = sources().make(choice, "");
+  const config::Choice choice = sources().resolve({options.source, node}, "--source");
+  const std::shared_ptr<Source> source = sources().make(choice, "--source");
   std::optional<Progress> progress;
   const PackResult result =
       pack(*source, config::to_yaml(choice.settings), options.pack, [&](std::int64_t done, std::int64_t begun_at) {
@@ -47,22 +48,19 @@ int run_pack(const PackOptions& options) {
 }
 
 // "1GB", "500MB", "2GiB", "1000000".
-std::string bytes_of_text(const std::string& text) {
+std::int64_t parse_bytes(const std::string& text) {
   static const std::vector<std::pair<std::string, double>> units = {
-      {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"KiB", 1024.0}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}};
+      {"GiB", 1073741824.0}, {"MiB", 1048576.0}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"", 1.0}};
   for (const auto& [unit, factor] : units) {
     if (!text.ends_with(unit)) continue;
+    char* end = nullptr;
     const std::string number = text.substr(0, text.size() - unit.size());
-    std::size_t used = 0;
-    double value = 0;
-    try {
-      value = std::stod(number, &used);
-    } catch (const std::exception&) {
-      return text;
-    }
-    if (used == number.size()) return std::to_string(static_cast<long long>(value * factor));
+    const double value = std::strtod(number.c_str(), &end);
+    if (!number.empty() && end == number.c_str() + number.size() && value >= 0 && value * factor < 9e18)
+      return static_cast<std::int64_t>(value * factor);
+    break;
   }
-  return text;  // a plain number, or what CLI11 complains about
+  throw CLI::ValidationError("--shard-bytes", "expected a number of bytes such as 1GB, got " + text);
 }
 
 }  // namespace
@@ -82,9 +80,9 @@ Command pack_command(CLI::App& program) {
   app->add_option("--shard-size", settings.samples_per_shard, "samples in a shard")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  app->add_option("--shard-bytes", settings.bytes_per_shard, "bytes of a shard at most, such as 1GB; 0: any number")
-      ->transform([](const std::string& text) { return bytes_of_text(text); })
-      ->check(CLI::NonNegativeNumber);
+  app->add_option_function<std::string>(
+      "--shard-bytes", [options](const std::string& text) { options->pack.bytes_per_shard = parse_bytes(text); },
+      "bytes of a shard at most, such as 1GB; 0: any number (default)");
   app->add_option("--resize", settings.resize,
                   "pixels of the shorter side, for pictures that are larger; without it the files' own bytes are kept")
       ->check(CLI::PositiveNumber);
