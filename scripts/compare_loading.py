@@ -41,16 +41,17 @@ except ImportError as error:
 
 def generated(width, height, seed):
     random = numpy.random.default_rng(seed)
-    levels = numpy.full((height, width, 3), 118.0)
+    levels = numpy.full((height, width, 3), 118, dtype=numpy.float32)
     for _ in range(12):
         top, left = random.integers(height), random.integers(width)
         bottom, right = top + 1 + random.integers(height - top), left + 1 + random.integers(width - left)
         levels[top:bottom, left:right] += random.uniform(-40, 40)
-    grain = 2  # the finest grains that a lens resolves are two pixels wide
+    grain = 2
     while grain < max(width, height):
         cells = random.integers(0, 256, (height // grain + 2, width // grain + 2, 3), dtype=numpy.uint8)
-        noise = numpy.asarray(Image.fromarray(cells).resize((width, height), Image.BICUBIC), dtype=float) - 127.5
-        levels += 15 / 73.9 * (noise[:, :, :1] + 0.25 * noise)
+        noise = numpy.asarray(Image.fromarray(cells).resize((width, height), Image.BICUBIC), dtype=numpy.float32) - 127.5
+        strength = 6 if grain == 2 else 14  # lenses are soft; so a file has as many bytes as photographs have on average
+        levels += strength / 73.9 * (noise[:, :, :1] + 0.25 * noise)
         grain *= 2
     return Image.fromarray(numpy.clip(levels, 0, 255).round().astype(numpy.uint8))
 
@@ -122,7 +123,7 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/bin/tessera-bench")
     parser.add_argument("--sizes", nargs="+", default=["500x375", "1600x1200"])
     parser.add_argument("--photographs", type=pathlib.Path, metavar="FOLDER")
-    parser.add_argument("--pictures", type=int, default=64, help="generated ones of each size (default: %(default)s)")
+    parser.add_argument("--pictures", type=int, default=32, help="generated ones of each size (default: %(default)s)")
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=5, help="turns, of which the median is given (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=4, help="of one turn (default: %(default)s)")

@@ -10,7 +10,8 @@
 namespace tessera::bench {
 namespace {
 
-constexpr double kOctave = 15.0;  // grey levels of each octave's noise
+constexpr double kOctave = 14.0;  // grey levels of each octave's noise
+constexpr double kFinest = 6.0;   // of the finest one: lenses are soft
 constexpr double kColour = 0.25;  // of it, of each colour on its own
 
 Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
@@ -19,12 +20,12 @@ Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
   return image;
 }
 
-void add_octave(const Image& noise, std::vector<double>& levels) {
+void add_octave(const Image& noise, double strength, std::vector<double>& levels) {
   constexpr double spread = 73.9;  // of uniform bytes
   for (std::size_t i = 0; i < levels.size(); i += 3) {
     const double grey = noise.pixels[i] - 127.5;
     for (std::size_t c = 0; c < 3; ++c)
-      levels[i + c] += kOctave / spread * (grey + kColour * (noise.pixels[i + c] - 127.5));
+      levels[i + c] += strength / spread * (grey + kColour * (noise.pixels[i + c] - 127.5));
   }
 }
 
@@ -65,10 +66,10 @@ Image photograph_like(std::int64_t height, std::int64_t width, std::uint64_t see
   Random random(seed, Purpose::shapes, {0x9407});
   std::vector<double> levels(static_cast<std::size_t>(height * width * 3), 118.0);
   for (int i = 0; i < 12; ++i) add_edges(height, width, random, levels);
-  // The finest grains that a lens resolves are two pixels wide.
   for (std::int64_t grain = 2; grain < std::max(height, width); grain *= 2) {
     const auto cells = [&](std::int64_t length) { return std::max<std::int64_t>(length / grain, 1) + 1; };
-    add_octave(resize(noise_picture(cells(height), cells(width), random), height, width, "bicubic"), levels);
+    add_octave(resize(noise_picture(cells(height), cells(width), random), height, width, "bicubic"),
+               grain == 2 ? kFinest : kOctave, levels);
   }
   Image image{height, width, std::vector<std::uint8_t>(levels.size())};
   std::transform(levels.begin(), levels.end(), image.pixels.begin(),
