@@ -24,13 +24,12 @@ struct Outcome {
   MemoryBudget::Claim claim;
 };
 
-Outcome read_for_evaluation(const Source& source, StreamReader* stream, const Preprocessing& preprocessing,
-                            MemoryBudget& budget, std::int64_t index) {
+Outcome read_for_evaluation(const SampleReader& reader, const Preprocessing& preprocessing, MemoryBudget& budget,
+                            std::int64_t index) {
   Outcome out;
   try {
     out.sample.index = index;
-    out.sample.sample =
-        stream != nullptr ? stream->take(index, {0, index}) : read_sample(source, index, {}, pause_and_tell);
+    out.sample.sample = reader.read(index, index);
     Sample& sample = out.sample.sample;
     out.claim = budget.claim_sample(index, working_bytes(sample));
     sample.image = take_image(sample);
@@ -60,7 +59,7 @@ struct EvaluationReader::Impl {
   SkipLog skips;
   std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>(kMostBytes);
   Patience patience;
-  std::shared_ptr<StreamReader> stream;  // null: the source has random access
+  SampleReader reader;
   OrderedWorkers<Outcome> workers;
 
   Impl(std::shared_ptr<const Source> given_source, const Preprocessing& preprocessing, std::int64_t given_batch_size,
@@ -70,15 +69,14 @@ struct EvaluationReader::Impl {
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
         skips(source->describe()),
         patience{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
-        stream(stream_reader_of(source)),
-        workers(
-            threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
-            [from = source, from_stream = stream, preprocessing, memory = budget](std::int64_t index, std::int64_t) {
-              return read_for_evaluation(*from, from_stream.get(), preprocessing, *memory, index);
-            }) {}
+        reader(source),
+        workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
+                [from = reader, preprocessing, memory = budget](std::int64_t index, std::int64_t) {
+                  return read_for_evaluation(from, preprocessing, *memory, index);
+                }) {}
   ~Impl() {
     budget->stop();
-    if (stream) stream->stop();
+    if (reader.stream()) reader.stream()->stop();
   }
 };
 

@@ -9,6 +9,7 @@
 
 #include "src/data/ordered_workers.h"
 #include "src/data/pack_sample.h"
+#include "src/data/read_sample.h"
 #include "src/data/skip_log.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -69,10 +70,13 @@ class Packer {
   void run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
     const std::int64_t first = next_, count = source_.size() - first;
     if (manifest_["complete"].get<bool>()) return;
-    OrderedWorkers<PackedSample> workers(settings_.threads, 4 * settings_.threads, count,
-                                         [this, first](std::int64_t ticket, std::int64_t) {
-                                           return pack_sample(source_, first + ticket, settings_, classes_);
-                                         });
+    const SampleReader reader(source_);
+    OrderedWorkers<PackedSample> workers(
+        settings_.threads, 4 * settings_.threads, count, [this, first, &reader](std::int64_t ticket, std::int64_t) {
+          const std::int64_t index = first + ticket;
+          return pack_sample([&] { return reader.read(ticket, index); }, index, settings_, classes_);
+        });
+    const StreamStop stop(reader.stream());
     const Patience patience{60, 0, source_.describe(),
                             [this, first](std::int64_t ticket) { return source_.name_of(first + ticket); }};
     for (; next_ < source_.size(); ++next_) {

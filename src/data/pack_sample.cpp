@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "src/data/prepare.h"
-#include "src/data/read_sample.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -135,12 +134,12 @@ std::string shard_key(const std::string& key) {
   return first_bytes(out, kLongestKey - 17) + digits.data();
 }
 
-PackedSample pack_sample(const Source& source, std::int64_t index, const PackSettings& settings,
+PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
                          const std::vector<std::string>& class_names) {
   PackedSample out;
   out.key = concat("number ", index);
   try {
-    Sample sample = read_sample(source, index, {}, pause_and_tell);
+    Sample sample = read();
     out.key = sample.key;
     clean_texts(sample);
     prepare_picture(sample, settings);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,8 +26,9 @@ struct PackedSample {
 /// enough for a tar. Equal for equal keys; different ones may come out equal.
 std::string shard_key(const std::string& key);
 
-/// Reads sample `index` and makes it ready. Throws UserError as the source does.
-PackedSample pack_sample(const Source& source, std::int64_t index, const PackSettings& settings,
+/// Reads a sample and makes it ready. index: what it is called as long as its key is not known. Throws what `read`
+/// throws but SampleErrors.
+PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
                          const std::vector<std::string>& class_names);
 
 }  // namespace tessera

@@ -26,6 +26,10 @@ Sample read_sample(const Source& source, std::int64_t index, const LoaderSetting
   }
 }
 
+Sample SampleReader::read(std::int64_t ticket, std::int64_t index) const {
+  return stream_ ? stream_->take(ticket, {0, index}) : read_sample(*source_, index, {}, pause_and_tell);
+}
+
 void pause_and_tell(double seconds, const std::string& what) {
   log::warning("data: ", what, "; tried again in ", seconds, " s");
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));

@@ -122,6 +122,24 @@ TEST_F(Pack, AnnotationsAndMasksComeBackAndTheFingerprintKnowsNoShards) {
   EXPECT_EQ(packed("b")->get(3).mask, source.get(3).mask);
 }
 
+TEST_F(Pack, PacksAStreamAndGoesOnInTheMiddleOfOne) {
+  const MemorySource source(make_samples(20));
+  const PackResult first = pack(source, "", settings("a", 6));
+  WebDatasetSettings piped;
+  piped.path = {{"pipe:cat " + folder_ + "/a/shard-0000{0..3}.tar"}};
+  const std::shared_ptr<Source> stream = make_webdataset(piped);
+  EXPECT_EQ(pack(*stream, "", settings("whole")).fingerprint, first.fingerprint);
+  struct Broken {};
+  EXPECT_THROW(pack(*stream, "", settings("halves"),
+                    [](std::int64_t done, std::int64_t) {
+                      if (done == 16) throw Broken();
+                    }),
+               Broken);
+  EXPECT_EQ(files("halves").count("shard-00001.tar"), 1u);
+  pack(*stream, "", settings("halves"));
+  EXPECT_EQ(files("halves"), files("whole"));
+}
+
 TEST_F(Pack, ThreadsChangeNothing) {
   const MemorySource source(samples_with_bad_ones());
   PackSettings one = settings("a"), five = settings("b");

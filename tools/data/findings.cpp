@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "src/data/read_sample.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -101,11 +100,11 @@ std::int64_t percentile(const std::map<std::int64_t, std::int64_t>& counts, std:
 
 }  // namespace
 
-SampleFacts facts_of(const Source& source, std::int64_t index, const FactsWanted& wanted) {
+SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, const FactsWanted& wanted) {
   SampleFacts out;
   out.key = concat("number ", index);
   try {
-    Sample sample = read_sample(source, index, {}, pause_and_tell);
+    Sample sample = read();
     look_at(sample, wanted, out);
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,8 +36,9 @@ struct FactsWanted {
   bool keep = false;  // the sample itself
 };
 
-/// Reads and decodes sample `index`. Throws UserError as the source does.
-SampleFacts facts_of(const Source& source, std::int64_t index, const FactsWanted& wanted);
+/// Reads and decodes a sample. index: what it is called as long as its key is not known. Throws what `read` throws but
+/// SampleErrors.
+SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, const FactsWanted& wanted);
 
 /// What the samples of a source show together.
 class Findings {

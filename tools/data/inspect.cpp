@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/data/ordered_workers.h"
+#include "src/data/read_sample.h"
 #include "tools/data/command.h"
 #include "tools/data/findings.h"
 #include "tools/data/progress.h"
@@ -60,9 +61,12 @@ Looked look_through(const std::shared_ptr<const Source>& source, const InspectOp
         tokenizers().make({options.tokenizer, node_of(options.tokenizer_settings)}, "--tokenizer", TokenizerContext{});
   // Spread over the whole source, which may be sorted.
   const auto place = [size, count](std::int64_t i) { return i * size / count; };
-  OrderedWorkers<SampleFacts> workers(
-      options.threads, 4 * options.threads, count,
-      [&source, place, wanted](std::int64_t i, std::int64_t) { return facts_of(*source, place(i), wanted); });
+  const SampleReader reader(source);
+  OrderedWorkers<SampleFacts> workers(options.threads, 4 * options.threads, count,
+                                      [&reader, place, wanted](std::int64_t i, std::int64_t) {
+                                        return facts_of([&] { return reader.read(i, place(i)); }, place(i), wanted);
+                                      });
+  const StreamStop stop(reader.stream());
   const Patience patience{60, 0, source->describe(), [&](std::int64_t i) { return source->name_of(place(i)); }};
   std::optional<io::AtomicFile> dump;
   if (wanted.dump) dump.emplace(options.dump);
