@@ -7,6 +7,7 @@
 #include "src/data/regions.h"
 #include "src/data/sample_file.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -27,7 +28,8 @@ void ListedPictures::check_first() const {
   for (std::size_t i = 0; i < count; ++i)
     if (std::filesystem::exists(path_of(list_.pictures[i].name), ignored)) return;
   user_error(list_.described, ": none of the first ", count,
-             " pictures is there (the first: ", path_of(list_.pictures[0].name), "): check the folder of the pictures");
+             " pictures is there (the first: ", printable(path_of(list_.pictures[0].name)),
+             "): check the folder of the pictures");
 }
 
 std::string ListedPictures::path_of(const std::string& name) const {

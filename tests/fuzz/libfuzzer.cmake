@@ -3,9 +3,12 @@
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
-foreach(name annotations class_names coco_captions csv decode entities image_header index_cache json_items karpathy
+foreach(name annotations class_names coco_captions csv decode entities image_header index_cache jpeg json_items karpathy
              listed_pictures npy paths regions shard_index table tokenizer)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
+endforeach()
+foreach(name byte_stream decompress tar_stream)
+  list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/streams/${name}.cpp)
 endforeach()
 foreach(name safetensors safetensors_header tar)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/io/${name}.cpp)
@@ -20,7 +23,7 @@ target_link_libraries(fuzz_support PUBLIC tessera_base)
 add_library(fuzz_parsers STATIC ${parsers} tokenizers.cpp)
 target_link_libraries(fuzz_parsers
   PUBLIC fuzz_support ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
-  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::turbojpeg)
+  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::libjpeg)
 
 foreach(target ${targets})
   add_executable(fuzz_${target} libfuzzer.cpp targets/${target}.cpp)
@@ -37,7 +40,7 @@ foreach(target config model_file)
   endforeach()
   target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
     ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
-    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::turbojpeg)
+    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::libjpeg)
   if(TARGET CUDA::cudart)
     target_link_libraries(fuzz_${target} PRIVATE CUDA::cudart)
   endif()

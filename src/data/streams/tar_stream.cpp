@@ -6,12 +6,15 @@
 #include "src/io/tar_format.h"
 #include "src/io/tar_header.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 
 namespace tessera {
 
 namespace {
 constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows with what comes, not with what a header announces
-}
+constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
+constexpr std::uint64_t kLargestFile = 1 << 30;  // of compressed zeros any size may come
+}  // namespace
 
 std::string TarStream::take(std::uint64_t size) {
   std::string out;
@@ -62,12 +65,13 @@ bool TarStream::next(io::TarMember& member) {
     if (const std::string problem = reader.read(block, header); !problem.empty())
       throw StreamError(begin == 0 ? "is no tar archive (its first header's checksum is wrong)"
                                    : concat(problem, " (byte ", begin, ")"));
-    name_ = header.extended ? "a header" : header.name;
+    name_ = header.extended ? "a header" : printable(header.name);
     for (bool more = header.continued; more;) {
       const std::string follows = take(io::kBlock);
       if (follows.size() < io::kBlock) throw StreamError("the archive ends in the middle of a header");
       more = io::TarHeaderReader::continues(follows);
     }
+    if (header.size > kLargestMember) throw StreamError("a member's size is not a number");
     content_ = header.size;
     filling_ = (io::kBlock - header.size % io::kBlock) % io::kBlock;
     if (header.extended) {
@@ -83,6 +87,7 @@ bool TarStream::next(io::TarMember& member) {
 }
 
 std::string TarStream::content() {
+  if (content_ > kLargestFile) throw StreamError(concat(name_, " has ", content_, " bytes: too many for a sample"));
   std::string out = take(content_);
   if (out.size() < content_) throw StreamError("the archive ends in the middle of " + name_);
   content_ = 0;

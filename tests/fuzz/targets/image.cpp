@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/data/decode.h"
 #include "src/data/image_file.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/digest.h>
@@ -46,6 +47,29 @@ void check_picture(std::string_view file) {
   }
 }
 
+// The part that a crop of the picture's middle needs lies inside the buffer, and holds the crop.
+void check_part(std::string_view file) {
+  try {
+    const ImageHeader header = check_image(file, kMaxPixels);
+    const Crop crop{{header.height / 4, header.width / 4, (header.height + 1) / 2, (header.width + 1) / 2}, {3, 2}};
+    for (const bool scaling : {false, true}) {
+      const DecodedPart part = decode_for(file, header, {crop}, scaling);
+      const PixelView& view = part.pixels;
+      const SourceBox box = part.at(crop.box);
+      require(box.top >= 0 && box.left >= 0, "image: a part begins behind its crop");
+      require(box.top + box.height <= static_cast<double>(view.height) &&
+                  box.left + box.width <= static_cast<double>(view.width),
+              "image: a part ends before its crop");
+      unsigned sum = 0;  // for AddressSanitizer: all of it can be read
+      for (std::int64_t y = 0; y < view.height; ++y)
+        for (std::int64_t x = 0; x < view.width * 3; ++x) sum += view.data[y * view.stride + x];
+      require(sum <= 255U * 3U * kMaxPixels, "image: its part");
+    }
+  } catch (const SampleError& error) {
+    check_message(error);
+  }
+}
+
 void check_mask(std::string_view file) {
   try {
     const Mask mask = decode_mask(file, kMaxPixels);
@@ -71,6 +95,7 @@ void fuzz_image(std::string_view input) {
   const bool png = input.starts_with("\x89PNG\r\n\x1A\n");
   const std::string bytes = png && input.size() % 4 != 0 ? with_checksums(input) : std::string(input);
   check_picture(bytes);
+  check_part(bytes);
   check_mask(bytes);
   check_reference();
 }

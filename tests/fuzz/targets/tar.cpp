@@ -1,9 +1,13 @@
 // tar shards: headers, sizes, names, and the samples that the members make.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <set>
 
 #include "src/data/shard_index.h"
+#include "src/data/streams/byte_stream.h"
+#include "src/data/streams/tar_stream.h"
 #include "src/io/tar_format.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
@@ -53,18 +57,62 @@ void check_shard(const ShardIndex& index, const io::RandomAccessFile& file) {
   for (const std::string& problem : index.problems) check_message(UserError(problem));
 }
 
+// Bytes in memory, in pieces of changing size.
+class MemoryBytes : public ByteStream {
+ public:
+  explicit MemoryBytes(std::string_view bytes) : bytes_(bytes) {}
+  std::size_t read(char* out, std::size_t size) override {
+    piece_ = piece_ % 1000 + 37;
+    const std::size_t count = bytes_.copy(out, std::min(size, piece_));
+    bytes_.remove_prefix(count);
+    return count;
+  }
+
+ private:
+  std::string_view bytes_;
+  std::size_t piece_ = 0;
+};
+
+// A stream gives what the index has; `whole`: the archive is not damaged, nor compressed.
+void check_stream(std::string_view bytes, const io::TarIndex& index, bool whole, const io::RandomAccessFile& file) {
+  std::size_t count = 0;
+  try {
+    TarStream stream(decompress(std::make_unique<MemoryBytes>(bytes)));
+    for (io::TarMember member; stream.next(member); ++count) {
+      const std::string content = stream.content();
+      if (!whole) continue;
+      require(count < index.members.size(), "tar: a stream has more members than the index");
+      const io::TarMember& same = index.members[count];
+      require(member.name == same.name && member.size == same.size && member.offset == same.offset,
+              "tar: a stream and the index disagree");
+      require(content == file.read(same.offset, same.size), "tar: a stream gives other bytes");
+    }
+  } catch (const StreamError& error) {
+    check_message(error);
+    require(!whole, "tar: a stream refuses what the index takes");
+  }
+  require(!whole || count == index.members.size(), "tar: a stream has fewer members than the index");
+}
+
 }  // namespace
 
 void fuzz_tar(std::string_view input) {
   static InputFile file;
   const bool repair = input.size() % io::kBlock == 0;  // a cut one keeps its checksums as they are
-  file.write(repair ? with_checksums(input) : std::string(input));
+  const std::string bytes = repair ? with_checksums(input) : std::string(input);
+  file.write(bytes);
+  const io::RandomAccessFile opened(file.path());
+  io::TarIndex index;
+  bool is_tar = false;
   try {
-    check_index(io::index_tar(file.path()), input.size());
-    check_shard(index_shards({file.path()}), io::RandomAccessFile(file.path()));
+    index = io::index_tar(file.path());
+    is_tar = true;
+    check_index(index, bytes.size());
+    check_shard(index_shards({file.path()}), opened);
   } catch (const UserError& error) {
     check_message(error);
   }
+  check_stream(bytes, index, is_tar && index.problem.empty() && !bytes.empty(), opened);
 }
 
 }  // namespace tessera::fuzz
