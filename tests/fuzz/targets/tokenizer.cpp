@@ -12,7 +12,7 @@ namespace {
 
 std::vector<std::shared_ptr<Tokenizer>> all_tokenizers() {
   std::vector<std::shared_ptr<Tokenizer>> out;
-  for (const char* cleanup : {"none", "basic"})
+  for (const char* cleanup : {"none", "basic", "mojibake", "full"})
     for (const std::int64_t length : {77, 2}) out.push_back(make_clip_bpe({clip_merges, length, cleanup}, {}));
   for (const bool lower_case : {true, false}) out.push_back(make_wordpiece({wordpiece_vocab, 76, lower_case}, {}));
   for (const char* model : {"vocabulary/unigram.model", "vocabulary/bpe.model"})
