@@ -148,6 +148,8 @@ void apply_override(Node& root, const std::string& assignment) {
       continue;
     }
     if (part.empty()) user_error("--set ", printable(assignment), ": empty name in the key");
+    if (printable(part) != part)
+      user_error("--set ", printable(assignment), ": a name in the key is not UTF-8, or no name of a setting");
     if (path.size() == deepest)
       user_error("--set ", printable(assignment), ": more than ", deepest, " names in the key");
     path.push_back(std::exchange(part, {}));

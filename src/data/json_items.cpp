@@ -106,6 +106,8 @@ void for_each_item(const std::string& path, const std::map<std::string, JsonItem
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(error.byte, text.size())), '\n');
     user_error(path, ":", line, ": is not JSON (byte ", error.byte, " of ", text.size(), ")",
                error.byte > text.size() ? ": the file is cut off" : "");
+  } catch (const Json::out_of_range&) {
+    user_error(path, ": holds a number that is too large for any type");
   }
   parser.check_complete();
 }

@@ -28,7 +28,8 @@ class SampleReader {
   explicit SampleReader(std::shared_ptr<const Source> source)
       : source_(std::move(source)), stream_(stream_reader_of(source_)) {}
   /// It must outlive the reader.
-  explicit SampleReader(const Source& source) : SampleReader(std::shared_ptr<const Source>({}, &source)) {}
+  explicit SampleReader(const Source& source)
+      : SampleReader(std::shared_ptr<const Source>(std::shared_ptr<const void>(), &source)) {}
 
   /// Sample `index`; indices rise with the tickets, and every ticket from 0 on reads once. Throws as read_sample does
   /// with the settings' defaults.

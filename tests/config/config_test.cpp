@@ -125,6 +125,8 @@ TEST(Config, DeepNestingIsRefused) {
   std::string key = "a";
   for (int i = 0; i < 100'000; ++i) key += ".a";
   EXPECT_THROW(config::apply_override(node, key + "=1"), UserError);
+  EXPECT_THROW(config::apply_override(node, "a.b\xE9=1"), UserError);
+  EXPECT_THROW(config::apply_override(node, "a.b\x01=1"), UserError);
   nlohmann::json json;
   for (int i = 0; i < 1000; ++i) json = nlohmann::json::array({std::move(json)});
   EXPECT_THROW(config::from_json(json, "model.safetensors"), UserError);

@@ -216,6 +216,7 @@ TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheirIds) {
   EXPECT_EQ(error_of("[1]"), path("c.json") + ": expected an object { }, got a list");
   EXPECT_EQ(error_of("7"), path("c.json") + ": expected an object { }, got number");
   EXPECT_EQ(error_of("{\"images\":\n [{]}"), path("c.json") + ":2: is not JSON (byte 15 of 16)");
+  EXPECT_EQ(error_of("{\"images\": [1e400]}"), path("c.json") + ": holds a number that is too large for any type");
   EXPECT_EQ(error_of("{\"images\": []"), path("c.json") + ":1: is not JSON (byte 14 of 13): the file is cut off");
   EXPECT_EQ(error_of(R"({"images": [{"id": 1, "file_name": "a"}, {"id": 1, "file_name": "b"}], "annotations": []})"),
             path("c.json") + ": images[1]: id 1 stands in an earlier item already");

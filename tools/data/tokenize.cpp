@@ -104,6 +104,8 @@ std::string read_text(const std::string& line, long long number) {
   } catch (const nlohmann::json::parse_error& error) {
     user_error("standard input:", number, ": not JSON (byte ", error.byte,
                "); expected a line like {\"text\": \"a cat\"}");
+  } catch (const nlohmann::json::out_of_range&) {
+    user_error("standard input:", number, ": holds a number that is too large for any type");
   }
   for (const char* key : {"utf8_hex", "text"}) {
     if (!object.is_object() || !object.contains(key)) continue;
