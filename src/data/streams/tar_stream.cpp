@@ -10,6 +10,7 @@
 namespace tessera {
 
 namespace {
+constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
 constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows with what comes, not with what a header announces
 }
 
@@ -68,6 +69,7 @@ bool TarStream::next(io::TarMember& member) {
       if (follows.size() < io::kBlock) throw StreamError("the archive ends in the middle of a header");
       more = io::TarHeaderReader::continues(follows);
     }
+    if (header.size > kLargestMember) throw StreamError("a member's size is not a number");
     content_ = header.size;
     filling_ = (io::kBlock - header.size % io::kBlock) % io::kBlock;
     if (header.extended) {
