@@ -13,7 +13,6 @@ namespace tessera {
 namespace {
 constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
 constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows with what comes, not with what a header announces
-constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
 constexpr std::uint64_t kLargestFile = 1 << 30;  // of compressed zeros any size may come
 }  // namespace
 
