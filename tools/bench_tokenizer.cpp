@@ -88,6 +88,7 @@ int TokenizerBench::run() {
   const std::filesystem::path folder = std::filesystem::path(json_).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     user_error("--json ", json_, ": there is no folder ", folder.string());
+  const std::vector<std::string> captions = captions_.empty() ? shapes_captions() : read_captions(captions_);
   std::vector<std::shared_ptr<Tokenizer>> made;
   std::vector<config::Choice> choices;
   for (const std::string& text : tokenizers_) {
@@ -95,7 +96,6 @@ int TokenizerBench::run() {
     tokenizers().resolve(choices.back(), "tokenizer");
     made.push_back(tokenizers().make(choices.back(), "tokenizer", TokenizerContext{}));
   }
-  const std::vector<std::string> captions = captions_.empty() ? shapes_captions() : read_captions(captions_);
   std::size_t bytes = 0;
   for (const std::string& caption : captions) bytes += caption.size();
 
