@@ -6,6 +6,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include "src/bench/machine.h"
+#include "src/data/collate.h"
 #include "src/training/loss_costs.h"
 #include "src/training/sample_batch.h"
 #include "src/training/tower_costs.h"
@@ -18,22 +19,6 @@ namespace {
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;
   for (const auto& [name, tensor] : tensors) bytes += static_cast<std::int64_t>(tensor.nbytes());
-  return bytes;
-}
-
-std::int64_t bytes_of_batch(const Batch& batch) {
-  std::int64_t bytes = 0;
-  const auto add = [&](const at::Tensor& tensor) {
-    if (tensor.defined()) bytes += static_cast<std::int64_t>(tensor.nbytes());
-  };
-  for (const auto& [name, image] : batch.images) add(image);
-  for (const auto& [name, text] : batch.texts) {
-    add(text.ids);
-    add(text.mask);
-  }
-  for (const at::Tensor* tensor :
-       {&batch.regions, &batch.region_mask, &batch.labels, &batch.image_ids, &batch.text_ids})
-    add(*tensor);
   return bytes;
 }
 
@@ -89,7 +74,7 @@ struct MemoryModel::Impl {
     const Batch sample = first_samples(parts, config, measured_samples(parts.device), {settings.rank, settings.ranks});
     samples = sample.size();
     run_sample(sample);
-    state.data = bytes_of_batch(sample) / samples * batch;
+    state.data = bytes_of(sample) / samples * batch;
     state.ready = (config.data.loader.prefetch + 1) * state.data;
     if (config.checkpoint.background)  // and the largest of its files, read back for its checksum
       state.checkpoint = state.weights + state.optimizer + state.average + std::max(state.weights, state.optimizer);
