@@ -107,13 +107,16 @@ bool needs_quotes(const Node& node) {
   return text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") != std::string::npos || text[0] == '-' || text[0] == '?';
 }
 
+// Three dots at the start of a line end a document; yaml-cpp writes them bare.
+void emit_text(const std::string& text, bool quoted, YAML::Emitter& out) {
+  if (quoted || text.starts_with("...")) out << YAML::DoubleQuoted;
+  out << text;
+}
+
 void emit(const Node& node, YAML::Emitter& out) {
   switch (node.kind()) {
     case Node::Kind::null: out << YAML::Null; break;
-    case Node::Kind::scalar:
-      if (node.quoted() && needs_quotes(node)) out << YAML::DoubleQuoted;
-      out << node.text();
-      break;
+    case Node::Kind::scalar: emit_text(node.text(), node.quoted() && needs_quotes(node), out); break;
     case Node::Kind::sequence: {
       bool flat = true;
       for (const Node& item : node.items()) flat = flat && (item.is_scalar() || item.is_null());
@@ -126,7 +129,9 @@ void emit(const Node& node, YAML::Emitter& out) {
       if (node.members().empty()) out << YAML::Flow;
       out << YAML::BeginMap;
       for (const auto& [key, value] : node.members()) {
-        out << YAML::Key << key << YAML::Value;
+        out << YAML::Key;
+        emit_text(key, false, out);
+        out << YAML::Value;
         emit(value, out);
       }
       out << YAML::EndMap;

@@ -13,6 +13,7 @@
 #include "src/data/streams/stream_reader.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include <tessera/base/log.h>
 #include <tessera/data/loader.h>
 #include <tessera/data/mixture.h>
 #include <tessera/data/webdataset.h>
@@ -113,6 +114,24 @@ TEST_F(Streams, GiveWhatTheTarsHold) {
   EXPECT_EQ(sample.captions, Keys{"caption 0"});
   EXPECT_EQ(sample.encoded, test::encode(test::noise(8, 9, 1), ".png"));
   EXPECT_TRUE(user_error_of([&] { source->get(0); }).ends_with("give local, uncompressed tar files"));
+}
+
+TEST_F(Streams, PartsOfAKeyThatLieApartAreSamplesOfTheirOwnAndTold) {
+  for (const char* shard : {"s0.tar", "s1.tar"}) {
+    io::TarWriter tar(path(shard));
+    for (const char* name : {"a.txt", "b.txt", "a.cls", "b.txt", "b.json"}) tar.add(name, "7");
+    tar.finish();
+  }
+  const auto source = stream_of(piped(2));
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  const auto stream = source->open({.shuffle = false});
+  for (int i = 0; i < 9; ++i) stream->next();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(source->size(), 8) << "a, b, a, b of each shard";
+  const std::string told = "s0.tar: 2 keys come again after other samples (first: a)";
+  EXPECT_NE(log.find(told), std::string::npos) << log;
+  EXPECT_EQ(log.find("keys come again", log.find(told) + told.size()), std::string::npos) << log;
 }
 
 TEST_F(Streams, CompressedTarsReadAsPlainOnes) {

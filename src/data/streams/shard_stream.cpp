@@ -1,7 +1,5 @@
 #include "src/data/streams/shard_stream.h"
 
-#include <algorithm>
-#include <array>
 #include <filesystem>
 
 #include "src/data/shard_index.h"
@@ -28,10 +26,13 @@ const std::string* RawSample::find(const std::string& name) const {
 }
 
 bool StreamGrouping::begins(const std::string& key, const std::string& part) {
-  const bool is_new = names_.empty() || key != key_ || std::find(names_.begin(), names_.end(), part) != names_.end();
-  if (is_new) names_.clear();
-  key_ = key;
-  names_.push_back(part);
+  const bool is_new = names_.empty() || key != key_ || names_.contains(part);
+  if (is_new) {
+    names_.clear();
+    key_ = key;
+    if (!keys_.insert(std::hash<std::string>()(key)).second && repeated_++ == 0) repeated_example_ = key;
+  }
+  names_.insert(part);
   return is_new;
 }
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -31,9 +32,16 @@ class StreamGrouping {
  public:
   bool begins(const std::string& key, const std::string& part);
 
+  /// How many samples have begun with a key that came before in this shard.
+  std::int64_t repeated() const { return repeated_; }
+  const std::string& repeated_example() const { return repeated_example_; }
+
  private:
   std::string key_;
-  std::vector<std::string> names_;
+  std::unordered_set<std::string> names_;  // of the parts of this sample
+  std::unordered_set<std::size_t> keys_;   // hashes of all that came: a shard may hold millions
+  std::int64_t repeated_ = 0;
+  std::string repeated_example_;
 };
 
 /// Samples of a shard that comes as a stream: the parts that follow each other under one key.
@@ -45,6 +53,8 @@ class ShardStream {
 
   /// Null at the end.
   std::shared_ptr<RawSample> next();
+
+  const StreamGrouping& grouping() const { return grouping_; }
 
  private:
   const std::string address_;

@@ -1,6 +1,7 @@
 #include "src/data/streams/streamed_webdataset.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -37,10 +38,20 @@ struct StreamedShards {
     return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.stream.timeout)), stop};
   }
 
+  // Of the first such shard only: there may be thousands, each read once per epoch.
+  void tell_repeated(const std::string& shard, const StreamGrouping& grouping) const {
+    if (grouping.repeated() == 0 || told_repeated.exchange(true)) return;
+    log::warning(shard, ": ", grouping.repeated(), " keys come again after other samples (first: ",
+                 grouping.repeated_example(),
+                 "); a stream joins only parts that follow each other, so each is a sample of its own. Said of one "
+                 "shard; others may be alike");
+  }
+
   const WebDatasetSettings settings;
   const std::vector<std::string> shards;
   const PartMapper mapper;
   std::set<std::string> wanted;
+  mutable std::atomic<bool> told_repeated = false;
 };
 
 Sample load_raw(const StreamedShards& all, const RawSample& raw) {
@@ -66,6 +77,7 @@ class ShardRow {
           ++given_;
           return [all = all_, raw = std::move(raw)] { return load_raw(*all, *raw); };
         }
+        all_->tell_repeated(shards_[at_], shard_->grouping());
         end_shard();
       } catch (const StreamError& error) {
         if (auto failed = try_again(error.what())) return failed;
