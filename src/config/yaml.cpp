@@ -19,6 +19,13 @@ namespace {
 constexpr int kMaxDepth = 100;
 constexpr int kMaxNodes = 1'000'000;
 
+// yaml-cpp makes one byte of the escapes \N and \_, which is no UTF-8.
+const std::string& text_of(const YAML::Node& scalar, const Mark& mark) {
+  if (!is_utf8(scalar.Scalar()))
+    user_error(mark.text(), ": ", printable(scalar.Scalar()), " is not UTF-8 (instead of \\N and \\_ write \\u0085 and \\u00A0)");
+  return scalar.Scalar();
+}
+
 Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& nodes) {
   const Mark mark{file, yaml.Mark().line >= 0 ? yaml.Mark().line + 1 : 0};
   if (depth > kMaxDepth)
@@ -28,7 +35,7 @@ Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& no
   switch (yaml.Type()) {
     case YAML::NodeType::Undefined:
     case YAML::NodeType::Null: return Node::null(mark);
-    case YAML::NodeType::Scalar: return Node::scalar(yaml.Scalar(), mark, yaml.Tag() == "!");
+    case YAML::NodeType::Scalar: return Node::scalar(text_of(yaml, mark), mark, yaml.Tag() == "!");
     case YAML::NodeType::Sequence: {
       std::vector<Node> items;
       for (const YAML::Node& item : yaml) items.push_back(convert(item, file, depth + 1, nodes));
@@ -39,7 +46,7 @@ Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& no
       std::set<std::string> seen;
       for (const auto& member : yaml) {
         if (!member.first.IsScalar()) user_error(mark.text(), ": a key must be a plain name");
-        const std::string& key = member.first.Scalar();
+        const std::string& key = text_of(member.first, mark);
         if (!seen.insert(key).second)
           user_error(file, ":", member.first.Mark().line + 1, ": ", printable(key), " is given twice in the same group");
         members.emplace_back(key, convert(member.second, file, depth + 1, nodes));
@@ -107,9 +114,14 @@ bool needs_quotes(const Node& node) {
   return text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") != std::string::npos || text[0] == '-' || text[0] == '?';
 }
 
-// Three dots at the start of a line end a document; yaml-cpp writes them bare.
+// What yaml-cpp would write without quotes, though it does not read back as it was: marks of a document's begin and end, and
+// line ends of other systems.
+bool needs_quotes_besides(const std::string& text) {
+  return text.starts_with("...") || text.starts_with("---") || text.find('\r') != std::string::npos;
+}
+
 void emit_text(const std::string& text, bool quoted, YAML::Emitter& out) {
-  if (quoted || text.starts_with("...")) out << YAML::DoubleQuoted;
+  if (quoted || needs_quotes_besides(text)) out << YAML::DoubleQuoted;
   out << text;
 }
 

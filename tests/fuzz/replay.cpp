@@ -93,7 +93,7 @@ int run(int argc, char** argv) {
   constexpr rlim_t memory = rlim_t{4} << 30;
   const rlimit limit{memory, memory};
   ::setrlimit(RLIMIT_DATA, &limit);
-  crash_path = "crash-" + kind;
+  crash_path = "fuzz-crash-" + kind;
   static std::array<char, 1 << 16> stack_of_handler;  // the usual one may be what ran over
   const stack_t stack{stack_of_handler.data(), 0, stack_of_handler.size()};
   ::sigaltstack(&stack, nullptr);
