@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include <tessera/data/sample.h>
+
 namespace tessera {
 
 enum class ImageKind { jpeg, png, webp, other };
@@ -26,6 +28,6 @@ struct Mask {
   std::int64_t width = 0;
   std::vector<std::uint8_t> values;  // [height, width]
 };
-Mask decode_mask(std::string_view file, std::int64_t max_pixels = 178956970);
+Mask decode_mask(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels);
 
 }  // namespace tessera

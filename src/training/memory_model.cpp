@@ -75,7 +75,9 @@ struct MemoryModel::Impl {
     samples = sample.size();
     run_sample(sample);
     state.data = bytes_of(sample) / samples * batch;
-    state.ready = (config.data.loader.prefetch + 1) * state.data;
+    const LoaderSettings& loader = config.data.loader;
+    state.ready = std::min(loader.prefetch * state.data, std::max(loader.prefetch_mb << 20, state.data)) +
+                  state.data;  // the batch that is being trained with
     if (config.checkpoint.background)  // and the largest of its files, read back for its checksum
       state.checkpoint = state.weights + state.optimizer + state.average + std::max(state.weights, state.optimizer);
     if (settings.ranks > 1) state.buckets = state.gradients;

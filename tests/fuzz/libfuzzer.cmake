@@ -40,7 +40,7 @@ foreach(target config model_file)
   endforeach()
   target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
     ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
-    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::libjpeg)
+    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::libjpeg gomp)
   if(TARGET CUDA::cudart)
     target_link_libraries(fuzz_${target} PRIVATE CUDA::cudart)
   endif()

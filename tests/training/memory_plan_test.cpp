@@ -131,6 +131,19 @@ TEST(MemoryModel, LeavesEverythingAsItWas) {
   EXPECT_EQ(parts.loader->position().cursor, 0);
 }
 
+TEST(MemoryModel, ReadyBatchesStayWithinTheirBytes) {
+  const auto ready = [](int prefetch, int mebibytes) {
+    const Config config = tiny_config("runs/none", {concat("data.loader.prefetch=", prefetch), "data.loader.batch_size=24",
+                                                    concat("data.loader.prefetch_mb=", mebibytes)});
+    Parts parts = build_parts(config);
+    return MemoryModel(parts, config, {}).plan(24).ready;
+  };
+  const std::int64_t batch = ready(1, 1000) / 2;
+  EXPECT_EQ(ready(4, 1000), 5 * batch);
+  ASSERT_GT(200 * batch, 1 << 20);
+  EXPECT_EQ(ready(200, 1), (1 << 20) + batch);
+}
+
 TEST(MemoryPlan, CountsCheckpointAndReadyBatchesWhereTheyAre) {
   MemoryPlan plan;
   plan.peak = 500;

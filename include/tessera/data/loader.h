@@ -34,7 +34,7 @@ struct LoaderSettings {
   double warn_after = 60;
   double timeout = 500;
   std::string dct_scaling = "auto";
-  std::int64_t max_pixels = 178956970;
+  std::int64_t max_pixels = kDefaultMaxPixels;
   Augmentation augmentation;
   std::map<std::string, ViewSettings> views;
 };

@@ -8,6 +8,9 @@
 
 namespace tessera {
 
+/// Larger pictures are taken for decompression bombs, as Pillow does, unless a setting says otherwise.
+inline constexpr std::int64_t kDefaultMaxPixels = 178'956'970;
+
 /// An 8-bit RGB picture, rows top to bottom, channels interleaved.
 struct Image {
   std::int64_t height = 0;

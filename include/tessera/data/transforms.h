@@ -20,7 +20,7 @@ using Box = std::array<std::int64_t, 4>;
 /// Bytes of a JPEG, PNG or WebP file to 8-bit RGB, by the rules of OpenCLIP's training path (convert("RGB") first): alpha
 /// dropped, palette transparency and EXIF orientation ignored, Adobe CMYK as Pillow converts it. Throws SampleError
 /// (`bad_image`, `empty_image`, `too_large`) saying what was found.
-Image decode_image(std::string_view file, std::int64_t max_pixels = 178956970);
+Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels);
 
 /// Antialiased resampling, bit for bit Pillow's (8-bit, two passes). interpolation: bicubic or bilinear.
 Image resize(const Image& image, std::int64_t height, std::int64_t width, const std::string& interpolation);

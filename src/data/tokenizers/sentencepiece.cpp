@@ -2,6 +2,7 @@
 
 #include <sentencepiece_processor.h>
 
+#include "src/data/tokenizers/sentencepiece_model.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -14,7 +15,8 @@ class SentencePiece : public Tokenizer {
  public:
   SentencePiece(const SentencePieceSettings& settings, Vocabulary vocabulary)
       : settings_(settings), bytes_(std::move(vocabulary.bytes)) {
-    if (const auto status = processor_.LoadFromSerializedProto(bytes_); !status.ok() || processor_.GetPieceSize() == 0)
+    if (!has_sound_normalization(bytes_) || !processor_.LoadFromSerializedProto(bytes_).ok() ||
+        processor_.GetPieceSize() == 0)
       user_error(vocabulary.origin, ": is not a SentencePiece model, or damaged (", bytes_.size(), " bytes)");
     if (settings.add_bos && processor_.bos_id() < 0)
       user_error(vocabulary.origin, ": add_bos is true, but the model has no begin token");

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
+#include "src/data/tokenizers/sentencepiece_model.h"
 #include "tests/data/tokenizers/golden.h"
 #include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/io/atomic_file.h>
@@ -100,6 +102,19 @@ TEST(SentencePiece, ABrokenModelIsNamed) {
             "sentencepiece: model: /none.model: cannot read: No such file or directory");
   EXPECT_EQ(message_of([] { tokenizer({.pad_id = 40}); }),
             "sentencepiece: vocabulary of the checkpoint: pad_id is 40, but the model has 40 pieces");
+}
+
+// The library follows the places in these tables unchecked.
+TEST(SentencePiece, DamagedNormalizationTablesAreRefused) {
+  ASSERT_GT(model().size(), 200'000U) << "the tables of NFKC take most of the model";
+  ASSERT_TRUE(has_sound_normalization(model()));
+  for (std::size_t begin = 20'000; begin < 150'000; begin += 26'000) {
+    std::string damaged = model();
+    std::for_each_n(damaged.begin() + static_cast<std::ptrdiff_t>(begin), 64, [](char& byte) { byte ^= 0x7F; });
+    EXPECT_FALSE(has_sound_normalization(damaged)) << begin;
+    const std::string message = message_of([&] { make_sentencepiece({}, {damaged}); });
+    EXPECT_NE(message.find("is not a SentencePiece model, or damaged"), std::string::npos) << message;
+  }
 }
 
 TEST(SentencePiece, TrainingNamesThePossibleVocabularySizes) {

@@ -1,0 +1,108 @@
+#include "src/data/tokenizers/sentencepiece_model.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace tessera {
+namespace {
+
+// Numbers of fields in sentencepiece_model.proto.
+constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5, kCharacterMap = 2;
+
+std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 0; i < 4; ++i)
+    value |= std::uint32_t{static_cast<unsigned char>(bytes[at + i])} << (8 * i);
+  return value;
+}
+
+/// One field after the other of a message in Protocol Buffers' wire format.
+class WireFields {
+ public:
+  explicit WireFields(std::string_view message) : rest_(message) {}
+
+  /// False at the end, and where the message is damaged.
+  bool next() {
+    const std::optional<std::uint64_t> tag = rest_.empty() ? std::nullopt : varint();
+    if (!tag) return false;
+    number = *tag >> 3;
+    bytes = {};
+    switch (*tag & 7) {
+      case 0: return varint().has_value();
+      case 1: return take(8);
+      case 2: {
+        const std::optional<std::uint64_t> size = varint();
+        return size && take(*size);
+      }
+      case 5: return take(4);
+      default: return false;
+    }
+  }
+
+  std::uint64_t number = 0;
+  std::string_view bytes;
+
+ private:
+  std::optional<std::uint64_t> varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
+      const auto byte = static_cast<unsigned char>(rest_[0]);
+      rest_.remove_prefix(1);
+      value |= std::uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+
+  bool take(std::uint64_t count) {
+    if (count > rest_.size()) return false;
+    bytes = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return true;
+  }
+
+  std::string_view rest_;
+};
+
+// A node of the double-array trie (Darts-clone).
+struct TrieUnit {
+  std::uint32_t bits;
+  bool is_value() const { return bits >> 31 != 0; }
+  bool has_value() const { return (bits >> 8 & 1) != 0; }
+  std::uint32_t value() const { return bits & 0x7FFF'FFFF; }
+  std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
+};
+
+// Size of the trie, trie, texts that end in zero and that the trie's values point to. A node's children lie at its place
+// XOR its offset XOR a byte.
+bool is_sound_map(std::string_view map) {
+  if (map.empty()) return true;  // nothing is normalized
+  if (map.size() < 4) return false;
+  const std::size_t trie_size = little_endian(map, 0);
+  map.remove_prefix(4);
+  if (trie_size == 0 || trie_size % 4 != 0 || trie_size >= map.size() || map.back() != '\0') return false;
+  const std::size_t units = trie_size / 4, texts = map.size() - trie_size;
+  const auto unit = [&](std::size_t at) { return TrieUnit{little_endian(map, 4 * at)}; };
+  for (std::size_t at = 0; at < units; ++at) {
+    const TrieUnit node = unit(at);
+    if (at > 0 && node.is_value()) continue;
+    const std::uint64_t children = at ^ node.offset();
+    if ((children | 0xFF) >= units) return false;
+    if (node.has_value() && unit(children).value() >= texts) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool has_sound_normalization(std::string_view model) {
+  for (WireFields fields(model); fields.next();) {
+    if (fields.number != kNormalizer && fields.number != kDenormalizer) continue;
+    for (WireFields inner(fields.bytes); inner.next();)
+      if (inner.number == kCharacterMap && !is_sound_map(inner.bytes)) return false;
+  }
+  return true;
+}
+
+}  // namespace tessera
