@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/data_bench.h>
 #include <tessera/config/node.h>
@@ -91,7 +92,7 @@ std::function<int()> add_data_benchmark(CLI::App& command) {
       ->capture_default_str();
   command.add_option("--set", options->settings, "a setting of data.loader, KEY=VALUE (dct_scaling=off)");
   command.add_option("--time-limit", options->time_limit, "seconds that one measurement takes")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");
   command.add_flag("--quiet", options->quiet, "no lines on standard error while measuring");

@@ -11,6 +11,7 @@
 
 #include "src/bench/machine.h"
 #include "src/bench/table.h"
+#include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
@@ -73,7 +74,7 @@ void TokenizerBench::add_to(CLI::App& command) {
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command.add_option("--time-limit", time_limit_, "seconds that one tokenizer's runs may take")
-      ->check(CLI::PositiveNumber)
+      ->check(positive_number())
       ->capture_default_str();
   command.add_option("--json", json_, "also write the measurements to this file")->type_name("FILE");
   command.footer(

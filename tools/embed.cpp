@@ -108,7 +108,7 @@ int main(int argc, char** argv) {
   app.add_option("--out", options.out, "safetensors file to write")->required();
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "pictures or captions at a time")
-      ->check(CLI::PositiveNumber)
+      ->check(tessera::tools::positive_number())
       ->capture_default_str();
   app.add_flag("--raw", options.raw, "as the model gives them; without it they are scaled to length 1");
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;

@@ -47,7 +47,7 @@ struct Common {
         ->check(CLI::Range(1, 100000))
         ->capture_default_str();
     command.add_option("--time-limit", time_limit, "seconds that one measurement may take")
-        ->check(CLI::PositiveNumber)
+        ->check(tessera::tools::positive_number())
         ->capture_default_str();
     command.add_option("--json", json, "also write the measurements to this file")->type_name("FILE");
     command.add_flag("--quiet", quiet, "no lines on standard error while measuring");
@@ -140,7 +140,7 @@ struct LossCommand {
             "model's (bfloat16: under autocast)")
         ->type_name("FILE");
     command.add_option("--memory-limit", memory_limit, "GiB on the CPU; default: nine tenths of what is free")
-        ->check(CLI::PositiveNumber);
+        ->check(tessera::tools::positive_number());
     command.add_option("--plot", plot, "also draw the measurements into this SVG file")->type_name("FILE");
     common.add_to(command);
     common.add_turns_to(command);

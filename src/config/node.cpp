@@ -154,7 +154,13 @@ void apply_override(Node& root, const std::string& assignment) {
       user_error("--set ", printable(assignment), ": more than ", deepest, " names in the key");
     path.push_back(std::exchange(part, {}));
   }
-  const Node value = marked(parse_yaml(assignment.substr(equals + 1), "--set " + printable(assignment.substr(0, equals))), Mark{"--set", 0});
+  const std::string text = assignment.substr(equals + 1);
+  Node value = parse_yaml(text, "--set " + printable(assignment.substr(0, equals)));
+  // YAML sees nothing in a comma (of separator=,).
+  const std::string_view bare = strip(text);
+  if (value.is_null() && !bare.empty() && bare != "~" && bare != "null" && bare != "Null" && bare != "NULL" && bare[0] != '#')
+    value = Node::scalar(std::string(bare), {}, true);
+  value = marked(value, Mark{"--set", 0});
   root = assigned(root, path, 0, value, assignment);
 }
 

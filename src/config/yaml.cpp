@@ -19,10 +19,24 @@ namespace {
 constexpr int kMaxDepth = 100;
 constexpr int kMaxNodes = 1'000'000;
 
+// Code points that stand for no character (U+FFFE, U+1FFFF, U+FDD0, ...): YAML does not allow them, and yaml-cpp replaces them.
+bool holds_noncharacter(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  for (std::size_t i = 2; i < text.size(); ++i) {
+    const bool is_last_of_plane =
+        (byte(i) == 0xBE || byte(i) == 0xBF) && byte(i - 1) == 0xBF && (byte(i - 2) & 0x0F) == 0x0F;
+    const bool is_arabic_gap = byte(i - 2) == 0xEF && byte(i - 1) == 0xB7 && byte(i) >= 0x90 && byte(i) <= 0xAF;
+    if (is_last_of_plane || is_arabic_gap) return true;
+  }
+  return false;
+}
+
 // yaml-cpp makes one byte of the escapes \N and \_, which is no UTF-8.
 const std::string& text_of(const YAML::Node& scalar, const Mark& mark) {
   if (!is_utf8(scalar.Scalar()))
     user_error(mark.text(), ": ", printable(scalar.Scalar()), " is not UTF-8 (instead of \\N and \\_ write \\u0085 and \\u00A0)");
+  if (holds_noncharacter(scalar.Scalar()))
+    user_error(mark.text(), ": not valid YAML: a code point that stands for no character (U+FFFE, U+FFFF, ...)");
   return scalar.Scalar();
 }
 

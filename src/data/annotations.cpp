@@ -5,6 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/captions.h"
+#include "src/data/python_json.h"
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -12,8 +15,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-void add_caption(const Json& value, std::vector<std::string>& captions) {
-  if (value.is_string()) captions.emplace_back(strip(value.get_ref<const std::string&>()));
+void add_caption_of(const Json& value, std::vector<std::string>& captions) {
+  if (value.is_string()) add_caption(value.get_ref<const std::string&>(), captions);
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& text) {
@@ -65,7 +68,7 @@ void read_list(const Json& json, const char* name, std::vector<T>& out, Read rea
 }  // namespace
 
 bool read_annotations(std::string_view text, const std::vector<std::string>& caption_fields, Sample& sample) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_python_json(text);
   if (json.is_discarded()) return false;
   read_annotations(json, caption_fields, sample);
   return true;
@@ -78,13 +81,22 @@ void read_annotations(const Json& json, const std::vector<std::string>& caption_
     const auto value = json.find(name);
     if (value == json.end()) continue;
     if (value->is_array())
-      for (const Json& each : *value) add_caption(each, listed);
+      for (const Json& each : *value) add_caption_of(each, listed);
     else
-      add_caption(*value, listed);
+      add_caption_of(*value, listed);
   }
   merge_captions(std::move(listed), sample.captions);
   read_list(json, "objects", sample.objects, read_object);
   read_list(json, "negatives", sample.negatives, read_negative);
+}
+
+std::vector<std::string> json_names(std::string_view text, std::size_t most) {
+  std::vector<std::string> names;
+  const Json json = parse_python_json(text);
+  if (!json.is_object()) return names;
+  for (const auto& [name, value] : json.items())
+    if (names.size() < most) names.push_back(printable(name));
+  return names;
 }
 
 std::string json_text(const Json& json, const std::string& field) {

@@ -68,11 +68,11 @@ class Cifar : public Source {
     Sample sample;
     sample.key = concat(stems_[number], "/", place);
     if (bytes.size() < format_->record())
-      throw SampleError("truncated", concat("sample ", sample.key, ": the file has become shorter"));
+      throw SampleError("truncated", concat("sample ", sample.key, ": the file has become shorter"), sample.key);
     sample.label = static_cast<std::uint8_t>(bytes[format_->label_bytes - 1]);
     if (sample.label >= format_->classes)
       throw SampleError("bad_label", concat("sample ", sample.key, ": its class index is ", sample.label,
-                                            ", but there are ", format_->classes, " classes"));
+                                            ", but there are ", format_->classes, " classes"), sample.key);
     sample.image = {kSide, kSide, std::vector<std::uint8_t>(3 * kPlane)};
     for (std::size_t i = 0; i < sample.image.pixels.size(); ++i)
       sample.image.pixels[i] = static_cast<std::uint8_t>(bytes[format_->label_bytes + i % 3 * kPlane + i / 3]);

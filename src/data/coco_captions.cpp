@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
+#include "src/data/captions.h"
 #include "src/data/json_items.h"
 #include "src/data/listed_pictures.h"
 #include <tessera/base/error.h>
@@ -14,7 +14,6 @@ namespace {
 
 struct CocoCaption {
   std::int64_t image;
-  std::int64_t id;
   std::string text;
 };
 
@@ -36,17 +35,15 @@ std::shared_ptr<Source> make_coco_captions(const CocoCaptionsSettings& settings)
                     list.pictures.push_back(std::move(picture));
                   }},
                  {"annotations", [&](const JsonItem& item) {
-                    captions.push_back({item.number("image_id"), item.number("id"), item.text("caption")});
+                    captions.push_back({item.number("image_id"), item.text("caption")});
                   }}});
-  std::stable_sort(captions.begin(), captions.end(),
-                   [](const CocoCaption& a, const CocoCaption& b) { return a.id < b.id; });
   std::int64_t strangers = 0;
   for (CocoCaption& caption : captions) {
     const auto found = numbers.find(caption.image);
     if (found == numbers.end())
       ++strangers;
     else
-      list.pictures[found->second].captions.emplace_back(strip(caption.text));
+      add_caption(caption.text, list.pictures[found->second].captions);
   }
   if (strangers > 0)
     log::warning(settings.annotations, ": ", strangers, " of ", captions.size(),

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <opencv2/imgproc.hpp>
 
+#include "src/data/tokenizers/normalization.h"
 #include <tessera/data/contact_sheet.h>
 
 namespace tessera {
@@ -21,10 +22,22 @@ int text_width(const std::string& text) {
   return cv::getTextSize(text, kFont, kFontSize, 1, &baseline).width;
 }
 
-// Breaks between words; what does not fit into kLines is cut off with dots. OpenCV's letters are ASCII only.
+// OpenCV's letters are ASCII only: others lose their accents, or become one "?" each.
+std::string drawable(const std::string& text) {
+  std::string out;
+  for (const char32_t code : unicode::decode(text)) {
+    const bool accent = code >= 0x300 && code < 0x370;
+    if (accent) continue;
+    const char32_t letter = unicode::decompose({&code, 1}, unicode::Version::unicode14).front();
+    out += letter < 0x80 ? static_cast<char>(letter) : '?';
+  }
+  return out;
+}
+
+// Breaks between words; what does not fit into kLines is cut off with dots.
 std::vector<std::string> wrap(const std::string& text, int width) {
   std::vector<std::string> lines;
-  std::istringstream words(text);
+  std::istringstream words(drawable(text));
   for (std::string word; words >> word;) {
     if (!lines.empty() && text_width(lines.back() + " " + word) <= width)
       lines.back() += " " + word;

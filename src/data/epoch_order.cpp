@@ -27,11 +27,11 @@ MixtureMode mode_of_source(const Source& source) {
 
 std::vector<SourcePart> parts_of(const Source& source) {
   const auto* mixture = dynamic_cast<const Mixture*>(&source);
-  if (mixture == nullptr) return {{"", source.describe(), 0, source.size(), 1.0}};
+  if (mixture == nullptr) return {{"", source.describe(), 0, source.size(), 1.0, &source}};
   std::vector<SourcePart> out;
   for (const Mixture::Part& part : mixture->parts())
     out.push_back({part.label, concat("source ", part.label, " (", part.source->describe(), ")"),
-                   mixture->first_of(out.size()), part.source->size(), part.weight});
+                   mixture->first_of(out.size()), part.source->size(), part.weight, part.source.get()});
   return out;
 }
 

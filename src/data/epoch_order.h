@@ -17,6 +17,7 @@ struct SourcePart {
   std::string described;  // for messages
   std::int64_t first = 0, size = 0;
   double weight = 1.0;
+  const Source* source = nullptr;
 };
 std::vector<SourcePart> parts_of(const Source& source);
 

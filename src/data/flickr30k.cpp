@@ -3,6 +3,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "src/data/captions.h"
 #include "src/data/entities.h"
 #include "src/data/listed_pictures.h"
 #include "src/data/table.h"
@@ -76,7 +77,7 @@ class Flickr30kReader {
         user_error(settings_.captions, ":", number, ": expected PICTURE#NUMBER<tab>CAPTION, got \"", line.substr(0, 60),
                    "\"");
       if (ListedPicture* picture = picture_of(line.substr(0, mark)))
-        picture->captions.emplace_back(strip(std::string_view(line).substr(tab + 1)));
+        add_caption(std::string_view(line).substr(tab + 1), picture->captions);
     }
   }
 
@@ -90,7 +91,7 @@ class Flickr30kReader {
       if (strip(row[text]).empty()) {
         if (without++ == 0) first = table.line();
       } else {
-        picture->captions.emplace_back(strip(row[text]));
+        add_caption(row[text], picture->captions);
       }
     }
     if (without > 0)
@@ -130,7 +131,7 @@ class Flickr30k : public ListedPictures {
       const std::string sentences = read_of(sample, "Sentences", ".txt");
       set_entities(sentences, read_of(sample, "Annotations", ".xml"), sample);
     } catch (const SampleError& error) {
-      throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()));
+      throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()), sample.key);
     }
     return sample;
   }

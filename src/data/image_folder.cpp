@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "src/data/captions.h"
 #include "src/data/sample_file.h"
 #include "src/data/templates.h"
 #include <tessera/base/error.h>
@@ -77,10 +80,16 @@ class ImageFolder : public Source {
 
   void list_pictures() {
     std::vector<std::string> folders;
+    std::int64_t direct = 0;
     try {
-      for (const auto& entry : fs::directory_iterator(root_))
-        if (entry.is_directory() && !entry.path().filename().string().starts_with('.'))
-          folders.push_back(entry.path().filename().string());
+      for (const auto& entry : fs::directory_iterator(root_)) {
+        if (entry.path().filename().string().starts_with('.')) continue;
+        if (entry.is_directory()) {
+          if (!leads_back(entry)) folders.push_back(entry.path().filename().string());
+        } else if (is_picture(entry.path()) && entry.is_regular_file()) {
+          ++direct;
+        }
+      }
       std::sort(folders.begin(), folders.end());
       for (const std::string& folder : folders) {
         const std::size_t before = pictures_.size();
@@ -92,6 +101,10 @@ class ImageFolder : public Source {
       if (pictures_.empty()) {
         classes_.clear();
         add_pictures(fs::directory_iterator(root_), -1);
+      } else if (direct > 0) {
+        log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " picture lies" : " pictures lie",
+                     " directly in it, beside class folders that hold pictures, and ", direct == 1 ? "is" : "are",
+                     " not used");
       }
     } catch (const fs::filesystem_error& error) {
       user_error(error.path1().string(), ": cannot be listed: ", error.code().message());
@@ -101,11 +114,39 @@ class ImageFolder : public Source {
                  ": holds no pictures (.jpg, .jpeg, .png, .webp), neither in folders named after classes nor directly");
   }
 
+  // True of a link to one of the folders that it was reached through, or to one around them: to follow it would never
+  // end. Says so, once for each link.
+  bool leads_back(const fs::directory_entry& entry) {
+    if (!entry.is_symlink() || !entry.is_directory()) return false;
+    const fs::path target = fs::canonical(entry.path());
+    const auto holds = [&](const fs::path& folder) {
+      const fs::path real = fs::canonical(folder);
+      return std::mismatch(target.begin(), target.end(), real.begin(), real.end()).first == target.end();
+    };
+    fs::path above = root_;
+    bool back = holds(above);
+    for (const fs::path& folder : entry.path().lexically_relative(root_).parent_path()) {
+      above /= folder;
+      back = back || holds(above);
+    }
+    if (!back) return false;
+    if (links_back_.insert((fs::canonical(above) / entry.path().filename()).string()).second)
+      log::warning(entry.path().string(), ": links to ", target.string(),
+                   ", a folder that it lies in itself: it is not followed");
+    return true;
+  }
+
   template <class Iterator>
   void add_pictures(Iterator entries, std::int64_t label) {
     const std::size_t begin = pictures_.size();
     std::unordered_set<std::string> texts;
-    for (const auto& entry : entries) {
+    for (Iterator end; entries != end; ++entries) {
+      const fs::directory_entry& entry = *entries;
+      if constexpr (std::is_same_v<Iterator, fs::recursive_directory_iterator>)
+        if (leads_back(entry)) {
+          entries.disable_recursion_pending();
+          continue;
+        }
       const fs::path relative = entry.path().lexically_relative(root_);
       if (entry.path().filename().string().starts_with('.') || !entry.is_regular_file()) continue;
       if (entry.path().extension() == ".txt")
@@ -134,7 +175,7 @@ class ImageFolder : public Source {
       if (tab == std::string::npos) user_error(path, ":", line_number, ": expected PICTURE<tab>CAPTION, got no tab");
       const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
       if (known.contains(name)) {
-        captions_[name].emplace_back(strip(line.substr(tab + 1)));
+        add_caption(std::string_view(line).substr(tab + 1), captions_[name]);
         ++used;
       } else if (line_number > 1) {  // the first line may be a header
         ++unknown;
@@ -166,6 +207,7 @@ class ImageFolder : public Source {
   fs::path root_;
   std::vector<Picture> pictures_;
   std::vector<std::string> classes_;
+  std::set<std::string> links_back_;
   std::unordered_map<std::string, std::vector<std::string>> captions_;
 };
 

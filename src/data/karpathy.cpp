@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <map>
 
+#include "src/data/captions.h"
 #include "src/data/json_items.h"
 #include "src/data/listed_pictures.h"
 #include <tessera/base/error.h>
@@ -17,8 +18,7 @@ ListedPicture karpathy_picture(const JsonItem& item) {
   picture.name = (std::filesystem::path(item.text_or_empty("filepath")) / item.text("filename")).generic_string();
   const nlohmann::json& sentences = item.list("sentences");
   for (std::size_t i = 0; i < sentences.size(); ++i)
-    picture.captions.emplace_back(
-        strip(JsonItem(sentences[i], concat(item.place(), ".sentences[", i, "]")).text("raw")));
+    add_caption(JsonItem(sentences[i], concat(item.place(), ".sentences[", i, "]")).text("raw"), picture.captions);
   return picture;
 }
 

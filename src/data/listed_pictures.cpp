@@ -42,6 +42,10 @@ std::string ListedPictures::describe() const {
 
 Sample ListedPictures::get(std::int64_t index) const {
   const ListedPicture& picture = list_.pictures.at(static_cast<std::size_t>(index));
+  return read_keyed(picture.name, [&] { return read(picture); });
+}
+
+Sample ListedPictures::read(const ListedPicture& picture) const {
   Sample sample;
   sample.key = picture.name;
   sample.label = picture.label;

@@ -53,6 +53,7 @@ class ListedPictures : public Source {
  private:
   std::string path_of(const std::string& name) const;
   void check_first() const;
+  Sample read(const ListedPicture& picture) const;
 
   PictureList list_;
 };

@@ -99,7 +99,8 @@ Sample Mixture::get(std::int64_t index) const {
     for (ObjectAnnotation& object : sample.objects) object.label = -1;
     return sample;
   } catch (const SampleError& error) {
-    throw SampleError(error.reason(), concat(part.label, ": ", error.what()));
+    throw SampleError(error.reason(), concat(part.label, ": ", error.what()),
+                      error.key().empty() ? "" : part.label + ":" + error.key());
   }
 }
 

@@ -25,8 +25,22 @@ namespace fs = std::filesystem;
 using Manifest = nlohmann::ordered_json;
 
 constexpr std::int64_t kListed = 1000;  // bad samples in the manifest
-constexpr std::int64_t kJudged = 100;   // samples before the share of bad ones is judged
+constexpr std::int64_t kJudged = 100;   // samples before the share of bad ones is judged on the way
 constexpr std::int64_t kTarEnd = 2 * 512;
+
+// "KEY: BEFORE, now AFTER" of each line in which two dumps of settings differ; "" where that does not tell it.
+std::string describe_changes(const std::string& before, const std::string& after) {
+  const std::vector<std::string> old_lines = split(before, '\n'), new_lines = split(after, '\n');
+  if (old_lines.size() != new_lines.size()) return "";
+  std::string out;
+  for (std::size_t i = 0; i < old_lines.size(); ++i) {
+    if (old_lines[i] == new_lines[i]) continue;
+    const std::size_t value = old_lines[i].find(": ");
+    if (value == std::string::npos || new_lines[i].compare(0, value + 2, old_lines[i], 0, value + 2) != 0) return "";
+    out += (out.empty() ? "" : " and ") + old_lines[i] + ", now " + new_lines[i].substr(value + 2);
+  }
+  return out;
+}
 
 // What is written, and how far it is. The manifest is what a later call goes on from.
 class Packer {
@@ -56,6 +70,7 @@ class Packer {
     const bool goes_on = fs::exists(manifest_path(), error);
     for (const auto& entry : fs::directory_iterator(settings_.folder, error)) {
       const std::string file = entry.path().filename().string();
+      if (file.starts_with(settings_.name + ".json.tmp.")) fs::remove(entry.path());
       if (!file.starts_with(settings_.name + "-")) continue;
       if (file.find(".tar.tmp.") != std::string::npos)
         fs::remove(entry.path());
@@ -113,8 +128,8 @@ class Packer {
       user_error(manifest_path(), ": is not the manifest of a pack: name another folder");
     for (const char* key : {"source", "source_settings", "settings", "background_class", "classes"})
       if (there.value(key, Manifest()) != manifest_[key])
-        user_error(manifest_path(), ": was begun with another ", key, ": name another folder, or remove the shards of ",
-                   settings_.name);
+        user_error(manifest_path(), ": was begun with ", change_of(there, key),
+                   ": name another folder, or remove the shards of ", settings_.name);
     try {
       for (const Manifest& shard : there.at("shards")) check(shard);
       next_ = there["shards"].empty() ? 0 : there["shards"].back().at("end").get<std::int64_t>();
@@ -125,6 +140,13 @@ class Packer {
       user_error(manifest_path(), ": is damaged: ", error.what());
     }
     manifest_ = there;
+  }
+
+  std::string change_of(const Manifest& there, const std::string& key) const {
+    const Manifest before = there.value(key, Manifest());
+    const bool told = key == "settings" && before.is_string();
+    const std::string changes = told ? describe_changes(before.get<std::string>(), manifest_[key]) : "";
+    return changes.empty() ? "another " + key : changes;
   }
 
   void check(const Manifest& shard) const {
@@ -165,11 +187,17 @@ class Packer {
                                           {"reason", sample.bad_reason},
                                           {"text", repair_utf8(sample.bad_text)}});
     const std::int64_t seen = next_ + 1;
-    if (seen < kJudged || static_cast<double>(bad_total_) <= settings_.max_bad_share * static_cast<double>(seen))
-      return;
-    user_error(source_.describe(), ": ", bad_total_, " of the first ", seen, " samples cannot be used (",
-               describe_counts(bad_), "), more than max_bad_share ", settings_.max_bad_share,
-               " allows; this one: ", sample.bad_text);
+    if ((seen >= kJudged || settings_.max_bad_share == 0) && too_many_bad(seen))
+      refuse_bad(concat("first ", seen), "; this one: " + sample.bad_text);
+  }
+
+  bool too_many_bad(std::int64_t seen) const {
+    return static_cast<double>(bad_total_) > settings_.max_bad_share * static_cast<double>(seen);
+  }
+
+  [[noreturn]] void refuse_bad(const std::string& samples, const std::string& example) const {
+    user_error(source_.describe(), ": ", bad_total_, " of the ", samples, " samples cannot be used (",
+               describe_counts(bad_), "), more than max_bad_share ", settings_.max_bad_share, " allows", example);
   }
 
   // The shard first, then the manifest that knows it. Bad samples behind the shard's last one belong to the next.
@@ -192,9 +220,13 @@ class Packer {
   }
 
   void finish() {
-    if (tar_) finish_shard();
-    if (manifest_["shards"].empty())
+    if (!tar_ && manifest_["shards"].empty())
       user_error(source_.describe(), ": no sample can be packed (", describe_counts(bad_), ")");
+    if (too_many_bad(next_)) {
+      const Manifest& listed = manifest_["bad_samples"];
+      refuse_bad(std::to_string(next_), listed.empty() ? "" : "; the first one: " + listed[0].value("text", ""));
+    }
+    if (tar_) finish_shard();
     if (!classes_.empty()) {
       std::string text;
       for (const std::string& name : classes_) text += name + "\n";

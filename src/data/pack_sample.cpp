@@ -150,6 +150,7 @@ PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
     out.bad_text = error.what();
+    if (!error.key().empty()) out.key = error.key();
   }
   return out;
 }

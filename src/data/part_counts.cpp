@@ -44,14 +44,14 @@ void PartCounts::check_share(const SourcePart& part, const Count& count) const {
   if (seen < kPatience || static_cast<double>(bad) <= max_bad_share_ * static_cast<double>(seen)) return;
   user_error(part.described, ": ", bad, " of the first ", seen, " samples cannot be used (",
              describe_counts(count.skips.counts()), "), more than max_bad_share ", max_bad_share_, " allows",
-             count.good == 0 ? "; " + describe_fields(count.run_fields, needed_) : "",
+             count.good == 0 ? "; " + describe_fields(count.run_fields, needed_, part) : "",
              "; the first: ", count.skips.first());
 }
 
 void PartCounts::check_run(const SourcePart& part, const Count& count) const {
   if (count.run < max_bad_run_) return;
   user_error(part.described, ": ", count.run, " samples in a row cannot be used (", describe_counts(count.run_reasons),
-             "), as many as max_bad_run allows; ", describe_fields(count.run_fields, needed_),
+             "), as many as max_bad_run allows; ", describe_fields(count.run_fields, needed_, part),
              "; the first: ", count.run_first);
 }
 

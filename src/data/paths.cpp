@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <filesystem>
 #include <glob.h>
+#include <optional>
 
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
@@ -42,31 +45,72 @@ std::vector<std::string> split_outside_braces(const std::string& text, bool colo
   return parts;
 }
 
-bool is_number(const std::string& text) {
-  return !text.empty() && text.size() < 16 && text.find_first_not_of("0123456789") == std::string::npos;
+bool is_unclosed(const std::string& text) {
+  std::size_t open = text.find('{');
+  while (open != std::string::npos) {
+    const std::size_t close = closing_brace(text, open);
+    if (close == std::string::npos) return true;
+    open = text.find('{', close);
+  }
+  return false;
 }
 
-std::vector<std::string> alternatives(const std::string& inside, const std::string& whole) {
+bool is_number(const std::string& text) {
+  const std::size_t digits = text.starts_with('-') ? 1 : 0;
+  return text.size() > digits && text.size() < 16 && text.find_first_not_of("0123456789", digits) == std::string::npos;
+}
+
+// Capitals stand before small letters, without what ASCII has between them.
+constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+bool is_letter(const std::string& text) {
+  return text.size() == 1 && kLetters.find(text[0]) != std::string_view::npos;
+}
+
+bool is_padded(const std::string& number) {
+  return number.size() > 1 && number != "-0" && (number.starts_with('0') || number.starts_with("-0"));
+}
+
+std::string with_zeros(std::int64_t value, std::size_t width) {
+  const std::string digits = std::to_string(value < 0 ? -value : value);
+  const std::size_t length = digits.size() + (value < 0 ? 1 : 0);
+  return (value < 0 ? "-" : "") + std::string(width > length ? width - length : 0, '0') + digits;
+}
+
+// FIRST..LAST or FIRST..LAST..STEP, up or down; a step's sign changes nothing.
+std::vector<std::string> expand_range(const std::string& inside, const std::string& whole) {
   const std::size_t dots = inside.find("..");
-  if (dots == std::string::npos || inside.find(',') != std::string::npos) return split_outside_braces(inside, false);
+  const std::size_t more = inside.find("..", dots + 2);
   const std::string first = inside.substr(0, dots);
-  const std::string last = inside.substr(dots + 2);
-  if (!is_number(first) || !is_number(last))
+  const std::string last = inside.substr(dots + 2, more == std::string::npos ? more : more - dots - 2);
+  const std::string step = more == std::string::npos ? "1" : inside.substr(more + 2);
+  const bool letters = is_letter(first) && is_letter(last);
+  if ((!letters && !(is_number(first) && is_number(last))) || !is_number(step))
     user_error(printable(whole), ": {", printable(inside),
-               "} is no range: expected two whole numbers, for example {00000..00004}");
-  const std::int64_t low = std::stoll(first), high = std::stoll(last);
-  if (high < low)
-    user_error(printable(whole), ": {", printable(inside), "} counts down: write {", last, "..", first, "}");
-  if (high - low >= kMostNames)
+               "} is no range: expected two whole numbers or letters, for example {00000..00004}");
+  const auto place = [&](const std::string& end) {
+    return letters ? static_cast<std::int64_t>(kLetters.find(end[0])) : std::stoll(end);
+  };
+  const std::int64_t from = place(first), to = place(last);
+  const std::int64_t apart = std::max<std::int64_t>(std::abs(std::stoll(step)), 1);
+  const std::int64_t steps = std::abs(to - from) / apart;
+  if (steps >= kMostNames)
     user_error(printable(whole), ": {", printable(inside), "} stands for more than ", kMostNames, " names");
-  const std::size_t width = first[0] == '0' || last[0] == '0' ? std::max(first.size(), last.size()) : 0;
+  const std::size_t width = is_padded(first) || is_padded(last) ? std::max(first.size(), last.size()) : 0;
   std::vector<std::string> out;
-  for (std::int64_t i = low; i <= high; ++i) {
-    std::string number = std::to_string(i);
-    if (number.size() < width) number.insert(0, width - number.size(), '0');
-    out.push_back(std::move(number));
+  for (std::int64_t i = 0; i <= steps; ++i) {
+    const std::int64_t at = from + (to < from ? -i : i) * apart;
+    out.push_back(letters ? std::string(1, kLetters[static_cast<std::size_t>(at)]) : with_zeros(at, width));
   }
   return out;
+}
+
+// What a pair of braces stands for; none where it means itself ("{}", "{5}", a shell's "{ cat ../x; }").
+std::optional<std::vector<std::string>> alternatives(const std::string& inside, const std::string& whole) {
+  std::vector<std::string> listed = split_outside_braces(inside, false);
+  if (listed.size() > 1) return listed;
+  if (inside.find("..") == std::string::npos || inside.find_first_of("{ /") != std::string::npos) return std::nullopt;
+  return expand_range(inside, whole);
 }
 
 // Names multiply with each brace: they are counted, in number and in bytes, while they are made.
@@ -83,16 +127,26 @@ class Expansion {
     std::vector<std::string> out;
     const std::vector<std::string> tails = of(text.substr(close + 1), depth + 1);
     const std::string head = text.substr(0, open);
-    for (const std::string& choice : alternatives(text.substr(open + 1, close - open - 1), whole_))
-      for (const std::string& middle : of(choice, depth + 1))
-        for (const std::string& tail : tails) {
-          out.push_back(head + middle + tail);
-          count(out.back());
-        }
+    for (const std::string& middle : middles(text.substr(open + 1, close - open - 1), depth))
+      for (const std::string& tail : tails) {
+        out.push_back(head + middle + tail);
+        count(out.back());
+      }
     return out;
   }
 
  private:
+  std::vector<std::string> middles(const std::string& inside, int depth) {
+    std::vector<std::string> out;
+    if (const auto choices = alternatives(inside, whole_)) {
+      for (const std::string& choice : *choices)
+        for (std::string& name : of(choice, depth + 1)) out.push_back(std::move(name));
+    } else {
+      for (const std::string& name : of(inside, depth + 1)) out.push_back("{" + name + "}");
+    }
+    return out;
+  }
+
   void count(const std::string& name) {
     constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
     bytes_ += name.size();
@@ -106,12 +160,16 @@ class Expansion {
   std::uint64_t bytes_ = 0;
 };
 
+std::string unclosed_hint(const std::string& name) {
+  return is_unclosed(name) ? ": its brace { is not closed" : "";
+}
+
 std::vector<std::string> match_wildcards(const std::string& pattern) {
   glob_t found{};
   const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
   std::vector<std::string> out(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
-  if (out.empty()) user_error(pattern, ": no file matches");
+  if (out.empty()) user_error(pattern, ": no file matches", unclosed_hint(pattern));
   return out;
 }
 
@@ -131,17 +189,56 @@ void append(std::vector<std::string>& out, std::vector<std::string> more) {
 }
 
 // One name without braces or separators.
-std::vector<std::string> resolve(const std::string& name, const std::string& extension) {
+std::vector<std::string> resolve(const std::string& written, const std::string& extension) {
+  const std::string name = local_path(written);
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) return files_of_folder(name, extension);
   if (!fs::exists(name, ignored) && name.find_first_of("*?[") != std::string::npos) return match_wildcards(name);
   return {name};
 }
 
-void refuse_remote(const std::string& text) {
-  if (text.starts_with("pipe:")) user_error(text, ": commands are not read; expected local files");
-  if (text.find("://") != std::string::npos)
-    user_error(text, ": only local files are read: copy them first, and give their paths");
+// As a word of a shell's command; braces are expanded before a shell sees them.
+std::string shell_word(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("/:._-+=@%,{}").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  return plain ? text : "'" + text + "'";
+}
+
+// The scheme of an address ("s3"), with which it need not begin ("{s3://a,s3://b}"); none of a local name.
+std::optional<std::string> scheme_of(const std::string& text) {
+  const std::size_t end = text.find("://");
+  if (end == std::string::npos) return std::nullopt;
+  std::size_t begin = end;
+  while (begin > 0 && std::isalnum(static_cast<unsigned char>(text[begin - 1])) != 0) --begin;
+  return text.substr(begin, end - begin);
+}
+
+std::string command_that_reads(const std::string& address, const std::string& scheme) {
+  const std::string word = shell_word(address);
+  if (scheme == "s3") return "aws s3 cp " + word + " -";
+  if (scheme == "gs") return "gsutil cat " + word;
+  if (scheme == "http" || scheme == "https") return "curl -sfL " + word;
+  return "COMMAND " + word;
+}
+
+void refuse_remote(const std::string& text, bool commands) {
+  if (text.starts_with("pipe:")) {
+    if (commands) user_error(text, ": a command behind a file's name: write them as a list, one an item");
+    user_error(text, ": commands are not read; expected local files");
+  }
+  const std::optional<std::string> scheme = scheme_of(local_path(text));
+  if (!scheme) return;
+  if (*scheme == "file") {
+    if (text.starts_with("file:")) user_error(text, ": is on another machine; expected file:///PATH, a local file");
+    return;  // inside braces
+  }
+  if (!commands) user_error(text, ": only local files are read: copy them first, and give their paths");
+  user_error(text,
+             ": only local files and commands are read: copy the files first, or read them through a command, such as "
+             "path: \"pipe:",
+             command_that_reads(text, *scheme), "\"");
 }
 
 void check_existence(const std::vector<std::string>& names) {
@@ -150,8 +247,10 @@ void check_existence(const std::vector<std::string>& names) {
   for (const std::string& name : names)
     if (!fs::exists(name, ignored)) missing.push_back(name);
   if (missing.empty()) return;
-  if (names.size() == 1) user_error(missing[0], ": no such file");
-  user_error(missing[0], ": no such file (", missing.size(), " of the ", names.size(), " files named are missing)");
+  const std::string hint = unclosed_hint(missing[0]);
+  if (names.size() == 1) user_error(missing[0], ": no such file", hint);
+  user_error(missing[0], ": no such file", hint, " (", missing.size(), " of the ", names.size(),
+             " files named are missing)");
 }
 
 }  // namespace
@@ -160,19 +259,29 @@ std::vector<std::string> expand_braces(const std::string& text) {
   return Expansion(text).of(text, 0);
 }
 
-std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension) {
+std::string local_path(const std::string& name) {
+  for (const std::string prefix : {"file://localhost/", "file:///"})
+    if (name.starts_with(prefix)) return name.substr(prefix.size() - 1);
+  const std::string shortest = "file:/";
+  if (name.starts_with(shortest) && !name.starts_with(shortest + "/")) return name.substr(shortest.size() - 1);
+  return name;
+}
+
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands) {
   std::vector<std::string> out;
   std::error_code ignored;
   for (const std::string& item : paths.items) {
     if (item.empty()) continue;
-    refuse_remote(item);
-    if (fs::exists(item, ignored)) {  // a name may hold commas and braces itself
+    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // may hold commas, is named whole
+    if (fs::exists(local_path(item), ignored)) {                   // a name may hold commas and braces itself
       append(out, resolve(item, extension));
       continue;
     }
     for (const std::string& part : split_outside_braces(item, true))
-      if (!part.empty())
+      if (!part.empty()) {
+        refuse_remote(part, commands);
         for (const std::string& name : expand_braces(part)) append(out, resolve(name, extension));
+      }
   }
   if (out.empty())
     user_error("path: no file is named; expected a file, a list of files, or a pattern such as train-{00000..00004}",

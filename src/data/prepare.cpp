@@ -64,9 +64,12 @@ std::vector<std::string> needed_fields(const Needs& needs) {
   return needed;
 }
 
-std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed) {
-  return concat("found ", found.empty() ? "nothing" : join_names({found.begin(), found.end()}), "; needed ",
-                join_names(needed), ". Check the source's settings (names of its parts or columns)");
+std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
+                            const SourcePart& part) {
+  const std::string known = part.source != nullptr ? part.source->describe_fields(needed) : "";
+  return concat(found.empty() ? "none could be read" : "found " + join_names({found.begin(), found.end()}), "; needed ",
+                join_names(needed), ". ",
+                known.empty() ? "Check the source's settings (names of its parts or columns)" : known);
 }
 
 Image take_image(Sample& sample) {
@@ -147,12 +150,13 @@ void SamplePreparer::check_fields(const SourcePart& part) const {
   }
   if (lacking == 0) return;
   user_error(part.described, ": none of the ", count, " samples looked at has all that the objective needs: missing ",
-             join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(needs_)));
+             join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(needs_), part));
 }
 
 void PreparedSample::reject(const SampleError& error) {
   bad_reason = error.reason();
   bad_text = error.what();
+  if (!error.key().empty()) key = error.key();
 }
 
 std::int64_t PreparedSample::bytes() const {

@@ -41,8 +41,10 @@ struct SampleDraw {
   std::int64_t caption = -1;  // -1: as caption_choice says; else this one
 };
 
-/// "found image and label; needed image and caption. Check ...".
-std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed);
+/// "found image and label; needed image and caption. Check ...": `found` in samples of this part of a source; empty:
+/// none of them could be read.
+std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
+                            const SourcePart& part);
 
 /// Fields of a sample that these needs want.
 std::vector<std::string> needed_fields(const Needs& needs);

@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "src/data/annotations.h"
+#include "src/data/captions.h"
 #include "src/data/class_names.h"
 #include "src/data/image_file.h"
+#include "src/data/python_json.h"
 #include "src/data/regions.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -25,7 +29,7 @@ class PartTexts {
 
   /// Null: there is no json part, or it is not JSON.
   const nlohmann::json* json() {
-    if (!parsed_ && parts_.has("json")) parsed_ = nlohmann::json::parse(parts_.read("json"), nullptr, false);
+    if (!parsed_ && parts_.has("json")) parsed_ = parse_python_json(parts_.read("json"));
     return parsed_ && !parsed_->is_discarded() ? &*parsed_ : nullptr;
   }
 
@@ -82,14 +86,37 @@ Sample PartMapper::load(const std::string& key, const SampleParts& parts) const 
   return sample;
 }
 
-std::int64_t PartMapper::count_captions(const SampleParts& parts) const {
+std::int64_t PartMapper::count_captions(const std::string& key, const SampleParts& parts) const {
+  const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
+                                   [&](const std::string& name) { return parts.has(name); });
+  // Several may hold blank ones among them, which are no captions; a single blank one is a bad sample either way.
   const bool in_json = parts.has("json") && !settings_.json_captions.empty();
-  if (!in_json && !settings_.caption_lines)
-    return std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
-                         [&](const std::string& name) { return parts.has(name); });
+  if (!in_json && !settings_.caption_lines && texts <= 1) return texts;
   Sample sample;
+  sample.key = key;
   read_captions(parts, PartTexts(parts).json(), sample);
   return std::ssize(sample.captions);
+}
+
+std::string PartMapper::describe_keys(const std::vector<std::string>& fields) const {
+  const std::map<std::string, std::pair<const std::vector<std::string>*, const char*>> keys = {
+      {"image", {&settings_.image_keys, "image_keys"}},
+      {"caption", {&settings_.caption_keys, "caption_keys"}},
+      {"summary", {&settings_.summary_keys, "summary_keys"}},
+      {"objects", {&settings_.object_keys, "object_keys"}},
+      {"regions", {&settings_.region_keys, "region_keys"}}};
+  std::vector<std::string> places;
+  for (const std::string& field : fields) {
+    const auto found = keys.find(field);
+    if (found == keys.end()) continue;
+    const auto& [names, setting] = found->second;
+    places.push_back(concat(field, " is looked for in ", join_names(*names), " (", setting, ")"));
+    if (field == "caption")
+      places.back() += concat(" and in the json part's ", join_names(settings_.json_captions), " (json_captions)");
+  }
+  std::string text;
+  for (const std::string& place : places) text += (text.empty() ? "" : ", ") + place;
+  return text;
 }
 
 void PartMapper::read_captions(const SampleParts& parts, const nlohmann::json* json, Sample& sample) const {
@@ -99,15 +126,16 @@ void PartMapper::read_captions(const SampleParts& parts, const nlohmann::json* j
     read_annotations(*json, settings_.json_captions, sample);
   else if (parts.has("json") && sample.captions.empty())
     throw SampleError("bad_json", "its json part is not JSON");
+  else if (parts.has("json") && !told_bad_json_.exchange(true))
+    log::warning("sample ", sample.key, ": its json part is not JSON: of it and any like it only the other parts are used");
 }
 
 void PartMapper::add_captions(const std::string& text, Sample& sample) const {
   if (!settings_.caption_lines) {
-    sample.captions.emplace_back(strip(text));
+    add_caption(text, sample.captions);
     return;
   }
-  for (const std::string& line : split(text, '\n'))
-    if (!strip(line).empty()) sample.captions.emplace_back(strip(line));
+  for (const std::string& line : split(text, '\n')) add_caption(line, sample.captions);
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -29,8 +30,10 @@ class PartMapper {
   /// Throws SampleError: no picture, parts that are damaged. Nothing is decoded but masks and region features.
   Sample load(const std::string& key, const SampleParts& parts) const;
   /// Captions that load() would give: known by the parts' names, unless lines or the json part must be read for it.
-  std::int64_t count_captions(const SampleParts& parts) const;
+  std::int64_t count_captions(const std::string& key, const SampleParts& parts) const;
   const std::vector<std::string>& classes() const { return classes_; }
+  /// "caption is looked for in the parts txt and text (caption_keys)": of these fields (needed_fields()).
+  std::string describe_keys(const std::vector<std::string>& fields) const;
 
  private:
   void read_captions(const SampleParts& parts, const nlohmann::json* json, Sample& sample) const;
@@ -38,6 +41,7 @@ class PartMapper {
 
   WebDatasetSettings settings_;
   std::vector<std::string> classes_;
+  mutable std::atomic<bool> told_bad_json_ = false;
 };
 
 }  // namespace tessera

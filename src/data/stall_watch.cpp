@@ -19,7 +19,7 @@ double check_wait(const Patience& patience, std::int64_t ticket, double waited) 
   const bool limited = patience.timeout > 0;
   if (limited && waited >= patience.timeout)
     user_error("data: ", patience.source, ": waited ", rounded(waited), " s for ", patience.describe(ticket),
-               ", the timeout: look at the disk, network or command that it is read from");
+               ", the timeout: look at this sample, and at the disk, network or command that it is read from");
   double next = patience.warn_after;
   if (waited >= next) {
     log::warning("data: waiting since ", rounded(waited), " s for ", patience.describe(ticket), " of ",
@@ -31,7 +31,7 @@ double check_wait(const Patience& patience, std::int64_t ticket, double waited) 
 
 void warn_of_left_threads(std::int64_t count) {
   log::warning("data: ", count, count == 1 ? " thread hangs" : " threads hang",
-               " in reading and cannot be stopped; going on without");
+               " in a sample and cannot be stopped; going on without");
 }
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "src/data/annotations.h"
 #include "src/data/sample_parts.h"
 #include "src/data/shard_index.h"
 #include "src/data/streams/shard_stream.h"
@@ -12,6 +13,8 @@
 
 namespace tessera {
 namespace {
+
+constexpr std::size_t kNamed = 20;  // names in a message
 
 class IndexedParts : public SampleParts {
  public:
@@ -53,7 +56,11 @@ class WebDataset : public Source {
 
   std::int64_t caption_count(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    return mapper_.count_captions(IndexedParts(entry, index_.paths[entry.shard]));
+    return mapper_.count_captions(entry.key, IndexedParts(entry, index_.paths[entry.shard]));
+  }
+
+  std::string describe_fields(const std::vector<std::string>& needed) const override {
+    return concat("Its parts are ", join_names(part_names()), json_fields(), "; ", mapper_.describe_keys(needed));
   }
 
   Sample get(std::int64_t index) const override {
@@ -62,7 +69,7 @@ class WebDataset : public Source {
     try {
       return mapper_.load(entry.key, IndexedParts(entry, path));
     } catch (const SampleError& error) {
-      throw SampleError(error.reason(), concat(path, ": sample ", entry.key, ": ", error.what()));
+      throw SampleError(error.reason(), concat(path, ": sample ", entry.key, ": ", error.what()), entry.key);
     }
   }
 
@@ -97,8 +104,22 @@ class WebDataset : public Source {
   std::vector<std::string> part_names() const {
     std::vector<std::string> names;
     for (const auto& [name, count] : index_.parts)
-      if (names.size() < 20) names.push_back(name);
+      if (names.size() < kNamed) names.push_back(name);
     return names;
+  }
+
+  // Of the first sample that has a json part: " (json: caption and url)".
+  std::string json_fields() const {
+    const auto found = std::find_if(index_.samples.begin(), index_.samples.end(),
+                                    [](const ShardSample& sample) { return sample.find("json") != nullptr; });
+    if (found == index_.samples.end()) return {};
+    try {
+      const std::string text = IndexedParts(*found, index_.paths[found->shard]).read("json");
+      const std::vector<std::string> names = json_names(text, kNamed);
+      return names.empty() ? "" : " (json: " + join_names(names) + ")";
+    } catch (const std::exception&) {
+      return {};  // it is for a message about something else
+    }
   }
 
   static const ShardPart* first_of(const ShardSample& entry, const std::vector<std::string>& names) {

@@ -40,6 +40,9 @@ TEST(BenchProgram, MistakesGiveOneLineAndCodeTwo) {
   expect_refused("loss --plot no/such/plot.svg", "--plot no/such/plot.svg: there is no folder no/such");
   expect_refused("kernels --sparsify-group 4x4",
                  "--sparsify-group 4x4: expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
+  for (const std::string value : {"0", "-1", "many"})
+    expect_refused("loss --memory-limit " + value,
+                   "--memory-limit: expected a number above 0, got " + value + " (see --help)");
   for (const char* arguments : {"loss --batch-sizes 0", "loss --dtype float8", "loss --batchsizes 4", "kernels --json",
                                 "loss --memory-limit -1", "loss --repeats 0"}) {
     const Ran ran = run(arguments);

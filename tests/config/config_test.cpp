@@ -28,6 +28,7 @@ struct OuterSettings {
   std::vector<double> values = {1, 2};
   InnerSettings inner;
   bool flag = false;
+  std::vector<std::string> names = {"a"};
 };
 template <class Visitor>
 void fields(Visitor& v, OuterSettings& s) {
@@ -36,6 +37,7 @@ void fields(Visitor& v, OuterSettings& s) {
   v("values", s.values, "numbers");
   v("inner", s.inner, "group");
   v("flag", s.flag, "switch");
+  v("names", s.names, "texts");
 }
 std::optional<config::Problem> validate(const OuterSettings& s) {
   if (s.flag && s.mode == "slow") return config::Problem{"flag", "cannot be true when mode is slow: set mode to fast"};
@@ -133,7 +135,7 @@ TEST(Config, DeepNestingIsRefused) {
 }
 
 TEST(Config, ErrorsQuoteWhatTheyFindReadably) {
-  EXPECT_EQ(error_of("\"a\\nb\": 1\n"), "a.yaml:1: a\\nb: unknown key; known: steps, mode, values, inner and flag");
+  EXPECT_EQ(error_of("\"a\\nb\": 1\n"), "a.yaml:1: a\\nb: unknown key; known: steps, mode, values, inner, flag and names");
   EXPECT_EQ(error_of("steps: \"\\a\"\n"), "a.yaml:1: steps: expected a whole number, got \"\\u0007\"");
 }
 
@@ -143,6 +145,29 @@ TEST(Config, DumpReadsBackEqual) {
   s.mode = "slow";
   const auto again = config::read<OuterSettings>(config::parse_yaml(config::to_yaml(config::dump(s)), "dump"));
   EXPECT_EQ(config::to_yaml(config::dump(again)), config::to_yaml(config::dump(s)));
+}
+
+TEST(Config, AListOfTextsMayBeGivenAsOneText) {
+  EXPECT_EQ(config::read<OuterSettings>(config::parse_yaml("names: b", "a.yaml")).names, std::vector<std::string>{"b"});
+  EXPECT_EQ(error_of("values: 3"), "a.yaml:1: values: expected list of float, got \"3\"");
+}
+
+TEST(Config, OverridesTakeTextInWhichYamlSeesNothing) {
+  config::Node node;
+  config::apply_override(node, "mode=,");
+  EXPECT_EQ(node.find("mode")->text(), ",");
+  for (const char* nothing : {"mode=", "mode=null", "mode=~", "mode= # said later"}) {
+    config::apply_override(node, nothing);
+    EXPECT_TRUE(node.find("mode")->is_null()) << nothing;
+  }
+}
+
+TEST(Config, CodePointsThatAreNoCharactersAreRefused) {
+  for (const char* text : {"mode: \"\\uFFFF\"", "mode: a\xEF\xBF\xBE", "mode: \xF0\x9F\xBF\xBF", "\xEF\xB7\x90: 1"})
+    EXPECT_EQ(error_of(text),
+              "a.yaml:1: not valid YAML: a code point that stands for no character (U+FFFE, U+FFFF, ...)");
+  EXPECT_EQ(config::parse_yaml("a: \xEF\xBF\xBD\xEF\xBD\xBF\xEB\xBF\xBF", "a.yaml").find("a")->text(),
+            "\uFFFD\uFF7F\uBFFF");
 }
 
 TEST(Config, OverridesReachNestedKeysAndCreateThem) {

@@ -180,7 +180,7 @@ TEST_F(Listings, CsvReadsSeveralTablesOfDifferentFolders) {
   EXPECT_EQ(source->get(1).captions, Texts{"p2"});
 }
 
-TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheirIds) {
+TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheFile) {
   write("val/x 1.png", picture(1));
   write("c.json", R"({"info": {"a": [1, {"b": 2}]}, "annotations": [)"
                   R"({"image_id": 5, "id": 31, "caption": "second\n"}, {"image_id": 9, "id": 2, "caption": "other"},)"
@@ -193,7 +193,7 @@ TEST_F(Listings, CocoCaptionsGatherByPictureInTheOrderOfTheirIds) {
   EXPECT_EQ(source->describe(), "coco_captions " + path("c.json") + ", 3 samples");
   const Sample sample = source->get(0);
   EXPECT_EQ(sample.key, "x 1.png");
-  EXPECT_EQ(sample.captions, (Texts{"first", "second"}));
+  EXPECT_EQ(sample.captions, (Texts{"second", "first"})) << "as pycocotools and torchvision";
   EXPECT_EQ(sample.encoded, picture(1));
   EXPECT_EQ(sample_error_of(*source, 1), "no_image: " + path("val/lost.png") + ": no such file");
   const auto error_of = [&](const std::string& json) {

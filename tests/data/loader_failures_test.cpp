@@ -123,14 +123,14 @@ TEST(LoaderFailures, AHangingReadIsNamedAndEndsTheRunNotHangsIt) {
     EXPECT_TRUE(error.starts_with("data: memory, 40 samples: waited 0.0")) << error;
     EXPECT_NE(error.find(" s for sample number 17 (thread "), std::string::npos) << error;
     EXPECT_TRUE(
-        error.ends_with(" is reading it), the timeout: look at the disk, network or command that it is read "
-                        "from"))
+        error.ends_with(" is reading it), the timeout: look at this sample, and at the disk, network or command that "
+                        "it is read from"))
         << error;
     EXPECT_EQ(user_error_of([&] { loader.next(); }), error);
   }  // leaves the thread behind
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("data: waiting since 0.01 s for sample number 17 (thread "), std::string::npos) << log;
-  EXPECT_NE(log.find("data: 1 thread hangs in reading and cannot be stopped"), std::string::npos) << log;
+  EXPECT_NE(log.find("data: 1 thread hangs in a sample and cannot be stopped"), std::string::npos) << log;
   source->release();
 }
 

@@ -161,6 +161,7 @@ TEST_F(Pack, GoesOnAfterAnInterruptionAndEndsAsUnbroken) {
                       }),
                  std::runtime_error);
     io::write_file(folder_ + "/" + name + "/shard-00003.tar.tmp.17", "what a killed process leaves");
+    io::write_file(folder_ + "/" + name + "/shard.json.tmp.17", "and here");
     std::int64_t begun = -1;
     pack(source, "", settings(name), [&](std::int64_t, std::int64_t at) { begun = at; });
     EXPECT_GE(begun, killed_at - 9);
@@ -176,8 +177,16 @@ TEST_F(Pack, RefusesToMixTwoPacks) {
   const MemorySource source(make_samples(20));
   pack(source, "", settings("a"));
   const std::string manifest = folder_ + "/a/shard.json";
-  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a", 8)); }),
-            manifest + ": was begun with another settings: name another folder, or remove the shards of shard");
+  EXPECT_EQ(
+      user_error_of([&] { pack(source, "", settings("a", 8)); }),
+      manifest + ": was begun with samples_per_shard: 7, now 8: name another folder, or remove the shards of shard");
+  PackSettings two = settings("a");
+  two.max_bad_share = 0;
+  two.format = "png";
+  EXPECT_EQ(user_error_of([&] { pack(source, "", two); }),
+            manifest +
+                ": was begun with format: jpg, now png and max_bad_share: 0.1, now 0.0: name another folder, or "
+                "remove the shards of shard");
   EXPECT_EQ(user_error_of([&] { pack(MemorySource(make_samples(21)), "", settings("a")); }),
             manifest + ": was begun with another source: name another folder, or remove the shards of shard");
   std::filesystem::resize_file(folder_ + "/a/shard-00001.tar", 100);
@@ -232,6 +241,31 @@ TEST_F(Pack, TooManyBadSamplesStop) {
   EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", settings("a")); }),
             "memory, 200 samples: 51 of the first 101 samples cannot be used (51 bad_image), more than max_bad_share "
             "0.1 allows; this one: sample 100: expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
+}
+
+TEST_F(Pack, TheShareOfBadSamplesIsJudgedAtTheEndToo) {
+  std::vector<Sample> samples = make_samples(20);
+  for (const std::size_t i : {4, 9, 14}) samples[i].encoded = "junk";
+  const std::string text =
+      "memory, 20 samples: 3 of the 20 samples cannot be used (3 bad_image), more than max_bad_share 0.1 allows; the "
+      "first one: sample 4: expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")";
+  const MemorySource source(samples);
+  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text);
+  EXPECT_EQ(nlohmann::json::parse(io::read_file(folder_ + "/a/shard.json"))["complete"], false);
+  EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text) << "gone on with";
+  PackSettings exact = settings("b");
+  exact.max_bad_share = 0.15;
+  EXPECT_EQ(pack(source, "", exact).samples, 17);
+}
+
+TEST_F(Pack, AShareOfZeroStopsAtTheFirstBadSample) {
+  std::vector<Sample> samples = make_samples(20);
+  samples[9].encoded = "junk";
+  PackSettings none = settings("a");
+  none.max_bad_share = 0;
+  EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", none); }),
+            "memory, 20 samples: 1 of the first 10 samples cannot be used (1 bad_image), more than max_bad_share 0 "
+            "allows; this one: sample 9: expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
 }
 
 TEST(ShardKey, KeepsWhatWebDatasetLeavesWhole) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <opencv2/imgcodecs.hpp>
 
+#include "tests/data/pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/data/contact_sheet.h>
 #include <tessera/data/encode.h>
@@ -161,6 +162,20 @@ TEST(ContactSheet, PicturesAreEnlargedAndStandInRows) {
   EXPECT_EQ(pixel(sheet, 10, 10), pixel(samples[0].image, 0, 0));
   EXPECT_EQ(pixel(sheet, 10 + 127, 10 + 2 * 138 + 127), pixel(samples[2].image, 63, 63));
   EXPECT_EQ(pixel(sheet, sheet.height - 1, sheet.width - 1), 255);
+}
+
+TEST(ContactSheet, LettersLoseTheirAccentsAndOtherCharactersAreOneQuestionMark) {
+  Sample sample;
+  sample.image = test::noise(16, 16, 1);
+  const auto drawn = [&](const std::string& caption) {
+    sample.captions = {caption};
+    return contact_sheet({sample}, 1, 128).pixels;
+  };
+  EXPECT_EQ(drawn("caf\u00e9 \u00c5se"), drawn("cafe Ase"));
+  EXPECT_EQ(drawn("e\u0301"), drawn("e")) << "an accent of its own";
+  EXPECT_EQ(drawn("\u732b \U0001F600x \uD55C"), drawn("? ?x ?"));
+  EXPECT_EQ(drawn("a\xFF"), drawn("a?"));
+  EXPECT_NE(drawn("?"), drawn("??"));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include <tessera/base/log.h>
 #include <tessera/data/image_folder.h>
 #include <tessera/data/loader.h>
 #include <tessera/data/paths.h>
@@ -78,8 +79,28 @@ TEST(Paths, BracesExpandInOrder) {
   EXPECT_EQ(expand_braces("plain"), std::vector<std::string>{"plain"});
   EXPECT_EQ(expand_braces("open{1..2"), std::vector<std::string>{"open{1..2"});
   EXPECT_EQ(user_error_of([] { expand_braces("a{5..x}.tar"); }),
-            "a{5..x}.tar: {5..x} is no range: expected two whole numbers, for example {00000..00004}");
-  EXPECT_EQ(user_error_of([] { expand_braces("a{5..2}"); }), "a{5..2}: {5..2} counts down: write {2..5}");
+            "a{5..x}.tar: {5..x} is no range: expected two whole numbers or letters, for example {00000..00004}");
+}
+
+TEST(Paths, BracesMeanWhatTheyMeanInPythonsBraceexpand) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(expand_braces("{0..4..2}"), (Names{"0", "2", "4"}));
+  EXPECT_EQ(expand_braces("{00..10..5}"), (Names{"00", "05", "10"}));
+  EXPECT_EQ(expand_braces("{0..7..-3}"), (Names{"0", "3", "6"}));
+  EXPECT_EQ(expand_braces("{1..2..0}"), (Names{"1", "2"}));
+  EXPECT_EQ(expand_braces("{8..10}"), (Names{"8", "9", "10"}));
+  EXPECT_EQ(expand_braces("{0..10..10}"), (Names{"0", "10"})) << "a 0 alone asks for no leading zeros";
+  EXPECT_EQ(expand_braces("{2..-1}"), (Names{"2", "1", "0", "-1"}));
+  EXPECT_EQ(expand_braces("{-01..1}"), (Names{"-01", "000", "001"}));
+  EXPECT_EQ(expand_braces("{05..1..2}"), (Names{"05", "03", "01"}));
+  EXPECT_EQ(expand_braces("{a..c}"), (Names{"a", "b", "c"}));
+  EXPECT_EQ(expand_braces("{g..a..3}"), (Names{"g", "d", "a"}));
+  EXPECT_EQ(expand_braces("{Y..b}"), (Names{"Y", "Z", "a", "b"}));
+  EXPECT_EQ(expand_braces("{5}-{}-{a{1,2}}"), (Names{"{5}-{}-{a1}", "{5}-{}-{a2}"}));
+  EXPECT_EQ(expand_braces("x{,.gz}"), (Names{"x", "x.gz"}));
+  EXPECT_EQ(expand_braces("{0..9999..10}").size(), 1000U);
+  EXPECT_EQ(user_error_of([] { expand_braces("{0..9999999..9}"); }),
+            "{0..9999999..9}: {0..9999999..9} stands for more than 1000000 names");
 }
 
 TEST_F(Sources, PathsMayBeListsPatternsAndFolders) {
@@ -97,8 +118,50 @@ TEST_F(Sources, PathsMayBeListsPatternsAndFolders) {
   EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/c*.tar")}}, ".tar"); }), path("s/c*.tar") + ": no file matches");
   EXPECT_EQ(user_error_of([&] { expand_paths({{"pipe:cat x"}}, ".tar"); }),
             "pipe:cat x: commands are not read; expected local files");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.tar"}}, ".tar"); }),
-            "s3://bucket/x.tar: only local files are read: copy them first, and give their paths");
+}
+
+TEST_F(Sources, PathsOfOtherMachinesAreRefusedWithTheWayOut) {
+  EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
+            "s3://bucket/x.csv: only local files are read: copy them first, and give their paths");
+  for (const auto& [address, command] : std::vector<std::pair<std::string, std::string>>{
+           {"s3://bucket/{00..10}.tar", "aws s3 cp s3://bucket/{00..10}.tar -"},
+           {"gs://bucket/x.tar", "gsutil cat gs://bucket/x.tar"},
+           {"http://host/x.tar", "curl -sfL http://host/x.tar"},
+           {"https://host/x.tar?a=1&b", "curl -sfL 'https://host/x.tar?a=1&b'"},
+           {"hdfs://host/x.tar", "COMMAND hdfs://host/x.tar"}}) {
+    WebDatasetSettings settings;
+    settings.path = {{address}};
+    EXPECT_EQ(user_error_of([&] { make_webdataset(settings); }),
+              address +
+                  ": only local files and commands are read: copy the files first, or read them through a "
+                  "command, such as path: \"pipe:" +
+                  command + "\"");
+  }
+  EXPECT_EQ(user_error_of([&] { expand_paths({{"file://host/x.tar"}}, ".tar"); }),
+            "file://host/x.tar: is on another machine; expected file:///PATH, a local file");
+  EXPECT_EQ(user_error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", true); }).substr(0, 10), "pipe:cat x");
+}
+
+TEST_F(Sources, FileAddressesAreLocalPaths) {
+  write("s/0.tar", "x");
+  write("s/1.tar", "x");
+  const std::vector<std::string> both = {path("s/0.tar"), path("s/1.tar")};
+  for (const std::string scheme : {"file://", "file:", "file://localhost"}) {
+    EXPECT_EQ(expand_paths({{scheme + path("s/{0,1}.tar")}}, ".tar"), both) << scheme;
+    EXPECT_EQ(expand_paths({{scheme + path("s/0.tar") + "::" + scheme + path("s/1.tar")}}, ".tar"), both) << scheme;
+    EXPECT_EQ(expand_paths({{scheme + path("s")}}, ".tar"), both) << scheme;
+  }
+  EXPECT_EQ(user_error_of([&] { expand_paths({{"file:///no/such.tar"}}, ".tar"); }), "/no/such.tar: no such file");
+}
+
+TEST_F(Sources, AnUnclosedBraceIsSaid) {
+  EXPECT_EQ(user_error_of([&] { expand_paths({{path("a-{0..3.tar")}}, ".tar"); }),
+            path("a-{0..3.tar") + ": no such file: its brace { is not closed");
+  EXPECT_EQ(user_error_of([&] { expand_paths({{path("{5}{*.tar")}}, ".tar"); }),
+            path("{5}{*.tar") + ": no file matches: its brace { is not closed");
+  EXPECT_EQ(user_error_of([&] { expand_paths({{path("{5}.tar")}}, ".tar"); }), path("{5}.tar") + ": no such file");
+  write("open{.tar", "x");
+  EXPECT_EQ(expand_paths({{path("open{.tar")}}, ".tar"), std::vector<std::string>{path("open{.tar")});
 }
 
 TEST_F(Sources, WebDatasetReadsPartsByName) {
@@ -389,6 +452,52 @@ TEST_F(Sources, ImageFolderTakesClassesFromSortedFolders) {
   EXPECT_EQ(source->get(2).key, "zebra/deep/er/a.png");
   EXPECT_EQ(source->get(2).label, 1);
   EXPECT_EQ(source->get(2).encoded, png(1));
+}
+
+TEST_F(Sources, ImageFolderFollowsNoLinkBackToAFolderItLiesIn) {
+  write("f/cat/a.png", png(1));
+  write("f/cat/far/b.png", png(2));
+  write("f/dog/c.png", png(3));
+  write("elsewhere/d.png", png(4));
+  fs::create_directory_symlink("..", path("f/cat/loop"));
+  fs::create_directory_symlink(".", path("f/cat/far/self"));
+  fs::create_directory_symlink(path("f"), path("f/whole"));
+  fs::create_directory_symlink(path("elsewhere"), path("f/dog/more"));
+  fs::create_directory_symlink(path("f/dog"), path("elsewhere/back"));  // by way of f/dog/more only
+  ImageFolderSettings settings;
+  settings.path = path("f") + "/";
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  const auto source = make_image_folder(settings);
+  const std::string said = testing::internal::GetCapturedStderr();
+  std::vector<std::string> keys;
+  for (std::int64_t i = 0; i < source->size(); ++i) keys.push_back(source->get(i).key);
+  EXPECT_EQ(keys, (std::vector<std::string>{"cat/a.png", "cat/far/b.png", "dog/c.png", "dog/more/d.png"}));
+  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"cat", "dog"}));
+  for (const char* link : {"f/cat/loop", "f/cat/far/self", "f/whole", "f/dog/more/back"}) {
+    const std::size_t at = said.find(path(link) + ": links to ");
+    ASSERT_NE(at, std::string::npos) << link << " in " << said;
+    EXPECT_EQ(said.find(path(link), at + 1), std::string::npos) << said;
+  }
+}
+
+TEST_F(Sources, ImageFolderSaysThatPicturesBesideClassFoldersAreNotUsed) {
+  write("f/cat/a.png", png(1));
+  write("f/b.png", png(2));
+  write("f/c.JPG", png(3));
+  write("f/.hidden.png", png(3));
+  ImageFolderSettings settings;
+  settings.path = path("f") + "/";
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(make_image_folder(settings)->size(), 1);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(path("f") + "/: 2 pictures lie directly in it, beside class folders that hold pictures, and are "
+                                  "not used\n"),
+            std::string::npos)
+      << said;
+  fs::remove(path("f/cat/a.png"));
+  EXPECT_EQ(make_image_folder(settings)->size(), 2);
 }
 
 TEST_F(Sources, ImageFolderReadsACaptionsFile) {

@@ -300,6 +300,32 @@ TEST_F(Streams, CutAndDamagedFilesEndInAMessage) {
   }
 }
 
+TEST_F(Streams, ChecksumsOfGzipCount) {
+  write_stream_shards(1);
+  ASSERT_TRUE(shell("cd " + path("") + " && gzip s0.tar"));
+  std::string bytes = io::read_file(path("s0.tar.gz"));
+  bytes[bytes.size() - 6] ^= 1;
+  write("other.tar.gz", bytes);
+  WebDatasetSettings settings = command("");
+  settings.path = {{path("other.tar.gz")}};
+  EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
+                .find("cannot be decompressed: gzip: incorrect data check"),
+            std::string::npos);
+}
+
+TEST_F(Streams, GzipFilesInSeveralMembersReadWhole) {
+  write_stream_shards(1);
+  ASSERT_TRUE(shell("cd " + path("") +
+                    " && (head -c 20000 s0.tar | gzip; tail -c +20001 s0.tar | gzip; head -c 700 /dev/zero) > m.tar.gz"));
+  WebDatasetSettings settings = command("");
+  settings.path = {{path("m.tar.gz")}};
+  EXPECT_EQ(take_keys(*stream_of(settings), {.shuffle = false}, kEach), numbers(kEach));
+  ASSERT_TRUE(shell("cd " + path("") + " && printf more >> m.tar.gz"));
+  EXPECT_NE(user_error_of([&] { take_keys(*stream_of(settings), {.shuffle = false}, kEach + 1); })
+                .find("gzip: bytes follow behind its end"),
+            std::string::npos);
+}
+
 TEST_F(Streams, ALoaderEndsWhileItsCommandStalls) {
   write_stream_shards(1);
   WebDatasetSettings settings = command("cat " + path("s0.tar") + "; sleep 1000");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "src/data/prepare.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -81,7 +82,7 @@ void look_at(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   note("hard negatives", !sample.negatives.empty());
   out.objects = std::ssize(sample.objects);
   out.label = sample.label;
-  if (sample.image.empty()) sample.image = decode_image(sample.encoded);
+  if (sample.image.empty()) sample.image = take_image(sample);
   out.height = sample.image.height;
   out.width = sample.image.width;
   if (wanted.keep) out.sample = std::move(sample);
@@ -109,6 +110,7 @@ SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, co
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
     out.bad_text = error.what();
+    if (!error.key().empty()) out.key = error.key();
     if (wanted.dump) out.dump = {{"key", out.key}, {"bad", out.bad_reason}};
   }
   return out;

@@ -10,6 +10,7 @@
 
 #include "src/data/ordered_workers.h"
 #include "src/data/read_sample.h"
+#include "tools/command_line.h"
 #include "tools/data/command.h"
 #include "tools/data/findings.h"
 #include "tools/data/progress.h"
@@ -168,9 +169,9 @@ Command inspect_command(CLI::App& program) {
   app->add_option("--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer, KEY=VALUE");
   app->add_option("--samples", options->samples,
                   "samples looked at, spread over the source (default: all; fewer give no fingerprint)")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   options->threads = std::max(1U, std::thread::hardware_concurrency());
-  app->add_option("--threads", options->threads, "changes nothing but speed")->check(CLI::PositiveNumber);
+  app->add_option("--threads", options->threads, "changes nothing but speed")->check(positive_number());
   app->add_option("--dump", options->dump,
                   "file for one JSON line a sample: key, captions, SHA-256 of the picture, ...");
   app->add_option("--sheet", options->sheet, "PNG file for a contact sheet with captions");

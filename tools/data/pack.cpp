@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "tools/command_line.h"
 #include "tools/data/command.h"
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
@@ -79,24 +80,26 @@ Command pack_command(CLI::App& program) {
   app->add_option("--name", settings.name, "what the shards' names begin with")->capture_default_str();
   app->add_option("--shard-size", settings.samples_per_shard, "samples in a shard")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app->add_option_function<std::string>(
       "--shard-bytes", [options](const std::string& text) { options->pack.bytes_per_shard = parse_bytes(text); },
       "bytes of a shard at most, such as 1GB; 0: any number (default)");
   app->add_option("--resize", settings.resize,
                   "pixels of the shorter side, for pictures that are larger; without it the files' own bytes are kept")
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app->add_option("--quality", settings.quality, "of the JPEG files that --resize writes")
       ->capture_default_str()
       ->check(CLI::Range(1, 100));
   app->add_option("--format", settings.format, "of pictures that are resized, or not encoded: jpg or png")
       ->capture_default_str()
       ->check(CLI::IsMember({"jpg", "png"}));
-  app->add_option("--max-bad-share", settings.max_bad_share, "stop when more of the samples are bad")
+  app->add_option("--max-bad-share", settings.max_bad_share,
+                  "stop when more of the samples are bad: judged from the 100th sample on, and at the end; 0: at the "
+                  "first bad one")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   settings.threads = std::max(1U, std::thread::hardware_concurrency());
-  app->add_option("--threads", settings.threads, "changes nothing but speed")->check(CLI::PositiveNumber);
+  app->add_option("--threads", settings.threads, "changes nothing but speed")->check(positive_number());
   return {app, [options] { return run_pack(*options); }};
 }
 

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tools/command_line.h"
 #include "tools/data/command.h"
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
@@ -112,10 +113,10 @@ Command read_command(CLI::App& program) {
   app->add_option("--loader", options->loader_settings, "a setting of data.loader, KEY=VALUE");
   app->add_option("--image-size", options->image_size, "pixels, the side of the pictures")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app->add_option("--epochs", options->epochs, "passes over the data")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app->add_option("--skipped", options->skipped, "file that lists the bad samples, a JSON object a line");
   app->add_flag("--json", options->json, "write JSON");
   return {app, [options] { return read_all(*options); }};

@@ -5,6 +5,7 @@
 #include <string>
 #include <thread>
 
+#include "tools/command_line.h"
 #include "tools/data/command.h"
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
@@ -59,12 +60,12 @@ Command shapes_command(CLI::App& program) {
   app->add_option("--out", options->shards.folder, "folder for SPLIT-00000.tar, ... and classes.txt")->required();
   app->add_option("--samples-per-shard", options->shards.samples_per_shard, "samples in a shard")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app->add_option("--format", options->shards.format, "of the pictures: png or jpg")
       ->capture_default_str()
       ->check(CLI::IsMember({"png", "jpg"}));
   options->shards.threads = std::max(1U, std::thread::hardware_concurrency());
-  app->add_option("--threads", options->shards.threads, "changes nothing but speed")->check(CLI::PositiveNumber);
+  app->add_option("--threads", options->shards.threads, "changes nothing but speed")->check(positive_number());
   for (const config::FieldDoc& field : config::document<ShapesSettings>())
     app->add_option_function<std::string>(
         option_name(field.path),

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "tools/command_line.h"
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -70,10 +71,10 @@ Command train_sentencepiece_command(CLI::App& program) {
   app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
   app->add_option("--samples", options->samples, "samples taken from the source")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app->add_option("--vocab-size", options->training.vocab_size, "number of pieces")
       ->required()
-      ->check(CLI::PositiveNumber);
+      ->check(positive_number());
   app->add_option("--model-type", options->training.model_type, "unigram or bpe")
       ->capture_default_str()
       ->check(CLI::IsMember({"unigram", "bpe"}));

@@ -210,6 +210,8 @@ struct Value<std::optional<T>> {
 template <class T>
 struct Value<std::vector<T>> {
   static std::vector<T> read(const Node& node, const std::string& path, const std::vector<T>&) {
+    if constexpr (std::is_same_v<T, std::string>)
+      if (node.is_scalar()) return {Value<T>::read(node, path, T{})};
     if (!node.is_sequence()) fail(node, path, "expected " + type() + ", got " + node.describe());
     std::vector<T> out;
     for (std::size_t i = 0; i < node.items().size(); ++i)

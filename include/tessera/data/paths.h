@@ -13,13 +13,19 @@ struct PathList {
   std::vector<std::string> items;
 };
 
-/// One text with all its braces expanded, in order: "a{1..3}" -> a1 a2 a3 (leading zeros kept), "{x,y}z" -> xz yz.
-/// Throws UserError on a range that is malformed.
+/// One text with all its braces expanded, in order, as Python's braceexpand: "a{1..3}" -> a1 a2 a3 (leading zeros
+/// kept),
+/// "{0..4..2}" -> 0 2 4, "{c..a}" -> c b a, "{x,y}z" -> xz yz. Braces around neither a list nor a range ("{5}"), and
+/// such as are not closed, stay. Throws UserError on a range that is malformed, and on more than 1,000,000 names.
 std::vector<std::string> expand_braces(const std::string& text);
+
+/// The path in a name written as file:///PATH or file:/PATH; other names as they are.
+std::string local_path(const std::string& name);
 
 /// Local files, in the order written, wildcards and folders sorted; a folder stands for the files in it whose names end
 /// with `extension`. Throws UserError naming what is missing, remote addresses, and a list that comes out empty.
-std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension);
+/// commands: whether the caller reads "pipe:COMMAND" itself, so that messages may advise it.
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands = false);
 
 namespace config {
 template <>

@@ -30,6 +30,12 @@ class Source {
   }
   /// What messages call the index-th sample while it is not read yet: its file, or "sample number 7". Thread-safe.
   virtual std::string name_of(std::int64_t index) const { return "sample number " + std::to_string(index); }
+  /// For messages about samples that lack `needed` fields ("image", "caption", ...): what its samples are made of, and
+  /// where it looks for these. Empty: there is nothing to say.
+  virtual std::string describe_fields(const std::vector<std::string>& needed) const {
+    static_cast<void>(needed);
+    return {};
+  }
   /// "shapes train, 10,000 samples", for logs.
   virtual std::string describe() const = 0;
 };
@@ -38,12 +44,27 @@ class Source {
 class SampleError : public std::runtime_error {
  public:
   /// reason: a short fixed word for counting (`no_image`, `bad_image`, `no_caption`, `not_utf8`, `truncated`, ...)
-  SampleError(std::string reason, const std::string& text) : std::runtime_error(text), reason_(std::move(reason)) {}
+  /// key: the sample's; sources that know it before the sample is whole tell it
+  SampleError(std::string reason, const std::string& text, std::string key = {})
+      : std::runtime_error(text), reason_(std::move(reason)), key_(std::move(key)) {}
   const std::string& reason() const { return reason_; }
+  const std::string& key() const { return key_; }
 
  private:
   std::string reason_;
+  std::string key_;
 };
+
+/// The sample that `read` gives; an error that comes out of it tells the sample's key.
+template <class Read>
+Sample read_keyed(const std::string& key, const Read& read) {
+  try {
+    return read();
+  } catch (const SampleError& error) {
+    if (!error.key().empty()) throw;
+    throw SampleError(error.reason(), error.what(), key);
+  }
+}
 
 using SourceRegistry = config::Registry<Source>;
 SourceRegistry& sources();

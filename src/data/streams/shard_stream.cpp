@@ -99,11 +99,12 @@ std::vector<std::string> expand_shards(const PathList& paths) {
     }
     std::string extension = ".tar";
     std::error_code ignored;
-    if (std::filesystem::is_directory(item, ignored) && !has_files(item, extension))
-      extension = has_files(item, ".tar.gz") ? ".tar.gz" : has_files(item, ".tgz") ? ".tgz" : extension;
-    append(expand_paths({{item}}, extension));
+    const std::string folder = local_path(item);
+    if (std::filesystem::is_directory(folder, ignored) && !has_files(folder, extension))
+      extension = has_files(folder, ".tar.gz") ? ".tar.gz" : has_files(folder, ".tgz") ? ".tgz" : extension;
+    append(expand_paths({{item}}, extension, true));
   }
-  if (out.empty()) append(expand_paths(paths, ".tar"));  // says what is missing
+  if (out.empty()) append(expand_paths(paths, ".tar", true));  // says what is missing
   return out;
 }
 

@@ -58,7 +58,7 @@ Sample load_raw(const StreamedShards& all, const RawSample& raw) {
   try {
     return all.mapper.load(raw.key, raw);
   } catch (const SampleError& error) {
-    throw SampleError(error.reason(), concat(raw.shard, ": sample ", raw.key, ": ", error.what()));
+    throw SampleError(error.reason(), concat(raw.shard, ": sample ", raw.key, ": ", error.what()), raw.key);
   }
 }
 
@@ -208,6 +208,10 @@ class StreamedWebDataset : public StreamSource {
   std::int64_t files() const override { return std::ssize(all_->shards); }
   std::vector<std::string> class_names() const override { return all_->mapper.classes(); }
   std::int64_t background_class() const override { return all_->settings.background_class; }
+  std::string describe_fields(const std::vector<std::string>& needed) const override {
+    const std::string keys = all_->mapper.describe_keys(needed);
+    return keys.empty() ? keys : "In their parts, " + keys;
+  }
   std::string describe() const override {
     return concat("webdataset ", named(), ", ", with_thousands(size_), " samples as a stream");
   }

@@ -27,6 +27,7 @@ class SentencePiece : public Tokenizer {
   }
 
   std::vector<std::int64_t> encode(std::string_view text) const override {
+    text = beginning(text);
     std::vector<int> pieces;
     // What it cannot encode it reports as a status; text has no such thing once it is UTF-8.
     const auto status =
@@ -61,6 +62,18 @@ class SentencePiece : public Tokenizer {
   const std::string& vocabulary_bytes() const override { return bytes_; }
 
  private:
+  // The library takes quadratic time for rows of characters that the model lacks. What lies behind so many bytes
+  // reaches no id that is kept, unless the text is all but empty up to there.
+  std::string_view beginning(std::string_view text) const {
+    constexpr std::size_t least = 1 << 16, each = 64;
+    const std::size_t most = std::max(least, each * static_cast<std::size_t>(settings_.max_length));
+    if (text.size() <= most) return text;
+    std::size_t end = text.find_last_of(" \t\r\n", most);
+    if (end == std::string_view::npos || end < most / 2)
+      for (end = most; end > most - 4 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80;) --end;
+    return text.substr(0, end);
+  }
+
   SentencePieceSettings settings_;
   sentencepiece::SentencePieceProcessor processor_;
   std::string bytes_;

@@ -1,15 +1,31 @@
 #include "src/data/tokenizers/vocabulary_file.h"
 
-#include <array>
 #include <memory>
+#include <string_view>
+#include <vector>
 
-#include <archive.h>
-#include <archive_entry.h>
-
+#include "src/data/streams/byte_stream.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
+namespace {
+
+class MemoryBytes : public ByteStream {
+ public:
+  explicit MemoryBytes(std::string_view bytes) : rest_(bytes) {}
+
+  std::size_t read(char* out, std::size_t size) override {
+    const std::size_t count = rest_.copy(out, size);
+    rest_.remove_prefix(count);
+    return count;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+}  // namespace
 
 Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const std::string& path,
                            const TokenizerContext& context) {
@@ -29,25 +45,19 @@ std::string decompressed(const Vocabulary& vocabulary) {
     if (vocabulary.origin.ends_with(".gz")) user_error(vocabulary.origin, ": is named .gz but is not gzip-compressed");
     return bytes;
   }
-  const auto close = [](archive* a) { archive_read_free(a); };
   constexpr std::size_t longest = 64 << 20;  // bytes; vocabularies hold 1 or 2 million
-  const std::unique_ptr<archive, decltype(close)> reader(archive_read_new(), close);
-  archive_read_support_filter_gzip(reader.get());
-  archive_read_support_format_raw(reader.get());
-  archive_entry* entry = nullptr;
-  bool good = archive_read_open_memory(reader.get(), bytes.data(), bytes.size()) == ARCHIVE_OK &&
-              archive_read_next_header(reader.get(), &entry) == ARCHIVE_OK;
+  const std::unique_ptr<ByteStream> stream = decompress(std::make_unique<MemoryBytes>(bytes));
   std::string text;
-  std::array<char, 1 << 16> block{};
-  while (good) {
-    const la_ssize_t size = archive_read_data(reader.get(), block.data(), block.size());
-    if (size == 0) break;
-    good = size > 0;
-    if (good) text.append(block.data(), static_cast<std::size_t>(size));
-    if (text.size() > longest)
-      user_error(vocabulary.origin, ": decompresses to more than ", longest, " bytes: that is no vocabulary");
+  std::vector<char> block(1 << 16);
+  try {
+    while (const std::size_t size = stream->read(block.data(), block.size())) {
+      text.append(block.data(), size);
+      if (text.size() > longest)
+        user_error(vocabulary.origin, ": decompresses to more than ", longest, " bytes: that is no vocabulary");
+    }
+  } catch (const StreamError& error) {
+    user_error(vocabulary.origin, ": damaged gzip file: ", error.what(), " (after ", text.size(), " bytes)");
   }
-  if (!good) user_error(vocabulary.origin, ": damaged gzip file: decompression failed after ", text.size(), " bytes");
   return text;
 }
 

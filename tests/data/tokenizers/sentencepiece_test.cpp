@@ -85,6 +85,19 @@ TEST(SentencePiece, MaskGoesByLengthNotById) {
   EXPECT_EQ(batch.ids[1][7].item<std::int64_t>(), 0);
 }
 
+// The library joins unknown characters in quadratic time: hours, for this text.
+TEST(SentencePiece, LongTextsAreReadToWhereNoMoreIdsAreKept) {
+  std::string unknown, words;
+  for (int i = 0; i < 3'000'000; ++i) unknown += "\u6F22";
+  for (int i = 0; i < 300'000; ++i) words += "a red star ";
+  const auto t = tokenizer();
+  EXPECT_EQ(t->encode(unknown), t->encode("\u6F22\u6F22"));
+  EXPECT_EQ(t->encode(words), t->encode(words.substr(0, 1100)));
+  EXPECT_EQ(std::ssize(t->encode(words)), 55);
+  const Ids many = tokenizer({.max_length = 30'000})->encode(words);
+  EXPECT_EQ(std::ssize(many), 30'000) << "what a longer limit keeps is not cut away";
+}
+
 TEST(SentencePiece, InvalidUtf8IsReplaced) {
   EXPECT_EQ(tokenizer()->encode("a \xFF"), tokenizer()->encode("a \uFFFD"));
 }

@@ -1,0 +1,130 @@
+// What the parts of a shard's samples mean: JSON as Python writes it, blank captions, and what messages tell of them.
+
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
+#include <tessera/base/log.h>
+#include <tessera/data/loader.h>
+#include <tessera/data/webdataset.h>
+#include <tessera/io/tar_writer.h>
+
+namespace tessera {
+namespace {
+
+using test::user_error_of;
+using Captions = std::vector<std::string>;
+using Files = std::vector<std::pair<std::string, std::string>>;
+
+class WebDatasetParts : public test::TemporaryFolder {
+ protected:
+  // A shard of these files and a picture KEY.png for each of the keys.
+  std::shared_ptr<Source> source_of(const std::vector<std::string>& keys, const Files& files,
+                                    WebDatasetSettings settings = {}) const {
+    io::TarWriter tar(path("a.tar"));
+    const std::string picture = test::encode(test::noise(8, 9, 1), ".png");
+    for (const std::string& key : keys) {
+      tar.add(key + ".png", picture);
+      for (const auto& [name, content] : files)
+        if (name.starts_with(key + ".")) tar.add(name, content);
+    }
+    tar.finish();
+    settings.path = {{path("a.tar")}};
+    settings.index_cache = "off";
+    return make_webdataset(settings);
+  }
+
+  static Loader loader_of(const std::shared_ptr<Source>& source, LoaderSettings settings = {}) {
+    Preprocessing small;
+    small.image_size = 8;
+    settings.batch_size = 2;
+    return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, {}};
+  }
+};
+
+TEST_F(WebDatasetParts, JsonMayHoldWhatOnlyPythonWrites) {
+  WebDatasetSettings settings;
+  settings.summary_keys = {"json.title"};
+  const auto source =
+      source_of({"nan", "inf", "half", "pair", "text"},
+                {{"nan.json", R"({"caption": "a cat", "similarity": NaN, "title": "t"})"},
+                 {"inf.json", R"({"list": [Infinity, -Infinity, -1], "caption": "NaN \"Infinity\" \\"})"},
+                 {"half.json", R"({"similarity": NaN, "caption": "x\ud83d y\udc31 \ud83dz"})"},
+                 {"pair.json", R"({"similarity": NaN, "caption": "\ud83d\udc31 \u00e9"})"},
+                 {"text.json", R"({"similarity": Nan, "caption": "no"})"}},
+                settings);
+  EXPECT_EQ(source->get(0).captions, Captions{"a cat"});
+  EXPECT_EQ(source->get(0).summary, "t");
+  EXPECT_EQ(source->get(1).captions, Captions{"NaN \"Infinity\" \\"});
+  EXPECT_EQ(source->get(2).captions, Captions{"x\uFFFD y\uFFFD \uFFFDz"});
+  EXPECT_EQ(source->get(3).captions, Captions{"\U0001F431 \u00E9"});
+  EXPECT_THROW(source->get(4), SampleError);
+}
+
+TEST_F(WebDatasetParts, AJsonPartThatCannotBeReadIsToldOnceWhereACaptionIsThere) {
+  const auto source =
+      source_of({"a", "b"}, {{"a.txt", "one"}, {"a.json", "{"}, {"b.txt", "two"}, {"b.json", "{"}});
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(source->get(0).captions, Captions{"one"});
+  EXPECT_EQ(source->get(1).captions, Captions{"two"});
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("sample a: its json part is not JSON"), std::string::npos) << log;
+  EXPECT_EQ(log.find("sample b"), std::string::npos) << log;
+}
+
+TEST_F(WebDatasetParts, BlankCaptionsAreNone) {
+  const auto source = source_of({"a", "b"}, {{"a.json", R"({"captions": ["one", " ", "two", ""]})"},
+                                             {"b.txt", " \n"},
+                                             {"b.caption", "three"}});
+  EXPECT_EQ(source->get(0).captions, (Captions{"one", "two"}));
+  EXPECT_EQ(source->caption_count(0), 2);
+  EXPECT_EQ(source->get(1).captions, Captions{"three"});
+  EXPECT_EQ(source->caption_count(1), 1);
+  LoaderSettings each;
+  each.caption_choice = "all";
+  Loader loader = loader_of(source, each);
+  for (int i = 0; i < 6; ++i) loader.next();
+  EXPECT_TRUE(loader.statistics().skipped.empty());
+}
+
+TEST_F(WebDatasetParts, AnErrorTellsTheSamplesKey) {
+  const auto source = source_of({"a", "b"}, {{"a.txt", "one"}, {"b.json", "{"}});
+  try {
+    source->get(1);
+    FAIL();
+  } catch (const SampleError& error) {
+    EXPECT_EQ(error.reason(), "bad_json");
+    EXPECT_EQ(error.key(), "b");
+  }
+}
+
+TEST_F(WebDatasetParts, AFieldThatNoSampleHasIsNamedWithWhatIsThere) {
+  const auto source = source_of({"a", "b"}, {{"a.json", R"({"title": "t", "url": "u"})"}, {"b.cls", "1"}});
+  const std::string error = user_error_of([&] { loader_of(source); });
+  EXPECT_NE(error.find("missing caption; found image and label; needed image and caption. Its parts are cls, json and "
+                       "png (json: title and url); image is looked for in jpg, jpeg, png and webp (image_keys), "
+                       "caption is looked for in txt, caption and text (caption_keys) and in the json part's caption "
+                       "and captions (json_captions)"),
+            std::string::npos)
+      << error;
+}
+
+TEST_F(WebDatasetParts, ThatNoSampleCouldBeReadIsNotCalledAnEmptySource) {
+  Files files;
+  std::vector<std::string> keys;
+  for (int i = 0; i < 120; ++i) {
+    keys.push_back(std::to_string(i));
+    files.push_back({keys.back() + ".json", "{"});
+  }
+  const auto source = source_of(keys, files);
+  const std::string error = user_error_of([&] {
+    Loader loader = loader_of(source);
+    for (int i = 0; i < 60; ++i) loader.next();
+  });
+  EXPECT_NE(error.find("none could be read; needed image and caption. Its parts are json and png"), std::string::npos)
+      << error;
+}
+
+}  // namespace
+}  // namespace tessera
