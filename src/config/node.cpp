@@ -5,8 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/config/noncharacter.h"
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
+#include <tessera/base/text.h>
 
 namespace tessera::config {
 
@@ -140,6 +142,8 @@ void apply_override(Node& root, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
     user_error("--set ", printable(assignment), ": expected KEY=VALUE, for example --set optimizer.lr=5e-4");
+  if (holds_noncharacter(assignment))
+    user_error("--set ", printable(assignment), ": a code point that stands for no character (U+FFFE, U+FFFF, ...)");
   std::vector<std::string> path;
   std::string part;
   for (char c : assignment.substr(0, equals) + ".") {

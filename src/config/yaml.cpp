@@ -6,6 +6,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include "src/config/noncharacter.h"
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
@@ -18,18 +19,6 @@ namespace {
 // tree without end.
 constexpr int kMaxDepth = 100;
 constexpr int kMaxNodes = 1'000'000;
-
-// Code points that stand for no character (U+FFFE, U+1FFFF, U+FDD0, ...): YAML does not allow them, and yaml-cpp replaces them.
-bool holds_noncharacter(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (std::size_t i = 2; i < text.size(); ++i) {
-    const bool is_last_of_plane =
-        (byte(i) == 0xBE || byte(i) == 0xBF) && byte(i - 1) == 0xBF && (byte(i - 2) & 0x0F) == 0x0F;
-    const bool is_arabic_gap = byte(i - 2) == 0xEF && byte(i - 1) == 0xB7 && byte(i) >= 0x90 && byte(i) <= 0xAF;
-    if (is_last_of_plane || is_arabic_gap) return true;
-  }
-  return false;
-}
 
 // yaml-cpp makes one byte of the escapes \N and \_, which is no UTF-8.
 const std::string& text_of(const YAML::Node& scalar, const Mark& mark) {
@@ -128,10 +117,11 @@ bool needs_quotes(const Node& node) {
   return text.find_first_of(":#{}[],&*!|>'\"%@`\n\t\\") != std::string::npos || text[0] == '-' || text[0] == '?';
 }
 
-// What yaml-cpp would write without quotes, though it does not read back as it was: marks of a document's begin and end, and
-// line ends of other systems.
+// What yaml-cpp would write without quotes, though it does not read back as it was: marks of a document's begin and end,
+// line ends of other systems, marks of byte order.
 bool needs_quotes_besides(const std::string& text) {
-  return text.starts_with("...") || text.starts_with("---") || text.find('\r') != std::string::npos;
+  return text.starts_with("...") || text.starts_with("---") || text.find('\r') != std::string::npos ||
+         text.find("\xEF\xBB\xBF") != std::string::npos;
 }
 
 void emit_text(const std::string& text, bool quoted, YAML::Emitter& out) {

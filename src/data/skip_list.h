@@ -2,9 +2,8 @@
 
 #include <cstdint>
 #include <fstream>
-#include <set>
 #include <string>
-#include <utility>
+#include <vector>
 
 namespace tessera {
 
@@ -22,11 +21,14 @@ class SkipList {
  private:
   void open();
   void write(const std::string& line);
+  bool is_new(const std::string& key, const std::string& reason);
 
   std::string path_;
   std::int64_t most_ = 0;
   bool opened_ = false;
-  std::set<std::pair<std::string, std::string>> listed_;  // key, reason
+  // Fingerprints of keys with their reasons, sorted. In one block: small ones that stay, made between large ones that
+  // go, would leave holes all over the heap.
+  std::vector<std::uint64_t> listed_;
   bool full_ = false;
   std::ofstream file_;
 };

@@ -4,7 +4,7 @@ set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder 
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
 foreach(name annotations class_names coco_captions csv decode entities image_header index_cache jpeg json_items karpathy
-             listed_pictures npy paths regions sample_file shard_index table tokenizer)
+             listed_pictures npy paths python_json regions sample_file shard_index table tokenizer)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()
 foreach(name byte_stream decompress tar_stream)
