@@ -1,6 +1,8 @@
 #include "src/data/annotations.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <iterator>
 
 #include <nlohmann/json.hpp>
@@ -32,16 +34,33 @@ void merge_captions(std::vector<std::string> listed, std::vector<std::string>& c
   captions = std::move(others);
 }
 
+bool read_value(const Json& json, std::string& value) {
+  if (json.is_string()) value = json.get<std::string>();
+  return json.is_string();
+}
+
+// Fractions are cut off. The library's own conversion is undefined for numbers that 64 bits do not hold.
+bool read_value(const Json& json, std::int64_t& value) {
+  constexpr double limit = 9223372036854775808.0;  // 2^63
+  if (!json.is_number()) return false;
+  const auto number = json.get<double>();
+  if (!(number >= -limit && number < limit)) return false;
+  value = json.get<std::int64_t>();
+  return true;
+}
+
+template <std::size_t N>
+bool read_value(const Json& json, std::array<std::int64_t, N>& values) {
+  if (!json.is_array() || json.size() != N) return false;
+  for (std::size_t i = 0; i < N; ++i)
+    if (!read_value(json[i], values[i])) return false;
+  return true;
+}
+
 template <class T>
 bool read_member(const Json& object, const char* name, T& value) {
   const auto found = object.find(name);
-  if (found == object.end()) return true;
-  try {
-    value = found->get<T>();
-  } catch (const Json::exception&) {
-    return false;
-  }
-  return true;
+  return found == object.end() || read_value(*found, value);
 }
 
 bool read_object(const Json& json, ObjectAnnotation& out) {
