@@ -53,6 +53,17 @@ class ImageFolder : public Source {
 
   Sample get(std::int64_t index) const override {
     const Picture& picture = pictures_.at(static_cast<std::size_t>(index));
+    return read_keyed(picture.name, [&] { return read(picture); });
+  }
+
+ private:
+  struct Picture {
+    std::string name;  // relative to the folder
+    std::int64_t label = -1;
+    bool has_text = false;
+  };
+
+  Sample read(const Picture& picture) const {
     Sample sample;
     sample.key = picture.name;
     sample.label = picture.label;
@@ -62,13 +73,6 @@ class ImageFolder : public Source {
     sample.captions = captions_of(picture);
     return sample;
   }
-
- private:
-  struct Picture {
-    std::string name;  // relative to the folder
-    std::int64_t label = -1;
-    bool has_text = false;
-  };
 
   std::vector<std::string> captions_of(const Picture& picture) const {
     const auto listed = captions_.find(picture.name);

@@ -454,6 +454,20 @@ TEST_F(Sources, ImageFolderTakesClassesFromSortedFolders) {
   EXPECT_EQ(source->get(2).encoded, png(1));
 }
 
+TEST_F(Sources, ImageFolderTellsTheKeyOfAPictureThatCannotBeRead) {
+  write("f/a/x.png", png(1));
+  write("f/a/y.png", "");
+  ImageFolderSettings settings;
+  settings.path = path("f");
+  try {
+    make_image_folder(settings)->get(1);
+    FAIL();
+  } catch (const SampleError& error) {
+    EXPECT_EQ(error.reason(), "empty_image");
+    EXPECT_EQ(error.key(), "a/y.png");
+  }
+}
+
 TEST_F(Sources, ImageFolderFollowsNoLinkBackToAFolderItLiesIn) {
   write("f/cat/a.png", png(1));
   write("f/cat/far/b.png", png(2));
