@@ -127,7 +127,9 @@ class Expansion {
     std::vector<std::string> out;
     const std::vector<std::string> tails = of(text.substr(close + 1), depth + 1);
     const std::string head = text.substr(0, open);
-    for (const std::string& middle : middles(text.substr(open + 1, close - open - 1), depth))
+    const std::vector<std::string> heads = middles(text.substr(open + 1, close - open - 1), depth);
+    if (static_cast<std::int64_t>(heads.size() * tails.size()) > 2 * kMostNames) refuse();
+    for (const std::string& middle : heads)
       for (const std::string& tail : tails) {
         out.push_back(head + middle + tail);
         count(out.back());
@@ -140,7 +142,10 @@ class Expansion {
     std::vector<std::string> out;
     if (const auto choices = alternatives(inside, whole_)) {
       for (const std::string& choice : *choices)
-        for (std::string& name : of(choice, depth + 1)) out.push_back(std::move(name));
+        if (choice.find('{') == std::string::npos)
+          out.push_back(choice);
+        else
+          for (std::string& name : of(choice, depth + 1)) out.push_back(std::move(name));
     } else {
       for (const std::string& name : of(inside, depth + 1)) out.push_back("{" + name + "}");
     }
@@ -150,9 +155,12 @@ class Expansion {
   void count(const std::string& name) {
     constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
     bytes_ += name.size();
-    if (++names_ > 2 * kMostNames || bytes_ > most_bytes)
-      user_error(printable(whole_), ": its braces stand for too many names: at most ", with_thousands(kMostNames),
-                 " are read");
+    if (++names_ > 2 * kMostNames || bytes_ > most_bytes) refuse();
+  }
+
+  [[noreturn]] void refuse() const {
+    user_error(printable(whole_), ": its braces stand for too many names: at most ", with_thousands(kMostNames),
+               " are read");
   }
 
   const std::string& whole_;
