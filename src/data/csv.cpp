@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <set>
 
+#include "src/data/captions.h"
 #include "src/data/class_names.h"
 #include "src/data/listed_pictures.h"
 #include "src/data/table.h"
@@ -78,7 +79,7 @@ class CsvReader {
       };
       picture.name = file(name);
       for (const std::size_t column : columns.captions)
-        if (std::string caption = field(row, column); !caption.empty()) picture.captions.push_back(std::move(caption));
+        add_caption(field(row, column), picture.captions);
       ListedPicture::More more{field(row, columns.summary), field(row, columns.objects),
                                file(field(row, columns.regions)), file(field(row, columns.mask))};
       if (!(more.summary + more.object_tags + more.region_file + more.mask_file).empty())

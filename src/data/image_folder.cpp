@@ -197,7 +197,7 @@ class ImageFolder : public Source {
   static std::vector<std::string> lines_of(const std::string& path) {
     std::vector<std::string> lines;
     for (const std::string& line : split(read_sample_file(path, "unreadable"), '\n'))
-      if (!strip(line).empty()) lines.emplace_back(strip(line));
+      add_caption(line, lines);
     return lines;
   }
 

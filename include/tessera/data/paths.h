@@ -14,9 +14,8 @@ struct PathList {
 };
 
 /// One text with all its braces expanded, in order, as Python's braceexpand: "a{1..3}" -> a1 a2 a3 (leading zeros
-/// kept),
-/// "{0..4..2}" -> 0 2 4, "{c..a}" -> c b a, "{x,y}z" -> xz yz. Braces around neither a list nor a range ("{5}"), and
-/// such as are not closed, stay. Throws UserError on a range that is malformed, and on more than 1,000,000 names.
+/// kept), "{0..4..2}" -> 0 2 4, "{c..a}" -> c b a, "{x,y}z" -> xz yz. Braces around neither a list nor a range ("{5}"),
+/// and such as are not closed, stay. Throws UserError on a range that is malformed, and on more than 1,000,000 names.
 std::vector<std::string> expand_braces(const std::string& text);
 
 /// The path in a name written as file:///PATH or file:/PATH; other names as they are.
