@@ -9,13 +9,13 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
-#include "src/bench/machine.h"
-#include "src/bench/table.h"
+#include <tessera/measure/machine.h>
+#include <tessera/report/markdown_table.h>
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
@@ -106,12 +106,12 @@ int TokenizerBench::run() {
   for (std::size_t i = 0; i < made.size(); ++i) {
     const Tokenizer& tokenizer = *made[i];
     std::int64_t ids = 0;
-    const double seconds = bench::median_seconds(
+    const double seconds = median_seconds(
         at::kCPU, [&] { ids = encode_all(tokenizer, captions); }, repeats_, time_limit_);
     const double rate = static_cast<double>(captions.size()) / seconds;
-    rows.push_back({tokenizer.name(), bench::three_digits(per(static_cast<double>(ids), captions.size())),
+    rows.push_back({tokenizer.name(), report::three_digits(per(static_cast<double>(ids), captions.size())),
                     with_thousands(std::llround(rate)), with_thousands(std::llround(rate / threads_)),
-                    bench::three_digits(static_cast<double>(bytes) / seconds / 1e6)});
+                    report::three_digits(static_cast<double>(bytes) / seconds / 1e6)});
     list.push_back({{"name", tokenizer.name()},
                     {"tokenizer", tokenizers_[i]},
                     {"ids_per_caption", per(static_cast<double>(ids), captions.size())},
@@ -119,11 +119,11 @@ int TokenizerBench::run() {
                     {"captions_per_second", rate},
                     {"captions_per_second_per_thread", rate / threads_}});
   }
-  const std::string machine = bench::machine_name(at::kCPU);
+  const std::string machine = machine_name(at::kCPU);
   std::cout << "Machine: " << machine << ". " << with_thousands(static_cast<long long>(captions.size()))
-            << " captions of " << bench::three_digits(per(static_cast<double>(bytes), captions.size()))
+            << " captions of " << report::three_digits(per(static_cast<double>(bytes), captions.size()))
             << " bytes on average.\n\n"
-            << bench::markdown_table({"Tokenizer", "ids each", "captions/s", "per thread", "MB/s"}, rows);
+            << report::markdown_table({"Tokenizer", "ids each", "captions/s", "per thread", "MB/s"}, rows);
   if (!json_.empty())
     io::write_file(json_, nlohmann::json{{"machine", machine},
                                          {"threads", threads_},

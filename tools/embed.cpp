@@ -7,7 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>

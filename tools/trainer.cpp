@@ -8,11 +8,11 @@
 #include <tessera/base/error.h>
 #include <tessera/distributed/spawn.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/config.h>
-#include <tessera/training/dry_run.h>
+#include <tessera/training/config/config.h>
+#include <tessera/training/memory/dry_run.h>
 #include <tessera/training/interrupt.h>
 #include <tessera/training/stages.h>
-#include <tessera/training/step_report.h>
+#include <tessera/training/non_finite/non_finite_report.h>
 
 namespace {
 

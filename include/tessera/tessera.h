@@ -4,10 +4,10 @@
 
 #include <tessera/batch.h>
 #include <tessera/config/registry.h>
-#include <tessera/data/loader.h>
+#include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
-#include <tessera/data/tokenizer.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
@@ -22,5 +22,5 @@
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/sparsify_group.h>
-#include <tessera/training/config.h>
+#include <tessera/training/config/config.h>
 #include <tessera/training/trainer.h>

@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/bench/machine.h"
-#include "src/bench/table.h"
-#include "src/data/image_views.h"
+#include <tessera/measure/machine.h>
+#include <tessera/report/markdown_table.h>
+#include "src/data/image/image_views.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/data_bench.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/transforms.h>
 
 namespace tessera::bench {
 namespace {
@@ -101,15 +101,15 @@ std::string to_markdown(const DataBench& bench) {
   std::vector<std::vector<std::string>> rows, loader_rows;
   for (const DataCost& cost : bench.costs) {
     for (const DataCost::Stage& stage : cost.stages)
-      rows.push_back({cost.source, stage.name, three_digits(cost.bytes / 1e3), three_digits(1e3 * stage.seconds),
-                      three_digits(1 / stage.seconds)});
+      rows.push_back({cost.source, stage.name, report::three_digits(cost.bytes / 1e3), report::three_digits(1e3 * stage.seconds),
+                      report::three_digits(1 / stage.seconds)});
     for (const DataCost::Threads& threads : cost.loader)
-      loader_rows.push_back({cost.source, std::to_string(threads.count), three_digits(threads.images_per_second),
-                             three_digits(1e3 * threads.core_seconds), three_digits(1 / threads.core_seconds)});
+      loader_rows.push_back({cost.source, std::to_string(threads.count), report::three_digits(threads.images_per_second),
+                             report::three_digits(1e3 * threads.core_seconds), report::three_digits(1 / threads.core_seconds)});
   }
-  out += markdown_table({"pictures", "stages", "kB a file", "ms", "images/s per core"}, rows);
+  out += report::markdown_table({"pictures", "stages", "kB a file", "ms", "images/s per core"}, rows);
   return out + "\nThe whole loader:\n\n" +
-         markdown_table({"pictures", "threads", "images/s", "ms of a core", "images/s per core"}, loader_rows);
+         report::markdown_table({"pictures", "threads", "images/s", "ms of a core", "images/s per core"}, loader_rows);
 }
 
 std::string to_json(const DataBench& bench) {

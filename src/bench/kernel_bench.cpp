@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/bench/kernel_cases.h"
-#include "src/bench/machine.h"
+#include <tessera/measure/machine.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/kernel_bench.h>

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/bench/table.h"
+#include <tessera/report/markdown_table.h>
 #include <tessera/bench/kernel_bench.h>
 
 namespace tessera::bench {
@@ -13,33 +13,33 @@ const char* name_of(at::ScalarType dtype) {
 }
 
 std::string percent(double share) {
-  return three_digits(share * 100) + "%";
+  return report::three_digits(share * 100) + "%";
 }
 
 std::string mebibytes(double bytes) {
-  return three_digits(bytes / (1024.0 * 1024.0));
+  return report::three_digits(bytes / (1024.0 * 1024.0));
 }
 
 }  // namespace
 
 std::string to_markdown(const KernelBench& bench) {
   std::ostringstream out;
-  out << "Machine: " << bench.machine << ". Triad: " << three_digits(bench.peak.bandwidth / 1e9)
+  out << "Machine: " << bench.machine << ". Triad: " << report::three_digits(bench.peak.bandwidth / 1e9)
       << " GB/s. Matrix product:";
   for (const MachinePeak::Product& product : bench.peak.products)
-    out << (&product == &bench.peak.products.front() ? " " : ", ") << three_digits(product.flops / 1e9)
+    out << (&product == &bench.peak.products.front() ? " " : ", ") << report::three_digits(product.flops / 1e9)
         << " GFLOP/s in " << name_of(product.dtype);
   out << ".";
   out << "\n\n";
   std::vector<std::vector<std::string>> rows;
   for (const KernelCost& cost : bench.costs) {
-    rows.push_back({cost.kernel + " " + cost.pass, cost.shape, name_of(cost.dtype), three_digits(cost.seconds * 1e3),
-                    three_digits(cost.composed_seconds * 1e3), three_digits(cost.composed_seconds / cost.seconds) + "x",
+    rows.push_back({cost.kernel + " " + cost.pass, cost.shape, name_of(cost.dtype), report::three_digits(cost.seconds * 1e3),
+                    report::three_digits(cost.composed_seconds * 1e3), report::three_digits(cost.composed_seconds / cost.seconds) + "x",
                     mebibytes(cost.bytes), percent(cost.bytes / cost.seconds / bench.peak.bandwidth),
                     cost.flops > 0 ? percent(cost.flops / cost.seconds / bench.product_flops(cost.dtype)) : "-",
                     mebibytes(static_cast<double>(cost.memory)), mebibytes(static_cast<double>(cost.composed_memory))});
   }
-  out << markdown_table({"kernel", "shape", "type", "ms", "composed ms", "speed-up", "MiB moved", "of bandwidth",
+  out << report::markdown_table({"kernel", "shape", "type", "ms", "composed ms", "speed-up", "MiB moved", "of bandwidth",
                          "of product peak", "peak MiB", "composed peak MiB"},
                         rows);
   return out.str();

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/bench/plot.h"
-#include "src/bench/table.h"
+#include <tessera/report/plot.h>
+#include <tessera/report/markdown_table.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/loss_bench.h>
 
@@ -57,7 +57,7 @@ std::string cell(const LossBench& bench, const LossCost* cost, const Quantity& q
   if (cost == nullptr) return "-";
   if (cost->outcome == Outcome::does_not_fit) return "does not fit";
   if (cost->outcome == Outcome::takes_too_long) return "too long";
-  return three_digits(quantity.value(*cost, bench.find_towers(cost->objective)));
+  return report::three_digits(quantity.value(*cost, bench.find_towers(cost->objective)));
 }
 
 std::string table(const LossBench& bench, const Quantity& quantity) {
@@ -69,12 +69,12 @@ std::string table(const LossBench& bench, const Quantity& quantity) {
     for (const std::int64_t batch : bench.settings.batch_sizes)
       row.push_back(cell(bench, bench.find(objective.label, batch), quantity));
   }
-  return markdown_table(header, rows);
+  return report::markdown_table(header, rows);
 }
 
 std::string more(double value, double baseline) {
   const double percent = (value / baseline - 1) * 100;
-  return (percent < 0 ? "" : "+") + three_digits(percent) + "%";
+  return (percent < 0 ? "" : "+") + report::three_digits(percent) + "%";
 }
 
 // What SPARC adds to CLIP at the largest batch size that both were measured at.
@@ -89,8 +89,8 @@ std::string comparison(const LossBench& bench) {
   if (clip == nullptr) return "";
   std::ostringstream out;
   out << "SPARC over CLIP at B = " << with_thousands(clip->batch_size) << ": the loss alone takes "
-      << three_digits((sparc->flops - clip->flops) / kGiga) << " GFLOPs and "
-      << three_digits(static_cast<double>(sparc->memory - clip->memory) / kMebibyte) << " MiB more ("
+      << report::three_digits((sparc->flops - clip->flops) / kGiga) << " GFLOPs and "
+      << report::three_digits(static_cast<double>(sparc->memory - clip->memory) / kMebibyte) << " MiB more ("
       << more(sparc->flops, clip->flops) << " and "
       << more(static_cast<double>(sparc->memory), static_cast<double>(clip->memory)) << ")";
   const TowerCost *clip_towers = bench.find_towers("clip"), *sparc_towers = bench.find_towers("sparc");
@@ -157,12 +157,12 @@ std::string to_json(const LossBench& bench) {
 }
 
 std::string to_svg(const LossBench& bench) {
-  std::vector<Panel> panels;
+  std::vector<report::Panel> panels;
   for (const Quantity& quantity : quantities(bench)) {
     if (!quantity.plotted) continue;
-    Panel& panel = panels.emplace_back(Panel{quantity.title, "batch size", {}});
+    report::Panel& panel = panels.emplace_back(report::Panel{quantity.title, "batch size", {}});
     for (const NamedObjective& objective : bench.settings.objectives) {
-      Series& series = panel.series.emplace_back(Series{objective.label, {}});
+      report::Series& series = panel.series.emplace_back(report::Series{objective.label, {}});
       for (const LossCost& cost : bench.costs) {
         if (cost.objective != objective.label || cost.outcome != Outcome::measured) continue;
         series.points.emplace_back(static_cast<double>(cost.batch_size),
@@ -170,7 +170,7 @@ std::string to_svg(const LossBench& bench) {
       }
     }
   }
-  return svg_plot(panels);
+  return report::svg_plot(panels);
 }
 
 }  // namespace tessera::bench

@@ -1,8 +1,8 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "src/bench/machine.h"
-#include "src/bench/table.h"
+#include <tessera/measure/machine.h>
+#include <tessera/report/markdown_table.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/optimizer_bench.h>
 
@@ -45,10 +45,10 @@ std::string to_markdown(const OptimizerBench& bench) {
   std::vector<std::vector<std::string>> rows;
   for (const OptimizerCost& cost : bench.costs)
     rows.push_back({cost.optimizer, std::to_string(cost.tensors), with_thousands(cost.parameters),
-                    three_digits(cost.seconds * 1e3),
-                    three_digits(static_cast<double>(cost.parameters) / cost.seconds / 1e9)});
+                    report::three_digits(cost.seconds * 1e3),
+                    report::three_digits(static_cast<double>(cost.parameters) / cost.seconds / 1e9)});
   return "Machine: " + bench.machine + ". float32.\n\n" +
-         markdown_table({"optimizer", "tensors", "parameters", "ms a step", "1e9 parameters/s"}, rows);
+         report::markdown_table({"optimizer", "tensors", "parameters", "ms a step", "1e9 parameters/s"}, rows);
 }
 
 std::string to_json(const OptimizerBench& bench) {

@@ -4,8 +4,8 @@
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/data_bench.h>
-#include <tessera/data/encode.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/encode.h>
+#include <tessera/data/image/transforms.h>
 
 namespace tessera::bench {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <ATen/ATen.h>
 
-#include "src/bench/machine.h"
+#include <tessera/measure/machine.h>
 #include <tessera/base/error.h>
 #include <tessera/bench/loss_bench.h>
-#include <tessera/bench/step_meter.h>
+#include <tessera/measure/step_meter.h>
 #include <tessera/models/autocast.h>
 #include <tessera/objectives/objective.h>
 

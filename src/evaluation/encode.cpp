@@ -1,7 +1,7 @@
 #include "src/evaluation/encode.h"
 
 #include <tessera/base/text.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/transforms.h>
 
 namespace tessera {
 namespace {

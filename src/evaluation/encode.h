@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/loader.h>
+#include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/task.h>
-#include <tessera/evaluation/task_settings.h>
+#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 

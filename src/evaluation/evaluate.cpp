@@ -10,7 +10,7 @@
 #include <tessera/base/text.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/report.h>
+#include <tessera/report/report.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 

@@ -4,7 +4,7 @@
 #include <torch/nn/init.h>
 
 #include <tessera/models/transformer.h>
-#include <tessera/ops/checkpoint.h>
+#include <tessera/ops/activation_checkpoint.h>
 
 namespace tessera {
 namespace {

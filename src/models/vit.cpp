@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/models/position_embedding.h>
-#include <tessera/models/row_random.h>
+#include <tessera/models/per_sample_rng.h>
 #include <tessera/models/vit.h>
 
 namespace tessera {

@@ -6,7 +6,7 @@
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/ring_columns.h"
 #include <tessera/objectives/gloria.h>
-#include <tessera/ops/checkpoint.h>
+#include <tessera/ops/activation_checkpoint.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {

@@ -5,7 +5,7 @@
 
 #include "src/distributed/saved_group.h"
 #include "src/objectives/common/pair_features.h"
-#include "src/objectives/common/shared_pairs.h"
+#include "src/objectives/common/duplicate_pairs.h"
 #include "src/objectives/common/tiles.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/distributed/ring.h>

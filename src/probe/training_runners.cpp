@@ -2,10 +2,10 @@
 
 #include "src/probe/core_runners.h"
 #include <tessera/probe/runner.h>
-#include <tessera/training/adamw.h>
-#include <tessera/training/clip_grad_norm.h>
-#include <tessera/training/lamb.h>
-#include <tessera/training/lr_schedule.h>
+#include <tessera/optim/adamw.h>
+#include <tessera/optim/clip_grad_norm.h>
+#include <tessera/optim/lamb.h>
+#include <tessera/optim/lr_schedule.h>
 
 namespace tessera::probe {
 namespace {

@@ -6,7 +6,7 @@
 #include <tessera/base/error.h>
 #include <tessera/config/registry.h>
 #include <tessera/data/source.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/transforms.h>
 
 namespace tessera::probe {
 namespace {

@@ -1,7 +1,7 @@
 
 #include <ATen/ATen.h>
 
-#include "src/bench/machine.h"
+#include <tessera/measure/machine.h>
 #include "src/training/trainer_ranks.h"
 #include <tessera/base/error.h>
 #include <tessera/base/job_error.h>
@@ -77,7 +77,7 @@ Outcome Trainer::run() {
   } catch (const std::exception& error) {
     const std::string text = error.what(), what = text.substr(0, text.find('\n'));
     show("failed", false, what);
-    if (bench::out_of_memory(error)) explain_out_of_memory();
+    if (out_of_memory(error)) explain_out_of_memory();
     if (group_.alone()) throw;
     throw JobError(concat(heartbeat_.explain(), "; seen from rank ", group_.rank(), " after step ", state_.step, " (",
                           what, "); go on with --resume auto"));

@@ -7,7 +7,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
-#include <tessera/training/step_report.h>
+#include <tessera/training/non_finite/non_finite_report.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

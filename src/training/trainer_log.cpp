@@ -4,7 +4,7 @@
 
 #include <ATen/ATen.h>
 
-#include "src/bench/machine.h"
+#include <tessera/measure/machine.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -52,7 +52,7 @@ StepRecord Trainer::to_record(const FinishedStep& step, const std::vector<double
   record.seconds = state_.seconds;
   record.tflops = utilisation_.tflops(record.samples_per_second / group_.size());
   record.mfu = utilisation_.share(record.tflops);
-  const bench::MemoryUse memory = bench::memory_use(parts_.device);
+  const MemoryUse memory = memory_use(parts_.device);
   record.resident = memory.resident;
   record.resident_peak = memory.resident_peak;
   record.device_peak = memory.device_peak;

@@ -1,7 +1,7 @@
 // What the run's page says of it.
 #include <numeric>
 
-#include "src/bench/machine.h"
+#include <tessera/measure/machine.h>
 #include <tessera/base/host.h>
 #include <tessera/base/text.h>
 #include <tessera/training/trainer.h>
@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::facts() const {
           {"Host", host_name()},
           {"Seed", std::to_string(config_.seed)},
           {"Data", parts_.train->describe()},
-          {"Device", bench::machine_name(parts_.device)}};
+          {"Device", machine_name(parts_.device)}};
 }
 
 }  // namespace tessera

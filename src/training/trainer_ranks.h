@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tessera/training/parts.h>
+#include <tessera/training/run/training_run.h>
 
 namespace tessera {
 

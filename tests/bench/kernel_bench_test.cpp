@@ -5,7 +5,7 @@
 #include "src/bench/kernel_cases.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/kernel_bench.h>
-#include <tessera/bench/step_meter.h>
+#include <tessera/measure/step_meter.h>
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/sparsify_group.h>

@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "src/bench/machine.h"
+#include <tessera/measure/machine.h>
 #include <tessera/base/error.h>
 #include <tessera/bench/loss_bench.h>
 

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/bench/plot.h"
-#include "src/bench/table.h"
+#include <tessera/report/plot.h>
+#include <tessera/report/markdown_table.h>
 #include <tessera/bench/loss_bench.h>
 
 namespace tessera::bench {

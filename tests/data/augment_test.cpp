@@ -1,11 +1,11 @@
-#include "src/data/augment.h"
+#include "src/data/image/augment.h"
 
 #include <sstream>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/data/auto_augment.h"
+#include "src/data/image/auto_augment.h"
 #include "tests/data/pictures.h"
 #include <tessera/io/safetensors.h>
 

@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
-#include <tessera/data/loader.h>
-#include <tessera/data/mixture.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/sources/mixture.h>
 
 namespace tessera {
 namespace {

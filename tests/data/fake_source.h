@@ -12,7 +12,7 @@
 #include "tests/data/pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/data/source.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera::test {
 

@@ -4,16 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/image_file.h"
-#include "src/data/npy.h"
-#include "src/data/shard_index.h"
+#include "src/data/image/image_file.h"
+#include "src/data/formats/npy.h"
+#include "src/data/sources/webdataset/shard_index.h"
 #include "tests/data/pictures.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
-#include <tessera/data/paths.h>
+#include <tessera/data/formats/paths.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar.h>
 #include <tessera/io/tar_writer.h>

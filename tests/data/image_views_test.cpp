@@ -1,12 +1,12 @@
-#include "src/data/image_views.h"
+#include "src/data/image/image_views.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
 #include <tessera/config/node.h>
-#include <tessera/data/loader.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // The indices of shards that are kept between starts.
 
-#include "src/data/index_cache.h"
+#include "src/data/sources/webdataset/index_cache.h"
 
 #include <chrono>
 #include <filesystem>
@@ -11,7 +11,7 @@
 
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/webdataset.h>
+#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar_writer.h>
 

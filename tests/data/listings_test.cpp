@@ -8,11 +8,11 @@
 
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
-#include <tessera/data/cifar.h>
-#include <tessera/data/coco_captions.h>
-#include <tessera/data/csv.h>
-#include <tessera/data/flickr30k.h>
-#include <tessera/data/karpathy.h>
+#include <tessera/data/sources/cifar.h>
+#include <tessera/data/sources/coco_captions.h>
+#include <tessera/data/sources/csv.h>
+#include <tessera/data/sources/flickr30k.h>
+#include <tessera/data/sources/karpathy.h>
 
 namespace tessera {
 namespace {

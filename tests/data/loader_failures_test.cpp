@@ -11,12 +11,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/data/memory_budget.h"
-#include "src/data/ordered_workers.h"
+#include "src/data/loading/memory_budget.h"
+#include "src/data/loading/ordered_workers.h"
 #include "tests/data/fake_source.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/loader.h>
+#include <tessera/data/loading/loader.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
-#include <tessera/data/loader.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/image/transforms.h>
 
 namespace tessera {
 namespace {

@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
-#include <tessera/data/loader.h>
-#include <tessera/data/mixture.h>
-#include <tessera/data/shapes.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/sources/mixture.h>
+#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

@@ -7,12 +7,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/data/pack_sample.h"
+#include "src/data/packing/pack_sample.h"
 #include "tests/data/fake_source.h"
-#include <tessera/data/pack.h>
-#include <tessera/data/shapes.h>
-#include <tessera/data/transforms.h>
-#include <tessera/data/webdataset.h>
+#include <tessera/data/packing/pack.h>
+#include <tessera/data/shapes/shapes.h>
+#include <tessera/data/image/transforms.h>
+#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include <tessera/data/shapes.h>
+#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

@@ -11,11 +11,11 @@
 
 #include "tests/data/pictures.h"
 #include <tessera/base/error.h>
-#include <tessera/data/contact_sheet.h>
-#include <tessera/data/encode.h>
-#include <tessera/data/shapes.h>
-#include <tessera/data/shard_writer.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/packing/contact_sheet.h>
+#include <tessera/data/image/encode.h>
+#include <tessera/data/shapes/shapes.h>
+#include <tessera/data/packing/shard_writer.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar_writer.h>
 

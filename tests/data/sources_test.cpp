@@ -10,13 +10,13 @@
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/image_folder.h>
-#include <tessera/data/loader.h>
-#include <tessera/data/paths.h>
-#include <tessera/data/shapes.h>
-#include <tessera/data/shard_writer.h>
-#include <tessera/data/transforms.h>
-#include <tessera/data/webdataset.h>
+#include <tessera/data/sources/image_folder.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/formats/paths.h>
+#include <tessera/data/shapes/shapes.h>
+#include <tessera/data/packing/shard_writer.h>
+#include <tessera/data/image/transforms.h>
+#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar.h>
 

@@ -8,15 +8,15 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/ordered_workers.h"
-#include "src/data/streams/shard_stream.h"
-#include "src/data/streams/stream_reader.h"
+#include "src/data/loading/ordered_workers.h"
+#include "src/data/sources/webdataset/shard_stream.h"
+#include "src/data/loading/stream_reader.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/loader.h>
-#include <tessera/data/mixture.h>
-#include <tessera/data/webdataset.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/sources/mixture.h>
+#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/tar_writer.h>
 
 namespace tessera {

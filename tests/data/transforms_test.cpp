@@ -8,15 +8,15 @@
 #include <nlohmann/json.hpp>
 #include <opencv2/imgcodecs.hpp>
 
-#include "src/data/decode.h"
-#include "src/data/image_file.h"
-#include "src/data/jpeg.h"
-#include "src/data/resample.h"
-#include "src/data/resample_loops.h"
+#include "src/data/image/decode.h"
+#include "src/data/image/image_file.h"
+#include "src/data/image/jpeg.h"
+#include "src/data/image/resample.h"
+#include "src/data/image/resample_loops.h"
 #include "tests/data/pictures.h"
 #include <tessera/config/fields.h>
 #include <tessera/data/source.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/probe/compare.h>

@@ -5,8 +5,8 @@
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/loader.h>
-#include <tessera/data/webdataset.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/tar_writer.h>
 
 namespace tessera {

@@ -5,7 +5,7 @@
 
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
-#include <tessera/evaluation/task_settings.h>
+#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/evaluation/task.h>
-#include <tessera/evaluation/task_settings.h>
+#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 namespace {

@@ -3,12 +3,12 @@
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
-foreach(name annotations class_names coco_captions csv decode entities image_header index_cache jpeg json_items karpathy
-             listed_pictures npy paths python_json regions sample_file shard_index table tokenizer)
+foreach(name formats/annotations formats/class_names formats/json_items formats/npy formats/paths formats/python_json
+             formats/regions formats/sample_file formats/table image/decode image/image_header image/jpeg
+             sources/coco_captions sources/csv sources/entities sources/karpathy sources/listed_pictures
+             sources/webdataset/byte_stream sources/webdataset/decompress sources/webdataset/index_cache
+             sources/webdataset/shard_index sources/webdataset/tar_stream)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
-endforeach()
-foreach(name byte_stream decompress tar_stream)
-  list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/streams/${name}.cpp)
 endforeach()
 foreach(name safetensors safetensors_header tar)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/io/${name}.cpp)

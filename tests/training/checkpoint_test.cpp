@@ -8,9 +8,9 @@
 
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/checkpoint.h>
-#include <tessera/training/checkpoint_writer.h>
-#include <tessera/training/parts.h>
+#include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/checkpoint/checkpoint_writer.h>
+#include <tessera/training/run/training_run.h>
 
 namespace tessera {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/config.h>
+#include <tessera/training/config/config.h>
 
 namespace tessera {
 namespace {

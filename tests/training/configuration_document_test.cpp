@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/config.h>
+#include <tessera/training/config/config.h>
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
-#include <tessera/training/dry_run.h>
+#include <tessera/training/memory/dry_run.h>
 
 namespace tessera {
 namespace {

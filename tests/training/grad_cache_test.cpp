@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
-#include <tessera/models/row_random.h>
-#include <tessera/training/grad_cache.h>
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/training/step/grad_cache.h>
 
 namespace tessera {
 namespace {

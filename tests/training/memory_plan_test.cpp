@@ -4,10 +4,10 @@
 
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
-#include <tessera/bench/step_meter.h>
-#include <tessera/training/clip_grad_norm.h>
-#include <tessera/training/grad_cache.h>
-#include <tessera/training/memory_model.h>
+#include <tessera/measure/step_meter.h>
+#include <tessera/optim/clip_grad_norm.h>
+#include <tessera/training/step/grad_cache.h>
+#include <tessera/training/memory/memory_model.h>
 
 namespace tessera {
 namespace {

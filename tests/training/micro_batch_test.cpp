@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
-#include <tessera/bench/step_meter.h>
+#include <tessera/measure/step_meter.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/memory_model.h>
+#include <tessera/training/memory/memory_model.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

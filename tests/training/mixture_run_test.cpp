@@ -6,7 +6,7 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/dry_run.h>
+#include <tessera/training/memory/dry_run.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

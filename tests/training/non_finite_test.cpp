@@ -5,14 +5,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "src/training/tensor_watch.h"
+#include "src/training/non_finite/anomaly_detector.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/adamw.h>
-#include <tessera/training/lamb.h>
-#include <tessera/training/sgd.h>
-#include <tessera/training/step_report.h>
+#include <tessera/optim/adamw.h>
+#include <tessera/optim/lamb.h>
+#include <tessera/optim/sgd.h>
+#include <tessera/training/non_finite/non_finite_report.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

@@ -15,11 +15,11 @@
 
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
-#include <tessera/bench/step_meter.h>
-#include <tessera/data/shapes.h>
+#include <tessera/measure/step_meter.h>
+#include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/grad_cache.h>
-#include <tessera/training/memory_model.h>
+#include <tessera/training/step/grad_cache.h>
+#include <tessera/training/memory/memory_model.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

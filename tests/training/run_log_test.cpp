@@ -9,9 +9,9 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/run_log.h>
+#include <tessera/training/log/run_log.h>
 #include <tessera/training/trainer.h>
-#include <tessera/training/wait_watch.h>
+#include <tessera/training/log/input_bound_detector.h>
 
 namespace tessera {
 namespace {

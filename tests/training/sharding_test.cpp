@@ -5,10 +5,10 @@
 
 #include "tests/distributed/ranks.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/distributed/shards.h>
-#include <tessera/training/adamw.h>
-#include <tessera/training/lamb.h>
-#include <tessera/training/sgd.h>
+#include <tessera/distributed/optimizer_sharding.h>
+#include <tessera/optim/adamw.h>
+#include <tessera/optim/lamb.h>
+#include <tessera/optim/sgd.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

@@ -3,8 +3,8 @@
 
 #include "tests/models/small_models.h"
 #include <tessera/base/error.h>
-#include <tessera/models/row_random.h>
-#include <tessera/training/step_graph.h>
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/training/step/step_graph.h>
 
 namespace tessera {
 namespace {

@@ -3,7 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/text.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/objectives/objective.h>
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/training/config.h>
+#include <tessera/training/config/config.h>
 
 namespace tessera {
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <sstream>
 
-#include "src/data/prepare.h"
+#include "src/data/loading/sample_transform.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/transforms.h>
+#include <tessera/data/image/transforms.h>
 
 namespace tessera::tools {
 namespace {

@@ -10,9 +10,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/data/pack.h>
+#include <tessera/data/packing/pack.h>
 #include <tessera/data/source.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera::tools {
 

@@ -8,16 +8,16 @@
 #include <thread>
 #include <vector>
 
-#include "src/data/ordered_workers.h"
-#include "src/data/read_sample.h"
+#include "src/data/loading/ordered_workers.h"
+#include "src/data/loading/read_sample.h"
 #include "tools/command_line.h"
 #include "tools/data/command.h"
 #include "tools/data/findings.h"
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/contact_sheet.h>
-#include <tessera/data/encode.h>
+#include <tessera/data/packing/contact_sheet.h>
+#include <tessera/data/image/encode.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {

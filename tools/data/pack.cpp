@@ -12,7 +12,7 @@
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/pack.h>
+#include <tessera/data/packing/pack.h>
 
 namespace tessera::tools {
 namespace {

@@ -14,7 +14,7 @@
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/loader.h>
+#include <tessera/data/loading/loader.h>
 
 namespace tessera::tools {
 namespace {

@@ -12,7 +12,7 @@
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera::tools {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <tessera/data/loader.h>
+#include <tessera/data/loading/loader.h>
 #include <tessera/data/sample.h>
 #include <tessera/data/source.h>
 

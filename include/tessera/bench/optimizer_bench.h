@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <tessera/models/dual_encoder.h>
-#include <tessera/training/optimizer.h>
+#include <tessera/optim/optimizer.h>
 
 namespace tessera::bench {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <stop_token>
 
-#include <tessera/data/loader.h>
+#include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 
 namespace tessera {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/models/model_file.h>
 
 namespace tessera {

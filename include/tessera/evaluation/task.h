@@ -13,8 +13,8 @@
 
 #include <tessera/config/registry.h>
 #include <tessera/data/source.h>
-#include <tessera/data/tokenizer.h>
-#include <tessera/evaluation/pictures.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/report/task_pictures.h>
 #include <tessera/models/dual_encoder.h>
 
 namespace tessera {

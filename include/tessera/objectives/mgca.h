@@ -2,7 +2,7 @@
 
 #include <torch/nn/modules/linear.h>
 
-#include <tessera/objectives/tempered.h>
+#include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
 

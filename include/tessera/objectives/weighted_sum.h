@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tessera/objectives/tempered.h>
+#include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
 

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include <tessera/training/checkpoint.h>
-#include <tessera/training/parts.h>
+#include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/run/training_run.h>
 
 namespace tessera {
 

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/training/config.h>
+#include <tessera/training/config/config.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

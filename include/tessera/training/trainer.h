@@ -6,17 +6,17 @@
 #include <vector>
 
 #include <tessera/evaluation/task.h>
-#include <tessera/training/checkpoint.h>
-#include <tessera/training/checkpoint_writer.h>
-#include <tessera/training/config.h>
-#include <tessera/training/memory_model.h>
-#include <tessera/training/run_log.h>
-#include <tessera/training/step_profiler.h>
-#include <tessera/training/step_runner.h>
-#include <tessera/training/towers.h>
-#include <tessera/training/update_guard.h>
-#include <tessera/training/utilisation.h>
-#include <tessera/training/wait_watch.h>
+#include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/checkpoint/checkpoint_writer.h>
+#include <tessera/training/config/config.h>
+#include <tessera/training/memory/memory_model.h>
+#include <tessera/training/log/run_log.h>
+#include <tessera/training/log/step_profiler.h>
+#include <tessera/training/step/step_runner.h>
+#include <tessera/optim/grad_norm_groups.h>
+#include <tessera/training/step/non_finite_guard.h>
+#include <tessera/training/log/mfu.h>
+#include <tessera/training/log/input_bound_detector.h>
 
 namespace tessera {
 

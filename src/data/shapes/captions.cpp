@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include <src/data/shapes/captions.h>
-#include <tessera/data/shapes.h>
+#include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <src/data/shapes/negatives.h>
-#include <tessera/data/shapes.h>
+#include <tessera/data/shapes/shapes.h>
 
 namespace tessera::shapes {
 namespace {

@@ -4,7 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <src/data/shapes/scene.h>
-#include <tessera/data/shapes.h>
+#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 

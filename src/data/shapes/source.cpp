@@ -10,7 +10,7 @@
 #include <src/data/shapes/negatives.h>
 #include <src/data/shapes/regions.h>
 #include <src/data/shapes/scene.h>
-#include <tessera/data/shapes.h>
+#include <tessera/data/shapes/shapes.h>
 
 namespace tessera {
 namespace {

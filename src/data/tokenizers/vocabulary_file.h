@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera {
 

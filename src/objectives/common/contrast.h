@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/objectives/common/shared_pairs.h"
+#include "src/objectives/common/duplicate_pairs.h"
 #include <tessera/distributed/process_group.h>
 
 namespace tessera {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <tessera/distributed/process_group.h>
-#include <tessera/ops/checkpoint.h>
+#include <tessera/ops/activation_checkpoint.h>
 
 namespace tessera {
 

@@ -1,5 +1,5 @@
 // JSON side files of samples, and the captions in them.
-#include "src/data/annotations.h"
+#include "src/data/formats/annotations.h"
 
 #include "tests/fuzz/target.h"
 #include <tessera/base/text.h>

@@ -2,7 +2,7 @@
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/training/config.h>
+#include <tessera/training/config/config.h>
 
 namespace tessera::fuzz {
 namespace {

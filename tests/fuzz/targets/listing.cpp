@@ -1,11 +1,11 @@
 // Files that list pictures: the first byte chooses the format, the rest is the file.
-#include "src/data/entities.h"
+#include "src/data/sources/entities.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/coco_captions.h>
-#include <tessera/data/csv.h>
-#include <tessera/data/karpathy.h>
+#include <tessera/data/sources/coco_captions.h>
+#include <tessera/data/sources/csv.h>
+#include <tessera/data/sources/karpathy.h>
 #include <tessera/data/source.h>
 
 namespace tessera::fuzz {

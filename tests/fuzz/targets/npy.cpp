@@ -1,5 +1,5 @@
 // Region features as .npy.
-#include "src/data/npy.h"
+#include "src/data/formats/npy.h"
 
 #include "tests/fuzz/target.h"
 #include <tessera/data/source.h>

@@ -1,7 +1,7 @@
 // Brace patterns in path lists.
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>
-#include <tessera/data/paths.h>
+#include <tessera/data/formats/paths.h>
 
 namespace tessera::fuzz {
 

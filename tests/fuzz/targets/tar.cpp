@@ -5,9 +5,9 @@
 #include <memory>
 #include <set>
 
-#include "src/data/shard_index.h"
-#include "src/data/streams/byte_stream.h"
-#include "src/data/streams/tar_stream.h"
+#include "src/data/sources/webdataset/shard_index.h"
+#include "src/data/sources/webdataset/byte_stream.h"
+#include "src/data/sources/webdataset/tar_stream.h"
 #include "src/io/tar_format.h"
 #include "tests/fuzz/target.h"
 #include <tessera/base/error.h>

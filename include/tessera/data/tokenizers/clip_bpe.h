@@ -5,7 +5,7 @@
 #include <string>
 
 #include <tessera/config/file_path.h>
-#include <tessera/data/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera {
 

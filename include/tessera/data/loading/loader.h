@@ -1,0 +1,178 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/batch.h>
+#include <tessera/data/image/augmentation.h>
+#include <tessera/data/sample.h>
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/preprocessing.h>
+
+namespace tessera {
+
+struct LoaderSettings {
+  std::int64_t batch_size = 64;
+  std::int64_t threads = 2;
+  std::int64_t prefetch = 4;        // batches
+  std::int64_t prefetch_mb = 2048;  // MiB
+  bool shuffle = true;
+  std::string caption_choice = "random";
+  double max_bad_share = 0.1;
+  std::int64_t max_bad_run = 1000;
+  std::int64_t skipped_list = 10'000;
+  std::int64_t retries = 3;
+  double retry_seconds = 1;
+  std::string on_failure = "stop";
+  double warn_after = 60;
+  double timeout = 500;
+  std::string dct_scaling = "auto";
+  std::int64_t max_pixels = kDefaultMaxPixels;
+  Augmentation augmentation;
+  std::map<std::string, ViewSettings> views;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LoaderSettings& s) {
+  v("batch_size", s.batch_size, "samples per step and process", config::at_least(1));
+  v("threads", s.threads, "decoding threads; changes nothing but speed", config::at_least(1));
+  v("prefetch", s.prefetch, "batches kept ready", config::at_least(1));
+  v("prefetch_mb", s.prefetch_mb,
+    "MiB that samples in work and batches kept ready take at most together; one picture and one batch always pass",
+    config::at_least(1));
+  v("shuffle", s.shuffle, "a new permutation of all samples each epoch");
+  v("caption_choice", s.caption_choice, "which of several captions a sample is trained with; all: with each of them in every epoch, as a sample of its own",
+    config::one_of({"random", "first", "all"}));
+  v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)", config::in_range(0, 1));
+  v("max_bad_run", s.max_bad_run, "stop when so many samples in a row are unreadable", config::at_least(1));
+  v("skipped_list", s.skipped_list,
+    "unreadable samples that the run's skipped.jsonl lists at most; further ones are only counted", config::at_least(0));
+  v("retries", s.retries, "how often a sample is read again when its source fails (a disk, a network, a command)",
+    config::at_least(0));
+  v("retry_seconds", s.retry_seconds, "before the first of these attempts; twice as long before each further one",
+    config::at_least(0));
+  v("on_failure", s.on_failure, "after the last attempt: stop, or skip the sample, counted as io_error",
+    config::one_of({"stop", "skip"}));
+  v("warn_after", s.warn_after, "seconds of waiting for one sample until a line says which, and who is at it",
+    config::above(0));
+  v("timeout", s.timeout,
+    "seconds of waiting for one sample until the run stops, 0: never; less than distributed.timeout, so that the process "
+    "that waits can say for what",
+    config::at_least(0));
+  v("dct_scaling", s.dct_scaling,
+    "auto: a JPEG picture is decoded at the least of 1/8, 1/4, 1/2 and full scale at which no crop is smaller than its size; off: at "
+    "full scale, and training crops are Pillow's bit for bit (evaluation always is)",
+    config::one_of({"auto", "off"}));
+  v("max_pixels", s.max_pixels, "pictures with more pixels than this are skipped undecoded (decompression bombs)", config::at_least(1));
+  v("augmentation", s.augmentation, "random changes of training pictures");
+  v("views", s.views,
+    "image views beside `image`, for objectives that ask for them: NAME: {count, image_size, and the keys of augmentation}");
+}
+
+std::optional<config::Problem> validate(const LoaderSettings& s);
+
+/// Which part of an epoch's order a process reads: entries index, index + count, index + 2 count, ...
+struct Shard {
+  int index = 0;
+  int count = 1;
+};
+
+/// Where the next batch starts: `cursor` samples into the order of `epoch`, counted over all shards (and over the sources
+/// of a mixture that gives a batch of each to every update).
+struct DataPosition {
+  std::int64_t epoch = 0;
+  std::int64_t cursor = 0;
+};
+
+struct LoaderStatistics {
+  std::int64_t samples = 0;                        // delivered
+  std::map<std::string, std::int64_t> skipped;     // by reason
+  double wait_seconds = 0;                         // next() stood waiting
+  double work_seconds = 0;                         // the decoding threads, all together, had samples in work
+  double cpu_seconds = 0;                          // of these, they computed
+  std::int64_t retries = 0;                        // attempts after a failure of the source
+  std::int64_t peak_bytes = 0;                     // that samples in work and batches kept ready took at most
+};
+
+/// Where a loader's batches and messages go.
+struct LoaderTarget {
+  bool pinned = false;       // tensors lie in page-locked memory, from where a GPU copies without waiting; needs one
+  std::string skipped_file;  // lists the samples left out, a JSON object a line; empty: none
+};
+
+/// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
+/// from (seed, source, settings) alone; threads change nothing. A corrupt sample is skipped, counted, and its place taken by
+/// the next sample of the order. The last batch_size-1 or fewer samples of an epoch are left out. With several shards
+/// each sample belongs to one of them; (size modulo their number) samples of an epoch are left out beforehand, others in each
+/// epoch. Shards that skip corrupt samples may end an epoch sooner than others: see epoch(). With caption_choice `all`
+/// each caption of a sample makes a sample of its own.
+///
+/// Of a Mixture, `sequential` gives batches of one source each, and what is said above of the end of an epoch holds for
+/// that of each source. `accumulate` gives a batch of each source in turn, all from the same cursor; when one of them
+/// skips corrupt samples the others leave out as many.
+class Loader {
+ public:
+  /// tokenizer may be null when needs.texts is empty. Throws UserError when the source (of a mixture: one of them) holds
+  /// less than one batch, or has no field that `needs` asks for.
+  Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer, const Preprocessing& preprocessing,
+         const LoaderSettings& settings, const Needs& needs, std::uint64_t seed, const Shard& shard = {},
+         const LoaderTarget& target = {});
+  ~Loader();
+
+  /// Throws UserError: the source failed, a sample did not come in time, too many are bad. Throws it again when called
+  /// again.
+  Batch next();
+  /// Epoch of the batch that next() returned last.
+  std::int64_t epoch() const;
+  /// Number of the part of an epoch that this batch is of: the epoch's own, or counted over the sources that follow each
+  /// other (mixture, sequential). Shards whose batches are of the same stretch have batches of the same source.
+  std::int64_t stretch() const;
+  /// Label of the source that this batch is of; empty when it is of all of them.
+  std::string source_label() const;
+  /// Batches whose gradients an update must add up: 1, or of each source one (mixture, accumulate).
+  std::int64_t batches_per_update() const;
+  /// Position of the batch that next() will return.
+  DataPosition position() const;
+  /// A position of another shard, or of a run with another number of them, will do: reading goes on with the own samples from
+  /// there.
+  void seek(const DataPosition& position);
+  std::int64_t batches_per_epoch() const;
+  LoaderStatistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// One sample ready for evaluation.
+struct EvaluationSample {
+  std::int64_t index = 0;
+  Sample sample;                    // its `image` is the decoded picture, `encoded` is empty
+  at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
+  std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
+};
+
+/// One pass over a source in order, prepared by threads; corrupt samples are skipped and counted.
+class EvaluationReader {
+ public:
+  EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing, std::int64_t batch_size,
+                   std::int64_t threads, std::int64_t max_samples = -1);
+  ~EvaluationReader();
+
+  /// The next samples, at most batch_size; empty at the end.
+  std::vector<EvaluationSample> next();
+  LoaderStatistics statistics() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+
+#include <tessera/optim/optimizer.h>
+
+namespace tessera {
+
+struct AdamWSettings {
+  double lr = 5e-4;
+  std::array<double, 2> betas = {0.9, 0.98};
+  double eps = 1e-6;
+  DecaySettings decay{.weight_decay = 0.2};
+  bool update_clipping = false;
+};
+
+template <class Visitor>
+void fields(Visitor& v, AdamWSettings& s) {
+  v("lr", s.lr, "peak learning rate; schedule shapes it over the run", config::at_least(0));
+  v("betas", s.betas, "decay rates of the two moments", config::in_half_open(0, 1));
+  v("eps", s.eps, "added to the root of the second moment", config::at_least(0));
+  v("weight_decay", s.decay.weight_decay, "decoupled weight decay", config::at_least(0));
+  v("no_decay", s.decay.no_decay,
+    "parameters whose name contains one of these, and those of fewer than two dimensions, do not decay");
+  v("update_clipping", s.update_clipping,
+    "StableAdamW: a tensor whose gradient outgrows its second moment takes a smaller step");
+}
+
+/// Decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW, through PyTorch's fused operator. Update
+/// clipping (Wortsman et al. 2023, "Stable and low-precision training", algorithm 2): per tensor, the rate is divided
+/// by max(1, RMS), RMS = sqrt(mean(g^2 / max(v, eps^2))), v the second moment after this gradient, bias-corrected.
+class AdamW : public Optimizer {
+ public:
+  AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
+
+ protected:
+  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) override;
+
+ private:
+  /// Learning rate of each tensor of the group, as scalars on its device.
+  std::vector<at::Tensor> clipped_rates(const Group& group, std::int64_t step) const;
+
+  AdamWSettings settings_;
+};
+
+}  // namespace tessera

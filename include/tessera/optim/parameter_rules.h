@@ -1,0 +1,62 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tessera/optim/optimizer.h>
+
+namespace tessera {
+
+/// Parameters that learn faster or slower than the others.
+struct ParameterGroup {
+  std::vector<std::string> match;
+  double lr_scale = 1.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ParameterGroup& s) {
+  v("match", s.match, "image, text, or patterns of names (visual.attnpool.*)");
+  v("lr_scale", s.lr_scale, "multiple of the schedule's learning rate", config::at_least(0));
+}
+
+struct LayerDecay {
+  double image = 1.0;
+  double text = 1.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, LayerDecay& s) {
+  v("image", s.image, "learning rate of each block of the image tower, as a multiple of the next one's; 1: equal",
+    config::in_range(0, 1));
+  v("text", s.text, "the same for the text tower", config::in_range(0, 1));
+}
+
+/// Which parameters are trained, and how fast.
+struct ParameterSettings {
+  std::vector<std::string> frozen;
+  std::vector<ParameterGroup> groups;
+  LayerDecay layer_decay;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ParameterSettings& s) {
+  v("frozen", s.frozen,
+    "not trained: image, text (a whole tower; image alone is LiT), or patterns of names (transformer.resblocks.0.*)");
+  v("groups", s.groups, "learning rates of their own: [{match: [visual.attnpool.*], lr_scale: 10}]; factors multiply");
+  v("layer_decay", s.layer_decay, "smaller learning rates towards the input (BEiT's, as timm's layer_decay)");
+}
+
+/// Whether a checkpoint name is a parameter of the objective, not of a tower.
+bool of_objective(const std::string& name);
+
+/// Whether a checkpoint name is meant: "image" (visual.*), "text" (the other tower), or a pattern in which * stands for
+/// any characters.
+bool matches(const std::string& pattern, const std::string& name);
+
+/// Takes the frozen parameters out of the list (and their requires_grad away) and gives the others their lr_scale.
+/// Layer decay d: in a tower of n blocks, embeddings get d^(n+1), block i (from 0) d^(n-i), what follows the blocks 1
+/// (Bao et al. 2022, BEiT; a ResNet's stages count as blocks). Throws UserError for a pattern that matches nothing,
+/// with the nearest name, and when nothing is left to train.
+std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, const ParameterSettings& settings);
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tessera/report/report.h>
+
+namespace tessera::report {
+
+/// A curve that may grow for ever: neighbouring values are put together so that at most `most` stretches remain, each
+/// with its mean, least and greatest value.
+class ThinCurve {
+ public:
+  explicit ThinCurve(std::size_t most = 1000) : most_(most) {}
+
+  /// Steps must not go down. Values that are not finite are left out.
+  void add(double step, double value);
+  bool empty() const { return stretches_.empty(); }
+  /// The value that was added last.
+  const double& last() const { return last_; }
+  /// Means over mean steps; ranges only when a stretch is of more than one value.
+  Curve curve(const std::string& name) const;
+
+ private:
+  struct Stretch {
+    double steps = 0, values = 0;  // sums
+    double low = 0, high = 0;
+    std::int64_t count = 0;
+  };
+  void join_pairs();
+
+  std::size_t most_;
+  std::int64_t per_stretch_ = 1;
+  std::vector<Stretch> stretches_;
+  double last_ = 0;
+};
+
+}  // namespace tessera::report

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <future>
+#include <string>
+
+#include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/config/config.h>
+
+namespace tessera {
+
+/// Writes checkpoints while training goes on: takes a copy of the tensors, and a thread writes it, copies it to the second
+/// folder and runs the user's command (a failure of these two is a warning). One at a time.
+class CheckpointWriter {
+ public:
+  CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings);
+
+  /// Begins. The one before must have been collected.
+  void begin(Checkpoint checkpoint);
+  /// Whether something was begun that is not collected yet.
+  bool pending() const { return written_.valid(); }
+  /// Waits for what was begun and returns its folder. Throws its UserError.
+  std::string collect();
+
+ private:
+  std::string write(const Checkpoint& checkpoint);
+
+  CheckpointFolder folder_;
+  CheckpointSettings settings_;
+  std::future<std::string> written_;  // last: its destructor waits for the thread
+};
+
+}  // namespace tessera

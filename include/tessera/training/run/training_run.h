@@ -1,0 +1,65 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/models/dual_encoder.h>
+#include <tessera/models/model_file.h>
+#include <tessera/objectives/objective.h>
+#include <tessera/training/config/config.h>
+#include <tessera/optim/optimizer.h>
+
+namespace tessera {
+
+/// What a configuration describes, built: data, model, objective and optimizer of one rank.
+struct Parts {
+  at::Device device = at::kCPU;
+  std::shared_ptr<const Source> train, validation;  // validation may be null
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<DualEncoder> model;
+  std::shared_ptr<Objective> objective;
+  std::shared_ptr<Optimizer> optimizer;
+  std::unique_ptr<Loader> loader;
+  std::optional<WeightAverage> average;
+  Needs needs;
+};
+
+/// Whether the configuration trains on a GPU here. Throws UserError when it must and there is none.
+bool trains_on_gpu(const Config& config);
+
+/// Builds everything; the initial weights follow from config.seed. The loader reads the rank's share of the samples.
+/// Throws UserError when files are missing or parts do not fit.
+Parts build_parts(const Config& config, const ProcessGroup& group = {});
+
+/// The batches of one shard of parts.train, as the configuration has them. Throws UserError when there is not one.
+std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard,
+                                    const std::string& skipped_file = "");
+
+/// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others
+/// `objective.*`.
+std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);
+
+/// Parameters and buffers of model and objective under the same names; shared with them.
+std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
+
+/// Copies weights of an earlier model in, if the settings name one: all, or the parts that are named. Position embeddings are resampled to the model's
+/// size. What belongs to another objective is passed over. Throws UserError naming the file.
+void take_weights(DualEncoder& model, Objective& objective, const StartSettings& start);
+
+/// Copies such weights in. Throws UserError naming `origin` and the tensor.
+void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
+                  const std::string& origin);
+
+/// The towers' forward pass in the configured precision.
+Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision);
+
+/// One forward pass of a batch in the configured precision: bf16 reaches the towers only, losses stay float32.
+Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context);
+
+}  // namespace tessera

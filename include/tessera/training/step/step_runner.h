@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/distributed/gradient_reducer.h>
+#include <tessera/distributed/heartbeat.h>
+#include <tessera/training/run/training_run.h>
+#include <tessera/training/step/step_graph.h>
+
+namespace tessera {
+
+/// The reducer for what the optimizer trains, as `distributed` says.
+GradientReducer make_reducer(const Parts& parts, const Config& config, const ProcessGroup& group);
+
+/// What one step has computed, before its update.
+struct StepResult {
+  std::int64_t step = 0;          // updates done after it
+  DataPosition begin;             // this rank's position before its first batch
+  std::vector<std::string> keys;  // this rank's samples
+  std::int64_t samples = 0;       // of all ranks
+  at::Tensor loss;  // this rank's, mean over the micro-batches; of sources that give batches of their own, the sum
+  std::vector<std::pair<std::string, at::Tensor>> terms;
+  double wait_seconds = 0;  // spent waiting for data
+};
+
+/// Forward and backward passes of one step, as one rank of a group: micro-batches, ranks that reach the end of an epoch
+/// together, randomness. A step's gradients follow from weights, data position and the step's number alone, so any step
+/// can be computed again.
+class StepRunner {
+ public:
+  /// All of them must outlive it. Throws UserError when training.cuda_graph is set where there can be none.
+  StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
+             Heartbeat& heartbeat);
+
+  /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale`; `done`:
+  /// updates made so far. Throws UserError when data fail.
+  StepResult run(std::int64_t done, double scale = 1.0);
+  /// The same, operator by operator even where a step is recorded and played back otherwise (training.cuda_graph).
+  StepResult run_operators(std::int64_t done, double scale = 1.0);
+  /// Of an update: `accumulation` of each source that gives its own.
+  std::int64_t micro_batches() const { return config_.training.accumulation * parts_.loader->batches_per_update(); }
+
+ private:
+  StepResult run(std::int64_t done, double scale, StepGraph* graph);
+  Losses micro_batch(std::int64_t index, double scale, StepGraph* graph, StepResult& result);
+  /// Terms are told apart by source where an update takes batches of each.
+  void add_losses(const Losses& losses, StepResult& result) const;
+  /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
+  Batch next_batch();
+
+  const Config& config_;
+  const ProcessGroup& group_;
+  Parts& parts_;
+  GradientReducer& gradients_;
+  Heartbeat& heartbeat_;
+  std::unique_ptr<StepGraph> graph_;  // null: each step operator by operator
+};
+
+/// Keys of what is random of this rank's rows in a micro-batch, from (seed, step, place in the step's global batch)
+/// alone (models/row_random.h): ranks take turns in the order of the samples, as Shard says.
+at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
+                         const ProcessGroup& group);
+
+/// The trained steps' generator seed: from (seed, step, index of the micro-batch, rank) alone.
+std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank = 0);
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#include "src/data/formats/class_names.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/data/source.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+
+std::vector<std::string> read_class_names(const std::string& path) {
+  std::vector<std::string> names;
+  std::map<std::string, std::size_t> seen;
+  for (const std::string& line : split(strip(io::read_file(path)), '\n')) {
+    names.emplace_back(strip(line));
+    if (names.back().empty()) user_error(path, ":", names.size(), ": expected a class name, got an empty line");
+    const auto [first, is_new] = seen.emplace(names.back(), names.size());
+    if (!is_new)
+      user_error(path, ":", names.size(), ": class ", printable(names.back()), " stands in line ", first->second,
+                 " already");
+  }
+  return names;
+}
+
+std::int64_t parse_label(const std::string& text, const std::vector<std::string>& classes) {
+  std::int64_t label = -1;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), label);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
+    const auto found = std::find(classes.begin(), classes.end(), text);
+    if (found == classes.end())
+      throw SampleError("bad_label", "its class \"" + printable(text, 60) +
+                                         "\" is neither an index nor a name in the file of classes");
+    return found - classes.begin();
+  }
+  if (label < -1 || (!classes.empty() && label >= static_cast<std::int64_t>(classes.size())))
+    throw SampleError("bad_label",
+                      concat("its class index is ", label, ", but there are ", classes.size(), " classes"));
+  return label;
+}
+
+}  // namespace tessera

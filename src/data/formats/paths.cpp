@@ -1,0 +1,301 @@
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <glob.h>
+#include <optional>
+
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/data/formats/paths.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kMostNames = 1'000'000;
+
+// The bracket that closes the one at `open`, or npos.
+std::size_t closing_brace(const std::string& text, std::size_t open) {
+  int depth = 0;
+  for (std::size_t i = open; i < text.size(); ++i) {
+    if (text[i] == '{') ++depth;
+    if (text[i] == '}' && --depth == 0) return i;
+  }
+  return std::string::npos;
+}
+
+// Splits at commas (and, with `colons`, at "::") that stand outside braces.
+std::vector<std::string> split_outside_braces(const std::string& text, bool colons) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '{') ++depth;
+    if (text[i] == '}') --depth;
+    const bool comma = depth == 0 && text[i] == ',';
+    const bool pair = colons && depth == 0 && text.compare(i, 2, "::") == 0;
+    if (pair) ++i;
+    if (comma || pair)
+      parts.emplace_back();
+    else
+      parts.back() += text[i];
+  }
+  return parts;
+}
+
+bool is_unclosed(const std::string& text) {
+  std::size_t open = text.find('{');
+  while (open != std::string::npos) {
+    const std::size_t close = closing_brace(text, open);
+    if (close == std::string::npos) return true;
+    open = text.find('{', close);
+  }
+  return false;
+}
+
+bool is_number(const std::string& text) {
+  const std::size_t digits = text.starts_with('-') ? 1 : 0;
+  return text.size() > digits && text.size() < 16 && text.find_first_not_of("0123456789", digits) == std::string::npos;
+}
+
+// Capitals stand before small letters, without what ASCII has between them.
+constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+bool is_letter(const std::string& text) {
+  return text.size() == 1 && kLetters.find(text[0]) != std::string_view::npos;
+}
+
+bool is_padded(const std::string& number) {
+  return number.size() > 1 && number != "-0" && (number.starts_with('0') || number.starts_with("-0"));
+}
+
+std::string with_zeros(std::int64_t value, std::size_t width) {
+  const std::string digits = std::to_string(value < 0 ? -value : value);
+  const std::size_t length = digits.size() + (value < 0 ? 1 : 0);
+  return (value < 0 ? "-" : "") + std::string(width > length ? width - length : 0, '0') + digits;
+}
+
+// FIRST..LAST or FIRST..LAST..STEP, up or down; a step's sign changes nothing.
+std::vector<std::string> expand_range(const std::string& inside, const std::string& whole) {
+  const std::size_t dots = inside.find("..");
+  const std::size_t more = inside.find("..", dots + 2);
+  const std::string first = inside.substr(0, dots);
+  const std::string last = inside.substr(dots + 2, more == std::string::npos ? more : more - dots - 2);
+  const std::string step = more == std::string::npos ? "1" : inside.substr(more + 2);
+  const bool letters = is_letter(first) && is_letter(last);
+  if ((!letters && !(is_number(first) && is_number(last))) || !is_number(step))
+    user_error(printable(whole), ": {", printable(inside),
+               "} is no range: expected two whole numbers or letters, for example {00000..00004}");
+  const auto place = [&](const std::string& end) {
+    return letters ? static_cast<std::int64_t>(kLetters.find(end[0])) : std::stoll(end);
+  };
+  const std::int64_t from = place(first), to = place(last);
+  const std::int64_t apart = std::max<std::int64_t>(std::abs(std::stoll(step)), 1);
+  const std::int64_t steps = std::abs(to - from) / apart;
+  if (steps >= kMostNames)
+    user_error(printable(whole), ": {", printable(inside), "} stands for more than ", kMostNames, " names");
+  const std::size_t width = is_padded(first) || is_padded(last) ? std::max(first.size(), last.size()) : 0;
+  std::vector<std::string> out;
+  for (std::int64_t i = 0; i <= steps; ++i) {
+    const std::int64_t at = from + (to < from ? -i : i) * apart;
+    out.push_back(letters ? std::string(1, kLetters[static_cast<std::size_t>(at)]) : with_zeros(at, width));
+  }
+  return out;
+}
+
+// What a pair of braces stands for; none where it means itself ("{}", "{5}", a shell's "{ cat ../x; }").
+std::optional<std::vector<std::string>> alternatives(const std::string& inside, const std::string& whole) {
+  std::vector<std::string> listed = split_outside_braces(inside, false);
+  if (listed.size() > 1) return listed;
+  if (inside.find("..") == std::string::npos || inside.find_first_of("{ /") != std::string::npos) return std::nullopt;
+  return expand_range(inside, whole);
+}
+
+// Names multiply with each brace: they are counted, in number and in bytes, while they are made.
+class Expansion {
+ public:
+  explicit Expansion(const std::string& whole) : whole_(whole) {}
+
+  std::vector<std::string> of(const std::string& text, int depth) {
+    const std::size_t open = text.find('{');
+    const std::size_t close = open == std::string::npos ? open : closing_brace(text, open);
+    if (close == std::string::npos) return {text};
+    constexpr int deepest = 50;
+    if (depth == deepest) user_error(printable(whole_), ": more than ", deepest, " braces in one name");
+    std::vector<std::string> out;
+    const std::vector<std::string> tails = of(text.substr(close + 1), depth + 1);
+    const std::string head = text.substr(0, open);
+    const std::vector<std::string> heads = middles(text.substr(open + 1, close - open - 1), depth);
+    if (static_cast<std::int64_t>(heads.size() * tails.size()) > 2 * kMostNames) refuse();
+    for (const std::string& middle : heads)
+      for (const std::string& tail : tails) {
+        out.push_back(head + middle + tail);
+        count(out.back());
+      }
+    return out;
+  }
+
+ private:
+  std::vector<std::string> middles(const std::string& inside, int depth) {
+    std::vector<std::string> out;
+    if (const auto choices = alternatives(inside, whole_)) {
+      for (const std::string& choice : *choices)
+        if (choice.find('{') == std::string::npos)
+          out.push_back(choice);
+        else
+          for (std::string& name : of(choice, depth + 1)) out.push_back(std::move(name));
+    } else {
+      for (const std::string& name : of(inside, depth + 1)) out.push_back("{" + name + "}");
+    }
+    return out;
+  }
+
+  void count(const std::string& name) {
+    constexpr std::uint64_t most_bytes = std::uint64_t{1} << 30;
+    bytes_ += name.size();
+    if (++names_ > 2 * kMostNames || bytes_ > most_bytes) refuse();
+  }
+
+  [[noreturn]] void refuse() const {
+    user_error(printable(whole_), ": its braces stand for too many names: at most ", with_thousands(kMostNames),
+               " are read");
+  }
+
+  const std::string& whole_;
+  std::int64_t names_ = 0;  // with those in between, at most as many as come out of them
+  std::uint64_t bytes_ = 0;
+};
+
+std::string unclosed_hint(const std::string& name) {
+  return is_unclosed(name) ? ": its brace { is not closed" : "";
+}
+
+std::vector<std::string> match_wildcards(const std::string& pattern) {
+  glob_t found{};
+  const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
+  std::vector<std::string> out(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
+  ::globfree(&found);
+  if (out.empty()) user_error(pattern, ": no file matches", unclosed_hint(pattern));
+  return out;
+}
+
+std::vector<std::string> files_of_folder(const std::string& folder, const std::string& extension) {
+  std::vector<std::string> out;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator(folder, failed))
+    if (entry.path().filename().string().ends_with(extension)) out.push_back(entry.path().string());
+  if (failed) user_error(folder, ": cannot be listed: ", failed.message());
+  if (out.empty()) user_error(folder, ": holds no ", extension, " files");
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void append(std::vector<std::string>& out, std::vector<std::string> more) {
+  out.insert(out.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+}
+
+// One name without braces or separators.
+std::vector<std::string> resolve(const std::string& written, const std::string& extension) {
+  const std::string name = local_path(written);
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) return files_of_folder(name, extension);
+  if (!fs::exists(name, ignored) && name.find_first_of("*?[") != std::string::npos) return match_wildcards(name);
+  return {name};
+}
+
+// As a word of a shell's command; braces are expanded before a shell sees them.
+std::string shell_word(const std::string& text) {
+  const bool plain = std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("/:._-+=@%,{}").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  return plain ? text : "'" + text + "'";
+}
+
+// The scheme of an address ("s3"), with which it need not begin ("{s3://a,s3://b}"); none of a local name.
+std::optional<std::string> scheme_of(const std::string& text) {
+  const std::size_t end = text.find("://");
+  if (end == std::string::npos) return std::nullopt;
+  std::size_t begin = end;
+  while (begin > 0 && std::isalnum(static_cast<unsigned char>(text[begin - 1])) != 0) --begin;
+  return text.substr(begin, end - begin);
+}
+
+std::string command_that_reads(const std::string& address, const std::string& scheme) {
+  const std::string word = shell_word(address);
+  if (scheme == "s3") return "aws s3 cp " + word + " -";
+  if (scheme == "gs") return "gsutil cat " + word;
+  if (scheme == "http" || scheme == "https") return "curl -sfL " + word;
+  return "COMMAND " + word;
+}
+
+void refuse_remote(const std::string& text, bool commands) {
+  if (text.starts_with("pipe:")) {
+    if (commands) user_error(text, ": a command behind a file's name: write them as a list, one an item");
+    user_error(text, ": commands are not read; expected local files");
+  }
+  const std::optional<std::string> scheme = scheme_of(local_path(text));
+  if (!scheme) return;
+  if (*scheme == "file") {
+    if (text.starts_with("file:")) user_error(text, ": is on another machine; expected file:///PATH, a local file");
+    return;  // inside braces
+  }
+  if (!commands) user_error(text, ": only local files are read: copy them first, and give their paths");
+  user_error(text,
+             ": only local files and commands are read: copy the files first, or read them through a command, such as "
+             "path: \"pipe:",
+             command_that_reads(text, *scheme), "\"");
+}
+
+void check_existence(const std::vector<std::string>& names) {
+  std::vector<std::string> missing;
+  std::error_code ignored;
+  for (const std::string& name : names)
+    if (!fs::exists(name, ignored)) missing.push_back(name);
+  if (missing.empty()) return;
+  const std::string hint = unclosed_hint(missing[0]);
+  if (names.size() == 1) user_error(missing[0], ": no such file", hint);
+  user_error(missing[0], ": no such file", hint, " (", missing.size(), " of the ", names.size(),
+             " files named are missing)");
+}
+
+}  // namespace
+
+std::vector<std::string> expand_braces(const std::string& text) {
+  return Expansion(text).of(text, 0);
+}
+
+std::string local_path(const std::string& name) {
+  for (const std::string prefix : {"file://localhost/", "file:///"})
+    if (name.starts_with(prefix)) return name.substr(prefix.size() - 1);
+  const std::string shortest = "file:/";
+  if (name.starts_with(shortest) && !name.starts_with(shortest + "/")) return name.substr(shortest.size() - 1);
+  return name;
+}
+
+std::vector<std::string> expand_paths(const PathList& paths, const std::string& extension, bool commands) {
+  std::vector<std::string> out;
+  std::error_code ignored;
+  for (const std::string& item : paths.items) {
+    if (item.empty()) continue;
+    if (item.starts_with("pipe:")) refuse_remote(item, commands);  // may hold commas, is named whole
+    if (fs::exists(local_path(item), ignored)) {                   // a name may hold commas and braces itself
+      append(out, resolve(item, extension));
+      continue;
+    }
+    for (const std::string& part : split_outside_braces(item, true))
+      if (!part.empty()) {
+        refuse_remote(part, commands);
+        for (const std::string& name : expand_braces(part)) append(out, resolve(name, extension));
+      }
+  }
+  if (out.empty())
+    user_error("path: no file is named; expected a file, a list of files, or a pattern such as train-{00000..00004}",
+               extension);
+  check_existence(out);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+#include "src/data/formats/python_json.h"
+
+#include <charconv>
+#include <cstdint>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+// The number behind "\u"; 0 when there is no such escape at `at`.
+std::uint32_t escaped_unit(std::string_view text, std::size_t at) {
+  std::uint32_t unit = 0;
+  if (at + 6 > text.size() || text[at] != '\\' || text[at + 1] != 'u') return 0;
+  const char* const end = text.data() + at + 6;
+  return std::from_chars(text.data() + at + 2, end, unit, 16).ptr == end ? unit : 0;
+}
+
+bool is_high(std::uint32_t unit) {
+  return unit >= 0xD800 && unit <= 0xDBFF;
+}
+
+bool is_low(std::uint32_t unit) {
+  return unit >= 0xDC00 && unit <= 0xDFFF;
+}
+
+// Writes the text with what the standard lacks replaced.
+class Standard {
+ public:
+  explicit Standard(std::string_view text) : text_(text) { out_.reserve(text.size()); }
+
+  std::string take() {
+    while (at_ < text_.size()) {
+      if (text_[at_] == '"') in_string_ = !in_string_;
+      if (in_string_ && text_[at_] == '\\')
+        escape();
+      else if (in_string_ || !number_name())
+        copy(1);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void copy(std::size_t count) {
+    out_ += text_.substr(at_, count);
+    at_ += count;
+  }
+
+  void escape() {
+    const std::uint32_t unit = escaped_unit(text_, at_);
+    if (is_high(unit) && is_low(escaped_unit(text_, at_ + 6))) {
+      copy(12);
+    } else if (is_high(unit) || is_low(unit)) {
+      out_ += "\\uFFFD";
+      at_ += 6;
+    } else {
+      copy(2);
+    }
+  }
+
+  bool number_name() {
+    for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) {
+      if (!text_.substr(at_).starts_with(name)) continue;
+      out_ += "null";
+      at_ += name.size();
+      return true;
+    }
+    return false;
+  }
+
+  std::string_view text_;
+  std::string out_;
+  std::size_t at_ = 0;
+  bool in_string_ = false;
+};
+
+}  // namespace
+
+Json parse_python_json(std::string_view text) {
+  Json json = Json::parse(text, nullptr, false);
+  return json.is_discarded() ? Json::parse(Standard(text).take(), nullptr, false) : json;
+}
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+#include "src/data/formats/regions.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include "src/data/formats/npy.h"
+#include "src/io/safetensors_header.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/source.h>
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw SampleError("bad_regions", "the region features are not [R, F] floats: " + text);
+}
+
+template <class T>
+std::vector<float> to_floats(std::string_view data) {
+  std::vector<float> out(data.size() / sizeof(T));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, data.data() + i * sizeof(T), sizeof(T));
+    out[i] = static_cast<float>(value);
+  }
+  return out;
+}
+
+NpyMatrix read_tensor(std::string_view file, const std::string& wanted) {
+  std::uint64_t length = 0;
+  if (file.size() < sizeof(length)) refuse("the file has " + std::to_string(file.size()) + " bytes");
+  std::memcpy(&length, file.data(), sizeof(length));
+  if (length > file.size() - sizeof(length)) refuse("it is neither a .npy nor a safetensors file, or cut off");
+  const std::string_view data = file.substr(sizeof(length) + length);
+  io::SafetensorsHeader header;
+  try {
+    header =
+        io::parse_safetensors_header(std::string(file.substr(sizeof(length), length)), data.size(), "safetensors part");
+  } catch (const UserError& error) {
+    refuse(error.what());
+  }
+  if (header.entries.empty()) refuse("the safetensors part holds no tensor");
+  auto entry = header.entries.begin();
+  if (!wanted.empty())
+    entry = std::find_if(header.entries.begin(), header.entries.end(),
+                         [&](const io::TensorEntry& each) { return each.name == wanted; });
+  if (entry == header.entries.end()) {
+    std::vector<std::string> names;
+    for (const io::TensorEntry& each : header.entries) names.push_back(each.name);
+    refuse("there is no tensor " + wanted + "; there are: " + join_names(names));
+  }
+  if (entry->shape.empty() || entry->shape.size() > 2)
+    refuse("tensor " + entry->name + " has " + std::to_string(entry->shape.size()) + " dimensions");
+  NpyMatrix out{entry->shape.size() == 2 ? entry->shape[0] : 1, entry->shape.back(), {}};
+  const std::string_view bytes = data.substr(entry->begin, entry->end - entry->begin);
+  switch (entry->dtype) {
+    case at::kHalf:
+      out.values = to_floats<c10::Half>(bytes);
+      break;
+    case at::kBFloat16:
+      out.values = to_floats<c10::BFloat16>(bytes);
+      break;
+    case at::kFloat:
+      out.values = to_floats<float>(bytes);
+      break;
+    case at::kDouble:
+      out.values = to_floats<double>(bytes);
+      break;
+    default:
+      refuse("tensor " + entry->name + " is of type " + io::safetensors_dtype_name(entry->dtype));
+  }
+  return out;
+}
+
+}  // namespace
+
+void set_regions(std::string_view file, const std::string& tensor, Sample& sample) {
+  NpyMatrix regions = file.starts_with("\x93NUMPY") ? read_npy(file) : read_tensor(file, tensor);
+  sample.regions = std::move(regions.values);
+  sample.region_width = regions.columns;
+}
+
+}  // namespace tessera

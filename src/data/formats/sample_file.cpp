@@ -1,0 +1,28 @@
+#include "src/data/formats/sample_file.h"
+
+#include <cerrno>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/data/source.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+
+std::string read_sample_file(const std::string& path, const char* missing) {
+  try {
+    return io::read_file(path);
+  } catch (const UserError& error) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) throw SampleError(missing, path + ": no such file");
+      if (errno != EACCES) throw;
+    } else if (S_ISREG(status.st_mode) && ::access(path.c_str(), R_OK) == 0) {
+      throw;
+    }
+    throw SampleError("unreadable", error.what());
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,85 @@
+#include <algorithm>
+#include <vector>
+
+#include "src/data/image/augment.h"
+#include "src/data/image/auto_augment.h"
+#include "src/data/image/image_views.h"
+#include <tessera/base/text.h>
+#include <tessera/data/image/augmentation.h>
+
+namespace tessera {
+namespace {
+
+void jitter_colors(Image& image, const ColorJitter& settings, Random& random) {
+  if (!random.chance(settings.probability)) return;
+  const auto factor = [&](double strength) { return random.uniform(std::max(0.0, 1 - strength), 1 + strength); };
+  std::vector<int> order = {0, 1, 2, 3};
+  random.shuffle(order);
+  const double brightness = factor(settings.brightness), contrast = factor(settings.contrast);
+  const double saturation = factor(settings.saturation), hue = random.uniform(-settings.hue, settings.hue);
+  for (const int step : order) {
+    if (step == 0 && settings.brightness > 0) adjust_brightness(image, brightness);
+    if (step == 1 && settings.contrast > 0) adjust_contrast(image, contrast);
+    if (step == 2 && settings.saturation > 0) adjust_saturation(image, saturation);
+    if (step == 3 && settings.hue > 0) adjust_hue(image, hue);
+  }
+}
+
+}  // namespace
+
+bool changes_pixels(const Augmentation& settings) {
+  return settings.auto_augment != "none" || settings.rand_augment.operations > 0 ||
+         settings.color_jitter.probability > 0 || settings.grayscale > 0 || settings.blur.probability > 0 ||
+         settings.solarize.probability > 0;
+}
+
+void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws) {
+  if (settings.auto_augment == "imagenet") {
+    Random random = draws(Purpose::auto_augment);
+    auto_augment(image, random);
+  }
+  if (settings.rand_augment.operations > 0) {
+    Random random = draws(Purpose::rand_augment);
+    rand_augment(image, settings.rand_augment, random);
+  }
+  if (settings.color_jitter.probability > 0) {
+    Random random = draws(Purpose::colour);
+    jitter_colors(image, settings.color_jitter, random);
+  }
+  if (settings.grayscale > 0 && draws(Purpose::grayscale).chance(settings.grayscale)) to_grayscale(image);
+  if (settings.blur.probability > 0) {
+    Random random = draws(Purpose::blur);
+    if (random.chance(settings.blur.probability))
+      gaussian_blur(image, random.uniform(settings.blur.radius[0], settings.blur.radius[1]));
+  }
+  if (settings.solarize.probability > 0 && draws(Purpose::solarize).chance(settings.solarize.probability))
+    solarize(image, settings.solarize.threshold);
+}
+
+std::optional<config::Problem> validate(const Augmentation& s) {
+  const auto ordered = [](const char* key, const std::array<double, 2>& range) -> std::optional<config::Problem> {
+    if (range[0] <= range[1]) return std::nullopt;
+    return config::Problem{key, concat("expected [low, high], got [", range[0], ", ", range[1], "]")};
+  };
+  if (auto problem = ordered("scale", s.scale)) return problem;
+  if (auto problem = ordered("ratio", s.ratio)) return problem;
+  return std::nullopt;
+}
+
+std::optional<config::Problem> validate(const Blur& s) {
+  if (s.radius[0] <= s.radius[1]) return std::nullopt;
+  return config::Problem{"radius", concat("expected [low, high], got [", s.radius[0], ", ", s.radius[1], "]")};
+}
+
+std::optional<config::Problem> validate(const RandAugment& s) {
+  if (s.magnitude < s.bins) return std::nullopt;
+  return config::Problem{"magnitude", concat("is ", s.magnitude, ", but must be below bins, ", s.bins)};
+}
+
+std::optional<config::Problem> validate(const LoaderSettings& s) {
+  if (s.views.contains("image"))
+    return config::Problem{"views", "image is no view beside `image`: its settings are those of `augmentation`"};
+  return std::nullopt;
+}
+
+}  // namespace tessera

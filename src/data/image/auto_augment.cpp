@@ -1,0 +1,146 @@
+#include "src/data/image/auto_augment.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include <c10/util/Exception.h>
+
+#include "src/data/image/augment.h"
+
+namespace tessera {
+namespace {
+
+struct Operation {
+  std::string_view name;
+  double low = 0, high = 0;  // magnitudes of the first and of the last bin
+  bool has_sign = false;
+  bool of_width = false, of_height = false;  // these are shares of a side
+};
+
+constexpr double kShift = 150.0 / 331.0;
+// In RandAugment's order; Invert, which is only AutoAugment's, comes last.
+constexpr std::array kOperations = {Operation{"Identity"},
+                                    Operation{"ShearX", 0, 0.3, true},
+                                    Operation{"ShearY", 0, 0.3, true},
+                                    Operation{"TranslateX", 0, kShift, true, true, false},
+                                    Operation{"TranslateY", 0, kShift, true, false, true},
+                                    Operation{"Rotate", 0, 30, true},
+                                    Operation{"Brightness", 0, 0.9, true},
+                                    Operation{"Color", 0, 0.9, true},
+                                    Operation{"Contrast", 0, 0.9, true},
+                                    Operation{"Sharpness", 0, 0.9, true},
+                                    Operation{"Posterize", 8, 4},
+                                    Operation{"Solarize", 255, 0},
+                                    Operation{"AutoContrast"},
+                                    Operation{"Equalize"},
+                                    Operation{"Invert"}};
+constexpr std::int64_t kRandOperations = static_cast<std::int64_t>(kOperations.size()) - 1;
+
+const Operation& operation_named(std::string_view name) {
+  const auto found =
+      std::find_if(kOperations.begin(), kOperations.end(), [&](const Operation& each) { return each.name == name; });
+  TORCH_CHECK(found != kOperations.end(), "no augmentation is called ", name);
+  return *found;
+}
+
+/// A step of a policy: with this probability, with the magnitude of this bin of 10.
+struct PolicyStep {
+  std::string_view name;
+  double probability = 0;
+  std::int64_t bin = 0;
+};
+
+constexpr std::array<std::array<PolicyStep, 2>, 25> kImagenet = {{
+    {{{"Posterize", 0.4, 8}, {"Rotate", 0.6, 9}}}, {{{"Solarize", 0.6, 5}, {"AutoContrast", 0.6}}},
+    {{{"Equalize", 0.8}, {"Equalize", 0.6}}},      {{{"Posterize", 0.6, 7}, {"Posterize", 0.6, 6}}},
+    {{{"Equalize", 0.4}, {"Solarize", 0.2, 4}}},   {{{"Equalize", 0.4}, {"Rotate", 0.8, 8}}},
+    {{{"Solarize", 0.6, 3}, {"Equalize", 0.6}}},   {{{"Posterize", 0.8, 5}, {"Equalize", 1.0}}},
+    {{{"Rotate", 0.2, 3}, {"Solarize", 0.6, 8}}},  {{{"Equalize", 0.6}, {"Posterize", 0.4, 6}}},
+    {{{"Rotate", 0.8, 8}, {"Color", 0.4, 0}}},     {{{"Rotate", 0.4, 9}, {"Equalize", 0.6}}},
+    {{{"Equalize", 0.0}, {"Equalize", 0.8}}},      {{{"Invert", 0.6}, {"Equalize", 1.0}}},
+    {{{"Color", 0.6, 4}, {"Contrast", 1.0, 8}}},   {{{"Rotate", 0.8, 8}, {"Color", 1.0, 2}}},
+    {{{"Color", 0.8, 8}, {"Solarize", 0.8, 7}}},   {{{"Sharpness", 0.4, 7}, {"Invert", 0.6}}},
+    {{{"ShearX", 0.6, 5}, {"Equalize", 1.0}}},     {{{"Color", 0.4, 0}, {"Equalize", 0.6}}},
+    {{{"Equalize", 0.4}, {"Solarize", 0.2, 4}}},   {{{"Solarize", 0.6, 5}, {"AutoContrast", 0.6}}},
+    {{{"Invert", 0.6}, {"Equalize", 1.0}}},        {{{"Color", 0.6, 4}, {"Contrast", 1.0, 8}}},
+    {{{"Equalize", 0.8}, {"Equalize", 0.6}}},
+}};
+
+double signed_magnitude(const Operation& operation, std::int64_t bin, std::int64_t bins, const Image& image,
+                        Random& random) {
+  const double magnitude = magnitude_of(operation.name, bin, bins, image.height, image.width);
+  return operation.has_sign && random.chance(0.5) ? -magnitude : magnitude;
+}
+
+}  // namespace
+
+double magnitude_of(std::string_view name, std::int64_t bin, std::int64_t bins, std::int64_t height,
+                    std::int64_t width) {
+  const Operation& operation = operation_named(name);
+  if (name == "Posterize") return 8 - std::nearbyint(static_cast<double>(bin) / (static_cast<double>(bins - 1) / 4));
+  // torch.linspace in float32, which counts from the nearer end.
+  const double side = operation.of_width    ? static_cast<double>(width)
+                      : operation.of_height ? static_cast<double>(height)
+                                            : 1.0;
+  const auto low = static_cast<float>(operation.low), high = static_cast<float>(operation.high * side);
+  const float step = (high - low) / static_cast<float>(bins - 1);
+  return bin < bins / 2 ? low + step * static_cast<float>(bin) : high - step * static_cast<float>(bins - 1 - bin);
+}
+
+bool is_signed(std::string_view name) {
+  return operation_named(name).has_sign;
+}
+
+void apply_operation(Image& image, std::string_view name, double magnitude) {
+  if (name == "ShearX")
+    affine(image, {1, magnitude, 0, 0, 1, 0});
+  else if (name == "ShearY")
+    affine(image, {1, 0, 0, magnitude, 1, 0});
+  else if (name == "TranslateX")
+    affine(image, {1, 0, -std::trunc(magnitude), 0, 1, 0});
+  else if (name == "TranslateY")
+    affine(image, {1, 0, 0, 0, 1, -std::trunc(magnitude)});
+  else if (name == "Rotate")
+    rotate(image, magnitude);
+  else if (name == "Brightness")
+    adjust_brightness(image, 1 + magnitude);
+  else if (name == "Color")
+    adjust_saturation(image, 1 + magnitude);
+  else if (name == "Contrast")
+    adjust_contrast(image, 1 + magnitude);
+  else if (name == "Sharpness")
+    adjust_sharpness(image, 1 + magnitude);
+  else if (name == "Posterize")
+    posterize(image, static_cast<int>(magnitude));
+  else if (name == "Solarize")
+    solarize(image, magnitude);
+  else if (name == "AutoContrast")
+    autocontrast(image);
+  else if (name == "Equalize")
+    equalize(image);
+  else if (name == "Invert")
+    invert(image);
+  else
+    TORCH_CHECK(name == "Identity", "no augmentation is called ", name);
+}
+
+void rand_augment(Image& image, const RandAugment& settings, Random& random) {
+  for (std::int64_t i = 0; i < settings.operations; ++i) {
+    const Operation& operation = kOperations[static_cast<std::size_t>(random.below(kRandOperations))];
+    apply_operation(image, operation.name,
+                    signed_magnitude(operation, settings.magnitude, settings.bins, image, random));
+  }
+}
+
+void auto_augment(Image& image, Random& random) {
+  for (const PolicyStep& step : kImagenet[static_cast<std::size_t>(random.below(kImagenet.size()))]) {
+    // Drawn whether needed or not, so that each number has its place.
+    const bool applied = random.chance(step.probability);
+    const double magnitude = signed_magnitude(operation_named(step.name), step.bin, 10, image, random);
+    if (applied) apply_operation(image, step.name, magnitude);
+  }
+}
+
+}  // namespace tessera

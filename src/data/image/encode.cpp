@@ -1,0 +1,63 @@
+#include <cstring>
+
+#include <c10/util/Exception.h>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/data/image/encode.h>
+
+namespace tessera {
+namespace {
+
+std::string encode(const char* extension, const cv::Mat& picture, const std::vector<int>& options) {
+  std::vector<std::uint8_t> bytes;
+  TORCH_CHECK(cv::imencode(extension, picture, bytes, options), "cannot encode a ", picture.rows, " x ", picture.cols,
+              " picture as ", extension);
+  return {bytes.begin(), bytes.end()};
+}
+
+cv::Mat to_bgr(const Image& image) {
+  const cv::Mat rgb(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
+                    const_cast<std::uint8_t*>(image.pixels.data()));  // OpenCV has no view of constant bytes
+  cv::Mat bgr;
+  cv::cvtColor(rgb, bgr, cv::COLOR_RGB2BGR);
+  return bgr;
+}
+
+}  // namespace
+
+std::string encode_png(const Image& image) {
+  return encode(".png", to_bgr(image), {});
+}
+
+std::string encode_jpeg(const Image& image, int quality) {
+  return encode(".jpg", to_bgr(image), {cv::IMWRITE_JPEG_QUALITY, quality});
+}
+
+std::string encode_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width) {
+  TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "encode_mask: ", mask.size(),
+              " values are no mask of ", height, " x ", width);
+  const cv::Mat grey(static_cast<int>(height), static_cast<int>(width), CV_8UC1,
+                     const_cast<std::uint8_t*>(mask.data()));
+  return encode(".png", grey, {});
+}
+
+std::string encode_npy(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
+  TORCH_CHECK(static_cast<std::int64_t>(values.size()) == rows * columns, "encode_npy: ", values.size(),
+              " values are no matrix of ", rows, " x ", columns);
+  std::string header = concat("{'descr': '<f4', 'fortran_order': False, 'shape': (", rows, ", ", columns, "), }");
+  constexpr std::size_t kPreamble = 10;  // magic, version, length of the header
+  header.append(63 - (kPreamble + header.size()) % 64, ' ');
+  header += '\n';
+  std::string out("\x93NUMPY\x01\x00", 8);
+  out += static_cast<char>(header.size() & 255);
+  out += static_cast<char>(header.size() >> 8);
+  out += header;
+  const std::size_t start = out.size();
+  out.resize(start + values.size() * sizeof(float));
+  std::memcpy(out.data() + start, values.data(), values.size() * sizeof(float));
+  return out;
+}
+
+}  // namespace tessera

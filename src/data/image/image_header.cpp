@@ -1,0 +1,132 @@
+// What kind of file some bytes are, and a picture's size, without decoding anything.
+#include <algorithm>
+#include <array>
+
+#include "src/data/image/image_file.h"
+#include <tessera/base/printable.h>
+
+namespace tessera {
+namespace {
+
+std::int64_t big_endian(std::string_view file, std::size_t at, std::size_t bytes) {
+  std::int64_t value = 0;
+  if (at + bytes > file.size()) return 0;
+  for (std::size_t i = 0; i < bytes; ++i) value = value << 8 | static_cast<std::uint8_t>(file[at + i]);
+  return value;
+}
+
+std::int64_t little_endian(std::string_view file, std::size_t at, std::size_t bytes) {
+  std::int64_t value = 0;
+  if (at + bytes > file.size()) return 0;
+  for (std::size_t i = bytes; i > 0; --i) value = value << 8 | static_cast<std::uint8_t>(file[at + i - 1]);
+  return value;
+}
+
+// Walks the segments up to the frame header (SOF), which holds the size.
+void read_jpeg_size(std::string_view file, ImageHeader& header) {
+  std::size_t at = 2;
+  while (at + 4 <= file.size()) {
+    if (static_cast<std::uint8_t>(file[at]) != 0xFF) return;
+    const auto marker = static_cast<std::uint8_t>(file[at + 1]);
+    if (marker == 0xFF) {  // fill byte
+      ++at;
+      continue;
+    }
+    const bool frame = marker >= 0xC0 && marker <= 0xCF && marker != 0xC4 && marker != 0xC8 && marker != 0xCC;
+    if (frame) {
+      header.height = big_endian(file, at + 5, 2);
+      header.width = big_endian(file, at + 7, 2);
+      return;
+    }
+    if (marker == 0xD9 || marker == 0xDA) return;
+    const bool bare = marker == 0x01 || (marker >= 0xD0 && marker <= 0xD8);
+    at += bare ? 2 : 2 + static_cast<std::size_t>(big_endian(file, at + 2, 2));
+  }
+}
+
+void read_webp_size(std::string_view file, ImageHeader& header) {
+  const std::string_view chunk = file.substr(12, 4);
+  if (chunk == "VP8X") {
+    header.width = little_endian(file, 24, 3) + 1;
+    header.height = little_endian(file, 27, 3) + 1;
+  } else if (chunk == "VP8L") {
+    const std::int64_t bits = little_endian(file, 21, 4);
+    header.width = (bits & 0x3FFF) + 1;
+    header.height = (bits >> 14 & 0x3FFF) + 1;
+  } else if (chunk == "VP8 ") {
+    header.width = little_endian(file, 26, 2) & 0x3FFF;
+    header.height = little_endian(file, 28, 2) & 0x3FFF;
+  }
+}
+
+bool is_printable(std::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) {
+    const auto b = static_cast<std::uint8_t>(c);
+    return b >= 0x20 || c == '\n' || c == '\r' || c == '\t';
+  });
+}
+
+std::string describe_other(std::string_view file) {
+  using namespace std::string_view_literals;
+  struct Known {
+    std::string_view start;
+    const char* name;
+  };
+  constexpr std::array known = {Known{"GIF8"sv, "a GIF file"},
+                                Known{"BM"sv, "a BMP file"},
+                                Known{"II*\0"sv, "a TIFF file"},
+                                Known{"MM\0*"sv, "a TIFF file"},
+                                Known{"\x1F\x8B"sv, "gzip-compressed data"},
+                                Known{"%PDF"sv, "a PDF file"},
+                                Known{"PK\x03\x04"sv, "a zip archive"},
+                                Known{"\0\0\1\0"sv, "an icon file"},
+                                Known{"8BPS"sv, "a Photoshop file"},
+                                Known{"\xFF\x0A"sv, "a JPEG XL file"},
+                                Known{"\0\0\0\x0CjP"sv, "a JPEG 2000 file"}};
+  for (const Known& each : known)
+    if (file.starts_with(each.start)) return each.name;
+  if (file.size() > 12 && file.substr(4, 4) == "ftyp")
+    return "an ISO media file (" + printable(file.substr(8, 4)) + ")";
+  if (std::all_of(file.begin(), file.end(), [](char c) { return c == 0; })) return "nothing but zeros";
+  const std::string_view start = file.substr(0, 24);
+  if (is_printable(start)) {
+    const std::string_view line = start.substr(0, start.find_first_of("\r\n"));
+    return "text (\"" + printable(line) + (line.size() < file.size() ? "...\")" : "\")");
+  }
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string hex;
+  for (char c : file.substr(0, 4)) {
+    const auto b = static_cast<std::uint8_t>(c);
+    hex += {digits[b >> 4], digits[b & 15], ' '};
+  }
+  return "of an unknown kind (it begins with " + hex + "...)";
+}
+
+}  // namespace
+
+ImageHeader read_image_header(std::string_view file) {
+  using namespace std::string_view_literals;
+  ImageHeader header;
+  if (file.starts_with("\xFF\xD8\xFF"sv)) {
+    header.kind = ImageKind::jpeg;
+    header.description = "a JPEG file";
+    read_jpeg_size(file, header);
+  } else if (file.starts_with("\x89PNG\r\n\x1A\n"sv)) {
+    header.kind = ImageKind::png;
+    header.description = "a PNG file";
+    if (file.size() > 16 &&
+        file.substr(12, 4) == "IHDR") {  // libpng passes over unknown chunks before it: they must not tell the size
+      header.width = big_endian(file, 16, 4);
+      header.height = big_endian(file, 20, 4);
+    }
+  } else if (file.size() >= 16 && file.starts_with("RIFF"sv) && file.substr(8, 4) == "WEBP"sv) {
+    header.kind = ImageKind::webp;
+    header.description = "a WebP file";
+    read_webp_size(file, header);
+  } else {
+    header.description = describe_other(file);
+  }
+  return header;
+}
+
+}  // namespace tessera

@@ -1,0 +1,173 @@
+#include "src/data/image/jpeg.h"
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstdio>
+#include <jerror.h>
+#include <jpeglib.h>
+#include <string>
+
+#include <tessera/base/printable.h>
+#include <tessera/data/source.h>
+
+namespace tessera {
+namespace {
+
+constexpr int kMostScans = 500;  // a progressive file of thousands of scans is an attack
+
+struct JpegErrors {
+  jpeg_error_mgr base;  // first: libjpeg hands out pointers to it
+  std::jmp_buf jump;
+  std::array<char, JMSG_LENGTH_MAX> text;
+  bool ended_early;
+};
+
+JpegErrors& errors_of(j_common_ptr info) {
+  return *reinterpret_cast<JpegErrors*>(info->err);
+}
+
+[[noreturn]] void on_error(j_common_ptr info) {
+  JpegErrors& errors = errors_of(info);
+  info->err->format_message(info, errors.text.data());
+  std::longjmp(errors.jump, 1);
+}
+
+// libjpeg goes on with what it has after a warning. Pillow, and so we, accept all of them but a file that ends too
+// early.
+void on_message(j_common_ptr info, int level) {
+  if (level < 0 && info->err->msg_code == JWRN_JPEG_EOF) errors_of(info).ended_early = true;
+}
+
+void on_progress(j_common_ptr info) {
+  if (reinterpret_cast<j_decompress_ptr>(info)->input_scan_number <= kMostScans) return;
+  std::snprintf(errors_of(info).text.data(), JMSG_LENGTH_MAX, "it has more than %d scans", kMostScans);
+  std::longjmp(errors_of(info).jump, 1);
+}
+
+// libjpeg leaves by longjmp. Of what its calls lie between nothing has a destructor: memory belongs to the caller of
+// start() and read(), which only return whether all went well. A fresh decoder for each file: one that is used again
+// remembers the tables of the file before.
+class JpegDecoder {
+ public:
+  JpegDecoder() : info_{}, errors_{}, progress_{} {
+    info_.err = jpeg_std_error(&errors_.base);
+    errors_.base.error_exit = on_error;
+    errors_.base.emit_message = on_message;
+    progress_.progress_monitor = on_progress;
+  }
+  ~JpegDecoder() { jpeg_destroy_decompress(&info_); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  /// Reads the header and chooses what will come.
+  bool start(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
+             JpegPixels& out) {
+    if (setjmp(errors_.jump) != 0) return false;
+    jpeg_create_decompress(&info_);
+    info_.progress = &progress_;
+    jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+    jpeg_read_header(&info_, TRUE);
+    // libjpeg finds markers behind garbage, too: limits were checked on what we found.
+    if (info_.image_height != height || info_.image_width != width) {
+      std::snprintf(errors_.text.data(), errors_.text.size(), "it has two sizes, %d x %d and %u x %u",
+                    static_cast<int>(width), static_cast<int>(height), info_.image_width, info_.image_height);
+      return false;
+    }
+    const bool inks = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
+    info_.out_color_space = inks ? JCS_CMYK : JCS_RGB;
+    info_.scale_num = static_cast<unsigned>(request.eighths);
+    info_.scale_denom = 8;
+    jpeg_start_decompress(&info_);
+    out = {0, 0, info_.output_height, info_.output_width};
+    if (!request.whole) choose_region(request, out);
+    return true;
+  }
+
+  /// rows: `out.height` rows of out.width pixels; row: one of them, for what is not wanted.
+  bool read(std::uint8_t* rows, std::uint8_t* row, const JpegPixels& out) {
+    if (setjmp(errors_.jump) != 0) return false;
+    const std::size_t stride = static_cast<std::size_t>(out.width) * static_cast<std::size_t>(channels());
+    if (out.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(out.top));
+    for (std::int64_t y = 0; y < out.height;) {
+      std::array<JSAMPROW, 8> lines;
+      const std::int64_t count = std::min<std::int64_t>(lines.size(), out.height - y);
+      for (std::int64_t k = 0; k < count; ++k)
+        lines[static_cast<std::size_t>(k)] = rows + static_cast<std::size_t>(y + k) * stride;
+      y += jpeg_read_scanlines(&info_, lines.data(), static_cast<JDIMENSION>(count));
+    }
+    // Skipping to the very end would not look at it: the last row is read.
+    if (info_.output_scanline + 1 < info_.output_height)
+      jpeg_skip_scanlines(&info_, info_.output_height - info_.output_scanline - 1);
+    while (info_.output_scanline < info_.output_height) jpeg_read_scanlines(&info_, &row, 1);
+    jpeg_finish_decompress(&info_);
+    return true;
+  }
+
+  int channels() const { return info_.output_components; }
+  bool ended_early() const { return errors_.ended_early; }
+  std::string error() const { return errors_.text.data(); }
+
+ private:
+  // Whole blocks, and one more on each side: upsampling of colours looks at the neighbours.
+  void choose_region(const JpegRequest& request, JpegPixels& out) {
+    const auto [top, left, height, width] = request.region;
+    const std::int64_t block = request.eighths * 2;
+    const auto begin = [&](std::int64_t at) { return std::max<std::int64_t>(at * request.eighths / 8 - block, 0); };
+    const auto end = [&](std::int64_t at, std::int64_t limit) {
+      return std::min((at * request.eighths + 7) / 8 + block, limit);
+    };
+    out.top = begin(top);
+    out.height = end(top + height, out.height) - out.top;
+    const std::int64_t first = begin(left);
+    if (first == 0 && end(left + width, out.width) == out.width) return;
+    auto x = static_cast<JDIMENSION>(first);
+    auto count = static_cast<JDIMENSION>(end(left + width, out.width) - first);
+    jpeg_crop_scanline(&info_, &x, &count);
+    out.left = x;
+    out.width = count;
+  }
+
+  jpeg_decompress_struct info_;
+  JpegErrors errors_;
+  jpeg_progress_mgr progress_;
+};
+
+// a * b / 255, rounded, as Pillow's MULDIV255.
+std::uint8_t muldiv(int a, int b) {
+  const int t = a * b + 128;
+  return static_cast<std::uint8_t>(((t >> 8) + t) >> 8);
+}
+
+// Ink is stored inverted (Adobe's convention, which Pillow assumes for every CMYK JPEG): a stored 255 is no ink. In
+// place: a pixel is read before it is written.
+void cmyk_to_rgb(std::vector<std::uint8_t>& pixels) {
+  const std::size_t count = pixels.size() / 4;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int light = pixels[4 * i + 3];  // 255 - K
+    const std::array<int, 3> inks = {255 - pixels[4 * i], 255 - pixels[4 * i + 1], 255 - pixels[4 * i + 2]};
+    for (std::size_t c = 0; c < 3; ++c) pixels[3 * i + c] = static_cast<std::uint8_t>(light - muldiv(inks[c], light));
+  }
+  pixels.resize(3 * count);
+}
+
+}  // namespace
+
+JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
+                       std::vector<std::uint8_t>& pixels) {
+  JpegDecoder decoder;
+  JpegPixels out;
+  const auto check = [&](bool good) {
+    if (decoder.ended_early()) throw SampleError("truncated", "the JPEG file ends in the middle of the picture");
+    if (!good) throw SampleError("bad_image", "the JPEG file cannot be decoded: " + printable(decoder.error()));
+  };
+  check(decoder.start(file, height, width, request, out));
+  const auto row = static_cast<std::size_t>(out.width) * static_cast<std::size_t>(decoder.channels());
+  pixels.resize(row * static_cast<std::size_t>(out.height));
+  thread_local std::vector<std::uint8_t> unwanted;
+  unwanted.resize(row);
+  check(decoder.read(pixels.data(), unwanted.data(), out));
+  if (decoder.channels() == 4) cmyk_to_rgb(pixels);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,187 @@
+#include <cmath>
+#include <cstring>
+
+#include <ATen/ATen.h>
+
+#include "src/data/image/planes.h"
+#include "src/data/image/resample.h"
+#include "src/data/image/resample_loops.h"
+#include <tessera/data/image/transforms.h>
+
+namespace tessera {
+namespace {
+
+/// Python's round(): half to even (the default rounding mode).
+std::int64_t round_half_even(double x) {
+  return static_cast<std::int64_t>(std::nearbyint(x));
+}
+
+// Where the evaluation transform takes its output from: the picture is resized to `size`, and the output's pixel (0, 0)
+// is the resized picture's (top, left), which is negative where padding comes first.
+struct Geometry {
+  config::Size size;
+  std::int64_t top = 0;
+  std::int64_t left = 0;
+  Filter filter = Filter::bicubic;
+};
+
+// With padding (longest): missing/2 rounded down comes before; otherwise the crop's offset is rounded half to even.
+std::int64_t offset_of(std::int64_t size, std::int64_t target) {
+  return size >= target ? round_half_even(static_cast<double>(size - target) / 2.0) : -((target - size) / 2);
+}
+
+// Scales by one ratio so that the picture covers (shortest) or fits into (longest) a target that need not be square.
+config::Size keep_ratio(std::int64_t height, std::int64_t width, const config::Size& target, bool longest) {
+  const double by_height = static_cast<double>(height) / static_cast<double>(target.height);
+  const double by_width = static_cast<double>(width) / static_cast<double>(target.width);
+  const double ratio = longest ? std::max(by_height, by_width) : std::min(by_height, by_width);
+  return {std::max<std::int64_t>(round_half_even(static_cast<double>(height) / ratio), 1),
+          std::max<std::int64_t>(round_half_even(static_cast<double>(width) / ratio), 1)};
+}
+
+Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessing& settings) {
+  TORCH_CHECK(height > 0 && width > 0, "preprocess: expected a picture, got ", height, " x ", width);
+  const config::Size& target = settings.image_size;
+  Geometry g;
+  g.filter = filter_named(settings.interpolation);
+  if (settings.resize_mode == "squash") {
+    g.size = target;
+    return g;
+  }
+  if (settings.resize_mode == "longest") {
+    g.size = keep_ratio(height, width, target, true);
+  } else if (target.height != target.width) {
+    g.size = keep_ratio(height, width, target, false);
+    g.filter = Filter::bicubic;  // as OpenCLIP, whatever the setting: its ResizeKeepRatio is not told the interpolation
+  } else {
+    const std::int64_t side = target.height;
+    g.size = height <= width ? config::Size(side, side * width / height) : config::Size(side * height / width, side);
+  }
+  g.top = offset_of(g.size.height, target.height);
+  g.left = offset_of(g.size.width, target.width);
+  return g;
+}
+
+PixelView view_of(const Image& image, const Box& box) {
+  const auto [top, left, height, width] = box;
+  TORCH_CHECK(
+      top >= 0 && left >= 0 && height > 0 && width > 0 && top + height <= image.height && left + width <= image.width,
+      "box [", top, ", ", left, ", ", height, ", ", width, "] is not inside the picture of ", image.height, " x ",
+      image.width);
+  return {image.pixels.data() + (top * image.width + left) * 3, height, width, image.width * 3};
+}
+
+Box whole(const Image& image) {
+  return {0, 0, image.height, image.width};
+}
+
+}  // namespace
+
+Filter filter_named(const std::string& name) {
+  TORCH_CHECK(name == "bicubic" || name == "bilinear", "interpolation must be bicubic or bilinear, got ", name);
+  return name == "bicubic" ? Filter::bicubic : Filter::bilinear;
+}
+
+Image resize(const Image& image, std::int64_t height, std::int64_t width, const std::string& interpolation) {
+  TORCH_CHECK(height > 0 && width > 0, "resize: expected a positive size, got ", height, " x ", width);
+  return resample(view_of(image, whole(image)), height, width, filter_named(interpolation));
+}
+
+Image crop(const Image& image, const Box& box) {
+  const PixelView view = view_of(image, box);
+  return resample(view, view.height, view.width, Filter::bicubic);  // same size: a copy
+}
+
+Image preprocess(const Image& image, const Preprocessing& settings) {
+  const Geometry g = geometry_of(image.height, image.width, settings);
+  const config::Size& target = settings.image_size;
+  // The part of the target that the resized picture reaches; the rest is padding.
+  const std::int64_t x_begin = std::max<std::int64_t>(0, -g.left);
+  const std::int64_t y_begin = std::max<std::int64_t>(0, -g.top);
+  const std::int64_t reached_width = std::min(target.width, g.size.width - g.left) - x_begin;
+  const std::int64_t reached_height = std::min(target.height, g.size.height - g.top) - y_begin;
+  Image reached = resample(view_of(image, whole(image)), g.size.height, g.size.width, g.filter,
+                           {y_begin + g.top, x_begin + g.left, reached_height, reached_width});
+  if (reached_height == target.height && reached_width == target.width) return reached;
+  const auto fill = static_cast<std::uint8_t>(settings.fill_color);
+  Image out{target.height, target.width,
+            std::vector<std::uint8_t>(static_cast<std::size_t>(target.height * target.width * 3), fill)};
+  for (std::int64_t y = 0; y < reached_height; ++y)
+    std::memcpy(out.pixels.data() + ((y + y_begin) * target.width + x_begin) * 3,
+                reached.pixels.data() + y * reached_width * 3, static_cast<std::size_t>(reached_width * 3));
+  return out;
+}
+
+std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height,
+                                          std::int64_t width, const Preprocessing& settings) {
+  TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "preprocess_mask: expected ", height, " x ",
+              width, " values, got ", mask.size());
+  constexpr std::uint8_t ignored = 255;
+  const Geometry g = geometry_of(height, width, settings);
+  const config::Size& target = settings.image_size;
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(target.height * target.width), ignored);
+  for (std::int64_t y = 0; y < target.height; ++y) {
+    const std::int64_t resized_y = y + g.top;
+    if (resized_y < 0 || resized_y >= g.size.height) continue;
+    const std::int64_t from_y = (2 * resized_y + 1) * height / (2 * g.size.height);  // floor((y + 1/2) * scale)
+    for (std::int64_t x = 0; x < target.width; ++x) {
+      const std::int64_t resized_x = x + g.left;
+      if (resized_x < 0 || resized_x >= g.size.width) continue;
+      const std::int64_t from_x = (2 * resized_x + 1) * width / (2 * g.size.width);
+      out[static_cast<std::size_t>(y * target.width + x)] = mask[static_cast<std::size_t>(from_y * width + from_x)];
+    }
+  }
+  return out;
+}
+
+Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<double, 2> scale,
+                        std::array<double, 2> ratio, const std::function<double()>& uniform) {
+  const double area = static_cast<double>(height) * static_cast<double>(width);
+  const double log_low = std::log(ratio[0]);
+  const double log_high = std::log(ratio[1]);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double target = area * (scale[0] + (scale[1] - scale[0]) * uniform());
+    const double aspect = std::exp(log_low + (log_high - log_low) * uniform());
+    const std::int64_t w = round_half_even(std::sqrt(target * aspect));
+    const std::int64_t h = round_half_even(std::sqrt(target / aspect));
+    if (w <= 0 || h <= 0 || w > width || h > height) continue;
+    const auto top = static_cast<std::int64_t>(std::floor(uniform() * static_cast<double>(height - h + 1)));
+    const auto left = static_cast<std::int64_t>(std::floor(uniform() * static_cast<double>(width - w + 1)));
+    return {top, left, h, w};
+  }
+  std::int64_t h = height;
+  std::int64_t w = width;
+  const double shape = static_cast<double>(width) / static_cast<double>(height);
+  const double low = std::min(ratio[0], ratio[1]);
+  const double high = std::max(ratio[0], ratio[1]);
+  // A strip of one pixel may round to nothing.
+  if (shape < low)
+    h = std::clamp<std::int64_t>(round_half_even(static_cast<double>(w) / low), 1, height);
+  else if (shape > high)
+    w = std::clamp<std::int64_t>(round_half_even(static_cast<double>(h) * high), 1, width);
+  return {(height - h) / 2, (width - w) / 2, h, w};
+}
+
+Image crop_resize(const Image& image, const Box& box, const config::Size& size, const std::string& interpolation) {
+  return resample(view_of(image, box), size.height, size.width, filter_named(interpolation));
+}
+
+void flip_horizontally(Image& image) {
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    std::uint8_t* row = image.pixels.data() + y * image.width * 3;
+    for (std::int64_t a = 0, b = image.width - 1; a < b; ++a, --b)
+      std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
+  }
+}
+
+void write_planes(const Image& image, std::uint8_t* out) {
+  resample_loops().planes(image.pixels.data(), out, image.height * image.width);
+}
+
+at::Tensor to_tensor(const Image& image) {
+  at::Tensor out = at::empty({3, image.height, image.width}, at::kByte);
+  write_planes(image, out.data_ptr<std::uint8_t>());
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#include "src/data/loading/component_counts.h"
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kPatience = 100;  // samples before the share of bad ones is judged
+
+}  // namespace
+
+PartCounts::PartCounts(std::vector<SourcePart> parts, const LoaderSettings& settings, std::vector<std::string> needed)
+    : parts_(std::move(parts)),
+      max_bad_share_(settings.max_bad_share),
+      max_bad_run_(settings.max_bad_run),
+      needed_(std::move(needed)) {
+  for (const SourcePart& part : parts_) counts_.push_back({.skips = SkipLog(part.described)});
+}
+
+void PartCounts::good(std::int64_t part) {
+  Count& count = counts_[static_cast<std::size_t>(part)];
+  ++count.good;
+  if (count.run == 0) return;
+  count.run = 0;
+  count.run_reasons.clear();
+  count.run_fields.clear();
+}
+
+void PartCounts::bad(std::int64_t part, const PreparedSample& sample) {
+  Count& count = counts_[static_cast<std::size_t>(part)];
+  count.skips.note(sample.bad_reason, sample.bad_text);
+  if (count.run++ == 0) count.run_first = sample.bad_text;
+  ++count.run_reasons[sample.bad_reason];
+  count.run_fields.insert(sample.found.begin(), sample.found.end());
+  const SourcePart& of = parts_[static_cast<std::size_t>(part)];
+  check_share(of, count);
+  check_run(of, count);
+}
+
+void PartCounts::check_share(const SourcePart& part, const Count& count) const {
+  const std::int64_t bad = count.skips.total(), seen = count.good + bad;
+  if (seen < kPatience || static_cast<double>(bad) <= max_bad_share_ * static_cast<double>(seen)) return;
+  user_error(part.described, ": ", bad, " of the first ", seen, " samples cannot be used (",
+             describe_counts(count.skips.counts()), "), more than max_bad_share ", max_bad_share_, " allows",
+             count.good == 0 ? "; " + describe_fields(count.run_fields, needed_, part) : "",
+             "; the first: ", count.skips.first());
+}
+
+void PartCounts::check_run(const SourcePart& part, const Count& count) const {
+  if (count.run < max_bad_run_) return;
+  user_error(part.described, ": ", count.run, " samples in a row cannot be used (", describe_counts(count.run_reasons),
+             "), as many as max_bad_run allows; ", describe_fields(count.run_fields, needed_, part),
+             "; the first: ", count.run_first);
+}
+
+void PartCounts::report(std::int64_t epoch) {
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    const SkipLog& skips = counts_[i].skips;
+    if (skips.total() == counts_[i].reported) continue;
+    counts_[i].reported = skips.total();
+    log::info("data: ", parts_[i].label.empty() ? "" : parts_[i].label + ": ", "up to the end of epoch ", epoch, " ",
+              with_thousands(skips.total()), " of ", with_thousands(skips.total() + counts_[i].good),
+              " samples were skipped: ", describe_counts(skips.counts()));
+  }
+}
+
+std::string PartCounts::describe(std::int64_t part) const {
+  std::map<std::string, std::int64_t> skipped;
+  std::string first;
+  for (std::size_t i = 0; i < counts_.size(); ++i) {
+    if (part >= 0 && static_cast<std::size_t>(part) != i) continue;
+    for (const auto& [reason, count] : counts_[i].skips.counts()) skipped[reason] += count;
+    if (first.empty()) first = counts_[i].skips.first();
+  }
+  return concat(describe_counts(skipped), "; the first: ", first);
+}
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/data/loading/sampler.h"
+#include "src/data/loading/sample_transform.h"
+#include "src/data/loading/skip_log.h"
+
+namespace tessera {
+
+/// Good and bad samples met, of each part of the source. Stops when there are too many bad ones.
+class PartCounts {
+ public:
+  PartCounts(std::vector<SourcePart> parts, const LoaderSettings& settings, std::vector<std::string> needed);
+
+  void good(std::int64_t part);
+  /// Throws UserError: the share of bad samples is above max_bad_share, or max_bad_run of them came in a row.
+  void bad(std::int64_t part, const PreparedSample& sample);
+
+  /// Logs, of each part of which there are new ones, the samples skipped up to the end of this epoch.
+  void report(std::int64_t epoch);
+  /// "3 bad_image; the first: ...", of one part or of all (-1).
+  std::string describe(std::int64_t part) const;
+
+ private:
+  struct Count {
+    std::int64_t good = 0;
+    SkipLog skips;
+    std::int64_t reported = 0;
+    std::int64_t run = 0;  // of bad ones
+    std::map<std::string, std::int64_t> run_reasons;
+    std::set<std::string> run_fields;
+    std::string run_first;
+  };
+  void check_share(const SourcePart& part, const Count& count) const;
+  void check_run(const SourcePart& part, const Count& count) const;
+
+  std::vector<SourcePart> parts_;
+  double max_bad_share_;
+  std::int64_t max_bad_run_;
+  std::vector<std::string> needed_;
+  std::vector<Count> counts_;
+};
+
+}  // namespace tessera

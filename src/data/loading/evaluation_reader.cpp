@@ -1,0 +1,115 @@
+#include <algorithm>
+#include <chrono>
+
+#include "src/data/loading/ordered_workers.h"
+#include "src/data/loading/sample_transform.h"
+#include "src/data/loading/read_sample.h"
+#include "src/data/loading/sample_fetcher.h"
+#include "src/data/loading/skip_log.h"
+#include "src/data/loading/stream_reader.h"
+#include <tessera/base/error.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/image/transforms.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kMostAhead = 64;       // decoded pictures at full size wait here
+constexpr std::int64_t kMostBytes = 1 << 30;  // that they take, and those in the making
+
+struct Outcome {
+  EvaluationSample sample;
+  std::string bad_reason;
+  std::string bad_text;
+  MemoryBudget::Claim claim;
+};
+
+Outcome read_for_evaluation(const SampleReader& reader, const Preprocessing& preprocessing, MemoryBudget& budget,
+                            std::int64_t index) {
+  Outcome out;
+  try {
+    out.sample.index = index;
+    out.sample.sample = reader.read(index, index);
+    Sample& sample = out.sample.sample;
+    out.claim = budget.claim_sample(index, working_bytes(sample));
+    sample.image = take_image(sample);
+    const auto pixels = static_cast<std::size_t>(sample.image.height * sample.image.width);
+    if (!sample.mask.empty() && sample.mask.size() != pixels)
+      throw SampleError("bad_mask", concat("sample ", sample.key, ": its mask has ", sample.mask.size(),
+                                           " pixels, its picture ", pixels));
+    out.sample.pixels = to_tensor(preprocess(sample.image, preprocessing));
+    if (!sample.mask.empty())
+      out.sample.mask = preprocess_mask(sample.mask, sample.image.height, sample.image.width, preprocessing);
+    out.claim.set(working_bytes(sample) + out.sample.pixels.numel());
+  } catch (const SampleError& error) {
+    out.bad_reason = error.reason();
+    out.bad_text = error.what();
+  }
+  return out;
+}
+
+}  // namespace
+
+struct EvaluationReader::Impl {
+  std::shared_ptr<const Source> source;
+  std::int64_t batch_size;
+  std::int64_t count;
+  std::int64_t taken = 0;
+  LoaderStatistics statistics;
+  SkipLog skips;
+  std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>(kMostBytes);
+  Patience patience;
+  SampleReader reader;
+  OrderedWorkers<Outcome> workers;
+
+  Impl(std::shared_ptr<const Source> given_source, const Preprocessing& preprocessing, std::int64_t given_batch_size,
+       std::int64_t threads, std::int64_t max_samples)
+      : source(std::move(given_source)),
+        batch_size(given_batch_size),
+        count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
+        skips(source->describe()),
+        patience{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
+        reader(source),
+        workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
+                [from = reader, preprocessing, memory = budget](std::int64_t index, std::int64_t) {
+                  return read_for_evaluation(from, preprocessing, *memory, index);
+                }) {}
+  ~Impl() {
+    budget->stop();
+    if (reader.stream()) reader.stream()->stop();
+  }
+};
+
+EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
+                                   std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples)
+    : impl_(std::make_unique<Impl>(std::move(source), preprocessing, batch_size, threads, max_samples)) {}
+
+EvaluationReader::~EvaluationReader() = default;
+
+std::vector<EvaluationSample> EvaluationReader::next() {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  std::vector<EvaluationSample> out;
+  while (impl_->taken < impl_->count && static_cast<std::int64_t>(out.size()) < impl_->batch_size) {
+    impl_->budget->set_due(impl_->taken);
+    Outcome outcome = impl_->workers.take(&impl_->patience);
+    ++impl_->taken;
+    if (outcome.bad_reason.empty())
+      out.push_back(std::move(outcome.sample));
+    else
+      impl_->skips.note(outcome.bad_reason, outcome.bad_text);
+  }
+  impl_->statistics.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+  impl_->statistics.samples += static_cast<std::int64_t>(out.size());
+  impl_->statistics.skipped = impl_->skips.counts();
+  if (impl_->taken == impl_->count && impl_->statistics.samples == 0 && impl_->skips.total() > 0)
+    user_error(impl_->source->describe(), ": no sample can be read (", describe_counts(impl_->skips.counts()),
+               "); the first: ", impl_->skips.first());
+  return out;
+}
+
+LoaderStatistics EvaluationReader::statistics() const {
+  return impl_->statistics;
+}
+
+}  // namespace tessera

@@ -1,0 +1,162 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/data/loading/wait_policy.h"
+
+namespace tessera {
+
+constexpr double kAbandonAfter = 10;  // seconds; a picture is decoded in less
+
+/// Thrown by take() after stop().
+class Stopped : public std::runtime_error {
+ public:
+  Stopped() : std::runtime_error("the workers were stopped") {}
+};
+
+/// Threads that compute make(0), make(1), ... ahead of their use; take() hands the results out in this order, so that
+/// nothing depends on which thread was first. An exception out of make(i) comes out of the take() that would have given
+/// its result, and of every later one.
+template <class Result>
+class OrderedWorkers {
+ public:
+  /// Gets the number of the result and of the thread (from 0) that computes it.
+  using Make = std::function<Result(std::int64_t ticket, std::int64_t thread)>;
+
+  /// At most `ahead` results are kept or in the making. `count`: how many there are, -1 = without end.
+  OrderedWorkers(std::int64_t threads, std::int64_t ahead, std::int64_t count, Make make)
+      : state_(std::make_shared<State>(ahead, count, std::move(make))) {
+    state_->running = threads;
+    for (std::int64_t i = 0; i < threads; ++i) threads_.emplace_back([state = state_, i] { state->work(i); });
+  }
+
+  /// Waits for the results that are in the making, not for those that nobody has begun. With abandon_after() threads
+  /// that don't end are left behind; all that `make` uses must then live as long as itself.
+  ~OrderedWorkers() {
+    stop();
+    std::unique_lock lock(state_->mutex);
+    const auto ended = [this] { return state_->running == 0; };
+    if (abandon_after_ && !state_->ended.wait_for(lock, std::chrono::duration<double>(*abandon_after_), ended)) {
+      const std::int64_t left = state_->running;
+      lock.unlock();
+      warn_of_left_threads(left);
+      for (std::thread& thread : threads_) thread.detach();
+      return;
+    }
+    lock.unlock();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  OrderedWorkers(const OrderedWorkers&) = delete;
+  OrderedWorkers& operator=(const OrderedWorkers&) = delete;
+
+  /// The next result. One thread at a time may take. With `patience`: says what it waits for, and throws UserError
+  /// after its timeout.
+  Result take(const Patience* patience = nullptr) {
+    std::unique_lock lock(state_->mutex);
+    const auto there = [this] { return state_->stopped || state_->done.contains(state_->taken); };
+    if (patience == nullptr)
+      state_->ready.wait(lock, there);
+    else
+      wait(lock, there, *patience);
+    if (state_->stopped) throw Stopped();
+    Outcome& outcome = state_->done.at(state_->taken);
+    if (outcome.error) std::rethrow_exception(outcome.error);
+    Result result = std::move(*outcome.result);
+    state_->done.erase(state_->taken++);
+    lock.unlock();
+    state_->space.notify_all();
+    return result;
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(state_->mutex);
+      state_->stopped = true;
+    }
+    state_->space.notify_all();
+    state_->ready.notify_all();
+  }
+
+  /// Threads that are still in make() so many seconds after the end are left behind. Not while another thread takes.
+  void abandon_after(double seconds) { abandon_after_ = seconds; }
+
+ private:
+  struct Outcome {
+    std::optional<Result> result;
+    std::exception_ptr error;
+  };
+
+  struct State {
+    State(std::int64_t most_ahead, std::int64_t how_many, Make given_make)
+        : ahead(most_ahead), count(how_many), make(std::move(given_make)) {}
+
+    void work(std::int64_t thread) {
+      while (std::optional<std::int64_t> ticket = next_ticket()) {
+        Outcome outcome;
+        try {
+          outcome.result = make(*ticket, thread);
+        } catch (...) {
+          outcome.error = std::current_exception();
+        }
+        {
+          const std::lock_guard lock(mutex);
+          done.emplace(*ticket, std::move(outcome));
+        }
+        ready.notify_all();
+      }
+      const std::lock_guard lock(mutex);
+      --running;
+      ended.notify_all();
+    }
+
+    std::optional<std::int64_t> next_ticket() {
+      std::unique_lock lock(mutex);
+      const auto finished = [this] { return count >= 0 && next >= count; };
+      space.wait(lock, [&] { return stopped || finished() || next - taken < ahead; });
+      if (stopped || finished()) return std::nullopt;
+      return next++;
+    }
+
+    const std::int64_t ahead;
+    const std::int64_t count;
+    const Make make;
+    std::mutex mutex;
+    std::condition_variable space, ready, ended;
+    std::map<std::int64_t, Outcome> done;
+    std::int64_t next = 0, taken = 0, running = 0;
+    bool stopped = false;
+  };
+
+  template <class There>
+  void wait(std::unique_lock<std::mutex>& lock, There there, const Patience& patience) {
+    using Seconds = std::chrono::duration<double>;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto waited = [&] { return Seconds(std::chrono::steady_clock::now() - begin).count(); };
+    double until = check_wait(patience, state_->taken, 0);
+    while (!state_->ready.wait_for(lock, Seconds(until - waited()), there)) {
+      const std::int64_t ticket = state_->taken;
+      lock.unlock();
+      until = check_wait(patience, ticket, waited());
+      lock.lock();
+    }
+  }
+
+  std::shared_ptr<State> state_;
+  std::optional<double> abandon_after_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tessera

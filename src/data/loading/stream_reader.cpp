@@ -1,0 +1,85 @@
+#include "src/data/loading/stream_reader.h"
+
+#include "src/data/loading/ordered_workers.h"
+#include <tessera/base/error.h>
+
+namespace tessera {
+
+Sample StreamSource::get(std::int64_t /*index*/) const {
+  user_error(describe(),
+             ": is read as a stream, in order; this needs any sample at any time: give local, uncompressed "
+             "tar files");
+}
+
+StreamReader::StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle,
+                           const Shard& shard)
+    : source_(std::move(source)), seed_(seed), shuffle_(shuffle), shard_(shard) {
+  if (source_->files() < shard.count)
+    user_error(source_->describe(), ": ", source_->files(), " streams cannot be split over ", shard.count,
+               " processes: each needs one of its own; write more shards, or use fewer processes");
+}
+
+std::shared_ptr<StreamReader> stream_reader_of(const std::shared_ptr<const Source>& source, std::uint64_t seed,
+                                               bool shuffle, const Shard& shard) {
+  const auto stream = std::dynamic_pointer_cast<const StreamSource>(source);
+  return stream ? std::make_shared<StreamReader>(stream, seed, shuffle, shard) : nullptr;
+}
+
+void StreamReader::wait_for_turn(std::unique_lock<std::mutex>& lock, std::int64_t ticket) {
+  turns_.wait(lock, [&] { return turn_ == ticket || failure_ || stopping_.stop_requested(); });
+  if (stopping_.stop_requested()) throw Stopped();
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+Sample StreamReader::take(std::int64_t ticket, const DataPosition& place) {
+  std::function<Sample()> make;
+  {
+    std::unique_lock lock(mutex_);
+    wait_for_turn(lock, ticket);
+    lock.unlock();  // the turn itself keeps the others out
+    std::exception_ptr failure;
+    try {
+      make = read(place);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    ++turn_;
+  }
+  turns_.notify_all();
+  if (!make) {
+    const std::lock_guard lock(mutex_);
+    std::rethrow_exception(failure_);
+  }
+  return make();
+}
+
+std::function<Sample()> StreamReader::read(const DataPosition& place) {
+  if (!stream_ || at_.epoch != place.epoch) {
+    stream_ = source_->open({seed_, place.epoch, shuffle_, shard_, stopping_.get_token()});
+    at_ = {place.epoch, 0};
+  }
+  for (; at_.cursor < place.cursor; ++at_.cursor) stream_->next();
+  ++at_.cursor;
+  return stream_->next();
+}
+
+void StreamReader::pass(std::int64_t ticket) {
+  {
+    std::unique_lock lock(mutex_);
+    wait_for_turn(lock, ticket);
+    ++turn_;
+  }
+  turns_.notify_all();
+}
+
+void StreamReader::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_.request_stop();
+  }
+  turns_.notify_all();
+}
+
+}  // namespace tessera

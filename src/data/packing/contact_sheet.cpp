@@ -1,0 +1,102 @@
+#include <algorithm>
+#include <sstream>
+#include <string>
+
+#include <c10/util/Exception.h>
+#include <opencv2/imgproc.hpp>
+
+#include "src/data/tokenizers/normalization.h"
+#include <tessera/data/packing/contact_sheet.h>
+
+namespace tessera {
+namespace {
+
+constexpr int kMargin = 10;
+constexpr int kLines = 4;
+constexpr int kLineHeight = 14;
+constexpr double kFontSize = 0.38;
+constexpr int kFont = cv::FONT_HERSHEY_SIMPLEX;
+
+int text_width(const std::string& text) {
+  int baseline = 0;
+  return cv::getTextSize(text, kFont, kFontSize, 1, &baseline).width;
+}
+
+// OpenCV's letters are ASCII only: others lose their accents, or become one "?" each.
+std::string drawable(const std::string& text) {
+  std::string out;
+  for (const char32_t code : unicode::decode(text)) {
+    const bool accent = code >= 0x300 && code < 0x370;
+    if (accent) continue;
+    const char32_t letter = unicode::decompose({&code, 1}, unicode::Version::unicode14).front();
+    out += letter < 0x80 ? static_cast<char>(letter) : '?';
+  }
+  return out;
+}
+
+// Breaks between words; what does not fit into kLines is cut off with dots.
+std::vector<std::string> wrap(const std::string& text, int width) {
+  std::vector<std::string> lines;
+  std::istringstream words(drawable(text));
+  for (std::string word; words >> word;) {
+    if (!lines.empty() && text_width(lines.back() + " " + word) <= width)
+      lines.back() += " " + word;
+    else
+      lines.push_back(word);
+  }
+  if (lines.size() > kLines) {
+    lines.resize(kLines);
+    while (!lines.back().empty() && text_width(lines.back() + "...") > width) lines.back().pop_back();
+    lines.back() += "...";
+  }
+  return lines;
+}
+
+cv::Mat fit(const Image& image, int cell) {
+  const cv::Mat picture(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
+                        const_cast<std::uint8_t*>(image.pixels.data()));  // OpenCV has no view of constant bytes
+  const int longest = std::max(picture.rows, picture.cols);
+  cv::Mat out;
+  if (longest * 2 <= cell) {
+    cv::resize(picture, out, {}, cell / longest, cell / longest, cv::INTER_NEAREST);
+  } else {
+    const double scale = static_cast<double>(cell) / longest;
+    cv::resize(
+        picture, out,
+        {std::max(1, static_cast<int>(picture.cols * scale)), std::max(1, static_cast<int>(picture.rows * scale))}, 0,
+        0, scale < 1 ? cv::INTER_AREA : cv::INTER_CUBIC);
+  }
+  return out;
+}
+
+}  // namespace
+
+Image contact_sheet(const std::vector<Sample>& samples, std::int64_t columns, std::int64_t cell) {
+  TORCH_CHECK(columns > 0 && cell > 0 && cell <= 4096, "contact_sheet: ", columns, " columns of ", cell, " pixels");
+  const int side = static_cast<int>(cell);
+  const int across = static_cast<int>(std::min<std::int64_t>(columns, static_cast<std::int64_t>(samples.size())));
+  const int step_x = side + kMargin;
+  const int step_y = side + kLines * kLineHeight + kMargin + 4;
+  const int down = across == 0 ? 0 : (static_cast<int>(samples.size()) + across - 1) / across;
+  Image sheet{down * step_y + kMargin, across * step_x + kMargin, {}};
+  sheet.pixels.assign(static_cast<std::size_t>(sheet.height * sheet.width * 3), 255);
+  cv::Mat canvas(static_cast<int>(sheet.height), static_cast<int>(sheet.width), CV_8UC3, sheet.pixels.data());
+  for (int i = 0; i < static_cast<int>(samples.size()); ++i) {
+    const Sample& sample = samples[static_cast<std::size_t>(i)];
+    TORCH_CHECK(!sample.image.empty(), "contact_sheet: sample ", sample.key, " is not decoded");
+    const int left = kMargin + i % across * step_x;
+    const int top = kMargin + i / across * step_y;
+    const cv::Mat picture = fit(sample.image, side);
+    picture.copyTo(canvas(
+        cv::Rect(left + (side - picture.cols) / 2, top + (side - picture.rows) / 2, picture.cols, picture.rows)));
+    if (sample.captions.empty()) continue;
+    int baseline = top + side + kLineHeight;
+    for (const std::string& line : wrap(sample.captions[0], side)) {
+      cv::putText(canvas, line, {left, baseline}, kFont, kFontSize, {40, 40, 40}, 1, cv::LINE_AA);
+      baseline += kLineHeight;
+    }
+  }
+  return sheet;
+}
+
+}  // namespace tessera

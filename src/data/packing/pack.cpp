@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "src/data/loading/ordered_workers.h"
+#include "src/data/packing/pack_sample.h"
+#include "src/data/loading/read_sample.h"
+#include "src/data/loading/skip_log.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/fields.h>
+#include <tessera/data/packing/pack.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/tar_writer.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Manifest = nlohmann::ordered_json;
+
+constexpr std::int64_t kListed = 1000;  // bad samples in the manifest
+constexpr std::int64_t kJudged = 100;   // samples before the share of bad ones is judged on the way
+constexpr std::int64_t kTarEnd = 2 * 512;
+
+// "KEY: BEFORE, now AFTER" of each line in which two dumps of settings differ; "" where that does not tell it.
+std::string describe_changes(const std::string& before, const std::string& after) {
+  const std::vector<std::string> old_lines = split(before, '\n'), new_lines = split(after, '\n');
+  if (old_lines.size() != new_lines.size()) return "";
+  std::string out;
+  for (std::size_t i = 0; i < old_lines.size(); ++i) {
+    if (old_lines[i] == new_lines[i]) continue;
+    const std::size_t value = old_lines[i].find(": ");
+    if (value == std::string::npos || new_lines[i].compare(0, value + 2, old_lines[i], 0, value + 2) != 0) return "";
+    out += (out.empty() ? "" : " and ") + old_lines[i] + ", now " + new_lines[i].substr(value + 2);
+  }
+  return out;
+}
+
+// What is written, and how far it is. The manifest is what a later call goes on from.
+class Packer {
+ public:
+  Packer(const Source& source, const std::string& source_settings, const PackSettings& settings)
+      : source_(source), settings_(settings), classes_(source.class_names()) {
+    manifest_["format"] = "tessera pack 1";
+    manifest_["source"] = source.describe();
+    manifest_["source_settings"] = source_settings;
+    manifest_["settings"] = config::to_yaml(config::dump(settings));
+    manifest_["background_class"] = source.background_class();
+    manifest_["classes"] = classes_.size();
+    manifest_["complete"] = false;
+    manifest_["samples"] = 0;
+    manifest_["bytes"] = 0;
+    manifest_["fingerprint"] = fingerprint_.text();
+    manifest_["bad"] = Manifest::object();
+    manifest_["bad_samples"] = Manifest::array();
+    manifest_["shards"] = Manifest::array();
+  }
+
+  // Goes on from the manifest that is there, or begins.
+  void begin() {
+    std::error_code error;
+    fs::create_directories(settings_.folder, error);
+    if (error) user_error(settings_.folder, ": cannot make this folder: ", error.message());
+    const bool goes_on = fs::exists(manifest_path(), error);
+    for (const auto& entry : fs::directory_iterator(settings_.folder, error)) {
+      const std::string file = entry.path().filename().string();
+      if (file.starts_with(settings_.name + ".json.tmp.")) fs::remove(entry.path());
+      if (!file.starts_with(settings_.name + "-")) continue;
+      if (file.find(".tar.tmp.") != std::string::npos)
+        fs::remove(entry.path());
+      else if (!goes_on && file.ends_with(".tar"))
+        user_error(entry.path().string(), ": is there already, and no ", manifest_path(),
+                   " tells of it: name another folder, or remove the shards of ", settings_.name);
+    }
+    if (error) user_error(settings_.folder, ": cannot read this folder: ", error.message());
+    if (goes_on) restore();
+  }
+
+  void run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
+    const std::int64_t first = next_, count = source_.size() - first;
+    if (manifest_["complete"].get<bool>()) return;
+    const SampleReader reader(source_);
+    OrderedWorkers<PackedSample> workers(
+        settings_.threads, 4 * settings_.threads, count, [this, first, &reader](std::int64_t ticket, std::int64_t) {
+          const std::int64_t index = first + ticket;
+          return pack_sample([&] { return reader.read(ticket, index); }, index, settings_, classes_);
+        });
+    const StreamStop stop(reader.stream());
+    const Patience patience{60, 0, source_.describe(),
+                            [this, first](std::int64_t ticket) { return source_.name_of(first + ticket); }};
+    for (; next_ < source_.size(); ++next_) {
+      add(workers.take(&patience));
+      if (progress) progress(next_ + 1, first);
+    }
+    finish();
+  }
+
+  PackResult result() const {
+    PackResult out;
+    for (const Manifest& shard : manifest_["shards"])
+      out.shards.push_back((fs::path(settings_.folder) / shard["file"].get<std::string>()).string());
+    out.samples = manifest_["samples"];
+    out.bytes = manifest_["bytes"];
+    out.bad = bad_;
+    out.manifest = manifest_path();
+    out.fingerprint = fingerprint_.text();
+    return out;
+  }
+
+ private:
+  std::string manifest_path() const { return (fs::path(settings_.folder) / (settings_.name + ".json")).string(); }
+
+  std::string file_of(std::size_t shard) const {
+    std::array<char, 32> number{};
+    std::snprintf(number.data(), number.size(), "-%05zu.tar", shard);
+    return settings_.name + number.data();
+  }
+
+  void restore() {
+    const Manifest there = Manifest::parse(io::read_file(manifest_path()), nullptr, false);
+    if (!there.is_object() || there.value("format", "") != manifest_["format"])
+      user_error(manifest_path(), ": is not the manifest of a pack: name another folder");
+    for (const char* key : {"source", "source_settings", "settings", "background_class", "classes"})
+      if (there.value(key, Manifest()) != manifest_[key])
+        user_error(manifest_path(), ": was begun with ", change_of(there, key),
+                   ": name another folder, or remove the shards of ", settings_.name);
+    try {
+      for (const Manifest& shard : there.at("shards")) check(shard);
+      next_ = there["shards"].empty() ? 0 : there["shards"].back().at("end").get<std::int64_t>();
+      bad_ = there.at("bad").get<std::map<std::string, std::int64_t>>();
+      fingerprint_ = SetFingerprint::parse(there.at("fingerprint"));
+      for (const auto& [reason, count] : bad_) bad_total_ += count;
+    } catch (const Manifest::exception& error) {
+      user_error(manifest_path(), ": is damaged: ", error.what());
+    }
+    manifest_ = there;
+  }
+
+  std::string change_of(const Manifest& there, const std::string& key) const {
+    const Manifest before = there.value(key, Manifest());
+    const bool told = key == "settings" && before.is_string();
+    const std::string changes = told ? describe_changes(before.get<std::string>(), manifest_[key]) : "";
+    return changes.empty() ? "another " + key : changes;
+  }
+
+  void check(const Manifest& shard) const {
+    const fs::path path = fs::path(settings_.folder) / shard.at("file").get<std::string>();
+    std::error_code error;
+    const auto size = fs::file_size(path, error);
+    if (error || size != shard.at("bytes").get<std::uintmax_t>())
+      user_error(path.string(), ": ", error ? "is gone" : "has another size",
+                 ", but " + manifest_path() + " says that it is complete: remove all of ", settings_.name,
+                 " and begin anew");
+  }
+
+  void add(PackedSample sample) {
+    if (!sample.bad_reason.empty()) {
+      note_bad(sample);
+      return;
+    }
+    const bool full =
+        in_shard_ == settings_.samples_per_shard || (settings_.bytes_per_shard > 0 && in_shard_ > 0 &&
+                                                     bytes_ + sample.bytes() + kTarEnd > settings_.bytes_per_shard);
+    if (full) finish_shard();
+    if (!tar_) tar_.emplace((fs::path(settings_.folder) / file_of(manifest_["shards"].size())).string());
+    if (!keys_.insert(sample.key).second) {
+      sample.key += concat("-", next_);
+      keys_.insert(sample.key);
+    }
+    for (const SampleFile& file : sample.files) tar_->add(sample.key + "." + file.name, file.content);
+    fingerprint_.add(sample.key, sample.digest);
+    bytes_ += sample.bytes();
+    ++in_shard_;
+  }
+
+  void note_bad(const PackedSample& sample) {
+    ++bad_[sample.bad_reason];
+    if (bad_total_++ < kListed)
+      manifest_["bad_samples"].push_back({{"index", next_},
+                                          {"key", repair_utf8(sample.key)},
+                                          {"reason", sample.bad_reason},
+                                          {"text", repair_utf8(sample.bad_text)}});
+    const std::int64_t seen = next_ + 1;
+    if ((seen >= kJudged || settings_.max_bad_share == 0) && too_many_bad(seen))
+      refuse_bad(concat("first ", seen), "; this one: " + sample.bad_text);
+  }
+
+  bool too_many_bad(std::int64_t seen) const {
+    return static_cast<double>(bad_total_) > settings_.max_bad_share * static_cast<double>(seen);
+  }
+
+  [[noreturn]] void refuse_bad(const std::string& samples, const std::string& example) const {
+    user_error(source_.describe(), ": ", bad_total_, " of the ", samples, " samples cannot be used (",
+               describe_counts(bad_), "), more than max_bad_share ", settings_.max_bad_share, " allows", example);
+  }
+
+  // The shard first, then the manifest that knows it. Bad samples behind the shard's last one belong to the next.
+  void finish_shard() {
+    tar_->finish();
+    tar_.reset();
+    const std::int64_t first = manifest_["shards"].empty() ? 0 : manifest_["shards"].back()["end"].get<std::int64_t>();
+    manifest_["shards"].push_back({{"file", file_of(manifest_["shards"].size())},
+                                   {"first", first},
+                                   {"end", next_},
+                                   {"samples", in_shard_},
+                                   {"bytes", bytes_ + kTarEnd}});
+    manifest_["samples"] = manifest_["samples"].get<std::int64_t>() + in_shard_;
+    manifest_["bytes"] = manifest_["bytes"].get<std::int64_t>() + bytes_ + kTarEnd;
+    manifest_["fingerprint"] = fingerprint_.text();
+    manifest_["bad"] = bad_;
+    in_shard_ = bytes_ = 0;
+    keys_.clear();
+    write_manifest();
+  }
+
+  void finish() {
+    if (!tar_ && manifest_["shards"].empty())
+      user_error(source_.describe(), ": no sample can be packed (", describe_counts(bad_), ")");
+    if (too_many_bad(next_)) {
+      const Manifest& listed = manifest_["bad_samples"];
+      refuse_bad(std::to_string(next_), listed.empty() ? "" : "; the first one: " + listed[0].value("text", ""));
+    }
+    if (tar_) finish_shard();
+    if (!classes_.empty()) {
+      std::string text;
+      for (const std::string& name : classes_) text += name + "\n";
+      io::write_file((fs::path(settings_.folder) / "classes.txt").string(), text);
+    }
+    manifest_["bad"] = bad_;
+    manifest_["complete"] = true;
+    write_manifest();
+  }
+
+  void write_manifest() const {
+    io::write_file(manifest_path(), manifest_.dump(1, ' ', false, Manifest::error_handler_t::replace) + "\n");
+  }
+
+  const Source& source_;
+  const PackSettings settings_;
+  const std::vector<std::string> classes_;
+  Manifest manifest_;
+  std::int64_t next_ = 0;  // sample of the source
+  std::map<std::string, std::int64_t> bad_;
+  std::int64_t bad_total_ = 0;
+  SetFingerprint fingerprint_;
+
+  // The shard that is being written.
+  std::optional<io::TarWriter> tar_;
+  std::set<std::string> keys_;
+  std::int64_t in_shard_ = 0, bytes_ = 0;
+};
+
+}  // namespace
+
+PackResult pack(const Source& source, const std::string& source_settings, const PackSettings& settings,
+                const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  Packer packer(source, source_settings, settings);
+  packer.begin();
+  packer.run(progress);
+  return packer.result();
+}
+
+}  // namespace tessera

@@ -1,0 +1,158 @@
+#include "src/data/packing/pack_sample.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+#include "src/data/loading/sample_transform.h"
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/image/encode.h>
+#include <tessera/data/image/transforms.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kLongestKey = 84;  // with the part's name, 100 bytes fit into a tar's header
+constexpr std::int64_t kTarBlock = 512;
+
+std::string without_picture_extension(std::string name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string::npos || dot == 0) return name;
+  std::string extension = name.substr(dot + 1);
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const char* known : {"jpg", "jpeg", "png", "webp"})
+    if (extension == known) return name.substr(0, dot);
+  return name;
+}
+
+// The first bytes, cut between characters.
+std::string first_bytes(const std::string& text, std::size_t count) {
+  while (count > 0 && (static_cast<unsigned char>(text[count]) & 0xC0U) == 0x80U) --count;
+  return text.substr(0, count);
+}
+
+// As the reader will give them: without blanks at either end, and all of them UTF-8.
+std::vector<std::string> clean_captions(const Sample& sample) {
+  std::vector<std::string> out;
+  bool undecodable = false;
+  for (const std::string& caption : sample.captions) {
+    const std::string text(strip(caption));
+    undecodable = undecodable || !is_utf8(text);
+    if (!text.empty() && is_utf8(text)) out.push_back(text);
+  }
+  if (!out.empty() || sample.captions.empty()) return out;
+  if (undecodable) throw SampleError("not_utf8", "sample " + sample.key + ": its caption is not UTF-8");
+  throw SampleError("no_caption", "sample " + sample.key + ": its captions are blank");
+}
+
+std::vector<std::uint8_t> resized_mask(const std::vector<std::uint8_t>& mask, const Image& from, const Image& to) {
+  std::vector<std::uint8_t> out;
+  out.reserve(static_cast<std::size_t>(to.height * to.width));
+  const auto source = [](std::int64_t place, std::int64_t old_side, std::int64_t new_side) {
+    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the centre's pixel
+  };
+  for (std::int64_t y = 0; y < to.height; ++y)
+    for (std::int64_t x = 0; x < to.width; ++x)
+      out.push_back(mask[static_cast<std::size_t>(source(y, from.height, to.height) * from.width +
+                                                  source(x, from.width, to.width))]);
+  return out;
+}
+
+// Shrinks the picture and what is measured in its pixels.
+void shrink(Sample& sample, std::int64_t shorter) {
+  const Image& old = sample.image;
+  const double scale = static_cast<double>(shorter) / static_cast<double>(std::min(old.height, old.width));
+  const auto scaled = [&](std::int64_t side) {
+    return std::max<std::int64_t>(1, std::llround(scale * static_cast<double>(side)));
+  };
+  Image image = resize(old, scaled(old.height), scaled(old.width), "bicubic");
+  if (sample.mask.size() == static_cast<std::size_t>(old.height * old.width))
+    sample.mask = resized_mask(sample.mask, old, image);
+  for (ObjectAnnotation& object : sample.objects)
+    for (std::int64_t& side : object.box) side = std::llround(scale * static_cast<double>(side));
+  sample.image = std::move(image);
+}
+
+void prepare_picture(Sample& sample, const PackSettings& settings) {
+  std::string file = sample.encoded;
+  sample.image = take_image(sample);  // whoever cannot be decoded is bad
+  const bool too_large = settings.resize > 0 && std::min(sample.image.height, sample.image.width) > settings.resize;
+  if (too_large) shrink(sample, settings.resize);
+  if (too_large || file.empty())
+    file = settings.format == "png" ? encode_png(sample.image)
+                                    : encode_jpeg(sample.image, static_cast<int>(settings.quality));
+  sample.encoded = std::move(file);
+  sample.image = {};
+}
+
+void clean_texts(Sample& sample) {
+  sample.captions = clean_captions(sample);
+  sample.summary = strip(repair_utf8(sample.summary));
+  sample.object_tags = strip(repair_utf8(sample.object_tags));
+  for (ObjectAnnotation& object : sample.objects) object.phrase = repair_utf8(object.phrase);
+  for (HardNegative& negative : sample.negatives) {
+    negative.kind = repair_utf8(negative.kind);
+    negative.caption = repair_utf8(negative.caption);
+  }
+}
+
+}  // namespace
+
+std::int64_t PackedSample::bytes() const {
+  std::int64_t total = 0;
+  for (const SampleFile& file : files)
+    total += kTarBlock + (static_cast<std::int64_t>(file.content.size()) + kTarBlock - 1) / kTarBlock * kTarBlock;
+  return total;
+}
+
+std::string shard_key(const std::string& key) {
+  std::string text = repair_utf8(key);
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 32 || c == '\\') c = '_';
+  std::string out;
+  const std::vector<std::string> folders = split(text, '/');
+  for (std::size_t i = 0; i < folders.size(); ++i) {
+    std::string name = folders[i];
+    if (i + 1 == folders.size()) {
+      name = without_picture_extension(name);
+      std::replace(name.begin(), name.end(), '.', '_');
+      if (name.empty()) name = "_";
+    } else if (name.empty()) {
+      continue;
+    } else if (name == "." || name == "..") {
+      name = "_";
+    }
+    out += out.empty() ? name : "/" + name;
+  }
+  if (out.size() <= kLongestKey) return out;
+  std::array<char, 18> digits{};
+  std::snprintf(digits.data(), digits.size(), "-%016llx", static_cast<unsigned long long>(fingerprint(key)));
+  return first_bytes(out, kLongestKey - 17) + digits.data();
+}
+
+PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index, const PackSettings& settings,
+                         const std::vector<std::string>& class_names) {
+  PackedSample out;
+  out.key = concat("number ", index);
+  try {
+    Sample sample = read();
+    out.key = sample.key;
+    clean_texts(sample);
+    prepare_picture(sample, settings);
+    sample.key = shard_key(sample.key);
+    out.files = sample_files(sample, class_names, settings.format);
+    out.digest = digest_of(sample);
+    out.key = sample.key;
+  } catch (const SampleError& error) {
+    out.bad_reason = error.reason();
+    out.bad_text = error.what();
+    if (!error.key().empty()) out.key = error.key();
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#include <unordered_map>
+#include <utility>
+
+#include "src/data/formats/captions.h"
+#include "src/data/formats/json_items.h"
+#include "src/data/sources/listed_pictures.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/data/sources/coco_captions.h>
+
+namespace tessera {
+namespace {
+
+struct CocoCaption {
+  std::int64_t image;
+  std::string text;
+};
+
+}  // namespace
+
+std::shared_ptr<Source> make_coco_captions(const CocoCaptionsSettings& settings) {
+  if (settings.annotations.empty())
+    user_error("coco_captions: annotations is not set; expected a file such as captions_train2017.json");
+  PictureList list{concat("coco_captions ", settings.annotations), settings.images};
+  std::unordered_map<std::int64_t, std::size_t> numbers;  // of pictures, by id
+  std::vector<CocoCaption> captions;
+  for_each_item(settings.annotations,
+                {{"images",
+                  [&](const JsonItem& item) {
+                    ListedPicture picture;
+                    picture.name = item.text("file_name");
+                    if (!numbers.emplace(item.number("id"), list.pictures.size()).second)
+                      user_error(item.place(), ": id ", item.number("id"), " stands in an earlier item already");
+                    list.pictures.push_back(std::move(picture));
+                  }},
+                 {"annotations", [&](const JsonItem& item) {
+                    captions.push_back({item.number("image_id"), item.text("caption")});
+                  }}});
+  std::int64_t strangers = 0;
+  for (CocoCaption& caption : captions) {
+    const auto found = numbers.find(caption.image);
+    if (found == numbers.end())
+      ++strangers;
+    else
+      add_caption(caption.text, list.pictures[found->second].captions);
+  }
+  if (strangers > 0)
+    log::warning(settings.annotations, ": ", strangers, " of ", captions.size(),
+                 " captions are of pictures that `images` does not list");
+  return std::make_shared<ListedPictures>(std::move(list));
+}
+
+}  // namespace tessera

@@ -1,0 +1,143 @@
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "src/data/formats/captions.h"
+#include "src/data/formats/class_names.h"
+#include "src/data/sources/listed_pictures.h"
+#include "src/data/formats/table.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/sources/csv.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kNoColumn = static_cast<std::size_t>(-1);
+
+/// A class as a table writes it, until all names are known.
+struct WrittenLabel {
+  std::size_t picture;
+  std::string text;
+  std::string place;
+};
+
+class CsvReader {
+ public:
+  explicit CsvReader(const CsvSettings& settings) : settings_(settings), separator_(separator_of(settings.separator)) {
+    if (settings.caption_key.empty()) user_error("csv: caption_key is empty; expected at least one column");
+  }
+
+  PictureList read() {
+    const std::vector<std::string> paths = expand_paths(settings_.path, ".csv");
+    for (const std::string& path : paths) read_table(path);
+    set_labels();
+    list_.described =
+        paths.size() == 1 ? "csv " + paths[0] : concat("csv ", paths[0], " and ", paths.size() - 1, " more tables");
+    list_.background_class = settings_.background_class;
+    list_.region_tensor = settings_.region_tensor;
+    return std::move(list_);
+  }
+
+ private:
+  struct Columns {
+    std::size_t image, label, summary, objects, regions, mask;
+    std::vector<std::size_t> captions;
+  };
+
+  Columns find_columns(const Table& table) const {
+    const auto optional = [&](const std::string& name, const char* setting) {
+      return name.empty() ? kNoColumn : table.column(name, setting);
+    };
+    Columns out{table.column(settings_.image_key, "image_key"),
+                optional(settings_.label_key, "label_key"),
+                optional(settings_.summary_key, "summary_key"),
+                optional(settings_.object_key, "object_key"),
+                optional(settings_.region_key, "region_key"),
+                optional(settings_.mask_key, "mask_key"),
+                {}};
+    for (const std::string& name : settings_.caption_key) out.captions.push_back(table.column(name, "caption_key"));
+    return out;
+  }
+
+  void read_table(const std::string& path) {
+    Table table(path, separator_);
+    const Columns columns = find_columns(table);
+    std::optional<std::string> prefix;  // of this table's file names
+    const auto field = [](const std::vector<std::string>& row, std::size_t column) {
+      return column == kNoColumn ? std::string() : std::string(strip(row[column]));
+    };
+    for (std::vector<std::string> row; table.next(row);) {
+      ListedPicture picture;
+      const std::string name = field(row, columns.image);
+      if (name.empty()) user_error(path, ":", table.line(), ": names no picture (column ", settings_.image_key, ")");
+      if (!prefix) prefix = prefix_of(path, name);
+      const auto file = [&](const std::string& written) {
+        return written.empty() || prefix->empty() ? written : (fs::path(*prefix) / written).generic_string();
+      };
+      picture.name = file(name);
+      for (const std::size_t column : columns.captions)
+        add_caption(field(row, column), picture.captions);
+      ListedPicture::More more{field(row, columns.summary), field(row, columns.objects),
+                               file(field(row, columns.regions)), file(field(row, columns.mask))};
+      if (!(more.summary + more.object_tags + more.region_file + more.mask_file).empty())
+        picture.more = std::make_unique<ListedPicture::More>(std::move(more));
+      if (std::string label = field(row, columns.label); !label.empty())
+        labels_.push_back({list_.pictures.size(), std::move(label), concat(path, ":", table.line())});
+      list_.pictures.push_back(std::move(picture));
+    }
+  }
+
+  // What goes before the names of one table: nothing, unless its folder is another than the first table's.
+  std::string prefix_of(const std::string& table, const std::string& first) {
+    const std::string folder = settings_.root.value_or(folder_of(table, first));
+    if (list_.pictures.empty()) list_.folder = folder;
+    return list_.folder == folder ? std::string() : fs::absolute(folder).string();
+  }
+
+  static std::string folder_of(const std::string& table, const std::string& first) {
+    const fs::path beside = fs::path(table).parent_path();
+    std::error_code ignored;
+    return !fs::exists(beside / first, ignored) && fs::exists(first, ignored) ? std::string() : beside.string();
+  }
+
+  static bool is_index(const std::string& text) {
+    return text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+  }
+
+  void set_labels() {
+    if (settings_.classes) {
+      list_.class_names = read_class_names(*settings_.classes);
+    } else if (!std::all_of(labels_.begin(), labels_.end(), [](const auto& each) { return is_index(each.text); })) {
+      std::set<std::string> names;
+      for (const WrittenLabel& each : labels_) names.insert(each.text);
+      list_.class_names.assign(names.begin(), names.end());
+      for (const WrittenLabel& each : labels_)
+        list_.pictures[each.picture].label =
+            std::lower_bound(list_.class_names.begin(), list_.class_names.end(), each.text) - list_.class_names.begin();
+      return;
+    }
+    for (const WrittenLabel& each : labels_) {
+      try {
+        list_.pictures[each.picture].label = parse_label(each.text, list_.class_names);
+      } catch (const SampleError& error) {
+        user_error(each.place, ": ", error.what());
+      }
+    }
+  }
+
+  const CsvSettings& settings_;
+  const char separator_;
+  PictureList list_;
+  std::vector<WrittenLabel> labels_;
+};
+
+}  // namespace
+
+std::shared_ptr<Source> make_csv(const CsvSettings& settings) {
+  return std::make_shared<ListedPictures>(CsvReader(settings).read());
+}
+
+}  // namespace tessera

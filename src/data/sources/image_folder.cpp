@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <type_traits>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "src/data/formats/captions.h"
+#include "src/data/formats/sample_file.h"
+#include "src/data/formats/templates.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/data/sources/image_folder.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_picture(const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
+}
+
+class ImageFolder : public Source {
+ public:
+  explicit ImageFolder(const ImageFolderSettings& settings) : settings_(settings), root_(settings.path) {
+    std::error_code ignored;
+    if (settings.path.empty()) user_error("image_folder: path is not set; expected a folder of pictures");
+    if (!fs::is_directory(root_, ignored))
+      user_error(settings.path, fs::exists(root_, ignored) ? ": expected a folder, got a file" : ": no such folder");
+    list_pictures();
+    read_captions();
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(pictures_.size()); }
+  std::vector<std::string> class_names() const override { return classes_; }
+  std::string describe() const override {
+    return concat("image_folder ", settings_.path, ", ", with_thousands(size()), " pictures",
+                  classes_.empty() ? "" : concat(" of ", classes_.size(), " classes"));
+  }
+
+  std::int64_t caption_count(std::int64_t index) const override {
+    return std::ssize(captions_of(pictures_.at(static_cast<std::size_t>(index))));
+  }
+  std::string name_of(std::int64_t index) const override {
+    return (root_ / pictures_.at(static_cast<std::size_t>(index)).name).string();
+  }
+
+  Sample get(std::int64_t index) const override {
+    const Picture& picture = pictures_.at(static_cast<std::size_t>(index));
+    return read_keyed(picture.name, [&] { return read(picture); });
+  }
+
+ private:
+  struct Picture {
+    std::string name;  // relative to the folder
+    std::int64_t label = -1;
+    bool has_text = false;
+  };
+
+  Sample read(const Picture& picture) const {
+    Sample sample;
+    sample.key = picture.name;
+    sample.label = picture.label;
+    sample.encoded = read_sample_file((root_ / picture.name).string(), "unreadable");
+    if (sample.encoded.empty())
+      throw SampleError("empty_image", concat((root_ / picture.name).string(), ": the image has 0 bytes"));
+    sample.captions = captions_of(picture);
+    return sample;
+  }
+
+  std::vector<std::string> captions_of(const Picture& picture) const {
+    const auto listed = captions_.find(picture.name);
+    if (listed != captions_.end()) return listed->second;
+    if (picture.has_text) return lines_of(fs::path(root_ / picture.name).replace_extension(".txt").string());
+    if (picture.label >= 0 && !settings_.template_.empty()) return {from_template(picture.label)};
+    return {};
+  }
+
+  void list_pictures() {
+    std::vector<std::string> folders;
+    std::int64_t direct = 0;
+    try {
+      for (const auto& entry : fs::directory_iterator(root_)) {
+        if (entry.path().filename().string().starts_with('.')) continue;
+        if (entry.is_directory()) {
+          if (!leads_back(entry)) folders.push_back(entry.path().filename().string());
+        } else if (is_picture(entry.path()) && entry.is_regular_file()) {
+          ++direct;
+        }
+      }
+      std::sort(folders.begin(), folders.end());
+      for (const std::string& folder : folders) {
+        const std::size_t before = pictures_.size();
+        add_pictures(fs::recursive_directory_iterator(root_ / folder, fs::directory_options::follow_directory_symlink),
+                     static_cast<std::int64_t>(classes_.size()));
+        if (pictures_.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no pictures");
+        classes_.push_back(folder);
+      }
+      if (pictures_.empty()) {
+        classes_.clear();
+        add_pictures(fs::directory_iterator(root_), -1);
+      } else if (direct > 0) {
+        log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " picture lies" : " pictures lie",
+                     " directly in it, beside class folders that hold pictures, and ", direct == 1 ? "is" : "are",
+                     " not used");
+      }
+    } catch (const fs::filesystem_error& error) {
+      user_error(error.path1().string(), ": cannot be listed: ", error.code().message());
+    }
+    if (pictures_.empty())
+      user_error(settings_.path,
+                 ": holds no pictures (.jpg, .jpeg, .png, .webp), neither in folders named after classes nor directly");
+  }
+
+  // True of a link to one of the folders that it was reached through, or to one around them: to follow it would never
+  // end. Says so, once for each link.
+  bool leads_back(const fs::directory_entry& entry) {
+    if (!entry.is_symlink() || !entry.is_directory()) return false;
+    const fs::path target = fs::canonical(entry.path());
+    const auto holds = [&](const fs::path& folder) {
+      const fs::path real = fs::canonical(folder);
+      return std::mismatch(target.begin(), target.end(), real.begin(), real.end()).first == target.end();
+    };
+    fs::path above = root_;
+    bool back = holds(above);
+    for (const fs::path& folder : entry.path().lexically_relative(root_).parent_path()) {
+      above /= folder;
+      back = back || holds(above);
+    }
+    if (!back) return false;
+    if (links_back_.insert((fs::canonical(above) / entry.path().filename()).string()).second)
+      log::warning(entry.path().string(), ": links to ", target.string(),
+                   ", a folder that it lies in itself: it is not followed");
+    return true;
+  }
+
+  template <class Iterator>
+  void add_pictures(Iterator entries, std::int64_t label) {
+    const std::size_t begin = pictures_.size();
+    std::unordered_set<std::string> texts;
+    for (Iterator end; entries != end; ++entries) {
+      const fs::directory_entry& entry = *entries;
+      if constexpr (std::is_same_v<Iterator, fs::recursive_directory_iterator>)
+        if (leads_back(entry)) {
+          entries.disable_recursion_pending();
+          continue;
+        }
+      const fs::path relative = entry.path().lexically_relative(root_);
+      if (entry.path().filename().string().starts_with('.') || !entry.is_regular_file()) continue;
+      if (entry.path().extension() == ".txt")
+        texts.insert(fs::path(relative).replace_extension().generic_string());
+      else if (is_picture(relative))
+        pictures_.push_back({relative.generic_string(), label, false});
+    }
+    for (std::size_t i = begin; i < pictures_.size(); ++i)
+      pictures_[i].has_text = texts.contains(fs::path(pictures_[i].name).replace_extension().generic_string());
+    std::sort(pictures_.begin() + static_cast<std::ptrdiff_t>(begin), pictures_.end(),
+              [](const Picture& a, const Picture& b) { return a.name < b.name; });
+  }
+
+  void read_captions() {
+    const std::string path = settings_.captions.value_or((root_ / "captions.tsv").string());
+    std::error_code ignored;
+    if (!settings_.captions && !fs::exists(path, ignored)) return;
+    std::unordered_set<std::string> known;
+    for (const Picture& picture : pictures_) known.insert(picture.name);
+    std::size_t line_number = 0, used = 0, unknown = 0;
+    std::string first_unknown;
+    for (const std::string& line : split(io::read_file(path), '\n')) {
+      ++line_number;
+      if (strip(line).empty()) continue;
+      const std::size_t tab = line.find('\t');
+      if (tab == std::string::npos) user_error(path, ":", line_number, ": expected PICTURE<tab>CAPTION, got no tab");
+      const std::string name = fs::path(line.substr(0, tab)).lexically_normal().generic_string();
+      if (known.contains(name)) {
+        add_caption(std::string_view(line).substr(tab + 1), captions_[name]);
+        ++used;
+      } else if (line_number > 1) {  // the first line may be a header
+        ++unknown;
+        if (first_unknown.empty()) first_unknown = concat("line ", line_number, ": ", name);
+      }
+    }
+    if (used == 0)
+      user_error(path, ": names no picture of ", settings_.path,
+                 first_unknown.empty() ? "" : " (" + first_unknown + ")",
+                 ": expected names relative to the folder, such as ", pictures_[0].name);
+    if (unknown > 0)
+      log::warning(path, ": ", unknown, " lines name no picture of the folder (first: ", first_unknown, ")");
+  }
+
+  static std::vector<std::string> lines_of(const std::string& path) {
+    std::vector<std::string> lines;
+    for (const std::string& line : split(read_sample_file(path, "unreadable"), '\n'))
+      add_caption(line, lines);
+    return lines;
+  }
+
+  std::string from_template(std::int64_t label) const {
+    std::string name = classes_[static_cast<std::size_t>(label)];
+    std::replace(name.begin(), name.end(), '_', ' ');
+    return fill_template(settings_.template_, name);
+  }
+
+  ImageFolderSettings settings_;
+  fs::path root_;
+  std::vector<Picture> pictures_;
+  std::vector<std::string> classes_;
+  std::set<std::string> links_back_;
+  std::unordered_map<std::string, std::vector<std::string>> captions_;
+};
+
+}  // namespace
+
+std::shared_ptr<Source> make_image_folder(const ImageFolderSettings& settings) {
+  return std::make_shared<ImageFolder>(settings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+#include "src/data/sources/listed_pictures.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "src/data/image/image_file.h"
+#include "src/data/formats/regions.h"
+#include "src/data/formats/sample_file.h"
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kLookedFor = 20;  // pictures, before all are said to be elsewhere
+
+}  // namespace
+
+ListedPictures::ListedPictures(PictureList list) : list_(std::move(list)) {
+  if (list_.pictures.empty()) user_error(list_.described, ": names no pictures");
+  check_first();
+}
+
+void ListedPictures::check_first() const {
+  const std::size_t count = std::min(kLookedFor, list_.pictures.size());
+  std::error_code ignored;
+  for (std::size_t i = 0; i < count; ++i)
+    if (std::filesystem::exists(path_of(list_.pictures[i].name), ignored)) return;
+  user_error(list_.described, ": none of the first ", count,
+             " pictures is there (the first: ", printable(path_of(list_.pictures[0].name)),
+             "): check the folder of the pictures");
+}
+
+std::string ListedPictures::path_of(const std::string& name) const {
+  return (std::filesystem::path(list_.folder) / name).string();  // an absolute name stays as it is
+}
+
+std::string ListedPictures::describe() const {
+  return concat(list_.described, ", ", with_thousands(size()), " samples");
+}
+
+Sample ListedPictures::get(std::int64_t index) const {
+  const ListedPicture& picture = list_.pictures.at(static_cast<std::size_t>(index));
+  return read_keyed(picture.name, [&] { return read(picture); });
+}
+
+Sample ListedPictures::read(const ListedPicture& picture) const {
+  Sample sample;
+  sample.key = picture.name;
+  sample.label = picture.label;
+  sample.captions = picture.captions;
+  const std::string path = path_of(picture.name);
+  sample.encoded = read_sample_file(path, "no_image");
+  if (sample.encoded.empty()) throw SampleError("empty_image", path + ": the image has 0 bytes");
+  if (!picture.more) return sample;
+  const ListedPicture::More& more = *picture.more;
+  sample.summary = more.summary;
+  sample.object_tags = more.object_tags;
+  try {
+    if (!more.region_file.empty())
+      set_regions(read_sample_file(path_of(more.region_file), "no_regions"), list_.region_tensor, sample);
+    if (!more.mask_file.empty())
+      sample.mask = decode_mask(read_sample_file(path_of(more.mask_file), "bad_mask")).values;
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()));
+  }
+  return sample;
+}
+
+}  // namespace tessera

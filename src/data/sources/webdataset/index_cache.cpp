@@ -1,0 +1,183 @@
+#include "src/data/sources/webdataset/index_cache.h"
+
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <sys/stat.h>
+#include <vector>
+
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+static_assert(std::endian::native == std::endian::little, "cached indices are little-endian");
+
+constexpr std::string_view kMagic = "TESSERA TAR INDEX 1\n";  // the number is the version of what follows
+constexpr std::int64_t kTooYoung = 2'000'000'000;             // nanoseconds
+
+struct TarState {
+  std::uint64_t size = 0;
+  std::int64_t changed = 0;  // nanoseconds since 1970
+  bool operator==(const TarState&) const = default;
+};
+
+std::optional<TarState> state_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return TarState{static_cast<std::uint64_t>(status.st_size),
+                  std::int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec};
+}
+
+bool is_young(const TarState& state) {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - state.changed < kTooYoung;
+}
+
+template <class T>
+void put_field(std::string& out, T value) {
+  std::array<char, sizeof(T)> bytes{};
+  std::memcpy(bytes.data(), &value, sizeof(T));
+  out.append(bytes.data(), bytes.size());
+}
+
+void put_field(std::string& out, const std::string& text) {
+  put_field(out, std::uint64_t{text.size()});
+  out += text;
+}
+
+template <class T>
+bool take_field(std::string_view& in, T& value) {
+  if (in.size() < sizeof(T)) return false;
+  std::memcpy(&value, in.data(), sizeof(T));
+  in.remove_prefix(sizeof(T));
+  return true;
+}
+
+bool take_field(std::string_view& in, std::string& text) {
+  std::uint64_t size = 0;
+  if (!take_field(in, size) || size > in.size()) return false;
+  text.assign(in.substr(0, size));
+  in.remove_prefix(size);
+  return true;
+}
+
+std::string packed(const io::TarIndex& index, const TarState& state) {
+  std::string out(kMagic);
+  put_field(out, state.size);
+  put_field(out, state.changed);
+  put_field(out, index.problem);
+  put_field(out, index.problem_offset);
+  put_field(out, index.cut_member);
+  put_field(out, std::uint64_t{index.members.size()});
+  for (const io::TarMember& member : index.members) {
+    put_field(out, member.name);
+    put_field(out, member.offset);
+    put_field(out, member.size);
+  }
+  put_field(out, fingerprint(out));
+  return out;
+}
+
+// Nothing: of another version, damaged, or of another state of the tar.
+std::optional<io::TarIndex> unpacked(std::string_view in, const TarState& state) {
+  std::uint64_t stored = 0, members = 0;
+  if (in.size() < kMagic.size() + sizeof(stored) || !in.starts_with(kMagic)) return std::nullopt;
+  std::string_view end = in.substr(in.size() - sizeof(stored));
+  in.remove_suffix(sizeof(stored));
+  take_field(end, stored);
+  if (fingerprint(in) != stored) return std::nullopt;
+  in.remove_prefix(kMagic.size());
+  TarState then;
+  io::TarIndex index;
+  if (!take_field(in, then.size) || !take_field(in, then.changed) || then != state || !take_field(in, index.problem) ||
+      !take_field(in, index.problem_offset) || !take_field(in, index.cut_member) || !take_field(in, members) ||
+      members > in.size())
+    return std::nullopt;
+  index.members.resize(members);
+  for (io::TarMember& member : index.members)
+    if (!take_field(in, member.name) || !take_field(in, member.offset) || !take_field(in, member.size))
+      return std::nullopt;
+  return index;
+}
+
+fs::path in_folder(const fs::path& folder, const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::absolute(path, ignored).lexically_normal();
+  return folder / concat(std::hex, fingerprint(whole.string()), "-", whole.filename().string(), ".index");
+}
+
+std::optional<fs::path> user_cache() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache != '\0')
+    return fs::path(cache) / "tessera" / "index";
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0')
+    return fs::path(home) / ".cache" / "tessera" / "index";
+  return std::nullopt;
+}
+
+// Where the index of a tar may be, the better place first.
+std::vector<fs::path> places_of(const std::string& setting, const std::string& path) {
+  if (setting != "beside") return {in_folder(setting, path)};
+  std::vector<fs::path> places = {path + ".index"};
+  if (const auto folder = user_cache()) places.push_back(in_folder(*folder, path));
+  return places;
+}
+
+bool keep_index(const fs::path& place, const std::string& content) {
+  // Of one process' threads one at a time, as they would share the temporary file where a tar is named twice.
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  try {
+    std::error_code ignored;
+    fs::create_directories(place.parent_path(), ignored);
+    io::write_file(place.string(), content);
+    return true;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+IndexCache::IndexCache(std::string setting) : setting_(std::move(setting)) {
+  if (setting_.empty()) user_error("index_cache: expected beside, off or a folder, got an empty text");
+}
+
+io::TarIndex IndexCache::index(const std::string& path, const Make& make) const {
+  const std::optional<TarState> state = state_of(path);
+  if (setting_ == "off" || !state) return make(path);
+  const std::vector<fs::path> places = places_of(setting_, path);
+  std::error_code ignored;
+  for (const fs::path& place : places)
+    if (fs::exists(place, ignored)) try {
+        if (auto index = unpacked(io::read_file(place.string()), *state)) return *std::move(index);
+      } catch (const UserError&) {
+        // What cannot be read is made anew.
+      }
+  io::TarIndex index = make(path);
+  // What a damaged tar holds may have been a fault of reading.
+  if (!index.problem.empty() || is_young(*state) || state_of(path) != state) return index;
+  const std::string content = packed(index, *state);
+  for (const fs::path& place : places) {
+    if (!keep_index(place, content)) continue;
+    if (place != places[0] && !told_.exchange(true))
+      log::info(fs::path(path).parent_path().string(), ": cannot be written; the shards' indices are kept in ",
+                place.parent_path().string());
+    return index;
+  }
+  if (!told_.exchange(true))
+    log::info(places[0].parent_path().string(), ": cannot be written; the shards' indices are not kept");
+  return index;
+}
+
+}  // namespace tessera

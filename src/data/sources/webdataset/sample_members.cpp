@@ -1,0 +1,141 @@
+#include "src/data/sources/webdataset/sample_members.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "src/data/formats/annotations.h"
+#include "src/data/formats/captions.h"
+#include "src/data/formats/class_names.h"
+#include "src/data/image/image_file.h"
+#include "src/data/formats/python_json.h"
+#include "src/data/formats/regions.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kJsonField = "json.";  // "json.summary" is the field summary of the json part
+
+/// The parts of one sample with its json part parsed when it is first asked for.
+class PartTexts {
+ public:
+  explicit PartTexts(const SampleParts& parts) : parts_(parts) {}
+
+  /// Null: there is no json part, or it is not JSON.
+  const nlohmann::json* json() {
+    if (!parsed_ && parts_.has("json")) parsed_ = parse_python_json(parts_.read("json"));
+    return parsed_ && !parsed_->is_discarded() ? &*parsed_ : nullptr;
+  }
+
+  /// The first of these parts or fields that is there, without white space around it; or nothing.
+  std::string first(const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      if (parts_.has(name)) return std::string(strip(parts_.read(name)));
+      if (!name.starts_with(kJsonField) || json() == nullptr) continue;
+      std::string text = json_text(*json(), name.substr(kJsonField.size()));
+      if (!text.empty()) return text;
+    }
+    return {};
+  }
+
+ private:
+  const SampleParts& parts_;
+  std::optional<nlohmann::json> parsed_;
+};
+
+std::optional<std::string> first_part(const SampleParts& parts, const std::vector<std::string>& names) {
+  for (const std::string& name : names)
+    if (parts.has(name)) return parts.read(name);
+  return std::nullopt;
+}
+
+}  // namespace
+
+PartMapper::PartMapper(const WebDatasetSettings& settings, const std::string& first_shard) : settings_(settings) {
+  std::error_code ignored;
+  const std::filesystem::path beside = std::filesystem::path(first_shard).parent_path() / "classes.txt";
+  if (settings.classes)
+    classes_ = read_class_names(*settings.classes);
+  else if (!first_shard.empty() && std::filesystem::exists(beside, ignored))
+    classes_ = read_class_names(beside.string());
+}
+
+Sample PartMapper::load(const std::string& key, const SampleParts& parts) const {
+  Sample sample;
+  sample.key = key;
+  PartTexts texts(parts);
+  std::optional<std::string> image = first_part(parts, settings_.image_keys);
+  if (!image)
+    throw SampleError("no_image", "has no picture; expected one of the parts " + join_names(settings_.image_keys));
+  sample.encoded = std::move(*image);
+  if (sample.encoded.empty()) throw SampleError("empty_image", "the image has 0 bytes");
+  read_captions(parts, texts.json(), sample);
+  sample.summary = texts.first(settings_.summary_keys);
+  sample.object_tags = texts.first(settings_.object_keys);
+  if (const std::string label = texts.first(settings_.label_keys); !label.empty())
+    sample.label = parse_label(label, classes_);
+  if (const auto mask = first_part(parts, settings_.mask_keys)) sample.mask = decode_mask(*mask).values;
+  if (const auto regions = first_part(parts, settings_.region_keys))
+    set_regions(*regions, settings_.region_tensor, sample);
+  return sample;
+}
+
+std::int64_t PartMapper::count_captions(const std::string& key, const SampleParts& parts) const {
+  const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
+                                   [&](const std::string& name) { return parts.has(name); });
+  // Several may hold blank ones among them, which are no captions; a single blank one is a bad sample either way.
+  const bool in_json = parts.has("json") && !settings_.json_captions.empty();
+  if (!in_json && !settings_.caption_lines && texts <= 1) return texts;
+  Sample sample;
+  sample.key = key;
+  read_captions(parts, PartTexts(parts).json(), sample);
+  return std::ssize(sample.captions);
+}
+
+std::string PartMapper::describe_keys(const std::vector<std::string>& fields) const {
+  const std::map<std::string, std::pair<const std::vector<std::string>*, const char*>> keys = {
+      {"image", {&settings_.image_keys, "image_keys"}},
+      {"caption", {&settings_.caption_keys, "caption_keys"}},
+      {"summary", {&settings_.summary_keys, "summary_keys"}},
+      {"objects", {&settings_.object_keys, "object_keys"}},
+      {"regions", {&settings_.region_keys, "region_keys"}}};
+  std::vector<std::string> places;
+  for (const std::string& field : fields) {
+    const auto found = keys.find(field);
+    if (found == keys.end()) continue;
+    const auto& [names, setting] = found->second;
+    places.push_back(concat(field, " is looked for in ", join_names(*names), " (", setting, ")"));
+    if (field == "caption")
+      places.back() += concat(" and in the json part's ", join_names(settings_.json_captions), " (json_captions)");
+  }
+  std::string text;
+  for (const std::string& place : places) text += (text.empty() ? "" : ", ") + place;
+  return text;
+}
+
+void PartMapper::read_captions(const SampleParts& parts, const nlohmann::json* json, Sample& sample) const {
+  for (const std::string& name : settings_.caption_keys)
+    if (parts.has(name)) add_captions(parts.read(name), sample);
+  if (json != nullptr)
+    read_annotations(*json, settings_.json_captions, sample);
+  else if (parts.has("json") && sample.captions.empty())
+    throw SampleError("bad_json", "its json part is not JSON");
+  else if (parts.has("json") && !told_bad_json_.exchange(true))
+    log::warning("sample ", sample.key, ": its json part is not JSON: of it and any like it only the other parts are used");
+}
+
+void PartMapper::add_captions(const std::string& text, Sample& sample) const {
+  if (!settings_.caption_lines) {
+    add_caption(text, sample.captions);
+    return;
+  }
+  for (const std::string& line : split(text, '\n')) add_caption(line, sample.captions);
+}
+
+}  // namespace tessera

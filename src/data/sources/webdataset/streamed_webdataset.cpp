@@ -1,0 +1,289 @@
+#include "src/data/sources/webdataset/streamed_webdataset.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "src/data/sources/webdataset/index_cache.h"
+#include "src/data/loading/ordered_workers.h"
+#include "src/data/sources/webdataset/sample_members.h"
+#include "src/data/sources/webdataset/shard_stream.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/random.h>
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kCountingThreads = 4;
+constexpr std::uint64_t kOrderOfShards = 0x5348, kOrderInBuffer = 0x4255;  // words of random keys
+constexpr std::chrono::milliseconds kLongestPause{30'000};
+
+/// What all streams of one source share.
+struct StreamedShards {
+  StreamedShards(const WebDatasetSettings& given, std::vector<std::string> addresses)
+      : settings(given),
+        shards(std::move(addresses)),
+        mapper(given, is_stream(shards[0]) && shards[0].starts_with("pipe:") ? "" : shards[0]) {
+    for (const auto* names : {&given.image_keys, &given.caption_keys, &given.label_keys, &given.mask_keys,
+                              &given.summary_keys, &given.object_keys, &given.region_keys})
+      wanted.insert(names->begin(), names->end());
+    wanted.insert("json");
+  }
+
+  StreamPatience patience(const std::stop_token& stop) const {
+    return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.stream.timeout)), stop};
+  }
+
+  // Of the first such shard only: there may be thousands, each read once per epoch.
+  void tell_repeated(const std::string& shard, const StreamGrouping& grouping) const {
+    if (grouping.repeated() == 0 || told_repeated.exchange(true)) return;
+    log::warning(shard, ": ", grouping.repeated(), " keys come again after other samples (first: ",
+                 grouping.repeated_example(),
+                 "); a stream joins only parts that follow each other, so each is a sample of its own. Said of one "
+                 "shard; others may be alike");
+  }
+
+  const WebDatasetSettings settings;
+  const std::vector<std::string> shards;
+  const PartMapper mapper;
+  std::set<std::string> wanted;
+  mutable std::atomic<bool> told_repeated = false;
+};
+
+Sample load_raw(const StreamedShards& all, const RawSample& raw) {
+  try {
+    return all.mapper.load(raw.key, raw);
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), concat(raw.shard, ": sample ", raw.key, ": ", error.what()), raw.key);
+  }
+}
+
+/// One shard after the other; one that fails is begun again.
+class ShardRow {
+ public:
+  ShardRow(std::shared_ptr<const StreamedShards> all, std::vector<std::string> shards, std::stop_token stop)
+      : all_(std::move(all)), shards_(std::move(shards)), stop_(std::move(stop)) {}
+
+  /// Null at the end.
+  std::function<Sample()> next() {
+    while (at_ < shards_.size()) {
+      try {
+        if (!shard_) begin_shard();
+        if (std::shared_ptr<RawSample> raw = shard_->next()) {
+          ++given_;
+          return [all = all_, raw = std::move(raw)] { return load_raw(*all, *raw); };
+        }
+        all_->tell_repeated(shards_[at_], shard_->grouping());
+        end_shard();
+      } catch (const StreamError& error) {
+        if (auto failed = try_again(error.what())) return failed;
+      }
+    }
+    return nullptr;
+  }
+
+ private:
+  void begin_shard() {
+    shard_ = std::make_unique<ShardStream>(shards_[at_], all_->patience(stop_), [all = all_](const std::string& name) {
+      return all->wanted.contains(name);
+    });
+    for (std::int64_t i = 0; i < given_; ++i)
+      if (!shard_->next()) throw StreamError("gave fewer samples than the time before");
+  }
+
+  void end_shard() {
+    shard_.reset();
+    ++at_;
+    given_ = failures_ = 0;
+  }
+
+  // What stands for the rest of a shard that is given up; null: it is to be read again.
+  std::function<Sample()> try_again(const std::string& problem) {
+    const StreamSettings& settings = all_->settings.stream;
+    const std::string what = concat(shards_[at_], ": ", problem, " (after ", given_, " samples)");
+    shard_.reset();
+    if (failures_++ < settings.retries) {
+      log::warning(what, "; trying again (", failures_, " of ", settings.retries, ")");
+      pause();
+      return nullptr;
+    }
+    const std::string often = settings.retries > 0 ? concat(", ", settings.retries + 1, " times") : "";
+    if (settings.on_failure == "stop")
+      user_error(what, often, "; stream.on_failure: skip would go on with the next shard");
+    log::warning(what, often, "; the rest of it is skipped");
+    end_shard();
+    return [what]() -> Sample { throw SampleError("shard_failed", what); };
+  }
+
+  // The first time none, then 1, 2, 4, ... seconds.
+  void pause() const {
+    if (failures_ < 2) return;
+    auto left =
+        std::min(kLongestPause, std::chrono::milliseconds(1000) * (1 << std::min<std::int64_t>(failures_ - 2, 5)));
+    for (constexpr std::chrono::milliseconds kStep{50}; left > kStep; left -= kStep) {
+      if (stop_.stop_requested()) throw Stopped();
+      std::this_thread::sleep_for(kStep);
+    }
+  }
+
+  const std::shared_ptr<const StreamedShards> all_;
+  const std::vector<std::string> shards_;
+  const std::stop_token stop_;
+  std::size_t at_ = 0;
+  std::unique_ptr<ShardStream> shard_;
+  std::int64_t given_ = 0, failures_ = 0;  // of this shard
+};
+
+/// Pass after pass over the shards of one process, each in another order, with the samples of a pass drawn from a
+/// buffer.
+class ShuffledStream : public SampleStream {
+ public:
+  ShuffledStream(std::shared_ptr<const StreamedShards> all, const StreamStart& start)
+      : all_(std::move(all)),
+        start_(start),
+        draws_(
+            start.seed, Purpose::shuffle,
+            {static_cast<std::uint64_t>(start.epoch), kOrderInBuffer, static_cast<std::uint64_t>(start.shard.index)}) {
+    std::vector<std::string> order = all_->shards;
+    if (start.shuffle)
+      Random(start.seed, Purpose::shuffle, {static_cast<std::uint64_t>(start.epoch), kOrderOfShards}).shuffle(order);
+    for (auto i = static_cast<std::size_t>(start.shard.index); i < order.size();
+         i += static_cast<std::size_t>(start.shard.count))
+      own_.push_back(order[i]);
+    row_.emplace(all_, own_, start_.stop);
+  }
+
+  std::function<Sample()> next() override {
+    const std::size_t wanted = start_.shuffle ? static_cast<std::size_t>(all_->settings.stream.buffer) : 1;
+    while (true) {
+      while (row_ && buffer_.size() < wanted) {
+        if (auto sample = row_->next())
+          buffer_.push_back(std::move(sample));
+        else
+          row_.reset();
+      }
+      if (!buffer_.empty()) return draw();
+      begin_pass();
+    }
+  }
+
+ private:
+  std::function<Sample()> draw() {
+    given_ = true;
+    if (start_.shuffle) std::swap(buffer_[static_cast<std::size_t>(draws_.below(std::ssize(buffer_)))], buffer_.back());
+    std::function<Sample()> sample = std::move(buffer_.back());
+    buffer_.pop_back();
+    return sample;
+  }
+
+  void begin_pass() {
+    if (!given_)
+      user_error(own_[0], own_.size() > 1 ? concat(" and ", own_.size() - 1, " more streams") : "",
+                 ": hold no samples (files named KEY.jpg, KEY.txt, ...)");
+    given_ = false;
+    if (start_.shuffle) draws_.shuffle(own_);
+    row_.emplace(all_, own_, start_.stop);
+  }
+
+  const std::shared_ptr<const StreamedShards> all_;
+  const StreamStart start_;
+  Random draws_;
+  std::vector<std::string> own_;
+  std::optional<ShardRow> row_;
+  std::vector<std::function<Sample()>> buffer_;
+  bool given_ = false;  // a sample in this pass
+};
+
+class StreamedWebDataset : public StreamSource {
+ public:
+  StreamedWebDataset(const WebDatasetSettings& settings, std::vector<std::string> shards)
+      : all_(std::make_shared<StreamedShards>(settings, std::move(shards))),
+        size_(settings.stream.samples ? *settings.stream.samples : counted()) {}
+
+  std::int64_t size() const override { return size_; }
+  std::int64_t files() const override { return std::ssize(all_->shards); }
+  std::vector<std::string> class_names() const override { return all_->mapper.classes(); }
+  std::int64_t background_class() const override { return all_->settings.background_class; }
+  std::string describe_fields(const std::vector<std::string>& needed) const override {
+    const std::string keys = all_->mapper.describe_keys(needed);
+    return keys.empty() ? keys : "In their parts, " + keys;
+  }
+  std::string describe() const override {
+    return concat("webdataset ", named(), ", ", with_thousands(size_), " samples as a stream");
+  }
+  std::string describe_order() const override {
+    return concat(files(),
+                  " streams are read in a new order each epoch, each by one process, and the next sample is drawn "
+                  "from a buffer of ",
+                  all_->settings.stream.buffer,
+                  ": the order is only approximately random, and a process whose streams end early begins them again");
+  }
+  std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
+    return std::make_unique<ShuffledStream>(all_, start);
+  }
+
+ private:
+  std::string named() const {
+    return all_->shards.size() == 1 ? all_->shards[0]
+                                    : concat(all_->shards[0], " and ", all_->shards.size() - 1, " more shards");
+  }
+
+  std::int64_t counted() const {
+    log::info(named(), ": counting the samples, which reads everything once; stream.samples spares it");
+    const IndexCache cache(all_->settings.index_cache);
+    const StreamPatience patience = all_->patience({});
+    std::vector<io::TarIndex> indices(all_->shards.size());
+    std::mutex mutex;
+    std::size_t next = 0;
+    std::exception_ptr failure;
+    const auto work = [&] {
+      for (std::unique_lock lock(mutex); next < indices.size() && !failure;) {
+        const std::size_t shard = next++;
+        lock.unlock();
+        std::exception_ptr failed;
+        try {
+          indices[shard] =
+              cache.index(all_->shards[shard], [&](const std::string& path) { return index_stream(path, patience); });
+        } catch (...) {
+          failed = std::current_exception();
+        }
+        lock.lock();
+        if (failed) failure = failed;
+      }
+    };
+    {
+      std::vector<std::jthread> threads;
+      for (std::size_t i = 1; i < std::min(kCountingThreads, indices.size()); ++i) threads.emplace_back(work);
+      work();
+    }
+    if (failure) std::rethrow_exception(failure);
+    std::int64_t count = 0;
+    std::string problem;
+    for (std::size_t shard = 0; shard < indices.size(); ++shard) {
+      count += count_streamed(indices[shard].members);
+      if (indices[shard].problem.empty()) continue;
+      problem = concat(all_->shards[shard], ": ", indices[shard].problem);
+      log::warning(problem, "; ", count_streamed(indices[shard].members), " samples of it are counted");
+    }
+    if (count == 0)
+      user_error(named(), ": holds no samples (files named KEY.jpg, KEY.txt, ...)",
+                 problem.empty() ? "" : concat("; ", problem));
+    return count;
+  }
+
+  std::shared_ptr<const StreamedShards> all_;
+  std::int64_t size_;
+};
+
+}  // namespace
+
+std::shared_ptr<StreamSource> make_streamed_webdataset(const WebDatasetSettings& settings,
+                                                       std::vector<std::string> shards) {
+  return std::make_shared<StreamedWebDataset>(settings, std::move(shards));
+}
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+#include "src/data/sources/webdataset/tar_stream.h"
+
+#include <algorithm>
+#include <array>
+
+#include "src/io/tar_format.h"
+#include "src/io/tar_header.h"
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+
+namespace tessera {
+
+namespace {
+constexpr std::uint64_t kLargestMember = std::uint64_t{1} << 60;
+constexpr std::uint64_t kLargestStep = 1 << 20;  // memory grows with what comes, not with what a header announces
+constexpr std::uint64_t kLargestFile = 1 << 30;  // of compressed zeros any size may come
+}  // namespace
+
+std::string TarStream::take(std::uint64_t size) {
+  std::string out;
+  while (out.size() < size) {
+    const std::size_t begin = out.size();
+    out.resize(begin + static_cast<std::size_t>(std::min<std::uint64_t>(size - begin, kLargestStep)));
+    const std::size_t count = bytes_->read(out.data() + begin, out.size() - begin);
+    out.resize(begin + count);
+    at_ += count;
+    if (count == 0) break;
+  }
+  return out;
+}
+
+void TarStream::pass_over(std::uint64_t size) {
+  for (std::array<char, 1 << 14> buffer{}; size > 0;) {
+    const std::size_t count =
+        bytes_->read(buffer.data(), static_cast<std::size_t>(std::min<std::uint64_t>(size, buffer.size())));
+    at_ += count;
+    size -= count;
+    if (count == 0) throw StreamError("the archive ends in the middle of " + name_);
+  }
+}
+
+// To the stream's own end, where a command says whether all went well.
+void TarStream::drain() {
+  std::array<char, 1 << 14> buffer{};
+  while (bytes_->read(buffer.data(), buffer.size()) > 0) {
+  }
+}
+
+bool TarStream::next(io::TarMember& member) {
+  pass_over(content_ + filling_);
+  content_ = filling_ = 0;
+  io::TarHeaderReader reader;
+  while (true) {
+    const std::uint64_t begin = at_;
+    const std::string block = take(io::kBlock);
+    if (block.empty() && begin > 0) return false;
+    if (block.size() < io::kBlock)
+      throw StreamError(begin == 0 ? concat("gave ", block.size(), " bytes, which are no tar archive")
+                                   : "the archive ends in the middle of a header");
+    if (io::is_zero_block(block)) {
+      drain();
+      return false;
+    }
+    io::TarHeader header;
+    if (const std::string problem = reader.read(block, header); !problem.empty())
+      throw StreamError(begin == 0 ? "is no tar archive (its first header's checksum is wrong)"
+                                   : concat(problem, " (byte ", begin, ")"));
+    name_ = header.extended ? "a header" : printable(header.name);
+    for (bool more = header.continued; more;) {
+      const std::string follows = take(io::kBlock);
+      if (follows.size() < io::kBlock) throw StreamError("the archive ends in the middle of a header");
+      more = io::TarHeaderReader::continues(follows);
+    }
+    if (header.size > kLargestMember) throw StreamError("a member's size is not a number");
+    content_ = header.size;
+    filling_ = (io::kBlock - header.size % io::kBlock) % io::kBlock;
+    if (header.extended) {
+      if (header.size > io::kLongestExtension) throw StreamError("an extended header is too long");
+      if (const std::string problem = reader.extend(content()); !problem.empty()) throw StreamError(problem);
+    } else if (header.regular) {
+      member = {header.name, at_, header.size};
+      return true;
+    }
+    pass_over(content_ + filling_);
+    content_ = filling_ = 0;
+  }
+}
+
+std::string TarStream::content() {
+  if (content_ > kLargestFile) throw StreamError(concat(name_, " has ", content_, " bytes: too many for a sample"));
+  std::string out = take(content_);
+  if (out.size() < content_) throw StreamError("the archive ends in the middle of " + name_);
+  content_ = 0;
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,144 @@
+#include <algorithm>
+
+#include "src/data/formats/annotations.h"
+#include "src/data/sources/webdataset/sample_members.h"
+#include "src/data/sources/webdataset/shard_index.h"
+#include "src/data/sources/webdataset/shard_stream.h"
+#include "src/data/sources/webdataset/streamed_webdataset.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/data/sources/webdataset/webdataset.h>
+#include <tessera/io/tar.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kNamed = 20;  // names in a message
+
+class IndexedParts : public SampleParts {
+ public:
+  IndexedParts(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
+
+  bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
+  std::string read(const std::string& name) const override {
+    const ShardPart& part = *entry_.find(name);
+    std::string bytes = file_.read(part.offset, part.size);
+    if (bytes.size() < part.size) throw SampleError("truncated", "the shard has become shorter since it was indexed");
+    return bytes;
+  }
+
+ private:
+  const ShardSample& entry_;
+  const io::RandomAccessFile file_;
+};
+
+class WebDataset : public Source {
+ public:
+  WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
+      : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
+    report();
+  }
+
+  std::int64_t size() const override { return static_cast<std::int64_t>(index_.samples.size()); }
+  std::vector<std::string> class_names() const override { return mapper_.classes(); }
+  std::int64_t background_class() const override { return settings_.background_class; }
+
+  std::string describe() const override {
+    const std::string shards = index_.paths.size() == 1 ? "" : concat(" and ", index_.paths.size() - 1, " more shards");
+    return concat("webdataset ", index_.paths[0], shards, ", ", with_thousands(size()), " samples");
+  }
+
+  std::string name_of(std::int64_t index) const override {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    return concat("sample ", entry.key, " of ", index_.paths[entry.shard]);
+  }
+
+  std::int64_t caption_count(std::int64_t index) const override {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    return mapper_.count_captions(entry.key, IndexedParts(entry, index_.paths[entry.shard]));
+  }
+
+  std::string describe_fields(const std::vector<std::string>& needed) const override {
+    return concat("Its parts are ", join_names(part_names()), json_fields(), "; ", mapper_.describe_keys(needed));
+  }
+
+  Sample get(std::int64_t index) const override {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    const std::string& path = index_.paths[entry.shard];
+    try {
+      return mapper_.load(entry.key, IndexedParts(entry, path));
+    } catch (const SampleError& error) {
+      throw SampleError(error.reason(), concat(path, ": sample ", entry.key, ": ", error.what()), entry.key);
+    }
+  }
+
+ private:
+  void report() const {
+    for (const std::string& problem : index_.problems) log::warning(problem);
+    const std::string where = index_.paths.size() == 1
+                                  ? index_.paths[0]
+                                  : concat(index_.paths[0], " and ", index_.paths.size() - 1, " more shards");
+    if (index_.repeated > 0)
+      log::warning(where, ": ", index_.repeated,
+                   " keys come more than once; each is a sample of its own (first: ", index_.repeated_example, ")");
+    if (index_.scattered > 0)
+      log::warning(where, ": the parts of ", index_.scattered,
+                   " samples do not lie together (first: ", index_.scattered_example, ")");
+    if (index_.samples.empty()) {
+      std::string why;
+      for (const std::string& problem : index_.problems) why = "; " + problem;
+      user_error(where, ": holds no samples (files named KEY.jpg, KEY.txt, ...)", why);
+    }
+    std::int64_t without_image = 0;
+    for (const ShardSample& sample : index_.samples)
+      without_image += first_of(sample, settings_.image_keys) == nullptr ? 1 : 0;
+    if (without_image == size())
+      user_error(where, ": no sample has a picture: the parts found are ", join_names(part_names()),
+                 ", the picture is looked for in ", join_names(settings_.image_keys), " (image_keys)");
+    if (without_image > 0)
+      log::warning(where, ": ", without_image, " of ", size(), " samples have no picture (",
+                   join_names(settings_.image_keys), ")");
+  }
+
+  std::vector<std::string> part_names() const {
+    std::vector<std::string> names;
+    for (const auto& [name, count] : index_.parts)
+      if (names.size() < kNamed) names.push_back(name);
+    return names;
+  }
+
+  // Of the first sample that has a json part: " (json: caption and url)".
+  std::string json_fields() const {
+    const auto found = std::find_if(index_.samples.begin(), index_.samples.end(),
+                                    [](const ShardSample& sample) { return sample.find("json") != nullptr; });
+    if (found == index_.samples.end()) return {};
+    try {
+      const std::string text = IndexedParts(*found, index_.paths[found->shard]).read("json");
+      const std::vector<std::string> names = json_names(text, kNamed);
+      return names.empty() ? "" : " (json: " + join_names(names) + ")";
+    } catch (const std::exception&) {
+      return {};  // it is for a message about something else
+    }
+  }
+
+  static const ShardPart* first_of(const ShardSample& entry, const std::vector<std::string>& names) {
+    for (const std::string& name : names)
+      if (const ShardPart* part = entry.find(name)) return part;
+    return nullptr;
+  }
+
+  WebDatasetSettings settings_;
+  ShardIndex index_;
+  PartMapper mapper_;
+};
+
+}  // namespace
+
+std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings) {
+  const std::vector<std::string> shards = expand_shards(settings.path);
+  if (std::any_of(shards.begin(), shards.end(), is_stream)) return make_streamed_webdataset(settings, shards);
+  return std::make_shared<WebDataset>(settings, shards);
+}
+
+}  // namespace tessera

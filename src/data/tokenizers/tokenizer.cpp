@@ -1,0 +1,27 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <tessera/data/tokenizers/tokenizer.h>
+
+namespace tessera {
+
+TextBatch Tokenizer::encode_batch(const std::vector<std::string>& texts) const {
+  const auto rows = static_cast<std::int64_t>(texts.size());
+  const std::int64_t columns = context_length();
+  TextBatch batch{at::full({rows, columns}, pad_id(), at::kLong), at::zeros({rows, columns}, at::kBool)};
+  auto* const ids = batch.ids.data_ptr<std::int64_t>();
+  auto* const mask = batch.mask.data_ptr<bool>();
+  constexpr std::int64_t grain = 64;  // captions a thread is worth waking for
+  at::parallel_for(0, rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::vector<std::int64_t> encoded = encode(texts[static_cast<std::size_t>(row)]);
+      std::copy(encoded.begin(), encoded.end(), ids + row * columns);
+      std::fill_n(mask + row * columns, encoded.size(), true);
+    }
+  });
+  return batch;
+}
+
+}  // namespace tessera

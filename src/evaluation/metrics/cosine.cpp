@@ -1,0 +1,53 @@
+#include "src/evaluation/metrics/cosine.h"
+
+namespace tessera::metrics {
+
+at::Tensor unit_rows(const at::Tensor& rows) {
+  TORCH_CHECK(rows.dim() >= 1, "unit_rows: expected rows of features, got a scalar");
+  const at::Tensor exact = rows.to(at::kDouble);
+  return exact / exact.norm(2, -1, true).clamp_min(1e-12);
+}
+
+void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body) {
+  constexpr std::int64_t kTile = 1 << 22;
+  const std::int64_t height = std::max<std::int64_t>(1, kTile / std::max<std::int64_t>(1, columns));
+  for (std::int64_t begin = 0; begin < rows; begin += height) body(begin, std::min(rows, begin + height));
+}
+
+at::Tensor best_first(const at::Tensor& values, std::int64_t k) {
+  k = std::min(k, values.size(-1));
+  if (k > 0 && 8 * k < values.size(-1)) {
+    const auto [best, place] = at::topk(values, k, -1);
+    // Where nothing outside ties with the k-th, it is clear which are best, and only they need sorting.
+    if (values.ge(best.narrow(-1, k - 1, 1)).sum(-1).eq(k).all().item<bool>()) {
+      const at::Tensor index = std::get<0>(place.sort(-1));
+      return index.gather(-1, best_first(values.gather(-1, index), k));
+    }
+  }
+  const at::Tensor order = std::get<1>(at::sort(values, /*stable=*/true, /*dim=*/-1, /*descending=*/true));
+  return order.narrow(-1, 0, k).contiguous();
+}
+
+std::vector<double> recall_at(const at::Tensor& ranks, const std::vector<std::int64_t>& topk) {
+  const at::Tensor counted = ranks.ge(0);
+  const auto total = counted.sum().item<std::int64_t>();
+  std::vector<double> shares;
+  for (const std::int64_t k : topk) {
+    const auto hits = at::logical_and(counted, ranks.lt(k)).sum().item<std::int64_t>();
+    shares.push_back(total > 0 ? static_cast<double>(hits) / static_cast<double>(total) : 0.0);
+  }
+  return shares;
+}
+
+double mean_of_present(const at::Tensor& values, std::int64_t without) {
+  at::Tensor counted = values.ne(-1);
+  if (without >= 0 && without < values.size(0)) counted[without] = false;
+  const at::Tensor kept = values.masked_select(counted);
+  return kept.numel() > 0 ? kept.mean().item<double>() : 0.0;
+}
+
+double share_equal(const at::Tensor& a, const at::Tensor& b) {
+  return a.numel() > 0 ? a.eq(b).to(at::kDouble).mean().item<double>() : 0.0;
+}
+
+}  // namespace tessera::metrics

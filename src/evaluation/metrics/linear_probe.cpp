@@ -1,0 +1,175 @@
+#include <ATen/Parallel.h>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/lbfgs.h"
+#include <tessera/evaluation/metrics/linear_probe.h>
+
+namespace tessera::metrics {
+namespace {
+
+void check_data(const char* who, const at::Tensor& features, const at::Tensor& labels, std::int64_t num_classes) {
+  TORCH_CHECK(features.dim() == 2 && labels.dim() == 1 && labels.size(0) == features.size(0), who,
+              ": features and labels must be [N, D] and [N], got ", features.sizes(), " and ", labels.sizes());
+  TORCH_CHECK(labels.numel() == 0 ||
+                  (labels.min().item<std::int64_t>() >= 0 && labels.max().item<std::int64_t>() < num_classes),
+              who, ": labels must lie in 0..", num_classes - 1);
+}
+
+/// Mean cross-entropy and, where asked for, its gradient by the logits (in place of the logits).
+double cross_entropy(at::Tensor& logits, const at::Tensor& labels, bool gradient) {
+  const auto rows = static_cast<double>(labels.size(0));
+  const at::Tensor log_sum = logits.logsumexp(1, true);
+  const at::Tensor column = labels.unsqueeze(1);
+  const double loss = (log_sum - logits.gather(1, column)).sum().item<double>() / rows;
+  if (gradient) {
+    logits.sub_(log_sum).exp_();
+    logits.scatter_add_(1, column, at::full(column.sizes(), -1.0, logits.options()));
+    logits.div_(rows);
+  }
+  return loss;
+}
+
+/// Runs small problems on one thread: thousands of tiny products lose more at thread barriers than they gain, on a busy
+/// machine fifty times as much.
+class SmallProblem {
+ public:
+  explicit SmallProblem(std::int64_t products) : threads_(at::get_num_threads()) {
+    if (products < kSmall) at::set_num_threads(1);
+  }
+  ~SmallProblem() {
+    if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
+  }
+  SmallProblem(const SmallProblem&) = delete;
+  SmallProblem& operator=(const SmallProblem&) = delete;
+
+ private:
+  static constexpr std::int64_t kSmall = 4'000'000;
+  int threads_;
+};
+
+at::Tensor logits_of(const at::Tensor& features, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::addmm(bias, features, weight.t());
+}
+
+}  // namespace
+
+LogisticRegression fit_logistic_regression(const at::Tensor& features, const at::Tensor& labels,
+                                           std::int64_t num_classes, double l2, const LogisticRegression* start,
+                                           double tolerance, std::int64_t max_iterations) {
+  check_data("fit_logistic_regression", features, labels, num_classes);
+  TORCH_CHECK(features.size(0) > 0, "fit_logistic_regression: no training samples");
+  const at::Tensor given = features.to(at::kDouble);
+  const at::Tensor y = labels.to(given.device(), at::kLong);
+  const std::int64_t width = given.size(1);
+  const SmallProblem one_thread(given.size(0) * width * num_classes);
+  const std::int64_t split = num_classes * width;  // weights first, then biases
+
+  // Solved for u = W scale and v = b + W mean on z = (x - mean) / scale: the same minimum, since the bias is free, but
+  // far better conditioned. The scale is the curvature of the start, (C - 1) / C^2 var(x) + l2.
+  const auto classes = static_cast<double>(num_classes);
+  const at::Tensor mean = given.mean(0);
+  const at::Tensor variance = (given - mean).square().mean(0) * ((classes - 1) / (classes * classes)) + l2;
+  const at::Tensor scale = variance.sqrt().clamp_min(std::max(1e-6 * std::sqrt(variance.max().item<double>()), 1e-150));
+  const at::Tensor z = (given - mean) / scale;
+  const auto weights_of = [&](const at::Tensor& point) {
+    return point.narrow(0, 0, split).view({num_classes, width}) / scale;
+  };
+  const auto function = [&](const at::Tensor& point) {
+    const at::Tensor u = point.narrow(0, 0, split).view({num_classes, width});
+    const at::Tensor weight = u / scale;
+    at::Tensor logits = logits_of(z, u, point.narrow(0, split, num_classes));
+    const double loss = cross_entropy(logits, y, true) + l2 / 2 * weight.square().sum().item<double>();
+    const at::Tensor gradient = at::cat({(logits.t().matmul(z) + l2 * weight / scale).flatten(), logits.sum(0)});
+    return std::pair(loss, gradient);
+  };
+  // The greatest entry of the gradient by W and b themselves.
+  const auto size = [&](const at::Tensor& gradient) {
+    const at::Tensor by_bias = gradient.narrow(0, split, num_classes);
+    const at::Tensor by_weight =
+        gradient.narrow(0, 0, split).view({num_classes, width}) * scale + by_bias.unsqueeze(1) * mean;
+    return std::max(by_weight.abs().max().item<double>(), by_bias.abs().max().item<double>());
+  };
+  at::Tensor first = at::zeros({split + num_classes}, given.options());
+  if (start != nullptr) {
+    const at::Tensor weight = start->weight.to(given.device());
+    first = at::cat({(weight * scale).flatten(), start->bias.to(given.device()) + weight.matmul(mean)});
+  }
+  const Minimum minimum = minimise_lbfgs(function, first, tolerance, max_iterations, size);
+  LogisticRegression out;
+  out.weight = weights_of(minimum.point);
+  out.bias = minimum.point.narrow(0, split, num_classes) - out.weight.matmul(mean);
+  out.objective = minimum.value;
+  out.log_loss = minimum.value - l2 / 2 * out.weight.square().sum().item<double>();
+  out.iterations = minimum.iterations;
+  out.converged = minimum.converged;
+  return out;
+}
+
+at::Tensor predict(const LogisticRegression& model, const at::Tensor& features) {
+  return logits_of(features.to(at::kDouble), model.weight, model.bias).argmax(1);
+}
+
+LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at::Tensor& train_labels,
+                                     const at::Tensor& test_features, const at::Tensor& test_labels,
+                                     std::int64_t num_classes, double l2) {
+  check_data("linear_probe_lbfgs", test_features, test_labels, num_classes);
+  const LogisticRegression model = fit_logistic_regression(train_features, train_labels, num_classes, l2);
+  LinearProbeScores out;
+  out.objective = model.objective;
+  out.train_log_loss = model.log_loss;
+  out.train_top1 = share_equal(predict(model, train_features), train_labels.to(model.weight.device()));
+  if (test_labels.numel() > 0) {
+    at::Tensor logits = logits_of(test_features.to(at::kDouble), model.weight, model.bias);
+    const at::Tensor labels = test_labels.to(logits.device(), at::kLong);
+    out.test_top1 = share_equal(logits.argmax(1), labels);
+    out.test_log_loss = cross_entropy(logits, labels, false);
+  }
+  return out;
+}
+
+AdamwProbe linear_probe_adamw(const at::Tensor& features, const at::Tensor& labels, const at::Tensor& weight,
+                              const at::Tensor& bias, const at::Tensor& batches, double lr, double weight_decay) {
+  check_data("linear_probe_adamw", features, labels, weight.size(0));
+  TORCH_CHECK(
+      weight.dim() == 2 && weight.size(1) == features.size(1) && bias.dim() == 1 && bias.size(0) == weight.size(0),
+      "linear_probe_adamw: weight and bias must be [C, ", features.size(1), "] and [C], got ", weight.sizes(), " and ",
+      bias.sizes());
+  TORCH_CHECK(batches.dim() == 2, "linear_probe_adamw: batches must be [S, b], got ", batches.sizes());
+  constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEpsilon = 1e-8;
+  const at::Tensor x = features.to(at::kDouble);
+  const at::Tensor y = labels.to(x.device(), at::kLong);
+  struct Slot {
+    at::Tensor value, first, second;
+  };
+  const auto slot = [&](const at::Tensor& initial) {
+    const at::Tensor value = initial.to(x.device(), at::kDouble).clone();
+    return Slot{value, at::zeros_like(value), at::zeros_like(value)};
+  };
+  std::array<Slot, 2> slots = {slot(weight), slot(bias)};
+  const std::int64_t steps = batches.size(0);
+  AdamwProbe out;
+  std::vector<double> losses;
+  for (std::int64_t s = 0; s < steps; ++s) {
+    const at::Tensor rows = batches[s].to(x.device());
+    const at::Tensor input = x.index_select(0, rows);
+    at::Tensor logits = logits_of(input, slots[0].value, slots[1].value);
+    losses.push_back(cross_entropy(logits, y.index_select(0, rows), true));
+    const std::array<at::Tensor, 2> gradients = {logits.t().matmul(input), logits.sum(0)};
+    const double rate = lr * (1 + std::cos(M_PI * static_cast<double>(s) / static_cast<double>(steps))) / 2;
+    const double scale1 = 1 - std::pow(kBeta1, static_cast<double>(s + 1));
+    const double scale2 = 1 - std::pow(kBeta2, static_cast<double>(s + 1));
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      slots[i].value.mul_(1 - rate * weight_decay);
+      slots[i].first.mul_(kBeta1).add_(gradients[i], 1 - kBeta1);
+      slots[i].second.mul_(kBeta2).addcmul_(gradients[i], gradients[i], 1 - kBeta2);
+      slots[i].value.addcdiv_(slots[i].first, (slots[i].second / scale2).sqrt_().add_(kEpsilon), -rate / scale1);
+    }
+  }
+  out.losses = at::tensor(losses, at::kDouble);
+  out.weight = slots[0].value;
+  out.bias = slots[1].value;
+  out.train_top1 = share_equal(logits_of(x, out.weight, out.bias).argmax(1), y);
+  return out;
+}
+
+}  // namespace tessera::metrics

@@ -1,0 +1,49 @@
+#include "src/evaluation/metrics/cosine.h"
+#include <tessera/evaluation/metrics/pairs.h>
+
+namespace tessera::metrics {
+namespace {
+
+double share_true(const at::Tensor& flags) {
+  return flags.numel() > 0 ? flags.to(at::kDouble).mean().item<double>() : 0.0;
+}
+
+}  // namespace
+
+PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
+                             const at::Tensor& category, std::int64_t categories) {
+  TORCH_CHECK(positive_scores.dim() == 1 && positive_scores.sizes() == negative_scores.sizes() &&
+                  positive_scores.sizes() == category.sizes(),
+              "pairwise_accuracy: scores and category must be [N], got ", positive_scores.sizes(), ", ",
+              negative_scores.sizes(), " and ", category.sizes());
+  TORCH_CHECK(category.numel() == 0 ||
+                  (category.min().item<std::int64_t>() >= 0 && category.max().item<std::int64_t>() < categories),
+              "pairwise_accuracy: category must lie in 0..", categories - 1);
+  const at::Tensor right = positive_scores.gt(negative_scores);
+  const at::Tensor group = category.to(right.device(), at::kLong);
+  PairScores out;
+  out.accuracy = share_true(right);
+  out.category_count = at::bincount(group, {}, categories);
+  const at::Tensor counts = out.category_count.to(at::kDouble);
+  const at::Tensor hits = at::bincount(group, right.to(at::kDouble), categories).to(at::kDouble);
+  out.category_accuracy = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);
+  out.mean_category_accuracy = mean_of_present(out.category_accuracy);
+  return out;
+}
+
+WinogroundScores winoground(const at::Tensor& scores) {
+  TORCH_CHECK(scores.dim() == 3 && scores.size(1) == 2 && scores.size(2) == 2,
+              "winoground: scores must be [N, 2, 2], got ", scores.sizes());
+  const auto score = [&](std::int64_t caption, std::int64_t image) {
+    return scores.select(1, caption).select(1, image);
+  };
+  WinogroundScores out;
+  out.text_correct = at::logical_and(score(0, 0).gt(score(1, 0)), score(1, 1).gt(score(0, 1)));
+  out.image_correct = at::logical_and(score(0, 0).gt(score(0, 1)), score(1, 1).gt(score(1, 0)));
+  out.text_score = share_true(out.text_correct);
+  out.image_score = share_true(out.image_correct);
+  out.group_score = share_true(at::logical_and(out.text_correct, out.image_correct));
+  return out;
+}
+
+}  // namespace tessera::metrics

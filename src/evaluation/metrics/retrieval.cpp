@@ -1,0 +1,71 @@
+#include "src/evaluation/metrics/cosine.h"
+#include <tessera/evaluation/metrics/retrieval.h>
+
+namespace tessera::metrics {
+namespace {
+
+/// Place of the best right candidate of each query, -1 where there is none. A candidate is right when its id is the
+/// query's and not -1. queries [Q, D] and candidates [M, D] have unit rows; ids int64.
+at::Tensor best_right_rank(const at::Tensor& queries, const at::Tensor& candidates, const at::Tensor& query_id,
+                           const at::Tensor& candidate_id) {
+  const std::int64_t count = candidates.size(0);
+  at::Tensor ranks = at::full({queries.size(0)}, -1, query_id.options());
+  if (count == 0) return ranks;
+  const at::Tensor index = at::arange(count, query_id.options()).unsqueeze(0);
+  for_tiles(queries.size(0), count, [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor scores = at::nan_to_num(queries.slice(0, begin, end).matmul(candidates.t()), -INFINITY);
+    const at::Tensor id = query_id.slice(0, begin, end).unsqueeze(1);
+    const at::Tensor right = at::logical_and(candidate_id.unsqueeze(0).eq(id), id.ge(0));
+    const at::Tensor best = at::where(right, scores, -INFINITY).amax(1, true);
+    const at::Tensor at_best = at::logical_and(right, scores.eq(best));
+    const at::Tensor first = at::where(at_best, index, count).amin(1, true);
+    const at::Tensor before = at::logical_or(scores.gt(best), at::logical_and(scores.eq(best), index.lt(first))).sum(1);
+    // Scores that are not numbers find nothing: the last place, not the first.
+    const at::Tensor place = at::where(best.squeeze(1).eq(-INFINITY), count, before);
+    ranks.slice(0, begin, end).copy_(at::where(right.any(1), place, -1));
+  });
+  return ranks;
+}
+
+}  // namespace
+
+RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Tensor& text_features,
+                                 const at::Tensor& text_image, const std::vector<std::int64_t>& topk) {
+  TORCH_CHECK(image_features.dim() == 2 && text_features.dim() == 2 && image_features.size(1) == text_features.size(1),
+              "retrieval_recall: features must be [N, D] and [M, D], got ", image_features.sizes(), " and ",
+              text_features.sizes());
+  TORCH_CHECK(text_image.dim() == 1 && text_image.size(0) == text_features.size(0),
+              "retrieval_recall: text_image must be [", text_features.size(0), "], got ", text_image.sizes());
+  TORCH_CHECK(text_image.numel() == 0 || text_image.max().item<std::int64_t>() < image_features.size(0),
+              "retrieval_recall: text_image must lie below ", image_features.size(0));
+  const at::Tensor owner = text_image.to(image_features.device(), at::kLong);
+  const at::Tensor images = at::arange(image_features.size(0), owner.options());
+  const at::Tensor image_rows = unit_rows(image_features);
+  const at::Tensor text_rows = unit_rows(text_features);
+  RetrievalScores out;
+  out.image_to_text_rank = best_right_rank(image_rows, text_rows, images, owner);
+  out.text_to_image_rank = best_right_rank(text_rows, image_rows, owner, images);
+  out.image_to_text = recall_at(out.image_to_text_rank, topk);
+  out.text_to_image = recall_at(out.text_to_image_rank, topk);
+  return out;
+}
+
+std::pair<at::Tensor, at::Tensor> nearest_by_cosine(const at::Tensor& queries, const at::Tensor& candidates,
+                                                    std::int64_t k) {
+  TORCH_CHECK(queries.dim() == 2 && candidates.dim() == 2 && queries.size(1) == candidates.size(1),
+              "nearest_by_cosine: features must be [Q, D] and [M, D], got ", queries.sizes(), " and ",
+              candidates.sizes());
+  const at::Tensor rows = unit_rows(candidates);
+  k = std::min(k, rows.size(0));
+  at::Tensor indices = at::empty({queries.size(0), k}, rows.options().dtype(at::kLong));
+  at::Tensor cosines = at::empty({queries.size(0), k}, rows.options());
+  for_tiles(queries.size(0), rows.size(0), [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor scores = at::nan_to_num(unit_rows(queries.slice(0, begin, end)).matmul(rows.t()), -INFINITY);
+    const at::Tensor best = best_first(scores, k);
+    indices.slice(0, begin, end).copy_(best);
+    cosines.slice(0, begin, end).copy_(scores.gather(1, best));
+  });
+  return {indices, cosines};
+}
+
+}  // namespace tessera::metrics

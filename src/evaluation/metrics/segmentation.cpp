@@ -1,0 +1,152 @@
+#include "src/evaluation/metrics/cosine.h"
+#include <tessera/evaluation/metrics/segmentation.h>
+
+namespace tessera::metrics {
+namespace {
+
+/// maps [C, rows, columns] -> [C, height, width]
+at::Tensor enlarge(const at::Tensor& maps, std::int64_t height, std::int64_t width, bool bilinear) {
+  if (bilinear) return at::upsample_bilinear2d(maps.unsqueeze(0), {height, width}, /*align_corners=*/false).squeeze(0);
+  // source = floor(i * in / out) in whole numbers; torch's nearest rounds a float32 factor.
+  const auto options = maps.options().dtype(at::kLong);
+  const at::Tensor rows = at::arange(height, options).mul(maps.size(1)).floor_divide(height);
+  const at::Tensor columns = at::arange(width, options).mul(maps.size(2)).floor_divide(width);
+  return maps.index_select(1, rows).index_select(2, columns);
+}
+
+/// Classes that occur in one target [H, W], ascending.
+at::Tensor present_classes(const at::Tensor& target, std::int64_t num_classes, const SegmentationOptions& options) {
+  at::Tensor counted = target.ne(options.ignore_index);
+  if (options.background_index) counted = at::logical_and(counted, target.ne(*options.background_index));
+  return at::bincount(target.masked_select(counted), {}, num_classes).nonzero().squeeze(1);
+}
+
+void check_targets(const char* who, const at::Tensor& target, std::int64_t num_classes, std::int64_t ignore_index) {
+  const at::Tensor wrong =
+      at::logical_and(target.ne(ignore_index), at::logical_or(target.lt(0), target.ge(num_classes)));
+  TORCH_CHECK(!wrong.any().item<bool>(), who, ": target must lie in 0..", num_classes - 1, " or be ", ignore_index);
+}
+
+/// Best class of each pixel out of `classes` (ascending); a few classes at a time, so that no [C, H, W] is held for
+/// many.
+at::Tensor best_class(const at::Tensor& maps, const at::Tensor& classes, std::int64_t height, std::int64_t width,
+                      bool bilinear) {
+  at::Tensor best, winner;
+  for_tiles(classes.size(0), height * width, [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor some = classes.slice(0, begin, end);
+    const at::Tensor scores = at::nan_to_num(enlarge(maps.index_select(0, some), height, width, bilinear), -INFINITY);
+    const at::Tensor place = scores.argmax(0, true);
+    const at::Tensor value = scores.gather(0, place).squeeze(0);
+    const at::Tensor name = some.index_select(0, place.flatten()).view({height, width});
+    if (!best.defined()) {
+      best = value;
+      winner = name;
+    } else {
+      const at::Tensor better = value.gt(best);
+      winner = at::where(better, name, winner);
+      best = at::where(better, value, best);
+    }
+  });
+  return winner;
+}
+
+}  // namespace
+
+SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
+                                              const at::Tensor& target, const SegmentationOptions& options) {
+  const auto [rows, columns] = options.grid;
+  TORCH_CHECK(patch_features.dim() == 3 && patch_features.size(1) == rows * columns,
+              "zero_shot_segmentation: patch_features must be [B, ", rows, " * ", columns, ", D], got ",
+              patch_features.sizes());
+  TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == patch_features.size(2),
+              "zero_shot_segmentation: class_features must be [C, ", patch_features.size(2), "], got ",
+              class_features.sizes());
+  TORCH_CHECK(target.dim() == 3 && target.size(0) == patch_features.size(0), "zero_shot_segmentation: target must be [",
+              patch_features.size(0), ", H, W], got ", target.sizes());
+  TORCH_CHECK(options.upsample == "bilinear" || options.upsample == "nearest", "zero_shot_segmentation: upsample is ",
+              options.upsample, ", expected bilinear or nearest");
+  TORCH_CHECK(options.candidates == "present" || options.candidates == "all", "zero_shot_segmentation: candidates is ",
+              options.candidates, ", expected present or all");
+  const std::int64_t num_classes = class_features.size(0);
+  const at::Tensor truth = target.to(patch_features.device(), at::kLong);
+  const bool present_only = options.candidates == "present";
+  if (present_only) check_targets("zero_shot_segmentation", truth, num_classes, options.ignore_index);
+
+  SegmentationPrediction out;
+  const at::Tensor cosines = unit_rows(patch_features).matmul(unit_rows(class_features).t());  // [B, P, C]
+  out.patch_similarity = cosines.transpose(1, 2).reshape({truth.size(0), num_classes, rows, columns});
+  out.prediction = at::full_like(truth, options.ignore_index);
+  for (std::int64_t b = 0; b < truth.size(0); ++b) {
+    const at::Tensor classes =
+        present_only ? present_classes(truth[b], num_classes, options) : at::arange(num_classes, truth.options());
+    if (classes.numel() == 0) continue;
+    out.prediction[b].copy_(
+        best_class(out.patch_similarity[b], classes, truth.size(1), truth.size(2), options.upsample == "bilinear"));
+  }
+  return out;
+}
+
+SegmentationMeter::SegmentationMeter(std::int64_t num_classes, std::optional<std::int64_t> background_index,
+                                     std::int64_t ignore_index)
+    : num_classes_(num_classes),
+      background_index_(background_index),
+      ignore_index_(ignore_index),
+      intersection_(at::zeros({num_classes}, at::kLong)),
+      union_(at::zeros({num_classes}, at::kLong)) {}
+
+at::Tensor SegmentationMeter::add(const at::Tensor& prediction, const at::Tensor& target) {
+  TORCH_CHECK(target.dim() == 3 && prediction.sizes() == target.sizes(),
+              "segmentation_scores: prediction and target must be [B, H, W], got ", prediction.sizes(), " and ",
+              target.sizes());
+  const std::int64_t images = target.size(0);
+  const at::Tensor guess = prediction.to(at::kCPU, at::kLong);
+  const at::Tensor truth = target.to(at::kCPU, at::kLong);
+  check_targets("segmentation_scores", truth, num_classes_, ignore_index_);
+  const at::Tensor counted = truth.ne(ignore_index_);
+  const at::Tensor right = at::logical_and(counted, guess.eq(truth));
+  const at::Tensor is_class = at::logical_and(guess.ge(0), guess.lt(num_classes_));
+  const at::Tensor offset = at::arange(images, at::kLong).view({images, 1, 1}) * num_classes_;
+  const auto count = [&](const at::Tensor& labels, const at::Tensor& where) {
+    return at::bincount((labels + offset).masked_select(where), {}, images * num_classes_).view({images, num_classes_});
+  };
+  const at::Tensor in_target = count(truth, counted);  // [B, C] pixels
+  const at::Tensor both = count(truth, right);
+  const at::Tensor either = in_target + count(guess, at::logical_and(counted, is_class)) - both;
+
+  at::Tensor present = in_target.gt(0);
+  if (background_index_ && *background_index_ >= 0 && *background_index_ < num_classes_) {
+    present.select(1, *background_index_).fill_(false);
+  }
+  const at::Tensor iou = at::where(present, both.to(at::kDouble) / either.clamp_min(1).to(at::kDouble), 0.0);
+  const at::Tensor classes = present.sum(1);
+  const at::Tensor mean = at::where(classes.gt(0), iou.sum(1) / classes.clamp_min(1).to(at::kDouble), -1.0);
+
+  image_iou_.push_back(mean);
+  intersection_ += both.sum(0);
+  union_ += either.sum(0);
+  right_ += right.sum().item<std::int64_t>();
+  pixels_ += counted.sum().item<std::int64_t>();
+  return mean;
+}
+
+SegmentationScores SegmentationMeter::scores() const {
+  SegmentationScores out;
+  out.image_iou = image_iou_.empty() ? at::empty({0}, at::kDouble) : at::cat(image_iou_);
+  out.image_miou = mean_of_present(out.image_iou);
+  out.images = out.image_iou.ne(-1).sum().item<std::int64_t>();
+  out.intersection = intersection_.clone();
+  out.union_ = union_.clone();
+  out.class_iou = at::where(union_.gt(0), intersection_.to(at::kDouble) / union_.clamp_min(1).to(at::kDouble), -1.0);
+  out.dataset_miou = mean_of_present(out.class_iou, background_index_.value_or(-1));
+  out.pixel_accuracy = pixels_ > 0 ? static_cast<double>(right_) / static_cast<double>(pixels_) : 0.0;
+  return out;
+}
+
+SegmentationScores segmentation_scores(const at::Tensor& prediction, const at::Tensor& target, std::int64_t num_classes,
+                                       std::optional<std::int64_t> background_index, std::int64_t ignore_index) {
+  SegmentationMeter meter(num_classes, background_index, ignore_index);
+  meter.add(prediction, target);
+  return meter.scores();
+}
+
+}  // namespace tessera::metrics

@@ -1,0 +1,70 @@
+#include "src/evaluation/metrics/cosine.h"
+#include <tessera/evaluation/metrics/zero_shot.h>
+
+namespace tessera::metrics {
+
+at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor& prompt_class,
+                            std::int64_t num_classes) {
+  TORCH_CHECK(prompt_features.dim() == 2, "class_embeddings: prompt_features must be [M, D], got ",
+              prompt_features.sizes());
+  TORCH_CHECK(prompt_class.dim() == 1 && prompt_class.size(0) == prompt_features.size(0),
+              "class_embeddings: prompt_class must be [", prompt_features.size(0), "], got ", prompt_class.sizes());
+  const at::Tensor owner = prompt_class.to(prompt_features.device());
+  TORCH_CHECK(
+      owner.numel() == 0 || (owner.min().item<std::int64_t>() >= 0 && owner.max().item<std::int64_t>() < num_classes),
+      "class_embeddings: prompt_class must lie in 0..", num_classes - 1);
+  const at::Tensor unit = unit_rows(prompt_features);
+  // Sums and means point the same way, but dividing keeps the rounding of the definition.
+  const at::Tensor sums = at::zeros({num_classes, unit.size(1)}, unit.options()).index_add_(0, owner, unit);
+  const at::Tensor counts = at::bincount(owner, {}, num_classes).clamp_min(1).to(at::kDouble);
+  return unit_rows(sums / counts.unsqueeze(1));
+}
+
+ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const at::Tensor& labels,
+                                        const at::Tensor& prompt_features, const at::Tensor& prompt_class,
+                                        std::int64_t num_classes, const std::vector<std::int64_t>& topk) {
+  TORCH_CHECK(
+      image_features.dim() == 2 && prompt_features.dim() == 2 && image_features.size(1) == prompt_features.size(1),
+      "zero_shot_classification: features must be [N, D] and [M, D], got ", image_features.sizes(), " and ",
+      prompt_features.sizes());
+  const std::int64_t images = image_features.size(0);
+  TORCH_CHECK(labels.dim() == 1 && labels.size(0) == images, "zero_shot_classification: labels must be [", images,
+              "], got ", labels.sizes());
+  TORCH_CHECK(num_classes > 0, "zero_shot_classification: num_classes must be positive");
+  TORCH_CHECK(images == 0 || labels.max().item<std::int64_t>() < num_classes,
+              "zero_shot_classification: labels must lie below ", num_classes);
+
+  ZeroShotScores out;
+  out.class_embeddings = class_embeddings(prompt_features, prompt_class, num_classes);
+  const auto options = labels.options().device(image_features.device()).dtype(at::kLong);
+  const at::Tensor truth = labels.to(options);
+  const at::Tensor index = at::arange(num_classes, options);
+  out.prediction = at::empty({images}, options);
+  at::Tensor ranks = at::empty({images}, options);
+  for_tiles(images, num_classes, [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor tile = unit_rows(image_features.slice(0, begin, end)).matmul(out.class_embeddings.t());
+    const at::Tensor scores = at::nan_to_num(tile, -INFINITY);
+    const at::Tensor label = truth.slice(0, begin, end).clamp_min(0).unsqueeze(1);
+    const at::Tensor own = scores.gather(1, label);
+    const at::Tensor before =
+        at::logical_or(scores.gt(own), at::logical_and(scores.eq(own), index.unsqueeze(0).lt(label)));
+    // A feature that is not a number finds nothing.
+    const at::Tensor place = at::where(own.squeeze(1).eq(-INFINITY), num_classes, before.sum(1));
+    out.prediction.slice(0, begin, end).copy_(scores.argmax(1));
+    ranks.slice(0, begin, end).copy_(place);
+  });
+  ranks = at::where(truth.lt(0), -1, ranks);
+  // k above the number of classes finds every label, as k = number of classes does.
+  out.topk = recall_at(ranks, topk);
+
+  const at::Tensor labelled = truth.ge(0);
+  const at::Tensor known = truth.masked_select(labelled);
+  const at::Tensor right = ranks.masked_select(labelled).eq(0).to(at::kDouble);
+  const at::Tensor counts = at::bincount(known, {}, num_classes).to(at::kDouble);
+  const at::Tensor hits = at::bincount(known, right, num_classes).to(at::kDouble);
+  out.per_class = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);
+  out.mean_per_class = mean_of_present(out.per_class);
+  return out;
+}
+
+}  // namespace tessera::metrics

@@ -1,0 +1,139 @@
+// Tasks that classify with features of a training set: a linear classifier, and nearest neighbours.
+#include <numeric>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/encode.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/random.h>
+#include <tessera/base/text.h>
+#include <tessera/evaluation/metrics/hyperparameter_sweep.h>
+#include <tessera/evaluation/metrics/knn.h>
+#include <tessera/evaluation/metrics/linear_probe.h>
+
+namespace tessera {
+namespace {
+
+struct Split {
+  at::Tensor features;  // [N, D]
+  at::Tensor labels;    // [N]
+};
+
+Split rows_of(const Split& all, const std::vector<std::int64_t>& rows) {
+  const at::Tensor index = at::tensor(rows, at::kLong);
+  return {all.features.index_select(0, index), all.labels.index_select(0, index)};
+}
+
+/// Both sides' labelled features; the result counts the test side alone.
+struct TrainAndTest {
+  Split train;
+  Split test;
+  std::int64_t classes = 0;
+};
+
+template <class Settings>
+TrainAndTest encode_both(const std::string& task, const Settings& settings, DualEncoder& model,
+                         const EvaluationContext& context, TaskResult& result) {
+  const auto train = open_source(settings.train, context.train_source, task + ".train");
+  const auto test = open_source(settings.source, context.source, task + ".source");
+  TaskResult uncounted;
+  const LabelledFeatures fitted = encode_labelled(model, train, context, settings.max_train_samples, uncounted);
+  const LabelledFeatures measured = encode_labelled(model, test, context, settings.max_samples, result);
+  result.data =
+      concat(test->describe(), " (fitted on ", with_thousands(fitted.labels.size(0)), " of ", train->describe(), ")");
+  const std::int64_t classes =
+      std::max(fitted.labels.max().item<std::int64_t>(), measured.labels.max().item<std::int64_t>()) + 1;
+  return {{fitted.features, fitted.labels}, {measured.features, measured.labels}, classes};
+}
+
+class LinearProbeTask final : public EvaluationTask {
+ public:
+  explicit LinearProbeTask(LinearProbeSettings settings) : settings_(std::move(settings)) {}
+
+  TaskResult run(DualEncoder& model, const Tokenizer&, const EvaluationContext& context) const override {
+    TaskResult result;
+    TrainAndTest data = encode_both("linear_probe", settings_, model, context, result);
+    if (settings_.normalize) {
+      data.train.features = metrics::unit_rows(data.train.features);
+      data.test.features = metrics::unit_rows(data.test.features);
+    }
+    double l2 = settings_.l2.value_or(0);
+    double held_out = -1;
+    if (!settings_.l2) std::tie(l2, held_out) = sweep(data.train, data.classes);
+    const auto scores = metrics::linear_probe_lbfgs(data.train.features, data.train.labels, data.test.features,
+                                                    data.test.labels, data.classes, l2);
+    result.metrics = {
+        {"top1", scores.test_top1}, {"train_top1", scores.train_top1}, {"log_loss", scores.test_log_loss}, {"l2", l2}};
+    if (held_out >= 0) result.metrics.emplace_back("validation_top1", held_out);
+    return result;
+  }
+
+ private:
+  /// The l2 that is best on the held-out part of train, and its accuracy there.
+  std::pair<double, double> sweep(const Split& train, std::int64_t classes) const {
+    constexpr std::int64_t kPoints = 97;
+    const auto l2_at = [](std::int64_t index) {
+      return std::pow(10.0, -6.0 + 8.0 * static_cast<double>(index) / (kPoints - 1));
+    };
+    const std::int64_t count = train.labels.size(0);
+    const auto held = static_cast<std::int64_t>(std::llround(static_cast<double>(count) * settings_.validation_share));
+    if (held < 1 || held >= count) {
+      user_error("linear_probe.validation_share is ", settings_.validation_share, ", which holds out ", held, " of ",
+                 count, " training samples: set l2 instead, or another share");
+    }
+    std::vector<std::int64_t> order(static_cast<std::size_t>(count));
+    std::iota(order.begin(), order.end(), 0);
+    Random(0, Purpose::shuffle).shuffle(order);
+    const Split validation = rows_of(train, {order.begin(), order.begin() + held});
+    const Split rest = rows_of(train, {order.begin() + held, order.end()});
+
+    // A neighbour's solution is a good start; the sweep needs no more digits than an accuracy shows.
+    std::map<std::int64_t, metrics::LogisticRegression> fits;
+    std::map<std::int64_t, double> accuracy;
+    const auto measure = [&](std::int64_t index) {
+      const metrics::LogisticRegression* start = nullptr;
+      std::int64_t nearest = kPoints;
+      for (const auto& [other, fit] : fits) {
+        if (std::abs(other - index) >= nearest) continue;
+        nearest = std::abs(other - index);
+        start = &fit;
+      }
+      const auto& fit = fits.emplace(index, metrics::fit_logistic_regression(rest.features, rest.labels, classes,
+                                                                             l2_at(index), start, 1e-5, 1000))
+                            .first->second;
+      return accuracy[index] = metrics::share_equal(metrics::predict(fit, validation.features), validation.labels);
+    };
+    const auto found = metrics::hyperparameter_sweep(kPoints, {0, 16, 32, 48, 64, 80, 96}, measure);
+    return {l2_at(found.best_index), accuracy[found.best_index]};
+  }
+
+  LinearProbeSettings settings_;
+};
+
+class KnnTask final : public EvaluationTask {
+ public:
+  explicit KnnTask(KnnSettings settings) : settings_(std::move(settings)) {}
+
+  TaskResult run(DualEncoder& model, const Tokenizer&, const EvaluationContext& context) const override {
+    TaskResult result;
+    const TrainAndTest data = encode_both("knn", settings_, model, context, result);
+    const auto scores = metrics::knn_classification(data.train.features, data.train.labels, data.test.features,
+                                                    data.test.labels, data.classes, settings_.k, settings_.temperature);
+    result.metrics = {{"top1", scores.top1}, {"top5", scores.top5}};
+    return result;
+  }
+
+ private:
+  KnnSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_linear_probe_task(const LinearProbeSettings& settings) {
+  return std::make_shared<LinearProbeTask>(settings);
+}
+
+std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings) {
+  return std::make_shared<KnnTask>(settings);
+}
+
+}  // namespace tessera

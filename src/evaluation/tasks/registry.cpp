@@ -1,0 +1,74 @@
+#include <chrono>
+
+#include <c10/core/GradMode.h>
+
+#include "src/evaluation/tasks/tasks.h"
+
+namespace tessera {
+namespace {
+
+/// Evaluation mode for as long as it lives.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(DualEncoder& model) : model_(model), training_(model.is_training()) { model_.eval(); }
+  ~EvaluationMode() { model_.train(training_); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  DualEncoder& model_;
+  bool training_;
+  c10::AutoGradMode no_gradients_{false};
+};
+
+}  // namespace
+
+TaskRegistry& evaluation_tasks() {
+  static TaskRegistry registry = [] {
+    TaskRegistry list("evaluation task");
+    list.add<ZeroShotSettings>("zero_shot", "zero-shot classification with prompts", make_zero_shot_task);
+    list.add<RetrievalSettings>("retrieval", "image-text retrieval, recall at k both ways", make_retrieval_task);
+    list.add<SegmentationSettings>("segmentation", "zero-shot segmentation by patches (SPARC)", make_segmentation_task);
+    list.add<LinearProbeSettings>("linear_probe", "logistic regression on image embeddings (CLIP)",
+                                  make_linear_probe_task);
+    list.add<KnnSettings>("knn", "nearest neighbours among image embeddings (DINO)", make_knn_task);
+    list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
+                                   make_hard_negatives_task);
+    return list;
+  }();
+  return registry;
+}
+
+TaskResult run_task(const config::Choice& task, DualEncoder& model, const Tokenizer& tokenizer,
+                    const EvaluationContext& context) {
+  const auto made = evaluation_tasks().make(task, task.name);
+  const EvaluationMode mode(model);
+  const auto start = std::chrono::steady_clock::now();
+  TaskResult result = made->run(model, tokenizer, context);
+  result.task = task.name;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+void check_tasks(const std::vector<config::Choice>& tasks, const EvaluationContext& context) {
+  for (const config::Choice& task : tasks) evaluation_tasks().make(task, task.name)->check(context);
+}
+
+std::vector<config::Choice> resolve_tasks(const std::vector<config::Choice>& tasks, const std::string& path) {
+  std::vector<config::Choice> out;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    const std::string at = concat(path, "[", i, "]");
+    config::Choice task = evaluation_tasks().resolve(tasks[i], at);
+    for (const char* key : {"source", "train"}) {
+      const config::Node* node = task.settings.find(key);
+      if (node == nullptr || node->is_null()) continue;
+      const std::string place = config::join_path(at, key);
+      const auto source = config::Value<config::Choice>::read(*node, place, {});
+      task.settings.set(key, config::Value<config::Choice>::dump(sources().resolve(source, place)));
+    }
+    out.push_back(std::move(task));
+  }
+  return out;
+}
+
+}  // namespace tessera

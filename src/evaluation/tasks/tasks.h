@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+
+#include <tessera/evaluation/task.h>
+#include <tessera/evaluation/tasks/task_settings.h>
+
+/// The factories that registry.cpp lists.
+namespace tessera {
+
+std::shared_ptr<EvaluationTask> make_zero_shot_task(const ZeroShotSettings& settings);
+std::shared_ptr<EvaluationTask> make_retrieval_task(const RetrievalSettings& settings);
+std::shared_ptr<EvaluationTask> make_segmentation_task(const SegmentationSettings& settings);
+std::shared_ptr<EvaluationTask> make_linear_probe_task(const LinearProbeSettings& settings);
+std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings);
+std::shared_ptr<EvaluationTask> make_hard_negatives_task(const HardNegativeSettings& settings);
+
+}  // namespace tessera

@@ -1,0 +1,79 @@
+#include <filesystem>
+
+#include <tessera/base/text.h>
+#include <tessera/config/file_path.h>
+#include <tessera/evaluation/tasks/task_settings.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+/// The lines of a file; empty ones and comments are left out.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (const std::string& line : split(text, '\n')) {
+    const std::string_view stripped = strip(line);
+    if (!stripped.empty() && stripped.front() != '#') lines.emplace_back(stripped);
+  }
+  return lines;
+}
+
+std::optional<config::Problem> check_topk(const std::vector<std::int64_t>& topk) {
+  if (topk.empty()) return config::Problem{"topk", "is empty: give at least one number, say [1, 5]"};
+  return std::nullopt;
+}
+
+}  // namespace
+
+TextList config::Value<TextList>::read(const Node& node, const std::string& path, const TextList&) {
+  TextList out;
+  if (node.is_sequence()) {
+    out.items = Value<std::vector<std::string>>::read(node, path, {});
+    return out;
+  }
+  const std::string text = Value<std::string>::read(node, path, {});
+  if (text.find("{}") != std::string::npos) return {text};  // one template
+  const std::string file = config::Value<config::FilePath>::read(node, path, {});
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    fail(node, path, concat("there is no file \"", text, "\": give a list, or a file with one item a line"));
+  }
+  out.items = lines_of(io::read_file(file));
+  if (out.items.empty()) fail(node, path, concat(file, " holds no line: expected one item a line"));
+  return out;
+}
+
+std::optional<config::Problem> check_templates(const TextList& templates) {
+  if (templates.items.empty())
+    return config::Problem{"templates", "is empty: give at least one, say \"a photo of a {}.\""};
+  for (std::size_t i = 0; i < templates.items.size(); ++i) {
+    if (templates.items[i].find("{}") == std::string::npos) {
+      return config::Problem{"templates", concat("template ", i + 1, ", \"", templates.items[i],
+                                                 "\", has no {} where the class name goes")};
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<config::Problem> validate(const ZeroShotSettings& settings) {
+  if (auto problem = check_topk(settings.topk)) return problem;
+  return check_templates(settings.templates);
+}
+
+std::optional<config::Problem> validate(const RetrievalSettings& settings) {
+  return check_topk(settings.topk);
+}
+
+std::optional<config::Problem> validate(const SegmentationSettings& settings) {
+  return check_templates(settings.templates);
+}
+
+std::optional<config::Problem> validate(const LinearProbeSettings& settings) {
+  if (!settings.l2 && settings.validation_share == 0) {
+    return config::Problem{"validation_share",
+                           "is 0, but l2 is null and its sweep needs held-out samples: set l2, or a share above 0"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace tessera

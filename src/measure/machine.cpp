@@ -1,0 +1,184 @@
+#include <tessera/measure/machine.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <dlfcn.h>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The value after "key" and a colon in a file of such lines; empty if there is none.
+std::string value_in(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos && strip(std::string_view(line).substr(0, colon)) == key)
+      return std::string(strip(std::string_view(line).substr(colon + 1)));
+  }
+  return "";
+}
+
+// The one number that a file of the control group's holds; "max" and missing files mean no limit.
+std::int64_t number_in(const char* path, std::int64_t otherwise) {
+  std::ifstream file(path);
+  std::int64_t number = 0;
+  return file >> number ? number : otherwise;
+}
+
+// From the driver's library, so that no CUDA header is needed.
+std::string gpu_name(int index) {
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
+  if (driver != nullptr) {
+    const auto initialise = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
+    const auto device_at = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
+    const auto name_of = reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
+    std::array<char, 256> name{};
+    int device = 0;
+    const bool found = initialise != nullptr && device_at != nullptr && name_of != nullptr && initialise(0) == 0 &&
+                       device_at(&device, std::max(0, index)) == 0 && name_of(name.data(), name.size(), device) == 0;
+    ::dlclose(driver);
+    if (found) return name.data();
+  }
+  return "GPU " + std::to_string(index);
+}
+
+// "1234 kB" of /proc/self/status.
+std::int64_t own_bytes(const std::string& key) {
+  const std::string text = value_in("/proc/self/status", key);
+  return text.empty() ? 0 : std::stoll(text) * 1024;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+const c10::CachingAllocator::Stat& allocated_bytes(const c10::CachingDeviceAllocator::DeviceStats& stats) {
+  return stats.allocated_bytes[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
+}
+
+}  // namespace
+
+std::string machine_name(const at::Device& device) {
+  if (!device.is_cpu()) return gpu_name(device.index());
+  const std::string model = value_in("/proc/cpuinfo", "model name");
+  const int threads = at::get_num_threads();
+  return (model.empty() ? "CPU" : model) + ", " + std::to_string(threads) + (threads == 1 ? " thread" : " threads");
+}
+
+std::int64_t available_memory(const at::Device& device) {
+  if (!device.is_cpu()) return static_cast<std::int64_t>(at::accelerator::getMemoryInfo(device.index()).first);
+  constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
+  const std::string free = value_in("/proc/meminfo", "MemAvailable");
+  const std::int64_t machine = free.empty() ? kUnknown : std::stoll(free) * 1024;
+  const std::int64_t group = number_in("/sys/fs/cgroup/memory.max", kUnknown);
+  if (group == kUnknown) return machine;
+  return std::min(machine, std::max<std::int64_t>(0, group - number_in("/sys/fs/cgroup/memory.current", 0)));
+}
+
+std::int64_t unused_by_allocator(const at::Device& device) {
+  if (device.is_cpu()) return 0;
+  const auto stats = at::accelerator::getDeviceStats(device.index());
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return stats.reserved_bytes[all].current - stats.allocated_bytes[all].current;
+}
+
+void synchronize(const at::Device& device) {
+  if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
+}
+
+PeakMemory::PeakMemory(const at::Device& device, std::optional<std::int64_t> limit) : device_(device) {
+  if (device.is_cpu()) {
+    meter_.emplace(limit);
+    return;
+  }
+  synchronize(device);
+  at::accelerator::resetPeakStats(device.index());
+  before_ = allocated_bytes(at::accelerator::getDeviceStats(device.index())).current;
+}
+
+std::int64_t PeakMemory::held() const {
+  if (meter_) return meter_->held();
+  return allocated_bytes(at::accelerator::getDeviceStats(device_.index())).current - before_;
+}
+
+std::int64_t PeakMemory::peak() const {
+  if (meter_) return meter_->peak();
+  return allocated_bytes(at::accelerator::getDeviceStats(device_.index())).peak - before_;
+}
+
+bool out_of_memory(const std::exception& error) {
+  if (dynamic_cast<const MemoryLimitExceeded*>(&error) != nullptr) return true;
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
+  // What LibTorch's allocator on the CPU throws when the system refuses.
+  const auto* refusal = dynamic_cast<const c10::Error*>(&error);
+  return refusal != nullptr &&
+         std::string(refusal->what_without_backtrace()).find("can't allocate memory") != std::string::npos;
+}
+
+bool fits_in_memory(const std::function<void()>& body) {
+  try {
+    body();
+    return true;
+  } catch (const std::exception& error) {
+    if (!out_of_memory(error)) throw;
+    return false;
+  }
+}
+
+double seconds_of(const at::Device& device, const std::function<void()>& call) {
+  synchronize(device);
+  const auto start = Clock::now();
+  call();
+  synchronize(device);
+  return seconds_since(start);
+}
+
+double median_seconds(const at::Device& device, const std::function<void()>& call, int repeats, double budget) {
+  const auto start = Clock::now();
+  const double first = seconds_of(device, call);
+  if (first >= budget) return first;
+  constexpr double kShortest = 2e-3;
+  const int calls = std::max(1, static_cast<int>(std::ceil(kShortest / std::max(first, 1e-6))));
+  const auto several = [&] {
+    for (int i = 0; i < calls; ++i) call();
+  };
+  std::vector<double> times;
+  do {
+    times.push_back(seconds_of(device, several) / calls);
+  } while (static_cast<int>(times.size()) < repeats && seconds_since(start) < budget);
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+  return times[times.size() / 2];
+}
+
+std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side) {
+  // Not random, so that no generator moves; not constant, for a GPU's clock depends on how many bits change.
+  const at::TensorOptions options = at::TensorOptions(device).dtype(at::kFloat);
+  const at::Tensor a = at::arange(side * side, options).sin_().view({side, side}).to(dtype);
+  const at::Tensor b = a.t().contiguous();
+  return [a, b, c = at::empty_like(a)]() mutable { at::mm_out(c, a, b); };
+}
+
+MemoryUse memory_use(const at::Device& device) {
+  MemoryUse use{own_bytes("VmRSS"), own_bytes("VmHWM"), std::nullopt};
+  if (!device.is_cpu()) use.device_peak = allocated_bytes(at::accelerator::getDeviceStats(device.index())).peak;
+  return use;
+}
+
+}  // namespace tessera

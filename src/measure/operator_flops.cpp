@@ -1,0 +1,45 @@
+#include <tessera/measure/operator_flops.h>
+
+#include <ATen/ATen.h>
+
+namespace tessera {
+namespace {
+
+// text [B, L, D], image [B, P, D]: one product of all tokens with the patches of their image.
+std::int64_t group_product(const at::Tensor& text, const at::Tensor& image) {
+  return 2 * text.numel() * image.size(1);
+}
+
+// patches [B, P, D] and tokens [C, L, D]; what is not kept is not read.
+std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_keep, const at::Tensor& token_keep) {
+  return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
+}
+
+}  // namespace
+
+std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  if (name == "tessera::_sparsify_group")  // similarities, and the weights with the patches
+    return 2 * group_product(inputs[0].toTensor(), inputs[1].toTensor());
+  if (name == "tessera::_sparsify_group_backward") {
+    // The similarities again and the weights' gradient; then one product for the tokens and two for the patches.
+    const auto wanted = inputs[inputs.size() - 1].toBoolList();
+    return (2 + static_cast<int>(wanted.get(0)) + 2 * static_cast<int>(wanted.get(1))) *
+           group_product(inputs[1].toTensor(), inputs[2].toTensor());
+  }
+  const bool similarity = name == "tessera::_max_similarity", gradient = name == "tessera::_max_similarity_backward";
+  if (similarity || gradient) {
+    const at::Tensor patches = inputs[similarity ? 0 : 2].toTensor();
+    if (!patches.is_cpu() || patches.scalar_type() != at::kFloat)
+      return std::nullopt;   // in tiles of LibTorch's products
+    if (gradient) return 0;  // it adds rows along the maxima
+    return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
+  }
+  return std::nullopt;
+}
+
+std::int64_t operator_recomputed_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
+  const bool groups = name == "tessera::_sparsify_group_backward";
+  return groups ? group_product(inputs[1].toTensor(), inputs[2].toTensor()) : 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,203 @@
+#include <atomic>
+#include <iomanip>
+#include <mutex>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/alloc_cpu.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <tessera/measure/operator_flops.h>
+#include <tessera/base/recomputing.h>
+#include <tessera/measure/step_meter.h>
+
+namespace tessera {
+namespace {
+
+std::atomic<std::int64_t> counted{0}, counted_again{0};
+
+// again: how many of them repeat earlier ones.
+void add(std::int64_t flops, std::int64_t again) {
+  counted += flops;
+  counted_again += Recomputing::now() ? flops : again;
+}
+
+struct Counters {
+  std::mutex mutex;
+  int alive = 0;
+  at::CallbackHandle handle = 0;
+} counters;
+
+std::int64_t product(at::IntArrayRef sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+// [.., N, K] x [.., K, M]
+std::int64_t matrix_product(const at::Tensor& a, const at::Tensor& b) {
+  return 2 * a.numel() * b.size(-1);
+}
+
+// Each output element of a convolution takes one multiply-add per weight of its filter.
+std::int64_t convolution(at::IntArrayRef weight, at::IntArrayRef output) {
+  return 2 * output[0] * product(output.slice(2)) * product(weight);
+}
+
+// input, weight, bias, stride, padding, dilation, transposed, ...
+std::int64_t convolution(c10::ArrayRef<const c10::IValue> inputs) {
+  const at::IntArrayRef input = inputs[0].toTensor().sizes(), weight = inputs[1].toTensor().sizes();
+  if (inputs[6].toBool()) return convolution(weight, input);
+  const auto stride = inputs[3].toIntVector(), padding = inputs[4].toIntVector(), dilation = inputs[5].toIntVector();
+  std::vector<std::int64_t> output = input.vec();
+  for (std::size_t i = 2; i < output.size(); ++i) {
+    const auto at = [i](const std::vector<std::int64_t>& list) { return list.size() == 1 ? list[0] : list[i - 2]; };
+    output[i] = (input[i] + 2 * at(padding) - at(dilation) * (weight[i] - 1) - 1) / at(stride) + 1;
+  }
+  return convolution(weight, output);
+}
+
+// query [B, H, N, d], key [B, H, M, d], value [B, H, M, e]: `products` matrix products of that size.
+std::int64_t attention(const at::Tensor& query, const at::Tensor& key, int products) {
+  return products * 2 * query.numel() * key.size(-2);
+}
+
+bool tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) {
+  return index < inputs.size() && inputs[index].isTensor();
+}
+
+void count(const at::RecordFunction& call) {
+  const std::string_view name = call.name();
+  const auto inputs = call.inputs();
+  std::int64_t flops = 0, again = 0;
+  if (name == "aten::mm" || name == "aten::bmm") {
+    flops = matrix_product(inputs[0].toTensor(), inputs[1].toTensor());
+  } else if (name == "aten::addmm" || name == "aten::baddbmm") {
+    flops = matrix_product(inputs[1].toTensor(), inputs[2].toTensor());
+  } else if (name == "aten::mv" || name == "aten::dot") {
+    flops = 2 * inputs[0].toTensor().numel();
+  } else if (name == "aten::convolution") {
+    flops = convolution(inputs);
+  } else if (name == "aten::convolution_backward") {
+    // grad_output, input, weight; one product each for the gradients of input and weight that are asked for.
+    const auto mask = inputs[inputs.size() - 1].toBoolList();
+    flops = (static_cast<int>(mask.get(0)) + static_cast<int>(mask.get(1))) *
+            convolution(inputs[2].toTensor().sizes(), inputs[0].toTensor().sizes());
+  } else if (name.find("_scaled_dot_product") != std::string_view::npos) {
+    const bool fused = name.find("flash") != std::string_view::npos ||
+                       name.find("efficient") != std::string_view::npos || name.find("cudnn") != std::string_view::npos;
+    if (!fused) return;  // the composed path shows up as its matrix products
+    const bool backward = name.find("backward") != std::string_view::npos;
+    const std::size_t query = backward ? 1 : 0;
+    if (tensor_at(inputs, query) && tensor_at(inputs, query + 1)) {
+      const at::Tensor q = inputs[query].toTensor(), k = inputs[query + 1].toTensor();
+      flops = attention(q, k, backward ? 5 : 2);
+      again = backward ? attention(q, k, 1) : 0;  // the scores
+    }
+  }
+  add(flops, again);
+}
+
+// How many operators of our own this thread is in. They are counted as a whole: not again in the call of the same name
+// below autograd, nor in the operators that they are made of.
+thread_local int inside_own = 0;
+
+struct InsideOwn : at::ObserverContext {
+  InsideOwn() { ++inside_own; }
+  ~InsideOwn() override { --inside_own; }
+};
+
+std::unique_ptr<at::ObserverContext> on_call(const at::RecordFunction& call) {
+  if (inside_own > 0) return nullptr;
+  const std::string_view name = call.name();
+  if (name.starts_with("tessera::")) {
+    if (const auto flops = operator_flops(name, call.inputs())) {
+      add(*flops, operator_recomputed_flops(name, call.inputs()));
+      return std::make_unique<InsideOwn>();
+    }
+  }
+  count(call);
+  return nullptr;
+}
+
+class Reporter : public c10::MemoryReportingInfoBase {
+ public:
+  explicit Reporter(std::optional<std::int64_t> greatest) : limit(greatest) {}
+
+  void reportMemoryUsage(void* pointer, std::int64_t size, std::size_t /*allocated*/, std::size_t /*reserved*/,
+                         c10::Device device) override {
+    if (limit && size > 0 && device.is_cpu() && held + size > *limit) {
+      // Nobody owns the block yet, and nobody has written to it: the kernel has given no memory for it.
+      c10::free_cpu(pointer);
+      throw MemoryLimitExceeded("an allocation of " + std::to_string(size) + " bytes beside " + std::to_string(held) +
+                                " exceeds the limit of " + std::to_string(*limit));
+    }
+    held += size;
+    std::int64_t seen = peak;
+    while (seen < held && !peak.compare_exchange_weak(seen, held)) {
+    }
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  const std::optional<std::int64_t> limit;
+  std::atomic<std::int64_t> held{0};
+  std::atomic<std::int64_t> peak{0};
+};
+
+}  // namespace
+
+struct FlopCounter::Impl {
+  const std::int64_t start = counted, start_again = counted_again;
+};
+
+// Any number of counters share one callback, so that nothing is counted twice while several live.
+FlopCounter::FlopCounter() : impl_(std::make_unique<Impl>()) {
+  const std::lock_guard<std::mutex> lock(counters.mutex);
+  if (counters.alive++ == 0)
+    counters.handle = at::addGlobalCallback(
+        at::RecordFunctionCallback(on_call).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+FlopCounter::~FlopCounter() {
+  const std::lock_guard<std::mutex> lock(counters.mutex);
+  if (--counters.alive == 0) at::removeCallback(counters.handle);
+}
+
+double FlopCounter::flops() const {
+  return static_cast<double>(counted - impl_->start);
+}
+
+double FlopCounter::recomputed() const {
+  return static_cast<double>(counted_again - impl_->start_again);
+}
+
+std::string format_flops(double flops) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(2);
+  if (flops >= 1e12)
+    out << flops / 1e12 << " TFLOPs";
+  else if (flops >= 1e9)
+    out << flops / 1e9 << " GFLOPs";
+  else
+    out << flops / 1e6 << " MFLOPs";
+  return out.str();
+}
+
+struct MemoryMeter::Impl {
+  explicit Impl(std::optional<std::int64_t> limit) : reporter(std::make_shared<Reporter>(limit)) {}
+  std::shared_ptr<Reporter> reporter;
+  c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, reporter};
+};
+
+MemoryMeter::MemoryMeter(std::optional<std::int64_t> limit) : impl_(std::make_unique<Impl>(limit)) {}
+MemoryMeter::~MemoryMeter() = default;
+std::int64_t MemoryMeter::held() const {
+  return impl_->reporter->held;
+}
+std::int64_t MemoryMeter::peak() const {
+  return impl_->reporter->peak;
+}
+
+}  // namespace tessera

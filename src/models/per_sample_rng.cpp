@@ -1,0 +1,54 @@
+#include <limits>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/random.h>
+#include <tessera/models/per_sample_rng.h>
+
+namespace tessera {
+namespace {
+
+thread_local RowKeys* current = nullptr;
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+// x ^ (x >> bits), the shift without sign, times factor.
+at::Tensor stirred(const at::Tensor& x, std::int64_t bits, std::uint64_t factor) {
+  const at::Tensor high = at::bitwise_right_shift(x, bits).bitwise_and_(kMost >> (bits - 1));
+  return high.bitwise_xor_(x).mul_(static_cast<std::int64_t>(factor));
+}
+
+}  // namespace
+
+at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t stride, std::int64_t count) {
+  at::Tensor keys = at::empty({count}, at::kLong);
+  auto* out = keys.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i)
+    out[i] = static_cast<std::int64_t>(
+        derive_seed(step_seed, Purpose::step, {static_cast<std::uint64_t>(first + i * stride)}));
+  return keys;
+}
+
+RowKeys::RowKeys(at::Tensor keys) : keys_(std::move(keys)), outer_(current) {
+  current = this;
+}
+
+RowKeys::~RowKeys() {
+  current = outer_;
+}
+
+// SplitMix64 (Steele et al. 2014), a stream per row, in operators that every device has.
+at::Tensor row_lots(std::int64_t rows, std::int64_t count, const at::Device& device) {
+  const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
+  const c10::NoGradGuard no_grad;
+  if (current == nullptr || !current->keys_.defined()) return at::randint(kMost, {rows, count}, options);
+  const at::Tensor& keys = current->keys_;
+  TORCH_CHECK(keys.size(0) == rows, "row_lots: keys of ", keys.size(0), " rows, but the batch has ", rows);
+  const at::Tensor place = at::arange(current->drawn_ + 1, current->drawn_ + 1 + count, options);
+  current->drawn_ += count;
+  const at::Tensor state = keys.unsqueeze(1) + place * static_cast<std::int64_t>(0x9E3779B97F4A7C15ULL);
+  const at::Tensor mixed = stirred(stirred(state, 30, 0xBF58476D1CE4E5B9ULL), 27, 0x94D049BB133111EBULL);
+  return stirred(mixed, 31, 1).bitwise_and_(kMost);
+}
+
+}  // namespace tessera

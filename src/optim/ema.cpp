@@ -1,0 +1,56 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <tessera/base/error.h>
+#include <tessera/optim/ema.h>
+
+namespace tessera {
+
+WeightAverage::WeightAverage(std::map<std::string, at::Tensor> weights, const WeightAverageSettings& settings)
+    : weights_(std::move(weights)), settings_(settings) {
+  for (auto& [name, tensor] : weights_) {
+    tensor = tensor.detach();
+    averages_[name] = tensor.clone();
+  }
+}
+
+void WeightAverage::update(std::int64_t step) {
+  const c10::NoGradGuard no_grad;
+  const auto t = static_cast<double>(step);
+  const double decay = settings_.warmup ? std::min(settings_.decay, (1 + t) / (10 + t)) : settings_.decay;
+  std::vector<at::Tensor> weights, averages;
+  for (auto& [name, average] : averages_) {
+    const at::Tensor& weight = weights_.at(name);
+    if (!weight.is_floating_point()) {
+      average.copy_(weight);
+      continue;
+    }
+    weights.push_back(weight);
+    averages.push_back(average);
+  }
+  if (!averages.empty()) at::_foreach_lerp_(averages, weights, 1 - decay);
+}
+
+void WeightAverage::load(const std::map<std::string, at::Tensor>& averages, const std::string& origin) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& [name, average] : averages_) {
+    const auto found = averages.find(name);
+    if (found == averages.end()) user_error(origin, ": lacks ", name);
+    if (found->second.sizes() != average.sizes())
+      user_error(origin, ": ", name, " has shape ", found->second.sizes(), ", expected ", average.sizes());
+  }
+  for (auto& [name, average] : averages_) average.copy_(averages.at(name));
+}
+
+void WeightAverage::swap() {
+  const c10::NoGradGuard no_grad;
+  for (auto& [name, average] : averages_) {
+    const at::Tensor weight = weights_.at(name).clone();
+    weights_.at(name).copy_(average);
+    average.copy_(weight);
+  }
+}
+
+}  // namespace tessera

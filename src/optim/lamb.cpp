@@ -1,0 +1,63 @@
+#include <ATen/ATen.h>
+
+#include <tessera/optim/clip_grad_norm.h>
+#include <tessera/optim/lamb.h>
+
+namespace tessera {
+
+Lamb::Lamb(std::vector<NamedParameter> parameters, const LambSettings& settings)
+    : Optimizer(std::move(parameters), settings.decay, settings.lr), settings_(settings) {}
+
+void Lamb::measure(const std::vector<Group>& groups) {
+  std::vector<at::Tensor> all;
+  for (const Group& group : groups) all.insert(all.end(), group.gradients.begin(), group.gradients.end());
+  grad_norm_ = global_norm(all);
+}
+
+void Lamb::update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) {
+  if (halted && halted->item<float>() != 0) return;  // no fused operator that could look on the device
+  trust_ratios_.assign(parameters().size(), at::Tensor());
+  for (Group& group : groups) {
+    if (settings_.max_grad_norm) {
+      const at::Tensor divisor = at::clamp_min(grad_norm_ / *settings_.max_grad_norm, 1.0);
+      group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
+    }
+    update_group(group, step);
+  }
+}
+
+void Lamb::update_group(Group& group, std::int64_t step) {
+  auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
+  const auto [beta1, beta2] = settings_.betas;
+  const double correction1 = settings_.bias_correction ? 1 - std::pow(beta1, step) : 1.0;
+  const double correction2 = settings_.bias_correction ? std::sqrt(1 - std::pow(beta2, step)) : 1.0;
+
+  at::_foreach_mul_(exp_avg, beta1);
+  at::_foreach_add_(exp_avg, group.gradients, settings_.grad_averaging ? 1 - beta1 : 1.0);
+  at::_foreach_mul_(exp_avg_sq, beta2);
+  at::_foreach_addcmul_(exp_avg_sq, group.gradients, group.gradients, 1 - beta2);
+
+  std::vector<at::Tensor> denominator = at::_foreach_sqrt(exp_avg_sq);
+  at::_foreach_div_(denominator, correction2);
+  at::_foreach_add_(denominator, settings_.eps);
+  std::vector<at::Tensor> update = at::_foreach_div(exp_avg, correction1);
+  at::_foreach_div_(update, denominator);
+  if (group.weight_decay != 0) at::_foreach_add_(update, group.parameters, group.weight_decay);
+
+  const bool adapt = group.weight_decay != 0 || settings_.always_adapt;
+  if (adapt) {
+    const at::Tensor weight_norm = at::stack(at::_foreach_norm(group.parameters));
+    const at::Tensor update_norm = at::stack(at::_foreach_norm(update));
+    const at::Tensor both = at::logical_and(weight_norm > 0, update_norm > 0);
+    at::Tensor ratio = at::where(both, weight_norm / update_norm, at::ones_like(weight_norm));
+    if (settings_.trust_clip) ratio = at::clamp_max(ratio, 1.0);
+    const std::vector<at::Tensor> ratios = ratio.unbind();
+    at::_foreach_mul_(update, ratios);
+    for (std::size_t i = 0; i < ratios.size(); ++i) trust_ratios_[group.indices[i]] = ratios[i];
+  } else {
+    for (const std::size_t index : group.indices) trust_ratios_[index] = at::ones({}, group.parameters[0].options());
+  }
+  at::_foreach_add_(group.parameters, update, -group.learning_rate);
+}
+
+}  // namespace tessera

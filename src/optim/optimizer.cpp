@@ -1,0 +1,148 @@
+#include <set>
+#include <tuple>
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <tessera/base/error.h>
+#include <tessera/distributed/optimizer_sharding.h>
+#include <tessera/optim/optimizer.h>
+
+namespace tessera {
+
+double weight_decay_of(const NamedParameter& parameter, const DecaySettings& settings) {
+  if (parameter.tensor.dim() < 2) return 0.0;
+  for (const std::string& part : settings.no_decay)
+    if (parameter.name.find(part) != std::string::npos) return 0.0;
+  return settings.weight_decay;
+}
+
+Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
+                     std::vector<std::string> moments)
+    : parameters_(std::move(parameters)),
+      moment_names_(std::move(moments)),
+      moments_(moment_names_.size()),
+      peak_(peak) {
+  std::set<std::string> names;
+  for (const NamedParameter& parameter : parameters_) {
+    if (!names.insert(parameter.name).second) user_error("optimizer: two parameters are named ", parameter.name);
+    decay_.push_back(weight_decay_of(parameter, decay));
+    // Moments and parameter must have one memory layout: the fused operators walk over them side by side.
+    for (std::vector<at::Tensor>& moment : moments_) moment.push_back(at::zeros_like(parameter.tensor));
+  }
+}
+
+void Optimizer::shard(const ProcessGroup& group, double bucket_mb) {
+  TORCH_CHECK(steps_ == 0 && !shards_, "optimizer: shared out over ranks before the first step, and once");
+  if (group.alone()) return;
+  shards_ = Shards{group, bucket_mb, balanced_owners(tensors(), group.size())};
+  for (std::vector<at::Tensor>& moment : moments_)
+    for (std::size_t i = 0; i < moment.size(); ++i)
+      if (!owns(i)) moment[i] = at::empty_like(moment[i], moment[i].options().device(at::kMeta));
+}
+
+bool Optimizer::owns(std::size_t index) const {
+  return !shards_ || shards_->owners[index] == shards_->group.rank();
+}
+
+std::string Optimizer::moment_name(std::size_t moment, std::size_t index) const {
+  return moment_names_[moment] + "." + parameters_[index].name;
+}
+
+std::vector<at::Tensor> Optimizer::tensors() const {
+  std::vector<at::Tensor> out;
+  for (const NamedParameter& parameter : parameters_) out.push_back(parameter.tensor);
+  return out;
+}
+
+std::vector<Optimizer::Group> Optimizer::groups(double learning_rate) const {
+  std::map<std::tuple<double, double, at::ScalarType, c10::DeviceType, int>, Group> by_key;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& parameter = parameters_[i].tensor;
+    at::Tensor gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    if (gradient.strides() != parameter.strides()) gradient = at::empty_like(parameter).copy_(gradient);
+    Group& group = by_key[{parameters_[i].lr_scale, decay_[i], parameter.scalar_type(), parameter.device().type(),
+                           parameter.device().index()}];
+    group.learning_rate = learning_rate * parameters_[i].lr_scale;
+    group.weight_decay = decay_[i];
+    group.indices.push_back(i);
+    group.parameters.push_back(parameter);
+    group.gradients.push_back(gradient);
+    group.moments.resize(moments_.size());
+    for (std::size_t k = 0; k < moments_.size(); ++k) group.moments[k].push_back(moments_[k][i]);
+  }
+  std::vector<Group> out;
+  for (auto& [key, group] : by_key) out.push_back(std::move(group));
+  return out;
+}
+
+std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) const {
+  std::vector<Group> out;
+  for (const Group& group : all) {
+    Group mine{group.learning_rate, group.weight_decay, {}, {}, {}, {}};
+    mine.moments.resize(group.moments.size());
+    for (std::size_t i = 0; i < group.indices.size(); ++i) {
+      if (!owns(group.indices[i])) continue;
+      mine.indices.push_back(group.indices[i]);
+      mine.parameters.push_back(group.parameters[i]);
+      mine.gradients.push_back(group.gradients[i]);
+      for (std::size_t k = 0; k < mine.moments.size(); ++k) mine.moments[k].push_back(group.moments[k][i]);
+    }
+    if (!mine.indices.empty()) out.push_back(std::move(mine));
+  }
+  return out;
+}
+
+void Optimizer::step(double learning_rate, const at::Tensor& halted) {
+  const c10::NoGradGuard no_grad;
+  std::vector<Group> with_gradient = groups(learning_rate);
+  measure(with_gradient);
+  if (shards_) with_gradient = own(with_gradient);
+  update(with_gradient, ++steps_, halted.defined() ? std::optional(halted) : std::nullopt);
+  if (shards_) broadcast_from_owners(tensors(), shards_->owners, shards_->group, shards_->bucket_mb);
+}
+
+void Optimizer::zero_grad() {
+  for (NamedParameter& parameter : parameters_) parameter.tensor.mutable_grad().reset();
+}
+
+std::map<std::string, at::Tensor> Optimizer::state() const {
+  std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
+  for (std::size_t k = 0; k < moments_.size(); ++k)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (owns(i)) out[moment_name(k, i)] = moments_[k][i];
+  return out;
+}
+
+std::map<std::string, at::Tensor> Optimizer::gather_state() const {
+  if (!shards_) return state();
+  std::map<std::string, at::Tensor> out{{"step", at::scalar_tensor(steps_, at::kLong)}};
+  for (std::size_t k = 0; k < moments_.size(); ++k)
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      out[moment_name(k, i)] = send_to_first(moments_[k][i], shards_->owners[i], shards_->group);
+  if (!shards_->group.first()) out.clear();
+  return out;
+}
+
+void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin) {
+  const c10::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> whole{{"step", at::scalar_tensor(steps_, at::kLong)}};
+  for (std::size_t k = 0; k < moments_.size(); ++k)
+    for (std::size_t i = 0; i < parameters_.size(); ++i) whole[moment_name(k, i)] = moments_[k][i];
+  for (const auto& [name, tensor] : whole) {
+    const auto found = state.find(name);
+    if (found == state.end()) user_error(origin, ": the optimizer's state lacks ", name);
+    if (found->second.sizes() != tensor.sizes())
+      user_error(origin, ": the optimizer's ", name, " has shape ", found->second.sizes(), ", expected ",
+                 tensor.sizes());
+  }
+  for (const auto& [name, tensor] : state)
+    if (!whole.contains(name))
+      user_error(origin, ": the optimizer's state holds ", name, ", which no parameter here has");
+  for (auto& [name, tensor] : whole)
+    if (!tensor.is_meta()) tensor.copy_(state.at(name));
+  steps_ = whole.at("step").item<std::int64_t>();
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+#include <tessera/optim/adamw.h>
+#include <tessera/optim/lamb.h>
+#include <tessera/optim/optimizer.h>
+#include <tessera/optim/sgd.h>
+
+namespace tessera {
+
+OptimizerRegistry& optimizers() {
+  static OptimizerRegistry registry = [] {
+    OptimizerRegistry list("optimizer");
+    using Parameters = std::vector<NamedParameter>;
+    list.add<AdamWSettings>("adamw", "AdamW (fused operator); OpenCLIP's defaults for ViTs",
+                            [](const AdamWSettings& s, const Parameters& p) { return std::make_shared<AdamW>(p, s); });
+    list.add<LambSettings>("lamb", "LAMB as NVIDIA's FusedLAMB",
+                           [](const LambSettings& s, const Parameters& p) { return std::make_shared<Lamb>(p, s); });
+    list.add<SgdSettings>("sgd", "SGD with momentum (fused operator)",
+                          [](const SgdSettings& s, const Parameters& p) { return std::make_shared<Sgd>(p, s); });
+    return list;
+  }();
+  return registry;
+}
+
+}  // namespace tessera

@@ -1,0 +1,180 @@
+#include <tessera/report/html.h>
+
+#include <iomanip>
+#include <sstream>
+
+#include <c10/util/Exception.h>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+namespace tessera::report {
+namespace {
+
+constexpr std::int64_t kSmall = 160;     // pixels; PNG up to here
+constexpr std::int64_t kGreatest = 320;  // larger pictures are scaled down
+
+const char* style() {
+  return R"css(
+:root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1c1e21;--soft:#666b73;--line:#e3e4e6;--accent:#2b6cb0;--good:#1f9d55;--bad:#b23b3b;--bar:#dfe7f0}
+@media (prefers-color-scheme:dark){:root{--bg:#15171a;--card:#1d2024;--ink:#e6e7e9;--soft:#9aa0a8;--line:#31353b;--accent:#6cb2f5;--good:#3ecf7e;--bad:#e57373;--bar:#2b3440}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif}
+main{max-width:1120px;margin:0 auto;padding:32px 20px 64px}
+h1{font-size:26px;margin:0 0 4px;letter-spacing:-.01em;overflow-wrap:anywhere}
+h2{font-size:19px;margin:40px 0 4px}
+h3{font-size:15px;margin:24px 0 8px}
+p{margin:4px 0 12px}.soft{color:var(--soft)}
+nav{margin:14px 0 0}nav a{display:inline-block;margin:0 8px 6px 0;padding:2px 10px;border:1px solid var(--line);border-radius:99px;color:var(--accent);text-decoration:none;font-size:13px}
+.card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px;margin:12px 0}
+.grid{display:grid;gap:12px}
+.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(200px,1fr));gap:10px 24px;margin:0}
+.facts .wide{grid-column:1/-1}.facts dt{font-size:12px;color:var(--soft)}.facts dd{margin:0;font-weight:550;overflow-wrap:anywhere}
+.numbers{display:grid;grid-template-columns:repeat(auto-fill,minmax(160px,1fr));gap:12px;margin:12px 0}
+.number{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
+.number b{display:block;font-size:24px;font-weight:650;font-variant-numeric:tabular-nums;letter-spacing:-.02em}
+.number span{font-size:12px;color:var(--soft)}
+.scroll{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
+th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--line);vertical-align:top}
+th{font-weight:600;font-size:12px;color:var(--soft)}td.n,th.n{text-align:right}
+tr:last-child td{border-bottom:0}
+img{display:block;width:100%;border-radius:6px;background:var(--bar)}img.tiny{image-rendering:pixelated}
+.examples{grid-template-columns:repeat(auto-fill,minmax(250px,1fr))}
+.example{display:grid;grid-template-columns:96px 1fr;gap:12px;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
+.bars{font-size:12px;display:grid;gap:3px;align-content:start}
+.bar{position:relative;background:var(--bar);border-radius:4px;overflow:hidden;padding:1px 6px;display:flex;justify-content:space-between;gap:8px}
+.bar i{position:absolute;inset:0 auto 0 0;background:var(--accent);opacity:.32}
+.bar.right i{background:var(--good);opacity:.5}.bar span{position:relative;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
+.tag{display:inline-block;font-size:12px;padding:0 8px;border-radius:99px;border:1px solid currentColor;white-space:nowrap}
+.tag.good{color:var(--good)}.tag.bad{color:var(--bad)}
+.sheet{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px;margin:12px 0}
+.sheet header{display:flex;justify-content:space-between;gap:12px;align-items:baseline;margin-bottom:8px}
+.sheet q{font-weight:550}
+.row{display:grid;grid-template-columns:repeat(6,minmax(0,1fr));gap:10px}
+figure{margin:0;font-size:12px;color:var(--soft)}figcaption{margin-top:3px;overflow-wrap:anywhere}
+.box{border:3px solid transparent;border-radius:9px;padding:1px}.box.right{border-color:var(--good)}.box.wrong{border-color:var(--line)}
+.sheet .two{display:grid;grid-template-columns:132px 1fr;gap:16px}
+ol.found{margin:0;padding:0;list-style:none;display:grid;gap:5px;font-size:14px}
+ol.found li{border:2px solid var(--line);border-radius:7px;padding:3px 9px;display:flex;justify-content:space-between;gap:12px}
+ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font-variant-numeric:tabular-nums}
+.overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
+.overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
+.overlay .three{display:grid;grid-template-columns:repeat(3,1fr);gap:8px}
+.legend{display:flex;flex-wrap:wrap;gap:2px 12px;font-size:12px;margin-top:6px;color:var(--soft)}
+.legend i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
+.charts .card{margin:0}.charts{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
+svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:11px}svg .axis{stroke:var(--line)}
+.confusion td,.confusion th{padding:3px 5px;text-align:center;font-size:11px;border:1px solid var(--line)}
+.confusion{width:auto}.confusion th.side{text-align:right}.confusion th.top{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;vertical-align:bottom}
+footer{margin-top:48px;color:var(--soft);font-size:12px}
+@media (max-width:640px){.row{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
+)css";
+}
+
+}  // namespace
+
+std::string escape(std::string_view text) {
+  std::string out;
+  for (const char c : repair_utf8(text)) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+std::string fixed(double value, int digits) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(digits) << value;
+  return out.str();
+}
+
+std::string data_uri(const Image& image) {
+  TORCH_CHECK(!image.empty(), "data_uri: the picture is empty");
+  const cv::Mat rgb(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
+                    const_cast<std::uint8_t*>(image.pixels.data()));
+  cv::Mat bgr;
+  cv::cvtColor(rgb, bgr, cv::COLOR_RGB2BGR);
+  const std::int64_t side = std::max(image.height, image.width);
+  if (side > kGreatest) {
+    const double factor = static_cast<double>(kGreatest) / static_cast<double>(side);
+    cv::resize(bgr, bgr, {}, factor, factor, cv::INTER_AREA);
+  }
+  const bool small = side <= kSmall;
+  std::vector<std::uint8_t> bytes;
+  cv::imencode(small ? ".png" : ".jpg", bgr, bytes,
+               small ? std::vector<int>{} : std::vector<int>{cv::IMWRITE_JPEG_QUALITY, 88});
+  return std::string("data:image/") + (small ? "png" : "jpeg") + ";base64," +
+         base64_encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+std::string img(const Image& image, const std::string& alt) {
+  const bool tiny = std::max(image.height, image.width) <= 96;
+  return "<img" + std::string(tiny ? " class=\"tiny\"" : "") + " src=\"" + data_uri(image) + "\" alt=\"" + escape(alt) +
+         "\">";
+}
+
+std::array<std::uint8_t, 3> class_colour(std::int64_t index) {
+  static constexpr std::array<std::array<std::uint8_t, 3>, 10> kColours = {{{31, 119, 180},
+                                                                            {255, 127, 14},
+                                                                            {44, 160, 44},
+                                                                            {214, 39, 40},
+                                                                            {148, 103, 189},
+                                                                            {140, 86, 75},
+                                                                            {227, 119, 194},
+                                                                            {188, 189, 34},
+                                                                            {23, 190, 207},
+                                                                            {255, 187, 120}}};
+  if (index >= 0 && index < static_cast<std::int64_t>(kColours.size()))
+    return kColours[static_cast<std::size_t>(index)];
+  // Further ones: hues a golden angle apart.
+  const double hue = std::fmod(0.5 + 0.618033988749895 * static_cast<double>(index), 1.0) * 6;
+  const auto channel = [&](double shift) {
+    const double x = std::fmod(hue + shift, 6.0);
+    const double level = std::clamp(std::abs(x - 3) - 1, 0.0, 1.0);
+    return static_cast<std::uint8_t>(70 + 160 * level);
+  };
+  return {channel(0), channel(4), channel(2)};
+}
+
+std::string css_colour(std::int64_t index) {
+  const auto [r, g, b] = class_colour(index);
+  return concat("rgb(", int{r}, ",", int{g}, ",", int{b}, ")");
+}
+
+std::string fact_card(const std::vector<std::pair<std::string, std::string>>& facts) {
+  if (facts.empty()) return "";
+  std::string html = "<div class=\"card\"><dl class=\"facts\">";
+  for (const auto& [name, value] : facts) {
+    html += concat("<div", value.size() > 40 ? " class=\"wide\"" : "", "><dt>", escape(name), "</dt><dd>",
+                   escape(value), "</dd></div>");
+  }
+  return html + "</dl></div>";
+}
+
+std::string page(const std::string& title, const std::string& head, const std::string& body) {
+  return concat(
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+      "content=\"width=device-width,initial-scale=1\"><title>",
+      escape(title), "</title>", head, "<style>", style(), "</style></head><body><main>", body,
+      "</main></body></html>\n");
+}
+
+}  // namespace tessera::report

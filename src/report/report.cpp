@@ -1,0 +1,82 @@
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/report/chart.h>
+#include <tessera/report/html.h>
+#include <tessera/report/run_curves.h>
+#include "src/report/sections.h"
+#include <tessera/base/text.h>
+#include <tessera/report/report.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using report::escape;
+
+std::string summary(const std::vector<TaskResult>& results) {
+  std::string html =
+      "<h2 id=\"results\">Results</h2><div class=\"card scroll\"><table><tr><th>Task</th><th>Data</th><th "
+      "class=\"n\">Images</th>"
+      "<th>Metric</th><th class=\"n\">Value</th></tr>";
+  for (const TaskResult& result : results) {
+    for (std::size_t i = 0; i < result.metrics.size(); ++i) {
+      const auto& [name, value] = result.metrics[i];
+      const bool first = i == 0;
+      html += concat("<tr><td>", first ? escape(result.task) : "", "</td><td>", first ? escape(result.data) : "",
+                     "</td><td class=\"n\">", first ? with_thousands(result.samples) : "", "</td><td>", escape(name),
+                     "</td><td class=\"n\">", escape(format_metric(name, value)), "</td></tr>");
+    }
+  }
+  return html + "</table></div>";
+}
+
+std::string section(const TaskResult& result, std::size_t index) {
+  std::string html =
+      concat("<h2 id=\"task", index, "\">", escape(result.task), "</h2><p class=\"soft\">", escape(result.data), ", ",
+             with_thousands(result.samples), " images, ", format_duration(result.seconds));
+  for (const auto& [reason, count] : result.skipped)
+    html += concat("; skipped ", with_thousands(count), " (", escape(reason), ")");
+  html += "</p><div class=\"numbers\">";
+  for (const auto& [name, value] : result.metrics) {
+    html += concat("<div class=\"number\"><b>", escape(format_metric(name, value)), "</b><span>", escape(name),
+                   "</span></div>");
+  }
+  html += "</div>";
+  return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
+         report::segmentation_overlays(result.pictures) + report::class_values(result) +
+         report::confusion_table(result.pictures);
+}
+
+}  // namespace
+
+std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results) {
+  const std::string training = report::chart_cards(head.charts);
+  std::string navigation = "<nav><a href=\"#results\">results</a>";
+  std::string sections;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    navigation += concat("<a href=\"#task", i, "\">", escape(results[i].task), "</a>");
+    sections += section(results[i], i);
+  }
+  if (!training.empty()) navigation += "<a href=\"#training\">training</a>";
+  navigation += "</nav>";
+  const std::string curves = training.empty() ? "" : "<h2 id=\"training\">Training</h2>" + training;
+  return report::page(head.title + " \u00b7 evaluation", "",
+                      concat("<h1>", escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>",
+                             navigation, report::fact_card(head.facts), summary(results), sections, curves,
+                             "<footer>Everything on this page is inline; it can be mailed or archived as one "
+                             "file.</footer>"));
+}
+
+std::vector<CurveChart> read_run_curves(const std::string& run_folder) {
+  const std::string path = run_folder + "/metrics.jsonl";
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return {};
+  report::RunCurves curves;
+  for (const std::string& line : split(io::read_file(path), '\n'))
+    curves.add(nlohmann::json::parse(line, nullptr, false));
+  return curves.training();
+}
+
+}  // namespace tessera

@@ -1,0 +1,90 @@
+#include <tessera/report/run_curves.h>
+
+#include <nlohmann/json.hpp>
+
+namespace tessera::report {
+namespace {
+
+constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+
+void drop_empty(std::vector<CurveChart>& charts) {
+  std::erase_if(charts, [](const CurveChart& chart) { return chart.curves.empty(); });
+}
+
+}  // namespace
+
+void RunCurves::add(const nlohmann::json& row) {
+  if (!row.is_object() || !row.contains("step") || !row["step"].is_number()) return;
+  const double step = row["step"].get<double>();
+  for (const auto& [key, value] : row.items()) {
+    if (value.is_number() && key != "step") add(step, key, value.get<double>());
+    if (!value.is_object()) continue;
+    for (const auto& [name, part] : value.items())
+      if (part.is_number()) add(step, key + "." + name, part.get<double>());
+  }
+}
+
+void RunCurves::add(double step, const std::string& name, double value) {
+  curves_[name].add(step, value);
+}
+
+CurveChart RunCurves::chart(const std::string& title, const std::vector<Line>& lines) const {
+  CurveChart out{title, {}};
+  for (const Line& line : lines) {
+    const auto found = curves_.find(line.key);
+    if (found == curves_.end() || found->second.empty()) continue;
+    Curve curve = found->second.curve(line.name);
+    for (auto& [step, value] : curve.points) value *= line.factor;
+    for (auto& [low, high] : curve.ranges) low *= line.factor, high *= line.factor;
+    out.curves.push_back(std::move(curve));
+  }
+  return out;
+}
+
+std::vector<CurveChart> RunCurves::training() const {
+  std::vector<CurveChart> charts = {chart("Loss", {{"loss", "loss"}})};
+  std::vector<Line> terms;
+  for (const auto& [name, curve] : curves_)
+    if (name.starts_with("terms.")) terms.push_back({name, name.substr(6)});
+  if (terms.size() > 1) charts.push_back(chart("Loss terms", terms));
+  charts.push_back(chart("Learning rate", {{"lr", "lr"}}));
+  charts.push_back(chart("Gradient norm", {{"grad_norm", "all"},
+                                           {"grad_norms.image", "image tower"},
+                                           {"grad_norms.text", "text tower"},
+                                           {"grad_norms.objective", "objective"}}));
+  charts.push_back(chart("Logit scale (its logarithm)", {{"logit_scale", "logit_scale"}}));
+  drop_empty(charts);
+  return charts;
+}
+
+std::vector<CurveChart> RunCurves::machine() const {
+  std::vector<CurveChart> charts = {
+      chart("Samples per second", {{"samples_per_second", "samples/s"}}),
+      chart("Model FLOPs utilisation (MFU), %", {{"mfu", "MFU", 100}}),
+      chart("Time waiting for data, %", {{"wait_share", "wait", 100}}),
+      chart("Memory of rank 0, GiB", {{"memory.resident", "resident", 1 / kGibibyte},
+                                      {"memory.resident_peak", "resident, peak", 1 / kGibibyte},
+                                      {"memory.device_peak", "GPU, peak", 1 / kGibibyte}})};
+  drop_empty(charts);
+  return charts;
+}
+
+std::vector<CurveChart> RunCurves::with_prefix(const std::string& prefix) const {
+  std::map<std::string, std::vector<Line>> by_title;
+  for (const auto& [key, curve] : curves_) {
+    if (!key.starts_with(prefix)) continue;
+    const std::string name = key.substr(prefix.size());
+    const std::size_t point = name.rfind('.');
+    by_title[name.substr(0, point)].push_back({key, name.substr(point + 1)});
+  }
+  std::vector<CurveChart> charts;
+  for (const auto& [title, lines] : by_title) charts.push_back(chart(title, lines));
+  return charts;
+}
+
+const double* RunCurves::last(const std::string& name) const {
+  const auto found = curves_.find(name);
+  return found == curves_.end() || found->second.empty() ? nullptr : &found->second.last();
+}
+
+}  // namespace tessera::report

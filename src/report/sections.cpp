@@ -1,0 +1,176 @@
+#include "src/report/sections.h"
+
+#include <set>
+#include <sstream>
+
+#include <tessera/report/html.h>
+
+namespace tessera::report {
+namespace {
+
+std::string name_of(const TaskPictures& pictures, std::int64_t index) {
+  if (index < 0 || index >= static_cast<std::int64_t>(pictures.class_names.size())) return "none";
+  return pictures.class_names[static_cast<std::size_t>(index)];
+}
+
+std::string tag(const std::string& text, bool good) {
+  return concat("<span class=\"tag ", good ? "good" : "bad", "\">", escape(text), "</span>");
+}
+
+std::string bar(const std::string& name, double share, bool right) {
+  return concat("<div class=\"bar", right ? " right" : "", "\"><i style=\"width:", fixed(100 * share, 1),
+                "%\"></i><span>", escape(name), "</span><span>", fixed(100 * share, 1), "%</span></div>");
+}
+
+std::string figure(const std::string& picture, const std::string& caption, const std::string& box = "box") {
+  return concat("<figure><div class=\"", box, "\">", picture, "</div><figcaption>", caption, "</figcaption></figure>");
+}
+
+std::string rank_tag(std::int64_t rank) {
+  if (rank < 0) return tag("no right item", false);
+  return rank == 0 ? tag("found first", true) : tag(concat("right item at place ", rank + 1), false);
+}
+
+/// The picture under the colours of its mask; background and ignored pixels stay as they are, only paler.
+Image colour_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background) {
+  Image out = image;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    const bool shown = mask[i] != 255 && mask[i] != background;
+    const auto colour = class_colour(mask[i]);
+    for (std::size_t c = 0; c < 3; ++c) {
+      const double old = image.pixels[3 * i + c];
+      const double now = shown ? 0.3 * old + 0.7 * colour[c] : 0.45 * old + 0.55 * 128;
+      out.pixels[3 * i + c] = static_cast<std::uint8_t>(now + 0.5);
+    }
+  }
+  return out;
+}
+
+std::string text_sheet(const RetrievalSheet& sheet) {
+  std::string html = concat("<div class=\"sheet\"><header><q>", escape(sheet.query_text), "</q>", rank_tag(sheet.rank),
+                            "</header><div class=\"row\">",
+                            figure(img(sheet.query_image, "the right picture"), "ground truth", "box right"));
+  for (std::size_t i = 0; i < sheet.items.size(); ++i) {
+    const RetrievalSheet::Item& item = sheet.items[i];
+    html += figure(img(item.image, concat("result ", i + 1)), concat("#", i + 1, " &middot; ", fixed(item.score, 3)),
+                   item.right ? "box right" : "box wrong");
+  }
+  return html + "</div></div>";
+}
+
+std::string image_sheet(const RetrievalSheet& sheet) {
+  std::string html = concat(
+      "<div class=\"sheet\"><div class=\"two\">", figure(img(sheet.query_image, "query"), "query"),
+      "<div><header><span class=\"soft\">best captions</span>", rank_tag(sheet.rank), "</header><ol class=\"found\">");
+  for (const RetrievalSheet::Item& item : sheet.items) {
+    html += concat("<li", item.right ? " class=\"right\"" : "", "><span>", escape(item.text), "</span><small>",
+                   fixed(item.score, 3), "</small></li>");
+  }
+  html += "</ol>";
+  const bool found = std::any_of(sheet.items.begin(), sheet.items.end(), [](const auto& item) { return item.right; });
+  if (!found && !sheet.truth.empty()) {
+    html += concat("<p class=\"soft\" style=\"margin:8px 0 0\">its own: ", escape(sheet.truth.front()), "</p>");
+  }
+  return html + "</div></div></div>";
+}
+
+}  // namespace
+
+std::string class_values(const TaskResult& result) {
+  const auto& values = result.pictures.class_values;
+  if (values.empty()) return "";
+  const bool iou = result.task == "segmentation";
+  std::string html = concat("<h3>", iou ? "IoU by class" : "Accuracy by class",
+                            "</h3><div class=\"card bars\" style=\"columns:2;"
+                            "display:block\">");
+  for (const auto& [name, value] : values) {
+    html += "<div style=\"break-inside:avoid;padding:1.5px 0\">" + bar(name, value, false) + "</div>";
+  }
+  return html + "</div>";
+}
+
+std::string confusion_table(const TaskPictures& pictures) {
+  if (pictures.confusion.empty()) return "";
+  std::ostringstream html;
+  html << "<h3>Confusion</h3><p class=\"soft\">Rows: true class; columns: predicted class; number of images.</p>"
+       << "<div class=\"card scroll\"><table class=\"confusion\"><tr><th></th>";
+  for (const std::string& name : pictures.class_names) html << "<th class=\"top\">" << escape(name) << "</th>";
+  html << "</tr>";
+  for (std::size_t r = 0; r < pictures.confusion.size(); ++r) {
+    std::int64_t total = 0;
+    for (const std::int64_t count : pictures.confusion[r]) total += count;
+    html << "<tr><th class=\"side\">" << escape(pictures.class_names[r]) << "</th>";
+    for (std::size_t c = 0; c < pictures.confusion[r].size(); ++c) {
+      const std::int64_t count = pictures.confusion[r][c];
+      const double share = total > 0 ? static_cast<double>(count) / static_cast<double>(total) : 0;
+      html << "<td style=\"background:color-mix(in srgb," << (r == c ? "var(--good)" : "var(--bad)") << " "
+           << fixed(75 * share, 0) << "%,transparent)\">" << (count > 0 ? std::to_string(count) : "") << "</td>";
+    }
+    html << "</tr>";
+  }
+  html << "</table></div>";
+  return html.str();
+}
+
+std::string classification_examples(const TaskPictures& pictures) {
+  if (pictures.classification.empty()) return "";
+  std::string html = "<h3>Examples</h3><div class=\"grid examples\">";
+  for (const ClassificationExample& example : pictures.classification) {
+    const std::string truth = name_of(pictures, example.label);
+    const bool right = !example.best.empty() && example.best.front().first == example.label;
+    html += "<div class=\"example\"><div>" + img(example.image, truth) + "</div><div class=\"bars\"><div>" +
+            tag(truth, right) + "</div>";
+    for (const auto& [index, share] : example.best)
+      html += bar(name_of(pictures, index), share, index == example.label);
+    html += "</div></div>";
+  }
+  return html + "</div>";
+}
+
+std::string retrieval_sheets(const TaskPictures& pictures) {
+  if (pictures.retrieval.empty()) return "";
+  std::string by_text, by_image;
+  for (const RetrievalSheet& sheet : pictures.retrieval)
+    (sheet.text_to_image ? by_text : by_image) += sheet.text_to_image ? text_sheet(sheet) : image_sheet(sheet);
+  std::string html;
+  if (!by_text.empty()) {
+    html +=
+        "<h3>Text to image</h3><p class=\"soft\">The five nearest pictures of each caption, with their cosines; the "
+        "right one is boxed green.</p>" +
+        by_text;
+  }
+  if (!by_image.empty()) {
+    html +=
+        "<h3>Image to text</h3><p class=\"soft\">The five nearest captions of each picture; its own are boxed "
+        "green.</p>" +
+        by_image;
+  }
+  return html;
+}
+
+std::string segmentation_overlays(const TaskPictures& pictures) {
+  if (pictures.segmentation.empty()) return "";
+  const std::int64_t background = pictures.background_class;
+  std::string html = "<h3>Overlays</h3><div class=\"grid overlays\">";
+  for (const SegmentationExample& example : pictures.segmentation) {
+    std::set<std::int64_t> shown;
+    for (const auto* mask : {&example.target, &example.prediction}) {
+      for (const std::uint8_t value : *mask) {
+        if (value != 255 && value != background) shown.insert(value);
+      }
+    }
+    html += "<div class=\"overlay\"><div class=\"three\">" + figure(img(example.image, "picture"), "picture") +
+            figure(img(colour_by_class(example.image, example.target, background), "ground truth"), "ground truth") +
+            figure(img(colour_by_class(example.image, example.prediction, background), "prediction"),
+                   concat("prediction &middot; IoU ", example.iou < 0 ? "none" : fixed(100 * example.iou, 1) + "%")) +
+            "</div><div class=\"legend\">";
+    for (const std::int64_t index : shown) {
+      html += concat("<span><i style=\"background:", css_colour(index), "\"></i>", escape(name_of(pictures, index)),
+                     "</span>");
+    }
+    html += "</div></div>";
+  }
+  return html + "</div>";
+}
+
+}  // namespace tessera::report

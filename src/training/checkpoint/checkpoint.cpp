@@ -1,0 +1,268 @@
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/training/checkpoint/checkpoint.h>
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kModel = "model.safetensors";
+constexpr const char* kAveraged = "averaged.safetensors";
+constexpr const char* kState = "state.safetensors";
+constexpr const char* kManifest = "manifest.json";
+
+// 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against
+// malice.
+std::string checksum(const std::string& path) {
+  const std::string bytes = io::read_file(path);
+  std::uint64_t hash = 0x9E3779B97F4A7C15ULL ^ bytes.size();
+  for (std::size_t i = 0; i < bytes.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, std::min<std::size_t>(8, bytes.size() - i));
+    hash = std::rotl(hash ^ word, 29) * 0xBF58476D1CE4E5B9ULL;
+  }
+  std::ostringstream text;
+  text << std::hex << hash;
+  return text.str();
+}
+
+// A file or a folder.
+void sync_path(const std::string& path) {
+  const int handle = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (handle < 0) return;
+  ::fsync(handle);
+  ::close(handle);
+}
+
+nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
+  nlohmann::json files;
+  for (const char* name : {kModel, kAveraged, kState}) {
+    const std::string path = folder + "/" + name;
+    if (!fs::exists(path)) continue;
+    files[name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}};
+  }
+  return {{"step", state.step}, {"files", files}};
+}
+
+void check_manifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifest;
+  const auto manifest = nlohmann::json::parse(io::read_file(path), nullptr, false);
+  const auto is_file = [](const nlohmann::json& facts) {
+    return facts.is_object() && facts.value("bytes", nlohmann::json()).is_number_unsigned() &&
+           facts.value("checksum", nlohmann::json()).is_string();
+  };
+  const auto files = manifest.is_object() ? manifest.value("files", nlohmann::json()) : nlohmann::json();
+  if (!files.is_object() || !std::all_of(files.begin(), files.end(), is_file))
+    user_error(path, ": damaged: not a manifest of a checkpoint");
+  for (const auto& [name, facts] : files.items()) {
+    const std::string file = folder + "/" + name;
+    std::error_code missing;
+    const auto bytes = fs::file_size(file, missing);
+    if (missing) user_error(file, ": missing");
+    if (bytes != facts.value("bytes", std::uintmax_t{0}))
+      user_error(file, ": damaged: ", bytes, " bytes, the manifest says ", facts.value("bytes", std::uintmax_t{0}));
+    if (checksum(file) != facts.value("checksum", ""))
+      user_error(file, ": damaged: its checksum differs from the manifest's");
+  }
+}
+
+nlohmann::json to_json(const RunState& state) {
+  nlohmann::json out = {{"step", state.step},
+                        {"epoch", state.data.epoch},
+                        {"cursor", state.data.cursor},
+                        {"samples", state.samples},
+                        {"seconds", state.seconds},
+                        {"skipped", state.skipped},
+                        {"loss_scale", {state.loss_scale.scale, state.loss_scale.good_steps}}};
+  for (const DataPosition& rank : state.ranks) out["ranks"].push_back({rank.epoch, rank.cursor});
+  return out;
+}
+
+RunState state_from_json(const std::string& text, const std::string& origin) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    RunState state;
+    state.step = json.at("step");
+    state.data = {json.at("epoch"), json.at("cursor")};
+    for (const auto& rank : json.value("ranks", nlohmann::json::array()))
+      state.ranks.push_back({rank.at(0), rank.at(1)});
+    state.samples = json.at("samples");
+    state.seconds = json.at("seconds");
+    state.skipped = json.value("skipped", std::int64_t{0});
+    if (const auto scale = json.find("loss_scale"); scale != json.end())
+      state.loss_scale = {scale->at(0), scale->at(1)};
+    return state;
+  } catch (const nlohmann::json::exception& error) {
+    user_error(origin, ": damaged: no run state in it (", error.what(), ")");
+  }
+}
+
+}  // namespace
+
+std::string step_folder_name(std::int64_t step) {
+  std::string digits = std::to_string(step);
+  if (digits.size() < 7) digits.insert(0, 7 - digits.size(), '0');
+  return "step_" + digits;
+}
+
+std::int64_t step_of(const std::string& step_folder) {
+  return std::stoll(fs::path(step_folder).filename().string().substr(5));
+}
+
+CheckpointFolder::CheckpointFolder(std::string folder, std::int64_t keep_last, std::int64_t keep_every)
+    : folder_(std::move(folder)), keep_last_(keep_last), keep_every_(keep_every) {}
+
+std::vector<std::string> CheckpointFolder::list() const {
+  std::vector<std::string> out;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder_, missing)) {
+    const std::string name = entry.path().filename().string();
+    const bool step = name.starts_with("step_") && name.find_first_not_of("0123456789", 5) == std::string::npos;
+    if (step && entry.is_directory()) out.push_back(entry.path().string());
+  }
+  std::sort(out.begin(), out.end(), [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  return out;
+}
+
+void CheckpointFolder::remove_leftovers() const {
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder_, missing))
+    if (entry.path().filename().string().starts_with(".writing_")) fs::remove_all(entry.path(), missing);
+}
+
+std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
+  const std::string name = step_folder_name(checkpoint.state.step);
+  const std::string aside = folder_ + "/.writing_" + name;
+  const std::string target = folder_ + "/" + name;
+  std::error_code error;
+  try {
+    fs::remove_all(aside, error);
+    if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
+    save_model_file(aside + "/" + kModel, checkpoint.model);
+    if (!checkpoint.averaged.empty()) {
+      ModelFile averaged = checkpoint.model;
+      averaged.weights = checkpoint.averaged;
+      save_model_file(aside + "/" + kAveraged, averaged);
+    }
+    io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
+                         {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
+    io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
+    sync_path(aside);
+    // An older checkpoint of the same step (a run resumed from before it) makes way.
+    const std::string old = folder_ + "/.writing_old_" + name;
+    if (fs::exists(target)) fs::rename(target, old);
+    fs::rename(aside, target);
+    sync_path(folder_);
+    fs::remove_all(old, error);
+    io::write_file(folder_ + "/latest", name + "\n");
+  } catch (const fs::filesystem_error& problem) {
+    fs::remove_all(aside, error);
+    user_error(target, ": cannot write the checkpoint: ", problem.code().message());
+  } catch (...) {
+    fs::remove_all(aside, error);
+    throw;
+  }
+  return target;
+}
+
+std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
+  std::string target;
+  try {
+    target = write(checkpoint);
+  } catch (const UserError& error) {
+    const std::vector<std::string> passing = passing_list();
+    const auto kept = static_cast<std::int64_t>(passing.size());
+    if (kept < 2 || kept < keep_last_) throw;
+    log::warning(error.what(), "; making room by deleting ", passing.front(), ", which would go next");
+    prune(keep_last_ - 1);
+    target = write(checkpoint);
+  }
+  prune(keep_last_);
+  return target;
+}
+
+std::vector<std::string> CheckpointFolder::passing_list() const {
+  std::vector<std::string> out = list();
+  if (keep_every_ > 0) std::erase_if(out, [&](const std::string& each) { return step_of(each) % keep_every_ == 0; });
+  return out;
+}
+
+void CheckpointFolder::prune(std::int64_t keep) const {
+  const std::vector<std::string> all = passing_list();
+  std::error_code error;
+  for (std::size_t i = 0; i + static_cast<std::size_t>(std::max<std::int64_t>(keep, 1)) < all.size(); ++i) {
+    // Renamed first, so that a half-deleted folder is never taken for a checkpoint.
+    const std::string aside = folder_ + "/.writing_old_" + fs::path(all[i]).filename().string();
+    fs::rename(all[i], aside, error);
+    if (!error) fs::remove_all(aside, error);
+    if (error) log::warning(all[i], ": cannot delete the old checkpoint: ", error.message());
+  }
+}
+
+void copy_checkpoint(const std::string& checkpoint, const std::string& folder) {
+  const fs::path name = fs::path(checkpoint).filename(), target = fs::path(folder) / name;
+  const fs::path aside = fs::path(folder) / (".writing_" + name.string());
+  try {
+    fs::create_directories(folder);
+    fs::remove_all(aside);
+    fs::create_directories(aside);
+    for (const auto& entry : fs::directory_iterator(checkpoint)) {
+      fs::copy_file(entry.path(), aside / entry.path().filename());
+      sync_path((aside / entry.path().filename()).string());
+    }
+    sync_path(aside.string());
+    fs::remove_all(target);
+    fs::rename(aside, target);
+    sync_path(folder);
+    io::write_file(folder + "/latest", name.string() + "\n");
+  } catch (const fs::filesystem_error& problem) {
+    std::error_code ignored;
+    fs::remove_all(aside, ignored);
+    user_error(target.string(), ": cannot copy the checkpoint: ", problem.code().message());
+  }
+}
+
+Checkpoint load_checkpoint(const std::string& folder) {
+  check_manifest(folder);
+  Checkpoint out;
+  out.model = load_model_file(folder + "/" + kModel);
+  if (fs::exists(folder + "/" + kAveraged)) out.averaged = io::load_safetensors(folder + "/" + kAveraged).tensors;
+  const std::string path = folder + "/" + kState;
+  io::TensorFile state = io::load_safetensors(path);
+  out.optimizer = std::move(state.tensors);
+  out.state = state_from_json(state.metadata["run_state"], path);
+  out.config = state.metadata["config"];
+  return out;
+}
+
+std::optional<std::pair<std::string, Checkpoint>> load_newest_checkpoint(const CheckpointFolder& folder) {
+  const std::vector<std::string> all = folder.list();
+  std::string first_problem;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) {
+    try {
+      return std::pair{*it, load_checkpoint(*it)};
+    } catch (const UserError& error) {
+      log::warning(error.what(), "; trying the checkpoint before");
+      if (first_problem.empty()) first_problem = error.what();
+    }
+  }
+  if (!all.empty()) user_error("no checkpoint can be read: ", first_problem);
+  return std::nullopt;
+}
+
+}  // namespace tessera

@@ -1,0 +1,230 @@
+#include <filesystem>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "src/training/config/config_checks.h"
+#include <tessera/base/text.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/models/dual_encoder.h>
+#include <tessera/models/registry.h>
+#include <tessera/objectives/objective.h>
+#include <tessera/training/config/config.h>
+#include <tessera/optim/optimizer.h>
+
+namespace tessera {
+
+using config::Catalogue;
+using config::Choice;
+using config::Node;
+
+namespace {
+
+// The resolved tree with the marks of what the user wrote, so that later errors can still name file and line.
+Node marked_like(const Node& resolved, const Node& written) {
+  switch (resolved.kind()) {
+    case Node::Kind::null:
+      return Node::null(written.mark());
+    case Node::Kind::scalar:
+      return Node::scalar(resolved.text(), written.mark(), resolved.quoted());
+    case Node::Kind::sequence: {
+      std::vector<Node> items;
+      for (std::size_t i = 0; i < resolved.items().size(); ++i)
+        items.push_back(marked_like(resolved.items()[i], i < written.items().size() ? written.items()[i] : written));
+      return Node::sequence(std::move(items), written.mark());
+    }
+    case Node::Kind::map: {
+      Node out = Node::map({}, written.mark());
+      for (const auto& [key, value] : resolved.members()) {
+        const Node* child = written.find(key);
+        out.set(key, marked_like(value, child != nullptr ? *child : written));
+      }
+      return out;
+    }
+  }
+  return resolved;
+}
+
+void resolve(Choice& choice, const Catalogue& catalogue, const std::string& path, const Node& tree) {
+  if (choice.name.empty())
+    config::fail(nearest_node(tree, path), path,
+                 "missing: name one of the " + catalogue.kind() + "s " + join_names(catalogue.names()));
+  const Choice resolved = catalogue.resolve(choice, path);
+  choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
+}
+
+// "image_size" of a module, where its settings have one.
+const Node* setting(const Choice& choice, const char* key) {
+  const Node* node = choice.settings.find(key);
+  return node != nullptr && !node->is_null() ? node : nullptr;
+}
+
+bool knows(const Catalogue& catalogue, const Choice& choice, const std::string& key) {
+  for (const Catalogue::Entry& entry : catalogue.entries())
+    if (entry.name == choice.name)
+      for (const config::FieldDoc& row : entry.document())
+        if (row.path == key) return true;
+  return false;
+}
+
+// The longest text in tokens; sentencepiece and wordpiece call it max_length.
+Node length_of(const Choice& tokenizer) {
+  for (const char* key : {"context_length", "max_length"})
+    if (const Node* length = setting(tokenizer, key)) return *length;
+  const auto made = tokenizers().make(tokenizer, "tokenizer", TokenizerContext{});
+  return Node::scalar(std::to_string(made->context_length()), tokenizer.settings.mark());
+}
+
+// A text encoder without vocabulary or length takes the tokenizer's. The vocabulary file is only opened when it must
+// be.
+void follow_tokenizer(Config& c) {
+  Choice& encoder = c.model.text.encoder;
+  if (knows(encoders(), encoder, "context_length") && setting(encoder, "context_length") == nullptr)
+    encoder.settings.set("context_length", length_of(c.tokenizer));
+  if (knows(encoders(), encoder, "vocab_size") && setting(encoder, "vocab_size") == nullptr) {
+    const auto tokenizer = tokenizers().make(c.tokenizer, "tokenizer", TokenizerContext{});
+    encoder.settings.set("vocab_size",
+                         Node::scalar(std::to_string(tokenizer->vocab_size()), c.tokenizer.settings.mark()));
+  }
+}
+
+// The side of the pictures is written once: at the image encoder or at the preprocessing.
+void follow_image_size(Config& c, const Node& tree) {
+  Choice& encoder = c.model.image.encoder;
+  if (!knows(encoders(), encoder, "image_size")) return;
+  const Node& preprocessing = nearest_node(tree, "model.preprocessing.image_size");
+  const bool written = nearest_node(tree, "model.preprocessing").find("image_size") != nullptr;
+  if (const Node* size = setting(encoder, "image_size"); size == nullptr) {
+    Node value = config::Value<config::Size>::dump(c.model.preprocessing.image_size);
+    encoder.settings.set("image_size", marked_like(value, preprocessing));
+  } else if (!written) {
+    c.model.preprocessing.image_size = config::Value<config::Size>::read(*size, "model.image.encoder.image_size", {});
+  } else {
+    check_image_size(c, tree);
+  }
+}
+
+// Names, settings and combinations of the towers are the models' business; the marks are put back afterwards.
+void resolve_model(ModelSettings& model) {
+  const ModelSettings resolved = tessera::resolve(model, "model");
+  const auto adopt = [](Choice& written, const Choice& full) {
+    written = {full.name, marked_like(full.settings, written.settings)};
+  };
+  const auto adopt_tower = [&](TowerSettings& written, const TowerSettings& full) {
+    adopt(written.encoder, full.encoder);
+    adopt(written.readout, full.readout);
+    adopt(written.projection, full.projection);
+  };
+  adopt_tower(model.image, resolved.image);
+  adopt_tower(model.text, resolved.text);
+  model.preprocessing = resolved.preprocessing;
+}
+
+void require(const Node& tree, const std::string& path, const std::string& example) {
+  const std::size_t dot = path.rfind('.');
+  const std::string parent = dot == std::string::npos ? "" : path.substr(0, dot);
+  const Node& group = parent.empty() ? tree : nearest_node(tree, parent);
+  if (group.find(path.substr(dot == std::string::npos ? 0 : dot + 1)) == nullptr)
+    config::fail(group, path, "missing: for example " + example);
+}
+
+const std::set<std::string>& harmless_keys() {
+  static const std::set<std::string> keys = {"run",
+                                             "log",
+                                             "checkpoint",
+                                             "evaluation",
+                                             "data.validation",
+                                             "data.loader.threads",
+                                             "data.loader.prefetch",
+                                             "training.steps",
+                                             "training.threads",
+                                             "training.non_finite",
+                                             "training.device",
+                                             "distributed"};
+  return keys;
+}
+
+std::string shown(const Node* node) {
+  if (node == nullptr) return "nothing";
+  std::string text = node->is_scalar() ? node->text() : config::to_json(*node).dump();
+  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+void compare(const Node* there, const Node* here, const std::string& path, std::vector<std::string>& out) {
+  if (harmless_keys().contains(path)) return;
+  const bool maps = there != nullptr && here != nullptr && there->is_map() && here->is_map();
+  if (!maps) {
+    if (shown(there) != shown(here)) out.push_back(path + ": " + shown(there) + " there, " + shown(here) + " here");
+    return;
+  }
+  for (const auto& [key, value] : here->members()) compare(there->find(key), &value, config::join_path(path, key), out);
+  for (const auto& [key, value] : there->members())
+    if (here->find(key) == nullptr) compare(&value, nullptr, config::join_path(path, key), out);
+}
+
+}  // namespace
+
+std::optional<config::Problem> validate(const StartSettings& settings) {
+  if (settings.parts.empty() || settings.weights) return std::nullopt;
+  return config::Problem{"parts", "needs start.weights: the file to take them from"};
+}
+
+std::optional<config::Problem> validate(const LogSettings& settings) {
+  if (!settings.profile || (*settings.profile)[0] <= (*settings.profile)[1]) return std::nullopt;
+  return config::Problem{"profile", "ends before it begins: expected [first step, last step]"};
+}
+
+const Node& nearest_node(const Node& tree, const std::string& path) {
+  const Node* node = &tree;
+  for (const std::string& key : split(path, '.')) {
+    const Node* child = node->find(key);
+    if (child == nullptr) break;
+    node = child;
+  }
+  return *node;
+}
+
+Config resolve_config(const Node& tree, const std::string& name) {
+  Config c = config::read<Config>(tree);
+  require(tree, "data", "data: {train: {name: shapes}}");
+  require(tree, "data.train", "train: {name: shapes}");
+  require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/bpe_simple_vocab_16e6.txt.gz}");
+  require(tree, "model", "extends: parts/vit_b16.yaml");
+  if (!c.run.name) c.run.name = name;
+  if (!c.run.folder) c.run.folder = "runs/" + *c.run.name;
+
+  resolve(c.data.train, sources(), "data.train", tree);
+  if (c.data.validation) resolve(*c.data.validation, sources(), "data.validation", tree);
+  resolve(c.tokenizer, tokenizers(), "tokenizer", tree);
+  follow_tokenizer(c);
+  follow_image_size(c, tree);
+  resolve_model(c.model);
+  resolve(c.objective, objectives(), "objective", tree);
+  resolve(c.optimizer, optimizers(), "optimizer", tree);
+  c.evaluation.tasks = resolve_tasks(c.evaluation.tasks, "evaluation.tasks");
+  check_combination(c, tree);
+  return c;
+}
+
+Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  Node tree = config::load_yaml(path);
+  for (const std::string& assignment : overrides) config::apply_override(tree, assignment);
+  return resolve_config(tree, std::filesystem::path(path).stem().string());
+}
+
+std::string to_yaml(const Config& config) {
+  return config::to_yaml(config::dump(config));
+}
+
+std::vector<std::string> differences(const std::string& there, const Config& here) {
+  std::vector<std::string> out;
+  const Node a = config::parse_yaml(there, "the checkpoint's configuration");
+  const Node b = config::parse_yaml(to_yaml(here), "this configuration");
+  compare(&a, &b, "", out);
+  if (here.training.micro_batch.automatic)
+    std::erase_if(out, [](const std::string& each) { return each.starts_with("training.micro_batch: "); });
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+#include "src/training/config/config_checks.h"
+
+#include <tessera/base/text.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+
+namespace tessera {
+
+using config::Node;
+
+namespace {
+
+void check_tokenizer(const Config& c, const Node& tree) {
+  const Node* room = c.model.text.encoder.settings.find("context_length");
+  for (const char* key : {"context_length", "max_length"}) {
+    const Node* length = c.tokenizer.settings.find(key);
+    if (length == nullptr || room == nullptr) continue;
+    const std::string path = "model.text.encoder.context_length";
+    if (config::Value<std::int64_t>::read(*length, key, 0) > config::Value<std::int64_t>::read(*room, path, 0))
+      config::fail(nearest_node(tree, path), path,
+                   concat("is ", room->text(), ", but tokenizer.", key, " is ", length->text(),
+                          ": leave it out to follow the tokenizer"));
+  }
+}
+
+void check_embed_dim(const Config& c, const Node& tree) {
+  const Node* image = c.model.image.projection.settings.find("embed_dim");
+  const Node* text = c.model.text.projection.settings.find("embed_dim");
+  if (image == nullptr || text == nullptr || image->text() == text->text()) return;
+  const std::string path = "model.text.projection.embed_dim";
+  config::fail(nearest_node(tree, path), path,
+               "is " + text->text() + ", but model.image.projection.embed_dim is " + image->text() +
+                   ": both towers share one space");
+}
+
+void check_schedule(const Config& c, const Node& tree) {
+  if (c.evaluation.averaged && !c.training.weight_average)
+    config::fail(nearest_node(tree, "evaluation.averaged"), "evaluation.averaged",
+                 "is true, but nothing is averaged: set training.weight_average");
+  if (c.schedule.warmup_steps > c.training.steps) {
+    const std::string path = "schedule.warmup_steps";
+    config::fail(
+        nearest_node(tree, path), path,
+        concat("is ", c.schedule.warmup_steps, ", but training.steps is only ", c.training.steps, ": make it smaller"));
+  }
+  const Node* peak = c.optimizer.settings.find("lr");
+  if (peak != nullptr && c.schedule.schedule != "constant" &&
+      c.schedule.min_lr > config::Value<double>::read(*peak, "optimizer.lr", 0)) {
+    const std::string path = "schedule.min_lr";
+    config::fail(nearest_node(tree, path), path,
+                 concat("is ", c.schedule.min_lr, ", above optimizer.lr, which is ", peak->text()));
+  }
+}
+
+void check_cuda_graph(const Config& c, const Node& tree) {
+  if (!c.training.cuda_graph || !(c.training.micro_batch.automatic || c.training.micro_batch.samples)) return;
+  const std::string path = "training.cuda_graph";
+  config::fail(nearest_node(tree, path), path,
+               "is true, and training.micro_batch is set: GradCache cannot be recorded; set one of the two");
+}
+
+void check_evaluation(const Config& c, const Node& tree) {
+  if (c.data.validation) return;
+  for (std::size_t i = 0; i < c.evaluation.tasks.size(); ++i) {
+    const Node* source = c.evaluation.tasks[i].settings.find("source");
+    if (source == nullptr || !source->is_null()) continue;
+    const std::string path = concat("evaluation.tasks[", i, "].source");
+    config::fail(nearest_node(tree, "evaluation.tasks"), path,
+                 "missing, and there is no data.validation to fall back on: set one of the two");
+  }
+}
+
+}  // namespace
+
+void check_image_size(const Config& c, const Node& tree) {
+  const Node* node = c.model.image.encoder.settings.find("image_size");
+  if (node == nullptr) return;
+  const auto size = config::Value<config::Size>::read(*node, "model.image.encoder.image_size", {});
+  if (size == c.model.preprocessing.image_size) return;
+  const std::string path = "model.preprocessing.image_size";
+  config::fail(
+      nearest_node(tree, path), path,
+      concat("is ", c.model.preprocessing.image_size.height, "x", c.model.preprocessing.image_size.width,
+             ", but model.image.encoder.image_size is ", size.height, "x", size.width, ": leave one of them out"));
+}
+
+void check_combination(const Config& config, const Node& tree) {
+  check_tokenizer(config, tree);
+  check_embed_dim(config, tree);
+  check_schedule(config, tree);
+  check_cuda_graph(config, tree);
+  check_evaluation(config, tree);
+}
+
+}  // namespace tessera

@@ -1,0 +1,57 @@
+#include <cmath>
+
+#include <tessera/base/error.h>
+#include <tessera/training/log/input_bound_detector.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kLargeShare = 0.2;
+constexpr double kShortest = 10;    // seconds before a share is judged
+constexpr double kSilence = 600;    // seconds between two lines
+constexpr double kBusy = 0.75;      // a thread busy for less of its time has nothing to do
+constexpr double kComputing = 0.6;  // a busy thread that computes for less of its time waits for files or cores
+
+long percent(double share) {
+  return std::lround(100 * share);
+}
+
+}  // namespace
+
+std::optional<std::string> WaitWatch::note(const DataWindow& window, double now) {
+  sum_ = {sum_.seconds + window.seconds, sum_.wait_seconds + window.wait_seconds,
+          sum_.work_seconds + window.work_seconds, sum_.cpu_seconds + window.cpu_seconds};
+  if (sum_.seconds < kShortest) return std::nullopt;
+  std::optional<std::string> line;
+  const bool silent = last_said_ && now - *last_said_ < kSilence;
+  if (!silent && sum_.wait_seconds > kLargeShare * sum_.seconds) {
+    line = diagnosis();
+    last_said_ = now;
+  }
+  sum_ = {};
+  return line;
+}
+
+std::string WaitWatch::diagnosis() const {
+  const double busy = sum_.work_seconds / (sum_.seconds * static_cast<double>(threads_));
+  const double computing = sum_.work_seconds > 0 ? sum_.cpu_seconds / sum_.work_seconds : 0;
+  const std::string what =
+      concat("data: training waits for data ", percent(sum_.wait_seconds / sum_.seconds), "% of the time; the ",
+             threads_, threads_ == 1 ? " decoding thread is" : " decoding threads are");
+  if (busy < kBusy)
+    return concat(what, " busy ", percent(busy),
+                  "% of theirs, so the hold-up is between them and the step: raise data.loader.prefetch, "
+                  "or look for what else runs on the ",
+                  cores_, " cores");
+  if (computing < kComputing && threads_ < cores_)
+    return concat(what, " busy but computes ", percent(computing),
+                  "% of that, the rest waits for files: raise data.loader.threads (now ", threads_,
+                  "; more hide a slow disk), or bring the data to a faster one");
+  if (threads_ < cores_)
+    return concat(what, " decoding without pause: raise data.loader.threads (", cores_,
+                  " cores here), or store smaller pictures");
+  return concat(what, " decoding without pause on ", cores_,
+                " cores: store smaller pictures, or give the job more cores");
+}
+
+}  // namespace tessera

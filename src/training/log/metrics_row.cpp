@@ -1,0 +1,90 @@
+#include <cmath>
+#include <iomanip>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/training/log/metrics_row.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kNotableWait = 0.1;
+
+// JSON has no NaN: such a value is null in the file.
+nlohmann::json number(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
+template <class Number>
+nlohmann::json number_or_null(const std::optional<Number>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+nlohmann::ordered_json object_of(const std::vector<std::pair<std::string, double>>& values) {
+  auto out = nlohmann::ordered_json::object();
+  for (const auto& [name, value] : values) out[name] = number(value);
+  return out;
+}
+
+}  // namespace
+
+std::string to_line(const StepRecord& r) {
+  nlohmann::ordered_json row;
+  row["step"] = r.step;
+  row["lr"] = r.learning_rate;
+  row["loss"] = number(r.loss);
+  row["terms"] = object_of(r.terms);
+  row["grad_norm"] = number(r.grad_norm);
+  row["grad_norms"] = object_of(r.grad_norms);
+  row["samples_per_second"] = r.samples_per_second;
+  row["seconds"] = r.seconds;
+  row["logit_scale"] = r.logit_scale ? number(*r.logit_scale) : nlohmann::json(nullptr);
+  row["wait_share"] = r.wait_share;
+  row["tflops"] = number_or_null(r.tflops);
+  row["mfu"] = number_or_null(r.mfu);
+  row["memory"] = {
+      {"resident", r.resident}, {"resident_peak", r.resident_peak}, {"device_peak", number_or_null(r.device_peak)}};
+  return row.dump();
+}
+
+std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& r) {
+  constexpr double gibibyte = 1024.0 * 1024.0 * 1024.0;
+  std::vector<std::pair<std::string, double>> out{
+      {"loss/total", r.loss},
+      {"optimizer/learning_rate", r.learning_rate},
+      {"optimizer/grad_norm", r.grad_norm},
+      {"throughput/samples_per_second", r.samples_per_second},
+      {"throughput/wait_share", r.wait_share},
+      {"memory/resident_gib", static_cast<double>(r.resident) / gibibyte},
+      {"memory/resident_peak_gib", static_cast<double>(r.resident_peak) / gibibyte}};
+  for (const auto& [name, value] : r.terms) out.emplace_back("loss/" + name, value);
+  for (const auto& [name, value] : r.grad_norms) out.emplace_back("optimizer/grad_norm_" + name, value);
+  if (r.logit_scale) out.emplace_back("model/logit_scale", *r.logit_scale);
+  if (r.tflops) out.emplace_back("throughput/tflops", *r.tflops);
+  if (r.mfu) out.emplace_back("throughput/mfu", *r.mfu);
+  if (r.device_peak) out.emplace_back("memory/device_peak_gib", static_cast<double>(*r.device_peak) / gibibyte);
+  return out;
+}
+
+std::string status_text(const StepRecord& r) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(4) << "loss " << r.loss;
+  if (r.terms.size() > 1)
+    for (const auto& [name, value] : r.terms) out << "  " << name << " " << value;
+  out << std::setprecision(r.samples_per_second < 100 ? 1 : 0) << "  " << r.samples_per_second << " samples/s";
+  if (r.tflops) out << "  " << format_flop_rate(*r.tflops);
+  if (r.mfu) out << std::setprecision(*r.mfu < 0.1 ? 1 : 0) << " (" << 100 * *r.mfu << "% MFU)";
+  if (r.wait_share > kNotableWait) out << std::setprecision(0) << "  waits for data " << 100 * r.wait_share << "%";
+  return out.str();
+}
+
+std::string format_flop_rate(double tflops) {
+  std::ostringstream out;
+  const bool small = tflops < 1;
+  const double value = small ? 1000 * tflops : tflops;
+  out << std::fixed << std::setprecision(value < 10 ? 1 : 0) << value << (small ? " GFLOP/s" : " TFLOP/s");
+  return out.str();
+}
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#include <ATen/Context.h>
+
+#include <tessera/measure/peak_flops.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/training/log/metrics_row.h>
+#include <tessera/training/log/mfu.h>
+
+namespace tessera {
+namespace {
+
+Arithmetic arithmetic_of(const std::string& precision) {
+  if (precision == "bf16") return Arithmetic::bfloat16;
+  if (precision == "fp16") return Arithmetic::float16;
+  return at::globalContext().allowTF32CuBLAS() ? Arithmetic::tf32 : Arithmetic::float32;
+}
+
+}  // namespace
+
+Utilisation::Utilisation(const Config& config, const at::Device& device) {
+  if (config.log.peak_tflops) {
+    peak_tflops_ = *config.log.peak_tflops;
+    peak_origin_ = "log.peak_tflops";
+    return;
+  }
+  const PeakFlops peak = peak_flops(device, arithmetic_of(config.training.precision));
+  peak_tflops_ = peak.flops / 1e12;
+  peak_origin_ = peak.measured ? concat("measured: ", peak.origin, "; log.peak_tflops sets another") : peak.origin;
+}
+
+void Utilisation::counted(const FlopCounter& counter, std::int64_t samples) {
+  counted_ = true;
+  if (samples == 0) return;
+  recomputed_per_sample_ = counter.recomputed() / static_cast<double>(samples);
+  flops_per_sample_ = counter.flops() / static_cast<double>(samples) - recomputed_per_sample_;
+}
+
+std::optional<double> Utilisation::tflops(double samples_per_second_and_device) const {
+  if (flops_per_sample_ == 0) return std::nullopt;
+  return flops_per_sample_ * samples_per_second_and_device / 1e12;
+}
+
+std::optional<double> Utilisation::share(std::optional<double> tflops) const {
+  if (!tflops || peak_tflops_ <= 0) return std::nullopt;
+  return *tflops / peak_tflops_;
+}
+
+std::string Utilisation::describe() const {
+  const std::string again = recomputed_per_sample_ == 0 ? ""
+                                                        : concat(" (and ", format_flops(recomputed_per_sample_),
+                                                                 " computed again, not counted)");
+  return concat("model: ", format_flops(flops_per_sample_), " a sample, forward and backward", again,
+                "; MFU is the share of ", format_flop_rate(peak_tflops_), " (", peak_origin_, ")");
+}
+
+}  // namespace tessera

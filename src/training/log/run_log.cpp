@@ -1,0 +1,152 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/config/config.h>
+#include <tessera/training/log/run_log.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::chrono::minutes kPageAge{1};
+
+std::string bar(std::int64_t step, std::int64_t total) {
+  constexpr std::int64_t width = 24;
+  const std::int64_t filled = total > 0 ? width * step / total : 0;
+  return "[" + std::string(static_cast<std::size_t>(filled), '#') +
+         std::string(static_cast<std::size_t>(width - filled), '.') + "]";
+}
+
+}  // namespace
+
+RunLog::RunLog(const std::string& folder, std::int64_t total_steps, const LogSettings& settings, bool active)
+    : folder_(folder),
+      path_(folder + "/metrics.jsonl"),
+      tensorboard_(settings.tensorboard),
+      wants_page_(settings.page),
+      total_steps_(total_steps),
+      active_(active),
+      terminal_(active && ::isatty(STDERR_FILENO) == 1) {
+  if (!active_) return;
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
+}
+
+RunLog::~RunLog() {
+  clear();
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void RunLog::resume_at(std::int64_t step, const std::string& title,
+                       const std::vector<std::pair<std::string, std::string>>& facts) {
+  if (!active_) return;
+  if (wants_page_) {
+    page_.emplace(folder_, title, facts);
+    page_->resume_at(step);
+  }
+  std::string kept;
+  for (const std::string& line : split(io::read_file(path_), '\n')) {
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    if (!row.is_object() || row.value("step", step + 1) > step) continue;
+    kept += line + "\n";
+    if (page_) page_->add_row(row);
+  }
+  io::write_file(path_, kept);
+  ::close(descriptor_);
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (descriptor_ < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
+  if (tensorboard_) events_.emplace(folder_ + "/tensorboard", step);
+}
+
+void RunLog::record(const StepRecord& record) {
+  if (!active_) return;
+  const std::string row = to_line(record) + "\n";
+  // One write per row: the file never holds half a line of a run that is killed.
+  if (::write(descriptor_, row.data(), row.size()) != static_cast<ssize_t>(row.size()))
+    report_failed_write(path_, std::strerror(errno));
+  if (events_ && !events_->scalars(record.step, scalars_of(record)))
+    report_failed_write(events_->path(), std::strerror(errno));
+  if (page_) page_->add_row(nlohmann::json::parse(row));
+  last_ = record;
+  if (!terminal_) log::info(status(record.step));
+}
+
+void RunLog::evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics) {
+  if (page_) page_->add_evaluation(step, metrics);
+  if (!events_) return;
+  std::vector<std::pair<std::string, double>> values;
+  for (const auto& [name, value] : metrics) values.emplace_back("evaluation/" + name, value);
+  if (!events_->scalars(step, values)) report_failed_write(events_->path(), std::strerror(errno));
+}
+
+bool RunLog::page_due() const {
+  return page_ && std::chrono::steady_clock::now() - page_written_ >= kPageAge;
+}
+
+void RunLog::write_page(RunStatus status) {
+  if (!page_) return;
+  page_written_ = std::chrono::steady_clock::now();
+  status.total_steps = total_steps_;
+  status.seconds_left = seconds_left(status.step);
+  try {
+    page_->write(status);
+  } catch (const UserError& error) {
+    report_failed_write("", error.what());
+  }
+}
+
+void RunLog::report_failed_write(const std::string& path, const std::string& reason) {
+  if (write_failed_) return;
+  write_failed_ = true;
+  warning(concat(path, path.empty() ? "" : ": cannot write: ", reason, "; training goes on without some of its log"));
+}
+
+double RunLog::seconds_left(std::int64_t step) const {
+  if (!last_ || last_->step == 0) return 0;
+  return last_->seconds / static_cast<double>(last_->step) * static_cast<double>(total_steps_ - step);
+}
+
+std::string RunLog::status(std::int64_t step) const {
+  const std::string place = concat("step ", with_thousands(step), "/", with_thousands(total_steps_));
+  return last_ ? concat(place, "  ", status_text(*last_), "  ETA ", format_duration(seconds_left(step))) : place;
+}
+
+void RunLog::tick(std::int64_t step) {
+  if (!terminal_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_tick_ < std::chrono::milliseconds(100) && step < total_steps_) return;
+  last_tick_ = now;
+  std::fprintf(stderr, "\r%s %s\033[K", bar(step, total_steps_).c_str(), status(step).c_str());
+  std::fflush(stderr);
+  bar_shown_ = true;
+}
+
+void RunLog::line(const std::string& text) {
+  if (!active_) return;
+  clear();
+  log::info(text);
+}
+
+void RunLog::warning(const std::string& text) {
+  if (!active_) return;
+  clear();
+  log::warning(text);
+}
+
+void RunLog::clear() {
+  if (!bar_shown_) return;
+  std::fprintf(stderr, "\r\033[K");
+  std::fflush(stderr);
+  bar_shown_ = false;
+}
+
+}  // namespace tessera

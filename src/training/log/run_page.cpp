@@ -1,0 +1,266 @@
+#include <algorithm>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <sstream>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/report/chart.h>
+#include <tessera/report/html.h>
+#include <tessera/report/run_curves.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/log/run_page.h>
+#include <tessera/training/log/metrics_row.h>
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+using report::escape;
+
+constexpr int kReloadSeconds = 30;
+constexpr std::size_t kWarnings = 12;
+constexpr const char* kEvaluationPrefix = "evaluation.";
+constexpr const char* kStyle =
+    "<style>.number "
+    "b{font-size:20px;white-space:nowrap}.state{display:flex;flex-wrap:wrap;gap:12px;align-items:baseline;margin:10px "
+    "0 6px}"
+    ".progress{height:10px;background:var(--bar);border-radius:99px;overflow:hidden;margin:8px 0}"
+    ".progress i{display:block;height:100%;background:var(--accent)}"
+    ".warnings{font:12px/1.6 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:0}"
+    ".files a{margin-right:14px;color:var(--accent)}a{color:var(--accent)}</style>";
+
+std::string time_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::ostringstream out;
+  out << std::put_time(&parts, "%Y-%m-%d %H:%M:%S UTC");
+  return out.str();
+}
+
+std::string link(const std::string& path, const std::string& text) {
+  return concat("<a href=\"", escape(path), "\">", escape(text), "</a>");
+}
+
+std::string number_card(const std::string& value, const std::string& name) {
+  return concat("<div class=\"number\"><b>", escape(value), "</b><span>", escape(name), "</span></div>");
+}
+
+std::string short_number(double value) {
+  std::ostringstream out;
+  out << std::setprecision(4) << value;
+  return out.str();
+}
+
+// The newest warnings and errors of log.txt ("12:34:56 warning ..."); those of earlier sessions are there too.
+std::vector<std::string> warnings_of(const std::string& folder) {
+  std::vector<std::string> out;
+  std::ifstream file(folder + "/log.txt");
+  constexpr std::streamoff enough = 1 << 18;
+  if (file.seekg(0, std::ios::end); file.tellg() > enough)
+    file.seekg(-enough, std::ios::end);
+  else
+    file.seekg(0);
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t space = line.find(' ');
+    if (space == std::string::npos) continue;
+    const std::string_view rest = std::string_view(line).substr(space + 1);
+    if (rest.starts_with("warning ") || rest.starts_with("error ")) out.push_back(line);
+  }
+  if (out.size() > kWarnings) out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(kWarnings));
+  return out;
+}
+
+std::vector<std::string> names_in(const std::string& folder, const std::string& prefix, const std::string& suffix) {
+  std::vector<std::string> out;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(prefix) && name.ends_with(suffix) && name.find(".tmp") == std::string::npos)
+      out.push_back(name);
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::string state_block(const RunStatus& s, const std::string& written) {
+  const double share = s.total_steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.total_steps) : 0;
+  const bool running = s.state == "running";
+  return concat("<div class=\"state\"><span class=\"tag ", s.good ? "good" : "bad", "\">", escape(s.state),
+                "</span><span>step ", with_thousands(s.step), " of ", with_thousands(s.total_steps),
+                "</span><span class=\"soft\">", with_thousands(s.samples), " samples, trained for ",
+                format_duration(s.seconds), "</span>",
+                running ? concat("<span>ETA ", format_duration(s.seconds_left), "</span>") : "",
+                "</div><div class=\"progress\"><i style=\"width:", report::fixed(100 * share, 1), "%\"></i></div>",
+                s.note.empty() ? "" : "<p>" + escape(s.note) + "</p>", "<p class=\"soft\">Written ", written,
+                running ? concat("; at log rows a minute or more apart, and reloaded every ", kReloadSeconds,
+                                 " s. A time long past means that the run was killed.")
+                        : "",
+                "</p>");
+}
+
+std::string files_block(const std::string& folder) {
+  std::string html;
+  for (const char* name : {"config.yaml", "metrics.jsonl", "log.txt"})
+    if (fs::exists(folder + "/" + name)) html += link(name, name);
+  for (const std::string& trace : names_in(folder, "trace_", ".json")) html += link(trace, trace);
+  return html.empty() ? "" : "<p class=\"files\">" + html + "</p>";
+}
+
+std::string checkpoints_block(const std::string& folder) {
+  std::string rows;
+  for (const std::string& name : names_in(folder + "/checkpoints", "step_", "")) {
+    const std::string path = "checkpoints/" + name;
+    std::string files;
+    for (const char* file : {"model.safetensors", "averaged.safetensors", "state.safetensors", "manifest.json"})
+      if (fs::exists(folder + "/" + path + "/" + file)) files += link(path + "/" + file, file);
+    rows = concat("<tr><td>", link(path + "/", name), "</td><td class=\"files\">", files, "</td></tr>") + rows;
+  }
+  if (rows.empty()) return "";
+  return "<h2>Checkpoints</h2><div class=\"card scroll\"><table><tr><th>Folder</th><th>Files</th></tr>" + rows +
+         "</table></div>";
+}
+
+std::string skipped_block(const std::map<std::string, std::int64_t>& skipped) {
+  if (skipped.empty()) return "";
+  std::string rows;
+  for (const auto& [reason, count] : skipped)
+    rows += concat("<tr><td>", escape(reason), "</td><td class=\"n\">", with_thousands(count), "</td></tr>");
+  return "<h2>Samples skipped in this session</h2><div class=\"card scroll\"><table><tr><th>Reason</th><th "
+         "class=\"n\">Samples</th></tr>" +
+         rows + "</table></div>";
+}
+
+std::string warnings_block(const std::string& folder) {
+  const std::vector<std::string> lines = warnings_of(folder);
+  if (lines.empty()) return "";
+  std::string text;
+  for (const std::string& line : lines) text += escape(line) + "\n";
+  return "<h2>Last warnings</h2><div class=\"card\"><p class=\"warnings\">" + text + "</p></div>";
+}
+
+}  // namespace
+
+struct RunPage::Impl {
+  std::string folder, title;
+  std::vector<std::pair<std::string, std::string>> facts;
+  report::RunCurves curves;
+
+  struct Evaluated {
+    std::int64_t step;
+    double value, best;
+  };
+  std::map<std::string, Evaluated> evaluated;  // by "task.metric"
+
+  void evaluation(std::int64_t step, const std::string& name, double value) {
+    curves.add(static_cast<double>(step), kEvaluationPrefix + name, value);
+    const auto known = evaluated.find(name);
+    const double best = known == evaluated.end() ? value : std::max(known->second.best, value);
+    evaluated.insert_or_assign(name, Evaluated{step, value, best});
+  }
+
+  std::string numbers() const {
+    std::string html;
+    const auto card = [&](const char* key, const char* name, const auto& text_of) {
+      if (const double* value = curves.last(key)) html += number_card(text_of(*value), name);
+    };
+    const auto percent = [](double value) { return report::fixed(100 * value, value < 0.1 ? 1 : 0) + "%"; };
+    card("loss", "loss", [](double v) { return report::fixed(v, 4); });
+    card("lr", "learning rate", short_number);
+    card("grad_norm", "gradient norm", short_number);
+    card("logit_scale", "logit scale", [](double v) { return report::fixed(std::exp(v), 2); });
+    card("samples_per_second", "samples/s", [](double v) { return report::fixed(v, v < 100 ? 1 : 0); });
+    if (const double* rate = curves.last("tflops")) {
+      const std::string text = format_flop_rate(*rate);
+      const std::size_t space = text.find(' ');
+      html += number_card(text.substr(0, space), text.substr(space + 1) + " of the model, per device");
+    }
+    card("mfu", "MFU", percent);
+    card("wait_share", "waiting for data", percent);
+    card("memory.resident_peak", "memory, peak", [](double v) { return format_bytes(v); });
+    card("memory.device_peak", "GPU memory, peak", [](double v) { return format_bytes(v); });
+    return html.empty() ? "" : "<div class=\"numbers\">" + html + "</div>";
+  }
+
+  std::string evaluations() const {
+    if (evaluated.empty()) return "";
+    std::string rows;
+    for (const auto& [name, last] : evaluated) {
+      const std::string file = "evaluation/" + step_folder_name(last.step) + ".json";
+      const std::string step = "step " + with_thousands(last.step);
+      rows += concat("<tr><td>", escape(name), "</td><td class=\"n\">", escape(format_metric(name, last.value)),
+                     "</td><td class=\"n\">", escape(format_metric(name, last.best)), "</td><td>",
+                     fs::exists(folder + "/" + file) ? link(file, step) : step, "</td></tr>");
+    }
+    return concat(
+        "<h2>Evaluation</h2><div class=\"card scroll\"><table><tr><th>Metric</th><th class=\"n\">Last</th><th "
+        "class=\"n\">Greatest</th><th>Measured at</th></tr>",
+        rows, "</table></div>", report::chart_cards(curves.with_prefix(kEvaluationPrefix)));
+  }
+};
+
+RunPage::RunPage(std::string folder, std::string title, std::vector<std::pair<std::string, std::string>> facts)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->folder = std::move(folder);
+  impl_->title = std::move(title);
+  impl_->facts = std::move(facts);
+}
+
+RunPage::~RunPage() = default;
+
+void RunPage::resume_at(std::int64_t step) {
+  impl_->curves = {};
+  impl_->evaluated.clear();
+  const std::string evaluations = impl_->folder + "/evaluation";
+  for (const std::string& name : names_in(evaluations, "step_", ".json")) {
+    const auto file = nlohmann::json::parse(io::read_file(evaluations + "/" + name), nullptr, false);
+    if (!file.is_object() || !file.contains("results") || file.value("step", step + 1) > step) continue;
+    for (const auto& result : file["results"]) {
+      if (!result.is_object()) continue;
+      const auto metrics = result.value("metrics", nlohmann::json::object());
+      for (const auto& [metric, value] : metrics.items())
+        if (value.is_number())
+          impl_->evaluation(file["step"], result.value("task", "") + "." + metric, value.get<double>());
+    }
+  }
+}
+
+void RunPage::add_row(const nlohmann::json& row) {
+  impl_->curves.add(row);
+}
+
+void RunPage::add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics) {
+  for (const auto& [name, value] : metrics) impl_->evaluation(step, name, value);
+}
+
+std::string RunPage::html(const RunStatus& status) const {
+  const bool running = status.state == "running";
+  const std::string head =
+      running ? concat("<meta http-equiv=\"refresh\" content=\"", kReloadSeconds, "\">", kStyle) : kStyle;
+  const std::string training = report::chart_cards(impl_->curves.training());
+  const std::string machine = report::chart_cards(impl_->curves.machine());
+  return report::page(
+      impl_->title + " \u00b7 " + status.state, head,
+      concat("<h1>", escape(impl_->title), "</h1>", state_block(status, time_now()), impl_->numbers(),
+             training.empty() ? "" : "<h2>Training</h2>" + training, impl_->evaluations(),
+             machine.empty() ? "" : "<h2>Speed and memory</h2>" + machine, checkpoints_block(impl_->folder),
+             skipped_block(status.skipped), warnings_block(impl_->folder), "<h2>Settings</h2>",
+             report::fact_card(impl_->facts), files_block(impl_->folder),
+             "<footer>A training run of Tessera. Curves of more than 1,000 values show means, and the range of what "
+             "they stand for as a band.</footer>"));
+}
+
+void RunPage::write(const RunStatus& status) {
+  io::write_file(impl_->folder + "/run.html", html(status));
+}
+
+}  // namespace tessera

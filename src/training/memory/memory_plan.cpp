@@ -1,0 +1,129 @@
+#include <iomanip>
+#include <sstream>
+
+#include "src/training/memory/loss_costs.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/models/registry.h>
+#include <tessera/training/memory/memory_plan.h>
+
+namespace tessera {
+namespace {
+
+std::string bytes_text(std::int64_t bytes) {
+  return format_bytes(static_cast<double>(bytes));
+}
+
+std::int64_t usable(std::int64_t available) {
+  return static_cast<std::int64_t>(kUsableMemory * static_cast<double>(available));
+}
+
+struct Row {
+  std::string what;
+  std::int64_t bytes;
+  std::string note;
+};
+
+std::vector<Row> rows_of(const MemoryPlan& plan) {
+  const bool cached = plan.micro_batch < plan.batch;
+  std::vector<Row> all{
+      {"weights", plan.weights, ""},
+      {"gradients", plan.gradients, ""},
+      {"optimizer", plan.optimizer, ""},
+      {"averaged weights", plan.average, ""},
+      {"gradient buckets", plan.buckets, ""},
+      {"batch", plan.data, ""},
+      {"activations", plan.activations, concat("of the towers, ", plan.micro_batch, " samples")},
+      {"features", plan.features, "of the whole batch"},
+      {"loss", plan.loss,
+       concat(plan.ranks > 1 ? concat(plan.batch, " x ", plan.batch * plan.ranks, " pairs")
+                             : "gradients of the features included",
+              plan.loss_measured ? "" : "; extrapolated")},
+  };
+  if (!cached) std::erase_if(all, [](const Row& row) { return row.what == "features"; });
+  std::erase_if(all, [](const Row& row) { return row.bytes == 0 && row.what != "loss"; });
+  return all;
+}
+
+// The encoders that could compute their blocks again, but do not.
+std::vector<std::string> without_checkpointing(const Config& config) {
+  std::vector<std::string> out;
+  const auto look = [&](const config::Choice& encoder, const char* tower) {
+    const config::Node* node = encoder.settings.find("grad_checkpointing");
+    if (node != nullptr && node->text() == "false") out.push_back(tower);
+  };
+  look(config.model.image.encoder, "image");
+  look(config.model.text.encoder, "text");
+  return out;
+}
+
+}  // namespace
+
+bool MemoryPlan::fits() const {
+  return total() <= usable(available) && (!gpu || host() <= usable(host_available));
+}
+
+std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) {
+  std::vector<std::string> towers, loss, host, out;
+  if (plan.micro_batch == plan.batch && plan.batch > 1)
+    towers.emplace_back("training.micro_batch: auto");
+  else if (plan.micro_batch > 1)
+    towers.emplace_back("a smaller training.micro_batch (or auto)");
+  for (const std::string& tower : without_checkpointing(config))
+    towers.push_back(concat("model.", tower, ".encoder.grad_checkpointing: true"));
+  if (plan.gpu && config.training.precision == "float32") towers.emplace_back("training.precision: bf16");
+  const config::Node* chunk = config.objective.settings.find("chunk");
+  const std::optional<std::int64_t> greatest = greatest_chunk(config.objective.settings);
+  if (greatest && *greatest > 1)
+    loss.emplace_back("a smaller objective.chunk");
+  else if (chunk != nullptr && chunk->is_null())
+    loss.emplace_back("objective.chunk: 256");
+  if (config.checkpoint.background) host.emplace_back("checkpoint.background: false");
+  if (plan.ready > plan.total() / 10) host.emplace_back("a smaller data.loader.prefetch");
+
+  const bool loss_first = plan.loss > plan.activations;
+  for (const auto& some : {loss_first ? loss : towers, loss_first ? towers : loss})
+    out.insert(out.end(), some.begin(), some.end());
+  const bool host_matters = plan.gpu ? plan.host() > usable(plan.host_available) : plan.host() > plan.total() / 10;
+  if (host_matters)
+    out.insert(plan.gpu && plan.peak <= usable(plan.available) ? out.begin() : out.end(), host.begin(), host.end());
+  if (plan.batch > 1) out.emplace_back("a smaller data.loader.batch_size");
+  return out;
+}
+
+std::string summary(const MemoryPlan& plan) {
+  std::string parts;
+  for (const Row& row : rows_of(plan)) parts += concat(parts.empty() ? "" : ", ", row.what, " ", bytes_text(row.bytes));
+  if (!plan.gpu && plan.host() > 0) parts += concat(", checkpoint and ready batches ", bytes_text(plan.host()));
+  return concat(bytes_text(plan.total()), " of ", bytes_text(plan.available), ", highest in ", plan.moment, " (", parts,
+                ")");
+}
+
+std::string to_text(const MemoryPlan& plan, const Config& config) {
+  std::ostringstream out;
+  const auto line = [&](const std::string& what, const std::string& value, const std::string& note) {
+    out << "  " << std::left << std::setw(18) << what << std::right << std::setw(11) << value
+        << (note.empty() ? "" : "  ") << note << "\n";
+  };
+  out << "memory plan" << (plan.ranks > 1 ? concat(" of each of ", plan.ranks, " ranks") : "") << ", "
+      << (plan.gpu ? "on the GPU" : "on the CPU") << "\n";
+  for (const Row& row : rows_of(plan)) line(row.what, bytes_text(row.bytes), row.note);
+  line("peak of a step", bytes_text(plan.peak), "in " + plan.moment + "; not all parts exist at one time");
+  if (plan.checkpoint > 0)
+    line("checkpoint", bytes_text(plan.checkpoint),
+         concat("written in the background from a copy", plan.gpu ? ", in the host's memory" : ""));
+  line("ready batches", bytes_text(plan.ready), plan.gpu ? "in the host's memory" : "");
+  line(
+      "needed", bytes_text(plan.total()),
+      concat("of ", bytes_text(plan.available), " that are free for it",
+             plan.gpu ? concat("; on the host ", bytes_text(plan.host()), " of ", bytes_text(plan.host_available)) : "",
+             plan.fits() ? ": fits" : ": does not fit"));
+  if (!plan.fits()) {
+    std::string list;
+    for (const std::string& way : ways_out(plan, config)) list += (list.empty() ? "" : "; ") + way;
+    out << "  ways out          " << list << "\n";
+  }
+  return out.str();
+}
+
+}  // namespace tessera

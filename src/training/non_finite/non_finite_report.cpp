@@ -1,0 +1,114 @@
+#include <cmath>
+#include <filesystem>
+#include <sstream>
+
+#include <ATen/ATen.h>
+
+#include "src/training/non_finite/anomaly_detector.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/optim/clip_grad_norm.h>
+#include <tessera/optim/grad_scaler.h>
+#include <tessera/training/restore.h>
+#include <tessera/training/non_finite/non_finite_report.h>
+
+namespace tessera {
+namespace {
+
+bool is_finite(const at::Tensor& tensor) {
+  return !tensor.is_floating_point() || at::isfinite(tensor.detach()).all().item<bool>();
+}
+
+// "a, b, c and 4 more"
+std::string first_few(const std::vector<std::string>& names, std::size_t most) {
+  std::string out;
+  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) out += (i == 0 ? "" : ", ") + names[i];
+  return names.size() <= most ? out : concat(out, " and ", names.size() - most, " more");
+}
+
+}  // namespace
+
+bool StepReport::finite() const {
+  if (!std::isfinite(loss) || !std::isfinite(grad_norm)) return false;
+  for (const auto& [name, value] : terms)
+    if (!std::isfinite(value)) return false;
+  return bad_weights.empty() && bad_gradients.empty();
+}
+
+StepReport examine_step(StepRunner& runner, Parts& parts, std::int64_t done, double scale) {
+  StepReport report;
+  report.step = done + 1;
+  const std::map<std::string, at::Tensor> weights = weights_of(*parts.model, *parts.objective);
+  for (const auto& [name, tensor] : weights)
+    if (!is_finite(tensor)) report.bad_weights.push_back(name);
+  StepResult result;
+  {
+    const TensorWatch watch(weights);
+    result = runner.run_operators(done, scale);
+    report.findings = watch.findings();
+  }
+  report.loss = result.loss.item<double>();
+  for (const auto& [name, term] : result.terms) report.terms.emplace_back(name, term.item<double>());
+  report.keys = result.keys;
+  std::vector<at::Tensor> gradients;
+  for (const NamedParameter& parameter : parts.optimizer->parameters()) {
+    const at::Tensor gradient = parameter.tensor.grad();
+    if (!gradient.defined()) continue;
+    gradients.push_back(gradient);
+    if (!is_finite(gradient)) report.bad_gradients.push_back(parameter.name);
+  }
+  report.grad_norm = global_norm(gradients).item<double>() / scale;
+  return report;
+}
+
+std::string summary(const StepReport& report) {
+  if (!report.bad_weights.empty())
+    return concat("not finite before the step already: ", first_few(report.bad_weights, 3));
+  if (!report.findings.empty()) return report.findings;
+  return report.finite() ? "all finite when computed again" : "no operator of this rank gave the first one";
+}
+
+std::string to_text(const StepReport& report) {
+  std::ostringstream out;
+  out << "step " << with_thousands(report.step) << ": loss " << report.loss;
+  for (const auto& [name, value] : report.terms) out << ", " << name << " " << value;
+  out << ", gradient norm " << report.grad_norm << "\n  first not finite: " << summary(report) << "\n";
+  if (!report.bad_gradients.empty()) out << "  gradients not finite: " << first_few(report.bad_gradients, 5) << "\n";
+  out << "  samples:";
+  for (const std::string& key : report.keys) out << " " << key;
+  out << "\n";
+  return out.str();
+}
+
+std::pair<std::string, bool> replay_step(const Config& given, const std::string& folder, const ProcessGroup& group) {
+  if (!std::filesystem::exists(folder + "/manifest.json"))
+    user_error("--replay-step ", folder, ": not a saved state: expected a folder like RUN/non_finite/step_0001000");
+  Config config = given;
+  Parts parts = build_parts(config, group);
+  Checkpoint checkpoint;
+  together(group, "reading the saved state", [&] {
+    checkpoint = load_checkpoint(folder);
+    const std::ptrdiff_t ranks = std::max<std::ptrdiff_t>(std::ssize(checkpoint.state.ranks), 1);
+    if (ranks != group.size())
+      user_error("--replay-step ", folder, ": is of ", ranks, " ranks, here are ", group.size(), ": start as many");
+    take_checkpoint(parts, config, group, checkpoint, folder);
+  });
+  GradientReducer gradients = make_reducer(parts, config, group);
+  Heartbeat heartbeat(group, config.distributed.heartbeat);
+  StepRunner runner(config, group, parts, gradients, heartbeat);
+  LossScale scale(config.training.precision == "fp16");
+  scale.restore(checkpoint.state.loss_scale);
+  const StepReport report = examine_step(runner, parts, checkpoint.state.step, scale.value());
+
+  std::string text;
+  at::Tensor bad = at::full({1}, report.finite() ? 0 : 1, at::kLong);
+  group.all_reduce(bad, Reduction::max);
+  for (int rank = 0; rank < group.size(); ++rank) {
+    if (!group.alone()) text += concat("rank ", rank, ": ");
+    text += group.broadcast_text(to_text(report), rank);
+  }
+  return {text, bad.item<std::int64_t>() == 0};
+}
+
+}  // namespace tessera

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/random.h>
+#include <tessera/models/autocast.h>
+#include <tessera/training/run/training_run.h>
+
+namespace tessera {
+namespace {
+
+// The GPU of the process's place on its machine, which becomes the current one.
+at::Device choose_device(const Config& config, int local_rank) {
+  if (!trains_on_gpu(config)) return at::kCPU;
+  const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+  if (local_rank >= gpus.deviceCount())
+    user_error("local rank ", local_rank, " has no GPU: this machine has ", static_cast<int>(gpus.deviceCount()),
+               ": start as many processes as GPUs, or set training.device to cpu");
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
+  gpus.setDevice(device);
+  return device;
+}
+
+void set_tf32(bool on) {
+  at::globalContext().setAllowTF32CuBLAS(on);
+  at::globalContext().setAllowTF32CuDNN(on);
+}
+
+std::string objective_name(const std::string& name) {
+  return name == "logit_scale" || name == "logit_bias" ? name : "objective." + name;
+}
+
+std::map<std::string, at::Tensor> objective_state(const Objective& objective) {
+  std::map<std::string, at::Tensor> out;
+  for (const auto& item : objective.named_parameters()) out[objective_name(item.key())] = item.value();
+  for (const auto& item : objective.named_buffers()) out[objective_name(item.key())] = item.value();
+  return out;
+}
+
+void check_tokenizer(const Config& config, const Tokenizer& tokenizer) {
+  const config::Node* node = config.model.text.encoder.settings.find("vocab_size");
+  if (node == nullptr) return;
+  const auto room = config::Value<std::int64_t>::read(*node, "model.text.encoder.vocab_size", 0);
+  if (tokenizer.vocab_size() > room)
+    config::fail(*node, "model.text.encoder.vocab_size",
+                 concat("is ", room, ", but the tokenizer ", tokenizer.name(), " has ", tokenizer.vocab_size(),
+                        " tokens: leave it out to follow the tokenizer"));
+}
+
+}  // namespace
+
+std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective) {
+  std::map<const void*, std::string> names;
+  for (const auto& [name, tensor] : model.named_state()) names.emplace(tensor.data_ptr(), name);
+  std::vector<NamedParameter> out;
+  std::set<const void*> seen;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    if (tensor.requires_grad() && seen.insert(tensor.data_ptr()).second) out.push_back({name, tensor});
+  };
+  for (const auto& item : model.named_parameters()) {
+    const auto found = names.find(item.value().data_ptr());
+    add(found != names.end() ? found->second : item.key(), item.value());
+  }
+  for (const auto& item : objective.named_parameters()) add(objective_name(item.key()), item.value());
+  return out;
+}
+
+std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
+  std::map<std::string, at::Tensor> out = model.named_state();
+  out.merge(objective_state(objective));
+  return out;
+}
+
+void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
+                  const std::string& origin) {
+  const at::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> own = objective_state(objective);
+  std::map<std::string, at::Tensor> towers;
+  for (const auto& [name, tensor] : weights) {
+    const auto mine = own.find(name);
+    if (mine == own.end()) {
+      if (name.starts_with("objective.")) user_error(origin, ": holds ", name, ", which this objective has not");
+      towers[name] = tensor;
+      continue;
+    }
+    if (mine->second.sizes() != tensor.sizes())
+      user_error(origin, ": ", name, " has shape ", tensor.sizes(), ", expected ", mine->second.sizes());
+    mine->second.copy_(tensor);
+    own.erase(mine);
+  }
+  if (!own.empty()) user_error(origin, ": lacks the objective's ", own.begin()->first);
+  model.load_state(towers, origin);
+}
+
+void take_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
+  if (!start.weights) return;
+  const std::string path = find_model_file(*start.weights);
+  const ModelFile file = load_model_file(path);
+  const auto wanted = [&](const std::string& name) {
+    return start.parts.empty() || std::any_of(start.parts.begin(), start.parts.end(),
+                                              [&](const std::string& part) { return matches(part, name); });
+  };
+  std::map<std::string, at::Tensor> towers = model.named_state(), own = objective_state(objective);
+  if (start.parts.empty()) towers.clear();
+  std::int64_t taken = 0;
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, tensor] : file.weights) {
+    if (!wanted(name)) continue;
+    if (!of_objective(name)) {
+      towers[name] = tensor;
+    } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
+      mine->second.copy_(tensor);
+    } else {
+      continue;  // of another objective: begins anew
+    }
+    ++taken;
+  }
+  if (taken == 0) user_error(path, ": holds nothing that start.parts names");
+  model.load_state(towers, path);
+  log::info("begins with ", taken, " tensors of ", path);
+}
+
+bool trains_on_gpu(const Config& config) {
+  const bool gpu = at::hasCUDA();
+  if (config.training.device == "cuda" && !gpu)
+    user_error("training.device is cuda, but LibTorch sees no GPU here: set it to auto or cpu");
+  return gpu && config.training.device != "cpu";
+}
+
+Parts build_parts(const Config& config, const ProcessGroup& group) {
+  Parts parts;
+  parts.device = choose_device(config, group.local_rank());
+  set_tf32(config.training.tf32);
+  if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
+
+  parts.train = sources().make(config.data.train, "data.train");
+  if (config.data.validation) parts.validation = sources().make(*config.data.validation, "data.validation");
+  parts.tokenizer = tokenizers().make(config.tokenizer, "tokenizer", TokenizerContext{});
+  check_tokenizer(config, *parts.tokenizer);
+
+  at::manual_seed(derive_seed(config.seed, Purpose::initialisation));
+  parts.model = std::make_shared<DualEncoder>(config.model);
+  ObjectiveContext context;
+  context.embed_dim = parts.model->embed_dim();
+  parts.objective = objectives().make(config.objective, "objective", context);
+  parts.needs = parts.objective->needs();
+  parts.model->to(parts.device);
+  parts.objective->to(parts.device);
+  std::vector<NamedParameter> parameters = trainable_parameters(*parts.model, *parts.objective);
+  parameters = apply_rules(std::move(parameters), config.parameters);
+  parts.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
+  if (config.distributed.shard_optimizer) parts.optimizer->shard(group, config.distributed.bucket_mb);
+  if (config.training.weight_average)
+    parts.average.emplace(weights_of(*parts.model, *parts.objective), *config.training.weight_average);
+  // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
+  const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
+  parts.loader = make_loader(parts, config, {group.rank(), group.size()},
+                             concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
+  return parts;
+}
+
+std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard,
+                                    const std::string& skipped_file) {
+  return std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
+                                  parts.needs, static_cast<std::uint64_t>(config.seed), shard,
+                                  LoaderTarget{parts.device.is_cuda(), skipped_file});
+}
+
+Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision) {
+  std::optional<Autocast> autocast;
+  if (precision == "bf16") autocast.emplace(parts.device.type(), at::kBFloat16);
+  if (precision == "fp16") autocast.emplace(parts.device.type(), at::kHalf);
+  return parts.model->forward(batch, parts.needs);
+}
+
+Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context) {
+  return parts.objective->forward(encode_batch(parts, batch, precision), context);
+}
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+#include <tessera/base/error.h>
+#include <tessera/training/step/step_graph.h>
+
+#ifdef TESSERA_HAS_CUDA_GRAPHS
+#include <ATen/Context.h>
+#include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/CUDAGraph.h>
+#include <c10/cuda/CUDAGuard.h>
+#endif
+
+namespace tessera {
+
+#ifdef TESSERA_HAS_CUDA_GRAPHS
+namespace {
+
+class CudaRecorder : public WorkRecorder {
+ public:
+  // The legacy stream cannot be recorded.
+  CudaRecorder() : stream_(at::cuda::getStreamFromPool()) {}
+
+  void rehearse(const std::function<void()>& work) override {
+    follow(stream_, at::cuda::getCurrentCUDAStream());
+    {
+      const c10::cuda::CUDAStreamGuard here(stream_);
+      work();
+    }
+    follow(at::cuda::getCurrentCUDAStream(), stream_);
+  }
+
+  void record(const std::function<void()>& work) override {
+    follow(stream_, at::cuda::getCurrentCUDAStream());
+    const c10::cuda::CUDAStreamGuard here(stream_);
+    // Other threads may allocate pinned memory meanwhile, which a recording of the whole process would forbid.
+    graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+    try {
+      work();
+    } catch (...) {
+      try {
+        graph_.capture_end();
+      } catch (const c10::Error&) {
+        // Broken off by what `work` threw, which says more.
+      }
+      throw;
+    }
+    graph_.capture_end();
+  }
+
+  void replay() override { graph_.replay(); }
+
+ private:
+  // What is given to `later` from now on waits for what was given to `earlier`.
+  static void follow(const at::cuda::CUDAStream& later, const at::cuda::CUDAStream& earlier) {
+    at::cuda::CUDAEvent event;
+    event.record(earlier);
+    event.block(later);
+  }
+
+  at::cuda::CUDAStream stream_;
+  at::cuda::CUDAGraph graph_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkRecorder> make_cuda_recorder() {
+  if (!at::hasCUDA()) user_error("training.cuda_graph needs a GPU, and LibTorch sees none here: set it to false");
+  return std::make_unique<CudaRecorder>();
+}
+#else
+std::unique_ptr<WorkRecorder> make_cuda_recorder() {
+  user_error("training.cuda_graph: this Tessera was built without CUDA: set it to false");
+}
+#endif
+
+}  // namespace tessera

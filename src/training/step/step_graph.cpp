@@ -1,0 +1,87 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/training/step/step_graph.h>
+
+namespace tessera {
+namespace {
+
+// Libraries choose algorithms and take workspaces in the first runs.
+constexpr std::int64_t kRehearsals = 3;
+
+// All tensors of a batch in a fixed order, undefined ones as well.
+std::vector<at::Tensor*> tensors_of(StepInputs& inputs) {
+  Batch& batch = inputs.batch;
+  std::vector<at::Tensor*> out;
+  for (auto& [name, images] : batch.images) out.push_back(&images);
+  for (auto& [name, texts] : batch.texts) out.insert(out.end(), {&texts.ids, &texts.mask});
+  out.insert(out.end(), {&batch.regions, &batch.region_mask, &batch.labels, &batch.image_ids, &batch.text_ids});
+  out.insert(out.end(), {&inputs.rows, &inputs.weight});
+  return out;
+}
+
+bool same_shape(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.device() == b.device();
+}
+
+bool same_shapes(StepInputs& a, StepInputs& b) {
+  const auto ours = tensors_of(a), theirs = tensors_of(b);
+  return ours.size() == theirs.size() &&
+         std::equal(ours.begin(), ours.end(), theirs.begin(),
+                    [](const at::Tensor* x, const at::Tensor* y) { return same_shape(*x, *y); });
+}
+
+std::string first_line(const std::string& text) {
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace
+
+StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Work work)
+    : recorder_(std::move(recorder)), parameters_(std::move(parameters)), work_(std::move(work)) {}
+
+Losses StepGraph::run(const StepInputs& inputs) {
+  StepInputs given = inputs;
+  const bool other = recorded_ && !same_shapes(recorded_->inputs, given);
+  if (other || rehearsed_ < kRehearsals) {
+    Losses losses;
+    recorder_->rehearse([&] { losses = work_(given); });
+    if (!other) ++rehearsed_;
+    return losses;
+  }
+  if (!recorded_) record(inputs);
+  const auto to = tensors_of(recorded_->inputs), from = tensors_of(given);
+  for (std::size_t i = 0; i < to.size(); ++i)
+    if (to[i]->defined()) to[i]->copy_(*from[i], /*non_blocking=*/true);
+  recorder_->replay();
+  return recorded_->losses;
+}
+
+void StepGraph::record(const StepInputs& inputs) {
+  auto recording = std::make_unique<Recording>(Recording{inputs, {}});
+  for (at::Tensor* tensor : tensors_of(recording->inputs))
+    if (tensor->defined()) *tensor = tensor->clone();
+  try {
+    recorder_->record([this, to = recording.get()] { to->losses = work_(to->inputs); });
+  } catch (const c10::Error& error) {
+    user_error("training.cuda_graph: the step cannot be recorded (", first_line(error.what_without_backtrace()),
+               "): something in it waits for the device; set training.cuda_graph to false");
+  }
+  // What the graph of autograd holds belongs to the recording now.
+  recording->losses.total = recording->losses.total.detach();
+  for (auto& [name, value] : recording->losses.terms) value = value.detach();
+  recorded_ = std::move(recording);
+}
+
+void StepGraph::zero_gradients() {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (at::Tensor& parameter : parameters_)
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  if (!gradients.empty()) at::_foreach_zero_(gradients);
+}
+
+}  // namespace tessera

@@ -1,0 +1,148 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/random.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/training/step/grad_cache.h>
+#include <tessera/training/step/step_runner.h>
+
+namespace tessera {
+
+GradientReducer make_reducer(const Parts& parts, const Config& config, const ProcessGroup& group) {
+  std::vector<at::Tensor> trained;
+  for (const NamedParameter& parameter : parts.optimizer->parameters()) trained.push_back(parameter.tensor);
+  return GradientReducer(std::move(trained), group, config.distributed.bucket_mb,
+                         config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none);
+}
+
+std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank) {
+  const std::uint64_t first = derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
+                                          {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});
+  return rank == 0 ? first : derive_seed(first, Purpose::step, {static_cast<std::uint64_t>(rank)});
+}
+
+at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
+                         const ProcessGroup& group) {
+  const std::uint64_t of_step =
+      derive_seed(static_cast<std::uint64_t>(seed), Purpose::step, {static_cast<std::uint64_t>(step)});
+  const std::int64_t before = micro_batch * batch_size * group.size();
+  return row_keys(of_step, before + group.rank(), group.size(), batch_size);
+}
+
+namespace {
+
+// Of one process alone: what ranks exchange would have to be recorded with it.
+std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, Parts& parts,
+                                      GradientReducer& gradients) {
+  if (!parts.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", parts.device.str());
+  if (!group.alone())
+    user_error("training.cuda_graph is for one process, and this run has ", group.size(), ": set it to false");
+  std::vector<at::Tensor> trained;
+  for (const NamedParameter& parameter : parts.optimizer->parameters()) trained.push_back(parameter.tensor);
+  return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const StepInputs& inputs) {
+    const RowKeys keyed(inputs.rows);
+    const Losses losses = forward_loss(parts, inputs.batch, config.training.precision, {});
+    gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
+    return losses;
+  });
+}
+
+}  // namespace
+
+StepRunner::StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
+                       Heartbeat& heartbeat)
+    : config_(config), group_(group), parts_(parts), gradients_(gradients), heartbeat_(heartbeat) {
+  if (config.training.cuda_graph) graph_ = make_graph(config, group, parts, gradients);
+}
+
+StepResult StepRunner::run(std::int64_t done, double scale) {
+  return run(done, scale, graph_.get());
+}
+
+StepResult StepRunner::run_operators(std::int64_t done, double scale) {
+  return run(done, scale, nullptr);
+}
+
+StepResult StepRunner::run(std::int64_t done, double scale, StepGraph* graph) {
+  const double waited = parts_.loader->statistics().wait_seconds;
+  if (graph_)
+    graph_->zero_gradients();  // a recording knows them by their place in memory
+  else
+    parts_.optimizer->zero_grad();
+  StepResult result;
+  result.step = done + 1;
+  result.begin = parts_.loader->position();
+  for (std::int64_t i = 0; i < micro_batches(); ++i) add_losses(micro_batch(i, scale, graph, result), result);
+  result.wait_seconds = parts_.loader->statistics().wait_seconds - waited;
+  return result;
+}
+
+Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* graph, StepResult& result) {
+  heartbeat_.enter("reading data", result.step);
+  const Batch batch = next_batch().to(parts_.device);
+  heartbeat_.enter("forward and backward pass", result.step);
+  const std::int64_t done = result.step - 1;
+  const std::uint64_t seed = step_seed(config_.seed, done, index, group_.rank());
+  at::manual_seed(seed);
+  const at::Tensor rows =
+      step_row_keys(config_.seed, done, index, batch.size(), group_).to(parts_.device, /*non_blocking=*/true);
+  const TrainingSettings& settings = config_.training;
+  const double weight = scale / static_cast<double>(settings.accumulation);
+  StepContext context;
+  context.step = done;
+  context.generator = at::detail::createCPUGenerator(seed);
+  context.group = group_;
+  result.samples += batch.size() * group_.size();
+  result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
+  if (graph != nullptr) return graph->run({batch, rows, at::scalar_tensor(weight, rows.options().dtype(at::kFloat))});
+  const bool reduce = index + 1 == micro_batches();
+  if (const auto samples = settings.micro_batch.of(batch.size()))
+    return cached_backward(parts_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
+                           context);
+  const RowKeys keyed(rows);
+  const Losses losses = forward_loss(parts_, batch, settings.precision, context);
+  gradients_.backward(losses.total * weight, reduce);
+  return losses;
+}
+
+void StepRunner::add_losses(const Losses& losses, StepResult& result) const {
+  const auto count = static_cast<double>(config_.training.accumulation);
+  const auto add = [&](at::Tensor& sum, const at::Tensor& value) {
+    const at::Tensor share = value.detach() / count;
+    sum = sum.defined() ? sum + share : share;
+  };
+  const auto add_term = [&](const std::string& name, const at::Tensor& value) {
+    auto found =
+        std::find_if(result.terms.begin(), result.terms.end(), [&](const auto& term) { return term.first == name; });
+    if (found == result.terms.end()) found = result.terms.insert(found, {name, at::Tensor()});
+    add(found->second, value);
+  };
+  add(result.loss, losses.total);
+  const bool by_source = parts_.loader->batches_per_update() > 1;
+  const std::string prefix = by_source ? parts_.loader->source_label() + "." : "";
+  if (by_source) add_term(prefix + "loss", losses.total);
+  for (const auto& [name, value] : losses.terms) add_term(prefix + name, value);
+}
+
+Batch StepRunner::next_batch() {
+  Batch batch;
+  if (group_.alone()) return parts_.loader->next();
+  together(group_, "reading data", [&] { batch = parts_.loader->next(); });
+  // A rank that skipped corrupt samples may be through with an epoch (or with one source of it) sooner; the others
+  // leave out what they have of it.
+  while (true) {
+    at::Tensor stretches = at::tensor({parts_.loader->stretch(), -parts_.loader->stretch()}, at::kLong);
+    group_.all_reduce(stretches, Reduction::max);
+    const std::int64_t last = stretches[0].item<std::int64_t>();
+    if (last == -stretches[1].item<std::int64_t>()) return batch;
+    together(group_, "reading data", [&] {
+      while (parts_.loader->stretch() < last) batch = parts_.loader->next();
+    });
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include <tessera/measure/operator_flops.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/measure/step_meter.h>
+#include <tessera/ops/max_similarity.h>
+#include <tessera/ops/sparsify_group.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kTokens = 5, kPatches = 9, kWidth = 16;
+constexpr std::int64_t kGroupProduct = 2 * kBatch * kTokens * kPatches * kWidth;
+
+std::optional<std::int64_t> flops_of(const char* name, const std::vector<c10::IValue>& inputs) {
+  return operator_flops(name, c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
+}
+
+c10::IValue wanted(bool text, bool image) {
+  return c10::IValue(c10::List<bool>({text, image}));
+}
+
+TEST(OperatorFlops, SparsifyGroupTakesTwoProductsForwardAndUpToFiveBackward) {
+  const at::Tensor text = at::zeros({kBatch, kTokens, kWidth}), image = at::zeros({kBatch, kPatches, kWidth});
+  EXPECT_EQ(flops_of("tessera::_sparsify_group", {text, image}), 2 * kGroupProduct);
+  const char* const backward = "tessera::_sparsify_group_backward";
+  EXPECT_EQ(flops_of(backward, {text, text, image, wanted(true, true)}), 5 * kGroupProduct);
+  EXPECT_EQ(flops_of(backward, {text, text, image, wanted(true, false)}), 3 * kGroupProduct);
+  EXPECT_EQ(flops_of(backward, {text, text, image, wanted(false, true)}), 4 * kGroupProduct);
+}
+
+TEST(OperatorFlops, MaxSimilarityComparesWhatIsKept) {
+  const at::Tensor patches = at::zeros({3, 4, 8}), tokens = at::zeros({2, 5, 8});
+  at::Tensor patch_keep = at::ones({3, 4}, at::kBool), token_keep = at::ones({2, 5}, at::kBool);
+  patch_keep[0][0] = false;
+  token_keep[1] = false;
+  EXPECT_EQ(flops_of("tessera::_max_similarity", {patches, tokens, patch_keep, token_keep}), 2 * 11 * 5 * 8);
+  EXPECT_EQ(flops_of("tessera::_max_similarity_backward", {patches, tokens, patches, tokens}), 0);
+  const at::Tensor wide = patches.to(at::kDouble);
+  EXPECT_EQ(flops_of("tessera::_max_similarity", {wide, tokens, patch_keep, token_keep}), std::nullopt)
+      << "composed of products that are counted themselves";
+}
+
+TEST(OperatorFlops, OthersAreNotKnown) {
+  EXPECT_EQ(flops_of("aten::mm", {}), std::nullopt);
+  EXPECT_EQ(flops_of("tessera::flops_regularizer", {}), std::nullopt);
+}
+
+// The dispatcher calls each twice, above autograd and below.
+TEST(FlopCounter, CountsOurOperatorsOnce) {
+  const at::Tensor text = at::randn({kBatch, kTokens, kWidth}).set_requires_grad(true);
+  const at::Tensor image = at::randn({kBatch, kPatches, kWidth}).set_requires_grad(true);
+  const at::Tensor mask = at::ones({kBatch, kTokens}, at::kBool);
+  const FlopCounter group;
+  const at::Tensor grouped = sparsify_group(text, image, mask, SparsifySettings{});
+  EXPECT_EQ(group.flops(), 2 * kGroupProduct);
+  grouped.sum().backward();
+  EXPECT_EQ(group.flops(), (2 + 5) * kGroupProduct);
+
+  const FlopCounter similarity;
+  max_similarity(image.detach(), text.detach(), at::ones({kBatch, kPatches}, at::kBool), mask, std::nullopt);
+  EXPECT_EQ(similarity.flops(), 2 * kBatch * kBatch * kPatches * kTokens * kWidth);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,276 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/probe/compare.h>
+#include <tessera/optim/adamw.h>
+#include <tessera/optim/clip_grad_norm.h>
+#include <tessera/optim/lamb.h>
+#include <tessera/optim/lr_schedule.h>
+#include <tessera/optim/sgd.h>
+#include <tessera/optim/grad_norm_groups.h>
+
+namespace tessera {
+namespace {
+
+TEST(OptimizerGolden, EveryReferenceCaseAgrees) {
+  const auto files = probe::case_files(TESSERA_TEST_DATA "/golden/optim");
+  ASSERT_EQ(files.size(), 13u);
+  for (const std::string& file : files) {
+    const probe::CaseReport report = probe::run_file(file, probe::core_runners());
+    EXPECT_TRUE(report.agrees()) << probe::format_table(report);
+  }
+}
+
+NamedParameter parameter(const std::string& name, at::IntArrayRef shape, double start = 1.0) {
+  return {name, at::full(shape, start).set_requires_grad(true)};
+}
+
+void set_gradients(const Optimizer& optimizer, double value) {
+  for (const NamedParameter& p : optimizer.parameters()) p.tensor.mutable_grad() = at::full_like(p.tensor, value);
+}
+
+TEST(WeightDecay, SparesVectorsAndListedNamesOnly) {
+  const DecaySettings settings{.weight_decay = 0.5};
+  EXPECT_EQ(weight_decay_of(parameter("visual.proj", {2, 2}), settings), 0.5);
+  EXPECT_EQ(weight_decay_of(parameter("visual.proj", {4}), settings), 0.0);
+  EXPECT_EQ(weight_decay_of(parameter("a.positional_embedding", {2, 2}), settings), 0.0);
+  EXPECT_EQ(weight_decay_of(parameter("a.Norm.weight", {2, 2}), settings), 0.5) << "names are case-sensitive";
+  const DecaySettings none{.weight_decay = 0.5, .no_decay = {}};
+  EXPECT_EQ(weight_decay_of(parameter("a.bias", {2, 2}), none), 0.5);
+  EXPECT_EQ(weight_decay_of(parameter("a.bias", {2}), none), 0.0) << "the rule on dimensions holds for every list";
+}
+
+TEST(Optimizer, ParameterWithoutGradientIsLeftAlone) {
+  AdamW optimizer({parameter("a", {2, 2}), parameter("b", {2, 2})}, {});
+  optimizer.parameters()[0].tensor.mutable_grad() = at::ones({2, 2});
+  optimizer.step(0.1);
+  EXPECT_FALSE(at::equal(optimizer.parameters()[0].tensor, at::ones({2, 2})));
+  EXPECT_TRUE(at::equal(optimizer.parameters()[1].tensor, at::ones({2, 2})));
+}
+
+TEST(Optimizer, GradientOfAnotherMemoryLayoutGivesTheSameUpdate) {
+  const at::Tensor gradient = at::arange(6, at::kFloat).reshape({2, 3});
+  AdamW plain({parameter("a", {2, 3})}, {}), transposed({parameter("a", {2, 3})}, {});
+  plain.parameters()[0].tensor.mutable_grad() = gradient;
+  transposed.parameters()[0].tensor.mutable_grad() = gradient.t().contiguous().t();
+  plain.step(0.1);
+  transposed.step(0.1);
+  EXPECT_TRUE(at::equal(plain.parameters()[0].tensor, transposed.parameters()[0].tensor));
+}
+
+template <class Made>
+void expect_resume_is_exact(const std::function<std::unique_ptr<Made>()>& make) {
+  auto unbroken = make(), first = make(), second = make();
+  for (int t = 0; t < 4; ++t) {
+    Optimizer& half = t < 2 ? *first : *second;
+    if (t == 2) {
+      second->load_state(first->state(), "test");
+      for (std::size_t i = 0; i < first->parameters().size(); ++i) {
+        const at::NoGradGuard no_grad;
+        second->parameters()[i].tensor.copy_(first->parameters()[i].tensor);
+      }
+    }
+    set_gradients(*unbroken, 0.5 + t);
+    set_gradients(half, 0.5 + t);
+    unbroken->step(0.1);
+    half.step(0.1);
+  }
+  for (std::size_t i = 0; i < unbroken->parameters().size(); ++i)
+    EXPECT_TRUE(at::equal(unbroken->parameters()[i].tensor, second->parameters()[i].tensor));
+  EXPECT_EQ(second->steps_taken(), 4);
+}
+
+TEST(Optimizer, RestoredStateContinuesBitForBit) {
+  const auto parameters = [] { return std::vector{parameter("a", {3, 2}), parameter("b", {3}, 0.5)}; };
+  expect_resume_is_exact<AdamW>([&] { return std::make_unique<AdamW>(parameters(), AdamWSettings{}); });
+  expect_resume_is_exact<Lamb>([&] { return std::make_unique<Lamb>(parameters(), LambSettings{}); });
+  expect_resume_is_exact<Sgd>([&] { return std::make_unique<Sgd>(parameters(), SgdSettings{}); });
+  AdamWSettings clipping;
+  clipping.update_clipping = true;
+  expect_resume_is_exact<AdamW>([&] { return std::make_unique<AdamW>(parameters(), clipping); });
+}
+
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Optimizer, StateThatDoesNotFitIsNamed) {
+  AdamW optimizer({parameter("a", {2, 2})}, {});
+  auto state = optimizer.state();
+  state["exp_avg.a"] = at::zeros({3, 2});
+  EXPECT_EQ(error_of([&] { optimizer.load_state(state, "f"); }),
+            "f: the optimizer's exp_avg.a has shape [3, 2], expected [2, 2]");
+  state = optimizer.state();
+  state.erase("exp_avg_sq.a");
+  EXPECT_EQ(error_of([&] { optimizer.load_state(state, "f"); }), "f: the optimizer's state lacks exp_avg_sq.a");
+  state = optimizer.state();
+  state["exp_avg.b"] = at::zeros({1});
+  EXPECT_EQ(error_of([&] { optimizer.load_state(state, "f"); }),
+            "f: the optimizer's state holds exp_avg.b, which no parameter here has");
+  EXPECT_EQ(error_of([&] {
+              AdamW({parameter("a", {1}), parameter("a", {1})}, {});
+            }),
+            "optimizer: two parameters are named a");
+}
+
+TEST(Lamb, TrustClipHoldsTheRatioAtOneAndAlwaysAdaptReachesVectors) {
+  LambSettings settings;
+  settings.max_grad_norm = std::nullopt;
+  settings.trust_clip = true;
+  Lamb clipped({parameter("w", {2, 2}, 100.0), parameter("bias", {2}, 100.0)}, settings);
+  set_gradients(clipped, 0.1);
+  clipped.step(0.0);
+  EXPECT_EQ(clipped.last_trust_ratios()[0].item<double>(), 1.0);
+  settings.trust_clip = false;
+  settings.always_adapt = true;
+  Lamb adapted({parameter("w", {2, 2}, 100.0), parameter("bias", {2}, 100.0)}, settings);
+  set_gradients(adapted, 0.1);
+  adapted.step(0.0);
+  EXPECT_GT(adapted.last_trust_ratios()[0].item<double>(), 10.0);
+  EXPECT_GT(adapted.last_trust_ratios()[1].item<double>(), 10.0);
+}
+
+TEST(Lamb, WithoutGradientAveragingTheFirstMomentTakesTheWholeGradient) {
+  LambSettings settings;
+  settings.max_grad_norm = std::nullopt;
+  settings.grad_averaging = false;
+  Lamb optimizer({parameter("w", {2, 2})}, settings);
+  set_gradients(optimizer, 0.25);
+  optimizer.step(0.1);
+  EXPECT_TRUE(at::allclose(optimizer.state().at("exp_avg.w"), at::full({2, 2}, 0.25)));
+}
+
+TEST(Optimizer, LearningRateOfAParameterIsItsMultipleOfTheSchedules) {
+  const auto moved = [](double scale, double rate) {
+    NamedParameter p = parameter("a", {2, 2});
+    p.lr_scale = scale;
+    AdamW optimizer({p, parameter("b", {2, 2})}, {});
+    set_gradients(optimizer, 0.5);
+    optimizer.step(rate);
+    return optimizer.parameters()[0].tensor.detach().clone();
+  };
+  EXPECT_TRUE(at::equal(moved(0.25, 0.4), moved(1.0, 0.1)));
+  EXPECT_TRUE(at::equal(moved(0.0, 0.4), at::ones({2, 2})));
+}
+
+// torch.optim.SGD's recurrence in double.
+double sgd_after(const std::vector<double>& gradients, double rate, const SgdSettings& s) {
+  double p = 1.0, buffer = 0.0;
+  for (std::size_t t = 0; t < gradients.size(); ++t) {
+    const double g = gradients[t] + s.decay.weight_decay * p;
+    buffer = s.momentum * buffer + g;
+    p -= rate * (s.nesterov ? g + s.momentum * buffer : buffer);
+  }
+  return p;
+}
+
+TEST(Sgd, FollowsTorchsRecurrence) {
+  const std::vector<double> gradients{0.5, -1.0, 2.0};
+  for (const double momentum : {0.0, 0.9})
+    for (const bool nesterov : {false, true}) {
+      if (nesterov && momentum == 0) continue;
+      const SgdSettings settings{
+          .momentum = momentum, .nesterov = nesterov, .decay = {.weight_decay = 0.1, .no_decay = {}}};
+      Sgd optimizer({parameter("a", {2, 2})}, settings);
+      for (const double gradient : gradients) {
+        set_gradients(optimizer, gradient);
+        optimizer.step(0.1);
+      }
+      EXPECT_NEAR(optimizer.parameters()[0].tensor[0][0].item<double>(), sgd_after(gradients, 0.1, settings), 1e-6);
+      EXPECT_EQ(optimizer.state().size(), momentum > 0 ? 2u : 1u) << "without momentum there is nothing to keep";
+    }
+  EXPECT_TRUE(validate(SgdSettings{.momentum = 0.0, .nesterov = true}).has_value());
+}
+
+// StableAdamW's algorithm 2 in double, for a tensor of equal elements.
+double stable_adamw_after(const std::vector<double>& gradients, double rate, const AdamWSettings& s) {
+  double p = 1.0, m = 0.0, v = 0.0;
+  for (std::size_t t = 1; t <= gradients.size(); ++t) {
+    const double g = gradients[t - 1], steps = static_cast<double>(t);
+    m = s.betas[0] * m + (1 - s.betas[0]) * g;
+    v = s.betas[1] * v + (1 - s.betas[1]) * g * g;
+    const double m_hat = m / (1 - std::pow(s.betas[0], steps)), v_hat = v / (1 - std::pow(s.betas[1], steps));
+    const double rms = std::sqrt(g * g / std::max(v_hat, s.eps * s.eps));
+    const double clipped = rate / std::max(1.0, rms);
+    p -= clipped * s.decay.weight_decay * p + clipped * m_hat / (std::sqrt(v_hat) + s.eps);
+  }
+  return p;
+}
+
+TEST(AdamW, UpdateClippingTakesSmallerStepsWhereAGradientJumps) {
+  AdamWSettings settings;
+  settings.update_clipping = true;
+  settings.decay.no_decay = {};
+  const std::vector<double> jump{0.01, 0.01, 5.0, 0.01};
+  AdamW clipped({parameter("a", {3, 2})}, settings);
+  settings.update_clipping = false;
+  AdamW plain({parameter("a", {3, 2})}, settings);
+  for (const double gradient : jump) {
+    set_gradients(clipped, gradient);
+    set_gradients(plain, gradient);
+    clipped.step(0.1);
+    plain.step(0.1);
+  }
+  const double end = clipped.parameters()[0].tensor[2][1].item<double>();
+  EXPECT_NEAR(end, stable_adamw_after(jump, 0.1, settings), 1e-5);
+  EXPECT_GT(end - plain.parameters()[0].tensor[2][1].item<double>(), 0.01) << "the jump moved it less";
+}
+
+TEST(LrSchedule, WarmUpAsAShareOfTheRunIsTheSameAsInSteps) {
+  const ScheduleSettings steps{.warmup_steps = 5}, share{.warmup_share = 0.25};
+  for (std::int64_t t = 0; t < 20; ++t)
+    EXPECT_DOUBLE_EQ(learning_rate_at(t, steps, 1.0, 20), learning_rate_at(t, share, 1.0, 20));
+  EXPECT_TRUE(validate(ScheduleSettings{.warmup_steps = 5, .warmup_share = 0.25}).has_value());
+}
+
+TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheEnd) {
+  const ScheduleSettings linear{.schedule = "linear", .min_lr = 0.1, .warmup_steps = 2};
+  EXPECT_DOUBLE_EQ(learning_rate_at(0, linear, 1.0, 6), 0.5);
+  EXPECT_DOUBLE_EQ(learning_rate_at(1, linear, 1.0, 6), 1.0);
+  EXPECT_DOUBLE_EQ(learning_rate_at(4, linear, 1.0, 6), 0.55);
+  EXPECT_DOUBLE_EQ(learning_rate_at(100, linear, 1.0, 6), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(3, {.schedule = "cosine", .min_lr = 0.2, .warmup_steps = 3}, 1.0, 3), 0.2);
+  EXPECT_DOUBLE_EQ(learning_rate_at(100, {.schedule = "constant"}, 1.0, 6), 1.0);
+}
+
+TEST(ClipGradNorm, WithoutALimitOnlyMeasures) {
+  std::vector<at::Tensor> gradients{at::full({2}, 3.0), at::full({2}, 4.0)};
+  EXPECT_NEAR(clip_grad_norm(gradients, std::nullopt).item<double>(), std::sqrt(50.0), 1e-5);
+  EXPECT_TRUE(at::equal(gradients[0], at::full({2}, 3.0)));
+  EXPECT_EQ(clip_grad_norm({}, 1.0).item<double>(), 0.0);
+}
+
+TEST(ClipGradNorm, GroupsAreMeasuredBeforeClipping) {
+  std::vector<at::Tensor> gradients{at::full({2}, 3.0), at::full({2}, 4.0), at::full({1}, 12.0)};
+  const GradientNorms norms = clip_grad_norm(gradients, 1.0, {0, 2, 0}, 3);
+  ASSERT_EQ(norms.groups.size(), 3u);
+  EXPECT_NEAR(norms.groups[0].item<double>(), std::sqrt(18.0 + 144), 1e-5);
+  EXPECT_EQ(norms.groups[1].item<double>(), 0) << "nobody is in it";
+  EXPECT_NEAR(norms.groups[2].item<double>(), std::sqrt(32.0), 1e-5);
+  EXPECT_NEAR(norms.global.item<double>(), std::sqrt(50.0 + 144), 1e-5);
+  EXPECT_NEAR(global_norm(gradients).item<double>(), 1, 1e-5) << "clipped";
+}
+
+TEST(Towers, ParametersBelongToImageTextOrObjective) {
+  const AdamW optimizer({parameter("logit_scale", {}), parameter("visual.conv1.weight", {2}),
+                         parameter("token_embedding.weight", {3}), parameter("visual.proj", {1})},
+                        {});
+  Towers towers = towers_of(optimizer);
+  EXPECT_EQ(towers.names, (std::vector<std::string>{"image", "text", "objective"}));
+  EXPECT_EQ(towers.of, (std::vector<std::size_t>{2, 0, 1, 0}));
+  optimizer.parameters()[1].tensor.mutable_grad() = at::full({2}, 3.0);
+  optimizer.parameters()[2].tensor.mutable_grad() = at::full({3}, 1.0);
+  const GradientNorms norms = clip_gradients(optimizer, towers, std::nullopt);
+  EXPECT_NEAR(norms.groups[0].item<double>(), std::sqrt(18.0), 1e-5);
+  EXPECT_NEAR(norms.groups[1].item<double>(), std::sqrt(3.0), 1e-5);
+  EXPECT_EQ(norms.groups[2].item<double>(), 0);
+}
+
+}  // namespace
+}  // namespace tessera

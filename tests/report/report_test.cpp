@@ -1,0 +1,167 @@
+#include <filesystem>
+#include <fstream>
+#include <regex>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/report/chart.h>
+#include <tessera/report/html.h>
+#include <tessera/report/thin_curve.h>
+#include <tessera/report/report.h>
+
+namespace tessera {
+namespace {
+
+Image grey(std::int64_t height, std::int64_t width) {
+  return {height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(3 * height * width), 100)};
+}
+
+std::vector<TaskResult> some_results() {
+  TaskResult zero_shot{
+      .task = "zero_shot", .data = "<data> & \"more\"", .metrics = {{"top1", 0.54321}}, .samples = 1234};
+  zero_shot.pictures.class_names = {"a <b>", "c"};
+  zero_shot.pictures.classification = {{grey(8, 8), 0, {{1, 0.75}, {0, 0.25}}}};
+  zero_shot.pictures.confusion = {{3, 1}, {0, 2}};
+  zero_shot.skipped["bad_image"] = 2;
+  TaskResult retrieval{.task = "retrieval", .data = "x", .metrics = {{"text_to_image_recall@1", 1}}, .samples = 1};
+  RetrievalSheet by_text{.text_to_image = true,
+                         .query_image = grey(400, 300),
+                         .query_text = "a <script>",
+                         .truth = {},
+                         .rank = 1,
+                         .items = {{grey(8, 8), "", 0.5, false}, {grey(8, 8), "", 0.25, true}}};
+  RetrievalSheet by_image{.text_to_image = false,
+                          .query_image = grey(8, 8),
+                          .query_text = "",
+                          .truth = {"own"},
+                          .rank = 7,
+                          .items = {{{}, "other", 0.5, false}}};
+  retrieval.pictures.retrieval = {by_text, by_image};
+  TaskResult segmentation{.task = "segmentation", .data = "y", .metrics = {{"image_miou", 0.5}}, .samples = 1};
+  segmentation.pictures.class_names = {"sky", "background"};
+  segmentation.pictures.background_class = 1;
+  segmentation.pictures.segmentation = {{grey(2, 2), {0, 0, 1, 255}, {0, 0, 0, 0}, 0.5}};
+  return {zero_shot, retrieval, segmentation};
+}
+
+TEST(Report, IsOnePageWithoutAnythingFromOutside) {
+  const std::string html =
+      html_report({"run", {{"Parameters", "5"}}, {{"Loss", {{"loss", {{0, 1}, {1, 0.5}}}}}}}, some_results());
+  EXPECT_EQ(html.find("http:"), std::string::npos);
+  EXPECT_EQ(html.find("https:"), std::string::npos);
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("<link"), std::string::npos);
+  EXPECT_EQ(html.find("url("), std::string::npos);
+  for (std::size_t at = html.find("src=\""); at != std::string::npos; at = html.find("src=\"", at + 1)) {
+    EXPECT_EQ(html.compare(at + 5, 11, "data:image/"), 0);
+  }
+  EXPECT_NE(html.find("data:image/png;base64,"), std::string::npos);
+  EXPECT_NE(html.find("data:image/jpeg;base64,"), std::string::npos);  // the 400-pixel picture
+  EXPECT_NE(html.find("<polyline"), std::string::npos);
+  EXPECT_NE(html.find("54.32%"), std::string::npos);
+  EXPECT_NE(html.find("right item at place 2"), std::string::npos);
+  EXPECT_NE(html.find("skipped 2 (bad_image)"), std::string::npos);
+}
+
+TEST(Report, NamesAreEscaped) {
+  const std::string html = html_report({"a<b", {}, {}}, some_results());
+  EXPECT_NE(html.find("<h1>a&lt;b</h1>"), std::string::npos);
+  EXPECT_NE(html.find("&lt;data&gt; &amp; &quot;more&quot;"), std::string::npos);
+  EXPECT_EQ(html.find("a <script>"), std::string::npos);
+}
+
+TEST(Report, OpenTagsAreClosed) {
+  const std::string html = html_report({"run", {{"a", "b"}}, {{"Loss", {{"loss", {{0, 1}, {1, 2}}}}}}}, some_results());
+  std::map<std::string, int> open;
+  const std::regex tag(
+      "<(/?)(div|table|tr|td|th|figure|figcaption|section|ol|li|span|dl|dt|dd|header|main|body|h1|h2|h3|p|nav|svg)\\b");
+  for (std::sregex_iterator it(html.begin(), html.end(), tag), end; it != end; ++it)
+    open[(*it)[2]] += (*it)[1].length() > 0 ? -1 : 1;
+  for (const auto& [name, count] : open) EXPECT_EQ(count, 0) << name;
+}
+
+TEST(Report, Base64PadsTheEnd) {
+  const std::string uri = report::data_uri(grey(1, 1));
+  EXPECT_TRUE(uri.starts_with("data:image/png;base64,iVBORw0KGgo"));
+  EXPECT_EQ((uri.size() - std::string("data:image/png;base64,").size()) % 4, 0U);
+}
+
+TEST(RunCurves, RowsThatAreNoJsonArePassedOver) {
+  const auto folder = std::filesystem::temp_directory_path() / concat("tessera_curves_", ::getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "metrics.jsonl")
+      << R"({"step":1,"loss":3.5,"terms":{"a":1,"b":2.5},"lr":0.1,"grad_norm":null})"
+      << "\nbroken\n"
+      << R"({"step":2,"loss":null,"terms":{"a":0.5,"b":2},"lr":0.2})"
+      << "\n";
+  const auto charts = read_run_curves(folder.string());
+  std::filesystem::remove_all(folder);
+  ASSERT_EQ(charts.size(), 3U);
+  EXPECT_EQ(charts[0].title, "Loss");
+  EXPECT_EQ(charts[0].curves.at(0).points.size(), 1U);
+  EXPECT_EQ(charts[1].curves.size(), 2U);
+  EXPECT_EQ(charts[2].curves.at(0).points.at(1).second, 0.2);
+  EXPECT_TRUE(read_run_curves("/nowhere").empty());
+}
+
+TEST(ThinCurve, FewValuesAreKeptAsTheyAre) {
+  report::ThinCurve curve(4);
+  for (int i = 0; i < 4; ++i) curve.add(i, i * i);
+  EXPECT_EQ(curve.curve("x").points, (std::vector<std::pair<double, double>>{{0, 0}, {1, 1}, {2, 4}, {3, 9}}));
+  EXPECT_TRUE(curve.curve("x").ranges.empty());
+}
+
+TEST(ThinCurve, ManyBecomeMeansWithTheirRange) {
+  constexpr int kCount = 100'000;
+  report::ThinCurve curve(100);
+  double sum = 0;
+  for (int i = 0; i < kCount; ++i) {
+    const double value = i == 77'777 ? 1000 : i % 10;
+    sum += value;
+    curve.add(i, value);
+  }
+  curve.add(kCount, std::nan(""));
+  const Curve thinned = curve.curve("x");
+  ASSERT_LE(thinned.points.size(), 100u);
+  ASSERT_GE(thinned.points.size(), 50u);
+  ASSERT_EQ(thinned.ranges.size(), thinned.points.size());
+  double highest = 0, steps_before = -1;
+  for (std::size_t i = 0; i < thinned.points.size(); ++i) {
+    EXPECT_GT(thinned.points[i].first, steps_before);
+    steps_before = thinned.points[i].first;
+    EXPECT_EQ(thinned.ranges[i].first, 0);
+    highest = std::max(highest, thinned.ranges[i].second);
+  }
+  EXPECT_EQ(highest, 1000) << "one spike of many values stays to be seen";
+  EXPECT_EQ(curve.last(), 9);
+}
+
+TEST(Chart, RangesBecomeABand) {
+  const std::string svg = report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}, {{0, 2}, {1, 3}}}}});
+  EXPECT_NE(svg.find("fill-opacity"), std::string::npos);
+  EXPECT_EQ(report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}}}}).find("fill-opacity"), std::string::npos);
+  EXPECT_EQ(report::svg_chart({"t", {{"x", {}}}}), "");
+}
+
+TEST(Results, JsonHoldsTheNumbers) {
+  const nlohmann::json json = to_json(some_results().at(0));
+  EXPECT_EQ(json.at("task"), "zero_shot");
+  EXPECT_EQ(json.at("metrics").at("top1"), 0.54321);
+  EXPECT_EQ(json.at("samples"), 1234);
+  EXPECT_EQ(json.at("skipped").at("bad_image"), 2);
+}
+
+TEST(Results, TableAndLineReadWell) {
+  const auto results = some_results();
+  EXPECT_EQ(summary_line(results[0]), "zero_shot: top1 54.32% (1,234 images, 2 skipped)");
+  const TaskResult probe{.task = "linear_probe", .data = "d", .metrics = {{"top1", 1}, {"l2", 0.001}}, .samples = 10};
+  EXPECT_EQ(results_table({probe}),
+            "task          data  images  metric    value\n"
+            "-------------------------------------------\n"
+            "linear_probe  d         10  top1    100.00%\n"
+            "                            l2        0.001\n");
+}
+
+}  // namespace
+}  // namespace tessera
