@@ -17,14 +17,14 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 # compiled together instantiate once. That makes a clean build faster; who edits wants the preset develop.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 if(CMAKE_UNITY_BUILD)
-  # Private types made of a file's local ones: sound in a .cpp, which the compiler no longer recognises as one.
+  # Private types made of a file's local ones: sound in a .cpp, which the compiler no longer recognizes as one.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
 endif()
 
 # -fPIC for programs too: a header precompiled with -fPIC is refused where -fPIE is in force.
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fPIC>
                     $<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra> $<$<COMPILE_LANGUAGE:CXX>:-Wshadow>
-                    # Aggregates are made to be initialised in part.
+                    # Aggregates are made to be initialized in part.
                     $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>)
 if(TESSERA_SANITIZE)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)

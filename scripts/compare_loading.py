@@ -2,13 +2,13 @@
 """Images per second of Tessera's loader beside torchvision + the Python webdataset library, on the same JPEG shards, each on one core.
 
 Both read the shard, decode, take OpenCLIP's training crop (random-resized, scale 0.9 to 1, bicubic with antialias) of 224 x 224 and make
-batches of 64: Python as normalised floats (ToTensor, Normalize), ours as bytes, which the device normalises. The two take turns. Given
+batches of 64: Python as normalized floats (ToTensor, Normalize), ours as bytes, which the device normalizes. The two take turns. Given
 are images per second of a core, by the processor's time of the whole process, which other load on the machine changes little, and by the
 clock.
 
 Pictures: photographs (--photographs FOLDER: each cut to 4:3, resized with Lanczos), or, without, generated ones like photographs:
-noise of equal strength in each octave of frequency, as in nature, partly coloured, and hard edges. Both are saved by Pillow at quality 90
-with 4:2:0 colours.
+noise of equal strength in each octave of frequency, as in nature, partly colored, and hard edges. Both are saved by Pillow at quality 90
+with 4:2:0 colors.
 
 Needs the Python packages torch, torchvision and webdataset, and build/bin/tessera-bench.
 

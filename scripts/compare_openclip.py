@@ -60,7 +60,7 @@ def random_model(name: str) -> torch.nn.Module:
 
 
 def make_pictures(folder: pathlib.Path, count: int) -> list[pathlib.Path]:
-    """Smooth colour fields with blocks on them, of various shapes."""
+    """Smooth color fields with blocks on them, of various shapes."""
     random = numpy.random.default_rng(0)
     paths = []
     for index in range(count):
@@ -125,7 +125,7 @@ def compare(name: str, programs: pathlib.Path, folder: pathlib.Path) -> bool:
     other = open_clip.create_model(name, pretrained=None)
     other.load_state_dict(load_file(back), strict=True)
     equal = all(torch.equal(value, other.state_dict()[key]) for key, value in model.state_dict().items())
-    shown = "  ".join(f"{kind}s {plain:.8f} (centred {centred:.8f})" for kind, (plain, centred) in cosines.items())
+    shown = "  ".join(f"{kind}s {plain:.8f} (centered {centered:.8f})" for kind, (plain, centered) in cosines.items())
     print(f"{name:22} {shown}  converted back: {'equal' if equal else 'DIFFERS'}", flush=True)
     return min(min(pair) for pair in cosines.values()) >= THRESHOLD and equal
 

@@ -23,7 +23,7 @@ BATCH = 32
 CONFIG = """
 seed: 5
 data: {train: {name: shapes, size: 1000, image_size: 32}, loader: {threads: 1}}
-tokenizer: {name: sentencepiece, max_length: 40}
+tokenizer: {name: sentencepiece, context_length: 40}
 model:
   preprocessing: {image_size: 32}
   image: {encoder: {name: vit, patch_size: 8, width: 64, layers: 2, heads: 2}, readout: {name: cls},

@@ -54,7 +54,7 @@ def saved(image, kind, **options):
     return out.getvalue()
 
 
-def png(levels, colour_type, bits, palette=b"", transparency=b"", interlaced=False):
+def png(levels, color_type, bits, palette=b"", transparency=b"", interlaced=False):
     """levels: [height, width, channels] of whole bytes or 16 bits, or of indices with fewer bits. Pillow writes not all of these."""
     height, width = levels.shape[:2]
 
@@ -77,7 +77,7 @@ def png(levels, colour_type, bits, palette=b"", transparency=b"", interlaced=Fal
     def chunk(name, content):
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
-    header = struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, int(interlaced))
+    header = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, int(interlaced))
     return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + (chunk(b"PLTE", palette) if palette else b"")
             + (chunk(b"tRNS", transparency) if transparency else b"") + chunk(b"IDAT", zlib.compress(data, 9)) + chunk(b"IEND", b""))
 
@@ -127,9 +127,9 @@ def write_formats():
 
 
 def write_augmentations():
-    image, colours = noisy(25, 20, 3), Image.fromarray(numpy.random.default_rng(4).integers(0, 256, (40, 40, 3), dtype=numpy.uint8))
+    image, colors = noisy(25, 20, 3), Image.fromarray(numpy.random.default_rng(4).integers(0, 256, (40, 40, 3), dtype=numpy.uint8))
     flat = Image.new("RGB", (25, 20), (7, 200, 90))
-    results = {"in": image, "colours": colours, "flat": flat}
+    results = {"in": image, "colors": colors, "flat": flat}
 
     def add(name, *parameters, of="in", result):
         results[" ".join([of, name, *(repr(float(each)) for each in parameters)])] = result
@@ -138,7 +138,7 @@ def write_augmentations():
         for name in ("brightness", "contrast", "saturation", "sharpness"):
             add(name, factor, result=getattr(functional, f"adjust_{name}")(image, factor))
     for shift in (-0.5, -0.1, 0.0, 0.03, 0.37):
-        add("hue", shift, of="colours", result=functional.adjust_hue(colours, shift))
+        add("hue", shift, of="colors", result=functional.adjust_hue(colors, shift))
     for radius in (0.1, 0.5, 1.0, 1.37, 2.0, 17.5):
         add("blur", radius, result=image.filter(ImageFilter.GaussianBlur(radius)))
     add("grayscale", result=functional.rgb_to_grayscale(image, 3))

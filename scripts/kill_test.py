@@ -44,7 +44,7 @@ model:
           projection: {{name: linear, embed_dim: 32}}}}
   text: {{encoder: {{name: text_transformer, width: 64, layers: 2, heads: 2}}, readout: {{name: eos}},
          projection: {{name: linear, embed_dim: 32}}}}
-training: {{steps: {STEPS}, threads: 1, device: cpu, weight_average: {{decay: 0.99}}}}
+training: {{steps: {STEPS}, threads: 1, device: cpu, ema: {{decay: 0.99}}}}
 checkpoint: {{every_steps: 15, keep_last: 2}}
 """
 

@@ -1,9 +1,9 @@
 #include <tessera/features.h>
 
+#include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <tessera/base/text.h>
-#include <tessera/batch.h>
 
 namespace tessera {
 namespace {
@@ -17,23 +17,101 @@ const View& find_view(const std::map<std::string, View>& views, const std::strin
   TORCH_CHECK(false, "no ", kind, " view named ", name, "; there are: ", join_names(names));
 }
 
+at::Tensor repeated_rows(const at::Tensor& tensor, std::int64_t count) {
+  return tensor.index_select(0, at::arange(count, tensor.options().dtype(at::kLong)).remainder(tensor.size(0)));
+}
+
+void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::string, ViewNeeds>& more) {
+  for (const auto& [name, view] : more) {
+    const auto [place, fresh] = into.emplace(name, view);
+    if (fresh) continue;
+    ViewNeeds& both = place->second;
+    TORCH_CHECK(both.regions == view.regions, "image view ", name,
+                " is asked for as pixels by one objective and as region features by another");
+    both.tokens |= view.tokens;
+    both.dense |= view.dense;
+    both.slots |= view.slots;
+    both.attention |= view.attention;
+    both.input_ids |= view.input_ids;
+    both.optional &= view.optional;
+    both.teacher |= view.teacher;
+  }
+}
+
 }  // namespace
 
-const ImageFeatures& Features::image(const std::string& view) const { return find_view(images, view, "image"); }
-const TextFeatures& Features::text(const std::string& view) const { return find_view(texts, view, "text"); }
+bool Needs::teacher() const {
+  for (const auto* views : {&images, &texts})
+    for (const auto& [name, view] : *views)
+      if (view.teacher) return true;
+  return false;
+}
+
+void Needs::merge(const Needs& other) {
+  merge_views(images, other.images);
+  merge_views(texts, other.texts);
+  duplicates |= other.duplicates;
+}
 
 Batch Batch::to(const at::Device& device) const {
-  const auto moved = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true) : tensor;
-  };
-  Batch out = *this;
-  for (auto& [name, image] : out.images) image = moved(image);
-  for (auto& [name, text] : out.texts) text = {moved(text.ids), moved(text.mask)};
-  out.regions = moved(regions);
-  out.region_mask = moved(region_mask);
-  out.labels = moved(labels);
-  out.image_ids = moved(image_ids);
-  out.text_ids = moved(text_ids);
+  return map_tensors(*this, [&](const at::Tensor& tensor) {
+    return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+  });
+}
+
+Batch slice(const Batch& batch, std::int64_t first, std::int64_t count) {
+  Batch out = map_tensors(batch, [&](const at::Tensor& tensor) { return tensor.narrow(0, first, count); });
+  out.keys.assign(batch.keys.begin() + first, batch.keys.begin() + first + count);
+  return out;
+}
+
+Batch repeated(const Batch& batch, std::int64_t count) {
+  Batch out = map_tensors(batch, [&](const at::Tensor& tensor) { return repeated_rows(tensor, count); });
+  out.keys.clear();
+  for (std::int64_t i = 0; i < count; ++i) out.keys.push_back(batch.keys[static_cast<std::size_t>(i % batch.size())]);
+  return out;
+}
+
+const TowerFeatures& Features::image(const std::string& view) const {
+  return find_view(images, view, "image");
+}
+const TowerFeatures& Features::text(const std::string& view) const {
+  return find_view(texts, view, "text");
+}
+const TowerFeatures& Features::teacher_image(const std::string& view) const {
+  return find_view(teacher_images, view, "teacher's image");
+}
+const TowerFeatures& Features::teacher_text(const std::string& view) const {
+  return find_view(teacher_texts, view, "teacher's text");
+}
+
+Features joined(const std::vector<Features>& chunks) {
+  std::vector<std::vector<at::Tensor>> pieces;  // [tensor][chunk]
+  for (const Features& chunk : chunks) {
+    std::size_t place = 0;
+    for_each_tensor(chunk, [&](const at::Tensor& tensor) {
+      if (place == pieces.size()) pieces.emplace_back();
+      pieces[place++].push_back(tensor);
+    });
+  }
+  Features out = chunks.front();
+  std::size_t place = 0;
+  for_each_tensor(out, [&](at::Tensor& tensor) {
+    const std::vector<at::Tensor>& parts = pieces[place++];
+    if (tensor.defined()) tensor = at::cat(parts);
+  });
+  return out;
+}
+
+Features repeated_leaves(const Features& features, std::int64_t count) {
+  Features out = map_tensors(features, [&](const at::Tensor& tensor) {
+    at::Tensor leaf = repeated_rows(tensor.detach(), count);
+    if (leaf.is_floating_point()) leaf.set_requires_grad(true);
+    return leaf;
+  });
+  for_each_tensor(out.duplicates, [&](at::Tensor& group) {
+    if (group.defined()) group = at::arange(count, group.options());
+  });
   return out;
 }
 

@@ -91,9 +91,9 @@ int TokenizerBench::run() {
     user_error("--json ", json_, ": there is no folder ", folder.string());
   const std::vector<std::string> captions = captions_.empty() ? shapes_captions() : read_captions(captions_);
   std::vector<std::shared_ptr<Tokenizer>> made;
-  std::vector<config::Choice> choices;
+  std::vector<config::ModuleSettings> choices;
   for (const std::string& text : tokenizers_) {
-    choices.push_back(config::Value<config::Choice>::read(config::parse_yaml(text, "--tokenizers"), "tokenizer", {}));
+    choices.push_back(config::Value<config::ModuleSettings>::read(config::parse_yaml(text, "--tokenizers"), "tokenizer", {}));
     tokenizers().resolve(choices.back(), "tokenizer");
     made.push_back(tokenizers().make(choices.back(), "tokenizer", TokenizerContext{}));
   }

@@ -88,7 +88,7 @@ int embed(const Options& options) {
   io::save_safetensors(
       options.out, tensors,
       {{"images", nlohmann::json(options.images).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
-       {"normalised", options.raw ? "false" : "true"}});
+       {"normalized", options.raw ? "false" : "true"}});
   for (const auto& [name, rows] : tensors) {
     std::cout << name << " [" << with_thousands(rows.size(0)) << ", " << rows.size(1) << "]\n";
   }

@@ -37,8 +37,8 @@ ModelSettings wanted_model(const Arguments& arguments) {
 }
 
 /// The text tower's context length, for the tokenizer that goes with it.
-config::Choice clip_tokenizer(const ModelSettings& model) {
-  config::Choice tokenizer{"clip-bpe"};
+config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
+  config::ModuleSettings tokenizer{"clip-bpe"};
   if (const config::Node* length = model.text.encoder.settings.find("context_length"))
     tokenizer.settings.set("context_length", *length);
   return tokenizer;
@@ -54,7 +54,7 @@ ModelFile from_open_clip(const Arguments& arguments) {
   DualEncoder model(file.model);
   model.load_state(stored.tensors, arguments.input);
   file.model = model.settings();
-  file.weights = model.named_state();
+  file.weights = model.state_dict();
   for (const char* name : {"logit_scale", "logit_bias"})
     if (const auto found = stored.tensors.find(name); found != stored.tensors.end())
       file.weights[name] = found->second.to(at::kFloat).clone();

@@ -2,42 +2,134 @@
 
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace tessera {
 
-/// Token ids of one text view. ids [B, L] int64; mask [B, L] bool, true = real token.
-struct TextBatch {
-  at::Tensor ids;
+/// One view of a batch as a tower takes it: exactly one of `pixels`, `regions` and `ids` is defined.
+struct TowerInput {
+  at::Tensor pixels;   // uint8 [B, 3, H, W], normalized on the device by the model; or float, already normalized
+  at::Tensor regions;  // float32 [B, R, F], a detector's region features
+  at::Tensor ids;      // int64 [B, L], token ids
+  /// bool [B, R] of regions, [B, L] of ids, [B, 1] of pixels; true = real. A row that is all false: the sample lacks the
+  /// view. Undefined: all real.
   at::Tensor mask;
+
+  /// The defined one of pixels, regions and ids; undefined if there is none.
+  const at::Tensor& values() const { return pixels.defined() ? pixels : regions.defined() ? regions : ids; }
 };
 
-/// What one step sees. Views are named: images `image` (or `global`, `local`, crops), texts `caption`, `summary`, `objects`.
-/// Fields that nobody asked for stay empty.
+/// A text view: ids [B, L], mask [B, L].
+inline TowerInput text_input(at::Tensor ids, at::Tensor mask = {}) {
+  TowerInput out;
+  out.ids = std::move(ids);
+  out.mask = std::move(mask);
+  return out;
+}
+
+/// An image view of pixels.
+inline TowerInput image_input(at::Tensor pixels) {
+  TowerInput out;
+  out.pixels = std::move(pixels);
+  return out;
+}
+
+/// Which samples of a batch show the same picture or carry the same caption. Undefined: nobody asked.
+struct DuplicateGroups {
+  at::Tensor image_group;    // int64 [B], equal for pictures of the same bytes
+  at::Tensor caption_group;  // int64 [B], equal for the same caption
+};
+
+/// What one step sees. Views are named: images `image`, `global`, `local`, `roi`, ..., texts `caption`, `summary`, ...
+/// Nothing is loaded that nobody asked for.
 struct Batch {
-  std::map<std::string, at::Tensor> images;  // uint8 [B, 3, H, W]; normalised on the device by the model
-  std::map<std::string, TextBatch> texts;
-  at::Tensor regions;                        // float32 [B, R, F], PyramidCLIP's region features
-  at::Tensor region_mask;                    // bool [B, R]
-  at::Tensor labels;                         // int64 [B], -1 = none
-  at::Tensor image_ids;                      // int64 [B], equal for pictures of the same bytes; undefined: nobody asked
-  at::Tensor text_ids;                       // int64 [B], equal for the same caption; undefined: nobody asked
-  std::vector<std::string> keys;             // sample keys, for messages and forensics
+  std::map<std::string, TowerInput> images;
+  std::map<std::string, TowerInput> texts;
+  at::Tensor labels;  // int64 [B], -1 = none
+  DuplicateGroups duplicates;
+  std::vector<std::string> keys;  // sample keys, for messages and forensics
 
   std::int64_t size() const { return static_cast<std::int64_t>(keys.size()); }
   Batch to(const at::Device& device) const;
 };
 
+/// What an objective wants of one view.
+struct ViewNeeds {
+  bool tokens = false;     // TowerFeatures::tokens
+  bool dense = false;      // TowerFeatures::dense
+  bool slots = false;      // TowerFeatures::slots
+  bool attention = false;  // TowerFeatures::attention
+  bool input_ids = false;  // TowerFeatures::input, the ids and mask that the text tower saw
+  bool regions = false;    // an image view of the sample's region features, not of its pixels
+  bool optional = false;   // a sample may lack it: its row's mask is all false then; else such a sample is skipped
+  bool teacher = false;    // the run's teacher encodes it too (Features::teacher)
+
+  friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;
+};
+
 /// What an objective wants of the data and of the towers; nothing else is loaded or computed.
 struct Needs {
-  std::vector<std::string> image_views = {"image"};
-  std::vector<std::string> texts = {"caption"};
-  bool image_tokens = false;
-  bool text_tokens = false;
-  bool regions = false;
-  bool ids = false;  // which pairs of the batch share a picture or a caption
+  std::map<std::string, ViewNeeds> images = {{"image", {}}};
+  std::map<std::string, ViewNeeds> texts = {{"caption", {}}};
+  bool duplicates = false;  // Batch::duplicates
+
+  /// Whether any view is encoded by a teacher.
+  bool teacher() const;
+  /// Adds what another objective wants; a view is optional only where it is for both.
+  void merge(const Needs& other);
 };
+
+/// Calls f(tensor) for each tensor of a view or a batch, undefined ones included, in a fixed order. What slices, moves,
+/// repeats, counts or compares batches goes through here.
+template <class Input, class F>
+  requires std::is_same_v<std::remove_const_t<Input>, TowerInput>
+void for_each_tensor(Input& input, F&& f) {
+  f(input.pixels);
+  f(input.regions);
+  f(input.ids);
+  f(input.mask);
+}
+template <class Groups, class F>
+  requires std::is_same_v<std::remove_const_t<Groups>, DuplicateGroups>
+void for_each_tensor(Groups& groups, F&& f) {
+  f(groups.image_group);
+  f(groups.caption_group);
+}
+template <class Whole, class F>
+  requires std::is_same_v<std::remove_const_t<Whole>, Batch>
+void for_each_tensor(Whole& batch, F&& f) {
+  for (auto& [name, view] : batch.images) for_each_tensor(view, f);
+  for (auto& [name, view] : batch.texts) for_each_tensor(view, f);
+  f(batch.labels);
+  for_each_tensor(batch.duplicates, f);
+}
+
+/// A copy (of a TowerInput, Batch, TowerFeatures, Features) with each defined tensor replaced by f(tensor).
+template <class Whole, class F>
+Whole map_tensors(Whole whole, F&& f) {
+  for_each_tensor(whole, [&](at::Tensor& tensor) {
+    if (tensor.defined()) tensor = f(tensor);
+  });
+  return whole;
+}
+
+/// Samples first .. first + count - 1; shares memory with the batch.
+Batch slice(const Batch& batch, std::int64_t first, std::int64_t count);
+
+/// The batch's samples again and again until there are `count`; a copy.
+Batch repeated(const Batch& batch, std::int64_t count);
+
+/// Of all tensors of a batch or of features.
+template <class Whole>
+std::int64_t bytes_of(const Whole& whole) {
+  std::int64_t total = 0;
+  for_each_tensor(whole, [&](const at::Tensor& tensor) {
+    if (tensor.defined()) total += static_cast<std::int64_t>(tensor.nbytes());
+  });
+  return total;
+}
 
 }  // namespace tessera

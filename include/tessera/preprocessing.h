@@ -21,7 +21,7 @@ struct Preprocessing {
 template <class Visitor>
 void fields(Visitor& v, Preprocessing& s) {
   v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
-  v("resize_mode", s.resize_mode, "shortest: short side to size, centre crop; longest: padded; squash: ratio not kept",
+  v("resize_mode", s.resize_mode, "shortest: short side to size, center crop; longest: padded; squash: ratio not kept",
     config::one_of({"shortest", "longest", "squash"}));
   v("interpolation", s.interpolation, "antialiased resampling, equal to Pillow's", config::one_of({"bicubic", "bilinear"}));
   v("fill_color", s.fill_color, "grey level of the padding of resize_mode longest", config::in_range(0, 255));

@@ -1,5 +1,5 @@
 // Bound by memory: a thread takes a tile of columns and walks down all rows, four at a time, its sums staying in the
-// first-level cache. The inner loops are plain, for the compiler to vectorise.
+// first-level cache. The inner loops are plain, for the compiler to vectorize.
 #include <algorithm>
 #include <cstring>
 #include <vector>

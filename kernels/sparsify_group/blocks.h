@@ -140,7 +140,7 @@ struct TileMask {
   }
 };
 
-/// Stores two neighbouring columns, as one word where both exist and the place is aligned for it.
+/// Stores two neighboring columns, as one word where both exist and the place is aligned for it.
 template <class Element>
 __device__ __forceinline__ void store_pair(Element* row, int column, int width, float first, float second) {
   struct alignas(2 * sizeof(Element)) Pair {

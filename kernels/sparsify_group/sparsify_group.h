@@ -13,7 +13,7 @@
 ///   a = kept / sum kept,   grouped_j = sum_k a_jk v_k.
 /// A row with max - min <= 1e-6 * max(|min|, |max|) is flat: a = 1/P, and no gradient passes through a. Equal minima
 /// share their sub-gradient equally. (The maximum's sub-gradient is exactly zero: scaling every kept weight of a row
-/// changes nothing after the normalisation.) Softmax variant: a = softmax_k(s / softmax_temperature).
+/// changes nothing after the normalization.) Softmax variant: a = softmax_k(s / softmax_temperature).
 ///
 /// Similarities are recomputed in the backward; [B, L, P] is never held, only tiles of it. Padding tokens are never
 /// read: their rows of `grouped`, `row_statistics`, `weights` and the gradient are set to zero, whatever stands in
@@ -40,7 +40,7 @@ inline float paper_threshold(std::int64_t patches) {
   return static_cast<float>(1.0 / static_cast<double>(patches));
 }
 
-/// What the forward leaves for the backward, per token: minimum, maximum, and the sum that normalises the weights
+/// What the forward leaves for the backward, per token: minimum, maximum, and the sum that normalizes the weights
 /// (kMinMax: sum of kept s - min; kSoftmax: sum of exp((s - max) / temperature)).
 constexpr std::int64_t kRowStatistics = 3;
 

@@ -64,7 +64,7 @@ std::uint32_t crc32(std::string_view bytes) {
   return reflected_crc(bytes, 0xEDB88320U);
 }
 
-// Eight bytes at a time, each word mixed in by splitmix64's finaliser; the length tells zeros at the end apart.
+// Eight bytes at a time, each word mixed in by splitmix64's finalizer; the length tells zeros at the end apart.
 std::uint64_t fingerprint(std::string_view bytes, std::uint64_t seed) {
   const auto mix = [](std::uint64_t x) {
     x += 0x9E3779B97F4A7C15ULL;

@@ -97,7 +97,7 @@ void follow_model(LossBenchSettings& s) {
 
 NamedObjective parse_objective(const std::string& text) {
   const config::Node node = config::parse_yaml(text == "clip_filip" ? kClipFilip : text, "--objectives");
-  config::Choice choice = config::Value<config::Choice>::read(node, "objective", {});
+  config::ModuleSettings choice = config::Value<config::ModuleSettings>::read(node, "objective", {});
   objectives().resolve(choice, "objective");
   return {text, std::move(choice)};
 }

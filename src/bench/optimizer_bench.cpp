@@ -8,12 +8,12 @@
 
 namespace tessera::bench {
 
-OptimizerStep::OptimizerStep(const ModelSettings& model, const config::Choice& choice, const at::Device& device) {
+OptimizerStep::OptimizerStep(const ModelSettings& model, const config::ModuleSettings& choice, const at::Device& device) {
   at::manual_seed(0);
   DualEncoder towers(model);
   towers.to(device);
   std::vector<NamedParameter> parameters;
-  for (const auto& [name, tensor] : towers.named_state()) {
+  for (const auto& [name, tensor] : towers.state_dict()) {
     if (!tensor.requires_grad()) continue;
     tensor.mutable_grad() = at::randn_like(tensor, tensor.options().requires_grad(false)) * 1e-3;
     parameters.push_back({name, tensor});
@@ -21,16 +21,16 @@ OptimizerStep::OptimizerStep(const ModelSettings& model, const config::Choice& c
   optimizer_ = optimizers().make(choice, "optimizer", parameters);
 }
 
-config::Choice parse_optimizer(const std::string& text) {
+config::ModuleSettings parse_optimizer(const std::string& text) {
   const config::Node node = config::parse_yaml(text, "--optimizers");
-  config::Choice choice = config::Value<config::Choice>::read(node, "optimizer", {});
+  config::ModuleSettings choice = config::Value<config::ModuleSettings>::read(node, "optimizer", {});
   optimizers().resolve(choice, "optimizer");
   return choice;
 }
 
 OptimizerBench measure_optimizers(const OptimizerBenchSettings& settings) {
   OptimizerBench bench{machine_name(settings.device), {}};
-  for (const config::Choice& choice : settings.optimizers) {
+  for (const config::ModuleSettings& choice : settings.optimizers) {
     OptimizerStep step(settings.model, choice, settings.device);
     OptimizerCost cost{choice.name, std::ssize(step.optimizer().parameters())};
     for (const NamedParameter& parameter : step.optimizer().parameters()) cost.parameters += parameter.tensor.numel();

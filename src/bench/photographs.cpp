@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kOctave = 14.0;  // grey levels of each octave's noise
 constexpr double kFinest = 6.0;   // of the finest one: lenses are soft
-constexpr double kColour = 0.25;  // of it, of each colour on its own
+constexpr double kColor = 0.25;  // of it, of each color on its own
 
 Image noise_picture(std::int64_t height, std::int64_t width, Random& random) {
   Image image{height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(height * width * 3))};
@@ -25,7 +25,7 @@ void add_octave(const Image& noise, double strength, std::vector<double>& levels
   for (std::size_t i = 0; i < levels.size(); i += 3) {
     const double grey = noise.pixels[i] - 127.5;
     for (std::size_t c = 0; c < 3; ++c)
-      levels[i + c] += strength / spread * (grey + kColour * (noise.pixels[i + c] - 127.5));
+      levels[i + c] += strength / spread * (grey + kColor * (noise.pixels[i + c] - 127.5));
   }
 }
 

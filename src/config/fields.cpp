@@ -134,7 +134,7 @@ Node Value<Size>::dump(const Size& value) {
   return Node::sequence({height, Value<std::int64_t>::dump(value.width)});
 }
 
-Choice Value<Choice>::read(const Node& node, const std::string& path, const Choice&) {
+ModuleSettings Value<ModuleSettings>::read(const Node& node, const std::string& path, const ModuleSettings&) {
   if (node.is_scalar()) return {node.text(), Node::map({}, node.mark())};
   const Node* name = node.find("name");
   if (name == nullptr || !name->is_scalar()) fail(node, path, "expected {name: NAME, settings...}, got " + node.describe());
@@ -143,31 +143,31 @@ Choice Value<Choice>::read(const Node& node, const std::string& path, const Choi
   return {name->text(), std::move(settings)};
 }
 
-Node Value<Choice>::dump(const Choice& value) {
+Node Value<ModuleSettings>::dump(const ModuleSettings& value) {
   Node node = Node::map({{"name", Node::scalar(value.name, {}, true)}});
   for (const auto& [key, item] : value.settings.members()) node.set(key, item);
   return node;
 }
 
-std::vector<std::string> Catalogue::names() const {
+std::vector<std::string> RegistryBase::names() const {
   std::vector<std::string> out;
   for (const Entry& entry : entries_) out.push_back(entry.name);
   return out;
 }
 
-bool Catalogue::contains(const std::string& name) const {
+bool RegistryBase::contains(const std::string& name) const {
   for (const Entry& entry : entries_)
     if (entry.name == name) return true;
   return false;
 }
 
-std::size_t Catalogue::index_of(const Choice& choice, const std::string& path) const {
+std::size_t RegistryBase::index_of(const ModuleSettings& choice, const std::string& path) const {
   for (std::size_t i = 0; i < entries_.size(); ++i)
     if (entries_[i].name == choice.name) return i;
   fail(choice.settings, path, "unknown " + kind_ + " " + choice.name + suggestion(choice.name, names()));
 }
 
-Choice Catalogue::resolve(const Choice& choice, const std::string& path) const {
+ModuleSettings RegistryBase::resolve(const ModuleSettings& choice, const std::string& path) const {
   const Entry& entry = entries_[index_of(choice, path)];
   return {choice.name, entry.resolve(choice.settings, path)};
 }

@@ -20,7 +20,7 @@ namespace tessera {
 SourceRegistry& sources() {
   static SourceRegistry registry = [] {
     SourceRegistry list("source");
-    list.add<ShapesSettings>("shapes", "built-in procedural pictures of coloured shapes, fully annotated; needs no files",
+    list.add<ShapesSettings>("shapes", "built-in procedural pictures of colored shapes, fully annotated; needs no files",
                              [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
     list.add<WebDatasetSettings>("webdataset", "samples in plain local tar shards, as the WebDataset library writes them", make_webdataset);
     list.add<ImageFolderSettings>("image_folder", "pictures in folders named after their classes", make_image_folder);

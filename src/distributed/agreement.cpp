@@ -26,7 +26,7 @@ bool conclude(const ProcessGroup& group, const std::string& what, const std::exc
 
 }  // namespace
 
-void together(const ProcessGroup& group, const std::string& what, const std::function<void()>& body) {
+void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const std::function<void()>& body) {
   if (group.alone()) return body();
   std::exception_ptr own;
   try {
@@ -37,7 +37,7 @@ void together(const ProcessGroup& group, const std::string& what, const std::fun
   conclude(group, what, own, true);
 }
 
-bool on_first_rank(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body) {
+bool run_on_rank0(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body) {
   if (group.alone()) return body();
   std::exception_ptr own;
   bool result = false;

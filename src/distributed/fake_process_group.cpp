@@ -17,7 +17,7 @@ class DoneWork : public c10d::Work {
 class ImaginedBackend : public c10d::Backend {
  public:
   using Backend::Backend;
-  const std::string getBackendName() const override { return "imagined"; }
+  const std::string getBackendName() const override { return "fake"; }
 
   WorkPointer broadcast(std::vector<at::Tensor>&, const c10d::BroadcastOptions&) override { return done(); }
   WorkPointer allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions&) override { return done(); }
@@ -53,12 +53,12 @@ ProcessGroup ProcessGroup::Connection::as_group(std::shared_ptr<const Connection
   return out;
 }
 
-ProcessGroup imagined_group(int rank, int size) {
+ProcessGroup fake_process_group(int rank, int size) {
   if (size == 1) return {};
   const auto connection = std::make_shared<ProcessGroup::Connection>();
   connection->environment.rank = rank;
   connection->environment.size = size;
-  connection->backend = "imagined";
+  connection->backend = "fake";
   connection->group = c10::make_intrusive<c10d::ProcessGroup>(rank, size);
   const auto backend = c10::make_intrusive<ImaginedBackend>(rank, size);
   for (const c10::DeviceType device : {c10::DeviceType::CPU, c10::DeviceType::CUDA})

@@ -190,7 +190,7 @@ void ProcessGroup::barrier() const {
 }
 
 ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::Tensor& receive) const {
-  TORCH_CHECK(!alone(), "a process alone has no neighbour to pass on to");
+  TORCH_CHECK(!alone(), "a process alone has no neighbor to pass on to");
   const at::NoGradGuard no_grad;
   const auto backend = connection_->group->getBackend(send.device().type());
   const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();

@@ -15,7 +15,7 @@ void check_finite(const at::Tensor& rows, const std::string& what) {
 
 }  // namespace
 
-std::shared_ptr<const Source> open_source(const std::optional<config::Choice>& choice,
+std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
                                           const std::shared_ptr<const Source>& fallback, const std::string& key) {
   if (choice) return sources().make(*choice, key);
   if (fallback == nullptr) {
@@ -91,9 +91,9 @@ ClassPrompts encode_prompts(DualEncoder& model, const Tokenizer& tokenizer, cons
           at::arange(static_cast<std::int64_t>(names.size()), at::kLong).repeat_interleave(forms)};
 }
 
-LabelledFeatures encode_labelled(DualEncoder& model, const std::shared_ptr<const Source>& source,
+LabeledFeatures encode_labeled(DualEncoder& model, const std::shared_ptr<const Source>& source,
                                  const EvaluationContext& context, std::int64_t max_samples, TaskResult& result) {
-  LabelledFeatures out;
+  LabeledFeatures out;
   std::vector<at::Tensor> rows;
   std::vector<std::int64_t> labels;
   encode_source(model, source, context, max_samples, false, result,
@@ -105,9 +105,9 @@ LabelledFeatures encode_labelled(DualEncoder& model, const std::shared_ptr<const
                     labels.push_back(samples[i].sample.label);
                     out.indices.push_back(samples[i].index);
                   }
-                  const auto unlabelled = static_cast<std::int64_t>(samples.size() - kept.size());
-                  if (unlabelled > 0) result.skipped["no_label"] += unlabelled;
-                  result.samples -= unlabelled;
+                  const auto unlabeled = static_cast<std::int64_t>(samples.size() - kept.size());
+                  if (unlabeled > 0) result.skipped["no_label"] += unlabeled;
+                  result.samples -= unlabeled;
                   rows.push_back(features.global.to(at::kCPU, at::kFloat).index_select(0, at::tensor(kept, at::kLong)));
                 });
   if (labels.empty()) user_error(source->describe(), ": no sample has a class label");

@@ -13,7 +13,7 @@ namespace tessera {
 
 /// The source that a task names, or the run's. `key` is its path in the settings ("zero_shot.source"). Throws UserError
 /// when there is neither.
-std::shared_ptr<const Source> open_source(const std::optional<config::Choice>& choice,
+std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
                                           const std::shared_ptr<const Source>& fallback, const std::string& key);
 
 /// The classes a task asks about: those of its `classes` setting, or the source's. Throws UserError when there are none;
@@ -39,14 +39,14 @@ struct ClassPrompts {
 ClassPrompts encode_prompts(DualEncoder& model, const Tokenizer& tokenizer, const std::vector<std::string>& names,
                             const TextList& templates, const EvaluationContext& context);
 
-/// Image embeddings and labels of the labelled samples of a source.
-struct LabelledFeatures {
+/// Image embeddings and labels of the labeled samples of a source.
+struct LabeledFeatures {
   at::Tensor features;                // [N, D] float32, CPU
   at::Tensor labels;                  // [N] int64
   std::vector<std::int64_t> indices;  // in the source
 };
 /// Samples without a label are counted as skipped, `no_label`. Throws UserError when none has one.
-LabelledFeatures encode_labelled(DualEncoder& model, const std::shared_ptr<const Source>& source,
+LabeledFeatures encode_labeled(DualEncoder& model, const std::shared_ptr<const Source>& source,
                                  const EvaluationContext& context, std::int64_t max_samples, TaskResult& result);
 
 /// uint8 [3, H, W] to a picture.

@@ -38,7 +38,7 @@ config::Node run_config_of(const InferenceModel& loaded) {
 
 std::int64_t count_parameters(const DualEncoder& model) {
   std::int64_t count = 0;
-  for (const auto& [name, tensor] : model.named_state()) count += tensor.numel();
+  for (const auto& [name, tensor] : model.state_dict()) count += tensor.numel();
   return count;
 }
 
@@ -140,7 +140,7 @@ int evaluate(const EvaluateOptions& options) {
   context.pictures = options.pictures;
   context.logit_scale = logit_scale_of(loaded.file);
   if (suite.source) context.source = sources().make(*suite.source, "source");
-  const auto needs_train = [](const config::Choice& task) {
+  const auto needs_train = [](const config::ModuleSettings& task) {
     const config::Node* train = task.settings.find("train");
     return train != nullptr && train->is_null();
   };
@@ -150,7 +150,7 @@ int evaluate(const EvaluateOptions& options) {
 
   check_tasks(suite.tasks, context);
   std::vector<TaskResult> results;
-  for (const config::Choice& task : suite.tasks) {
+  for (const config::ModuleSettings& task : suite.tasks) {
     Progress progress(task.name);
     context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
     results.push_back(run_task(task, *loaded.model, *loaded.tokenizer, context));

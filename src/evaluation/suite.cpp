@@ -16,8 +16,8 @@ bool holds_tars(const fs::path& folder) {
   return false;
 }
 
-config::Choice source_at(const std::string& name, const std::string& path) {
-  config::Choice choice{name};
+config::ModuleSettings source_at(const std::string& name, const std::string& path) {
+  config::ModuleSettings choice{name};
   choice.settings.set("path", config::Node::scalar(path, {}, true));
   return choice;
 }
@@ -57,17 +57,17 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   return tree;
 }
 
-std::optional<config::Choice> run_source(const config::Node& run_config, const std::string& path) {
+std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path) {
   const config::Node* node = find_path(run_config, path);
   if (node == nullptr || node->is_null()) return std::nullopt;
-  return config::Value<config::Choice>::read(*node, path, {});
+  return config::Value<config::ModuleSettings>::read(*node, path, {});
 }
 
 }  // namespace
 
-config::Choice source_from_text(const std::string& text, const std::string& option) {
+config::ModuleSettings source_from_text(const std::string& text, const std::string& option) {
   if (text.find('{') == 0) {
-    return config::Value<config::Choice>::read(config::parse_yaml(text, option), option, {});
+    return config::Value<config::ModuleSettings>::read(config::parse_yaml(text, option), option, {});
   }
   if (sources().contains(text)) return {text};
   std::error_code ignored;

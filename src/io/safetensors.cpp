@@ -144,7 +144,7 @@ TensorFile load_safetensors(const std::string& path) {
   TensorFile out;
   out.metadata = std::move(header.metadata);
   for (const TensorEntry& entry : header.entries) {
-    // Bytes other than 0 and 1 in a bool are undefined behaviour: they are read as numbers first.
+    // Bytes other than 0 and 1 in a bool are undefined behavior: they are read as numbers first.
     const bool is_bool = entry.dtype == at::kBool;
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(is_bool ? at::kByte : entry.dtype));
     file.read(tensor.data_ptr(), entry.end - entry.begin, data_start + entry.begin);

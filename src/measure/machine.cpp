@@ -45,12 +45,12 @@ std::int64_t number_in(const char* path, std::int64_t otherwise) {
 std::string gpu_name(int index) {
   void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY);
   if (driver != nullptr) {
-    const auto initialise = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
+    const auto initialize = reinterpret_cast<int (*)(unsigned)>(::dlsym(driver, "cuInit"));
     const auto device_at = reinterpret_cast<int (*)(int*, int)>(::dlsym(driver, "cuDeviceGet"));
     const auto name_of = reinterpret_cast<int (*)(char*, int, int)>(::dlsym(driver, "cuDeviceGetName"));
     std::array<char, 256> name{};
     int device = 0;
-    const bool found = initialise != nullptr && device_at != nullptr && name_of != nullptr && initialise(0) == 0 &&
+    const bool found = initialize != nullptr && device_at != nullptr && name_of != nullptr && initialize(0) == 0 &&
                        device_at(&device, std::max(0, index)) == 0 && name_of(name.data(), name.size(), device) == 0;
     ::dlclose(driver);
     if (found) return name.data();

@@ -39,7 +39,7 @@ constexpr Row rows[] = {
 constexpr std::string_view quick_gelu_suffix = "-quickgelu";
 
 template <class T>
-void set(config::Choice& choice, const char* key, const T& value) {
+void set(config::ModuleSettings& choice, const char* key, const T& value) {
   choice.settings.set(key, config::Value<T>::dump(value));
 }
 

@@ -43,16 +43,16 @@ struct DualEncoder::Impl {
   at::Tensor mean;
   at::Tensor deviation;
 
-  at::Tensor normalise(const at::Tensor& pixels) const {
+  at::Tensor normalize(const at::Tensor& pixels) const {
     if (pixels.is_floating_point()) return pixels;
     TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
                 pixels.scalar_type());
     return (pixels.to(at::kFloat) / 255.0 - mean.to(at::kFloat)) / deviation.to(at::kFloat);
   }
 
-  at::Tensor fit(const std::string& name, const at::Tensor& stored) const {
-    return name.starts_with(image_prefix) ? image->fit(name.substr(image_prefix.size()), stored)
-                                          : text->fit(name, stored);
+  at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const {
+    return name.starts_with(image_prefix) ? image->adapt_weight(name.substr(image_prefix.size()), stored)
+                                          : text->adapt_weight(name, stored);
   }
 };
 
@@ -90,7 +90,7 @@ DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path)
 }
 
 ImageFeatures DualEncoder::run_image_tower(const at::Tensor& pixels, bool tokens, bool dense) {
-  const TowerOutput out = impl_->image->forward(impl_->normalise(pixels), {}, tokens, dense);
+  const TowerOutput out = impl_->image->forward(impl_->normalize(pixels), {}, tokens, dense);
   return {out.global, out.tokens, out.mask, out.dense, out.slots, out.attention};
 }
 
@@ -115,8 +115,8 @@ Features DualEncoder::forward(const Batch& batch, const Needs& needs) {
     TORCH_CHECK(found != batch.texts.end(), "the batch has no text named ", name);
     features.texts[name] = encode_text(found->second, needs.text_tokens);
   }
-  features.image_ids = batch.image_ids;
-  features.text_ids = batch.text_ids;
+  features.image_group = batch.image_group;
+  features.caption_group = batch.caption_group;
   return features;
 }
 
@@ -136,15 +136,15 @@ Tower& DualEncoder::text_tower() {
   return *impl_->text;
 }
 
-std::map<std::string, at::Tensor> DualEncoder::named_state() const {
-  std::map<std::string, at::Tensor> state = impl_->text->named_state();
-  for (const auto& [name, tensor] : impl_->image->named_state()) state[std::string(image_prefix) + name] = tensor;
+std::map<std::string, at::Tensor> DualEncoder::state_dict() const {
+  std::map<std::string, at::Tensor> state = impl_->text->state_dict();
+  for (const auto& [name, tensor] : impl_->image->state_dict()) state[std::string(image_prefix) + name] = tensor;
   return state;
 }
 
 void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin) {
   const std::map<std::string, at::Tensor> stored = without_text_prefix(tensors);
-  const std::map<std::string, at::Tensor> state = named_state();
+  const std::map<std::string, at::Tensor> state = state_dict();
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;
   for (const auto& [name, own] : state) {
     const auto found = stored.find(name);
@@ -152,7 +152,7 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
       if (is_optional(name)) continue;
       user_error(origin, ": tensor ", name, " ", shape_text(own), " is missing: the file is not of this architecture");
     }
-    const at::Tensor value = impl_->fit(name, found->second);
+    const at::Tensor value = impl_->adapt_weight(name, found->second);
     if (value.sizes() != own.sizes())
       user_error(origin, ": tensor ", name, " is ", shape_text(found->second), ", but the model's settings make it ",
                  shape_text(own));

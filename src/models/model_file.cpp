@@ -78,7 +78,7 @@ ModelFile load_model_file(const std::string& path) {
   file.model = config::read<ModelSettings>(parse_settings(*model, model_key, path), "model");
   if (const std::string* tokenizer = find(stored.metadata, tokenizer_key))
     file.tokenizer =
-        config::Value<config::Choice>::read(parse_settings(*tokenizer, tokenizer_key, path), "tokenizer", {});
+        config::Value<config::ModuleSettings>::read(parse_settings(*tokenizer, tokenizer_key, path), "tokenizer", {});
   file.vocabulary = read_vocabulary(stored.metadata, path);
   file.weights = std::move(stored.tensors);
   const std::set<std::string> ours = {format_key, model_key, tokenizer_key, vocabulary_key, vocabulary_hash_key};
@@ -92,7 +92,7 @@ void save_model_file(const std::string& path, const ModelFile& file) {
   metadata[format_key] = format_version;
   metadata[model_key] = settings_text(config::dump(file.model));
   if (!file.tokenizer.name.empty())
-    metadata[tokenizer_key] = settings_text(config::Value<config::Choice>::dump(file.tokenizer));
+    metadata[tokenizer_key] = settings_text(config::Value<config::ModuleSettings>::dump(file.tokenizer));
   if (!file.vocabulary.empty()) {
     metadata[vocabulary_key] = base64_encode(file.vocabulary);
     metadata[vocabulary_hash_key] = sha256(file.vocabulary);

@@ -11,7 +11,7 @@ torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t ke
 }
 
 // A frozen norm keeps its statistics as well.
-at::Tensor normalise(torch::nn::BatchNorm2d& norm, const at::Tensor& x) {
+at::Tensor normalize(torch::nn::BatchNorm2d& norm, const at::Tensor& x) {
   if (norm->weight.requires_grad()) return norm(x);
   return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, /*training=*/false,
                         /*momentum=*/0.0, norm->options.eps(), at::globalContext().userEnabledCuDNN());
@@ -25,7 +25,7 @@ class Downsample : public torch::nn::Module {
     norm_ = register_module("1", torch::nn::BatchNorm2d(out));
   }
   at::Tensor forward(const at::Tensor& x) {
-    return normalise(norm_, convolution_(stride_ > 1 ? at::avg_pool2d(x, stride_) : x));
+    return normalize(norm_, convolution_(stride_ > 1 ? at::avg_pool2d(x, stride_) : x));
   }
 
  private:
@@ -51,10 +51,10 @@ class Bottleneck : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor y = at::relu(normalise(bn1_, conv1_(x)));
-    y = at::relu(normalise(bn2_, conv2_(y)));
+    at::Tensor y = at::relu(normalize(bn1_, conv1_(x)));
+    y = at::relu(normalize(bn2_, conv2_(y)));
     if (stride_ > 1) y = at::avg_pool2d(y, stride_);
-    y = normalise(bn3_, conv3_(y));
+    y = normalize(bn3_, conv3_(y));
     return at::relu(y + (downsample_ ? downsample_->forward(x) : x));
   }
 
@@ -101,7 +101,7 @@ Encoded ModifiedResnet::encode(const at::Tensor& image, const at::Tensor& /*mask
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) == size.height && image.size(3) == size.width,
               "modified_resnet: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
   at::Tensor x = image;
-  for (std::size_t i = 0; i < 3; ++i) x = at::relu(normalise(stem_norms_[i], stem_convolutions_[i](x)));
+  for (std::size_t i = 0; i < 3; ++i) x = at::relu(normalize(stem_norms_[i], stem_convolutions_[i](x)));
   x = at::avg_pool2d(x, 2);
   for (const torch::nn::ModuleList& stage : stages_)
     for (const auto& block : *stage) x = static_cast<Bottleneck&>(*block).forward(x);

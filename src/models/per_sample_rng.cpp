@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-thread_local RowKeys* current = nullptr;
+thread_local RowRngScope* current = nullptr;
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 
@@ -29,21 +29,21 @@ at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t st
   return keys;
 }
 
-RowKeys::RowKeys(at::Tensor keys) : keys_(std::move(keys)), outer_(current) {
+RowRngScope::RowRngScope(at::Tensor keys) : keys_(std::move(keys)), outer_(current) {
   current = this;
 }
 
-RowKeys::~RowKeys() {
+RowRngScope::~RowRngScope() {
   current = outer_;
 }
 
 // SplitMix64 (Steele et al. 2014), a stream per row, in operators that every device has.
-at::Tensor row_lots(std::int64_t rows, std::int64_t count, const at::Device& device) {
+at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device) {
   const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
   const c10::NoGradGuard no_grad;
   if (current == nullptr || !current->keys_.defined()) return at::randint(kMost, {rows, count}, options);
   const at::Tensor& keys = current->keys_;
-  TORCH_CHECK(keys.size(0) == rows, "row_lots: keys of ", keys.size(0), " rows, but the batch has ", rows);
+  TORCH_CHECK(keys.size(0) == rows, "row_random_int: keys of ", keys.size(0), " rows, but the batch has ", rows);
   const at::Tensor place = at::arange(current->drawn_ + 1, current->drawn_ + 1 + count, options);
   current->drawn_ += count;
   const at::Tensor state = keys.unsqueeze(1) + place * static_cast<std::int64_t>(0x9E3779B97F4A7C15ULL);

@@ -26,7 +26,7 @@ TextTransformer::TextTransformer(const TextTransformerSettings& settings) : sett
   token_embedding_ = register_module<torch::nn::Module>("token_embedding", table);
   positional_embedding_ =
       register_parameter("positional_embedding", 0.01 * at::randn({settings.context_length, settings.width}));
-  transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialisation::text));
+  transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::text));
   if (settings.final_norm != "none")
     ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
 }
@@ -47,11 +47,11 @@ Encoded TextTransformer::encode(const at::Tensor& ids, const at::Tensor& mask) {
   return out;
 }
 
-at::Tensor TextTransformer::finish(const at::Tensor& pooled) {
+at::Tensor TextTransformer::final_norm(const at::Tensor& pooled) {
   return settings_.final_norm == "pooled" ? ln_final_->forward(pooled) : pooled;
 }
 
-at::Tensor TextTransformer::fit(const std::string& name, const at::Tensor& stored) const {
+at::Tensor TextTransformer::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   const bool resize =
       name == "positional_embedding" && stored.dim() == 2 && stored.size(1) == settings_.width && stored.size(0) > 0;
   return resize ? resize_text_position_embedding(stored, settings_.context_length) : stored;

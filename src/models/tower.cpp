@@ -56,21 +56,21 @@ Tower::Tower(const TowerSettings& settings, Modality modality, const std::string
   register_module("projection", projection_);
   const auto encoder_state = encoder_->named_parameters();
   for (const auto& item : readout_->named_parameters())
-    if (encoder_state.contains(readout_->state_name(item.key())))
+    if (encoder_state.contains(readout_->state_dict_key(item.key())))
       user_error(path, ".encoder.final_norm: ", settings.readout.name, " brings its own ",
-                 readout_->state_name(item.key()), ": use final_norm: none");
+                 readout_->state_dict_key(item.key()), ": use final_norm: none");
   const auto projection_state = projection_->named_parameters();
   for (const auto& item : readout_->named_parameters())
-    if (projection_state.contains(readout_->state_name(item.key())))
-      user_error(path, ".projection: ", settings.readout.name, " brings its own ", readout_->state_name(item.key()),
+    if (projection_state.contains(readout_->state_dict_key(item.key())))
+      user_error(path, ".projection: ", settings.readout.name, " brings its own ", readout_->state_dict_key(item.key()),
                  ": use projection: none");
 }
 
 TowerOutput Tower::forward(const at::Tensor& input, const at::Tensor& mask, bool with_tokens, bool with_dense) {
   const Encoded encoded = encoder_->encode(input, mask);
-  const Pooled pooled = readout_->read(encoded);
+  const ReadOutOutput pooled = readout_->forward(encoded);
   TowerOutput out;
-  if (pooled.embedding.defined()) out.global = projection_->global(encoder_->finish(pooled.embedding));
+  if (pooled.embedding.defined()) out.global = projection_->global(encoder_->final_norm(pooled.embedding));
   out.slots = pooled.slots;
   out.attention = pooled.attention;
   out.mask = encoded.mask;
@@ -79,19 +79,19 @@ TowerOutput Tower::forward(const at::Tensor& input, const at::Tensor& mask, bool
   return out;
 }
 
-std::map<std::string, at::Tensor> Tower::named_state() const {
+std::map<std::string, at::Tensor> Tower::state_dict() const {
   std::map<std::string, at::Tensor> state;
   const auto same = [](const std::string& name) { return name; };
   add_state(state, *encoder_, same);
-  add_state(state, *readout_, [this](const std::string& name) { return readout_->state_name(name); });
+  add_state(state, *readout_, [this](const std::string& name) { return readout_->state_dict_key(name); });
   add_state(state, *projection_, same);
   return state;
 }
 
-at::Tensor Tower::fit(const std::string& name, const at::Tensor& stored) const {
+at::Tensor Tower::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   for (const auto& item : readout_->named_parameters())
-    if (readout_->state_name(item.key()) == name) return readout_->fit(item.key(), stored);
-  return encoder_->fit(name, stored);
+    if (readout_->state_dict_key(item.key()) == name) return readout_->adapt_weight(item.key(), stored);
+  return encoder_->adapt_weight(name, stored);
 }
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ class SelfAttention : public torch::nn::Module {
     return out_proj_(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
   }
 
-  void initialise(double attention_std, double projection_std) {
+  void initialize(double attention_std, double projection_std) {
     torch::nn::init::normal_(in_proj_weight_, 0.0, attention_std);
     torch::nn::init::normal_(out_proj_->weight, 0.0, projection_std);
   }
@@ -47,7 +47,7 @@ class Mlp : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) { return c_proj_(activate(c_fc_(x), activation_)); }
 
-  void initialise(double fc_std, double projection_std) {
+  void initialize(double fc_std, double projection_std) {
     torch::nn::init::normal_(c_fc_->weight, 0.0, fc_std);
     torch::nn::init::normal_(c_proj_->weight, 0.0, projection_std);
   }
@@ -69,7 +69,7 @@ class LayerScale : public torch::nn::Module {
 
 class ResidualBlock : public torch::nn::Module {
  public:
-  ResidualBlock(const TransformerSettings& s, BlockInitialisation initialisation) {
+  ResidualBlock(const TransformerSettings& s, BlockInitialization initialization) {
     ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(s.width, s.norm_eps));
     attn_ = register_module("attn", std::make_shared<SelfAttention>(s.width, s.heads));
     ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(s.width, s.norm_eps));
@@ -79,11 +79,11 @@ class ResidualBlock : public torch::nn::Module {
       ls_1_ = register_module("ls_1", std::make_shared<LayerScale>(s.width, *s.layer_scale_init));
       ls_2_ = register_module("ls_2", std::make_shared<LayerScale>(s.width, *s.layer_scale_init));
     }
-    if (initialisation == BlockInitialisation::text) {
+    if (initialization == BlockInitialization::text) {
       const double width = static_cast<double>(s.width);
       const double projection_std = 1.0 / std::sqrt(width * 2.0 * static_cast<double>(s.layers));
-      attn_->initialise(1.0 / std::sqrt(width), projection_std);
-      mlp_->initialise(1.0 / std::sqrt(2.0 * width), projection_std);
+      attn_->initialize(1.0 / std::sqrt(width), projection_std);
+      mlp_->initialize(1.0 / std::sqrt(2.0 * width), projection_std);
     }
   }
 
@@ -124,11 +124,11 @@ at::Tensor LayerNorm::forward(const at::Tensor& x) {
   return at::layer_norm(at_least_float(x), weight_.sizes(), weight_, bias_, eps_);
 }
 
-Transformer::Transformer(const TransformerSettings& settings, BlockInitialisation initialisation)
+Transformer::Transformer(const TransformerSettings& settings, BlockInitialization initialization)
     : grad_checkpointing_(settings.grad_checkpointing) {
   register_module("resblocks", resblocks_);
   for (std::int64_t i = 0; i < settings.layers; ++i)
-    resblocks_->push_back(std::make_shared<ResidualBlock>(settings, initialisation));
+    resblocks_->push_back(std::make_shared<ResidualBlock>(settings, initialization));
 }
 
 at::Tensor Transformer::forward(at::Tensor x, const AttentionMask& mask) {

@@ -38,7 +38,7 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
   }
   if (settings.pre_norm)
     ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
-  transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialisation::image));
+  transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::image));
   if (settings.final_norm != "none")
     ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
 }
@@ -65,13 +65,13 @@ at::Tensor Vit::drop_patches(const at::Tensor& x) const {
   const std::int64_t first = settings_.class_token ? 1 : 0, batch = x.size(0), patches = x.size(1) - first;
   const auto kept =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(patches) * (1 - settings_.patch_dropout)));
-  const at::Tensor lots = row_lots(batch, patches, x.device());
+  const at::Tensor lots = row_random_int(batch, patches, x.device());
   const at::Tensor chosen = std::get<0>(std::get<1>(lots.topk(kept, 1)).sort(1));  // [B, kept]
   const at::Tensor some = x.slice(1, first).gather(1, chosen.unsqueeze(2).expand({-1, -1, x.size(2)}));
   return first == 0 ? some : at::cat({x.narrow(1, 0, 1), some}, 1);
 }
 
-at::Tensor Vit::finish(const at::Tensor& pooled) {
+at::Tensor Vit::final_norm(const at::Tensor& pooled) {
   return settings_.final_norm == "pooled" ? ln_post_->forward(pooled) : pooled;
 }
 
@@ -80,7 +80,7 @@ config::Size Vit::grid() const {
           settings_.image_size.width / settings_.patch_size.width};
 }
 
-at::Tensor Vit::fit(const std::string& name, const at::Tensor& stored) const {
+at::Tensor Vit::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   if (name != "positional_embedding") return stored;
   return fit_position_embedding(stored, grid(), settings_.class_token ? 1 : 0, settings_.width);
 }

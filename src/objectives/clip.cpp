@@ -7,7 +7,7 @@ namespace tessera {
 
 Needs Clip::needs() const {
   Needs needs;
-  needs.ids = settings_.ignore_shared;
+  needs.duplicates = settings_.mask_duplicates;
   return needs;
 }
 
@@ -16,7 +16,7 @@ Losses Clip::forward(const Features& features, const StepContext& context) {
   const PairFeatures pairs = pair_features(features, "clip", {.image_global = true, .text_global = true});
   const Contrast contrast = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
                                             {settings_.chunk, settings_.local_loss}, context.group,
-                                            SharedPairs::of(features, settings_.ignore_shared, "clip", context.group));
+                                            DuplicatePairs::of(features, settings_.mask_duplicates, "clip", context.group));
   return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
 }
 

@@ -70,7 +70,7 @@ std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const 
 
 Needs Filip::needs() const {
   Needs needs;
-  needs.ids = settings_.ignore_shared;
+  needs.duplicates = settings_.mask_duplicates;
   needs.image_tokens = true;
   needs.text_tokens = true;
   return needs;
@@ -86,7 +86,7 @@ Losses Filip::forward(const Features& features, const StepContext& context) {
   const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.chunk.value_or(kOwnPairsPerTile));
   const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.chunk, context.group);  // [B, C]
 
-  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "filip", context.group);
+  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "filip", context.group);
   const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, shared);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect)

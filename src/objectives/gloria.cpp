@@ -38,7 +38,7 @@ at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const 
 
 Needs Gloria::needs() const {
   Needs needs;
-  needs.ids = settings_.ignore_shared;
+  needs.duplicates = settings_.mask_duplicates;
   needs.image_tokens = true;
   needs.text_tokens = true;
   return needs;
@@ -49,7 +49,7 @@ Losses Gloria::forward(const Features& features, const StepContext& context) {
   const PairFeatures pairs = pair_features(
       features, "gloria", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
   const at::Tensor learned = scale(pairs.dtype());
-  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "gloria", context.group);
+  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "gloria", context.group);
   const Contrast global =
       global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.chunk}, context.group, shared);
 

@@ -86,7 +86,7 @@ Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
 
 Needs Mgca::needs() const {
   Needs needs;
-  needs.ids = settings_.ignore_shared;
+  needs.duplicates = settings_.mask_duplicates;
   needs.image_tokens = true;
   needs.text_tokens = true;
   return needs;
@@ -118,7 +118,7 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   TORCH_CHECK(pairs.image_global.size(1) == embed_dim_,
               "mgca: image_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.image_global.sizes());
-  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "mgca", context.group);
+  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "mgca", context.group);
   const Contrast global = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
                                           {settings_.chunk}, context.group, shared);
 

@@ -46,7 +46,7 @@ Pacl::Pacl(const PaclSettings& settings, const ObjectiveContext& context)
 
 Needs Pacl::needs() const {
   Needs needs;
-  needs.ids = settings_.ignore_shared;
+  needs.duplicates = settings_.mask_duplicates;
   needs.image_tokens = true;
   return needs;
 }
@@ -76,7 +76,7 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   const std::vector<at::Tensor> own = {unit, settings_.normalize_patches ? unit : raw, sharpness};
   const at::Tensor similarity = map_texts(body, own, {texts}, settings_.chunk, context.group);  // [B, C]
 
-  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "pacl", context.group);
+  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "pacl", context.group);
   const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group, shared);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect) losses.details = {{"similarity", similarity.detach()}};

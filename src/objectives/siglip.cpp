@@ -21,7 +21,7 @@ using torch::autograd::variable_list;
 constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of what is no negative
 
 // Writes `value` where a tile, own images beside another rank's texts, holds no negatives: right pairs and shared ones.
-void fill_others(const at::Tensor& values, const Tile& tile, const SharedPairs& shared, int rank, int owner,
+void fill_others(const at::Tensor& values, const Tile& tile, const DuplicatePairs& shared, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);
   const at::Tensor left_out =
@@ -35,7 +35,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
                             const at::Tensor& scale, const at::Tensor& bias, std::int64_t chunk,
-                            const ProcessGroup& group, const SharedPairs& shared) {
+                            const ProcessGroup& group, const DuplicatePairs& shared) {
     const NoAutocast no_autocast;
     const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
     const at::Tensor sums = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
@@ -61,7 +61,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
     const at::Tensor &image = saved[0], &text = saved[1], &scale = saved[2], &bias = saved[3];
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt(), width = image.size(1);
     const ProcessGroup& group = saved_group(ctx);
-    const SharedPairs shared(ctx->saved_data["shared"].toTensor());
+    const DuplicatePairs shared(ctx->saved_data["shared"].toTensor());
     // Each rank's loss may weigh differently in what is differentiated; the texts' gradients are made of all.
     const at::Tensor& weight = gradients[0];
     const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
@@ -101,7 +101,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
 };
 
 at::Tensor negatives(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale, const at::Tensor& bias,
-                     std::optional<std::int64_t> chunk, const ProcessGroup& group, const SharedPairs& shared) {
+                     std::optional<std::int64_t> chunk, const ProcessGroup& group, const DuplicatePairs& shared) {
   if (chunk) return TiledNegatives::apply(image, text, scale, bias, *chunk, group, shared);
   const at::Tensor logits = at::matmul(image, gather_rows(text, group).t()) * scale + bias;  // [B, C]
   const std::int64_t own = group.rank() * image.size(0);
@@ -114,13 +114,13 @@ at::Tensor negatives(const at::Tensor& image, const at::Tensor& text, const at::
 
 }  // namespace
 
-Siglip::Siglip(const SiglipSettings& settings) : TemperedObjective(settings.init_logit_scale), settings_(settings) {
+Siglip::Siglip(const SiglipSettings& settings) : ContrastiveObjective(settings.init_logit_scale), settings_(settings) {
   logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
 }
 
 Needs Siglip::needs() const {
   Needs needs;
-  needs.ids = settings_.ignore_shared;
+  needs.duplicates = settings_.mask_duplicates;
   return needs;
 }
 
@@ -130,7 +130,7 @@ Losses Siglip::forward(const Features& features, const StepContext& context) {
   const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
   const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
   const at::Tensor positive = -at::log_sigmoid((image * text).sum(1) * factor + bias).mean();
-  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "siglip", context.group);
+  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "siglip", context.group);
   const at::Tensor negative =
       negatives(image, text, factor, bias, settings_.chunk, context.group, shared) / static_cast<double>(image.size(0));
   return {positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};

@@ -11,7 +11,7 @@ namespace tessera {
 
 Needs Sparc::needs() const {
   Needs needs;
-  needs.ids = settings_.ignore_shared;
+  needs.duplicates = settings_.mask_duplicates;
   needs.image_tokens = true;
   needs.text_tokens = true;
   return needs;
@@ -22,7 +22,7 @@ Losses Sparc::forward(const Features& features, const StepContext& context) {
   const PairFeatures pairs = pair_features(
       features, "sparc", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
   const at::Tensor inverse_temperature = scale(pairs.dtype());
-  const SharedPairs shared = SharedPairs::of(features, settings_.ignore_shared, "sparc", context.group);
+  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "sparc", context.group);
   const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature, {settings_.chunk},
                                           context.group, shared);
 

@@ -48,9 +48,9 @@ WeightedSum::WeightedSum(const WeightedSumSettings& settings, const ObjectiveCon
 // With the sum's own scale its objectives give up theirs; with another's the sum gives up its own as well.
 void WeightedSum::share_logit_scale(const at::Tensor& logit_scale) {
   if (!shared_) return;
-  if (!logit_scale.is_same(logit_scale_)) TemperedObjective::share_logit_scale(logit_scale);
+  if (!logit_scale.is_same(logit_scale_)) ContrastiveObjective::share_logit_scale(logit_scale);
   for (const Term& term : terms_)
-    if (const auto tempered = std::dynamic_pointer_cast<TemperedObjective>(term.objective))
+    if (const auto tempered = std::dynamic_pointer_cast<ContrastiveObjective>(term.objective))
       tempered->share_logit_scale(logit_scale);
 }
 
@@ -78,14 +78,14 @@ Needs WeightedSum::needs() const {
     all.image_tokens |= one.image_tokens;
     all.text_tokens |= one.text_tokens;
     all.regions |= one.regions;
-    all.ids |= one.ids;
+    all.duplicates |= one.duplicates;
   }
   return all;
 }
 
 void WeightedSum::after_step() {
   for (const Term& term : terms_) term.objective->after_step();
-  if (shared_) TemperedObjective::after_step();
+  if (shared_) ContrastiveObjective::after_step();
 }
 
 }  // namespace tessera

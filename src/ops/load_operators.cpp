@@ -1,5 +1,5 @@
-// The only source of libtessera_ops.so: torch.ops.load_library runs its initialiser. A program that links Tessera
-// statically registers the operators on their first use instead (the linker would drop an initialiser there).
+// The only source of libtessera_ops.so: torch.ops.load_library runs its initializer. A program that links Tessera
+// statically registers the operators on their first use instead (the linker would drop an initializer there).
 #include "src/ops/operators.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-WeightAverage::WeightAverage(std::map<std::string, at::Tensor> weights, const WeightAverageSettings& settings)
+Ema::Ema(std::map<std::string, at::Tensor> weights, const EmaSettings& settings)
     : weights_(std::move(weights)), settings_(settings) {
   for (auto& [name, tensor] : weights_) {
     tensor = tensor.detach();
@@ -16,7 +16,7 @@ WeightAverage::WeightAverage(std::map<std::string, at::Tensor> weights, const We
   }
 }
 
-void WeightAverage::update(std::int64_t step) {
+void Ema::update(std::int64_t step) {
   const c10::NoGradGuard no_grad;
   const auto t = static_cast<double>(step);
   const double decay = settings_.warmup ? std::min(settings_.decay, (1 + t) / (10 + t)) : settings_.decay;
@@ -33,7 +33,7 @@ void WeightAverage::update(std::int64_t step) {
   if (!averages.empty()) at::_foreach_lerp_(averages, weights, 1 - decay);
 }
 
-void WeightAverage::load(const std::map<std::string, at::Tensor>& averages, const std::string& origin) {
+void Ema::load(const std::map<std::string, at::Tensor>& averages, const std::string& origin) {
   const c10::NoGradGuard no_grad;
   for (const auto& [name, average] : averages_) {
     const auto found = averages.find(name);
@@ -44,7 +44,7 @@ void WeightAverage::load(const std::map<std::string, at::Tensor>& averages, cons
   for (auto& [name, average] : averages_) average.copy_(averages.at(name));
 }
 
-void WeightAverage::swap() {
+void Ema::swap() {
   const c10::NoGradGuard no_grad;
   for (auto& [name, average] : averages_) {
     const at::Tensor weight = weights_.at(name).clone();

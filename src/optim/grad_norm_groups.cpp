@@ -15,8 +15,8 @@ const char* tower_of(const std::string& name) {
 
 }  // namespace
 
-Towers towers_of(const Optimizer& optimizer) {
-  Towers towers;
+GradNormGroups grad_norm_groups(const Optimizer& optimizer) {
+  GradNormGroups towers;
   for (const std::string name : {"image", "text", "objective"})
     if (std::any_of(optimizer.parameters().begin(), optimizer.parameters().end(),
                     [&](const NamedParameter& each) { return tower_of(each.name) == name; }))
@@ -27,7 +27,7 @@ Towers towers_of(const Optimizer& optimizer) {
   return towers;
 }
 
-GradientNorms clip_gradients(const Optimizer& optimizer, const Towers& towers, std::optional<double> max_norm) {
+GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& towers, std::optional<double> max_norm) {
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> group_of;
   for (std::size_t i = 0; i < towers.of.size(); ++i) {

@@ -7,12 +7,12 @@
 
 namespace tessera {
 
-void LossScale::unscale(const std::vector<at::Tensor>& gradients) const {
+void GradScaler::unscale(const std::vector<at::Tensor>& gradients) const {
   const c10::NoGradGuard no_grad;
   if (on_ && !gradients.empty()) at::_foreach_mul_(gradients, 1.0 / state_.scale);
 }
 
-void LossScale::settle(bool finite) {
+void GradScaler::settle(bool finite) {
   constexpr std::int64_t kPatience = 2000;
   if (!on_) return;
   if (!finite) {

@@ -14,8 +14,8 @@ void Lamb::measure(const std::vector<Group>& groups) {
   grad_norm_ = global_norm(all);
 }
 
-void Lamb::update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) {
-  if (halted && halted->item<float>() != 0) return;  // no fused operator that could look on the device
+void Lamb::update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) {
+  if (found_inf && found_inf->item<float>() != 0) return;  // no fused operator that could look on the device
   trust_ratios_.assign(parameters().size(), at::Tensor());
   for (Group& group : groups) {
     if (settings_.max_grad_norm) {

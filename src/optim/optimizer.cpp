@@ -94,12 +94,12 @@ std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) cons
   return out;
 }
 
-void Optimizer::step(double learning_rate, const at::Tensor& halted) {
+void Optimizer::step(double learning_rate, const at::Tensor& found_inf) {
   const c10::NoGradGuard no_grad;
   std::vector<Group> with_gradient = groups(learning_rate);
   measure(with_gradient);
   if (shards_) with_gradient = own(with_gradient);
-  update(with_gradient, ++steps_, halted.defined() ? std::optional(halted) : std::nullopt);
+  update(with_gradient, ++steps_, found_inf.defined() ? std::optional(found_inf) : std::nullopt);
   if (shards_) broadcast_from_owners(tensors(), shards_->owners, shards_->group, shards_->bucket_mb);
 }
 

@@ -14,13 +14,13 @@ Sgd::Sgd(std::vector<NamedParameter> parameters, const SgdSettings& settings)
                 settings.momentum > 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}),
       settings_(settings) {}
 
-void Sgd::update(std::vector<Group>& groups, std::int64_t /*step*/, const std::optional<at::Tensor>& halted) {
+void Sgd::update(std::vector<Group>& groups, std::int64_t /*step*/, const std::optional<at::Tensor>& found_inf) {
   for (Group& group : groups) {
     // Buffers begin at zero, so the first step needs no treatment of its own.
     const at::TensorList buffers = group.moments.empty() ? at::TensorList() : at::TensorList(group.moments[0]);
     at::_fused_sgd_(group.parameters, group.gradients, buffers, group.weight_decay, settings_.momentum,
                     group.learning_rate, /*dampening=*/0.0, settings_.nesterov, /*maximize=*/false,
-                    /*is_first_step=*/false, /*grad_scale=*/std::nullopt, halted);
+                    /*is_first_step=*/false, /*grad_scale=*/std::nullopt, found_inf);
   }
 }
 

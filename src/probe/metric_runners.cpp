@@ -50,7 +50,7 @@ void fields(Visitor& v, MetricSettings& s) {
   v("lr", s.lr, "greatest learning rate", config::above(0));
   v("weight_decay", s.weight_decay, "of AdamW", config::at_least(0));
   v("span", s.span, "first step of the search", config::at_least(1));
-  v("k", s.k, "neighbours", config::at_least(1));
+  v("k", s.k, "neighbors", config::at_least(1));
   v("temperature", s.temperature, "of the votes", config::above(0));
   v("categories", s.categories, "names");
 }
@@ -179,7 +179,7 @@ Outputs knn_classification(Run& run) {
   const auto out =
       metrics::knn_classification(run.input("train_features"), run.input("train_labels"), run.input("test_features"),
                                   run.input("test_labels"), s.num_classes, s.k, s.temperature);
-  return {{"neighbours", out.neighbours},
+  return {{"neighbours", out.neighbors},
           {"probabilities", out.probabilities},
           {"prediction", out.prediction},
           {"top1", number(out.top1)},

@@ -35,24 +35,24 @@ Node number(std::int64_t value) {
 /// Copies the case's parameters into the tower, under the names that files have.
 void bind_tower(Run& run, Tower& tower, const std::string& prefix) {
   tower.to(run.device(), run.parameter_dtype());
-  for (const auto& [name, tensor] : tower.named_state())
+  for (const auto& [name, tensor] : tower.state_dict())
     if (tensor.requires_grad() || run.has_parameter(prefix + name)) run.bind(prefix + name, tensor);
 }
 
 Outputs run_tower(Tower& tower, const at::Tensor& input, const at::Tensor& mask) {
   const Encoded encoded = tower.encoder().encode(input, mask);
-  const Pooled pooled = tower.readout().read(encoded);
+  const ReadOutOutput pooled = tower.readout().forward(encoded);
   Outputs outputs = {{"tokens", encoded.tokens}};
   if (pooled.embedding.defined())
-    outputs["pooled"] = tower.projection().global(tower.encoder().finish(pooled.embedding));
+    outputs["pooled"] = tower.projection().global(tower.encoder().final_norm(pooled.embedding));
   return outputs;
 }
 
 /// linear where the case has its matrix (then embed_dim has a default) or asks for it; with pool none nothing is
 /// projected, but the case may still hold the matrix.
-config::Choice projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
+config::ModuleSettings projection_choice(const Run& run, const TowerKeys& keys, const std::string& matrix) {
   if (!run.has_parameter(matrix) && (!keys.embed_dim || keys.pool == "none")) return {"none"};
-  config::Choice choice{"linear"};
+  config::ModuleSettings choice{"linear"};
   choice.settings.set("embed_dim", number(keys.embed_dim.value_or(512)));
   return choice;
 }
@@ -98,7 +98,7 @@ Outputs run_modified_resnet(Run& run) {
   tower.train(training);
   Outputs outputs = run_tower(tower, run.input("image"), {});
   if (training)
-    for (const auto& [name, tensor] : tower.named_state())
+    for (const auto& [name, tensor] : tower.state_dict())
       if (name.find("running_") != std::string::npos) outputs["updated.visual." + name] = tensor;
   return outputs;
 }
@@ -190,8 +190,8 @@ Runner readout_runner(const std::string& name) {
     context.modality = Modality::text;  // any token sequence with a mask; the first token may be a class token
     const auto readout = readouts().make({name, settings}, run.path(), context);
     run.bind_all(*readout);
-    const Pooled pooled =
-        readout->read({run.input("tokens"), run.optional_input("mask"), {}, run.optional_input("ids")});
+    const ReadOutOutput pooled =
+        readout->forward({run.input("tokens"), run.optional_input("mask"), {}, run.optional_input("ids")});
     Outputs outputs = {{"embedding", pooled.embedding}};
     if (pooled.slots.defined()) outputs[name == "attentional_pool" ? "queries" : "slots"] = pooled.slots;
     if (pooled.attention.defined()) outputs["attention"] = pooled.attention;

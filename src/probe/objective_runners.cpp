@@ -16,8 +16,8 @@ Features features_of(const Run& run) {
   text.global = run.optional_input("text_global");
   text.tokens = run.optional_input("text_tokens");
   text.mask = run.optional_input("text_mask");
-  features.image_ids = run.optional_input("image_ids");
-  features.text_ids = run.optional_input("text_ids");
+  features.image_group = run.optional_input("image_group");
+  features.caption_group = run.optional_input("caption_group");
   return features;
 }
 

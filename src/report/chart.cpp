@@ -118,15 +118,15 @@ std::string svg_chart(const CurveChart& chart) {
     svg << "<text x=\"" << px(v) << "\" y=\"" << kHeight - 10 << "\" text-anchor=\"middle\">" << tick_text(v)
         << "</text>";
   }
-  const auto line = [&](const std::vector<std::pair<double, double>>& points, std::int64_t colour, double width,
+  const auto line = [&](const std::vector<std::pair<double, double>>& points, std::int64_t color, double width,
                         double opacity) {
-    svg << "<polyline fill=\"none\" stroke=\"" << css_colour(colour) << "\" stroke-width=\"" << width
+    svg << "<polyline fill=\"none\" stroke=\"" << css_color(color) << "\" stroke-width=\"" << width
         << "\" stroke-opacity=\"" << opacity << "\" stroke-linejoin=\"round\" points=\"";
     for (const auto& [step, value] : points) svg << px(step) << "," << py(value) << " ";
     svg << "\"/>";
   };
-  const auto band = [&](const Curve& curve, std::int64_t colour) {
-    svg << "<path fill=\"" << css_colour(colour) << "\" fill-opacity=\"0.2\" d=\"";
+  const auto band = [&](const Curve& curve, std::int64_t color) {
+    svg << "<path fill=\"" << css_color(color) << "\" fill-opacity=\"0.2\" d=\"";
     for (std::size_t i = 0; i < curve.ranges.size(); ++i)
       svg << (i == 0 ? "M" : "L") << px(curve.points[i].first) << " " << py(curve.ranges[i].second);
     for (std::size_t i = curve.ranges.size(); i-- > 0;)
@@ -135,20 +135,20 @@ std::string svg_chart(const CurveChart& chart) {
   };
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const auto& points = curves[i].points;
-    const auto colour = static_cast<std::int64_t>(i);
-    if (!curves[i].ranges.empty()) band(curves[i], colour);
+    const auto color = static_cast<std::int64_t>(i);
+    if (!curves[i].ranges.empty()) band(curves[i], color);
     if (points.size() == 1)
       svg << "<circle r=\"2.5\" cx=\"" << px(points[0].first) << "\" cy=\"" << py(points[0].second) << "\" fill=\""
-          << css_colour(colour) << "\"/>";
+          << css_color(color) << "\"/>";
     const bool noisy = is_noisy(points);
-    line(points, colour, noisy ? 1 : 1.8, noisy ? 0.35 : 1);
-    if (noisy) line(smooth(points), colour, 1.8, 1);
+    line(points, color, noisy ? 1 : 1.8, noisy ? 0.35 : 1);
+    if (noisy) line(smooth(points), color, 1.8, 1);
   }
   svg << "</svg>";
   if (curves.size() > 1) {
     svg << "<div class=\"legend\">";
     for (std::size_t i = 0; i < curves.size(); ++i) {
-      svg << "<span><i style=\"background:" << css_colour(static_cast<std::int64_t>(i)) << "\"></i>"
+      svg << "<span><i style=\"background:" << css_color(static_cast<std::int64_t>(i)) << "\"></i>"
           << escape(curves[i].name) << "</span>";
     }
     svg << "</div>";

@@ -131,8 +131,8 @@ std::string img(const Image& image, const std::string& alt) {
          "\">";
 }
 
-std::array<std::uint8_t, 3> class_colour(std::int64_t index) {
-  static constexpr std::array<std::array<std::uint8_t, 3>, 10> kColours = {{{31, 119, 180},
+std::array<std::uint8_t, 3> class_color(std::int64_t index) {
+  static constexpr std::array<std::array<std::uint8_t, 3>, 10> kColors = {{{31, 119, 180},
                                                                             {255, 127, 14},
                                                                             {44, 160, 44},
                                                                             {214, 39, 40},
@@ -142,8 +142,8 @@ std::array<std::uint8_t, 3> class_colour(std::int64_t index) {
                                                                             {188, 189, 34},
                                                                             {23, 190, 207},
                                                                             {255, 187, 120}}};
-  if (index >= 0 && index < static_cast<std::int64_t>(kColours.size()))
-    return kColours[static_cast<std::size_t>(index)];
+  if (index >= 0 && index < static_cast<std::int64_t>(kColors.size()))
+    return kColors[static_cast<std::size_t>(index)];
   // Further ones: hues a golden angle apart.
   const double hue = std::fmod(0.5 + 0.618033988749895 * static_cast<double>(index), 1.0) * 6;
   const auto channel = [&](double shift) {
@@ -154,8 +154,8 @@ std::array<std::uint8_t, 3> class_colour(std::int64_t index) {
   return {channel(0), channel(4), channel(2)};
 }
 
-std::string css_colour(std::int64_t index) {
-  const auto [r, g, b] = class_colour(index);
+std::string css_color(std::int64_t index) {
+  const auto [r, g, b] = class_color(index);
   return concat("rgb(", int{r}, ",", int{g}, ",", int{b}, ")");
 }
 

@@ -13,8 +13,8 @@ namespace {
 constexpr double kPanelWidth = 330, kPanelHeight = 270, kLeft = 52, kRight = 12, kTop = 34, kBottom = 44;
 constexpr double kLegendHeight = 34;
 constexpr std::size_t kPanelsPerRow = 3;
-// Distinct for readers with colour blindness too (Okabe and Ito's set without yellow).
-constexpr std::array<const char*, 8> kColours = {"#000000", "#d55e00", "#0072b2", "#009e73",
+// Distinct for readers with color blindness too (Okabe and Ito's set without yellow).
+constexpr std::array<const char*, 8> kColors = {"#000000", "#d55e00", "#0072b2", "#009e73",
                                                  "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"};
 
 std::string escape(const std::string& text) {
@@ -56,7 +56,7 @@ std::string tick_text(double value) {
   return out.str();
 }
 
-std::size_t colour_of(const std::string& name, std::vector<std::string>& names) {
+std::size_t color_of(const std::string& name, std::vector<std::string>& names) {
   const auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) names.push_back(name);
   return static_cast<std::size_t>(std::distance(names.begin(), std::find(names.begin(), names.end(), name)));
@@ -93,17 +93,17 @@ void draw(std::ostream& svg, const Panel& panel, std::vector<std::string>& names
   svg << "<text x=\"" << (kLeft + right) / 2 << "\" y=\"" << bottom + 34 << "\" class=\"x\">" << escape(panel.x_label)
       << "</text>\n";
   for (const Series& series : panel.series) {
-    const char* const colour = kColours[colour_of(series.name, names) % kColours.size()];
+    const char* const color = kColors[color_of(series.name, names) % kColors.size()];
     std::ostringstream points, marks;
     points << std::fixed << std::setprecision(1);
     marks << std::fixed << std::setprecision(1);
     for (const auto& point : series.points) {
       if (!drawable(point)) continue;
       points << px(point.first) << "," << py(point.second) << " ";
-      marks << "<circle cx=\"" << px(point.first) << "\" cy=\"" << py(point.second) << "\" r=\"2.6\" fill=\"" << colour
+      marks << "<circle cx=\"" << px(point.first) << "\" cy=\"" << py(point.second) << "\" r=\"2.6\" fill=\"" << color
             << "\"/>";
     }
-    svg << "<polyline fill=\"none\" stroke=\"" << colour << "\" stroke-width=\"1.6\" points=\"" << points.str()
+    svg << "<polyline fill=\"none\" stroke=\"" << color << "\" stroke-width=\"1.6\" points=\"" << points.str()
         << "\"/>" << marks.str() << "\n";
   }
 }
@@ -131,7 +131,7 @@ std::string svg_plot(const std::vector<Panel>& panels) {
   const double entry = (width - kLeft) / static_cast<double>(std::max<std::size_t>(1, names.size()));
   for (std::size_t i = 0; i < names.size(); ++i) {
     const double at = kLeft + entry * static_cast<double>(i);
-    svg << "<circle cx=\"" << at << "\" cy=\"" << height - 18 << "\" r=\"4\" fill=\"" << kColours[i % kColours.size()]
+    svg << "<circle cx=\"" << at << "\" cy=\"" << height - 18 << "\" r=\"4\" fill=\"" << kColors[i % kColors.size()]
         << "\"/><text x=\"" << at + 9 << "\" y=\"" << height - 14 << "\">" << escape(names[i]) << "</text>\n";
   }
   svg << "</svg>\n";

@@ -31,15 +31,15 @@ std::string rank_tag(std::int64_t rank) {
   return rank == 0 ? tag("found first", true) : tag(concat("right item at place ", rank + 1), false);
 }
 
-/// The picture under the colours of its mask; background and ignored pixels stay as they are, only paler.
-Image colour_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background) {
+/// The picture under the colors of its mask; background and ignored pixels stay as they are, only paler.
+Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background) {
   Image out = image;
   for (std::size_t i = 0; i < mask.size(); ++i) {
     const bool shown = mask[i] != 255 && mask[i] != background;
-    const auto colour = class_colour(mask[i]);
+    const auto color = class_color(mask[i]);
     for (std::size_t c = 0; c < 3; ++c) {
       const double old = image.pixels[3 * i + c];
-      const double now = shown ? 0.3 * old + 0.7 * colour[c] : 0.45 * old + 0.55 * 128;
+      const double now = shown ? 0.3 * old + 0.7 * color[c] : 0.45 * old + 0.55 * 128;
       out.pixels[3 * i + c] = static_cast<std::uint8_t>(now + 0.5);
     }
   }
@@ -160,12 +160,12 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
       }
     }
     html += "<div class=\"overlay\"><div class=\"three\">" + figure(img(example.image, "picture"), "picture") +
-            figure(img(colour_by_class(example.image, example.target, background), "ground truth"), "ground truth") +
-            figure(img(colour_by_class(example.image, example.prediction, background), "prediction"),
+            figure(img(color_by_class(example.image, example.target, background), "ground truth"), "ground truth") +
+            figure(img(color_by_class(example.image, example.prediction, background), "prediction"),
                    concat("prediction &middot; IoU ", example.iou < 0 ? "none" : fixed(100 * example.iou, 1) + "%")) +
             "</div><div class=\"legend\">";
     for (const std::int64_t index : shown) {
-      html += concat("<span><i style=\"background:", css_colour(index), "\"></i>", escape(name_of(pictures, index)),
+      html += concat("<span><i style=\"background:", css_color(index), "\"></i>", escape(name_of(pictures, index)),
                      "</span>");
     }
     html += "</div></div>";

@@ -26,18 +26,18 @@ MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
 
 }  // namespace
 
-void take_checkpoint(Parts& parts, Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
+void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
                      const std::string& folder) {
   check_settings(config, checkpoint, folder);
   if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
-  if (checkpoint.model.vocabulary != parts.tokenizer->vocabulary_bytes())
+  if (checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
     user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
-  load_weights(*parts.model, *parts.objective, checkpoint.model.weights, folder + "/model.safetensors");
-  parts.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
-  if (parts.average) parts.average->load(checkpoint.averaged, folder + "/averaged.safetensors");
+  load_weights(*run.model, *run.objective, checkpoint.model.weights, folder + "/model.safetensors");
+  run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
+  if (run.average) run.average->load(checkpoint.ema, folder + "/ema.safetensors");
   const RunState& state = checkpoint.state;
   const bool same_ranks = std::ssize(state.ranks) == group.size();
-  parts.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);
+  run.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);
 }
 
 }  // namespace tessera

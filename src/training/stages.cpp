@@ -68,7 +68,7 @@ std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const std::
   for (const Stage& stage : stages) {
     const bool named = !stage.name.empty();
     const bool over = named && resume == "auto" &&
-                      on_first_rank(group, "looking for finished stages", [&] { return finished(stage.config); });
+                      run_on_rank0(group, "looking for finished stages", [&] { return finished(stage.config); });
     if (named && group.first())
       log::info("stage ", stage.name, over ? ": finished already" : concat(" (", stages.size(), " in all)"));
     if (over) continue;

@@ -29,9 +29,9 @@ std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   return out;
 }
 
-std::vector<at::Tensor> buffers_of(const Parts& parts) {
-  std::vector<at::Tensor> out = parts.model->buffers();
-  for (const at::Tensor& buffer : parts.objective->buffers()) out.push_back(buffer);
+std::vector<at::Tensor> buffers_of(const TrainingRun& run) {
+  std::vector<at::Tensor> out = run.model->buffers();
+  for (const at::Tensor& buffer : run.objective->buffers()) out.push_back(buffer);
   return out;
 }
 
@@ -44,23 +44,23 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       folder_(config.run.folder.value_or("runs/run")),
       checkpoints_(folder_ + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
       writer_(checkpoints_, config.checkpoint),
-      parts_(build_parts_together(config, group)),
-      gradients_(make_reducer(parts_, config, group)),
-      runner_(config_, group_, parts_, gradients_, heartbeat_),
+      run_(build_on_all_ranks(config, group)),
+      gradients_(make_reducer(run_, config, group)),
+      runner_(config_, group_, run_, gradients_, heartbeat_),
       scale_(config.training.precision == "fp16"),
-      guard_(config.training.non_finite, config.training.precision == "fp16", buffers_of(parts_), scale_),
+      guard_(config.training.non_finite, config.training.precision == "fp16", buffers_of(run_), scale_),
       log_(folder_, config.training.steps, config.log, group.first()),
-      utilisation_(config, parts_.device),
-      towers_(towers_of(*parts_.optimizer)),
-      profiler_(config.log, folder_, group, parts_.device),
-      wait_watch_(config.data.loader.threads, std::thread::hardware_concurrency()) {
+      mfu_(config, run_.device),
+      grad_norm_groups_(grad_norm_groups(*run_.optimizer)),
+      profiler_(config.log, folder_, group, run_.device),
+      input_bound_(config.data.loader.threads, std::thread::hardware_concurrency()) {
   if (group_.first())
     log::set_file(folder_ + "/log.txt");
   else
     log::set_level(log::Level::warning);
-  on_first_rank(group_, "checking the evaluation tasks",
+  run_on_rank0(group_, "checking the evaluation tasks",
                 [&] { return check_tasks(config_.evaluation.tasks, evaluation_context()), true; });
-  restore_or_initialise(resume);
+  restore_or_initialize(resume);
   settle_micro_batch();
   if (!group_.first()) return;
   io::write_file(folder_ + "/config.yaml", to_yaml(config_));
@@ -94,7 +94,7 @@ Outcome Trainer::train() {
     const auto [signal, late] = agree();
     const bool save = every(config_.checkpoint.every_steps) || late;
     const bool due = every(config_.log.every_steps) || save || signal != 0;
-    if ((due || parts_.device.is_cpu() || !guard_.halted().defined()) && !read_back()) return Outcome::not_finite;
+    if ((due || run_.device.is_cpu() || !guard_.found_inf().defined()) && !read_back()) return Outcome::not_finite;
     log_.tick(state_.step);
     if (save) save_checkpoint(false);
     if (every(config_.evaluation.every_steps)) evaluate();
@@ -113,26 +113,26 @@ Outcome Trainer::train() {
   return Outcome::finished;
 }
 
-Trainer::FinishedStep Trainer::train_step() {
+Trainer::PendingUpdate Trainer::train_step() {
   const Clock::time_point begin = Clock::now();
-  FinishedStep step;
+  PendingUpdate step;
   step.before = state_;
-  step.updates_before = parts_.optimizer->steps_taken();
+  step.updates_before = run_.optimizer->steps_taken();
   step.learning_rate =
-      learning_rate_at(state_.step, config_.schedule, parts_.optimizer->peak_learning_rate(), config_.training.steps);
+      learning_rate_at(state_.step, config_.schedule, run_.optimizer->peak_learning_rate(), config_.training.steps);
   guard_.begin();
   step.scale = scale_.value();
   step.result = runner_.run(state_.step, step.scale);
   heartbeat_.enter("the optimizer", step.result.step);
-  scale_.unscale(gradients_of(*parts_.optimizer));
-  step.norms = clip_gradients(*parts_.optimizer, towers_, config_.training.clip_norm);
+  scale_.unscale(gradients_of(*run_.optimizer));
+  step.norms = clip_gradients(*run_.optimizer, grad_norm_groups_, config_.training.clip_norm);
   step.numbers = mean_over_ranks(step);
-  step.verdict = guard_.judge(step.numbers);
+  step.decision = guard_.check(step.numbers);
   state_.step = step.result.step;
-  if (step.verdict == UpdateGuard::Verdict::update) update(step.learning_rate);
+  if (step.decision == NonFiniteGuard::StepDecision::update) update(step.learning_rate);
 
   state_.samples += step.result.samples;
-  state_.data = parts_.loader->position();
+  state_.data = run_.loader->position();
   state_.loss_scale = scale_.state();
   state_.seconds = seconds_trained();
   window_.samples += step.result.samples;
@@ -142,11 +142,11 @@ Trainer::FinishedStep Trainer::train_step() {
 }
 
 void Trainer::update(double learning_rate) {
-  parts_.optimizer->step(learning_rate, guard_.halted());
-  parts_.objective->after_step();
+  run_.optimizer->step(learning_rate, guard_.found_inf());
+  run_.objective->after_step();
   // On a GPU the steps that are under way may still move the averages towards weights that stand still.
-  const bool stands_still = parts_.device.is_cpu() && guard_.halted().defined() && guard_.halted().item<float>() > 0;
-  if (parts_.average && !stands_still) parts_.average->update(state_.step);
+  const bool stands_still = run_.device.is_cpu() && guard_.found_inf().defined() && guard_.found_inf().item<float>() > 0;
+  if (run_.average && !stands_still) run_.average->update(state_.step);
 }
 
 bool Trainer::every(std::int64_t steps) const {

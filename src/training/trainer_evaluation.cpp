@@ -16,7 +16,7 @@ namespace {
 // The averaged weights stand in the model while this lives.
 class MeasuredWeights {
  public:
-  explicit MeasuredWeights(WeightAverage* average) : average_(average) {
+  explicit MeasuredWeights(Ema* average) : average_(average) {
     if (average_ != nullptr) average_->swap();
   }
   ~MeasuredWeights() {
@@ -26,16 +26,16 @@ class MeasuredWeights {
   MeasuredWeights& operator=(const MeasuredWeights&) = delete;
 
  private:
-  WeightAverage* average_;
+  Ema* average_;
 };
 
 }  // namespace
 
 EvaluationContext Trainer::evaluation_context() const {
   EvaluationContext context;
-  context.source = parts_.validation;
-  context.train_source = parts_.train;
-  context.device = parts_.device;
+  context.source = run_.validation;
+  context.train_source = run_.train;
+  context.device = run_.device;
   context.batch_size = config_.evaluation.batch_size;
   context.threads = config_.evaluation.threads;
   return context;
@@ -45,16 +45,16 @@ void Trainer::evaluate() {
   if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
   last_evaluated_ = state_.step;
   heartbeat_.enter("the evaluation", state_.step);
-  on_first_rank(group_, "evaluation", [&] { return run_evaluation(), true; });
+  run_on_rank0(group_, "evaluation", [&] { return run_evaluation(), true; });
 }
 
 void Trainer::run_evaluation() {
   log_.clear();
-  const MeasuredWeights measured(config_.evaluation.averaged ? &*parts_.average : nullptr);
+  const MeasuredWeights measured(config_.evaluation.ema ? &*run_.average : nullptr);
   const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
-  for (const config::Choice& task : config_.evaluation.tasks) {
-    const TaskResult result = run_task(task, *parts_.model, *parts_.tokenizer, context);
+  for (const config::ModuleSettings& task : config_.evaluation.tasks) {
+    const TaskResult result = run_task(task, *run_.model, *run_.tokenizer, context);
     log_.line(concat("step ", state_.step, ": ", summary_line(result)));
     std::vector<std::pair<std::string, double>> metrics;
     for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);

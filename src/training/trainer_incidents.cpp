@@ -16,7 +16,7 @@ namespace {
 // Steps left out one after the other after which a run is beyond hope.
 constexpr std::int64_t kMostInARow = 10;
 
-std::string values_of(const StepResult& result, const std::vector<double>& numbers) {
+std::string values_of(const AccumulatedLosses& result, const std::vector<double>& numbers) {
   std::string out = concat("loss ", numbers[0]);
   for (std::size_t k = 0; k < result.terms.size(); ++k) out += concat(", ", result.terms[k].first, " ", numbers[k + 2]);
   return out + concat(", gradient norm ", numbers[1]);
@@ -30,7 +30,7 @@ void Trainer::report_error(const std::string& text) {
   log::error(text);
 }
 
-bool Trainer::go_on_after(const FinishedStep& step, const std::vector<double>& numbers) {
+bool Trainer::go_on_after(const PendingUpdate& step, const std::vector<double>& numbers) {
   const bool first = examined_ == 0;
   const bool stop = config_.training.non_finite == "stop" || skipped_in_a_row_ + 1 >= kMostInARow;
   const std::string values = values_of(step.result, numbers);
@@ -48,17 +48,17 @@ bool Trainer::go_on_after(const FinishedStep& step, const std::vector<double>& n
   return !stop;
 }
 
-void Trainer::examine(const FinishedStep& step) {
+void Trainer::examine(const PendingUpdate& step) {
   ++examined_;
   const RunState after = state_;
   // Under `stop` the steps that were under way have changed nothing; the state is the one that the bad step met.
-  const std::int64_t halted = parts_.optimizer->steps_taken() - step.updates_before;
-  parts_.optimizer->take_back(halted);
+  const std::int64_t halted = run_.optimizer->steps_taken() - step.updates_before;
+  run_.optimizer->take_back(halted);
   state_ = step.before;
-  parts_.loader->seek(step.result.begin);
+  run_.loader->seek(step.result.begin);
   const Checkpoint before = gather_checkpoint();
   std::string saved;
-  on_first_rank(group_, "saving the state before the bad step", [&] {
+  run_on_rank0(group_, "saving the state before the bad step", [&] {
     try {
       saved = CheckpointFolder(folder_ + "/non_finite", 3).save(before);
     } catch (const UserError& error) {
@@ -67,7 +67,7 @@ void Trainer::examine(const FinishedStep& step) {
     return true;
   });
   guard_.begin();
-  const StepReport report = examine_step(runner_, parts_, state_.step, step.scale);
+  const NonFiniteReport report = examine_step(runner_, run_, state_.step, step.scale);
   guard_.restore();
   for (int rank = 0; rank < group_.size(); ++rank) {
     const std::string found = group_.broadcast_text(summary(report), rank);
@@ -86,7 +86,7 @@ std::string Trainer::keys_of_all_ranks(const std::vector<std::string>& own) cons
   return all;
 }
 
-void Trainer::write_incident(const FinishedStep& step, const std::string& values, const std::string& keys) {
+void Trainer::write_incident(const PendingUpdate& step, const std::string& values, const std::string& keys) {
   if (!group_.first()) return;
   nlohmann::ordered_json row = {{"step", step.result.step}, {"values", values}, {"samples", nlohmann::json::array()}};
   for (const std::string& key : split(keys, '\n'))

@@ -26,7 +26,7 @@ PlanSettings Trainer::plan_settings() const {
   const auto host = static_cast<std::int64_t>(std::hash<std::string>{}(host_name()));
   const at::Tensor hosts = group_.all_gather(at::full({1}, host, at::kLong));
   out.ranks_here = out.started = static_cast<int>((hosts == host).sum().item<std::int64_t>());
-  for (const NamedParameter& parameter : parts_.optimizer->parameters())
+  for (const NamedParameter& parameter : run_.optimizer->parameters())
     out.allocated += static_cast<std::int64_t>(parameter.tensor.nbytes());  // the reducer's buckets
   return out;
 }
@@ -37,8 +37,8 @@ void Trainer::settle_micro_batch() {
   const std::int64_t batch = config_.data.loader.batch_size;
   std::optional<MemoryPlan> plan;
   std::string least;  // what one sample at a time would take
-  together(group_, "measuring memory", [&] {
-    MemoryModel model(parts_, config_, settings);
+  run_on_all_ranks(group_, "measuring memory", [&] {
+    MemoryModel model(run_, config_, settings);
     plan = largest_that_fits(model, batch);
     if (plan) return;
     const MemoryPlan one = model.plan(1);
@@ -59,7 +59,7 @@ void Trainer::explain_out_of_memory() {
     PlanSettings settings;  // without the others: they may be lost
     settings.rank = group_.rank();
     settings.ranks = group_.size();
-    MemoryModel model(parts_, config_, settings);
+    MemoryModel model(run_, config_, settings);
     const MemoryPlan plan = model.plan(config_.training.micro_batch.of(batch).value_or(batch));
     advice = concat("it takes about ", summary(plan), ": set ", joined_text(ways_out(plan, config_)));
   } catch (const std::exception&) {

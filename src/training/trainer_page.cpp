@@ -12,7 +12,7 @@ void Trainer::show(const std::string& state, bool good, const std::string& note)
   RunStatus status{.state = state, .good = good, .note = note, .step = state_.step};
   status.samples = state_.samples;
   status.seconds = state_.seconds;
-  status.skipped = parts_.loader->statistics().skipped;
+  status.skipped = run_.loader->statistics().skipped;
   log_.write_page(std::move(status));
 }
 
@@ -41,9 +41,9 @@ std::vector<std::pair<std::string, std::string>> Trainer::facts() const {
           {"Image tower", config_.model.image.encoder.name},
           {"Text tower", config_.model.text.encoder.name},
           {"Parameters trained", with_thousands(std::accumulate(
-                                     parts_.optimizer->parameters().begin(), parts_.optimizer->parameters().end(), 0LL,
+                                     run_.optimizer->parameters().begin(), run_.optimizer->parameters().end(), 0LL,
                                      [](long long sum, const auto& each) { return sum + each.tensor.numel(); }))},
-          {"Optimizer", concat(config_.optimizer.name, ", learning rate ", parts_.optimizer->peak_learning_rate())},
+          {"Optimizer", concat(config_.optimizer.name, ", learning rate ", run_.optimizer->peak_learning_rate())},
           {"Schedule", config_.schedule.schedule},
           {"Samples a step", with_thousands(batch)},
           {"Batches a step", concat(runner_.micro_batches(), " of ", loader.batch_size,
@@ -51,8 +51,8 @@ std::vector<std::pair<std::string, std::string>> Trainer::facts() const {
           {"Precision", config_.training.precision},
           {"Host", host_name()},
           {"Seed", std::to_string(config_.seed)},
-          {"Data", parts_.train->describe()},
-          {"Device", machine_name(parts_.device)}};
+          {"Data", run_.train->describe()},
+          {"Device", machine_name(run_.device)}};
 }
 
 }  // namespace tessera

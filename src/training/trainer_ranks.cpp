@@ -21,7 +21,7 @@ void make_folder(const std::string& folder) {
 
 void check_same_configuration(const Config& config, const ProcessGroup& group) {
   const std::string own = to_yaml(config), first = group.broadcast_text(own);
-  together(group, "comparing configurations", [&] {
+  run_on_all_ranks(group, "comparing configurations", [&] {
     if (own == first) return;
     const std::vector<std::string> keys = differences(first, config);
     user_error(
@@ -33,13 +33,13 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
 
 }  // namespace
 
-Parts build_parts_together(const Config& config, const ProcessGroup& group) {
+TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) {
   check_same_configuration(config, group);
-  on_first_rank(group, "making the run folder",
+  run_on_rank0(group, "making the run folder",
                 [&] { return make_folder(config.run.folder.value_or("runs/run")), true; });
-  std::optional<Parts> parts;
-  together(group, "building model and data", [&] { parts = build_parts(config, group); });
-  return std::move(*parts);
+  std::optional<TrainingRun> run;
+  run_on_all_ranks(group, "building model and data", [&] { run = build_training_run(config, group); });
+  return std::move(*run);
 }
 
 Trainer::Agreed Trainer::agree() const {

@@ -17,14 +17,14 @@ void Trainer::save_checkpoint(bool must) {
   if (last_saved_ == state_.step) {
     if (!must) return;
     // The save of this step may still be under way, or have failed.
-    const bool saved = on_first_rank(group_, "saving the checkpoint", [&] {
+    const bool saved = run_on_rank0(group_, "saving the checkpoint", [&] {
       return collect_checkpoint(false) && !last_good_.empty() && step_of(last_good_) == state_.step;
     });
     if (saved) return;
   }
   state_.seconds = seconds_trained();
   Checkpoint checkpoint = gather_checkpoint();
-  if (on_first_rank(group_, "saving the checkpoint", [&] { return write_checkpoint(must, std::move(checkpoint)); }))
+  if (run_on_rank0(group_, "saving the checkpoint", [&] { return write_checkpoint(must, std::move(checkpoint)); }))
     last_saved_ = state_.step;
 }
 
@@ -41,12 +41,12 @@ Checkpoint Trainer::gather_checkpoint() {
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
   checkpoint.state = state_;
-  checkpoint.optimizer = parts_.optimizer->gather_state();
-  if (parts_.average) checkpoint.averaged = parts_.average->averages();
+  checkpoint.optimizer = run_.optimizer->gather_state();
+  if (run_.average) checkpoint.ema = run_.average->averages();
   checkpoint.model = {config_.model,
                       config_.tokenizer,
-                      parts_.tokenizer->vocabulary_bytes(),
-                      weights_of(*parts_.model, *parts_.objective),
+                      run_.tokenizer->vocabulary_bytes(),
+                      weights_of(*run_.model, *run_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(state_.step)}}};
   return checkpoint;
 }
@@ -69,7 +69,7 @@ bool Trainer::collect_checkpoint(bool must) {
 
 void Trainer::gather_positions() {
   if (group_.alone()) return;
-  const DataPosition own = parts_.loader->position();
+  const DataPosition own = run_.loader->position();
   const at::Tensor all = group_.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group_.size(), 2});
   state_.ranks.clear();
   state_.data = own;

@@ -31,29 +31,29 @@ std::int64_t count(const std::map<std::string, at::Tensor>& weights, bool image)
 
 }  // namespace
 
-void Trainer::restore_or_initialise(const std::string& resume) {
+void Trainer::restore_or_initialize(const std::string& resume) {
   // Rank 0 decides; the others read what it has chosen.
   std::optional<std::pair<std::string, Checkpoint>> chosen;
-  on_first_rank(group_, "looking for a checkpoint", [&] {
+  run_on_rank0(group_, "looking for a checkpoint", [&] {
     checkpoints_.remove_leftovers();
     chosen = choose_checkpoint(resume);
     return true;
   });
   const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
-  together(group_, "reading the checkpoint", [&] {
+  run_on_all_ranks(group_, "reading the checkpoint", [&] {
     if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder)};
     if (chosen) {
       restore(chosen->second, chosen->first);
     } else {
-      take_weights(*parts_.model, *parts_.objective, config_.start);
+      load_initial_weights(*run_.model, *run_.objective, config_.start);
       log_.resume_at(0, config_.run.name.value_or("run"), facts());
     }
   });
-  const std::map<std::string, at::Tensor> weights = weights_of(*parts_.model, *parts_.objective);
+  const std::map<std::string, at::Tensor> weights = weights_of(*run_.model, *run_.objective);
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
   broadcast_tensors(tensors, group_);
-  if (parts_.average && !chosen) parts_.average->load(weights, "the first weights");
+  if (run_.average && !chosen) run_.average->load(weights, "the first weights");
 }
 
 std::optional<std::pair<std::string, Checkpoint>> Trainer::choose_checkpoint(const std::string& resume) {
@@ -86,7 +86,7 @@ std::optional<std::pair<std::string, Checkpoint>> Trainer::choose_checkpoint(con
 }
 
 void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
-  take_checkpoint(parts_, config_, group_, checkpoint, folder);
+  apply_checkpoint(run_, config_, group_, checkpoint, folder);
   state_ = checkpoint.state;
   state_.ranks.clear();
   scale_.restore(state_.loss_scale);
@@ -104,20 +104,20 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
 }
 
 void Trainer::print_plan() const {
-  const auto weights = parts_.model->named_state();
-  const std::int64_t batch = config_.data.loader.batch_size, sources = parts_.loader->batches_per_update();
+  const auto weights = run_.model->state_dict();
+  const std::int64_t batch = config_.data.loader.batch_size, sources = run_.loader->batches_per_update();
   const std::int64_t samples = batch * runner_.micro_batches();
   const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
   const std::string ranks = group_.alone() ? "" : concat(" x ", group_.size(), " ranks");
-  log::info("run ", folder_, " on ", parts_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(),
+  log::info("run ", folder_, " on ", run_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(),
             ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
   log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
             config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
             config_.model.text.encoder.name, "); objective ", config_.objective.name, ", optimizer ",
             config_.optimizer.name);
-  log::info("data: ", parts_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (",
+  log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (",
             batch, " x ", config_.training.accumulation, of_each, ranks, "), ",
-            with_thousands(parts_.loader->batches_per_epoch()), " batches an epoch; ",
+            with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",
             with_thousands(config_.training.steps), " steps, from step ", state_.step);
 }
 

@@ -16,7 +16,7 @@ TEST(Sha256, GivesTheStandardsExamples) {
   EXPECT_EQ(sha256(std::string(1000000, 'a')), "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-TEST(Crc32, GivesTheCheckValuesOfTheCatalogue) {
+TEST(Crc32, GivesTheCheckValuesOfTheCatalog) {
   EXPECT_EQ(crc32("123456789"), 0xCBF43926U);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
   EXPECT_EQ(crc32c(""), 0U);

@@ -200,7 +200,7 @@ TEST(Config, RegistryNamesTheNearestModule) {
   struct Thing {};
   config::Registry<Thing> registry("thing");
   registry.add<InnerSettings>("sparc", "a thing", [](const InnerSettings&) { return std::make_shared<Thing>(); });
-  const auto choice = config::Value<config::Choice>::read(config::parse_yaml("{name: sprac, rate: 0.1}", "a.yaml"), "objective", {});
+  const auto choice = config::Value<config::ModuleSettings>::read(config::parse_yaml("{name: sprac, rate: 0.1}", "a.yaml"), "objective", {});
   try {
     registry.resolve(choice, "objective");
     FAIL();

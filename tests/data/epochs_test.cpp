@@ -224,15 +224,15 @@ TEST(AllCaptions, AreCountedOfEachSourceOfAMixture) {
 
 TEST(AllCaptions, OfOnePictureAreKnownAsItsOwn) {
   Needs needs;
-  needs.ids = true;
+  needs.duplicates = true;
   std::vector<Sample> samples = numbered(3);
   for (std::size_t i = 0; i < 3; ++i) samples[i].encoded = test::encode(test::noise(4, 4, i), ".png");
   const Batch batch = of_all_captions(std::make_shared<MemorySource>(samples), 6, needs).next();
   std::map<std::string, std::set<std::int64_t>> ids;
   std::set<std::int64_t> texts;
   for (std::int64_t i = 0; i < 6; ++i) {
-    ids[batch.keys[static_cast<std::size_t>(i)]].insert(batch.image_ids[i].item<std::int64_t>());
-    texts.insert(batch.text_ids[i].item<std::int64_t>());
+    ids[batch.keys[static_cast<std::size_t>(i)]].insert(batch.image_group[i].item<std::int64_t>());
+    texts.insert(batch.caption_group[i].item<std::int64_t>());
   }
   for (const auto& [key, of_key] : ids) EXPECT_EQ(of_key.size(), 1U) << key;
   EXPECT_EQ(ids.size(), 3U);

@@ -377,7 +377,7 @@ TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
 
 TEST_F(Listings, AreMadeByNameFromYaml) {
   const auto choice = [](const std::string& yaml) {
-    return config::Value<config::Choice>::read(config::parse_yaml(yaml, "c.yaml"), "data.train", {});
+    return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "c.yaml"), "data.train", {});
   };
   write("a.png", picture(1));
   write("t.tsv", "filepath\ttitle\na.png\tx\n");

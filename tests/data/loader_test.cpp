@@ -70,7 +70,7 @@ TEST(Loader, EachSampleComesOnceAnEpochAndEpochsDiffer) {
   for (const auto& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 30U);
 }
 
-Loader shard_of(std::vector<Sample> samples, const LoaderSettings& settings, const Shard& shard) {
+Loader shard_of(std::vector<Sample> samples, const LoaderSettings& settings, const RankSlice& shard) {
   return Loader(std::make_shared<MemorySource>(std::move(samples)), std::make_shared<ByteTokenizer>(), small(),
                 settings, {}, 1, shard);
 }
@@ -319,10 +319,10 @@ TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
   settings.shuffle = false;
   settings.caption_choice = "first";
   Needs needs;
-  EXPECT_FALSE(make(samples, settings, 1, needs).next().image_ids.defined());
-  needs.ids = true;
+  EXPECT_FALSE(make(samples, settings, 1, needs).next().image_group.defined());
+  needs.duplicates = true;
   const Batch batch = make(samples, settings, 1, needs).next();
-  ASSERT_EQ(batch.image_ids.scalar_type(), at::kLong);
+  ASSERT_EQ(batch.image_group.scalar_type(), at::kLong);
   const auto equal_ones = [](const at::Tensor& ids) {
     std::set<std::pair<int, int>> out;
     for (int i = 0; i < 6; ++i)
@@ -330,13 +330,13 @@ TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
         if (ids[i].item<std::int64_t>() == ids[j].item<std::int64_t>()) out.insert({i, j});
     return out;
   };
-  EXPECT_EQ(equal_ones(batch.image_ids), (std::set<std::pair<int, int>>{{0, 3}, {1, 4}}));
-  EXPECT_EQ(equal_ones(batch.text_ids), (std::set<std::pair<int, int>>{{2, 5}}));
-  EXPECT_GE(batch.image_ids.min().item<std::int64_t>(), 0);
+  EXPECT_EQ(equal_ones(batch.image_group), (std::set<std::pair<int, int>>{{0, 3}, {1, 4}}));
+  EXPECT_EQ(equal_ones(batch.caption_group), (std::set<std::pair<int, int>>{{2, 5}}));
+  EXPECT_GE(batch.image_group.min().item<std::int64_t>(), 0);
   samples[3].image.height = 24;
   samples[3].image.width = 20;
-  EXPECT_EQ(equal_ones(make(samples, settings, 1, needs).next().image_ids), (std::set<std::pair<int, int>>{{1, 4}}));
-  EXPECT_TRUE(at::equal(batch.to(at::kCPU).text_ids, batch.text_ids));
+  EXPECT_EQ(equal_ones(make(samples, settings, 1, needs).next().image_group), (std::set<std::pair<int, int>>{{1, 4}}));
+  EXPECT_TRUE(at::equal(batch.to(at::kCPU).caption_group, batch.caption_group));
 }
 
 TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {

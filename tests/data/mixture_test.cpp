@@ -40,14 +40,14 @@ LoaderSettings plain_settings(std::int64_t batch_size, std::int64_t threads = 2)
   return settings;
 }
 
-Loader load(std::shared_ptr<const Source> source, const LoaderSettings& settings, const Shard& shard = {},
+Loader load(std::shared_ptr<const Source> source, const LoaderSettings& settings, const RankSlice& shard = {},
             std::uint64_t seed = 1) {
   Preprocessing preprocessing;
   preprocessing.image_size = 16;
   return Loader(std::move(source), std::make_shared<ByteTokenizer>(), preprocessing, settings, {}, seed, shard);
 }
 
-Loader load(MixtureMode mode, const LoaderSettings& settings, const Shard& shard = {}, std::uint64_t seed = 1) {
+Loader load(MixtureMode mode, const LoaderSettings& settings, const RankSlice& shard = {}, std::uint64_t seed = 1) {
   return load(std::make_shared<Mixture>(mode, usual_parts(mode)), settings, shard, seed);
 }
 
@@ -164,7 +164,7 @@ TEST_P(MixtureLoader, SequentialBatchesAreOfOneSourceTheSameOnAllShards) {
         const Batch batch = loader->next();
         for (const std::string& key : batch.keys) EXPECT_EQ(label_of(key), loader->source_label());
         EXPECT_EQ(loader->source_label(), loaders[0]->source_label());
-        EXPECT_EQ(loader->stretch(), loaders[0]->stretch());
+        EXPECT_EQ(loader->segment(), loaders[0]->segment());
         if (order.empty() || order.back() != loader->source_label()) order.push_back(loader->source_label());
       }
     EXPECT_EQ(order.size(), 3U);
@@ -249,7 +249,7 @@ std::shared_ptr<Mixture> damaged(MixtureMode mode) {
 
 TEST(Mixture, ResumingAnywhereGivesTheUnbrokenStream) {
   for (const MixtureMode mode : kModes)
-    for (const Shard shard : {Shard{0, 1}, Shard{1, 2}}) {
+    for (const RankSlice shard : {RankSlice{0, 1}, RankSlice{1, 2}}) {
       Loader whole = load(damaged(mode), plain_settings(7), shard);
       std::vector<DataPosition> positions;
       std::vector<Batch> batches;
@@ -336,9 +336,9 @@ TEST(Mixture, ShardsThatSkipDifferentlyMeetInTheSameSource) {
   for (int step = 0; step < 20; ++step) {
     first.next();
     second.next();
-    const std::int64_t last = std::max(first.stretch(), second.stretch());
+    const std::int64_t last = std::max(first.segment(), second.segment());
     for (Loader* loader : {&first, &second})
-      for (; loader->stretch() < last; ++dropped) loader->next();
+      for (; loader->segment() < last; ++dropped) loader->next();
     EXPECT_EQ(first.source_label(), second.source_label());
   }
   EXPECT_EQ(dropped, 4);  // a batch of `a` each epoch of five
@@ -442,7 +442,7 @@ TEST(Mixture, KeepsClassesOnlyWhereAllSourcesShareThem) {
   EXPECT_EQ(same.background_class(), same.parts()[0].source->background_class());
   EXPECT_EQ(same.get(5).label, same.parts()[1].source->get(1).label);
   EXPECT_FALSE(same.get(5).mask.empty());
-  const Mixture other(MixtureMode::concat, {shapes(0, "shape"), shapes(1, "colour")});
+  const Mixture other(MixtureMode::concat, {shapes(0, "shape"), shapes(1, "color")});
   EXPECT_TRUE(other.class_names().empty());
   EXPECT_EQ(other.background_class(), -1);
   const Sample sample = other.get(5);
@@ -458,10 +458,10 @@ TEST(Mixture, KeepsClassesOnlyWhereAllSourcesShareThem) {
 TEST(Mixture, SettingsAreCheckedAndSpeltOut) {
   const auto resolved = [](const std::string& yaml) {
     const config::Node tree = config::parse_yaml(yaml, "a.yaml");
-    const auto choice = config::Value<config::Choice>::read(*tree.find("train"), "data.train", {});
+    const auto choice = config::Value<config::ModuleSettings>::read(*tree.find("train"), "data.train", {});
     return sources().resolve(choice, "data.train");
   };
-  const config::Choice full = resolved(
+  const config::ModuleSettings full = resolved(
       "train:\n  name: mixture\n  mode: weighted\n  sources:\n    - {source: {name: shapes, size: 8}, weight: 2}\n"
       "    - {label: more, source: {name: shapes, size: 6, seed: 1}}\n");
   const config::Node& second = full.settings.find("sources")->items()[1];

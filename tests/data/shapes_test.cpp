@@ -30,7 +30,7 @@ int index_in(const std::vector<std::string>& names, const std::string& name) {
 // What a picture shows, taken from its tags, boxes and labels alone.
 struct Seen {
   std::string shape;
-  std::string colour;
+  std::string color;
   std::string texture = "plain";
   std::string size;
   double x = 0;
@@ -46,7 +46,7 @@ std::vector<Seen> look(const Sample& sample) {
     for (std::string word; words >> word;) {
       if (index_in(shapes_size_names(), word) >= 0) seen.size = word;
       if (index_in(shapes_texture_names(), word) >= 0) seen.texture = word;
-      if (index_in(shapes_colour_names(), word) >= 0) seen.colour = word;
+      if (index_in(shapes_color_names(), word) >= 0) seen.color = word;
       if (index_in(shapes_shape_names(), word) >= 0) seen.shape = word;
     }
     const auto& box = sample.objects[objects.size()].box;
@@ -85,7 +85,7 @@ Read read_caption(const std::string& caption) {
     const std::string& word = words[i];
     if (index_in(shapes_size_names(), word) >= 0) next.said["size"] = word;
     if (index_in(shapes_texture_names(), word) >= 0) next.said["texture"] = word;
-    if (index_in(shapes_colour_names(), word) >= 0) next.said["colour"] = word;
+    if (index_in(shapes_color_names(), word) >= 0) next.said["color"] = word;
     if (word == "above" || word == "below" || ((word == "left" || word == "right") && word_at(i + 1) == "of"))
       next.relation = word;
     if ((word == "at" || word == "on" || word == "in") && word_at(i + 1) == "the")
@@ -125,7 +125,7 @@ bool holds(const Read& read, const std::vector<Seen>& objects, double margin, st
     const Seen& o = objects[i];
     if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) continue;
     const std::map<std::string, std::string> truth = {
-        {"shape", o.shape}, {"colour", o.colour}, {"texture", o.texture}, {"size", o.size}};
+        {"shape", o.shape}, {"color", o.color}, {"texture", o.texture}, {"size", o.size}};
     const bool fits = std::all_of(phrase.said.begin(), phrase.said.end(),
                                   [&](const auto& kv) { return truth.at(kv.first) == kv.second; });
     if (!fits || !place_holds(phrase.place, o, margin)) continue;
@@ -160,7 +160,7 @@ TEST(Shapes, SamplesAreFrozen) {
   settings.image_size = 96;
   settings.seed = 7;
   settings.regions = true;
-  settings.label = "colour";
+  settings.label = "color";
   EXPECT_EQ(fingerprint(ShapesSource(settings).get(41)), 12586856036623735710ULL);
 }
 
@@ -290,7 +290,7 @@ TEST(Shapes, NegativesAreFalse) {
 }
 
 TEST(Shapes, MasksBoxesAndLabelsAgree) {
-  for (const char* label : {"shape", "colour"}) {
+  for (const char* label : {"shape", "color"}) {
     ShapesSettings settings = settings_of("validation");
     settings.label = label;
     const ShapesSource source(settings);
@@ -322,7 +322,7 @@ TEST(Shapes, MasksBoxesAndLabelsAgree) {
         const auto& object = sample.objects[k];
         const Seen& seen = objects[k];
         EXPECT_EQ(names[static_cast<std::size_t>(object.label)],
-                  std::string(label) == "shape" ? seen.shape : seen.colour);
+                  std::string(label) == "shape" ? seen.shape : seen.color);
         EXPECT_GT(inside[k], static_cast<int>(object.box[2] * object.box[3] / 4)) << sample.object_tags;
         // Tight: class pixels on all four sides.
         const auto& [top, left, height, width] = object.box;
@@ -370,13 +370,13 @@ TEST(Shapes, HeldOutPairsAreSeenInTheirSplitOnly) {
     const ShapesSource source(settings);
     for (std::int64_t i = 0; i < 1500; ++i)
       for (const Seen& seen : look(source.get(i)))
-        pairs[split].insert({index_in(shapes_shape_names(), seen.shape), index_in(shapes_colour_names(), seen.colour)});
+        pairs[split].insert({index_in(shapes_shape_names(), seen.shape), index_in(shapes_color_names(), seen.color)});
   }
   EXPECT_EQ(pairs["held_out"].size(), 10U);
   for (const char* split : {"train", "validation", "test"}) EXPECT_EQ(pairs[split].size(), 70U) << split;
-  for (const auto& [shape, colour] : pairs["held_out"]) {
-    EXPECT_TRUE(shapes_held_out_pair(shape, colour));
-    EXPECT_FALSE(pairs["train"].contains({shape, colour}));
+  for (const auto& [shape, color] : pairs["held_out"]) {
+    EXPECT_TRUE(shapes_held_out_pair(shape, color));
+    EXPECT_FALSE(pairs["train"].contains({shape, color}));
   }
 }
 
@@ -441,7 +441,7 @@ TEST(Shapes, TheVocabularyIsSmall) {
 void expect_error(const std::string& yaml, const std::string& message) {
   try {
     const config::Node node = config::parse_yaml(yaml, "a.yaml");
-    sources().make(config::Value<config::Choice>::read(node, "data", {}), "data");
+    sources().make(config::Value<config::ModuleSettings>::read(node, "data", {}), "data");
     FAIL() << "no error for " << yaml;
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(), message.c_str());
@@ -459,7 +459,7 @@ TEST(Shapes, WrongSettingsAreNamed) {
 
 TEST(Shapes, TheRegistryMakesIt) {
   const config::Node node = config::parse_yaml("{name: shapes, split: test, size: 12}", "a.yaml");
-  const auto source = sources().make(config::Value<config::Choice>::read(node, "data", {}), "data");
+  const auto source = sources().make(config::Value<config::ModuleSettings>::read(node, "data", {}), "data");
   EXPECT_EQ(source->size(), 12);
   EXPECT_EQ(source->describe(), "shapes test, 12 samples");
   EXPECT_EQ(source->get(3).key, "test_00000003");

@@ -541,11 +541,11 @@ TEST_F(Sources, ImageFolderReadsACaptionsFile) {
 
 TEST_F(Sources, AreMadeByNameFromYaml) {
   write("a.tar", three_samples() + tar_end);
-  const auto choice = config::Value<config::Choice>::read(
+  const auto choice = config::Value<config::ModuleSettings>::read(
       config::parse_yaml("{name: webdataset, path: " + path("a.tar") + "}", "c.yaml"), "data.train", {});
   EXPECT_EQ(sources().make(choice, "data.train")->size(), 3);
   const auto wrong =
-      config::Value<config::Choice>::read(config::parse_yaml("{name: webdataset, pth: x}", "c.yaml"), "data.train", {});
+      config::Value<config::ModuleSettings>::read(config::parse_yaml("{name: webdataset, pth: x}", "c.yaml"), "data.train", {});
   EXPECT_EQ(user_error_of([&] { sources().resolve(wrong, "data.train"); }),
             "c.yaml:1: data.train.pth: unknown key: did you mean path?");
 }

@@ -85,7 +85,7 @@ class Streams : public test::TemporaryFolder {
   }
 
   static Loader loader_of(const std::shared_ptr<const Source>& source, std::int64_t batch_size, std::int64_t threads,
-                          const Shard& shard = {}, bool shuffle = true) {
+                          const RankSlice& shard = {}, bool shuffle = true) {
     LoaderSettings settings;
     settings.shuffle = shuffle;
     settings.batch_size = batch_size;
@@ -346,7 +346,7 @@ TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
 
 TEST_F(Streams, CannotBeMixed) {
   write_stream_shards(1);
-  MixturePartSettings part;
+  MixtureComponentSettings part;
   part.source.name = "webdataset";
   part.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
   const std::string error = user_error_of([&] { make_mixture({"concat", {part}}); });

@@ -92,13 +92,13 @@ TEST(Transforms, ProbeAgreesOnEveryReferenceCase) {
 
 // The definition, in doubles and without any of resample.cpp's shortcuts.
 std::vector<double> slow_weights(std::int64_t n_in, std::int64_t n_out, std::int64_t i, bool cubic) {
-  const double scale = static_cast<double>(n_in) / static_cast<double>(n_out), stretch = std::max(scale, 1.0);
-  const double support = stretch * (cubic ? 2 : 1), centre = (static_cast<double>(i) + 0.5) * scale;
+  const double scale = static_cast<double>(n_in) / static_cast<double>(n_out), segment = std::max(scale, 1.0);
+  const double support = segment * (cubic ? 2 : 1), center = (static_cast<double>(i) + 0.5) * scale;
   std::vector<double> w(static_cast<std::size_t>(n_in), 0.0);
   double sum = 0;
-  for (auto j = std::max<std::int64_t>(static_cast<std::int64_t>(centre - support + 0.5), 0);
-       j < std::min(static_cast<std::int64_t>(centre + support + 0.5), n_in); ++j) {
-    const double x = std::abs((static_cast<double>(j) - centre + 0.5) * (1.0 / stretch));
+  for (auto j = std::max<std::int64_t>(static_cast<std::int64_t>(center - support + 0.5), 0);
+       j < std::min(static_cast<std::int64_t>(center + support + 0.5), n_in); ++j) {
+    const double x = std::abs((static_cast<double>(j) - center + 0.5) * (1.0 / segment));
     double f = cubic ? (x < 1   ? (1.5 * x - 2.5) * x * x + 1
                         : x < 2 ? (((x - 5) * x + 8) * x - 4) * -0.5
                                 : 0)
@@ -147,7 +147,7 @@ TEST(Transforms, ResizeAgreesWithTheDefinitionForAllKindsOfSizes) {
   }
 }
 
-TEST(Transforms, VectorisedLoopsGiveThePortableBytes) {
+TEST(Transforms, VectorizedLoopsGiveThePortableBytes) {
   Random random(2, Purpose::shapes);
   const ResampleLoops fast = resample_loops(), portable = portable_resample_loops();
   for (int round = 0; round < 50; ++round) {

@@ -26,15 +26,15 @@ struct Towers {
             at::matmul(in.text_global, weights[2]),
             at::matmul(in.text_tokens, weights[3]),
             in.text_mask,
-            in.image_ids,
-            in.text_ids};
+            in.image_group,
+            in.caption_group};
   }
 };
 
 Pairs slice(const Pairs& all, std::int64_t start, std::int64_t count) {
   const auto part = [&](const at::Tensor& tensor) { return tensor.detach().narrow(0, start, count); };
   return {part(all.image_global), part(all.image_tokens), part(all.text_global), part(all.text_tokens),
-          part(all.text_mask),    part(all.image_ids),    part(all.text_ids)};
+          part(all.text_mask),    part(all.image_group),    part(all.caption_group)};
 }
 
 // One step on a global batch of 8 pairs, or on two of them accumulated: mean loss and reduced gradients of everything
@@ -89,9 +89,9 @@ std::vector<ObjectiveCase> cases_over_ranks() {
       {"clip_whole", "clip", "{local_loss: false}"},
       {"clip_whole_chunk", "clip", "{local_loss: false, chunk: 3}"},
       {"siglip_chunk", "siglip", "{init_logit_bias: -1, init_logit_scale: 1, chunk: 3}"},
-      {"clip_shared_chunk", "clip", "{ignore_shared: true, chunk: 3}"},
-      {"clip_shared_whole", "clip", "{ignore_shared: true, local_loss: false}"},
-      {"siglip_shared_chunk", "siglip", "{ignore_shared: true, init_logit_bias: -1, init_logit_scale: 1, chunk: 1}"},
+      {"clip_shared_chunk", "clip", "{mask_duplicates: true, chunk: 3}"},
+      {"clip_shared_whole", "clip", "{mask_duplicates: true, local_loss: false}"},
+      {"siglip_shared_chunk", "siglip", "{mask_duplicates: true, init_logit_bias: -1, init_logit_scale: 1, chunk: 1}"},
       {"sparc_chunk", "sparc", "{chunk: 3}"},
       {"sparc_batch_chunk", "sparc", "{token_reduction: batch, chunk: 1}"},
       {"filip_chunk", "filip", "{chunk: 3}"},
@@ -133,13 +133,13 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
       const at::Tensor a = image.narrow(0, group.rank() * own, own).clone().requires_grad_(true);
       const at::Tensor b = text.narrow(0, group.rank() * own, own).clone().requires_grad_(true);
       const auto objective = make_objective(
-          GetParam(), tiled ? "{ignore_shared: true, chunk: 400}" : "{ignore_shared: true}", 8, at::kFloat);
+          GetParam(), tiled ? "{mask_duplicates: true, chunk: 400}" : "{mask_duplicates: true}", 8, at::kFloat);
       Features features;
       features.images["image"].global = a;
       features.texts["caption"].global = b;
       const at::Tensor places = at::arange(group.rank() * own, (group.rank() + 1) * own);
-      features.image_ids = places % 600;
-      features.text_ids = places.bitwise_or(4);
+      features.image_group = places % 600;
+      features.caption_group = places.bitwise_or(4);
       StepContext context;
       context.group = group;
       const at::Tensor loss = objective->forward(features, context).total;

@@ -33,9 +33,9 @@ class Evaluate : public ::testing::Test {
         "preprocessing: {image_size: 32}\n",
         "model.yaml"));
     at::manual_seed(3);
-    file.weights = DualEncoder(file.model).named_state();
+    file.weights = DualEncoder(file.model).state_dict();
     file.tokenizer.name = "wordpiece";
-    file.tokenizer.settings = config::parse_yaml("{max_length: 24}", "tokenizer.yaml");
+    file.tokenizer.settings = config::parse_yaml("{context_length: 24}", "tokenizer.yaml");
     file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\nsquare\npicture\nof\nthe\n";
     file.extra["step"] = "7";
     file.extra["config"] = "objective: {name: sparc}\ndata: {validation: {name: shapes, split: validation, size: 9}}\n";

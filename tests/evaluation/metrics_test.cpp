@@ -260,7 +260,7 @@ TEST(HyperparameterSweep, MeasuresEachPointOnce) {
 TEST(Knn, VotesByHand) {
   const auto s =
       knn_classification(rows({{1, 0}, {1, 0.01}, {0, 1}}), ids({2, 1, 0}), rows({{2, 0}}), ids({1}), 3, 2, 1.0);
-  EXPECT_EQ(list(s.neighbours), (Ids{0, 1}));
+  EXPECT_EQ(list(s.neighbors), (Ids{0, 1}));
   const double near = std::exp(1.0), next = std::exp(1 / std::sqrt(1 + 1e-4));
   EXPECT_NEAR(s.probabilities[0][2].item<double>(), near / (near + next), 1e-12);
   EXPECT_DOUBLE_EQ(s.top1, 0.0);

@@ -56,8 +56,8 @@ class PlainSource final : public Source {
   std::string describe() const override { return "plain pictures"; }
 };
 
-config::Choice task(const std::string& yaml) {
-  return config::Value<config::Choice>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
+config::ModuleSettings task(const std::string& yaml) {
+  return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
 }
 
 class Tasks : public ::testing::Test {
@@ -209,7 +209,7 @@ TEST_F(Tasks, WithoutDataTheSettingIsNamed) {
 }
 
 TEST_F(Tasks, BrokenWeightsAreSaidAloud) {
-  for (const auto& [name, tensor] : model->named_state()) {
+  for (const auto& [name, tensor] : model->state_dict()) {
     c10::AutoGradMode off(false);
     tensor.fill_(NAN);
   }

@@ -11,7 +11,7 @@ using State = std::map<std::string, at::Tensor>;
 
 State copy_of(const DualEncoder& model) {
   State state;
-  for (const auto& [name, tensor] : model.named_state()) state[name] = tensor.detach().clone();
+  for (const auto& [name, tensor] : model.state_dict()) state[name] = tensor.detach().clone();
   return state;
 }
 
@@ -62,25 +62,25 @@ TEST(DualEncoder, ComputesTokensOnlyWhenAsked) {
   EXPECT_EQ(model.grid(), config::Size(2, 2));
 }
 
-TEST(DualEncoder, NormalisesBytesAndTakesFloatsAsTheyAre) {
+TEST(DualEncoder, NormalizesBytesAndTakesFloatsAsTheyAre) {
   DualEncoder model(small_clip());
   const at::Tensor pixels = random_pixels(2);
   const Preprocessing p;
-  at::Tensor normalised = pixels.to(at::kFloat) / 255;
-  for (int c = 0; c < 3; ++c) normalised.select(1, c).sub_(p.mean[c]).div_(p.std[c]);
-  expect_close(model.encode_image(pixels).global, model.encode_image(normalised).global, 1e-5);
+  at::Tensor normalized = pixels.to(at::kFloat) / 255;
+  for (int c = 0; c < 3; ++c) normalized.select(1, c).sub_(p.mean[c]).div_(p.std[c]);
+  expect_close(model.encode_image(pixels).global, model.encode_image(normalized).global, 1e-5);
 }
 
 TEST(DualEncoder, StateGoesRoundAndSharesMemory) {
   for (const ModelSettings& s : {small_clip(), small_sparc()}) {
     DualEncoder first(s), second(s);
     second.load_state(copy_of(first), "a file");
-    for (const auto& [name, tensor] : first.named_state())
-      EXPECT_TRUE(at::equal(tensor, second.named_state().at(name)));
+    for (const auto& [name, tensor] : first.state_dict())
+      EXPECT_TRUE(at::equal(tensor, second.state_dict().at(name)));
     std::set<const void*> parameters;
     for (const at::Tensor& parameter : first.parameters()) parameters.insert(parameter.unsafeGetTensorImpl());
     std::size_t found = 0;
-    for (const auto& [name, tensor] : first.named_state()) found += parameters.count(tensor.unsafeGetTensorImpl());
+    for (const auto& [name, tensor] : first.state_dict()) found += parameters.count(tensor.unsafeGetTensorImpl());
     EXPECT_EQ(found, parameters.size());
   }
 }
@@ -92,7 +92,7 @@ TEST(LoadState, AcceptsOpenClipsTextPrefixAndTheScale) {
   state["logit_scale"] = at::tensor(2.5F);
   state["logit_bias"] = at::tensor(-10.F);
   second.load_state(state, "a file");
-  EXPECT_TRUE(at::equal(first.named_state().at("ln_final.weight"), second.named_state().at("ln_final.weight")));
+  EXPECT_TRUE(at::equal(first.state_dict().at("ln_final.weight"), second.state_dict().at("ln_final.weight")));
 }
 
 TEST(LoadState, NamesTheTensorThatDoesNotFit) {
@@ -126,7 +126,7 @@ TEST(LoadState, LeavesTheModelUnchangedOnAnError) {
   for (auto& [name, tensor] : state) tensor = tensor + 1;
   state.erase("visual.proj");
   EXPECT_THROW(model.load_state(state, "x"), UserError);
-  for (const auto& [name, tensor] : model.named_state()) EXPECT_TRUE(at::equal(tensor, before.at(name)));
+  for (const auto& [name, tensor] : model.state_dict()) EXPECT_TRUE(at::equal(tensor, before.at(name)));
 }
 
 TEST(LoadState, ResamplesPositionsOfAnotherGridAndLength) {
@@ -137,7 +137,7 @@ TEST(LoadState, ResamplesPositionsOfAnotherGridAndLength) {
   DualEncoder large(s);
   const State state = copy_of(small);
   large.load_state(state, "a file");
-  const State loaded = large.named_state();
+  const State loaded = large.state_dict();
   EXPECT_TRUE(at::equal(loaded.at("visual.positional_embedding"),
                         resize_position_embedding(state.at("visual.positional_embedding"), 4, 2, 1)));
   EXPECT_TRUE(at::equal(loaded.at("visual.positional_embedding")[0], state.at("visual.positional_embedding")[0]));
@@ -206,7 +206,7 @@ TEST(ModelSettings, CocaAndResnetTowersHaveOpenClipsNames) {
   s.image.encoder.settings.set("final_norm", config::Node::scalar("none"));
   s.image.readout = {"attentional_pool", settings("{output_dim: 6, heads: 2, queries: 3}")};
   s.image.projection = {"none"};
-  const State coca = DualEncoder(s).named_state();
+  const State coca = DualEncoder(s).state_dict();
   for (const char* name :
        {"visual.attn_pool.query", "visual.attn_pool.attn.q_proj_weight", "visual.ln_post.weight", "visual.proj"})
     EXPECT_TRUE(coca.contains(name)) << name;
@@ -217,7 +217,7 @@ TEST(ModelSettings, CocaAndResnetTowersHaveOpenClipsNames) {
   DualEncoder resnet(s);
   for (const char* name : {"visual.attnpool.c_proj.weight", "visual.layer1.0.downsample.0.weight",
                            "visual.bn1.running_mean", "visual.bn1.num_batches_tracked"})
-    EXPECT_TRUE(resnet.named_state().contains(name)) << name;
+    EXPECT_TRUE(resnet.state_dict().contains(name)) << name;
   State state = copy_of(resnet);
   state.erase("visual.bn1.num_batches_tracked");
   resnet.load_state(state, "older file");

@@ -207,7 +207,7 @@ TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
   };
   const TowerOutput before = pooled("tokens"), after = pooled("pooled");
   expect_close(before.global, after.global);
-  EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // these stay unnormalised
+  EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // these stay unnormalized
 }
 
 TEST(ReadOuts, EosLooksForItsIdAmongRealTokens) {

@@ -34,7 +34,7 @@ ModelFile small_file() {
   at::manual_seed(3);
   DualEncoder model(small_sparc());
   file.model = model.settings();
-  file.weights = model.named_state();
+  file.weights = model.state_dict();
   file.weights["logit_scale"] = at::tensor(2.5F);
   file.weights["objective.prototypes"] = at::ones({2, 2});
   file.tokenizer = {"sentencepiece", settings("{context_length: 8}")};

@@ -1,4 +1,4 @@
-// The setting ignore_shared: pairs of the same picture or caption are not negatives.
+// The setting mask_duplicates: pairs of the same picture or caption are not negatives.
 #include "tests/objectives/pairs.h"
 
 namespace tessera {
@@ -8,8 +8,8 @@ constexpr std::int64_t kPairs = 7;
 
 Pairs pairs_with(at::IntArrayRef images, at::IntArrayRef texts) {
   Pairs pairs = random_pairs({3, 1, 2, 2, 3, 2, 1}, 3);
-  pairs.image_ids = at::tensor(images, at::kLong);
-  pairs.text_ids = at::tensor(texts, at::kLong);
+  pairs.image_group = at::tensor(images, at::kLong);
+  pairs.caption_group = at::tensor(texts, at::kLong);
   return pairs;
 }
 
@@ -31,7 +31,7 @@ at::Tensor counted(const Pairs& pairs) {
       const auto same = [&](const at::Tensor& ids) {
         return ids[i].item<std::int64_t>() == ids[j].item<std::int64_t>();
       };
-      if (i != j && (same(pairs.image_ids) || same(pairs.text_ids))) out[i][j] = 0;
+      if (i != j && (same(pairs.image_group) || same(pairs.caption_group))) out[i][j] = 0;
     }
   return out;
 }
@@ -42,11 +42,11 @@ void expect_outcome(const Outcome& ours, const Outcome& theirs) {
     EXPECT_TRUE(at::allclose(ours.gradients[i], theirs.gradients[i], 1e-8, 1e-10)) << "gradient " << i;
 }
 
-TEST(SharedPairs, AreLeftOutOfTheSoftmaxes) {
+TEST(DuplicatePairs, AreLeftOutOfTheSoftmaxes) {
   const Pairs pairs = some_shared();
   const at::Tensor weights = counted(pairs);
   EXPECT_EQ(weights.sum().item<double>(), kPairs * kPairs - 8);
-  for (const char* yaml : {"{ignore_shared: true}", "{ignore_shared: true, chunk: 2}"}) {
+  for (const char* yaml : {"{mask_duplicates: true}", "{mask_duplicates: true, chunk: 2}"}) {
     SCOPED_TRACE(yaml);
     const auto clip = make_objective("clip", yaml);
     const at::Tensor scale = clip->named_parameters()["logit_scale"].detach().exp();
@@ -57,9 +57,9 @@ TEST(SharedPairs, AreLeftOutOfTheSoftmaxes) {
   }
 }
 
-TEST(SharedPairs, AreLeftOutOfTheSigmoids) {
+TEST(DuplicatePairs, AreLeftOutOfTheSigmoids) {
   const Pairs pairs = some_shared();
-  for (const char* yaml : {"{ignore_shared: true}", "{ignore_shared: true, chunk: 3}"}) {
+  for (const char* yaml : {"{mask_duplicates: true}", "{mask_duplicates: true, chunk: 3}"}) {
     SCOPED_TRACE(yaml);
     const auto siglip = make_objective("siglip", yaml);
     const auto parameters = siglip->named_parameters();
@@ -73,13 +73,13 @@ TEST(SharedPairs, AreLeftOutOfTheSigmoids) {
 
 // Similarity matrices of other kinds take the same way: with the shared pair left out the loss is that of its rows and
 // columns over what remains.
-TEST(SharedPairs, AreLeftOutOfSimilaritiesOfTokens) {
+TEST(DuplicatePairs, AreLeftOutOfSimilaritiesOfTokens) {
   const Pairs pairs = some_shared();
   const at::Tensor weights = counted(pairs);
   for (const char* name : {"filip", "pacl", "gloria"}) {
     SCOPED_TRACE(name);
     const std::string more = std::string(name) == "gloria" ? ", global_weight: 0" : "";
-    const auto objective = make_objective(name, "{ignore_shared: true" + more + "}");
+    const auto objective = make_objective(name, "{mask_duplicates: true" + more + "}");
     StepContext inspecting;
     inspecting.inspect = true;
     const Losses losses = objective->forward(pairs.features(), inspecting);
@@ -94,20 +94,20 @@ TEST(SharedPairs, AreLeftOutOfSimilaritiesOfTokens) {
   }
 }
 
-TEST(SharedPairs, ABatchOfOnePictureHasNoNegatives) {
+TEST(DuplicatePairs, ABatchOfOnePictureHasNoNegatives) {
   const Pairs pairs = pairs_with({5, 5, 5, 5, 5, 5, 5}, {0, 1, 2, 3, 4, 5, 6});
   for (const char* name : {"clip", "filip", "pacl", "gloria"})
     for (const char* chunk : {"", ", chunk: 2"}) {
       SCOPED_TRACE(std::string(name) + chunk);
-      const Outcome outcome = evaluate(*make_objective(name, std::string("{ignore_shared: true") + chunk + "}"), pairs);
+      const Outcome outcome = evaluate(*make_objective(name, std::string("{mask_duplicates: true") + chunk + "}"), pairs);
       EXPECT_NEAR(outcome.loss.item<double>(), 0, 1e-14);  // tiles round the right pair otherwise than products
       for (const at::Tensor& gradient : outcome.gradients) EXPECT_LT(gradient.abs().max().item<double>(), 1e-14);
     }
-  const Losses siglip = make_objective("siglip", "{ignore_shared: true}")->forward(pairs.features(), {});
+  const Losses siglip = make_objective("siglip", "{mask_duplicates: true}")->forward(pairs.features(), {});
   EXPECT_EQ(siglip.terms[1].second.item<double>(), 0);
 }
 
-TEST(SharedPairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
+TEST(DuplicatePairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
   Pairs pairs = some_shared();
   for (const ObjectiveCase& each : all_objectives()) {
     if (each.label.find("shared") == std::string::npos) continue;
@@ -119,8 +119,8 @@ TEST(SharedPairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
     EXPECT_TRUE(on->needs().ids);
     EXPECT_FALSE(off->needs().ids);
     Pairs without = pairs, different = pairs;
-    without.image_ids = without.text_ids = at::Tensor();
-    different.image_ids = different.text_ids = at::arange(kPairs);
+    without.image_group = without.caption_group = at::Tensor();
+    different.image_group = different.caption_group = at::arange(kPairs);
     const double plain = evaluate(*off, without).loss.item<double>();
     EXPECT_DOUBLE_EQ(evaluate(*off, pairs).loss.item<double>(), plain);
     EXPECT_DOUBLE_EQ(evaluate(*on, without).loss.item<double>(), plain);
@@ -128,19 +128,19 @@ TEST(SharedPairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
     EXPECT_LT(evaluate(*on, pairs).loss.item<double>(), plain);
   }
   EXPECT_TRUE(
-      make_objective("weighted_sum", "{objectives: [{name: pacl}, {name: clip, settings: {ignore_shared: true}}]}")
+      make_objective("weighted_sum", "{objectives: [{name: pacl}, {name: clip, settings: {mask_duplicates: true}}]}")
           ->needs()
           .ids);
 }
 
-TEST(SharedPairs, WrongIdsAreNamed) {
+TEST(DuplicatePairs, WrongIdsAreNamed) {
   Pairs pairs = some_shared();
-  pairs.text_ids = at::arange(3);
+  pairs.caption_group = at::arange(3);
   try {
-    make_objective("clip", "{ignore_shared: true}")->forward(pairs.features(), {});
+    make_objective("clip", "{mask_duplicates: true}")->forward(pairs.features(), {});
     FAIL() << "no error";
   } catch (const c10::Error& error) {
-    EXPECT_STREQ(error.what_without_backtrace(), "clip: text_ids must be [B] = [7] int64, got [3] Long");
+    EXPECT_STREQ(error.what_without_backtrace(), "clip: caption_group must be [B] = [7] int64, got [3] Long");
   }
 }
 

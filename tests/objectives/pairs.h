@@ -16,12 +16,12 @@ namespace tessera {
 
 struct Pairs {
   at::Tensor image_global, image_tokens, text_global, text_tokens, text_mask;
-  at::Tensor image_ids{}, text_ids{};
+  at::Tensor image_group{}, caption_group{};
 
   Features features() const {
     Features out;
-    out.image_ids = image_ids;
-    out.text_ids = text_ids;
+    out.image_group = image_group;
+    out.caption_group = caption_group;
     out.images["image"] = {
         .global = image_global, .tokens = image_tokens, .mask = {}, .dense = {}, .slots = {}, .attention = {}};
     out.texts["caption"] = {
@@ -41,9 +41,9 @@ inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t
   Pairs pairs{
       leaf({batch, width}), leaf({batch, patches, width}), leaf({batch, width}), leaf({batch, words, width}), {}};
   pairs.text_mask = at::arange(words).unsqueeze(0) < at::tensor(lengths, at::kLong).unsqueeze(1);
-  pairs.image_ids = at::arange(batch) % std::max<std::int64_t>(1, batch - 1);
-  pairs.text_ids = at::arange(batch);
-  if (batch >= 4) pairs.text_ids[2] = 1;
+  pairs.image_group = at::arange(batch) % std::max<std::int64_t>(1, batch - 1);
+  pairs.caption_group = at::arange(batch);
+  if (batch >= 4) pairs.caption_group[2] = 1;
   return pairs;
 }
 
@@ -110,13 +110,13 @@ inline std::vector<ObjectiveCase> all_objectives() {
        "{num_prototypes: 6, cross_attention: similarity, local_temperature: 0.3, prototype_temperature: null}"},
       {"weighted_sum", "weighted_sum",
        "{objectives: [{name: clip, weight: 0.5}, {name: filip, settings: {token_drop_rate: 0}}]}"},
-      {"clip_shared", "clip", "{ignore_shared: true}"},
-      {"siglip_shared", "siglip", "{init_logit_scale: 1, init_logit_bias: -1, ignore_shared: true}"},
-      {"sparc_shared", "sparc", "{ignore_shared: true}"},
-      {"filip_shared", "filip", "{token_drop_rate: 0, ignore_shared: true}"},
-      {"pacl_shared", "pacl", "{embedder: false, ignore_shared: true}"},
-      {"gloria_shared", "gloria", "{ignore_shared: true}"},
-      {"mgca_shared", "mgca", "{num_prototypes: 6, cross_attention: similarity, ignore_shared: true}"},
+      {"clip_shared", "clip", "{mask_duplicates: true}"},
+      {"siglip_shared", "siglip", "{init_logit_scale: 1, init_logit_bias: -1, mask_duplicates: true}"},
+      {"sparc_shared", "sparc", "{mask_duplicates: true}"},
+      {"filip_shared", "filip", "{token_drop_rate: 0, mask_duplicates: true}"},
+      {"pacl_shared", "pacl", "{embedder: false, mask_duplicates: true}"},
+      {"gloria_shared", "gloria", "{mask_duplicates: true}"},
+      {"mgca_shared", "mgca", "{num_prototypes: 6, cross_attention: similarity, mask_duplicates: true}"},
   };
 }
 

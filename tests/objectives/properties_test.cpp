@@ -28,7 +28,7 @@ class ObjectiveProperties : public testing::TestWithParam<ObjectiveCase> {
   }
 };
 
-// MGCA normalises its prototypes in each forward: a second one may differ in the last bit.
+// MGCA normalizes its prototypes in each forward: a second one may differ in the last bit.
 constexpr double kSame = 1e-12;
 
 at::Tensor leaf(const at::Tensor& values) {
@@ -89,8 +89,8 @@ TEST_P(ObjectiveProperties, PermutedPairsGiveTheSameLoss) {
   permuted.text_global = leaf(plain.text_global.index_select(0, order));
   permuted.text_tokens = leaf(plain.text_tokens.index_select(0, order));
   permuted.text_mask = plain.text_mask.index_select(0, order);
-  permuted.image_ids = plain.image_ids.index_select(0, order);
-  permuted.text_ids = plain.text_ids.index_select(0, order);
+  permuted.image_group = plain.image_group.index_select(0, order);
+  permuted.caption_group = plain.caption_group.index_select(0, order);
   const auto objective = make();
   Outcome expected = evaluate(*objective, plain);
   for (at::Tensor& gradient : expected.gradients) gradient = gradient.index_select(0, order);

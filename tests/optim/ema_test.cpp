@@ -7,11 +7,11 @@
 namespace tessera {
 namespace {
 
-TEST(WeightAverage, FollowsTheRecurrenceWithItsWarmUp) {
+TEST(Ema, FollowsTheRecurrenceWithItsWarmUp) {
   for (const bool warmup : {false, true}) {
     at::Tensor weight = at::full({2}, 1.0).set_requires_grad(true);
     at::Tensor count = at::zeros({}, at::kLong);
-    WeightAverage average({{"w", weight}, {"count", count}}, {.decay = 0.9, .warmup = warmup});
+    Ema average({{"w", weight}, {"count", count}}, {.decay = 0.9, .warmup = warmup});
     double expected = 1.0;
     for (std::int64_t t = 1; t <= 100; ++t) {
       weight.detach().fill_(static_cast<double>(t));
@@ -25,9 +25,9 @@ TEST(WeightAverage, FollowsTheRecurrenceWithItsWarmUp) {
   }
 }
 
-TEST(WeightAverage, SwappedTwiceIsAsBefore) {
+TEST(Ema, SwappedTwiceIsAsBefore) {
   at::Tensor weight = at::full({2}, 1.0);
-  WeightAverage average({{"w", weight}}, {.decay = 0.5, .warmup = false});
+  Ema average({{"w", weight}}, {.decay = 0.5, .warmup = false});
   weight.fill_(3.0);
   average.update(1);
   average.swap();
@@ -37,8 +37,8 @@ TEST(WeightAverage, SwappedTwiceIsAsBefore) {
   EXPECT_TRUE(at::equal(average.averages().at("w"), at::full({2}, 2.0)));
 }
 
-TEST(WeightAverage, StateThatDoesNotFitIsNamed) {
-  WeightAverage average({{"w", at::ones({2})}}, {});
+TEST(Ema, StateThatDoesNotFitIsNamed) {
+  Ema average({{"w", at::ones({2})}}, {});
   const auto error = [&](const std::map<std::string, at::Tensor>& state) -> std::string {
     try {
       average.load(state, "f");

@@ -257,11 +257,11 @@ TEST(ClipGradNorm, GroupsAreMeasuredBeforeClipping) {
   EXPECT_NEAR(global_norm(gradients).item<double>(), 1, 1e-5) << "clipped";
 }
 
-TEST(Towers, ParametersBelongToImageTextOrObjective) {
+TEST(GradNormGroups, ParametersBelongToImageTextOrObjective) {
   const AdamW optimizer({parameter("logit_scale", {}), parameter("visual.conv1.weight", {2}),
                          parameter("token_embedding.weight", {3}), parameter("visual.proj", {1})},
                         {});
-  Towers towers = towers_of(optimizer);
+  GradNormGroups towers = grad_norm_groups(optimizer);
   EXPECT_EQ(towers.names, (std::vector<std::string>{"image", "text", "objective"}));
   EXPECT_EQ(towers.of, (std::vector<std::size_t>{2, 0, 1, 0}));
   optimizer.parameters()[1].tensor.mutable_grad() = at::full({2}, 3.0);

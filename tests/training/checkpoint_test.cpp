@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 class CheckpointTest : public ::testing::Test {
  protected:
-  CheckpointTest() : config_(tiny_config(folder_ / "run")), parts_(build_parts(config_)) {}
+  CheckpointTest() : config_(tiny_config(folder_ / "run")), parts_(build_training_run(config_)) {}
 
   Checkpoint at_step(std::int64_t step) const {
     Checkpoint checkpoint;
@@ -37,7 +37,7 @@ class CheckpointTest : public ::testing::Test {
 
   TemporaryFolder folder_;
   Config config_;
-  Parts parts_;
+  TrainingRun parts_;
 };
 
 std::vector<std::string> names(const CheckpointFolder& folder) {

@@ -8,7 +8,7 @@ namespace {
 
 TEST(DryRun, CountsParametersAndBytes) {
   const TemporaryFolder folder;
-  const StepCost cost = measure_step(tiny_config(folder / "run"));
+  const DryRunReport cost = measure_step(tiny_config(folder / "run"));
   // conv1 3*8*8*16, positions 5*16, class 16, ln_pre and ln_post 2*32, block, projection 16*8
   const std::int64_t block = 4 * 16 + (48 * 16 + 48) + (16 * 16 + 16) + (64 * 16 + 64) + (16 * 64 + 16);
   EXPECT_EQ(cost.image_parameters, 3 * 8 * 8 * 16 + 5 * 16 + 16 + 64 + block + 16 * 8);
@@ -26,8 +26,8 @@ TEST(DryRun, CountsParametersAndBytes) {
 
 TEST(DryRun, CountsTheLossOfTheWholeBatchAndTheSecondForwardPass) {
   const TemporaryFolder folder;
-  const StepCost whole = measure_step(tiny_config(folder / "run"));
-  const StepCost parts = measure_step(tiny_config(folder / "run", {"training.micro_batch=2"}));
+  const DryRunReport whole = measure_step(tiny_config(folder / "run"));
+  const DryRunReport parts = measure_step(tiny_config(folder / "run", {"training.micro_batch=2"}));
   EXPECT_DOUBLE_EQ(parts.forward_flops, whole.forward_flops);
   // All but the loss is computed a second time.
   const double loss = 2.0 * 8 * 8;  // a sample's products with 8 texts of width 8
@@ -36,7 +36,7 @@ TEST(DryRun, CountsTheLossOfTheWholeBatchAndTheSecondForwardPass) {
 
 TEST(DryRun, SaysWhereMemoryGoes) {
   const TemporaryFolder folder;
-  const Config config = tiny_config(folder / "run", {"training.weight_average={}", "training.micro_batch=2"});
+  const Config config = tiny_config(folder / "run", {"training.ema={}", "training.micro_batch=2"});
   PlanSettings settings;
   settings.ranks = 4;
   settings.available = 1000;

@@ -22,29 +22,29 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
     std::vector<std::string> all{std::string("objective=") + GetParam()};
     all.insert(all.end(), overrides.begin(), overrides.end());
     const Config config = tiny_config(folder_ / "run", all);
-    Parts parts = build_parts(config);
-    Batch batch = parts.loader->next();
-    if (batch.image_ids.defined()) batch.image_ids.narrow(0, 1, 4).fill_(1);
+    TrainingRun run = build_training_run(config);
+    Batch batch = run.loader->next();
+    if (batch.image_group.defined()) batch.image_group.narrow(0, 1, 4).fill_(1);
     if (nudge.defined()) {
       const at::NoGradGuard no_grad;
-      parts.model->named_state().at(kNudged).add_(nudge);
+      run.model->state_dict().at(kNudged).add_(nudge);
     }
     std::vector<at::Tensor> parameters;
-    for (const NamedParameter& each : parts.optimizer->parameters()) parameters.push_back(each.tensor);
+    for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
     GradientReducer reducer(parameters, {}, 25);
     StepContext context;
     context.generator = at::detail::createCPUGenerator(5);
     StepOutcome out;
     if (chunk == 0) {
-      const RowKeys keyed(rows);
-      const Losses losses = forward_loss(parts, batch, "float32", context);
+      const RowRngScope keyed(rows);
+      const Losses losses = forward_loss(run, batch, "float32", context);
       reducer.backward(losses.total, true);
       out.loss = losses.total.item<double>();
     } else {
       out.loss =
-          cached_backward(parts, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context).total.item<double>();
+          cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context).total.item<double>();
     }
-    for (const NamedParameter& each : parts.optimizer->parameters())
+    for (const NamedParameter& each : run.optimizer->parameters())
       if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
     return out;
   }
@@ -103,9 +103,9 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
 }
 
 TEST_P(GradCacheTest, PairsThatShareSomethingReachTheLoss) {
-  const StepOutcome whole = step(0, {"objective.ignore_shared=true"});
+  const StepOutcome whole = step(0, {"objective.mask_duplicates=true"});
   EXPECT_LT(whole.loss, step(0).loss);
-  EXPECT_NEAR(step(3, {"objective.ignore_shared=true"}).loss, whole.loss, 1e-5 * (1 + whole.loss));
+  EXPECT_NEAR(step(3, {"objective.mask_duplicates=true"}).loss, whole.loss, 1e-5 * (1 + whole.loss));
 }
 
 // With noise the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or

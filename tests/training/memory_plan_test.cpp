@@ -70,22 +70,22 @@ INSTANTIATE_TEST_SUITE_P(
 
 // What one step really takes beside weights and optimizer state.
 double measured_step(const Config& config) {
-  Parts parts = build_parts(config);
+  TrainingRun run = build_training_run(config);
   std::vector<at::Tensor> parameters;
-  for (const NamedParameter& each : parts.optimizer->parameters()) parameters.push_back(each.tensor);
+  for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
   GradientReducer reducer(parameters, {}, 25);
   const auto step = [&] {
-    parts.optimizer->zero_grad();
+    run.optimizer->zero_grad();
     for (std::int64_t i = 0; i < config.training.accumulation; ++i) {
-      const Batch batch = slice(parts.loader->next(), 0, config.data.loader.batch_size);
+      const Batch batch = slice(run.loader->next(), 0, config.data.loader.batch_size);
       Batch own = batch;
       for (auto& [name, image] : own.images) image = image.clone();  // the loader's threads are not measured
       StepContext context;
       context.generator = at::detail::createCPUGenerator(5);
       if (const auto samples = config.training.micro_batch.of(own.size())) {
-        cached_backward(parts, reducer, own, {*samples, "float32", 1.0, true, 7}, context);
+        cached_backward(run, reducer, own, {*samples, "float32", 1.0, true, 7}, context);
       } else {
-        const Losses losses = forward_loss(parts, own, "float32", context);
+        const Losses losses = forward_loss(run, own, "float32", context);
         reducer.backward(losses.total, true);
       }
     }
@@ -93,10 +93,10 @@ double measured_step(const Config& config) {
     for (const at::Tensor& each : parameters)
       if (each.grad().defined()) gradients.push_back(each.grad());
     clip_grad_norm(gradients, 1.0);
-    parts.optimizer->step(1e-3);
+    run.optimizer->step(1e-3);
   };
   step();
-  parts.optimizer->zero_grad();
+  run.optimizer->zero_grad();
   const MemoryMeter memory;
   step();
   return static_cast<double>(memory.peak());
@@ -108,10 +108,10 @@ TEST_P(PlannedMemory, IsThatOfTheStep) {
   all.insert(all.end(), GetParam().overrides.begin(), GetParam().overrides.end());
   const Config config = tiny_config("runs/none", all);
   const std::int64_t batch = config.data.loader.batch_size;
-  Parts parts = build_parts(config);
+  TrainingRun run = build_training_run(config);
   PlanSettings settings;
   settings.most_loss_samples = 16;  // the batch is foretold, not measured
-  MemoryModel model(parts, config, settings);
+  MemoryModel model(run, config, settings);
   const MemoryPlan plan = model.plan(config.training.micro_batch.of(batch).value_or(batch));
   EXPECT_EQ(plan.loss_measured, batch <= 16);
   const double measured = measured_step(config),
@@ -122,21 +122,21 @@ TEST_P(PlannedMemory, IsThatOfTheStep) {
 
 TEST(MemoryModel, LeavesEverythingAsItWas) {
   const Config config = tiny_config("runs/none", {"objective={name: mgca, num_prototypes: 5}"});
-  Parts parts = build_parts(config), untouched = build_parts(config);
-  MemoryModel(parts, config, {}).plan(2);
-  const auto weights = weights_of(*parts.model, *parts.objective);
+  TrainingRun run = build_training_run(config), untouched = build_training_run(config);
+  MemoryModel(run, config, {}).plan(2);
+  const auto weights = weights_of(*run.model, *run.objective);
   for (const auto& [name, tensor] : weights_of(*untouched.model, *untouched.objective))
     EXPECT_TRUE(at::equal(tensor, weights.at(name))) << name;
-  for (const NamedParameter& each : parts.optimizer->parameters()) EXPECT_FALSE(each.tensor.grad().defined());
-  EXPECT_EQ(parts.loader->position().cursor, 0);
+  for (const NamedParameter& each : run.optimizer->parameters()) EXPECT_FALSE(each.tensor.grad().defined());
+  EXPECT_EQ(run.loader->position().cursor, 0);
 }
 
 TEST(MemoryModel, ReadyBatchesStayWithinTheirBytes) {
   const auto ready = [](int prefetch, int mebibytes) {
     const Config config = tiny_config("runs/none", {concat("data.loader.prefetch=", prefetch), "data.loader.batch_size=24",
                                                     concat("data.loader.prefetch_mb=", mebibytes)});
-    Parts parts = build_parts(config);
-    return MemoryModel(parts, config, {}).plan(24).ready;
+    TrainingRun run = build_training_run(config);
+    return MemoryModel(run, config, {}).plan(24).ready;
   };
   const std::int64_t batch = ready(1, 1000) / 2;
   EXPECT_EQ(ready(4, 1000), 5 * batch);

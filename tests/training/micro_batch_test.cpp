@@ -20,7 +20,7 @@ std::map<std::string, at::Tensor> trained(const std::string& folder, const std::
                                           const std::string& resume = "none", const std::string& steps = "6") {
   Trainer trainer(tiny_config(folder, {"training.micro_batch=" + micro_batch, "training.steps=" + steps}), resume);
   EXPECT_EQ(trainer.run(), Outcome::finished);
-  return weights_of(*trainer.parts().model, *trainer.parts().objective);
+  return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
 }
 
 void expect_equal(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
@@ -55,15 +55,15 @@ TEST(MicroBatch, AsLargeAsTheBatchIsTheWholeBatch) {
 
 TEST(MicroBatch, AutoIsTheLargestThatFits) {
   const Config config = tiny_config("runs/none", {"data.loader.batch_size=24", "data.train.size=80"});
-  Parts parts = build_parts(config);
+  TrainingRun run = build_training_run(config);
   const auto chosen = [&](std::int64_t available) -> std::int64_t {
     PlanSettings settings;
     settings.available = available;
-    MemoryModel limited(parts, config, settings);
+    MemoryModel limited(run, config, settings);
     const auto plan = largest_that_fits(limited, 24);
     return plan ? plan->micro_batch : 0;
   };
-  MemoryModel model(parts, config, {});
+  MemoryModel model(run, config, {});
   const auto room_for = [&](std::int64_t samples) {
     return static_cast<std::int64_t>(static_cast<double>(model.plan(samples).total()) / kUsableMemory) + 1;
   };

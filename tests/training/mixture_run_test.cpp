@@ -55,19 +55,19 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
 
   // By hand: the same two batches, each with its own loss, p - lr * (g1 + g2).
   const Config config = tiny_config(folder_ / "hand", overrides);
-  Parts parts = build_parts(config);
+  TrainingRun run = build_training_run(config);
   std::vector<double> losses;
   std::vector<std::string> labels;
-  const std::vector<NamedParameter>& parameters = parts.optimizer->parameters();
+  const std::vector<NamedParameter>& parameters = run.optimizer->parameters();
   std::vector<at::Tensor> sums(parameters.size());
   for (std::int64_t i = 0; i < 2; ++i) {
-    const Batch batch = parts.loader->next();
-    labels.push_back(parts.loader->source_label());
+    const Batch batch = run.loader->next();
+    labels.push_back(run.loader->source_label());
     for (const std::string& key : batch.keys) EXPECT_EQ(key.find(labels.back() + ":"), 0U) << key;
     StepContext context;
-    const Losses one = forward_loss(parts, batch, "float32", context);
+    const Losses one = forward_loss(run, batch, "float32", context);
     losses.push_back(one.total.item<double>());
-    parts.optimizer->zero_grad();
+    run.optimizer->zero_grad();
     one.total.backward();
     for (std::size_t k = 0; k < parameters.size(); ++k) {
       const at::Tensor& gradient = parameters[k].tensor.grad();
@@ -75,7 +75,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
     }
   }
   EXPECT_EQ(labels, (std::vector<std::string>{"many", "few"}));
-  const auto trained = weights_of(*trainer.parts().model, *trainer.parts().objective);
+  const auto trained = weights_of(*trainer.training_run().model, *trainer.training_run().objective);
   for (std::size_t k = 0; k < parameters.size(); ++k) {
     if (!sums[k].defined()) continue;
     const at::Tensor expected = parameters[k].tensor.detach() - 0.1 * sums[k];
@@ -98,7 +98,7 @@ TEST_F(MixtureTraining, AccumulationCountsBatchesOfEachSource) {
     Trainer trainer(tiny_config(run, more, "test_distance"), "none");
     trainer.run();
     EXPECT_EQ(trainer.state().samples, 32);
-    return weights_of(*trainer.parts().model, *trainer.parts().objective);
+    return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
   };
   const auto a = train(big, {}), b = train(small, {"data.loader.batch_size=4", "training.accumulation=2"});
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;

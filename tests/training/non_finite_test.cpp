@@ -32,7 +32,7 @@ class NonFinite : public ::testing::Test {
 
 TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
   const std::string run = folder_ / "run", good = folder_ / "good";
-  Trainer trainer(tiny_config(run, {"objective.from=4", "training.weight_average={}"}, "test_not_finite"), "none");
+  Trainer trainer(tiny_config(run, {"objective.from=4", "training.ema={}"}, "test_not_finite"), "none");
   EXPECT_EQ(trainer.run(), Outcome::not_finite);
   EXPECT_EQ(trainer.state().step, 4);
   const std::string log = io::read_file(run + "/log.txt");
@@ -51,7 +51,7 @@ TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
   EXPECT_EQ(incidents[0]["step"], 5);
   EXPECT_EQ(incidents[0]["samples"].size(), 8u);
 
-  Trainer(tiny_config(good, {"checkpoint.every_steps=4", "training.weight_average={}"}, "test_distance"), "none").run();
+  Trainer(tiny_config(good, {"checkpoint.every_steps=4", "training.ema={}"}, "test_distance"), "none").run();
   const Checkpoint met = load_checkpoint(run + "/non_finite/step_0000004"),
                    expected = load_checkpoint(good + "/checkpoints/step_0000004");
   expect_same(met.model.weights, expected.model.weights);
@@ -148,7 +148,7 @@ TEST_F(NonFinite, HalfPrecisionTrainsUnderALossScaleThatResumes) {
 }
 
 TEST(LossScaleTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
-  LossScale scale(true);
+  GradScaler scale(true);
   at::Tensor gradient = at::full({2}, 65536.0);
   scale.unscale({gradient});
   EXPECT_TRUE(at::equal(gradient, at::ones({2})));
@@ -161,35 +161,35 @@ TEST(LossScaleTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
   for (int i = 0; i < 40; ++i) scale.settle(false);
   EXPECT_EQ(scale.value(), 1);
   EXPECT_FALSE(scale.can_shrink());
-  EXPECT_EQ(LossScale(false).value(), 1);
+  EXPECT_EQ(GradScaler(false).value(), 1);
 }
 
 TEST(UpdateGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
-  LossScale scale(true);
-  UpdateGuard guard("stop", /*float16=*/true, {}, scale);
+  GradScaler scale(true);
+  NonFiniteGuard guard("stop", /*float16=*/true, {}, scale);
   const double inf = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(guard.judge(at::tensor({1.0, 2.0})), UpdateGuard::Verdict::update);
-  EXPECT_EQ(guard.judge(at::tensor({1.0, inf})), UpdateGuard::Verdict::overflow);
+  EXPECT_EQ(guard.check(at::tensor({1.0, 2.0})), NonFiniteGuard::StepDecision::update);
+  EXPECT_EQ(guard.check(at::tensor({1.0, inf})), NonFiniteGuard::StepDecision::overflow);
   EXPECT_EQ(scale.value(), 32768);
-  EXPECT_EQ(guard.judge(at::tensor({inf, inf})), UpdateGuard::Verdict::skip);
+  EXPECT_EQ(guard.check(at::tensor({inf, inf})), NonFiniteGuard::StepDecision::skip);
 }
 
 TEST(UpdateGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
-  LossScale scale(false);
+  GradScaler scale(false);
   const at::Tensor mean = at::ones({3});
-  UpdateGuard guard("stop", false, {mean}, scale);
+  NonFiniteGuard guard("stop", false, {mean}, scale);
   guard.begin();
   mean.fill_(2);
-  guard.judge(at::tensor({1.0, 1.0}));
-  EXPECT_EQ(guard.halted().item<float>(), 0);
+  guard.check(at::tensor({1.0, 1.0}));
+  EXPECT_EQ(guard.found_inf().item<float>(), 0);
   EXPECT_EQ(mean[0].item<float>(), 2);
   guard.begin();
   mean.fill_(std::numeric_limits<double>::quiet_NaN());
-  guard.judge(at::tensor({std::numeric_limits<double>::quiet_NaN(), 1.0}));
+  guard.check(at::tensor({std::numeric_limits<double>::quiet_NaN(), 1.0}));
   EXPECT_EQ(mean[0].item<float>(), 2);
   guard.begin();
-  guard.judge(at::tensor({1.0, 1.0}));
-  EXPECT_EQ(guard.halted().item<float>(), 1) << "good steps after a bad one change nothing";
+  guard.check(at::tensor({1.0, 1.0}));
+  EXPECT_EQ(guard.found_inf().item<float>(), 1) << "good steps after a bad one change nothing";
 }
 
 template <class O, class Settings>
@@ -218,28 +218,28 @@ TEST(HaltedStep, ChangesNeitherWeightsNorMoments) {
 
 TEST(TensorWatchTest, NamesTheOperatorThatMadeTheFirstInfinityAndTheFirstNan) {
   const at::Tensor weight = at::full({2, 3}, -1.0).requires_grad_();
-  const TensorWatch watch({{"layer.weight", weight}});
+  const AnomalyDetector watch({{"layer.weight", weight}});
   const at::Tensor big = at::exp(weight * -1000.0);
   const at::Tensor nothing = big - big;
   const at::Tensor more = nothing + at::log(weight);
-  EXPECT_EQ(watch.findings(),
+  EXPECT_EQ(watch.report(),
             "aten::exp gave infinity (6 of 6 values, [2, 3] Float) in the forward pass, after layer.weight; "
             "aten::sub gave NaN (6 of 6 values, [2, 3] Float) in the forward pass, after layer.weight");
 }
 
 TEST(TensorWatchTest, NamesTheNodeOfTheBackwardPass) {
   const at::Tensor weight = at::zeros({2}).requires_grad_();
-  const TensorWatch watch({{"layer.weight", weight}});
+  const AnomalyDetector watch({{"layer.weight", weight}});
   at::sqrt(weight).sum().backward();
-  EXPECT_NE(watch.findings().find("in the backward pass (SqrtBackward0)"), std::string::npos) << watch.findings();
+  EXPECT_NE(watch.report().find("in the backward pass (SqrtBackward0)"), std::string::npos) << watch.report();
 }
 
 TEST(TensorWatchTest, MasksOfInfinityAreNoFinding) {
-  const TensorWatch watch({});
+  const AnomalyDetector watch({});
   const at::Tensor scores =
       at::zeros({2, 2}).masked_fill(at::eye(2).to(at::kBool), -std::numeric_limits<double>::infinity());
   at::softmax(scores, 1);
-  EXPECT_EQ(watch.findings(), "");
+  EXPECT_EQ(watch.report(), "");
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ Tensors train(const std::string& folder, const std::vector<std::string>& overrid
               {"signal", at::full({1}, trainer.stop_signal(), at::kLong)},
               {"step", at::full({1}, trainer.state().step, at::kLong)},
               {"samples", at::full({1}, trainer.state().samples, at::kLong)}};
-  for (const auto& [name, tensor] : weights_of(*trainer.parts().model, *trainer.parts().objective))
+  for (const auto& [name, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
     out["weight." + name] = tensor;
   return out;
 }
@@ -75,7 +75,7 @@ class CurveOverRanks : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                          ::testing::Values("{name: clip}", "{name: clip, chunk: 3}",
-                                           "{name: clip, ignore_shared: true}", "{name: siglip}", "{name: sparc}",
+                                           "{name: clip, mask_duplicates: true}", "{name: siglip}", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}"),
                          [](const auto& given) { return "case" + std::to_string(given.index); });
 
@@ -152,28 +152,28 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
         folder_ / "run", {std::string("objective=") + GetParam(), "data.loader.batch_size=16",
                           std::string("training.micro_batch=") + micro_batch, "model.image.encoder.patch_size=4"});
     const auto ranks = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
-      Parts parts = build_parts(config, group);
+      TrainingRun run = build_training_run(config, group);
       PlanSettings settings;
       settings.rank = group.rank();
       settings.ranks = 2;
       settings.most_loss_samples = 8;
-      MemoryModel model(parts, config, settings);
+      MemoryModel model(run, config, settings);
       const MemoryPlan plan = model.plan(config.training.micro_batch.of(16).value_or(16));
-      parts.optimizer->zero_grad();
+      run.optimizer->zero_grad();
 
       std::vector<at::Tensor> parameters;
-      for (const NamedParameter& each : parts.optimizer->parameters()) parameters.push_back(each.tensor);
+      for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
       GradientReducer reducer(parameters, group, 25);
       StepContext context;
       context.generator = at::detail::createCPUGenerator(5);
       context.group = group;
       const MemoryMeter memory;
-      Batch batch = parts.loader->next();
+      Batch batch = run.loader->next();
       for (auto& [name, image] : batch.images) image = image.clone();  // the loader's threads are not measured
       if (const auto samples = config.training.micro_batch.of(16))
-        cached_backward(parts, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
+        cached_backward(run, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
       else
-        reducer.backward(forward_loss(parts, batch, "float32", context).total, true);
+        reducer.backward(forward_loss(run, batch, "float32", context).total, true);
       return {{"measured", at::full({1}, memory.peak(), at::kDouble)},
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });

@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-StepRecord some_record() {
-  StepRecord record;
+MetricsRow some_record() {
+  MetricsRow record;
   record.step = 7;
   record.loss = 1.25;
   record.terms = {{"loss_clip", 1.0}, {"loss_local", 0.25}};
@@ -32,8 +32,8 @@ StepRecord some_record() {
   return record;
 }
 
-TEST(StepRecord, StatusNamesSpeedAndNotableWaiting) {
-  StepRecord record = some_record();
+TEST(MetricsRow, StatusNamesSpeedAndNotableWaiting) {
+  MetricsRow record = some_record();
   EXPECT_EQ(
       status_text(record),
       "loss 1.2500  loss_clip 1.0000  loss_local 0.2500  1042 samples/s  310 GFLOP/s (31% MFU)  waits for data 34%");
@@ -45,8 +45,8 @@ TEST(StepRecord, StatusNamesSpeedAndNotableWaiting) {
   EXPECT_EQ(format_flop_rate(1.26), "1.3 TFLOP/s");
 }
 
-TEST(StepRecord, RowsAreJsonEvenOfWhatIsNotFinite) {
-  StepRecord record = some_record();
+TEST(MetricsRow, RowsAreJsonEvenOfWhatIsNotFinite) {
+  MetricsRow record = some_record();
   record.loss = std::numeric_limits<double>::quiet_NaN();
   const auto row = nlohmann::json::parse(to_line(record));
   EXPECT_TRUE(row["loss"].is_null());
@@ -56,8 +56,8 @@ TEST(StepRecord, RowsAreJsonEvenOfWhatIsNotFinite) {
   EXPECT_TRUE(row["memory"]["device_peak"].is_null());
 }
 
-TEST(WaitWatch, SaysWhatToDoWhenTheDecodersAreTheHoldUp) {
-  WaitWatch watch(2, 16);
+TEST(InputBoundDetector, SaysWhatToDoWhenTheDecodersAreTheHoldUp) {
+  InputBoundDetector watch(2, 16);
   EXPECT_EQ(watch.note({6, 3, 11, 11}, 6), std::nullopt) << "too short to judge";
   EXPECT_EQ(watch.note({6, 3, 12, 12}, 12).value_or(""),
             "data: training waits for data 50% of the time; the 2 decoding threads are decoding without pause: raise "
@@ -66,13 +66,13 @@ TEST(WaitWatch, SaysWhatToDoWhenTheDecodersAreTheHoldUp) {
   EXPECT_NE(watch.note({20, 10, 40, 40}, 700), std::nullopt) << "said long ago";
 }
 
-TEST(WaitWatch, TellsSlowFilesAndIdleThreadsApart) {
+TEST(InputBoundDetector, TellsSlowFilesAndIdleThreadsApart) {
   EXPECT_NE(
-      WaitWatch(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("computes 11% of that, the rest waits for files"),
+      InputBoundDetector(4, 16).note({20, 8, 76, 8}, 0).value_or("").find("computes 11% of that, the rest waits for files"),
       std::string::npos);
-  EXPECT_NE(WaitWatch(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy 10% of theirs"), std::string::npos);
-  EXPECT_NE(WaitWatch(4, 4).note({20, 8, 78, 78}, 0).value_or("").find("give the job more cores"), std::string::npos);
-  EXPECT_EQ(WaitWatch(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
+  EXPECT_NE(InputBoundDetector(4, 16).note({20, 8, 8, 8}, 0).value_or("").find("are busy 10% of theirs"), std::string::npos);
+  EXPECT_NE(InputBoundDetector(4, 4).note({20, 8, 78, 78}, 0).value_or("").find("give the job more cores"), std::string::npos);
+  EXPECT_EQ(InputBoundDetector(4, 16).note({20, 3, 76, 76}, 0), std::nullopt) << "15% is not much";
 }
 
 std::string page_of(RunPage& page, const std::string& state = "running") {
@@ -89,7 +89,7 @@ TEST(RunPageTest, IsOnePageWithoutScriptOrOutsideFiles) {
   std::ofstream(folder / "log.txt") << "10:00:00 info all is well\n10:00:01 warning a <b> is odd\n";
   RunPage page(folder.path(), "my <run>", {{"Objective", "clip"}});
   for (int step = 1; step <= 300; ++step) {
-    StepRecord record = some_record();
+    MetricsRow record = some_record();
     record.step = step;
     page.add_row(nlohmann::json::parse(to_line(record)));
   }

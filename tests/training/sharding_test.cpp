@@ -175,11 +175,11 @@ class ShardedRun : public ::testing::Test {
     overrides.push_back("data.loader.batch_size=4");
     Trainer trainer(tiny_config(folder, overrides), resume, group);
     EXPECT_EQ(trainer.run(), Outcome::finished);
-    Tensors out = weights_of(*trainer.parts().model, *trainer.parts().objective);
+    Tensors out = weights_of(*trainer.training_run().model, *trainer.training_run().objective);
     if (!group.first()) return out;
     const Checkpoint checkpoint = load_checkpoint(folder + "/checkpoints/step_0000006");
     for (const auto& [name, tensor] : checkpoint.optimizer) out["state." + name] = tensor;
-    for (const auto& [name, tensor] : checkpoint.averaged) out["average." + name] = tensor;
+    for (const auto& [name, tensor] : checkpoint.ema) out["average." + name] = tensor;
     return out;
   }
   std::vector<Tensors> run(int size, const std::string& name, const std::vector<std::string>& overrides,
@@ -200,7 +200,7 @@ TEST_F(ShardedRun, EndsBitForBitAsTheUnshardedOneAndEachResumesTheOther) {
   const std::vector<std::string> plain{
       "optimizer={name: adamw, lr: 1.0e-2, update_clipping: true}",
       "parameters={frozen: [visual.conv1*], groups: [{match: [text], lr_scale: 0.5}], layer_decay: {image: 0.8}}",
-      "training.weight_average={decay: 0.9}", "training.accumulation=2"};
+      "training.ema={decay: 0.9}", "training.accumulation=2"};
   std::vector<std::string> sharded = plain;
   sharded.push_back("distributed.shard_optimizer=true");
   const auto expected = run(2, "plain", plain);

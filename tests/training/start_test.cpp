@@ -23,7 +23,7 @@ class StartOfTraining : public ::testing::Test {
   Weights fresh(const std::string& name, const std::vector<std::string>& overrides) {
     const Trainer trainer(tiny_config(folder_ / name, overrides), "none");
     Weights out;
-    for (const auto& [key, tensor] : weights_of(*trainer.parts().model, *trainer.parts().objective))
+    for (const auto& [key, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
       out[key] = tensor.detach().clone();
     return out;
   }
@@ -49,7 +49,7 @@ TEST_F(StartOfTraining, FrozenResnetKeepsItsStatistics) {
     const Weights before = fresh(name + "_before", overrides);
     Trainer trainer(tiny_config(folder_ / name, overrides), "none");
     trainer.run();
-    for (const auto& [key, tensor] : trainer.parts().model->named_state())
+    for (const auto& [key, tensor] : trainer.training_run().model->state_dict())
       if (key == "visual.bn1.running_mean") return !at::equal(tensor, before.at(key));
     return false;
   };
@@ -75,12 +75,12 @@ TEST_F(StartOfTraining, MistakesAreNamed) {
   const std::string file = earlier + "/checkpoints/step_0000006/model.safetensors";
   EXPECT_EQ(error_of([&] { fresh("b", {"start={weights: " + earlier + ", parts: [visuell.*]}"}); }),
             file + ": holds nothing that start.parts names");
-  EXPECT_EQ(error_of([&] { tiny_config(folder_ / "c", {"evaluation.averaged=true"}); }),
-            "--set: evaluation.averaged: is true, but nothing is averaged: set training.weight_average");
+  EXPECT_EQ(error_of([&] { tiny_config(folder_ / "c", {"evaluation.ema=true"}); }),
+            "--set: evaluation.ema: is true, but nothing is averaged: set training.ema");
 }
 
 TEST_F(StartOfTraining, AveragedWeightsAreSavedAsAModelAndResumeBitForBit) {
-  const std::vector<std::string> averaged{"training.weight_average={decay: 0.5, warmup: false}"};
+  const std::vector<std::string> averaged{"training.ema={decay: 0.5, warmup: false}"};
   const std::string whole = train("whole", averaged);
   const std::string broken = folder_ / "broken";
   EXPECT_EQ(Trainer(tiny_config(broken, averaged), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
@@ -88,7 +88,7 @@ TEST_F(StartOfTraining, AveragedWeightsAreSavedAsAModelAndResumeBitForBit) {
   ASSERT_EQ(a.averaged.size(), a.model.weights.size());
   for (const auto& [name, tensor] : a.averaged) EXPECT_TRUE(at::equal(tensor, b.averaged.at(name))) << name;
   EXPECT_FALSE(at::equal(a.averaged.at("visual.conv1.weight"), a.model.weights.at("visual.conv1.weight")));
-  const ModelFile file = load_model_file(whole + "/checkpoints/step_0000006/averaged.safetensors");
+  const ModelFile file = load_model_file(whole + "/checkpoints/step_0000006/ema.safetensors");
   EXPECT_TRUE(at::equal(file.weights.at("visual.conv1.weight"), a.averaged.at("visual.conv1.weight")));
 }
 

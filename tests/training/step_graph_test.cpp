@@ -39,9 +39,9 @@ class Repeater : public WorkRecorder {
   std::function<void()> work_;
 };
 
-StepInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
+GraphInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
   at::manual_seed(static_cast<std::uint64_t>(step) + 1);
-  StepInputs out;
+  GraphInputs out;
   out.batch.images["image"] = at::randint(256, {rows, 3, 16, 16}, at::kByte);
   out.batch.texts["caption"] = {at::randint(1, 20, {rows, 8}, at::kLong), at::ones({rows, 8}, at::kBool)};
   out.batch.labels = at::arange(rows);
@@ -57,7 +57,7 @@ struct Trained {
     ModelSettings s = small_sparc();
     model = std::make_unique<DualEncoder>(s);
     model->to(device);
-    config::Choice choice;
+    config::ModuleSettings choice;
     choice.name = "sparc";
     choice.settings = settings("{}");
     objective = objectives().make(choice, "objective", ObjectiveContext{model->embed_dim()});
@@ -66,14 +66,14 @@ struct Trained {
     for (const at::Tensor& parameter : objective->parameters()) parameters.push_back(parameter);
   }
 
-  StepInputs on_device(StepInputs inputs) const {
+  GraphInputs on_device(GraphInputs inputs) const {
     inputs.batch = inputs.batch.to(device);
     inputs.rows = inputs.rows.to(device);
     inputs.weight = inputs.weight.to(device);
     return inputs;
   }
-  Losses work(const StepInputs& inputs) const {
-    const RowKeys keyed(inputs.rows);
+  Losses work(const GraphInputs& inputs) const {
+    const RowRngScope keyed(inputs.rows);
     Losses losses = objective->forward(model->forward(inputs.batch, objective->needs()), {});
     (losses.total * inputs.weight).backward();
     return losses;
@@ -101,9 +101,9 @@ struct Trained {
 void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> recorder, double tolerance,
                        Trained& played) {
   const Trained plain(device);
-  StepGraph graph(std::move(recorder), played.parameters, [&](const StepInputs& in) { return played.work(in); });
+  StepGraph graph(std::move(recorder), played.parameters, [&](const GraphInputs& in) { return played.work(in); });
   for (std::int64_t step = 0; step < 8; ++step) {
-    const StepInputs inputs = played.on_device(inputs_of(step));
+    const GraphInputs inputs = played.on_device(inputs_of(step));
     for (at::Tensor parameter : plain.parameters) parameter.mutable_grad().reset();
     graph.zero_gradients();
     const double expected = plain.work(inputs).total.item<double>();
@@ -130,7 +130,7 @@ TEST(StepGraph, PlayedBackStepsAreThoseOfTheOperatorsOnAGpu) {
 
 TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
   const at::Tensor w = at::ones({3, 16, 16}).requires_grad_();
-  const auto work = [&](const StepInputs& in) {
+  const auto work = [&](const GraphInputs& in) {
     Losses losses;
     losses.total = (in.batch.images.at("image").to(at::kFloat) * w).sum();
     (losses.total * in.weight).backward();
@@ -141,7 +141,7 @@ TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
     graph.zero_gradients();
     at::Tensor expected = at::zeros({3, 16, 16});
     for (std::int64_t i = 0; i < 2; ++i) {
-      const StepInputs in = inputs_of(2 * update + i);
+      const GraphInputs in = inputs_of(2 * update + i);
       graph.run(in);
       expected += in.batch.images.at("image").to(at::kFloat).sum(0) * in.weight;
     }
@@ -152,7 +152,7 @@ TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
 
 TEST(StepGraph, ABatchOfAnotherShapeRunsWithoutTheRecording) {
   const at::Tensor w = at::ones({1}).requires_grad_();
-  const auto work = [&](const StepInputs& in) {
+  const auto work = [&](const GraphInputs& in) {
     Losses losses;
     losses.total = in.batch.labels.sum() * w.sum();
     losses.total.backward();
@@ -180,7 +180,7 @@ TEST(StepGraph, SaysWhatCannotBeRecorded) {
     }
   };
   const at::Tensor w = at::ones({1}).requires_grad_();
-  StepGraph graph(std::make_unique<Refuser>(std::vector<at::Tensor>{w}), {w}, [&](const StepInputs&) {
+  StepGraph graph(std::make_unique<Refuser>(std::vector<at::Tensor>{w}), {w}, [&](const GraphInputs&) {
     Losses losses;
     losses.total = w.sum();
     return losses;

@@ -68,12 +68,12 @@ Looked look_through(const std::shared_ptr<const Source>& source, const InspectOp
                                         return facts_of([&] { return reader.read(i, place(i)); }, place(i), wanted);
                                       });
   const StreamStop stop(reader.stream());
-  const Patience patience{60, 0, source->describe(), [&](std::int64_t i) { return source->name_of(place(i)); }};
+  const WaitPolicy wait_policy{60, 0, source->describe(), [&](std::int64_t i) { return source->name_of(place(i)); }};
   std::optional<io::AtomicFile> dump;
   if (wanted.dump) dump.emplace(options.dump);
   Progress progress("samples", count);
   for (std::int64_t i = 0; i < count; ++i) {
-    SampleFacts facts = workers.take(&patience);
+    SampleFacts facts = workers.take(&wait_policy);
     if (dump) dump->write(facts.dump.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
     const bool good = facts.bad_reason.empty();
     out.findings.add(facts);

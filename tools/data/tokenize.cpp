@@ -35,7 +35,7 @@ constexpr std::array<std::array<const char*, 3>, 3> switch_options = {
 // The tokenizers call the same things by the names of their papers; this finds the one that this tokenizer has.
 std::string setting_key(const std::string& tokenizer, const std::string& option,
                         const std::vector<std::string>& candidates) {
-  for (const config::Catalogue::Entry& entry : tokenizers().entries()) {
+  for (const config::RegistryBase::Entry& entry : tokenizers().entries()) {
     if (entry.name != tokenizer) continue;
     for (const config::FieldDoc& field : entry.document())
       for (const std::string& candidate : candidates)
@@ -53,7 +53,7 @@ std::shared_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options) {
   };
   set("--vocab", {"merges", "vocab", "model"}, options.vocabulary, true);
   if (options.context_length)
-    set("--context-length", {"context_length", "max_length"}, std::to_string(*options.context_length), false);
+    set("--context-length", {"context_length", "context_length"}, std::to_string(*options.context_length), false);
   if (options.cleanup) set("--cleanup", {"cleanup"}, *options.cleanup, true);
   for (const auto& [option, key, help] : switch_options)
     if (const std::string& value = options.switches.at(option); !value.empty()) set(option, {key}, value, false);

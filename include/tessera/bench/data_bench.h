@@ -12,7 +12,7 @@
 namespace tessera::bench {
 
 /// A picture with the statistics of a photograph, on average: noise of equal strength in every octave of frequency (1 /
-/// f), some of it coloured, and a few hard edges. As JPEG of quality 90 it has about as many bytes as a photograph of
+/// f), some of it colored, and a few hard edges. As JPEG of quality 90 it has about as many bytes as a photograph of
 /// its size.
 Image photograph_like(std::int64_t height, std::int64_t width, std::uint64_t seed);
 

@@ -14,7 +14,7 @@ namespace tessera::bench {
 /// An objective under test and what the tables call it.
 struct NamedObjective {
   std::string label;
-  config::Choice choice;
+  config::ModuleSettings choice;
 };
 
 /// From the command line: a registered name, `clip_filip` (CLIP + FILIP), or YAML such as `{name: gloria, chunk: 16}`.

@@ -19,7 +19,7 @@ struct OptimizerCost {
 class OptimizerStep {
  public:
   /// choice: as the section `optimizer` of a configuration. Throws UserError.
-  OptimizerStep(const ModelSettings& model, const config::Choice& choice, const at::Device& device);
+  OptimizerStep(const ModelSettings& model, const config::ModuleSettings& choice, const at::Device& device);
   void run() { optimizer_->step(optimizer_->peak_learning_rate()); }
   const Optimizer& optimizer() const { return *optimizer_; }
 
@@ -29,7 +29,7 @@ class OptimizerStep {
 
 struct OptimizerBenchSettings {
   ModelSettings model;
-  std::vector<config::Choice> optimizers;
+  std::vector<config::ModuleSettings> optimizers;
   at::Device device{at::kCPU};
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
@@ -41,7 +41,7 @@ struct OptimizerBench {
 };
 
 /// `adamw`, or YAML such as `{name: adamw, update_clipping: true}`. Throws UserError.
-config::Choice parse_optimizer(const std::string& text);
+config::ModuleSettings parse_optimizer(const std::string& text);
 
 OptimizerBench measure_optimizers(const OptimizerBenchSettings& settings);
 

@@ -50,7 +50,7 @@ Limit one_of(std::vector<std::string> names);
 /// Throws UserError "file:line: path: text".
 [[noreturn]] void fail(const Node& node, const std::string& path, const std::string& text);
 
-/// How one type is read from a node, dumped, and named in help. Specialise it for a type of your own.
+/// How one type is read from a node, dumped, and named in help. Specialize it for a type of your own.
 template <class T, class Enable = void>
 struct Value;
 
@@ -114,9 +114,9 @@ class Dumper {
 };
 
 /// Collects the documentation of a struct, nested ones included.
-class Lister {
+class DocWriter {
  public:
-  explicit Lister(std::string path) : path_(std::move(path)) {}
+  explicit DocWriter(std::string path) : path_(std::move(path)) {}
 
   template <class T>
   void operator()(const char* key, T& value, const char* help, const Limit& limit = {});
@@ -128,7 +128,7 @@ class Lister {
 };
 
 template <class T>
-concept HasFields = requires(T& t, Lister& v) { fields(v, t); };
+concept HasFields = requires(T& t, DocWriter& v) { fields(v, t); };
 
 /// Reads a struct; keys not in the tree keep the values of `defaults`. Throws UserError naming file, line and key.
 template <HasFields T>
@@ -154,7 +154,7 @@ Node dump(const T& value) {
 
 template <HasFields T>
 std::vector<FieldDoc> document(const std::string& path = "", T defaults = {}) {
-  Lister lister(path);
+  DocWriter lister(path);
   fields(lister, defaults);
   return std::move(lister.rows);
 }
@@ -283,10 +283,10 @@ struct Value<Size> {
 };
 
 template <class T>
-void Lister::operator()(const char* key, T& value, const char* help, const Limit& limit) {
+void DocWriter::operator()(const char* key, T& value, const char* help, const Limit& limit) {
   const std::string path = join_path(path_, key);
   if constexpr (HasFields<T>) {
-    Lister nested(path);
+    DocWriter nested(path);
     fields(nested, value);
     rows.insert(rows.end(), nested.rows.begin(), nested.rows.end());
   } else {

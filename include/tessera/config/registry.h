@@ -10,20 +10,20 @@
 namespace tessera::config {
 
 /// The settings of a module chosen by name: `{name: sparc, threshold: 0.1}`. What the settings mean is known to the registry.
-struct Choice {
+struct ModuleSettings {
   std::string name;
   Node settings = Node::map();  // without `name`
 };
 
 template <>
-struct Value<Choice> {
-  static Choice read(const Node& node, const std::string& path, const Choice&);
-  static Node dump(const Choice& value);
+struct Value<ModuleSettings> {
+  static ModuleSettings read(const Node& node, const std::string& path, const ModuleSettings&);
+  static Node dump(const ModuleSettings& value);
   static std::string type() { return "{name: NAME, settings...}"; }
 };
 
 /// The part of a registry that does not depend on what it makes: names, validation, documentation.
-class Catalogue {
+class RegistryBase {
  public:
   struct Entry {
     std::string name;
@@ -32,7 +32,7 @@ class Catalogue {
     std::function<std::vector<FieldDoc>()> document;
   };
 
-  explicit Catalogue(std::string kind) : kind_(std::move(kind)) {}
+  explicit RegistryBase(std::string kind) : kind_(std::move(kind)) {}
   const std::string& kind() const { return kind_; }
   const std::vector<Entry>& entries() const { return entries_; }
   std::vector<std::string> names() const;
@@ -40,10 +40,10 @@ class Catalogue {
 
   /// Validates a choice and spells out its defaults. Throws UserError: unknown name (with the nearest valid one), unknown or
   /// wrong settings.
-  Choice resolve(const Choice& choice, const std::string& path) const;
+  ModuleSettings resolve(const ModuleSettings& choice, const std::string& path) const;
 
  protected:
-  std::size_t index_of(const Choice& choice, const std::string& path) const;
+  std::size_t index_of(const ModuleSettings& choice, const std::string& path) const;
   std::string kind_;
   std::vector<Entry> entries_;
 };
@@ -51,9 +51,9 @@ class Catalogue {
 /// Name -> factory. `Args` are what the factory gets besides its settings. One explicit list per kind fills it (see
 /// src/objectives/registry.cpp); a user's own code may add to it.
 template <class Product, class... Args>
-class Registry : public Catalogue {
+class Registry : public RegistryBase {
  public:
-  using Catalogue::Catalogue;
+  using RegistryBase::RegistryBase;
 
   /// Adds a module whose constructor arguments follow from `Settings`. Throws UserError if the name is taken.
   template <class Settings>
@@ -65,7 +65,7 @@ class Registry : public Catalogue {
     factories_.push_back([factory](const Node& node, const std::string& path, Args... args) { return factory(read<Settings>(node, path), args...); });
   }
 
-  std::shared_ptr<Product> make(const Choice& choice, const std::string& path, Args... args) const {
+  std::shared_ptr<Product> make(const ModuleSettings& choice, const std::string& path, Args... args) const {
     return factories_[index_of(choice, path)](choice.settings, path, args...);
   }
 

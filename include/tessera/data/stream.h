@@ -25,7 +25,7 @@ struct StreamStart {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
   bool shuffle = true;
-  Shard shard;           // of the files, not of the samples
+  RankSlice shard;           // of the files, not of the samples
   std::stop_token stop;  // ends waiting
 };
 

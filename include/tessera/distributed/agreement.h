@@ -10,10 +10,10 @@ namespace tessera {
 /// Runs `body` on every rank; returns when it went well on all. Where it throws, the exception goes on; the other ranks
 /// throw a UserError that names the first such rank. `what` says what was done: "reading the checkpoint". Alone:
 /// body().
-void together(const ProcessGroup& group, const std::string& what, const std::function<void()>& body);
+void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const std::function<void()>& body);
 
 /// Runs `body` on rank 0 while the others wait, for up to a day; returns its result on every rank. Throws as
 /// together().
-bool on_first_rank(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body);
+bool run_on_rank0(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body);
 
 }  // namespace tessera

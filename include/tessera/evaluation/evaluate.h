@@ -11,9 +11,9 @@ namespace tessera {
 
 /// A list of tasks with the data they share: what a suite file holds.
 struct SuiteSettings {
-  std::vector<config::Choice> tasks;
-  std::optional<config::Choice> source;
-  std::optional<config::Choice> train;
+  std::vector<config::ModuleSettings> tasks;
+  std::optional<config::ModuleSettings> source;
+  std::optional<config::ModuleSettings> train;
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
 };
@@ -44,7 +44,7 @@ struct EvaluateOptions {
 /// A source out of one word: a source's name ("shapes", with its defaults), settings ("{name: shapes, split: test}"),
 /// or a path: a .tar file or a folder of them (webdataset), or a folder of class folders (image_folder). Throws
 /// UserError.
-config::Choice source_from_text(const std::string& text, const std::string& option);
+config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
 
 /// Reads the suite or makes one of one task, lays the overrides on it, and checks every name and key. `run_config` is
 /// the resolved configuration of the model's run, null if unknown. Throws UserError.

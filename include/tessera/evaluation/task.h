@@ -64,15 +64,15 @@ TaskRegistry& evaluation_tasks();
 
 /// Runs one task `{name: zero_shot, ...}`: no gradients, evaluation mode (the model's mode is put back afterwards).
 /// Throws UserError for wrong settings (with their place) and for data that lacks what the task needs.
-TaskResult run_task(const config::Choice& task, DualEncoder& model, const Tokenizer& tokenizer,
+TaskResult run_task(const config::ModuleSettings& task, DualEncoder& model, const Tokenizer& tokenizer,
                     const EvaluationContext& context);
 
 /// EvaluationTask::check of every task of a list.
-void check_tasks(const std::vector<config::Choice>& tasks, const EvaluationContext& context);
+void check_tasks(const std::vector<config::ModuleSettings>& tasks, const EvaluationContext& context);
 
 /// Checks a `tasks` list without running anything, so that a misspelt name stops a run at its start and not at its
 /// first evaluation. Returns the list with every default spelt out.
-std::vector<config::Choice> resolve_tasks(const std::vector<config::Choice>& tasks, const std::string& path);
+std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path);
 
 /// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds"}; pictures are left out.
 nlohmann::json to_json(const TaskResult& result);

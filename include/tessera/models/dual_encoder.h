@@ -39,7 +39,7 @@ class DualEncoder : public torch::nn::Module {
   /// embedding widths differ.
   explicit DualEncoder(const ModelSettings& settings, const std::string& path = "model");
 
-  /// pixels: uint8 [B, 3, H, W] (normalised here, with the settings' mean and std) or float, already normalised.
+  /// pixels: uint8 [B, 3, H, W] (normalized here, with the settings' mean and std) or float, already normalized.
   /// With `tokens` also ImageFeatures::tokens and ::dense.
   ImageFeatures encode_image(const at::Tensor& pixels, bool tokens = false);
   /// With `tokens` also TextFeatures::tokens. An undefined mask means that all ids are real.
@@ -59,7 +59,7 @@ class DualEncoder : public torch::nn::Module {
   /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The
   /// tensors share memory with the model (they are the parameters themselves: requires_grad tells parameters from
   /// buffers).
-  std::map<std::string, at::Tensor> named_state() const;
+  std::map<std::string, at::Tensor> state_dict() const;
   /// Copies tensors in by those names; accepts OpenCLIP's `text.` prefix and resamples position embeddings of another
   /// grid. Throws UserError naming `origin` and the tensor: missing, mis-shaped, or left over (logit_scale and
   /// logit_bias are allowed to be there). On an error the model is unchanged.

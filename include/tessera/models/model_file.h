@@ -13,7 +13,7 @@ namespace tessera {
 /// hash).
 struct ModelFile {
   ModelSettings model;
-  config::Choice tokenizer;
+  config::ModuleSettings tokenizer;
   std::string vocabulary;                     // the tokenizer file's bytes; may be empty (unknown)
   std::map<std::string, at::Tensor> weights;  // model weights under OpenCLIP's names, `logit_scale`, `objective.*`
   std::map<std::string, std::string> extra;   // further metadata (step, run, resolved configuration)

@@ -10,24 +10,24 @@ namespace tessera {
 /// in a training step follows from its key: neither the number of ranks nor chunks of a batch change it.
 at::Tensor row_keys(std::uint64_t step_seed, std::int64_t first, std::int64_t stride, std::int64_t count);
 
-/// While it lives, row_lots() of this thread draws for the rows of these keys, the same numbers in each such scope.
-class RowKeys {
+/// While it lives, row_random_int() of this thread draws for the rows of these keys, the same numbers in each such scope.
+class RowRngScope {
  public:
   /// keys [B] as of row_keys, on the device of the rows; undefined: as if it were not there.
-  explicit RowKeys(at::Tensor keys);
-  ~RowKeys();
-  RowKeys(const RowKeys&) = delete;
-  RowKeys& operator=(const RowKeys&) = delete;
+  explicit RowRngScope(at::Tensor keys);
+  ~RowRngScope();
+  RowRngScope(const RowRngScope&) = delete;
+  RowRngScope& operator=(const RowRngScope&) = delete;
 
  private:
-  friend at::Tensor row_lots(std::int64_t, std::int64_t, const at::Device&);
+  friend at::Tensor row_random_int(std::int64_t, std::int64_t, const at::Device&);
   at::Tensor keys_;
   std::int64_t drawn_ = 0;
-  RowKeys* outer_;
+  RowRngScope* outer_;
 };
 
-/// Uniform integers [rows, count], at least 0: from the rows' keys, other ones in each call; outside of a RowKeys from
+/// Uniform integers [rows, count], at least 0: from the rows' keys, other ones in each call; outside of a RowRngScope from
 /// the device's default generator.
-at::Tensor row_lots(std::int64_t rows, std::int64_t count, const at::Device& device);
+at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 }  // namespace tessera

@@ -9,12 +9,12 @@
 namespace tessera {
 
 /// Position embeddings [prefix + h*w, width] of the grid `old_grid` brought to the grid `grid`: bicubic with antialias,
-/// half-pixel centres (ATen's _upsample_bicubic2d_aa, what OpenCLIP does on load); the first `prefix` rows are copied.
+/// half-pixel centers (ATen's _upsample_bicubic2d_aa, what OpenCLIP does on load); the first `prefix` rows are copied.
 /// The same grid is returned unchanged. Computed in float32 at least.
 at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size grid, config::Size old_grid,
                                      std::int64_t prefix);
 
-/// The same for text [length, width] -> [context_length, width]: linear, half-pixel centres, clamped at the ends.
+/// The same for text [length, width] -> [context_length, width]: linear, half-pixel centers, clamped at the ends.
 at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length);
 
 /// The square grid of that many patches; {0, 0} if there is none.

@@ -37,10 +37,10 @@ class TextTransformer : public Encoder {
   explicit TextTransformer(const TextTransformerSettings& settings);
   /// ids [B, L] int64; what stands where mask [B, L] is false may be anything, also no valid id.
   Encoded encode(const at::Tensor& ids, const at::Tensor& mask) override;
-  at::Tensor finish(const at::Tensor& pooled) override;
+  at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
   Modality modality() const override { return Modality::text; }
-  at::Tensor fit(const std::string& name, const at::Tensor& stored) const override;
+  at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
   TextTransformerSettings settings_;

@@ -24,10 +24,10 @@ struct Encoded {
 /// Pixels or token ids in, tokens out.
 class Encoder : public torch::nn::Module {
  public:
-  /// input: pixels [B, 3, H, W] float (normalised), or ids [B, L] int64; mask [B, L] bool or undefined (text only).
+  /// input: pixels [B, 3, H, W] float (normalized), or ids [B, L] int64; mask [B, L] bool or undefined (text only).
   virtual Encoded encode(const at::Tensor& input, const at::Tensor& mask) = 0;
   /// What is left to do on the pooled vector [B, width] (the final norm, where it comes after pooling).
-  virtual at::Tensor finish(const at::Tensor& pooled) { return pooled; }
+  virtual at::Tensor final_norm(const at::Tensor& pooled) { return pooled; }
   virtual std::int64_t width() const = 0;
   virtual Modality modality() const { return Modality::image; }
   virtual bool has_class_token() const { return false; }
@@ -35,11 +35,11 @@ class Encoder : public torch::nn::Module {
   virtual config::Size grid() const { return {0, 0}; }
   /// A stored tensor brought to this encoder's size where that is possible (position embeddings of another grid);
   /// otherwise the tensor as it is.
-  virtual at::Tensor fit(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
+  virtual at::Tensor adapt_weight(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
 };
 
 /// What a read-out gives.
-struct Pooled {
+struct ReadOutOutput {
   at::Tensor embedding;  // [B, output_width]; undefined: this read-out gives none
   at::Tensor slots;      // [B, S, Ds]; undefined where there are none
   at::Tensor attention;  // [B, S, N]; undefined where there is none
@@ -49,12 +49,12 @@ struct Pooled {
 /// token is pooled to 0.
 class ReadOut : public torch::nn::Module {
  public:
-  virtual Pooled read(const Encoded& encoded) = 0;
+  virtual ReadOutOutput forward(const Encoded& encoded) = 0;
   virtual std::int64_t output_width() const = 0;
   /// The name in files of one of this module's own parameters, within its tower.
-  virtual std::string state_name(const std::string& parameter) const { return "readout." + parameter; }
-  /// As Encoder::fit.
-  virtual at::Tensor fit(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
+  virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
+  /// As Encoder::adapt_weight.
+  virtual at::Tensor adapt_weight(const std::string& /*name*/, const at::Tensor& stored) const { return stored; }
 };
 
 /// From the encoder's width to the space that both towers share.
@@ -71,9 +71,9 @@ class Projection : public torch::nn::Module {
 
 /// A tower = encoder (tokens out) + read-out (tokens -> vector) + projection (-> shared space), each chosen by name.
 struct TowerSettings {
-  config::Choice encoder;
-  config::Choice readout;
-  config::Choice projection;
+  config::ModuleSettings encoder;
+  config::ModuleSettings readout;
+  config::ModuleSettings projection;
 };
 
 template <class Visitor>
@@ -83,7 +83,7 @@ void fields(Visitor& v, TowerSettings& s) {
   v("projection", s.projection, "from the encoder's width into the space that both towers share");
 }
 
-/// What a tower gives. Undefined: not asked for, or not produced by this tower. Nothing is normalised.
+/// What a tower gives. Undefined: not asked for, or not produced by this tower. Nothing is normalized.
 struct TowerOutput {
   at::Tensor global;     // [B, D]
   at::Tensor tokens;     // [B, N, D], 0 where mask is false
@@ -111,9 +111,9 @@ class Tower : public torch::nn::Module {
   std::int64_t embed_dim() const { return projection_->embed_dim(); }
 
   /// Parameters and buffers by their names within the tower (OpenCLIP's, without `visual.`); shared with the modules.
-  std::map<std::string, at::Tensor> named_state() const;
+  std::map<std::string, at::Tensor> state_dict() const;
   /// A stored tensor brought to this tower's size where that is possible.
-  at::Tensor fit(const std::string& name, const at::Tensor& stored) const;
+  at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const;
 
  private:
   std::shared_ptr<Encoder> encoder_;

@@ -62,12 +62,12 @@ class LayerNorm : public torch::nn::Module {
 /// How weights start: the image transformer keeps PyTorch's defaults for its blocks, the text transformer uses the
 /// GPT-2 like deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2
 /// width)^-1/2).
-enum class BlockInitialisation { image, text };
+enum class BlockInitialization { image, text };
 
 /// The residual blocks `resblocks.0` ...: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)).
 class Transformer : public torch::nn::Module {
  public:
-  Transformer(const TransformerSettings& settings, BlockInitialisation initialisation);
+  Transformer(const TransformerSettings& settings, BlockInitialization initialization);
   /// x [B, N, width] -> [B, N, width].
   at::Tensor forward(at::Tensor x, const AttentionMask& mask = {});
 

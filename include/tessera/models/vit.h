@@ -44,11 +44,11 @@ class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
   Encoded encode(const at::Tensor& image, const at::Tensor& mask) override;
-  at::Tensor finish(const at::Tensor& pooled) override;
+  at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
   bool has_class_token() const override { return settings_.class_token; }
   config::Size grid() const override;
-  at::Tensor fit(const std::string& name, const at::Tensor& stored) const override;
+  at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
   at::Tensor drop_patches(const at::Tensor& x) const;

@@ -6,17 +6,17 @@
 
 namespace tessera {
 
-/// What the setting `ignore_shared` of the contrastive objectives does.
-inline constexpr const char* kIgnoreSharedHelp =
+/// What the setting `mask_duplicates` of the contrastive objectives does.
+inline constexpr const char* kMaskDuplicatesHelp =
     "pairs of the batch that have this pair's picture or caption are left out of its sum instead of being counted as "
     "negatives";
 
 /// An objective with a learned temperature: parameter `logit_scale`, the log of 1/temperature, starts at log(1/0.07)
 /// (CLIP) where nothing else is said, and is kept in [0, log 100] after each optimizer step; the forward uses
 /// exp(logit_scale) unclamped.
-class TemperedObjective : public Objective {
+class ContrastiveObjective : public Objective {
  public:
-  explicit TemperedObjective(double logit_scale = 2.659260036932778);  // log(1/0.07)
+  explicit ContrastiveObjective(double logit_scale = 2.659260036932778);  // log(1/0.07)
   void after_step() override;
   /// Uses another's parameter in place of the own one, which is given up (weighted_sum with shared_logit_scale).
   virtual void share_logit_scale(const at::Tensor& logit_scale);

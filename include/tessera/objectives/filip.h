@@ -7,7 +7,7 @@ namespace tessera {
 struct FilipSettings {
   double token_drop_rate = 0.2;
   std::optional<std::int64_t> chunk;
-  bool ignore_shared = false;
+  bool mask_duplicates = false;
 };
 
 template <class Visitor>
@@ -17,14 +17,14 @@ void fields(Visitor& v, FilipSettings& s) {
   v("chunk", s.chunk,
     "texts per tile on a GPU; null: as many as fit into about 64 MB; the CPU's kernel takes one at a time",
     config::at_least(1));
-  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
+  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of their best token, a text's
 /// to an image the mean over its tokens of their best patch. [B, B, P, L] is never held, forward or backward. Terms
 /// `loss_i2t`, `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P],
 /// `token_keep` [B, L].
-class Filip : public TemperedObjective {
+class Filip : public ContrastiveObjective {
  public:
   explicit Filip(const FilipSettings& settings) : settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;

@@ -14,7 +14,7 @@ struct GloriaSettings {
   double global_weight = 1.0;
   double local_weight = 1.0;
   std::optional<std::int64_t> chunk;
-  bool ignore_shared = false;
+  bool mask_duplicates = false;
 };
 
 template <class Visitor>
@@ -30,13 +30,13 @@ void fields(Visitor& v, GloriaSettings& s) {
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the word-level loss", config::at_least(0.0));
   v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
-  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
+  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// GLoRIA (Huang et al. 2021): each word attends to the patches of every image; an image's score for a text is the
 /// log-sum-exp of its words' likeness to what they attended to. Terms `loss_global`, `loss_local`; details `similarity`
 /// [B, B].
-class Gloria : public TemperedObjective {
+class Gloria : public ContrastiveObjective {
  public:
   explicit Gloria(const GloriaSettings& settings) : settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;

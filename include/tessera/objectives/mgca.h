@@ -20,7 +20,7 @@ struct MgcaSettings {
   double local_weight = 1.0;
   double prototype_weight = 1.0;
   std::optional<std::int64_t> chunk;
-  bool ignore_shared = false;
+  bool mask_duplicates = false;
 };
 
 template <class Visitor>
@@ -35,13 +35,13 @@ void fields(Visitor& v, MgcaSettings& s) {
   v("prototype_temperature", s.prototype_temperature, "of the prototype predictions; null: the learned one",
     config::above(0.0));
   v("sinkhorn_epsilon", s.sinkhorn_epsilon, "entropy of the codes", config::above(0.0));
-  v("sinkhorn_iterations", s.sinkhorn_iterations, "row and column normalisations", config::at_least(0));
+  v("sinkhorn_iterations", s.sinkhorn_iterations, "row and column normalizations", config::at_least(0));
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the token-level loss", config::at_least(0.0));
   v("prototype_weight", s.prototype_weight, "weight of the prototype loss", config::at_least(0.0));
   v("chunk", s.chunk, "pairs per tile of the token-level terms, forward and backward; null: all at once",
     config::at_least(1));
-  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
+  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 std::optional<config::Problem> validate(const MgcaSettings& s);
 
@@ -60,7 +60,7 @@ class CrossAttentionWeights : public torch::nn::Module {
 /// (both ways), and agreement of cluster assignments. Terms `loss_global`, `loss_local`, `loss_local_text`,
 /// `loss_local_image`, `loss_prototype`; details `image_codes`, `text_codes` [B, K]. The prototypes' rows are
 /// overwritten by their unit vectors in each forward.
-class Mgca : public TemperedObjective {
+class Mgca : public ContrastiveObjective {
  public:
   Mgca(const MgcaSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;

@@ -15,7 +15,7 @@ struct PaclSettings {
   std::optional<double> patch_temperature = 1.0;
   bool normalize_patches = false;
   std::optional<std::int64_t> chunk;
-  bool ignore_shared = false;
+  bool mask_duplicates = false;
 };
 
 template <class Visitor>
@@ -31,7 +31,7 @@ void fields(Visitor& v, PaclSettings& s) {
   v("patch_temperature", s.patch_temperature, "of the softmax over patches; null: the learned one", config::above(0.0));
   v("normalize_patches", s.normalize_patches, "sum unit patch embeddings instead of raw ones");
   v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
-  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
+  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 std::optional<config::Problem> validate(const PaclSettings& s);
 
@@ -50,7 +50,7 @@ class PatchEmbedder : public torch::nn::Module {
 /// Patch aligned contrastive learning (Mukhoti et al. 2023): an image is, for each text, the mean of its embedded
 /// patches weighted by their likeness to the text. image_tokens [B, P, W]. Terms `loss_i2t`, `loss_t2i`; details
 /// `similarity` [B, B].
-class Pacl : public TemperedObjective {
+class Pacl : public ContrastiveObjective {
  public:
   Pacl(const PaclSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;

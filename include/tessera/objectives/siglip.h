@@ -8,7 +8,7 @@ struct SiglipSettings {
   double init_logit_scale = 2.302585092994046;  // log 10
   double init_logit_bias = -10.0;
   std::optional<std::int64_t> chunk;
-  bool ignore_shared = false;
+  bool mask_duplicates = false;
 };
 
 template <class Visitor>
@@ -18,13 +18,13 @@ void fields(Visitor& v, SiglipSettings& s) {
     "what logit_bias starts from: about minus the log of the number of negatives");
   v("chunk", s.chunk, "images per tile of the similarities, so that [B, B] is never held; null: all at once",
     config::at_least(1));
-  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
+  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a decision of its own,
 /// loss = -1/B sum_ij log sigmoid(z_ij (exp(logit_scale) cos_ij + logit_bias)), z = 1 on the diagonal, -1 elsewhere.
 /// Terms `loss_positive` and `loss_negative`, its diagonal and the rest; parameter `logit_bias` beside logit_scale.
-class Siglip : public TemperedObjective {
+class Siglip : public ContrastiveObjective {
  public:
   explicit Siglip(const SiglipSettings& settings);
   Losses forward(const Features& features, const StepContext& context) override;

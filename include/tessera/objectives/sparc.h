@@ -11,7 +11,7 @@ struct SparcSettings {
   double local_weight = 1.0;
   std::string token_reduction = "sequence";
   std::optional<std::int64_t> chunk;
-  bool ignore_shared = false;
+  bool mask_duplicates = false;
 };
 
 template <class Visitor>
@@ -24,12 +24,12 @@ void fields(Visitor& v, SparcSettings& s) {
     "mean over each caption's tokens, then over captions (eq. 6), or over all tokens of the batch (Listing 1)",
     config::one_of({"sequence", "batch"}));
   v("chunk", s.chunk, "pairs per tile, forward and backward; null: all at once", config::at_least(1));
-  v("ignore_shared", s.ignore_shared, kIgnoreSharedHelp);
+  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens
 /// and the patch embeddings that sparsify_group gathers for them. Terms `loss_global`, `loss_local`.
-class Sparc : public TemperedObjective {
+class Sparc : public ContrastiveObjective {
  public:
   explicit Sparc(const SparcSettings& settings) : settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;

@@ -36,7 +36,7 @@ std::optional<config::Problem> validate(const WeightedSumSettings& s);
 
 /// The sum of weight * loss of several objectives on the same features. Terms `<label>.loss` and the objectives' own
 /// terms and details under their label. Parameters: `logit_scale` when shared, `objectives.<label>.<parameter>`.
-class WeightedSum : public TemperedObjective {
+class WeightedSum : public ContrastiveObjective {
  public:
   /// Throws UserError for settings that an objective refuses.
   WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context);

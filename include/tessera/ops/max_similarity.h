@@ -9,7 +9,7 @@ namespace tessera {
 
 /// Token-wise maximum similarity of every image with every text (FILIP, eq. 4-5), made in tiles, so that [B, C, P, L]
 /// is never held; the backward pass gathers along the places of the maxima that the forward pass kept.
-/// patches     [B, P, D]  float32 or float64, normalised by the caller; P at least 1
+/// patches     [B, P, D]  float32 or float64, normalized by the caller; P at least 1
 /// tokens      [C, L, D]  same type and device
 /// patch_keep  [B, P]     bool; at least one per row
 /// token_keep  [C, L]     bool; a text without any has similarity 0 with every image and passes no gradient. Rows that

@@ -32,9 +32,9 @@ void fields(Visitor& v, SparsifySettings& s) {
 }
 
 /// Groups patch embeddings by caption tokens (SPARC, eq. 2-5): s = t . v; z = (s - min) / (max - min) over patches;
-/// weights below the threshold become 0; the rest is normalised to sum 1; each token gets the weighted sum of the
+/// weights below the threshold become 0; the rest is normalized to sum 1; each token gets the weighted sum of the
 /// patches.
-/// text_tokens   [B, L, D]  not normalised; any floating-point type
+/// text_tokens   [B, L, D]  not normalized; any floating-point type
 /// image_tokens  [B, P, D]  same device; P at least 1
 /// text_mask     [B, L]     bool, true = real token; padding rows give zeros and receive no gradient, even if they
 ///                          hold NaN

@@ -34,7 +34,7 @@ class AdamW : public Optimizer {
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
 
  protected:
-  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) override;
+  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) override;
 
  private:
   /// Learning rate of each tensor of the group, as scalars on its device.

@@ -10,23 +10,23 @@
 
 namespace tessera {
 
-struct WeightAverageSettings {
+struct EmaSettings {
   double decay = 0.9999;
   bool warmup = true;
 };
 
 template <class Visitor>
-void fields(Visitor& v, WeightAverageSettings& s) {
+void fields(Visitor& v, EmaSettings& s) {
   v("decay", s.decay, "share of the old average that stays at each update", config::in_half_open(0, 1));
   v("warmup", s.warmup, "at update t (1 = first) no more than (1 + t) / (10 + t): the beginning is soon forgotten");
 }
 
 /// An exponential moving average of weights (Polyak & Juditsky 1992; as timm's ModelEmaV3): average := decay * average +
 /// (1 - decay) * weight after each update. Tensors that are not floating point are copied. Kept in the weights' dtype.
-class WeightAverage {
+class Ema {
  public:
   /// Starts from the weights as they are. Shares nothing with them but remembers them.
-  WeightAverage(std::map<std::string, at::Tensor> weights, const WeightAverageSettings& settings);
+  Ema(std::map<std::string, at::Tensor> weights, const EmaSettings& settings);
 
   /// Takes the weights in, as they stand after update `step` (1 = first).
   void update(std::int64_t step);
@@ -41,7 +41,7 @@ class WeightAverage {
 
  private:
   std::map<std::string, at::Tensor> weights_, averages_;
-  WeightAverageSettings settings_;
+  EmaSettings settings_;
 };
 
 }  // namespace tessera

@@ -10,13 +10,13 @@
 namespace tessera {
 
 /// To which part of the model each parameter of an optimizer belongs.
-struct Towers {
+struct GradNormGroups {
   std::vector<std::string> names;  // those of image, text and objective (logit scale included) that are trained
   std::vector<std::size_t> of;     // index into names
 };
-Towers towers_of(const Optimizer& optimizer);
+GradNormGroups grad_norm_groups(const Optimizer& optimizer);
 
 /// clip_grad_norm over the gradients of all parameters, with a norm for each tower (0 where no parameter has one).
-GradientNorms clip_gradients(const Optimizer& optimizer, const Towers& towers, std::optional<double> max_norm);
+GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& towers, std::optional<double> max_norm);
 
 }  // namespace tessera

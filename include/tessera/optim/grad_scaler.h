@@ -10,7 +10,7 @@ namespace tessera {
 /// Dynamic loss scaling for float16 (Micikevicius et al. 2018, section 3.2): the loss is multiplied before the backward
 /// pass, so that small gradients do not vanish, and the gradients are divided again. An overflow halves the scale and
 /// costs that step's update; after 2,000 steps without one the scale doubles. Constants as torch.amp.GradScaler's.
-class LossScale {
+class GradScaler {
  public:
   struct State {
     double scale = 65536;
@@ -18,7 +18,7 @@ class LossScale {
   };
 
   /// Off, the scale is 1 for good.
-  explicit LossScale(bool on) : on_(on) {}
+  explicit GradScaler(bool on) : on_(on) {}
 
   double value() const { return on_ ? state_.scale : 1.0; }
   /// Divides the gradients by the scale, in place.

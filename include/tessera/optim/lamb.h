@@ -48,7 +48,7 @@ class Lamb : public Optimizer {
 
  protected:
   void measure(const std::vector<Group>& groups) override;
-  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) override;
+  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) override;
 
  private:
   void update_group(Group& group, std::int64_t step);

@@ -56,16 +56,16 @@ class Optimizer {
   /// then on step() and gather_state() are collective. Before the first step; alone it changes nothing.
   void shard(const ProcessGroup& group, double bucket_mb);
 
-  /// One update with this learning rate. halted: float32 scalar on the parameters' device; where it is 1, weights and
+  /// One update with this learning rate. found_inf: float32 scalar on the parameters' device; where it is 1, weights and
   /// moments stay as they are, without the host having to know. Undefined: the update is made.
-  void step(double learning_rate, const at::Tensor& halted = {});
-  /// So many last calls of step() were halted and do not count as updates.
-  void take_back(std::int64_t halted) { steps_ -= halted; }
+  void step(double learning_rate, const at::Tensor& found_inf = {});
+  /// The last `count` calls of step() found an infinity and do not count as updates.
+  void take_back(std::int64_t count) { steps_ -= count; }
   /// Drops all gradients.
   void zero_grad();
 
   double peak_learning_rate() const { return peak_; }
-  /// Calls of step(), halted ones as well.
+  /// Calls of step(), those that changed nothing included.
   std::int64_t steps_taken() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   double weight_decay(std::size_t index) const { return decay_[index]; }
@@ -93,8 +93,8 @@ class Optimizer {
   /// Sees all gradients of the step, those of parameters that other ranks update included, before update(). Called
   /// without gradient recording.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
-  /// step: 1 for the first update. halted: as in step(). Called without gradient recording.
-  virtual void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& halted) = 0;
+  /// step: 1 for the first update. found_inf: as in step(). Called without gradient recording.
+  virtual void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) = 0;
 
  private:
   struct Shards {

@@ -22,9 +22,9 @@ std::string data_uri(const Image& image);
 /// <img> with the picture inline; `alt` is escaped. Small pictures are enlarged without blur.
 std::string img(const Image& image, const std::string& alt);
 
-/// A colour per class: distinct, readable on light and dark.
-std::array<std::uint8_t, 3> class_colour(std::int64_t index);
-std::string css_colour(std::int64_t index);
+/// A color per class: distinct, readable on light and dark.
+std::array<std::uint8_t, 3> class_color(std::int64_t index);
+std::string css_color(std::int64_t index);
 
 /// Names and values in a card; empty for none.
 std::string fact_card(const std::vector<std::pair<std::string, std::string>>& facts);

@@ -18,7 +18,7 @@ struct Panel {
   std::vector<Series> series;
 };
 
-/// The panels side by side, three in a row, as a stand-alone SVG picture with one legend. A name has the same colour in
+/// The panels side by side, three in a row, as a stand-alone SVG picture with one legend. A name has the same color in
 /// every panel.
 std::string svg_plot(const std::vector<Panel>& panels);
 

@@ -8,7 +8,7 @@
 
 namespace tessera::report {
 
-/// A curve that may grow for ever: neighbouring values are put together so that at most `most` stretches remain, each
+/// A curve that may grow for ever: neighboring values are put together so that at most `most` stretches remain, each
 /// with its mean, least and greatest value.
 class ThinCurve {
  public:

@@ -44,21 +44,21 @@ class Trainer {
   /// The signal that ended the run, the same on all ranks; 0 = none.
   int stop_signal() const { return stop_signal_; }
   const RunState& state() const { return state_; }
-  const Parts& parts() const { return parts_; }
+  const TrainingRun& run() const { return run_; }
 
  private:
-  struct FinishedStep {
+  struct PendingUpdate {
     RunState before;
     std::int64_t updates_before = 0;  // of the optimizer
     double scale = 1;                 // of the loss
-    StepResult result;
+    AccumulatedLosses result;
     double learning_rate = 0;
-    GradientNorms norms;  // groups: as towers_ names them
+    GradientNorms norms;  // groups: as grad_norm_groups_ names them
     at::Tensor numbers;   // loss, gradient norm, terms, towers' gradient norms: float32, means over the ranks
-    UpdateGuard::Verdict verdict = UpdateGuard::Verdict::update;
+    NonFiniteGuard::StepDecision decision = NonFiniteGuard::StepDecision::update;
   };
 
-  void restore_or_initialise(const std::string& resume);
+  void restore_or_initialize(const std::string& resume);
   std::optional<std::pair<std::string, Checkpoint>> choose_checkpoint(const std::string& resume);
   void restore(const Checkpoint& checkpoint, const std::string& folder);
   void print_plan() const;
@@ -69,11 +69,11 @@ class Trainer {
   [[noreturn]] void explain_out_of_memory();
 
   Outcome train();
-  FinishedStep train_step();
+  PendingUpdate train_step();
   /// The step under the profiler, and the session's first under a FlopCounter.
-  FinishedStep observed_step();
+  PendingUpdate observed_step();
   void update(double learning_rate);
-  at::Tensor mean_over_ranks(const FinishedStep& step) const;
+  at::Tensor mean_over_ranks(const PendingUpdate& step) const;
   struct Agreed {
     int signal = 0;          // the greatest of those that any rank has noted
     bool save_late = false;  // whether checkpoint.every_minutes have passed, by rank 0's clock
@@ -81,7 +81,7 @@ class Trainer {
   Agreed agree() const;
   /// Reads pending results back from the device; false when one of them is not finite and the run is to stop.
   bool read_back();
-  StepRecord to_record(const FinishedStep& step, const std::vector<double>& numbers);
+  MetricsRow to_record(const PendingUpdate& step, const std::vector<double>& numbers);
   void watch_waiting();
   /// Writes the run's page.
   void show(const std::string& state, bool good = true, const std::string& note = "");
@@ -89,11 +89,11 @@ class Trainer {
   std::vector<std::pair<std::string, std::string>> facts() const;
 
   /// Tells of a step that is not finite, and notes its samples; whether the run goes on.
-  bool go_on_after(const FinishedStep& step, const std::vector<double>& numbers);
+  bool go_on_after(const PendingUpdate& step, const std::vector<double>& numbers);
   /// Saves the state before the step for --replay-step and looks for the first value that is not finite.
-  void examine(const FinishedStep& step);
+  void examine(const PendingUpdate& step);
   std::string keys_of_all_ranks(const std::vector<std::string>& own) const;
-  void write_incident(const FinishedStep& step, const std::string& values, const std::string& keys);
+  void write_incident(const PendingUpdate& step, const std::string& values, const std::string& keys);
   /// On rank 0.
   void report_error(const std::string& text);
 
@@ -117,19 +117,19 @@ class Trainer {
   std::string folder_;
   CheckpointFolder checkpoints_;
   CheckpointWriter writer_;
-  Parts parts_;
+  TrainingRun run_;
   GradientReducer gradients_;
   StepRunner runner_;
-  LossScale scale_;
-  UpdateGuard guard_;
+  GradScaler scale_;
+  NonFiniteGuard guard_;
   RunState state_;
   RunLog log_;
-  Utilisation utilisation_;
-  Towers towers_;
+  Mfu mfu_;
+  GradNormGroups grad_norm_groups_;
   StepProfiler profiler_;
-  WaitWatch wait_watch_;
+  InputBoundDetector input_bound_;
 
-  std::vector<FinishedStep> pending_;
+  std::vector<PendingUpdate> pending_;
   std::string last_good_;         // newest checkpoint written or resumed from
   std::int64_t last_saved_ = -1;  // step of the last save, which may still be under way
   std::int64_t writing_step_ = -1;

@@ -249,7 +249,7 @@ void gaussian_blur(Image& image, double radius) {
 }
 
 void affine(Image& image, const std::array<double, 6>& matrix) {
-  // 16.16 fixed point, at the pixels' centres.
+  // 16.16 fixed point, at the pixels' centers.
   const auto fixed = [](double value) { return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5)); };
   const std::int64_t right_x = fixed(matrix[0]), down_x = fixed(matrix[1]);
   const std::int64_t right_y = fixed(matrix[3]), down_y = fixed(matrix[4]);

@@ -15,7 +15,7 @@ void adjust_brightness(Image& image, double factor);
 void adjust_contrast(Image& image, double factor);
 void adjust_saturation(Image& image, double factor);
 void adjust_sharpness(Image& image, double factor);
-/// shift in [-0.5, 0.5] turns of the colour wheel.
+/// shift in [-0.5, 0.5] turns of the color wheel.
 void adjust_hue(Image& image, double shift);
 
 void to_grayscale(Image& image);
@@ -33,7 +33,7 @@ void gaussian_blur(Image& image, double radius);
 
 /// Output pixel (x, y) is input pixel (m0 x + m1 y + m2, m3 x + m4 y + m5), nearest; black outside.
 void affine(Image& image, const std::array<double, 6>& matrix);
-/// Counter-clockwise about the centre.
+/// Counter-clockwise about the center.
 void rotate(Image& image, double degrees);
 
 }  // namespace tessera

@@ -43,7 +43,7 @@ void augment(Image& image, const Augmentation& settings, const std::function<Ran
     rand_augment(image, settings.rand_augment, random);
   }
   if (settings.color_jitter.probability > 0) {
-    Random random = draws(Purpose::colour);
+    Random random = draws(Purpose::color);
     jitter_colors(image, settings.color_jitter, random);
   }
   if (settings.grayscale > 0 && draws(Purpose::grayscale).chance(settings.grayscale)) to_grayscale(image);

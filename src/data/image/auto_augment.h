@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// One operation of AutoAugment and RandAugment by its name in torchvision ("ShearX", "Posterize", ...), nearest
-/// neighbour, black outside. magnitude: in the operation's own unit; operations without one ignore it.
+/// neighbor, black outside. magnitude: in the operation's own unit; operations without one ignore it.
 void apply_operation(Image& image, std::string_view name, double magnitude);
 
 /// The magnitude of an operation in bin `bin` of `bins`, before its sign is drawn; 0 for those without one.

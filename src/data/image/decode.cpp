@@ -152,7 +152,7 @@ std::uint32_t read_u32(std::string_view bytes, std::size_t at) {
 // The same PNG with its palette taken away, so that a decoder gives the indices as grey levels.
 std::string without_palette(std::string_view file) {
   std::string out(file.substr(0, kHeaderEnd));
-  out[25] = 0;  // colour type grey
+  out[25] = 0;  // color type grey
   const std::uint32_t crc = crc32(std::string_view(out).substr(12, 17));
   for (std::size_t i = 0; i < 4; ++i) out[29 + i] = static_cast<char>(crc >> (24 - 8 * i));
   for (std::size_t at = kHeaderEnd; at + 12 <= file.size();) {
@@ -174,10 +174,10 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
     const ImageHeader header = check_image(file, max_pixels);
     if (header.kind != ImageKind::png || file.size() < kHeaderEnd) fail("it is " + header.description);
     const int bits = file[24];
-    const int colour_type = file[25];
-    if ((colour_type != 0 && colour_type != 3) || bits > 8) fail("it has colours, alpha or more than 8 bits");
-    const std::string indices = colour_type == 3 ? without_palette(file) : std::string();
-    const cv::Mat decoded = decode_with_opencv(colour_type == 3 ? std::string_view(indices) : file, header);
+    const int color_type = file[25];
+    if ((color_type != 0 && color_type != 3) || bits > 8) fail("it has colors, alpha or more than 8 bits");
+    const std::string indices = color_type == 3 ? without_palette(file) : std::string();
+    const cv::Mat decoded = decode_with_opencv(color_type == 3 ? std::string_view(indices) : file, header);
     // A transparent grey level makes it four channels; any of the first three is the level.
     const int channels = decoded.channels();
     Mask mask{decoded.rows, decoded.cols, std::vector<std::uint8_t>(decoded.total())};

@@ -21,7 +21,7 @@ struct ImageHeader {
 
 ImageHeader read_image_header(std::string_view file);
 
-/// Class indices of a mask file (PNG: grey of 1 to 8 bits, or palette, whose indices count, not its colours). Throws
+/// Class indices of a mask file (PNG: grey of 1 to 8 bits, or palette, whose indices count, not its colors). Throws
 /// SampleError `bad_mask`.
 struct Mask {
   std::int64_t height = 0;

@@ -108,7 +108,7 @@ class JpegDecoder {
   std::string error() const { return errors_.text.data(); }
 
  private:
-  // Whole blocks, and one more on each side: upsampling of colours looks at the neighbours.
+  // Whole blocks, and one more on each side: upsampling of colors looks at the neighbors.
   void choose_region(const JpegRequest& request, JpegPixels& out) {
     const auto [top, left, height, width] = request.region;
     const std::int64_t block = request.eighths * 2;

@@ -50,12 +50,12 @@ void make_weights(const Axis& axis, std::int64_t n_out, Range range, Filter filt
   w.values.assign(static_cast<std::size_t>(range.count * w.taps), 0);
   std::vector<double> row(static_cast<std::size_t>(w.taps));
   for (std::int64_t i = 0; i < range.count; ++i) {
-    const double centre = axis.origin + (static_cast<double>(range.begin + i) + 0.5) * scale;
-    const auto lo = std::max<std::int64_t>(static_cast<std::int64_t>(centre - support + 0.5), 0);
-    const auto hi = std::min<std::int64_t>(static_cast<std::int64_t>(centre + support + 0.5), axis.inputs);
+    const double center = axis.origin + (static_cast<double>(range.begin + i) + 0.5) * scale;
+    const auto lo = std::max<std::int64_t>(static_cast<std::int64_t>(center - support + 0.5), 0);
+    const auto hi = std::min<std::int64_t>(static_cast<std::int64_t>(center + support + 0.5), axis.inputs);
     double sum = 0;
     for (std::int64_t j = lo; j < hi; ++j) {
-      const double x = (static_cast<double>(j) - centre + 0.5) * inverse;
+      const double x = (static_cast<double>(j) - center + 0.5) * inverse;
       const double value = filter == Filter::bicubic ? bicubic(x) : bilinear(x);
       row[static_cast<std::size_t>(j - lo)] = value;
       sum += value;

@@ -174,9 +174,9 @@ void down_avx2(const std::uint8_t* in, std::int64_t stride, std::uint8_t* out, s
   if (x < length) down_from(x, in, stride, out, length, w, i);
 }
 
-// 16 pixels a step: of each of three registers the bytes of one colour, put where they belong.
+// 16 pixels a step: of each of three registers the bytes of one color, put where they belong.
 void planes_avx2(const std::uint8_t* in, std::uint8_t* out, std::int64_t count) {
-  alignas(16) std::int8_t take[3][3][16];  // [colour][register]: the byte that goes to each place, -1: none
+  alignas(16) std::int8_t take[3][3][16];  // [color][register]: the byte that goes to each place, -1: none
   std::memset(take, -1, sizeof(take));
   for (int c = 0; c < 3; ++c)
     for (int i = 0; i < 16; ++i) take[c][(3 * i + c) / 16][i] = static_cast<std::int8_t>((3 * i + c) % 16);
@@ -185,10 +185,10 @@ void planes_avx2(const std::uint8_t* in, std::uint8_t* out, std::int64_t count) 
     const auto* from = reinterpret_cast<const __m128i*>(in + 3 * i);
     const __m128i bytes[3] = {_mm_loadu_si128(from), _mm_loadu_si128(from + 1), _mm_loadu_si128(from + 2)};
     for (int c = 0; c < 3; ++c) {
-      __m128i colour = _mm_setzero_si128();
+      __m128i color = _mm_setzero_si128();
       for (int k = 0; k < 3; ++k)
-        colour = _mm_or_si128(colour, _mm_shuffle_epi8(bytes[k], *reinterpret_cast<const __m128i*>(take[c][k])));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + c * count + i), colour);
+        color = _mm_or_si128(color, _mm_shuffle_epi8(bytes[k], *reinterpret_cast<const __m128i*>(take[c][k])));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out + c * count + i), color);
     }
   }
   planes_from(i, in, out, count);

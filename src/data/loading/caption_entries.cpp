@@ -32,13 +32,13 @@ CaptionEntries::CaptionEntries(const std::shared_ptr<const Source>& source, cons
       settings.threads, 4 * settings.threads, chunks,
       [source](std::int64_t ticket, std::int64_t) { return count_captions(*source, ticket * kAsked); });
   workers.abandon_after(kAbandonAfter);
-  const Patience patience{settings.warn_after, settings.timeout, source->describe(), [](std::int64_t ticket) {
+  const WaitPolicy wait_policy{settings.warn_after, settings.timeout, source->describe(), [](std::int64_t ticket) {
                             return concat("the number of captions of sample number ", ticket * kAsked,
                                           " and those behind it");
                           }};
   first_ = {0};
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
-    for (const std::int64_t count : workers.take(&patience)) first_.push_back(first_.back() + count);
+    for (const std::int64_t count : workers.take(&wait_policy)) first_.push_back(first_.back() + count);
   log::info("data: ", source->describe(), ": ", with_thousands(size()), " pairs of picture and caption");
 }
 
@@ -47,8 +47,8 @@ CaptionEntries::Pair CaptionEntries::at(std::int64_t entry) const {
   return {next - first_.begin() - 1, entry - *(next - 1)};
 }
 
-std::vector<SourcePart> CaptionEntries::counted(std::vector<SourcePart> parts) const {
-  for (SourcePart& part : parts) {
+std::vector<SourceComponent> CaptionEntries::counted(std::vector<SourceComponent> parts) const {
+  for (SourceComponent& part : parts) {
     const std::int64_t begin = first_[static_cast<std::size_t>(part.first)];
     part.size = first_[static_cast<std::size_t>(part.first + part.size)] - begin;
     part.first = begin;

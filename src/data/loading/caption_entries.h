@@ -24,7 +24,7 @@ class CaptionEntries {
   Pair at(std::int64_t entry) const;
   std::int64_t size() const { return first_.back(); }
   /// The parts of a source, counted in entries.
-  std::vector<SourcePart> counted(std::vector<SourcePart> parts) const;
+  std::vector<SourceComponent> counted(std::vector<SourceComponent> parts) const;
 
  private:
   std::vector<std::int64_t> first_;  // entry of each sample; then the end

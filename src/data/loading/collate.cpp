@@ -20,7 +20,7 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
     batch.labels.data_ptr<std::int64_t>()[i] = samples[i].label;
     batch.keys.push_back(std::move(samples[i].key));
   }
-  if (needs_.ids) collate_ids(samples, batch);
+  if (needs_.duplicates) collate_ids(samples, batch);
   return batch;
 }
 
@@ -63,8 +63,8 @@ void Collator::collate_ids(const std::vector<PreparedSample>& samples, Batch& ba
     for (std::size_t i = 0; i < samples.size(); ++i) out.data_ptr<std::int64_t>()[i] = samples[i].*id;
     return out;
   };
-  if (!needs_.image_views.empty()) batch.image_ids = collated(&PreparedSample::image_id);
-  if (!needs_.texts.empty()) batch.text_ids = collated(&PreparedSample::text_id);
+  if (!needs_.image_views.empty()) batch.image_group = collated(&PreparedSample::image_group);
+  if (!needs_.texts.empty()) batch.caption_group = collated(&PreparedSample::caption_group);
 }
 
 TextBatch Collator::collate_texts(const std::vector<PreparedSample>& samples, std::size_t view) const {
@@ -101,7 +101,7 @@ std::int64_t bytes_of(const Batch& batch) {
     add(text.ids);
     add(text.mask);
   }
-  for (const at::Tensor& tensor : {batch.regions, batch.region_mask, batch.labels, batch.image_ids, batch.text_ids})
+  for (const at::Tensor& tensor : {batch.regions, batch.region_mask, batch.labels, batch.image_group, batch.caption_group})
     add(tensor);
   return total;
 }

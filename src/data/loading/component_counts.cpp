@@ -11,15 +11,15 @@ constexpr std::int64_t kPatience = 100;  // samples before the share of bad ones
 
 }  // namespace
 
-PartCounts::PartCounts(std::vector<SourcePart> parts, const LoaderSettings& settings, std::vector<std::string> needed)
+ComponentCounts::ComponentCounts(std::vector<SourceComponent> parts, const LoaderSettings& settings, std::vector<std::string> needed)
     : parts_(std::move(parts)),
       max_bad_share_(settings.max_bad_share),
       max_bad_run_(settings.max_bad_run),
       needed_(std::move(needed)) {
-  for (const SourcePart& part : parts_) counts_.push_back({.skips = SkipLog(part.described)});
+  for (const SourceComponent& part : parts_) counts_.push_back({.skips = SkipLog(part.described)});
 }
 
-void PartCounts::good(std::int64_t part) {
+void ComponentCounts::good(std::int64_t part) {
   Count& count = counts_[static_cast<std::size_t>(part)];
   ++count.good;
   if (count.run == 0) return;
@@ -28,18 +28,18 @@ void PartCounts::good(std::int64_t part) {
   count.run_fields.clear();
 }
 
-void PartCounts::bad(std::int64_t part, const PreparedSample& sample) {
+void ComponentCounts::bad(std::int64_t part, const PreparedSample& sample) {
   Count& count = counts_[static_cast<std::size_t>(part)];
   count.skips.note(sample.bad_reason, sample.bad_text);
   if (count.run++ == 0) count.run_first = sample.bad_text;
   ++count.run_reasons[sample.bad_reason];
   count.run_fields.insert(sample.found.begin(), sample.found.end());
-  const SourcePart& of = parts_[static_cast<std::size_t>(part)];
+  const SourceComponent& of = parts_[static_cast<std::size_t>(part)];
   check_share(of, count);
   check_run(of, count);
 }
 
-void PartCounts::check_share(const SourcePart& part, const Count& count) const {
+void ComponentCounts::check_share(const SourceComponent& part, const Count& count) const {
   const std::int64_t bad = count.skips.total(), seen = count.good + bad;
   if (seen < kPatience || static_cast<double>(bad) <= max_bad_share_ * static_cast<double>(seen)) return;
   user_error(part.described, ": ", bad, " of the first ", seen, " samples cannot be used (",
@@ -48,14 +48,14 @@ void PartCounts::check_share(const SourcePart& part, const Count& count) const {
              "; the first: ", count.skips.first());
 }
 
-void PartCounts::check_run(const SourcePart& part, const Count& count) const {
+void ComponentCounts::check_run(const SourceComponent& part, const Count& count) const {
   if (count.run < max_bad_run_) return;
   user_error(part.described, ": ", count.run, " samples in a row cannot be used (", describe_counts(count.run_reasons),
              "), as many as max_bad_run allows; ", describe_fields(count.run_fields, needed_, part),
              "; the first: ", count.run_first);
 }
 
-void PartCounts::report(std::int64_t epoch) {
+void ComponentCounts::report(std::int64_t epoch) {
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     const SkipLog& skips = counts_[i].skips;
     if (skips.total() == counts_[i].reported) continue;
@@ -66,7 +66,7 @@ void PartCounts::report(std::int64_t epoch) {
   }
 }
 
-std::string PartCounts::describe(std::int64_t part) const {
+std::string ComponentCounts::describe(std::int64_t part) const {
   std::map<std::string, std::int64_t> skipped;
   std::string first;
   for (std::size_t i = 0; i < counts_.size(); ++i) {

@@ -13,9 +13,9 @@
 namespace tessera {
 
 /// Good and bad samples met, of each part of the source. Stops when there are too many bad ones.
-class PartCounts {
+class ComponentCounts {
  public:
-  PartCounts(std::vector<SourcePart> parts, const LoaderSettings& settings, std::vector<std::string> needed);
+  ComponentCounts(std::vector<SourceComponent> parts, const LoaderSettings& settings, std::vector<std::string> needed);
 
   void good(std::int64_t part);
   /// Throws UserError: the share of bad samples is above max_bad_share, or max_bad_run of them came in a row.
@@ -36,10 +36,10 @@ class PartCounts {
     std::set<std::string> run_fields;
     std::string run_first;
   };
-  void check_share(const SourcePart& part, const Count& count) const;
-  void check_run(const SourcePart& part, const Count& count) const;
+  void check_share(const SourceComponent& part, const Count& count) const;
+  void check_run(const SourceComponent& part, const Count& count) const;
 
-  std::vector<SourcePart> parts_;
+  std::vector<SourceComponent> parts_;
   double max_bad_share_;
   std::int64_t max_bad_run_;
   std::vector<std::string> needed_;

@@ -58,7 +58,7 @@ struct EvaluationReader::Impl {
   LoaderStatistics statistics;
   SkipLog skips;
   std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>(kMostBytes);
-  Patience patience;
+  WaitPolicy wait_policy;
   SampleReader reader;
   OrderedWorkers<Outcome> workers;
 
@@ -68,7 +68,7 @@ struct EvaluationReader::Impl {
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
         skips(source->describe()),
-        patience{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
+        wait_policy{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
         reader(source),
         workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
                 [from = reader, preprocessing, memory = budget](std::int64_t index, std::int64_t) {
@@ -92,7 +92,7 @@ std::vector<EvaluationSample> EvaluationReader::next() {
   std::vector<EvaluationSample> out;
   while (impl_->taken < impl_->count && static_cast<std::int64_t>(out.size()) < impl_->batch_size) {
     impl_->budget->set_due(impl_->taken);
-    Outcome outcome = impl_->workers.take(&impl_->patience);
+    Outcome outcome = impl_->workers.take(&impl_->wait_policy);
     ++impl_->taken;
     if (outcome.bad_reason.empty())
       out.push_back(std::move(outcome.sample));

@@ -18,11 +18,11 @@
 namespace tessera {
 namespace {
 
-/// One batch of each lane.
+/// One batch of each component.
 struct ReadyBatches {
   std::vector<Batch> batches;
   std::int64_t epoch = 0;
-  Stretch stretch;
+  Segment segment;
   DataPosition end;                             // where the next ones start
   std::map<std::string, std::int64_t> skipped;  // on the way to them
   MemoryBudget::Claim claim;
@@ -34,11 +34,11 @@ std::shared_ptr<const CaptionEntries> entries_of(const std::shared_ptr<const Sou
   return std::make_shared<CaptionEntries>(source, settings);
 }
 
-std::shared_ptr<EpochOrder> order_of(const Source& source, const CaptionEntries* entries, bool shuffle,
-                                     std::uint64_t seed, const Shard& shard) {
-  std::vector<SourcePart> parts = parts_of(source);
+std::shared_ptr<Sampler> order_of(const Source& source, const CaptionEntries* entries, bool shuffle,
+                                     std::uint64_t seed, const RankSlice& shard) {
+  std::vector<SourceComponent> parts = components_of(source);
   if (entries != nullptr) parts = entries->counted(std::move(parts));
-  return std::make_shared<EpochOrder>(source, std::move(parts), shuffle, seed, shard);
+  return std::make_shared<Sampler>(source, std::move(parts), shuffle, seed, shard);
 }
 
 }  // namespace
@@ -47,16 +47,16 @@ std::shared_ptr<EpochOrder> order_of(const Source& source, const CaptionEntries*
 struct Loader::Impl {
   Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& tokenizer,
        const Preprocessing& preprocessing, const LoaderSettings& given_settings, const Needs& needs,
-       std::uint64_t given_seed, const Shard& given_shard, const LoaderTarget& target)
+       std::uint64_t given_seed, const RankSlice& given_shard, const LoaderTarget& target)
       : source(std::move(given_source)),
         seed(given_seed),
         shard(given_shard),
         settings(given_settings),
         collator(tokenizer, ImageViews(preprocessing, settings, needs, seed).sizes(), needs, target.pinned),
-        preparer(std::make_shared<SamplePreparer>(source, tokenizer, preprocessing, settings, needs, seed)),
+        transform(std::make_shared<SampleTransform>(source, tokenizer, preprocessing, settings, needs, seed)),
         entries(entries_of(source, settings)),
         order(order_of(*source, entries.get(), settings.shuffle, seed, shard)),
-        lanes(order->lanes()),
+        components(order->components()),
         counts(order->parts(), settings, needed_fields(needs)),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
@@ -65,7 +65,7 @@ struct Loader::Impl {
 
   ~Impl() { stop(); }
 
-  // Every stretch must hold a batch, and so must every source that gives batches of its own.
+  // Every segment must hold a batch, and so must every source that gives batches of its own.
   void check_sizes() const {
     const auto check = [&](std::int64_t size, const std::string& described) {
       if (size >= settings.batch_size) return;
@@ -73,9 +73,9 @@ struct Loader::Impl {
                  shard.count > 1 ? concat(" for each of ", shard.count, " processes") : "",
                  size > 0 ? concat(": set batch_size to ", size, " or less") : ": use fewer processes");
     };
-    if (lanes > 1)
-      for (const SourcePart& part : order->parts()) check(part.size / shard.count, part.described);
-    for (const Stretch& stretch : order->stretches(0)) check(stretch.end - stretch.begin, described(stretch.part));
+    if (components > 1)
+      for (const SourceComponent& part : order->parts()) check(part.size / shard.count, part.described);
+    for (const Segment& segment : order->segments(0)) check(segment.end - segment.begin, described(segment.part));
   }
 
   void announce_stream() const {
@@ -100,36 +100,36 @@ struct Loader::Impl {
   }
 
   void start() {
-    start_position = normalised(position);
+    start_position = normalized(position);
     taken = 0;
     batches_of_stretch = 0;
-    good_of_stretch.assign(static_cast<std::size_t>(lanes), 0);
+    good_of_segment.assign(static_cast<std::size_t>(components), 0);
     rows.clear();
-    rows.resize(static_cast<std::size_t>(lanes));
+    rows.resize(static_cast<std::size_t>(components));
     for (auto& row : rows) row.resize(static_cast<std::size_t>(settings.batch_size));
-    filled.assign(static_cast<std::size_t>(lanes), 0);
-    maker = std::make_shared<SampleMaker>(SampleMaker::Parts{source, preparer, order, entries, work,
+    filled.assign(static_cast<std::size_t>(components), 0);
+    maker = std::make_shared<SampleFetcher>(SampleFetcher::Parts{source, transform, order, entries, work,
                                                              stream_reader_of(source, seed, settings.shuffle, shard)},
                                           settings, start_position);
-    maker->leave_out(order->stretch_of(start_position).number - 1);
-    patience = {settings.warn_after, settings.timeout, source->describe(),
+    maker->leave_out(order->segment_of(start_position).number - 1);
+    wait_policy = {settings.warn_after, settings.timeout, source->describe(),
                 [maker = maker](std::int64_t ticket) { return maker->describe(ticket); }};
-    samples = std::make_unique<OrderedWorkers<PlacedSample>>(
+    samples = std::make_unique<OrderedWorkers<FetchedSample>>(
         settings.threads, 4 * settings.threads, -1,
         [maker = maker](std::int64_t ticket, std::int64_t thread) { return maker->make(ticket, thread); });
     samples->abandon_after(kAbandonAfter);
-    const std::int64_t ahead = (settings.prefetch + lanes - 1) / lanes;
+    const std::int64_t ahead = (settings.prefetch + components - 1) / components;
     batches = std::make_unique<OrderedWorkers<ReadyBatches>>(
         1, ahead, -1, [this](std::int64_t, std::int64_t) { return make_batches(); });
   }
 
-  // What is left of a stretch is skipped when it cannot fill a batch.
-  DataPosition normalised(DataPosition place) const {
+  // What is left of a segment is skipped when it cannot fill a batch.
+  DataPosition normalized(DataPosition place) const {
     while (true) {
       if (place.cursor >= order->places()) place = {place.epoch + 1, 0};
-      const Stretch stretch = order->stretch_of(place);
-      if (stretch.end - place.cursor >= settings.batch_size) return place;
-      place.cursor = stretch.end;
+      const Segment segment = order->segment_of(place);
+      if (segment.end - place.cursor >= settings.batch_size) return place;
+      place.cursor = segment.end;
     }
   }
 
@@ -140,37 +140,37 @@ struct Loader::Impl {
     std::fill(filled.begin(), filled.end(), 0);
     for (bool complete = false; !complete;) {
       const DataPosition place = maker->place_of(taken);
-      out.stretch = order->stretch_of(place);
-      if (place.cursor == out.stretch.begin) {
+      out.segment = order->segment_of(place);
+      if (place.cursor == out.segment.begin) {
         std::fill(filled.begin(), filled.end(), 0);
-        std::fill(good_of_stretch.begin(), good_of_stretch.end(), 0);
+        std::fill(good_of_segment.begin(), good_of_segment.end(), 0);
         batches_of_stretch = 0;
       }
-      const bool left_out = maker->is_left_out(out.stretch.number);
-      for (std::int64_t lane = 0; lane < lanes; ++lane, ++taken) {
+      const bool left_out = maker->is_left_out(out.segment.number);
+      for (std::int64_t component = 0; component < components; ++component, ++taken) {
         maker->budget().set_due(taken);
-        PlacedSample sample = take();
-        if (!left_out) accept(std::move(sample), static_cast<std::size_t>(lane), place.epoch, out);
+        FetchedSample sample = take();
+        if (!left_out) accept(std::move(sample), static_cast<std::size_t>(component), place.epoch, out);
       }
       out.end = {place.epoch, place.cursor + 1};
       const std::int64_t least = *std::min_element(filled.begin(), filled.end());
       complete = !left_out && least == settings.batch_size;
-      if (!left_out && least + out.stretch.end - out.end.cursor < settings.batch_size) end_stretch(out.stretch);
+      if (!left_out && least + out.segment.end - out.end.cursor < settings.batch_size) end_segment(out.segment);
     }
     ++batches_of_stretch;
     out.epoch = out.end.epoch;
-    out.end = normalised(out.end);
-    if (order->stretch_of(out.end).number != out.stretch.number) {
-      maker->leave_out(out.stretch.number);
-      report_epoch(out.stretch);
+    out.end = normalized(out.end);
+    if (order->segment_of(out.end).number != out.segment.number) {
+      maker->leave_out(out.segment.number);
+      report_epoch(out.segment);
     }
     collate(out);
     return out;
   }
 
-  PlacedSample take() {
+  FetchedSample take() {
     try {
-      return samples->take(&patience);
+      return samples->take(&wait_policy);
     } catch (const UserError&) {
       samples->abandon_after(0);  // it had its time
       throw;
@@ -190,13 +190,13 @@ struct Loader::Impl {
                    format_bytes(2 * static_cast<double>(bytes_of_batches)), ": none is made while another is ready");
   }
 
-  // A batch that is full while that of another lane is not leaves further samples out: one cursor serves all lanes.
-  void accept(PlacedSample&& placed, std::size_t lane, std::int64_t epoch, ReadyBatches& out) {
+  // A batch that is full while that of another component is not leaves further samples out: one cursor serves all components.
+  void accept(FetchedSample&& placed, std::size_t component, std::int64_t epoch, ReadyBatches& out) {
     PreparedSample& sample = placed.sample;
     if (sample.good()) {
       counts.good(placed.part);
-      ++good_of_stretch[lane];
-      if (filled[lane] < settings.batch_size) rows[lane][static_cast<std::size_t>(filled[lane]++)] = std::move(sample);
+      ++good_of_segment[component];
+      if (filled[component] < settings.batch_size) rows[component][static_cast<std::size_t>(filled[component]++)] = std::move(sample);
       return;
     }
     ++out.skipped[sample.bad_reason];
@@ -205,32 +205,32 @@ struct Loader::Impl {
   }
 
   // Too few are left to fill the batch. The maker is spared the rest.
-  void end_stretch(const Stretch& ended) {
+  void end_segment(const Segment& ended) {
     maker->leave_out(ended.number);
     report_epoch(ended);
     const bool from_its_start =
-        order->stretch_of(start_position).number != ended.number || start_position.cursor == ended.begin;
+        order->segment_of(start_position).number != ended.number || start_position.cursor == ended.begin;
     if (batches_of_stretch > 0 || !from_its_start) return;
-    const auto fewest = std::min_element(good_of_stretch.begin(), good_of_stretch.end());
-    const std::int64_t part = lanes > 1 ? fewest - good_of_stretch.begin() : ended.part;
+    const auto fewest = std::min_element(good_of_segment.begin(), good_of_segment.end());
+    const std::int64_t part = components > 1 ? fewest - good_of_segment.begin() : ended.part;
     user_error(described(part), ": gave only ", *fewest, " readable samples, fewer than one batch of ",
                settings.batch_size, "; skipped: ", counts.describe(part));
   }
 
-  void report_epoch(const Stretch& ended) {
+  void report_epoch(const Segment& ended) {
     const std::int64_t epoch = maker->place_of(taken - 1).epoch;
-    if (ended.number == order->stretches(epoch).back().number) counts.report(epoch);
+    if (ended.number == order->segments(epoch).back().number) counts.report(epoch);
   }
 
   const std::shared_ptr<const Source> source;
   const std::uint64_t seed;
-  const Shard shard;
+  const RankSlice shard;
   const LoaderSettings settings;
   const Collator collator;
-  const std::shared_ptr<const SamplePreparer> preparer;
+  const std::shared_ptr<const SampleTransform> transform;
   const std::shared_ptr<const CaptionEntries> entries;
-  const std::shared_ptr<EpochOrder> order;
-  const std::int64_t lanes;
+  const std::shared_ptr<Sampler> order;
+  const std::int64_t components;
   const std::shared_ptr<WorkTotals> work = std::make_shared<WorkTotals>();
 
   // The caller's side.
@@ -245,23 +245,23 @@ struct Loader::Impl {
   DataPosition start_position;
   std::int64_t taken = 0;
   std::int64_t batches_of_stretch = 0;
-  std::vector<std::int64_t> good_of_stretch;  // of each lane
-  PartCounts counts;
+  std::vector<std::int64_t> good_of_segment;  // of each component
+  ComponentCounts counts;
   SkipList skip_list;
-  std::vector<std::vector<PreparedSample>> rows;  // of each lane
+  std::vector<std::vector<PreparedSample>> rows;  // of each component
   std::vector<std::int64_t> filled;
   std::int64_t bytes_of_batches = 0;
   bool size_told = false;
-  Patience patience;
+  WaitPolicy wait_policy;
 
-  std::shared_ptr<SampleMaker> maker;
-  std::unique_ptr<OrderedWorkers<PlacedSample>> samples;
+  std::shared_ptr<SampleFetcher> maker;
+  std::unique_ptr<OrderedWorkers<FetchedSample>> samples;
   std::unique_ptr<OrderedWorkers<ReadyBatches>> batches;
 };
 
 Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-               std::uint64_t seed, const Shard& shard, const LoaderTarget& target)
+               std::uint64_t seed, const RankSlice& shard, const LoaderTarget& target)
     : impl_(std::make_unique<Impl>(std::move(source), tokenizer, preprocessing, settings, needs, seed, shard, target)) {
 }
 
@@ -280,9 +280,9 @@ Batch Loader::next() {
   impl_->statistics.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   impl_->statistics.samples += batch.size();
   impl_->last_epoch = ready.epoch;
-  impl_->last_stretch = ready.stretch.number;
-  impl_->last_part = impl_->lanes > 1 ? impl_->next_lane : ready.stretch.part;
-  if (++impl_->next_lane == impl_->lanes) {
+  impl_->last_stretch = ready.segment.number;
+  impl_->last_part = impl_->components > 1 ? impl_->next_lane : ready.segment.part;
+  if (++impl_->next_lane == impl_->components) {
     impl_->next_lane = 0;
     impl_->position = ready.end;
     ready.batches.clear();
@@ -295,7 +295,7 @@ std::int64_t Loader::epoch() const {
   return impl_->last_epoch;
 }
 
-std::int64_t Loader::stretch() const {
+std::int64_t Loader::segment() const {
   return impl_->last_stretch;
 }
 
@@ -304,31 +304,31 @@ std::string Loader::source_label() const {
 }
 
 std::int64_t Loader::batches_per_update() const {
-  return impl_->lanes;
+  return impl_->components;
 }
 
 DataPosition Loader::position() const {
   const DataPosition shared = impl_->order->to_shared(impl_->position);
-  return {shared.epoch, shared.cursor * impl_->lanes + impl_->next_lane};
+  return {shared.epoch, shared.cursor * impl_->components + impl_->next_lane};
 }
 
 void Loader::seek(const DataPosition& position) {
-  const std::int64_t lanes = impl_->lanes, entries = impl_->order->shared_places() * lanes;
+  const std::int64_t components = impl_->components, entries = impl_->order->shared_places() * components;
   if (position.epoch < 0 || position.cursor < 0 || position.cursor > entries)
     user_error("the saved data position is sample ", position.cursor, " of epoch ", position.epoch, ", but ",
                impl_->source->describe(),
                ": the data has changed since; start a new run, or give the data it was saved with");
   impl_->stop();
   impl_->ready = {};
-  impl_->next_lane = position.cursor % lanes;
-  impl_->position = impl_->normalised(impl_->order->to_own({position.epoch, position.cursor / lanes}));
+  impl_->next_lane = position.cursor % components;
+  impl_->position = impl_->normalized(impl_->order->to_own({position.epoch, position.cursor / components}));
 }
 
 std::int64_t Loader::batches_per_epoch() const {
   std::int64_t batches = 0;
-  for (const Stretch& stretch : impl_->order->stretches(0))
-    batches += (stretch.end - stretch.begin) / impl_->settings.batch_size;
-  return batches * impl_->lanes;
+  for (const Segment& segment : impl_->order->segments(0))
+    batches += (segment.end - segment.begin) / impl_->settings.batch_size;
+  return batches * impl_->components;
 }
 
 LoaderStatistics Loader::statistics() const {

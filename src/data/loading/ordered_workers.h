@@ -62,15 +62,15 @@ class OrderedWorkers {
   OrderedWorkers(const OrderedWorkers&) = delete;
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
-  /// The next result. One thread at a time may take. With `patience`: says what it waits for, and throws UserError
+  /// The next result. One thread at a time may take. With `wait_policy`: says what it waits for, and throws UserError
   /// after its timeout.
-  Result take(const Patience* patience = nullptr) {
+  Result take(const WaitPolicy* wait_policy = nullptr) {
     std::unique_lock lock(state_->mutex);
     const auto there = [this] { return state_->stopped || state_->done.contains(state_->taken); };
-    if (patience == nullptr)
+    if (wait_policy == nullptr)
       state_->ready.wait(lock, there);
     else
-      wait(lock, there, *patience);
+      wait(lock, there, *wait_policy);
     if (state_->stopped) throw Stopped();
     Outcome& outcome = state_->done.at(state_->taken);
     if (outcome.error) std::rethrow_exception(outcome.error);
@@ -141,15 +141,15 @@ class OrderedWorkers {
   };
 
   template <class There>
-  void wait(std::unique_lock<std::mutex>& lock, There there, const Patience& patience) {
+  void wait(std::unique_lock<std::mutex>& lock, There there, const WaitPolicy& wait_policy) {
     using Seconds = std::chrono::duration<double>;
     const auto begin = std::chrono::steady_clock::now();
     const auto waited = [&] { return Seconds(std::chrono::steady_clock::now() - begin).count(); };
-    double until = check_wait(patience, state_->taken, 0);
+    double until = check_wait(wait_policy, state_->taken, 0);
     while (!state_->ready.wait_for(lock, Seconds(until - waited()), there)) {
       const std::int64_t ticket = state_->taken;
       lock.unlock();
-      until = check_wait(patience, ticket, waited());
+      until = check_wait(wait_policy, ticket, waited());
       lock.lock();
     }
   }

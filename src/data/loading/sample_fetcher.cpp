@@ -26,29 +26,29 @@ std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
   return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
 }
 
-SampleMaker::SampleMaker(Parts parts, const LoaderSettings& settings, const DataPosition& start)
+SampleFetcher::SampleFetcher(Parts parts, const LoaderSettings& settings, const DataPosition& start)
     : parts_(std::move(parts)),
       settings_(settings),
       start_(start),
-      lanes_(parts_.order->lanes()),
+      components_(parts_.order->components()),
       budget_(std::make_shared<MemoryBudget>(settings.prefetch_mb * kMiB)),
       jobs_(static_cast<std::size_t>(settings.threads)) {}
 
-DataPosition SampleMaker::place_of(std::int64_t ticket) const {
-  const std::int64_t entries = start_.cursor + ticket / lanes_;
+DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
+  const std::int64_t entries = start_.cursor + ticket / components_;
   return {start_.epoch + entries / parts_.order->places(), entries % parts_.order->places()};
 }
 
-PlacedSample SampleMaker::make(std::int64_t ticket, std::int64_t thread) {
+FetchedSample SampleFetcher::make(std::int64_t ticket, std::int64_t thread) {
   const DataPosition place = place_of(ticket);
-  if (is_left_out(parts_.order->stretch_of(place).number)) {
+  if (is_left_out(parts_.order->segment_of(place).number)) {
     if (parts_.stream) parts_.stream->pass(ticket);
     return {};
   }
-  const OrderedSample next = parts_.stream ? parts_.stream->entry(place) : parts_.order->at(place, ticket % lanes_);
+  const SampleRef next = parts_.stream ? parts_.stream->entry(place) : parts_.order->at(place, ticket % components_);
   CaptionEntries::Pair pair{next.index, -1};
   if (parts_.entries) pair = parts_.entries->at(next.index);
-  PlacedSample out{{}, next.part};
+  FetchedSample out{{}, next.part};
   out.sample.key = concat("number ", pair.index);
   try {
     enter(ticket, thread, parts_.source->name_of(pair.index), "is reading it");
@@ -58,7 +58,7 @@ PlacedSample SampleMaker::make(std::int64_t ticket, std::int64_t thread) {
     enter(ticket, thread, "sample " + sample.key, "is decoding it");
     {
       const WorkTime time(*parts_.work);
-      out.sample = parts_.preparer->prepare(std::move(sample), {next.index, next.round, pair.caption});
+      out.sample = parts_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption});
     }
     claim.set(out.sample.bytes());
     out.sample.claim = std::move(claim);
@@ -68,7 +68,7 @@ PlacedSample SampleMaker::make(std::int64_t ticket, std::int64_t thread) {
   return out;
 }
 
-Sample SampleMaker::read(std::int64_t index, std::int64_t ticket, std::int64_t thread) {
+Sample SampleFetcher::read(std::int64_t index, std::int64_t ticket, std::int64_t thread) {
   const WorkTime time(*parts_.work);
   return read_sample(*parts_.source, index, settings_, [&](double seconds, const std::string& what) {
     if (++parts_.work->retries <= kRetriesTold)
@@ -79,12 +79,12 @@ Sample SampleMaker::read(std::int64_t index, std::int64_t ticket, std::int64_t t
   });
 }
 
-void SampleMaker::enter(std::int64_t ticket, std::int64_t thread, std::string sample, std::string doing) {
+void SampleFetcher::enter(std::int64_t ticket, std::int64_t thread, std::string sample, std::string doing) {
   const std::lock_guard lock(mutex_);
   jobs_[static_cast<std::size_t>(thread)] = {ticket, std::move(sample), std::move(doing)};
 }
 
-std::string SampleMaker::describe(std::int64_t ticket) const {
+std::string SampleFetcher::describe(std::int64_t ticket) const {
   const std::lock_guard lock(mutex_);
   for (std::size_t thread = 0; thread < jobs_.size(); ++thread)
     if (jobs_[thread].ticket == ticket)
@@ -92,12 +92,12 @@ std::string SampleMaker::describe(std::int64_t ticket) const {
   return "a sample that no thread has begun";
 }
 
-void SampleMaker::pause(double seconds) {
+void SampleFetcher::pause(double seconds) {
   std::unique_lock lock(mutex_);
   if (stopping_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopped_; })) throw Stopped();
 }
 
-void SampleMaker::stop() {
+void SampleFetcher::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;

@@ -23,32 +23,32 @@ namespace tessera {
 std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
 
 /// A sample made ready, and where it comes from.
-struct PlacedSample {
+struct FetchedSample {
   PreparedSample sample;
   std::int64_t part = 0;  // of the source
 };
 
-/// What the decoding threads of a loader do, from one seek to the next: ticket i is the sample of place i / lanes
-/// behind the start and of lane i % lanes. Kept alive by the threads, one of which may hang in a read when the loader
+/// What the decoding threads of a loader do, from one seek to the next: ticket i is the sample of place i / components
+/// behind the start and of component i % components. Kept alive by the threads, one of which may hang in a read when the loader
 /// goes.
-class SampleMaker {
+class SampleFetcher {
  public:
   struct Parts {
     std::shared_ptr<const Source> source;
-    std::shared_ptr<const SamplePreparer> preparer;
-    std::shared_ptr<EpochOrder> order;
+    std::shared_ptr<const SampleTransform> transform;
+    std::shared_ptr<Sampler> order;
     std::shared_ptr<const CaptionEntries> entries;  // null: the order's entries are samples
     std::shared_ptr<WorkTotals> work;
     std::shared_ptr<StreamReader> stream;  // null: the source has random access
   };
-  SampleMaker(Parts parts, const LoaderSettings& settings, const DataPosition& start);
+  SampleFetcher(Parts parts, const LoaderSettings& settings, const DataPosition& start);
 
-  PlacedSample make(std::int64_t ticket, std::int64_t thread);
+  FetchedSample make(std::int64_t ticket, std::int64_t thread);
 
   DataPosition place_of(std::int64_t ticket) const;
-  /// Samples up to the end of this stretch need not be made any more.
-  void leave_out(std::int64_t stretch) { over_stretch_ = stretch; }
-  bool is_left_out(std::int64_t stretch) const { return stretch <= over_stretch_; }
+  /// Samples up to the end of this segment need not be made any more.
+  void leave_out(std::int64_t segment) { over_segment_ = segment; }
+  bool is_left_out(std::int64_t segment) const { return segment <= over_segment_; }
   MemoryBudget& budget() { return *budget_; }
   /// "sample number 7 of x.tar (thread 2 is reading it)".
   std::string describe(std::int64_t ticket) const;
@@ -68,9 +68,9 @@ class SampleMaker {
   const Parts parts_;
   const LoaderSettings settings_;
   const DataPosition start_;
-  const std::int64_t lanes_;
+  const std::int64_t components_;
   const std::shared_ptr<MemoryBudget> budget_;
-  std::atomic<std::int64_t> over_stretch_ = -1;
+  std::atomic<std::int64_t> over_segment_ = -1;
 
   mutable std::mutex mutex_;
   std::condition_variable stopping_;

@@ -65,7 +65,7 @@ std::vector<std::string> needed_fields(const Needs& needs) {
 }
 
 std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
-                            const SourcePart& part) {
+                            const SourceComponent& part) {
   const std::string known = part.source != nullptr ? part.source->describe_fields(needed) : "";
   return concat(found.empty() ? "none could be read" : "found " + join_names({found.begin(), found.end()}), "; needed ",
                 join_names(needed), ". ",
@@ -84,7 +84,7 @@ Image take_image(Sample& sample) {
   }
 }
 
-SamplePreparer::SamplePreparer(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
+SampleTransform::SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                                std::uint64_t seed)
     : images_(preprocessing, settings, needs, seed),
@@ -99,14 +99,14 @@ SamplePreparer::SamplePreparer(std::shared_ptr<const Source> source, std::shared
   check_fields();
 }
 
-void SamplePreparer::check_views() const {
+void SampleTransform::check_views() const {
   for (const std::string& view : needs_.texts)
     if (std::find(known_texts().begin(), known_texts().end(), view) == known_texts().end())
       user_error("the objective asks for the text ", view,
                  ", but the data pipeline knows only: ", join_names(known_texts()));
 }
 
-std::string SamplePreparer::missing_field(const Sample& sample) const {
+std::string SampleTransform::missing_field(const Sample& sample) const {
   const std::vector<std::string> found = fields_of(sample);
   for (const std::string& name : needed_fields(needs_))
     if (std::find(found.begin(), found.end(), name) == found.end()) return name;
@@ -115,11 +115,11 @@ std::string SamplePreparer::missing_field(const Sample& sample) const {
 
 // A source that lacks a field altogether is a mistake in the configuration: better said now than after minutes of
 // rejects.
-void SamplePreparer::check_fields() const {
-  for (const SourcePart& part : parts_of(*source_)) check_fields(part);
+void SampleTransform::check_fields() const {
+  for (const SourceComponent& part : components_of(*source_)) check_fields(part);
 }
 
-void SamplePreparer::check_fields(const SourcePart& part) const {
+void SampleTransform::check_fields(const SourceComponent& part) const {
   const std::int64_t count = std::min(part.size, kProbed);
   std::set<std::string> found, missing;
   std::int64_t lacking = 0;
@@ -137,10 +137,10 @@ void SamplePreparer::check_fields(const SourcePart& part) const {
       });
   samples.abandon_after(kAbandonAfter);
   const StreamStop stop(stream);
-  const Patience patience{settings_.warn_after, settings_.timeout, part.described,
+  const WaitPolicy wait_policy{settings_.warn_after, settings_.timeout, part.described,
                           [&](std::int64_t i) { return source_->name_of(place(i)); }};
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::optional<Sample> sample = samples.take(&patience);
+    const std::optional<Sample> sample = samples.take(&wait_policy);
     if (!sample) continue;
     const std::string lacks = missing_field(*sample);
     if (lacks.empty()) return;
@@ -166,7 +166,7 @@ std::int64_t PreparedSample::bytes() const {
   return total;
 }
 
-PreparedSample SamplePreparer::prepare(Sample sample, const SampleDraw& draw) const {
+PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) const {
   PreparedSample out;
   out.key = sample.key;
   out.label = sample.label;
@@ -179,18 +179,18 @@ PreparedSample SamplePreparer::prepare(Sample sample, const SampleDraw& draw) co
   return out;
 }
 
-void SamplePreparer::prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
+void SampleTransform::prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
   // Texts first: they are cheap, and a sample without one needs no decoding.
   for (const std::string& view : needs_.texts) {
     const std::string& text = choose_text(view, sample, draw);
     out.ids.push_back(tokenizer_->encode(text));
-    if (needs_.ids && (view == "caption" || view == needs_.texts.front())) out.text_id = id_of(text);
+    if (needs_.duplicates && (view == "caption" || view == needs_.texts.front())) out.caption_group = id_of(text);
   }
   if (needs_.regions && (sample.regions.empty() || sample.region_width <= 0))
     throw SampleError("no_regions", "sample " + sample.key + " has no region features");
   if (!needs_.image_views.empty()) {
-    if (needs_.ids) out.image_id = image_id_of(sample);
-    out.pixels = images_.make(sample, draw.index, draw.round);
+    if (needs_.duplicates) out.image_group = image_id_of(sample);
+    out.pixels = images_.make(sample, draw.index, draw.repeat);
   }
   if (needs_.regions) {
     out.regions = std::move(sample.regions);
@@ -198,7 +198,7 @@ void SamplePreparer::prepare_fields(Sample& sample, const SampleDraw& draw, Prep
   }
 }
 
-const std::string& SamplePreparer::choose_text(const std::string& view, const Sample& sample,
+const std::string& SampleTransform::choose_text(const std::string& view, const Sample& sample,
                                                const SampleDraw& draw) const {
   const std::vector<std::string> single = {view == "summary" ? sample.summary : sample.object_tags};
   const bool is_caption = view == "caption";
@@ -218,7 +218,7 @@ const std::string& SamplePreparer::choose_text(const std::string& view, const Sa
   if (usable.empty()) throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
   if (!is_caption) return view == "summary" ? sample.summary : sample.object_tags;
   if (settings_.caption_choice != "random") return texts[usable[0]];
-  return texts[Random(seed_, Purpose::caption, {word(draw.round), word(draw.index)}).pick(usable)];
+  return texts[Random(seed_, Purpose::caption, {word(draw.repeat), word(draw.index)}).pick(usable)];
 }
 
 }  // namespace tessera

@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// A training sample after decoding, augmentation and tokenising; or why there is none.
+/// A training sample after decoding, augmentation and tokenizing; or why there is none.
 struct PreparedSample {
   std::string key;
   std::vector<std::vector<std::uint8_t>> pixels;  // [3, h, w] per image view, in the order of Needs::image_views
@@ -21,8 +21,8 @@ struct PreparedSample {
   std::vector<float> regions;                     // [R, F]
   std::int64_t region_width = 0;
   std::int64_t label = -1;
-  std::int64_t image_id = 0;  // as Batch::image_ids, if they are needed
-  std::int64_t text_id = 0;
+  std::int64_t image_group = 0;  // as Batch::image_group, if they are needed
+  std::int64_t caption_group = 0;
   std::string bad_reason;  // empty: good
   std::string bad_text;
   std::vector<std::string> found;  // of a bad one, the fields that it has
@@ -37,25 +37,25 @@ struct PreparedSample {
 /// What decides a sample's random choices.
 struct SampleDraw {
   std::int64_t index = 0;
-  std::int64_t round = 0;
+  std::int64_t repeat = 0;
   std::int64_t caption = -1;  // -1: as caption_choice says; else this one
 };
 
 /// "found image and label; needed image and caption. Check ...": `found` in samples of this part of a source; empty:
 /// none of them could be read.
 std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
-                            const SourcePart& part);
+                            const SourceComponent& part);
 
 /// Fields of a sample that these needs want.
 std::vector<std::string> needed_fields(const Needs& needs);
 
 /// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, draw);
 /// a source that gives each sample once an epoch has the epoch as its round.
-class SamplePreparer {
+class SampleTransform {
  public:
   /// Throws UserError: a view that this loader cannot make, or a source none of whose samples has a field that is
   /// needed.
-  SamplePreparer(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
+  SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                  const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
                  std::uint64_t seed);
 
@@ -64,7 +64,7 @@ class SamplePreparer {
  private:
   void check_views() const;
   void check_fields() const;
-  void check_fields(const SourcePart& part) const;
+  void check_fields(const SourceComponent& part) const;
   std::string missing_field(const Sample& sample) const;
   void prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   const std::string& choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;

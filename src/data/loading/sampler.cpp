@@ -25,37 +25,37 @@ MixtureMode mode_of_source(const Source& source) {
 
 }  // namespace
 
-std::vector<SourcePart> parts_of(const Source& source) {
+std::vector<SourceComponent> components_of(const Source& source) {
   const auto* mixture = dynamic_cast<const Mixture*>(&source);
   if (mixture == nullptr) return {{"", source.describe(), 0, source.size(), 1.0, &source}};
-  std::vector<SourcePart> out;
+  std::vector<SourceComponent> out;
   for (const Mixture::Part& part : mixture->parts())
     out.push_back({part.label, concat("source ", part.label, " (", part.source->describe(), ")"),
                    mixture->first_of(out.size()), part.source->size(), part.weight, part.source.get()});
   return out;
 }
 
-EpochOrder::EpochOrder(const Source& source, std::vector<SourcePart> parts, bool shuffle, std::uint64_t seed,
-                       const Shard& shard)
+Sampler::Sampler(const Source& source, std::vector<SourceComponent> parts, bool shuffle, std::uint64_t seed,
+                       const RankSlice& shard)
     : parts_(std::move(parts)), mode_(mode_of_source(source)), shuffle_(shuffle), seed_(seed), shard_(shard) {
   std::int64_t largest = 0, all = 0;
-  for (const SourcePart& part : parts_) {
+  for (const SourceComponent& part : parts_) {
     const auto count = std::max<std::int64_t>(1, std::llround(part.weight * static_cast<double>(part.size)));
     shares_.push_back({all, count});
     all += count;
     largest = std::max(largest, part.size);
   }
   shared_places_ = mode_ == MixtureMode::accumulate ? largest : all;
-  for (const Stretch& stretch : stretches(0)) places_ += stretch.end - stretch.begin;
+  for (const Segment& segment : segments(0)) places_ += segment.end - segment.begin;
 }
 
-std::vector<Stretch> EpochOrder::stretches(std::int64_t epoch) const {
+std::vector<Segment> Sampler::segments(std::int64_t epoch) const {
   if (mode_ != MixtureMode::sequential) return {{epoch, 0, shared_places_ / shard_.count, -1, 0, shared_places_}};
   std::vector<std::int64_t> order(parts_.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   if (shuffle_) Random(seed_, Purpose::shuffle, {key_word(epoch), key_word(std::ssize(parts_))}).shuffle(order);
-  std::vector<Stretch> out;
-  Stretch next{epoch * std::ssize(parts_)};
+  std::vector<Segment> out;
+  Segment next{epoch * std::ssize(parts_)};
   for (const std::int64_t part : order) {
     next.part = part;
     next.shared_size = parts_[static_cast<std::size_t>(part)].size;
@@ -68,36 +68,36 @@ std::vector<Stretch> EpochOrder::stretches(std::int64_t epoch) const {
   return out;
 }
 
-Stretch EpochOrder::stretch_of(const DataPosition& place) const {
-  const std::vector<Stretch> all = stretches(place.epoch);
-  for (const Stretch& stretch : all)
-    if (place.cursor < stretch.end) return stretch;
+Segment Sampler::segment_of(const DataPosition& place) const {
+  const std::vector<Segment> all = segments(place.epoch);
+  for (const Segment& segment : all)
+    if (place.cursor < segment.end) return segment;
   return all.back();
 }
 
-DataPosition EpochOrder::to_shared(const DataPosition& place) const {
-  const Stretch stretch = stretch_of(place);
-  return {place.epoch, stretch.shared_begin + (place.cursor - stretch.begin) * shard_.count};
+DataPosition Sampler::to_shared(const DataPosition& place) const {
+  const Segment segment = segment_of(place);
+  return {place.epoch, segment.shared_begin + (place.cursor - segment.begin) * shard_.count};
 }
 
-DataPosition EpochOrder::to_own(const DataPosition& shared) const {
-  for (const Stretch& stretch : stretches(shared.epoch)) {
-    const std::int64_t inside = shared.cursor - stretch.shared_begin;
-    if (inside >= stretch.shared_size) continue;
+DataPosition Sampler::to_own(const DataPosition& shared) const {
+  for (const Segment& segment : segments(shared.epoch)) {
+    const std::int64_t inside = shared.cursor - segment.shared_begin;
+    if (inside >= segment.shared_size) continue;
     const std::int64_t own = (std::max<std::int64_t>(inside - shard_.index, 0) + shard_.count - 1) / shard_.count;
-    return {shared.epoch, std::min(stretch.begin + own, stretch.end)};
+    return {shared.epoch, std::min(segment.begin + own, segment.end)};
   }
   return {shared.epoch, places_};
 }
 
-OrderedSample EpochOrder::at(const DataPosition& place, std::int64_t lane) {
-  const Stretch stretch = stretch_of(place);
-  const std::int64_t inside = (place.cursor - stretch.begin) * shard_.count + shard_.index;
+SampleRef Sampler::at(const DataPosition& place, std::int64_t component) {
+  const Segment segment = segment_of(place);
+  const std::int64_t inside = (place.cursor - segment.begin) * shard_.count + shard_.index;
   switch (mode_) {
     case MixtureMode::accumulate:
-      return of_row(lane, place.epoch * shared_places_ + inside, true);
+      return of_row(component, place.epoch * shared_places_ + inside, true);
     case MixtureMode::sequential:
-      return of_row(stretch.part, place.epoch * stretch.shared_size + inside, true);
+      return of_row(segment.part, place.epoch * segment.shared_size + inside, true);
     case MixtureMode::concat:
     case MixtureMode::weighted:
       break;
@@ -105,7 +105,7 @@ OrderedSample EpochOrder::at(const DataPosition& place, std::int64_t lane) {
   return mixed(place.epoch, shuffle_ ? permuted(kWholeEpoch, place.epoch, shared_places_, inside) : inside);
 }
 
-OrderedSample EpochOrder::mixed(std::int64_t epoch, std::int64_t entry) {
+SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   std::size_t part = 0;
   while (entry >= shares_[part].begin + shares_[part].count) ++part;
   const std::int64_t size = parts_[part].size, first = epoch * shares_[part].count,
@@ -116,13 +116,13 @@ OrderedSample EpochOrder::mixed(std::int64_t epoch, std::int64_t entry) {
   return of_row(static_cast<std::int64_t>(part), place, cut);
 }
 
-OrderedSample EpochOrder::of_row(std::int64_t part, std::int64_t place, bool permute) {
-  const SourcePart& source = parts_[static_cast<std::size_t>(part)];
+SampleRef Sampler::of_row(std::int64_t part, std::int64_t place, bool permute) {
+  const SourceComponent& source = parts_[static_cast<std::size_t>(part)];
   const std::int64_t round = place / source.size, inside = place % source.size;
   return {source.first + (permute && shuffle_ ? permuted(part, round, source.size, inside) : inside), part, round};
 }
 
-std::int64_t EpochOrder::permuted(std::int64_t row, std::int64_t round, std::int64_t size, std::int64_t place) {
+std::int64_t Sampler::permuted(std::int64_t row, std::int64_t repeat, std::int64_t size, std::int64_t place) {
   const std::lock_guard lock(mutex_);
   auto& rounds = permutations_[row];
   std::vector<std::int64_t>& order = rounds[round];

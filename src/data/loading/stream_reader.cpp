@@ -12,7 +12,7 @@ Sample StreamSource::get(std::int64_t /*index*/) const {
 }
 
 StreamReader::StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle,
-                           const Shard& shard)
+                           const RankSlice& shard)
     : source_(std::move(source)), seed_(seed), shuffle_(shuffle), shard_(shard) {
   if (source_->files() < shard.count)
     user_error(source_->describe(), ": ", source_->files(), " streams cannot be split over ", shard.count,
@@ -20,7 +20,7 @@ StreamReader::StreamReader(std::shared_ptr<const StreamSource> source, std::uint
 }
 
 std::shared_ptr<StreamReader> stream_reader_of(const std::shared_ptr<const Source>& source, std::uint64_t seed,
-                                               bool shuffle, const Shard& shard) {
+                                               bool shuffle, const RankSlice& shard) {
   const auto stream = std::dynamic_pointer_cast<const StreamSource>(source);
   return stream ? std::make_shared<StreamReader>(stream, seed, shuffle, shard) : nullptr;
 }

@@ -18,7 +18,7 @@ namespace tessera {
 class StreamReader {
  public:
   /// Throws UserError when there are fewer files than shards.
-  StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle, const Shard& shard);
+  StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle, const RankSlice& shard);
 
   /// The sample of this place, after those of all lower tickets. Places rise with the tickets; samples between them are
   /// read and thrown away, as are those before the first place in its epoch. Throws what the stream throws, for this
@@ -26,7 +26,7 @@ class StreamReader {
   Sample take(std::int64_t ticket, const DataPosition& place);
   void pass(std::int64_t ticket);
   /// What decides the random choices of the sample of a place.
-  OrderedSample entry(const DataPosition& place) const {
+  SampleRef entry(const DataPosition& place) const {
     return {place.cursor * shard_.count + shard_.index, 0, place.epoch};
   }
   /// Those that wait throw Stopped.
@@ -39,7 +39,7 @@ class StreamReader {
   const std::shared_ptr<const StreamSource> source_;
   const std::uint64_t seed_;
   const bool shuffle_;
-  const Shard shard_;
+  const RankSlice shard_;
   std::stop_source stopping_;
 
   std::mutex mutex_;  // guards turn_ and failure_
@@ -54,7 +54,7 @@ class StreamReader {
 
 /// Null for a source that has random access.
 std::shared_ptr<StreamReader> stream_reader_of(const std::shared_ptr<const Source>& source, std::uint64_t seed = 0,
-                                               bool shuffle = false, const Shard& shard = {});
+                                               bool shuffle = false, const RankSlice& shard = {});
 
 /// Stops a reader, which may be null, before the threads that wait for it are waited for.
 class StreamStop {

@@ -15,18 +15,18 @@ double rounded(double seconds) {
 
 }  // namespace
 
-double check_wait(const Patience& patience, std::int64_t ticket, double waited) {
-  const bool limited = patience.timeout > 0;
-  if (limited && waited >= patience.timeout)
-    user_error("data: ", patience.source, ": waited ", rounded(waited), " s for ", patience.describe(ticket),
+double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double waited) {
+  const bool limited = wait_policy.timeout > 0;
+  if (limited && waited >= wait_policy.timeout)
+    user_error("data: ", wait_policy.source, ": waited ", rounded(waited), " s for ", wait_policy.describe(ticket),
                ", the timeout: look at this sample, and at the disk, network or command that it is read from");
-  double next = patience.warn_after;
+  double next = wait_policy.warn_after;
   if (waited >= next) {
-    log::warning("data: waiting since ", rounded(waited), " s for ", patience.describe(ticket), " of ",
-                 patience.source);
+    log::warning("data: waiting since ", rounded(waited), " s for ", wait_policy.describe(ticket), " of ",
+                 wait_policy.source);
     while (next <= waited) next *= 2;
   }
-  return limited ? std::min(next, patience.timeout) : next;
+  return limited ? std::min(next, wait_policy.timeout) : next;
 }
 
 void warn_of_left_threads(std::int64_t count) {

@@ -7,7 +7,7 @@
 namespace tessera {
 
 /// How long somebody waits for a result before a line says what for, and before an error does.
-struct Patience {
+struct WaitPolicy {
   double warn_after = 60;  // seconds; said again after twice, four times, ... as long
   double timeout = 0;      // seconds; 0: never
   std::string source;      // whose results they are
@@ -17,7 +17,7 @@ struct Patience {
 
 /// Says how long result number `ticket` has been waited for; returns the seconds after which to look again. Throws
 /// UserError after the timeout.
-double check_wait(const Patience& patience, std::int64_t ticket, double waited);
+double check_wait(const WaitPolicy& wait_policy, std::int64_t ticket, double waited);
 
 /// Warns that threads are left behind which hang in a read.
 void warn_of_left_threads(std::int64_t count);

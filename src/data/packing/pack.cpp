@@ -92,10 +92,10 @@ class Packer {
           return pack_sample([&] { return reader.read(ticket, index); }, index, settings_, classes_);
         });
     const StreamStop stop(reader.stream());
-    const Patience patience{60, 0, source_.describe(),
+    const WaitPolicy wait_policy{60, 0, source_.describe(),
                             [this, first](std::int64_t ticket) { return source_.name_of(first + ticket); }};
     for (; next_ < source_.size(); ++next_) {
-      add(workers.take(&patience));
+      add(workers.take(&wait_policy));
       if (progress) progress(next_ + 1, first);
     }
     finish();

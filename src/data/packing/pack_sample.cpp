@@ -53,7 +53,7 @@ std::vector<std::uint8_t> resized_mask(const std::vector<std::uint8_t>& mask, co
   std::vector<std::uint8_t> out;
   out.reserve(static_cast<std::size_t>(to.height * to.width));
   const auto source = [](std::int64_t place, std::int64_t old_side, std::int64_t new_side) {
-    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the centre's pixel
+    return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the center's pixel
   };
   for (std::int64_t y = 0; y < to.height; ++y)
     for (std::int64_t x = 0; x < to.width; ++x)

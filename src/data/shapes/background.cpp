@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kCells = 12;  // of the coarse noise, per side
 
-Colour random_tint(Tone tone, Random& random) {
+Color random_tint(Tone tone, Random& random) {
   static constexpr std::array<std::array<double, 2>, 3> kLevels = {{{205, 243}, {118, 160}, {22, 58}}};
   const auto& range = kLevels[static_cast<std::size_t>(tone)];
   const double level = random.uniform(range[0], range[1]);
@@ -25,15 +25,15 @@ std::uint8_t to_byte(double value) {
   return static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0) + 0.5);
 }
 
-// Fills the picture from colour(x, y), x and y in 0..1.
+// Fills the picture from color(x, y), x and y in 0..1.
 template <class Function>
-Image fill(std::int64_t side, Function colour) {
+Image fill(std::int64_t side, Function color) {
   Image image{side, side, std::vector<std::uint8_t>(static_cast<std::size_t>(side * side * 3))};
   std::uint8_t* out = image.pixels.data();
   const double step = 1.0 / static_cast<double>(side);
   for (std::int64_t row = 0; row < side; ++row) {
     for (std::int64_t column = 0; column < side; ++column) {
-      const Colour c = colour((static_cast<double>(column) + 0.5) * step, (static_cast<double>(row) + 0.5) * step);
+      const Color c = color((static_cast<double>(column) + 0.5) * step, (static_cast<double>(row) + 0.5) * step);
       *out++ = to_byte(c.red);
       *out++ = to_byte(c.green);
       *out++ = to_byte(c.blue);
@@ -42,13 +42,13 @@ Image fill(std::int64_t side, Function colour) {
   return image;
 }
 
-Colour towards(const Colour& a, const Colour& b, double share) {
+Color towards(const Color& a, const Color& b, double share) {
   return {a.red + (b.red - a.red) * share, a.green + (b.green - a.green) * share, a.blue + (b.blue - a.blue) * share};
 }
 
 Image gradient(Tone tone, Random& random, std::int64_t side) {
-  const Colour from = random_tint(tone, random);
-  const Colour to = random_tint(tone, random);
+  const Color from = random_tint(tone, random);
+  const Color to = random_tint(tone, random);
   const double a = random.uniform(-1, 1);
   const double b = random.uniform(-1, 1);
   const double low = std::min(a, 0.0) + std::min(b, 0.0);
@@ -58,7 +58,7 @@ Image gradient(Tone tone, Random& random, std::int64_t side) {
 
 // Smooth grey noise, equal in all channels, with a fine grain on top.
 Image noise(Tone tone, Random& random, std::int64_t side) {
-  const Colour base = random_tint(tone, random);
+  const Color base = random_tint(tone, random);
   std::array<std::array<double, kCells + 1>, kCells + 1> grid{};
   for (auto& row : grid)
     for (double& value : row) value = random.uniform(-16, 16);
@@ -81,7 +81,7 @@ Image noise(Tone tone, Random& random, std::int64_t side) {
     bits >>= 8;
     --left;
     const double value = upper + (lower - upper) * t + grain;
-    return Colour{base.red + value, base.green + value, base.blue + value};
+    return Color{base.red + value, base.green + value, base.blue + value};
   });
 }
 
@@ -90,9 +90,9 @@ Image blobs(Tone tone, Random& random, std::int64_t side) {
     double x;
     double y;
     double inverse_square;
-    Colour colour;
+    Color color;
   };
-  const Colour base = random_tint(tone, random);
+  const Color base = random_tint(tone, random);
   std::vector<Blob> list;
   const std::int64_t count = 3 + random.below(3);
   for (std::int64_t i = 0; i < count; ++i) {
@@ -102,10 +102,10 @@ Image blobs(Tone tone, Random& random, std::int64_t side) {
     list.push_back({x, y, 1 / (radius * radius), random_tint(tone, random)});
   }
   return fill(side, [&](double x, double y) {
-    Colour c = base;
+    Color c = base;
     for (const Blob& blob : list) {
       const double d = ((x - blob.x) * (x - blob.x) + (y - blob.y) * (y - blob.y)) * blob.inverse_square;
-      if (d < 1) c = towards(c, blob.colour, (1 - d) * (1 - d));
+      if (d < 1) c = towards(c, blob.color, (1 - d) * (1 - d));
     }
     return c;
   });
@@ -116,7 +116,7 @@ Image blobs(Tone tone, Random& random, std::int64_t side) {
 Image draw_background(Tone tone, Random& random, std::int64_t side) {
   switch (random.below(4)) {
     case 0: {
-      const Colour tint = random_tint(tone, random);
+      const Color tint = random_tint(tone, random);
       return fill(side, [=](double, double) { return tint; });
     }
     case 1:

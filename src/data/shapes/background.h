@@ -9,14 +9,14 @@
 namespace tessera::shapes {
 
 /// Channels in 0..255.
-struct Colour {
+struct Color {
   double red;
   double green;
   double blue;
 };
 
 /// A tint, a gradient, noise or soft blobs, almost grey everywhere (channels within 30 of each other), so that no
-/// background has an object's colour.
+/// background has an object's color.
 Image draw_background(Tone tone, Random& random, std::int64_t side);
 
 }  // namespace tessera::shapes

@@ -34,11 +34,11 @@ std::string noun_phrase(const Mention& m) {
   std::string words;
   if (m.size != kUnsaid) words += std::string(kSizeWords[at(m.size)][at(m.size_wording)]) + " ";
   if (m.texture != kUnsaid) words += shapes_texture_names()[at(m.texture)] + " ";
-  if (m.colour != kUnsaid) words += shapes_colour_names()[at(m.colour)] + " ";
+  if (m.color != kUnsaid) words += shapes_color_names()[at(m.color)] + " ";
   return with_article(words + shapes_shape_names()[at(m.shape)]);
 }
 
-// The relation that stands out: the centres lie apart on one axis much more than on the other.
+// The relation that stands out: the centers lie apart on one axis much more than on the other.
 Relation clear_relation(const Object& a, const Object& b) {
   const double dx = b.x - a.x;
   const double dy = b.y - a.y;
@@ -96,7 +96,7 @@ Mention mention(const Object& object, int number, std::size_t count, Random& ran
   Mention m;
   m.object = number;
   m.shape = object.shape;
-  if (random.chance(0.93)) m.colour = object.colour;
+  if (random.chance(0.93)) m.color = object.color;
   if (random.chance((object.texture == 0 ? 0.15 : 0.7) * crowding)) m.texture = object.texture;
   if (random.chance((object.size == 1 ? 0.25 : 0.55) * crowding)) m.size = object.size;
   m.size_wording = random.chance(0.3) ? 1 : 0;
@@ -120,7 +120,7 @@ void shorten(CaptionPlan& plan, Tone tone) {
 }
 
 bool fits(const Mention& m, const Object& o) {
-  return m.shape == o.shape && (m.colour == kUnsaid || m.colour == o.colour) &&
+  return m.shape == o.shape && (m.color == kUnsaid || m.color == o.color) &&
          (m.texture == kUnsaid || m.texture == o.texture) && (m.size == kUnsaid || m.size == o.size) &&
          stands_at(m.place, o, kPlaceSlack);
 }
@@ -227,7 +227,7 @@ bool could_be_true(const CaptionPlan& plan, const Scene& scene) {
 std::string write_summary(const Scene& scene) {
   std::vector<std::string> items;
   for (const Object& o : scene.objects)
-    items.push_back(with_article(shapes_colour_names()[at(o.colour)] + " " + shapes_shape_names()[at(o.shape)]));
+    items.push_back(with_article(shapes_color_names()[at(o.color)] + " " + shapes_shape_names()[at(o.shape)]));
   return enumerate(items);
 }
 
@@ -237,7 +237,7 @@ std::string write_tags(const Scene& scene) {
     if (!text.empty()) text += ", ";
     text += shapes_size_names()[at(o.size)] + " ";
     if (o.texture != 0) text += shapes_texture_names()[at(o.texture)] + " ";
-    text += shapes_colour_names()[at(o.colour)] + " " + shapes_shape_names()[at(o.shape)];
+    text += shapes_color_names()[at(o.color)] + " " + shapes_shape_names()[at(o.shape)];
   }
   return text;
 }

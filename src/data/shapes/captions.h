@@ -20,7 +20,7 @@ constexpr int kUnsaid = -1;
 struct Mention {
   int object = kUnsaid;  // which object of the scene is meant; kUnsaid for one that is not there
   int shape = 0;
-  int colour = kUnsaid;
+  int color = kUnsaid;
   int texture = kUnsaid;
   int size = kUnsaid;
   int size_wording = 0;
@@ -36,7 +36,7 @@ struct Join {
 struct CaptionPlan {
   int opening = 0;
   std::vector<Mention> mentions;
-  std::vector<Join> joins;  // between neighbouring mentions; one that is not a list is followed by a list
+  std::vector<Join> joins;  // between neighboring mentions; one that is not a list is followed by a list
   bool tone = false;        // says how dark the background is
 };
 

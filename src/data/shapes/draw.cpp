@@ -9,19 +9,19 @@ namespace tessera::shapes {
 namespace {
 
 struct Paint {
-  Colour colour;
-  Colour second;  // the other tone of stripes, dots and checks
+  Color color;
+  Color second;  // the other tone of stripes, dots and checks
 };
 
-Colour mix(const Colour& a, const Colour& b, double share) {
+Color mix(const Color& a, const Color& b, double share) {
   return {a.red + (b.red - a.red) * share, a.green + (b.green - a.green) * share, a.blue + (b.blue - a.blue) * share};
 }
 
-// In the order of shapes_colour_names(). The second tone is whichever of lighter and darker keeps the colour's name.
-Paint paint(int colour, double shade) {
-  constexpr Colour kWhite = {255, 255, 255};
-  constexpr Colour kBlack = {0, 0, 0};
-  static constexpr std::array<Colour, 8> kColours = {{{222, 38, 38},
+// In the order of shapes_color_names(). The second tone is whichever of lighter and darker keeps the color's name.
+Paint paint(int color, double shade) {
+  constexpr Color kWhite = {255, 255, 255};
+  constexpr Color kBlack = {0, 0, 0};
+  static constexpr std::array<Color, 8> kColors = {{{222, 38, 38},
                                                       {247, 142, 20},
                                                       {246, 222, 48},
                                                       {44, 160, 66},
@@ -30,8 +30,8 @@ Paint paint(int colour, double shade) {
                                                       {132, 52, 178},
                                                       {247, 128, 196}}};
   static constexpr std::array<bool, 8> kLighter = {true, false, false, true, false, true, true, false};
-  const auto index = static_cast<std::size_t>(colour);
-  const Colour base = mix(kBlack, kColours[index], shade);
+  const auto index = static_cast<std::size_t>(color);
+  const Color base = mix(kBlack, kColors[index], shade);
   return {base, kLighter[index] ? mix(base, kWhite, 0.72) : mix(base, kBlack, 0.52)};
 }
 
@@ -39,20 +39,20 @@ double coverage(double distance) {
   return std::clamp(0.5 - distance, 0.0, 1.0);
 }
 
-// Distance in u to the nearest border of stripes of width 1 centred on even numbers, negative on a stripe.
+// Distance in u to the nearest border of stripes of width 1 centered on even numbers, negative on a stripe.
 double stripe(double u) {
   const double t = u - 2 * std::floor((u + 1) / 2);  // [-1, 1)
   return std::abs(t) - 0.5;
 }
 
-// Share of the second tone at (x, y), in radii from the object's centre; `pixels` is the radius in pixels.
+// Share of the second tone at (x, y), in radii from the object's center; `pixels` is the radius in pixels.
 double second_tone(const Object& object, double x, double y, double pixels) {
   constexpr double kDiagonal = 0.7071067811865476;
-  constexpr std::array<Colour, 4> kDirections = {
+  constexpr std::array<Color, 4> kDirections = {
       {{1, 0, 0}, {0, 1, 0}, {kDiagonal, kDiagonal, 0}, {kDiagonal, -kDiagonal, 0}}};
   switch (object.texture) {
     case 1: {
-      const Colour& d = kDirections[static_cast<std::size_t>(object.variant)];
+      const Color& d = kDirections[static_cast<std::size_t>(object.variant)];
       constexpr double kWidth = 0.29;
       return coverage(stripe((x * d.red + y * d.green) / kWidth) * kWidth * pixels);
     }
@@ -76,8 +76,8 @@ double second_tone(const Object& object, double x, double y, double pixels) {
   }
 }
 
-void blend(std::uint8_t* pixel, const Colour& colour, double share) {
-  const std::array<double, 3> channels = {colour.red, colour.green, colour.blue};
+void blend(std::uint8_t* pixel, const Color& color, double share) {
+  const std::array<double, 3> channels = {color.red, color.green, color.blue};
   for (std::size_t c = 0; c < 3; ++c)
     pixel[c] = static_cast<std::uint8_t>(pixel[c] + (channels[c] - pixel[c]) * share + 0.5);
 }
@@ -86,17 +86,17 @@ void draw_object(const Object& object, std::uint8_t number, std::int64_t side, P
   const double scale = static_cast<double>(side);
   const double pixels = object.radius * scale;
   const double extent = object.radius * reach(object.shape) * scale + 1;
-  const auto first = [&](double centre) {
-    return std::max<std::int64_t>(0, static_cast<std::int64_t>(centre * scale - extent));
+  const auto first = [&](double center) {
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(center * scale - extent));
   };
-  const auto last = [&](double centre) {
-    return std::min<std::int64_t>(side - 1, static_cast<std::int64_t>(centre * scale + extent));
+  const auto last = [&](double center) {
+    return std::min<std::int64_t>(side - 1, static_cast<std::int64_t>(center * scale + extent));
   };
   const double square = object.tilt * object.tilt;
   const double cosine = (1 - square) / (1 + square);
   const double sine = 2 * object.tilt / (1 + square);
-  const Paint tones = paint(object.colour, object.shade);
-  const Colour edge = mix(tones.colour, {0, 0, 0}, 0.55);
+  const Paint tones = paint(object.color, object.shade);
+  const Color edge = mix(tones.color, {0, 0, 0}, 0.55);
   const double edge_width = 0.8 * scale / 64;
   std::int64_t top = side;
   std::int64_t left = side;
@@ -111,11 +111,11 @@ void draw_object(const Object& object, std::uint8_t number, std::int64_t side, P
       const double distance = signed_distance(object.shape, x, y) * pixels;
       const double share = coverage(distance);
       if (share <= 0) continue;
-      Colour colour =
-          object.texture == 0 ? tones.colour : mix(tones.colour, tones.second, second_tone(object, x, y, pixels));
-      colour = mix(colour, edge, coverage(-distance - edge_width));
+      Color color =
+          object.texture == 0 ? tones.color : mix(tones.color, tones.second, second_tone(object, x, y, pixels));
+      color = mix(color, edge, coverage(-distance - edge_width));
       const auto at = static_cast<std::size_t>(row * side + column);
-      blend(&picture.image.pixels[at * 3], colour, share);
+      blend(&picture.image.pixels[at * 3], color, share);
       if (share < 0.5) continue;
       picture.owner[at] = number;
       top = std::min(top, row);

@@ -12,7 +12,7 @@ using Attribute = int Mention::*;
 
 int count_of(Attribute attribute) {
   if (attribute == &Mention::shape) return static_cast<int>(shapes_shape_names().size());
-  if (attribute == &Mention::colour) return static_cast<int>(shapes_colour_names().size());
+  if (attribute == &Mention::color) return static_cast<int>(shapes_color_names().size());
   if (attribute == &Mention::texture) return static_cast<int>(shapes_texture_names().size());
   return static_cast<int>(shapes_size_names().size());
 }
@@ -23,7 +23,7 @@ int other_value(Attribute attribute, int value, Random& random) {
 }
 
 Attribute random_adjective(Random& random) {
-  static const std::vector<Attribute> adjectives = {&Mention::colour, &Mention::texture, &Mention::size};
+  static const std::vector<Attribute> adjectives = {&Mention::color, &Mention::texture, &Mention::size};
   return random.pick(adjectives);
 }
 
@@ -93,7 +93,7 @@ bool swap_attributes(CaptionPlan& plan, const Scene&, Random& random) {
 bool add_object(CaptionPlan& plan, const Scene&, Random& random) {
   Mention added;
   added.shape = static_cast<int>(random.below(count_of(&Mention::shape)));
-  added.colour = static_cast<int>(random.below(count_of(&Mention::colour)));
+  added.color = static_cast<int>(random.below(count_of(&Mention::color)));
   for (const Mention& m : plan.mentions)
     if (m.shape == added.shape) return false;
   plan.mentions.push_back(added);
@@ -106,7 +106,7 @@ bool add_attribute(CaptionPlan& plan, const Scene& scene, Random& random) {
   const Object& object = scene.objects[static_cast<std::size_t>(m.object)];
   const Attribute attribute = random_adjective(random);
   if (m.*attribute != kUnsaid) return false;
-  const int truth = attribute == &Mention::colour    ? object.colour
+  const int truth = attribute == &Mention::color    ? object.color
                     : attribute == &Mention::texture ? object.texture
                                                      : object.size;
   m.*attribute = other_value(attribute, truth, random);

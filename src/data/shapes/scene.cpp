@@ -14,7 +14,7 @@ const std::vector<std::string>& shapes_shape_names() {
   return names;
 }
 
-const std::vector<std::string>& shapes_colour_names() {
+const std::vector<std::string>& shapes_color_names() {
   static const std::vector<std::string> names = {"red", "orange", "yellow", "green", "cyan", "blue", "purple", "pink"};
   return names;
 }
@@ -29,15 +29,15 @@ const std::vector<std::string>& shapes_size_names() {
   return names;
 }
 
-bool shapes_held_out_pair(std::int64_t shape, std::int64_t colour) {
-  return (3 * shape + 1) % 8 == colour;
+bool shapes_held_out_pair(std::int64_t shape, std::int64_t color) {
+  return (3 * shape + 1) % 8 == color;
 }
 
 namespace shapes {
 namespace {
 
 constexpr int kShapes = 10;
-constexpr int kColours = 8;
+constexpr int kColors = 8;
 constexpr int kTextures = 4;
 
 // Diameters as shares of the side. The gaps between the sizes keep the words true.
@@ -52,19 +52,19 @@ bool taken(const std::vector<Object>& objects, int Object::*attribute, int value
   return std::any_of(objects.begin(), objects.end(), [&](const Object& o) { return o.*attribute == value; });
 }
 
-// Shape and colour of one more object: mostly a shape and a colour of its own, never a pair that is there already.
-void choose_pair(const std::vector<Object>& others, Split split, bool repeat_shape, bool repeat_colour, Random& random,
+// Shape and color of one more object: mostly a shape and a color of its own, never a pair that is there already.
+void choose_pair(const std::vector<Object>& others, Split split, bool repeat_shape, bool repeat_color, Random& random,
                  Object& object) {
   while (true) {
     object.shape = static_cast<int>(random.below(kShapes));
-    object.colour = static_cast<int>(random.below(kColours));
-    if (shapes_held_out_pair(object.shape, object.colour) != (split == Split::held_out)) continue;
+    object.color = static_cast<int>(random.below(kColors));
+    if (shapes_held_out_pair(object.shape, object.color) != (split == Split::held_out)) continue;
     const bool same_shape = taken(others, &Object::shape, object.shape);
-    const bool same_colour = taken(others, &Object::colour, object.colour);
+    const bool same_color = taken(others, &Object::color, object.color);
     const bool same_pair = std::any_of(others.begin(), others.end(), [&](const Object& o) {
-      return o.shape == object.shape && o.colour == object.colour;
+      return o.shape == object.shape && o.color == object.color;
     });
-    if (same_pair || (same_shape && !repeat_shape) || (same_colour && !repeat_colour)) continue;
+    if (same_pair || (same_shape && !repeat_shape) || (same_color && !repeat_color)) continue;
     return;
   }
 }
@@ -120,10 +120,10 @@ Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects
   scene.tone = static_cast<Tone>(random.below(3));
   const std::int64_t count = objects[0] + random.below(objects[1] - objects[0] + 1);
   const bool repeat_shape = key.split != Split::held_out && random.chance(0.25);
-  const bool repeat_colour = random.chance(0.25);
+  const bool repeat_color = random.chance(0.25);
   for (std::int64_t i = 0; i < count; ++i) {
     Object object;
-    choose_pair(scene.objects, key.split, repeat_shape, repeat_colour, random, object);
+    choose_pair(scene.objects, key.split, repeat_shape, repeat_color, random, object);
     object.texture = random.chance(0.4) ? 0 : static_cast<int>(1 + random.below(kTextures - 1));
     object.tilt = random.uniform(-0.07, 0.07);  // up to 8 degrees: a square stays a square and not a diamond
     object.shade = random.uniform(0.93, 1.0);

@@ -26,14 +26,14 @@ struct SceneKey {
 /// Lengths are shares of the picture's side, y points down.
 struct Object {
   int shape = 0;
-  int colour = 0;
+  int color = 0;
   int texture = 0;
   int size = 0;
   double x = 0;
   double y = 0;
   double radius = 0;
   double tilt = 0;   // tan of half the angle of rotation
-  double shade = 1;  // factor on the colour's brightness
+  double shade = 1;  // factor on the color's brightness
   int variant = 0;   // direction of stripes
 };
 
@@ -47,7 +47,7 @@ struct Scene {
 /// What the picture shows, without its pixels. objects: [fewest, most].
 Scene make_scene(const SceneKey& key, const std::array<std::int64_t, 2>& objects);
 
-/// How far the shape reaches from its centre, in radii.
+/// How far the shape reaches from its center, in radii.
 double reach(int shape);
 
 }  // namespace tessera::shapes

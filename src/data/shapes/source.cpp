@@ -25,16 +25,16 @@ Split split_of(const std::string& name) {
   user_error("shapes: unknown split ", name, suggestion(name, {"train", "validation", "test", "held_out"}));
 }
 
-int class_of(const Object& object, bool by_colour) {
-  return by_colour ? object.colour : object.shape;
+int class_of(const Object& object, bool by_color) {
+  return by_color ? object.color : object.shape;
 }
 
-std::vector<std::uint8_t> class_mask(const Picture& picture, const Scene& scene, bool by_colour,
+std::vector<std::uint8_t> class_mask(const Picture& picture, const Scene& scene, bool by_color,
                                      std::int64_t background) {
   std::vector<std::uint8_t> mask(picture.owner.size());
   std::transform(picture.owner.begin(), picture.owner.end(), mask.begin(), [&](std::uint8_t owner) {
     return static_cast<std::uint8_t>(owner == Picture::kNobody ? background
-                                                               : class_of(scene.objects[owner], by_colour));
+                                                               : class_of(scene.objects[owner], by_color));
   });
   return mask;
 }
@@ -58,20 +58,20 @@ Sample ShapesSource::get(std::int64_t index) const {
   const SceneKey key{static_cast<std::uint64_t>(settings_.seed), split_of(settings_.split), index};
   const Scene scene = make_scene(key, settings_.objects);
   Picture picture = draw(scene, key, settings_.image_size);
-  const bool by_colour = settings_.label == "colour";
+  const bool by_color = settings_.label == "color";
   const std::size_t count = scene.objects.size();
 
   Sample sample;
   std::array<char, 32> number{};
   std::snprintf(number.data(), number.size(), "%08lld", static_cast<long long>(index));
   sample.key = settings_.split + "_" + number.data();
-  sample.label = class_of(scene.objects[0], by_colour);
-  sample.mask = class_mask(picture, scene, by_colour, background_class());
+  sample.label = class_of(scene.objects[0], by_color);
+  sample.mask = class_mask(picture, scene, by_color, background_class());
   sample.summary = write_summary(scene);
   sample.object_tags = write_tags(scene);
   for (std::size_t i = 0; i < count; ++i) {
     ObjectAnnotation object;
-    object.label = class_of(scene.objects[i], by_colour);
+    object.label = class_of(scene.objects[i], by_color);
     object.box = picture.boxes[i];
     sample.objects.push_back(object);
   }
@@ -108,7 +108,7 @@ Sample ShapesSource::get(std::int64_t index) const {
 }
 
 std::vector<std::string> ShapesSource::class_names() const {
-  std::vector<std::string> names = settings_.label == "colour" ? shapes_colour_names() : shapes_shape_names();
+  std::vector<std::string> names = settings_.label == "color" ? shapes_color_names() : shapes_shape_names();
   names.emplace_back("background");
   return names;
 }

@@ -28,8 +28,8 @@ std::string number_text(double value) {
 
 }  // namespace
 
-SourceChoice config::Value<SourceChoice>::read(const Node& node, const std::string& path, const SourceChoice&) {
-  return {sources().resolve(Value<Choice>::read(node, path, {}), path)};
+NestedSourceSettings config::Value<NestedSourceSettings>::read(const Node& node, const std::string& path, const NestedSourceSettings&) {
+  return {sources().resolve(Value<ModuleSettings>::read(node, path, {}), path)};
 }
 
 std::optional<config::Problem> validate(const MixtureSettings& settings) {
@@ -37,7 +37,7 @@ std::optional<config::Problem> validate(const MixtureSettings& settings) {
   if (settings.sources.empty()) return problem("is empty: name at least one source");
   std::set<std::string> labels;
   for (std::size_t i = 0; i < settings.sources.size(); ++i) {
-    const MixturePartSettings& part = settings.sources[i];
+    const MixtureComponentSettings& part = settings.sources[i];
     const std::string& label = part.label_or_name();
     if (part.source.name.empty()) return problem(concat("number ", i, " has no source: {source: {name: shapes}}"));
     if (part.source.name == "mixture")
@@ -116,7 +116,7 @@ std::string Mixture::describe() const {
 std::shared_ptr<Source> make_mixture(const MixtureSettings& settings) {
   std::vector<Mixture::Part> parts;
   for (std::size_t i = 0; i < settings.sources.size(); ++i) {
-    const MixturePartSettings& part = settings.sources[i];
+    const MixtureComponentSettings& part = settings.sources[i];
     std::shared_ptr<Source> source = sources().make(part.source, concat("sources[", i, "].source"));
     if (dynamic_cast<const StreamSource*>(source.get()) != nullptr)
       user_error("mixture: source ", part.label_or_name(), " (", source->describe(),

@@ -36,7 +36,7 @@ class SentencePiece : public Tokenizer {
     std::vector<std::int64_t> ids;
     if (settings_.add_bos) ids.push_back(processor_.bos_id());
     ids.insert(ids.end(), pieces.begin(), pieces.end());
-    const auto limit = static_cast<std::size_t>(settings_.max_length - (settings_.add_eos ? 1 : 0));
+    const auto limit = static_cast<std::size_t>(settings_.context_length - (settings_.add_eos ? 1 : 0));
     if (ids.size() > limit) ids.resize(limit);
     if (settings_.add_eos) ids.push_back(processor_.eos_id());
     return ids;
@@ -56,7 +56,7 @@ class SentencePiece : public Tokenizer {
   }
 
   std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
-  std::int64_t context_length() const override { return settings_.max_length; }
+  std::int64_t context_length() const override { return settings_.context_length; }
   std::int64_t pad_id() const override { return settings_.pad_id; }
   std::string name() const override { return "sentencepiece"; }
   const std::string& vocabulary_bytes() const override { return bytes_; }
@@ -66,7 +66,7 @@ class SentencePiece : public Tokenizer {
   // reaches no id that is kept, unless the text is all but empty up to there.
   std::string_view beginning(std::string_view text) const {
     constexpr std::size_t least = 1 << 16, each = 64;
-    const std::size_t most = std::max(least, each * static_cast<std::size_t>(settings_.max_length));
+    const std::size_t most = std::max(least, each * static_cast<std::size_t>(settings_.context_length));
     if (text.size() <= most) return text;
     std::size_t end = text.find_last_of(" \t\r\n", most);
     if (end == std::string_view::npos || end < most / 2)

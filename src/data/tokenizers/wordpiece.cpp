@@ -35,7 +35,7 @@ class WordPiece : public Tokenizer {
       repaired = repair_utf8(text);
       text = repaired;
     }
-    const auto limit = static_cast<std::size_t>(settings_.max_length - 1);
+    const auto limit = static_cast<std::size_t>(settings_.context_length - 1);
     std::vector<std::int64_t> ids;
     ids.reserve(std::min(limit, text.size() + 1) + 8);  // a word may be some ids over
     ids.push_back(special_[start]);
@@ -66,7 +66,7 @@ class WordPiece : public Tokenizer {
   }
 
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(names_.size()); }
-  std::int64_t context_length() const override { return settings_.max_length; }
+  std::int64_t context_length() const override { return settings_.context_length; }
   std::int64_t pad_id() const override { return special_[pad]; }
   std::string name() const override { return "wordpiece"; }
   const std::string& vocabulary_bytes() const override { return bytes_; }

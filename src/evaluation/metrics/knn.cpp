@@ -18,21 +18,21 @@ KnnScores knn_classification(const at::Tensor& train_features, const at::Tensor&
               "knn_classification: training labels must lie in 0..", num_classes - 1);
   TORCH_CHECK(k > 0 && temperature > 0, "knn_classification: k and temperature must be positive");
   KnnScores out;
-  const auto [neighbours, cosines] = nearest_by_cosine(test_features, train_features, k);
-  out.neighbours = neighbours;
+  const auto [neighbors, cosines] = nearest_by_cosine(test_features, train_features, k);
+  out.neighbors = neighbors;
   const at::Tensor labels =
-      train_labels.to(neighbours.device()).index_select(0, neighbours.flatten()).view(neighbours.sizes());
+      train_labels.to(neighbors.device()).index_select(0, neighbors.flatten()).view(neighbors.sizes());
   // exp(1 / temperature) overflows below 1/700; a common factor leaves the shares alone.
   const at::Tensor shift = temperature < 1.0 / 500 ? cosines.amax(1, true) : at::zeros({1, 1}, cosines.options());
   const at::Tensor votes = at::zeros({cosines.size(0), num_classes}, cosines.options())
                                .scatter_add_(1, labels, ((cosines - shift) / temperature).exp());
   out.probabilities = votes / votes.sum(1, true);
-  const std::int64_t places = std::min<std::int64_t>({5, neighbours.size(1), num_classes});
+  const std::int64_t places = std::min<std::int64_t>({5, neighbors.size(1), num_classes});
   const at::Tensor best = best_first(votes, places);
   out.prediction = best.select(1, 0).contiguous();
   const at::Tensor truth = test_labels.to(best.device(), at::kLong);
   const at::Tensor counted = truth.ge(0);
-  const at::Tensor right = best.eq(truth.unsqueeze(1)).index({counted}).to(at::kDouble);  // [labelled, places]
+  const at::Tensor right = best.eq(truth.unsqueeze(1)).index({counted}).to(at::kDouble);  // [labeled, places]
   if (right.size(0) > 0) {
     out.top1 = right.select(1, 0).mean().item<double>();
     out.top5 = right.sum(1).mean().item<double>();

@@ -119,7 +119,7 @@ class LineSearch {
 
 }  // namespace
 
-Minimum minimise_lbfgs(const Function& function, at::Tensor start, double tolerance, std::int64_t max_iterations,
+Minimum minimize_lbfgs(const Function& function, at::Tensor start, double tolerance, std::int64_t max_iterations,
                        const std::function<double(const at::Tensor&)>& size, std::size_t history) {
   Minimum out;
   out.point = start.to(at::kDouble).clone();

@@ -19,7 +19,7 @@ struct Minimum {
 /// Limited-memory BFGS with a line search for the strong Wolfe conditions (Nocedal & Wright, algorithms 7.5, 3.5
 /// and 3.6). `function` gives value and gradient at a point, `size` how large a gradient is (say its greatest entry).
 /// Stops when that is at most `tolerance`, when no step makes progress in double precision, or after max_iterations.
-Minimum minimise_lbfgs(const std::function<std::pair<double, at::Tensor>(const at::Tensor&)>& function,
+Minimum minimize_lbfgs(const std::function<std::pair<double, at::Tensor>(const at::Tensor&)>& function,
                        at::Tensor start, double tolerance, std::int64_t max_iterations,
                        const std::function<double(const at::Tensor&)>& size, std::size_t history = 20);
 

@@ -94,7 +94,7 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
     const at::Tensor weight = start->weight.to(given.device());
     first = at::cat({(weight * scale).flatten(), start->bias.to(given.device()) + weight.matmul(mean)});
   }
-  const Minimum minimum = minimise_lbfgs(function, first, tolerance, max_iterations, size);
+  const Minimum minimum = minimize_lbfgs(function, first, tolerance, max_iterations, size);
   LogisticRegression out;
   out.weight = weights_of(minimum.point);
   out.bias = minimum.point.narrow(0, split, num_classes) - out.weight.matmul(mean);

@@ -24,20 +24,20 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
     std::vector<std::size_t> path;  // finished columns
     std::size_t from_column = kNone;
     std::size_t end = kNone;
-    double travelled = 0;
+    double traveled = 0;
     while (end == kNone) {
       const std::size_t from_row = from_column == kNone ? row : owner[from_column];
       std::size_t nearest = kNone;
       for (std::size_t c = 0; c < columns; ++c) {
         if (done[c]) continue;
-        const double through = travelled + cost[from_row][c] - row_potential[from_row] - column_potential[c];
+        const double through = traveled + cost[from_row][c] - row_potential[from_row] - column_potential[c];
         if (through < distance[c]) {
           distance[c] = through;
           before[c] = from_column;
         }
         if (nearest == kNone || distance[c] < distance[nearest]) nearest = c;
       }
-      travelled = distance[nearest];
+      traveled = distance[nearest];
       done[nearest] = true;
       if (owner[nearest] == kNone) {
         end = nearest;
@@ -46,10 +46,10 @@ std::vector<std::int64_t> cheapest_columns(const std::vector<std::vector<double>
         from_column = nearest;
       }
     }
-    row_potential[row] += travelled;
+    row_potential[row] += traveled;
     for (const std::size_t c : path) {
-      row_potential[owner[c]] += travelled - distance[c];
-      column_potential[c] -= travelled - distance[c];
+      row_potential[owner[c]] += traveled - distance[c];
+      column_potential[c] -= traveled - distance[c];
     }
     for (std::size_t c = end; c != kNone; c = before[c]) owner[c] = before[c] == kNone ? row : owner[before[c]];
   }

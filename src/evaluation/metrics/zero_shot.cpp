@@ -57,9 +57,9 @@ ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const 
   // k above the number of classes finds every label, as k = number of classes does.
   out.topk = recall_at(ranks, topk);
 
-  const at::Tensor labelled = truth.ge(0);
-  const at::Tensor known = truth.masked_select(labelled);
-  const at::Tensor right = ranks.masked_select(labelled).eq(0).to(at::kDouble);
+  const at::Tensor labeled = truth.ge(0);
+  const at::Tensor known = truth.masked_select(labeled);
+  const at::Tensor right = ranks.masked_select(labeled).eq(0).to(at::kDouble);
   const at::Tensor counts = at::bincount(known, {}, num_classes).to(at::kDouble);
   const at::Tensor hits = at::bincount(known, right, num_classes).to(at::kDouble);
   out.per_class = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);

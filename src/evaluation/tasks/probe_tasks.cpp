@@ -1,4 +1,4 @@
-// Tasks that classify with features of a training set: a linear classifier, and nearest neighbours.
+// Tasks that classify with features of a training set: a linear classifier, and nearest neighbors.
 #include <numeric>
 
 #include "src/evaluation/metrics/cosine.h"
@@ -23,7 +23,7 @@ Split rows_of(const Split& all, const std::vector<std::int64_t>& rows) {
   return {all.features.index_select(0, index), all.labels.index_select(0, index)};
 }
 
-/// Both sides' labelled features; the result counts the test side alone.
+/// Both sides' labeled features; the result counts the test side alone.
 struct TrainAndTest {
   Split train;
   Split test;
@@ -36,8 +36,8 @@ TrainAndTest encode_both(const std::string& task, const Settings& settings, Dual
   const auto train = open_source(settings.train, context.train_source, task + ".train");
   const auto test = open_source(settings.source, context.source, task + ".source");
   TaskResult uncounted;
-  const LabelledFeatures fitted = encode_labelled(model, train, context, settings.max_train_samples, uncounted);
-  const LabelledFeatures measured = encode_labelled(model, test, context, settings.max_samples, result);
+  const LabeledFeatures fitted = encode_labeled(model, train, context, settings.max_train_samples, uncounted);
+  const LabeledFeatures measured = encode_labeled(model, test, context, settings.max_samples, result);
   result.data =
       concat(test->describe(), " (fitted on ", with_thousands(fitted.labels.size(0)), " of ", train->describe(), ")");
   const std::int64_t classes =
@@ -86,7 +86,7 @@ class LinearProbeTask final : public EvaluationTask {
     const Split validation = rows_of(train, {order.begin(), order.begin() + held});
     const Split rest = rows_of(train, {order.begin() + held, order.end()});
 
-    // A neighbour's solution is a good start; the sweep needs no more digits than an accuracy shows.
+    // A neighbor's solution is a good start; the sweep needs no more digits than an accuracy shows.
     std::map<std::int64_t, metrics::LogisticRegression> fits;
     std::map<std::int64_t, double> accuracy;
     const auto measure = [&](std::int64_t index) {

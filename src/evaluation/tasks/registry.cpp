@@ -31,7 +31,7 @@ TaskRegistry& evaluation_tasks() {
     list.add<SegmentationSettings>("segmentation", "zero-shot segmentation by patches (SPARC)", make_segmentation_task);
     list.add<LinearProbeSettings>("linear_probe", "logistic regression on image embeddings (CLIP)",
                                   make_linear_probe_task);
-    list.add<KnnSettings>("knn", "nearest neighbours among image embeddings (DINO)", make_knn_task);
+    list.add<KnnSettings>("knn", "nearest neighbors among image embeddings (DINO)", make_knn_task);
     list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
                                    make_hard_negatives_task);
     return list;
@@ -39,7 +39,7 @@ TaskRegistry& evaluation_tasks() {
   return registry;
 }
 
-TaskResult run_task(const config::Choice& task, DualEncoder& model, const Tokenizer& tokenizer,
+TaskResult run_task(const config::ModuleSettings& task, DualEncoder& model, const Tokenizer& tokenizer,
                     const EvaluationContext& context) {
   const auto made = evaluation_tasks().make(task, task.name);
   const EvaluationMode mode(model);
@@ -50,21 +50,21 @@ TaskResult run_task(const config::Choice& task, DualEncoder& model, const Tokeni
   return result;
 }
 
-void check_tasks(const std::vector<config::Choice>& tasks, const EvaluationContext& context) {
-  for (const config::Choice& task : tasks) evaluation_tasks().make(task, task.name)->check(context);
+void check_tasks(const std::vector<config::ModuleSettings>& tasks, const EvaluationContext& context) {
+  for (const config::ModuleSettings& task : tasks) evaluation_tasks().make(task, task.name)->check(context);
 }
 
-std::vector<config::Choice> resolve_tasks(const std::vector<config::Choice>& tasks, const std::string& path) {
-  std::vector<config::Choice> out;
+std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path) {
+  std::vector<config::ModuleSettings> out;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const std::string at = concat(path, "[", i, "]");
-    config::Choice task = evaluation_tasks().resolve(tasks[i], at);
+    config::ModuleSettings task = evaluation_tasks().resolve(tasks[i], at);
     for (const char* key : {"source", "train"}) {
       const config::Node* node = task.settings.find(key);
       if (node == nullptr || node->is_null()) continue;
       const std::string place = config::join_path(at, key);
-      const auto source = config::Value<config::Choice>::read(*node, place, {});
-      task.settings.set(key, config::Value<config::Choice>::dump(sources().resolve(source, place)));
+      const auto source = config::Value<config::ModuleSettings>::read(*node, place, {});
+      task.settings.set(key, config::Value<config::ModuleSettings>::dump(sources().resolve(source, place)));
     }
     out.push_back(std::move(task));
   }

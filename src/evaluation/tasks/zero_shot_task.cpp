@@ -23,7 +23,7 @@ class ZeroShotTask final : public EvaluationTask {
     const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
     const std::vector<std::string> names = class_names_for(settings_.classes, *source, "zero_shot");
     TaskResult result;
-    LabelledFeatures images = encode_labelled(model, source, context, settings_.data.max_samples, result);
+    LabeledFeatures images = encode_labeled(model, source, context, settings_.data.max_samples, result);
     const auto greatest = images.labels.max().item<std::int64_t>();
     if (greatest >= static_cast<std::int64_t>(names.size())) {
       user_error("zero_shot: ", source->describe(), " has a sample of class ", greatest, ", but there are only ",
@@ -57,7 +57,7 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
  private:
-  static void add_pictures(const DualEncoder& model, const Source& source, const LabelledFeatures& images,
+  static void add_pictures(const DualEncoder& model, const Source& source, const LabeledFeatures& images,
                            const at::Tensor& labels, const metrics::ZeroShotScores& scores,
                            const EvaluationContext& context, TaskPictures& pictures) {
     const std::size_t classes = pictures.class_names.size();

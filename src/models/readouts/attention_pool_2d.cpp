@@ -31,7 +31,7 @@ AttentionPool2d::AttentionPool2d(const AttentionPool2dSettings& settings, const 
     torch::nn::init::normal_(linear->weight, 0.0, deviation);
 }
 
-Pooled AttentionPool2d::read(const Encoded& encoded) {
+ReadOutOutput AttentionPool2d::forward(const Encoded& encoded) {
   TORCH_CHECK(!encoded.mask.defined(), "attention_pool_2d: padding is not supported");
   at::Tensor x = at_least_float(encoded.tokens);
   x = at::cat({x.mean(1, /*keepdim=*/true), x}, 1) + positional_embedding_;  // [B, 1 + N, w]
@@ -39,7 +39,7 @@ Pooled AttentionPool2d::read(const Encoded& encoded) {
   return {c_proj_(pooled.squeeze(1)), {}, {}};
 }
 
-at::Tensor AttentionPool2d::fit(const std::string& name, const at::Tensor& stored) const {
+at::Tensor AttentionPool2d::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   return name == "positional_embedding" ? fit_position_embedding(stored, grid_, 1, positional_embedding_.size(1))
                                         : stored;
 }

@@ -64,7 +64,7 @@ AttentionalPool::AttentionalPool(const AttentionalPoolSettings& settings, const 
   }
 }
 
-Pooled AttentionalPool::read(const Encoded& encoded) {
+ReadOutOutput AttentionalPool::forward(const Encoded& encoded) {
   at::Tensor tokens = zero_padding(encoded.tokens, encoded.mask);
   if (encoded.class_token.defined()) {
     TORCH_CHECK(!encoded.mask.defined(), "attentional_pool: a class token beside a padding mask is not supported");
@@ -78,7 +78,7 @@ Pooled AttentionalPool::read(const Encoded& encoded) {
   return {pooled, queries, {}};
 }
 
-std::string AttentionalPool::state_name(const std::string& parameter) const {
+std::string AttentionalPool::state_dict_key(const std::string& parameter) const {
   return parameter == "proj" || parameter.starts_with("ln_post.") ? parameter : "attn_pool." + parameter;
 }
 

@@ -39,7 +39,7 @@ Contrast both(const at::Tensor& i2t, const at::Tensor& t2i) {
 }  // namespace
 
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group,
-                  const SharedPairs& shared) {
+                  const DuplicatePairs& shared) {
   const std::int64_t offset = group.rank() * i2t.size(0);
   const at::Tensor left_out = shared.among(offset, i2t.size(0), 0, i2t.size(1));  // [B, C]
   return both(row_loss(i2t, scale, offset, left_out),
@@ -47,7 +47,7 @@ Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor
 }
 
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
-                         const ContrastOptions& options, const ProcessGroup& group, const SharedPairs& shared) {
+                         const ContrastOptions& options, const ProcessGroup& group, const DuplicatePairs& shared) {
   at::Tensor image = unit_rows(image_global);  // [B, D]
   at::Tensor text = unit_rows(text_global);
   if (!group.alone() && !options.own_rows) {

@@ -21,7 +21,7 @@ struct Contrast {
 /// the columns of `t2i`, of which each rank fetches its own; the right pair of own row b is column rank * B + b.
 /// `scale` is 1/temperature, a scalar. Pairs that share a picture or a caption are left out of each other's sums.
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group = {},
-                  const SharedPairs& shared = {});
+                  const DuplicatePairs& shared = {});
 
 /// How a loss on global embeddings is computed; nothing of it changes the result.
 struct ContrastOptions {
@@ -29,11 +29,11 @@ struct ContrastOptions {
   bool own_rows = true;               // false: every rank computes the whole batch's loss
 };
 
-/// InfoNCE of the cosines of global embeddings [B, D], not normalised (CLIP, eq. 1 of SPARC). With `chunk` the
+/// InfoNCE of the cosines of global embeddings [B, D], not normalized (CLIP, eq. 1 of SPARC). With `chunk` the
 /// similarities are made in tiles of that many images, forward and backward, and blocks of texts travel around the
 /// ranks through two fixed buffers, so that memory is O(B * tile).
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
-                         const ContrastOptions& options, const ProcessGroup& group, const SharedPairs& shared = {});
+                         const ContrastOptions& options, const ProcessGroup& group, const DuplicatePairs& shared = {});
 
 /// Contrast within each pair: row n of `queries` [B, N, D] belongs to row n of `keys` [B, N, D], both of unit length.
 /// Returns [B, N]: (row cross-entropy + column cross-entropy) / 2 over the rows where `mask` [B, N] is true, 0

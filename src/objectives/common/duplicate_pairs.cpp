@@ -12,7 +12,7 @@ bool all_differ(const at::Tensor& ids) {
 
 }  // namespace
 
-SharedPairs SharedPairs::of(const Features& features, bool wanted, const char* objective, const ProcessGroup& group) {
+DuplicatePairs DuplicatePairs::of(const Features& features, bool wanted, const char* objective, const ProcessGroup& group) {
   if (!wanted) return {};
   const std::int64_t batch =
       features.image().global.defined() ? features.image().global.size(0) : features.image().tokens.size(0);
@@ -25,12 +25,12 @@ SharedPairs SharedPairs::of(const Features& features, bool wanted, const char* o
     // The usual case; finding out costs a GPU more than it saves.
     if (!all.is_cpu() || !all_differ(all)) kinds.push_back(all);
   };
-  add(features.image_ids, "image_ids");
-  add(features.text_ids, "text_ids");
-  return kinds.empty() ? SharedPairs() : SharedPairs(at::stack(kinds));
+  add(features.image_group, "image_group");
+  add(features.caption_group, "caption_group");
+  return kinds.empty() ? DuplicatePairs() : DuplicatePairs(at::stack(kinds));
 }
 
-at::Tensor SharedPairs::among(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const {
+at::Tensor DuplicatePairs::among(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const {
   if (none()) return {};
   at::Tensor out;
   for (std::int64_t kind = 0; kind < ids_.size(0); ++kind) {

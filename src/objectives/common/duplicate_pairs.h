@@ -9,14 +9,14 @@ namespace tessera {
 
 /// Which pairs of the global batch show the same picture or carry the same caption, and so are no negatives of each
 /// other. A default one, like one from features without ids, knows of none.
-class SharedPairs {
+class DuplicatePairs {
  public:
-  SharedPairs() = default;
+  DuplicatePairs() = default;
   /// ids of all pairs, [kinds, C] int64: two pairs share something where one of the rows agrees.
-  explicit SharedPairs(at::Tensor ids) : ids_(std::move(ids)) {}
+  explicit DuplicatePairs(at::Tensor ids) : ids_(std::move(ids)) {}
   /// Brings the ids of all ranks together, if they are wanted and there are any. Throws c10::Error when they are not
   /// [B] int64.
-  static SharedPairs of(const Features& features, bool wanted, const char* objective, const ProcessGroup& group);
+  static DuplicatePairs of(const Features& features, bool wanted, const char* objective, const ProcessGroup& group);
 
   bool none() const { return !ids_.defined(); }
   /// Pairs row, ..., row + rows - 1 beside column, ..., by their places in the global batch: bool [rows, columns], true

@@ -38,7 +38,7 @@ class Texts {
 };
 
 // Which of a tile's similarities, own images beside another rank's texts, count in no sum; undefined: all count.
-at::Tensor left_out_of(const Tile& tile, const SharedPairs& shared, std::int64_t batch, int rank, int owner) {
+at::Tensor left_out_of(const Tile& tile, const DuplicatePairs& shared, std::int64_t batch, int rank, int owner) {
   return shared.among(rank * batch + tile.row, tile.rows, owner * batch + tile.column, tile.columns);
 }
 
@@ -55,7 +55,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
                                const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
-                               const SharedPairs& shared) {
+                               const DuplicatePairs& shared) {
     const NoAutocast no_autocast;
     const std::int64_t batch = image.size(0), width = image.size(1);
     const at::Tensor right = (image * text).sum(1);  // [B], the right pairs' cosines
@@ -98,7 +98,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const std::int64_t batch = image.size(0), width = image.size(1);
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt();
     const ProcessGroup& group = saved_group(ctx);
-    const SharedPairs shared(ctx->saved_data["shared"].toTensor());
+    const DuplicatePairs shared(ctx->saved_data["shared"].toTensor());
     const at::Tensor row_weight = gradients[0] / static_cast<double>(batch);
     const at::Tensor column_weight =
         gradients[1] / static_cast<double>(batch);  // goes with the texts: ranks may differ
@@ -151,7 +151,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
 
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
                                                  const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
-                                                 const SharedPairs& shared) {
+                                                 const DuplicatePairs& shared) {
   const auto losses = TiledInfoNce::apply(image, text, scale, chunk, group, shared);
   return {losses[0], losses[1]};
 }

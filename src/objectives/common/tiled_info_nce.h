@@ -16,6 +16,6 @@ namespace tessera {
 /// chunk: images per tile. `shared` pairs are left out of each other's sums. No second derivatives.
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
                                                  const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
-                                                 const SharedPairs& shared);
+                                                 const DuplicatePairs& shared);
 
 }  // namespace tessera

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kModel = "model.safetensors";
-constexpr const char* kAveraged = "averaged.safetensors";
+constexpr const char* kEma = "ema.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
@@ -49,7 +49,7 @@ void sync_path(const std::string& path) {
 
 nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
   nlohmann::json files;
-  for (const char* name : {kModel, kAveraged, kState}) {
+  for (const char* name : {kModel, kEma, kState}) {
     const std::string path = folder + "/" + name;
     if (!fs::exists(path)) continue;
     files[name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}};
@@ -154,10 +154,10 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     fs::remove_all(aside, error);
     if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
     save_model_file(aside + "/" + kModel, checkpoint.model);
-    if (!checkpoint.averaged.empty()) {
+    if (!checkpoint.ema.empty()) {
       ModelFile averaged = checkpoint.model;
-      averaged.weights = checkpoint.averaged;
-      save_model_file(aside + "/" + kAveraged, averaged);
+      averaged.weights = checkpoint.ema;
+      save_model_file(aside + "/" + kEma, averaged);
     }
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
@@ -241,7 +241,7 @@ Checkpoint load_checkpoint(const std::string& folder) {
   check_manifest(folder);
   Checkpoint out;
   out.model = load_model_file(folder + "/" + kModel);
-  if (fs::exists(folder + "/" + kAveraged)) out.averaged = io::load_safetensors(folder + "/" + kAveraged).tensors;
+  if (fs::exists(folder + "/" + kEma)) out.ema = io::load_safetensors(folder + "/" + kEma).tensors;
   const std::string path = folder + "/" + kState;
   io::TensorFile state = io::load_safetensors(path);
   out.optimizer = std::move(state.tensors);

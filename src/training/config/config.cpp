@@ -15,8 +15,8 @@
 
 namespace tessera {
 
-using config::Catalogue;
-using config::Choice;
+using config::RegistryBase;
+using config::ModuleSettings;
 using config::Node;
 
 namespace {
@@ -46,32 +46,31 @@ Node marked_like(const Node& resolved, const Node& written) {
   return resolved;
 }
 
-void resolve(Choice& choice, const Catalogue& catalogue, const std::string& path, const Node& tree) {
+void resolve(ModuleSettings& choice, const RegistryBase& catalog, const std::string& path, const Node& tree) {
   if (choice.name.empty())
     config::fail(nearest_node(tree, path), path,
-                 "missing: name one of the " + catalogue.kind() + "s " + join_names(catalogue.names()));
-  const Choice resolved = catalogue.resolve(choice, path);
+                 "missing: name one of the " + catalog.kind() + "s " + join_names(catalog.names()));
+  const ModuleSettings resolved = catalog.resolve(choice, path);
   choice = {resolved.name, marked_like(resolved.settings, choice.settings)};
 }
 
 // "image_size" of a module, where its settings have one.
-const Node* setting(const Choice& choice, const char* key) {
+const Node* setting(const ModuleSettings& choice, const char* key) {
   const Node* node = choice.settings.find(key);
   return node != nullptr && !node->is_null() ? node : nullptr;
 }
 
-bool knows(const Catalogue& catalogue, const Choice& choice, const std::string& key) {
-  for (const Catalogue::Entry& entry : catalogue.entries())
+bool knows(const RegistryBase& catalog, const ModuleSettings& choice, const std::string& key) {
+  for (const RegistryBase::Entry& entry : catalog.entries())
     if (entry.name == choice.name)
       for (const config::FieldDoc& row : entry.document())
         if (row.path == key) return true;
   return false;
 }
 
-// The longest text in tokens; sentencepiece and wordpiece call it max_length.
-Node length_of(const Choice& tokenizer) {
-  for (const char* key : {"context_length", "max_length"})
-    if (const Node* length = setting(tokenizer, key)) return *length;
+// The longest text in tokens.
+Node length_of(const ModuleSettings& tokenizer) {
+  if (const Node* length = setting(tokenizer, "context_length")) return *length;
   const auto made = tokenizers().make(tokenizer, "tokenizer", TokenizerContext{});
   return Node::scalar(std::to_string(made->context_length()), tokenizer.settings.mark());
 }
@@ -79,7 +78,7 @@ Node length_of(const Choice& tokenizer) {
 // A text encoder without vocabulary or length takes the tokenizer's. The vocabulary file is only opened when it must
 // be.
 void follow_tokenizer(Config& c) {
-  Choice& encoder = c.model.text.encoder;
+  ModuleSettings& encoder = c.model.text.encoder;
   if (knows(encoders(), encoder, "context_length") && setting(encoder, "context_length") == nullptr)
     encoder.settings.set("context_length", length_of(c.tokenizer));
   if (knows(encoders(), encoder, "vocab_size") && setting(encoder, "vocab_size") == nullptr) {
@@ -91,7 +90,7 @@ void follow_tokenizer(Config& c) {
 
 // The side of the pictures is written once: at the image encoder or at the preprocessing.
 void follow_image_size(Config& c, const Node& tree) {
-  Choice& encoder = c.model.image.encoder;
+  ModuleSettings& encoder = c.model.image.encoder;
   if (!knows(encoders(), encoder, "image_size")) return;
   const Node& preprocessing = nearest_node(tree, "model.preprocessing.image_size");
   const bool written = nearest_node(tree, "model.preprocessing").find("image_size") != nullptr;
@@ -108,7 +107,7 @@ void follow_image_size(Config& c, const Node& tree) {
 // Names, settings and combinations of the towers are the models' business; the marks are put back afterwards.
 void resolve_model(ModelSettings& model) {
   const ModelSettings resolved = tessera::resolve(model, "model");
-  const auto adopt = [](Choice& written, const Choice& full) {
+  const auto adopt = [](ModuleSettings& written, const ModuleSettings& full) {
     written = {full.name, marked_like(full.settings, written.settings)};
   };
   const auto adopt_tower = [&](TowerSettings& written, const TowerSettings& full) {

@@ -11,15 +11,13 @@ namespace {
 
 void check_tokenizer(const Config& c, const Node& tree) {
   const Node* room = c.model.text.encoder.settings.find("context_length");
-  for (const char* key : {"context_length", "max_length"}) {
-    const Node* length = c.tokenizer.settings.find(key);
-    if (length == nullptr || room == nullptr) continue;
-    const std::string path = "model.text.encoder.context_length";
-    if (config::Value<std::int64_t>::read(*length, key, 0) > config::Value<std::int64_t>::read(*room, path, 0))
-      config::fail(nearest_node(tree, path), path,
-                   concat("is ", room->text(), ", but tokenizer.", key, " is ", length->text(),
-                          ": leave it out to follow the tokenizer"));
-  }
+  const Node* length = c.tokenizer.settings.find("context_length");
+  if (length == nullptr || room == nullptr) return;
+  const std::string path = "model.text.encoder.context_length";
+  if (config::Value<std::int64_t>::read(*length, path, 0) > config::Value<std::int64_t>::read(*room, path, 0))
+    config::fail(nearest_node(tree, path), path,
+                 concat("is ", room->text(), ", but tokenizer.context_length is ", length->text(),
+                        ": leave it out to follow the tokenizer"));
 }
 
 void check_embed_dim(const Config& c, const Node& tree) {
@@ -33,9 +31,9 @@ void check_embed_dim(const Config& c, const Node& tree) {
 }
 
 void check_schedule(const Config& c, const Node& tree) {
-  if (c.evaluation.averaged && !c.training.weight_average)
-    config::fail(nearest_node(tree, "evaluation.averaged"), "evaluation.averaged",
-                 "is true, but nothing is averaged: set training.weight_average");
+  if (c.evaluation.ema && !c.training.ema)
+    config::fail(nearest_node(tree, "evaluation.ema"), "evaluation.ema",
+                 "is true, but nothing is averaged: set training.ema");
   if (c.schedule.warmup_steps > c.training.steps) {
     const std::string path = "schedule.warmup_steps";
     config::fail(

@@ -33,9 +33,9 @@ void table(std::ostringstream& out, const std::vector<config::FieldDoc>& rows) {
 }
 
 void section(std::ostringstream& out, const std::string& title, const std::string& where,
-             const config::Catalogue& catalogue) {
+             const config::RegistryBase& catalog) {
   out << "## " << title << "\n\nChosen by `" << where << "`: {name: NAME, settings...}.\n\n";
-  for (const config::Catalogue::Entry& entry : catalogue.entries()) {
+  for (const config::RegistryBase::Entry& entry : catalog.entries()) {
     out << "### `" << entry.name << "`\n\n" << entry.help << "\n\n";
     table(out, entry.document());
   }
@@ -61,7 +61,7 @@ std::string configuration_document() {
   defaults.run.name = std::nullopt;
   std::vector<config::FieldDoc> rows = config::document<Config>("", defaults);
   for (config::FieldDoc& row : rows)
-    if (row.type == config::Value<config::Choice>::type())
+    if (row.type == config::Value<config::ModuleSettings>::type())
       row.default_text = row.path == "objective" ? "clip" : row.path == "optimizer" ? "adamw" : "";
   table(out, rows);
   section(out, "Sources", "data.train`, `data.validation` and the tasks' `source", sources());

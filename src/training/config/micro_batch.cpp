@@ -32,7 +32,7 @@ std::optional<MemoryPlan> largest_that_fits(MemoryModel& model, std::int64_t bat
     if (samples == before) return std::nullopt;
     before = samples;
     const MemoryPlan plan = model.plan(samples);
-    return plan.fits() && model.survives(samples) ? std::optional(plan) : std::nullopt;
+    return plan.fits() && model.fits_when_tried(samples) ? std::optional(plan) : std::nullopt;
   };
   // Equal parts: 1, 2, 3, 4, 6, 8, 12, 16, ... of them.
   for (std::int64_t parts = 1; before != 1; parts *= 2) {

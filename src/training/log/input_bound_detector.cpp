@@ -18,7 +18,7 @@ long percent(double share) {
 
 }  // namespace
 
-std::optional<std::string> WaitWatch::note(const DataWindow& window, double now) {
+std::optional<std::string> InputBoundDetector::note(const DataWindow& window, double now) {
   sum_ = {sum_.seconds + window.seconds, sum_.wait_seconds + window.wait_seconds,
           sum_.work_seconds + window.work_seconds, sum_.cpu_seconds + window.cpu_seconds};
   if (sum_.seconds < kShortest) return std::nullopt;
@@ -32,7 +32,7 @@ std::optional<std::string> WaitWatch::note(const DataWindow& window, double now)
   return line;
 }
 
-std::string WaitWatch::diagnosis() const {
+std::string InputBoundDetector::diagnosis() const {
   const double busy = sum_.work_seconds / (sum_.seconds * static_cast<double>(threads_));
   const double computing = sum_.work_seconds > 0 ? sum_.cpu_seconds / sum_.work_seconds : 0;
   const std::string what =

@@ -29,7 +29,7 @@ nlohmann::ordered_json object_of(const std::vector<std::pair<std::string, double
 
 }  // namespace
 
-std::string to_line(const StepRecord& r) {
+std::string to_line(const MetricsRow& r) {
   nlohmann::ordered_json row;
   row["step"] = r.step;
   row["lr"] = r.learning_rate;
@@ -48,7 +48,7 @@ std::string to_line(const StepRecord& r) {
   return row.dump();
 }
 
-std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& r) {
+std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& r) {
   constexpr double gibibyte = 1024.0 * 1024.0 * 1024.0;
   std::vector<std::pair<std::string, double>> out{
       {"loss/total", r.loss},
@@ -67,7 +67,7 @@ std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& r) {
   return out;
 }
 
-std::string status_text(const StepRecord& r) {
+std::string status_text(const MetricsRow& r) {
   std::ostringstream out;
   out << std::fixed << std::setprecision(4) << "loss " << r.loss;
   if (r.terms.size() > 1)

@@ -17,7 +17,7 @@ Arithmetic arithmetic_of(const std::string& precision) {
 
 }  // namespace
 
-Utilisation::Utilisation(const Config& config, const at::Device& device) {
+Mfu::Mfu(const Config& config, const at::Device& device) {
   if (config.log.peak_tflops) {
     peak_tflops_ = *config.log.peak_tflops;
     peak_origin_ = "log.peak_tflops";
@@ -28,24 +28,24 @@ Utilisation::Utilisation(const Config& config, const at::Device& device) {
   peak_origin_ = peak.measured ? concat("measured: ", peak.origin, "; log.peak_tflops sets another") : peak.origin;
 }
 
-void Utilisation::counted(const FlopCounter& counter, std::int64_t samples) {
+void Mfu::counted(const FlopCounter& counter, std::int64_t samples) {
   counted_ = true;
   if (samples == 0) return;
   recomputed_per_sample_ = counter.recomputed() / static_cast<double>(samples);
   flops_per_sample_ = counter.flops() / static_cast<double>(samples) - recomputed_per_sample_;
 }
 
-std::optional<double> Utilisation::tflops(double samples_per_second_and_device) const {
+std::optional<double> Mfu::tflops(double samples_per_second_and_device) const {
   if (flops_per_sample_ == 0) return std::nullopt;
   return flops_per_sample_ * samples_per_second_and_device / 1e12;
 }
 
-std::optional<double> Utilisation::share(std::optional<double> tflops) const {
+std::optional<double> Mfu::share(std::optional<double> tflops) const {
   if (!tflops || peak_tflops_ <= 0) return std::nullopt;
   return *tflops / peak_tflops_;
 }
 
-std::string Utilisation::describe() const {
+std::string Mfu::describe() const {
   const std::string again = recomputed_per_sample_ == 0 ? ""
                                                         : concat(" (and ", format_flops(recomputed_per_sample_),
                                                                  " computed again, not counted)");

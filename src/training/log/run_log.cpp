@@ -67,7 +67,7 @@ void RunLog::resume_at(std::int64_t step, const std::string& title,
   if (tensorboard_) events_.emplace(folder_ + "/tensorboard", step);
 }
 
-void RunLog::record(const StepRecord& record) {
+void RunLog::record(const MetricsRow& record) {
   if (!active_) return;
   const std::string row = to_line(record) + "\n";
   // One write per row: the file never holds half a line of a run that is killed.

@@ -13,9 +13,9 @@
 namespace tessera {
 namespace {
 
-void count_parameters(const Parts& parts, StepCost& cost) {
-  const auto towers = parts.model->named_state();
-  for (const NamedParameter& parameter : parts.optimizer->parameters()) {
+void count_parameters(const TrainingRun& run, DryRunReport& cost) {
+  const auto towers = run.model->state_dict();
+  for (const NamedParameter& parameter : run.optimizer->parameters()) {
     std::int64_t& count = !towers.contains(parameter.name)        ? cost.objective_parameters
                           : parameter.name.starts_with("visual.") ? cost.image_parameters
                                                                   : cost.text_parameters;
@@ -33,14 +33,14 @@ MemoryPlan plan_of(MemoryModel& model, const Config& config) {
 
 }  // namespace
 
-StepCost measure_step(const Config& config, const PlanSettings& settings) {
-  Parts parts = build_parts(config);
-  make_loader(parts, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
-  take_weights(*parts.model, *parts.objective, config.start);
-  StepCost cost;
-  cost.sources = parts.loader->batches_per_update();
-  count_parameters(parts, cost);
-  MemoryModel model(parts, config, settings);
+DryRunReport measure_step(const Config& config, const PlanSettings& settings) {
+  TrainingRun run = build_training_run(config);
+  make_loader(run, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
+  load_initial_weights(*run.model, *run.objective, config.start);
+  DryRunReport cost;
+  cost.sources = run.loader->batches_per_update();
+  count_parameters(run, cost);
+  MemoryModel model(run, config, settings);
   cost.memory = plan_of(model, config);
   const auto batch = static_cast<double>(config.data.loader.batch_size);
   cost.forward_flops = model.forward_flops() / batch;
@@ -51,7 +51,7 @@ StepCost measure_step(const Config& config, const PlanSettings& settings) {
   return cost;
 }
 
-std::string to_text(const StepCost& cost, const Config& config) {
+std::string to_text(const DryRunReport& cost, const Config& config) {
   std::ostringstream out;
   const std::int64_t all = cost.image_parameters + cost.text_parameters + cost.objective_parameters;
   const std::int64_t batch = config.data.loader.batch_size, accumulation = config.training.accumulation;

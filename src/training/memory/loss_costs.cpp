@@ -53,9 +53,9 @@ std::optional<std::int64_t> greatest_chunk(const config::Node& settings) {
   return greatest;
 }
 
-LossCosts::LossCosts(Parts& parts, const config::Choice& settings, const Features& features, const ProcessGroup& group,
+LossCosts::LossCosts(TrainingRun& run, const config::ModuleSettings& settings, const Features& features, const ProcessGroup& group,
                      std::int64_t most_samples)
-    : parts_(parts), settings_(settings), features_(features), group_(group), most_samples_(most_samples) {}
+    : run_(run), settings_(settings), features_(features), group_(group), most_samples_(most_samples) {}
 
 LossCosts::Measured LossCosts::measure(Objective& objective, std::int64_t samples, CostCurve* curve) {
   const Features leaves = repeated_leaves(features_, samples);
@@ -69,7 +69,7 @@ LossCosts::Measured LossCosts::measure(Objective& objective, std::int64_t sample
     const Losses losses = objective.forward(leaves, context);
     forward_flops = counter.flops();
     losses.total.backward();
-    synchronize(parts_.device);
+    synchronize(run_.device);
   });
   const Measured out{trace.peak(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   if (curve == nullptr) return out;
@@ -79,8 +79,8 @@ LossCosts::Measured LossCosts::measure(Objective& objective, std::int64_t sample
 }
 
 std::int64_t LossCosts::measure_upwards(std::int64_t batch) {
-  const double room = static_cast<double>(available_memory(parts_.device)) / 4;
-  Objective& objective = *parts_.objective;
+  const double room = static_cast<double>(available_memory(run_.device)) / 4;
+  Objective& objective = *run_.objective;
   std::int64_t samples = std::min<std::int64_t>(batch, 4);
   while (true) {
     const Measured cost = measure(objective, samples, &curve_);
@@ -98,7 +98,7 @@ LossCosts::Cost LossCosts::at(std::int64_t batch) {
   // Three numbers in a row of one regime, all of whole chunks where the loss is cut.
   const std::optional<std::int64_t> chunk = greatest_chunk(settings_.settings);
   const std::int64_t unit = chunk && 4 * *chunk <= most ? *chunk : 1;
-  for (const std::int64_t quarters : {2, 3, 4}) measure(*parts_.objective, quarters * most / 4 / unit * unit, &curve_);
+  for (const std::int64_t quarters : {2, 3, 4}) measure(*run_.objective, quarters * most / 4 / unit * unit, &curve_);
   Cost cost{curve_.peak(batch), forward_.flops(batch), curve_.flops(batch), false};
   if (chunk && unit == 1 && *chunk < batch && most >= 16)
     cost.peak = std::min(cost.peak, peak_of_smaller_chunks(batch, most, *chunk));
@@ -106,12 +106,12 @@ LossCosts::Cost LossCosts::at(std::int64_t batch) {
 }
 
 std::shared_ptr<Objective> LossCosts::with_chunk(double factor) const {
-  config::Choice settings = settings_;
+  config::ModuleSettings settings = settings_;
   settings.settings = chunks_scaled(settings.settings, factor);
   ObjectiveContext context;
-  context.embed_dim = parts_.model->embed_dim();
+  context.embed_dim = run_.model->embed_dim();
   const auto objective = objectives().make(settings, "objective", context);
-  objective->to(parts_.device);
+  objective->to(run_.device);
   return objective;
 }
 

@@ -13,7 +13,7 @@ class LossCosts {
  public:
   /// features: of some samples. group: imagined where there are several ranks. most_samples: measure with at most so
   /// many; 0: as many as take about a second and a quarter of the free memory.
-  LossCosts(Parts& parts, const config::Choice& settings, const Features& features, const ProcessGroup& group,
+  LossCosts(TrainingRun& run, const config::ModuleSettings& settings, const Features& features, const ProcessGroup& group,
             std::int64_t most_samples);
 
   /// At this batch size of a rank: bytes at the highest, floating-point operations, and whether it was measured.
@@ -34,8 +34,8 @@ class LossCosts {
   double peak_of_smaller_chunks(std::int64_t batch, std::int64_t most, std::int64_t chunk);
   std::shared_ptr<Objective> with_chunk(double factor) const;
 
-  Parts& parts_;
-  config::Choice settings_;
+  TrainingRun& run_;
+  config::ModuleSettings settings_;
   Features features_;
   ProcessGroup group_;
   std::int64_t most_samples_;

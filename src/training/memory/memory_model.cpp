@@ -23,21 +23,21 @@ std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
 }
 
 // What measuring could change: running averages, and what an objective keeps.
-std::vector<at::Tensor> changeable(const Parts& parts) {
-  std::vector<at::Tensor> out = parts.model->buffers();
-  for (const std::vector<at::Tensor>& some : {parts.objective->parameters(), parts.objective->buffers()})
+std::vector<at::Tensor> changeable(const TrainingRun& run) {
+  std::vector<at::Tensor> out = run.model->buffers();
+  for (const std::vector<at::Tensor>& some : {run.objective->parameters(), run.objective->buffers()})
     out.insert(out.end(), some.begin(), some.end());
   return out;
 }
 
 // What an update needs for a moment beside parameters, gradients and moments, from updates of a few small tensors: so
 // much per byte of all gradients, and so much per byte of the largest.
-double update_bytes(const Parts& parts, const Config& config, std::int64_t all, std::int64_t largest) {
+double update_bytes(const TrainingRun& run, const Config& config, std::int64_t all, std::int64_t largest) {
   constexpr std::int64_t kSide = 64, kBytes = 4 * kSide * kSide;
   const auto peak = [&](int count) {
     std::vector<NamedParameter> parameters;
     for (int i = 0; i < count; ++i) {
-      at::Tensor tensor = at::zeros({kSide, kSide}, at::TensorOptions(parts.device));
+      at::Tensor tensor = at::zeros({kSide, kSide}, at::TensorOptions(run.device));
       tensor.mutable_grad() = at::zeros_like(tensor);
       parameters.push_back({"p" + std::to_string(i), tensor});
     }
@@ -56,22 +56,22 @@ std::int64_t rounded(double bytes) {
 }  // namespace
 
 struct MemoryModel::Impl {
-  Impl(Parts& given_parts, const Config& given_config, const PlanSettings& given_settings)
-      : parts(given_parts),
+  Impl(TrainingRun& given_run, const Config& given_config, const PlanSettings& given_settings)
+      : run(given_run),
         config(given_config),
         settings(given_settings),
         batch(config.data.loader.batch_size),
-        accumulates(config.training.accumulation * parts.loader->batches_per_update() > 1),
-        kept(changeable(parts)) {
-    state.gpu = !parts.device.is_cpu();
+        accumulates(config.training.accumulation * run.loader->batches_per_update() > 1),
+        kept(changeable(run)) {
+    state.gpu = !run.device.is_cpu();
     state.ranks = settings.ranks;
     state.batch = batch;
-    state.weights = total_bytes(weights_of(*parts.model, *parts.objective));
-    state.optimizer = total_bytes(parts.optimizer->state());
-    if (parts.average) state.average = total_bytes(parts.average->averages());
+    state.weights = total_bytes(weights_of(*run.model, *run.objective));
+    state.optimizer = total_bytes(run.optimizer->state());
+    if (run.average) state.average = total_bytes(run.average->averages());
     note_available();
 
-    const Batch sample = first_samples(parts, config, measured_samples(parts.device), {settings.rank, settings.ranks});
+    const Batch sample = first_samples(run, config, measured_samples(run.device), {settings.rank, settings.ranks});
     samples = sample.size();
     run_sample(sample);
     state.data = bytes_of(sample) / samples * batch;
@@ -81,22 +81,22 @@ struct MemoryModel::Impl {
     if (config.checkpoint.background)  // and the largest of its files, read back for its checksum
       state.checkpoint = state.weights + state.optimizer + state.average + std::max(state.weights, state.optimizer);
     if (settings.ranks > 1) state.buckets = state.gradients;
-    towers.emplace(parts, config.training.precision, sample);
-    loss.emplace(parts, config.objective, towers->features(), imagined_group(settings.rank, settings.ranks),
+    towers.emplace(run, config.training.precision, sample);
+    loss.emplace(run, config.objective, towers->features(), fake_process_group(settings.rank, settings.ranks),
                  settings.most_loss_samples);
   }
 
-  ~Impl() { parts.optimizer->zero_grad(); }
+  ~Impl() { run.optimizer->zero_grad(); }
 
   void note_available() {
     if (settings.available) {
       state.available = state.host_available = *settings.available;
       return;
     }
-    const std::int64_t free = available_memory(parts.device),
+    const std::int64_t free = available_memory(run.device),
                        mine = state.weights + state.optimizer + state.average + settings.allocated;
     if (state.gpu) {
-      state.available = free + unused_by_allocator(parts.device) + mine;
+      state.available = free + unused_by_allocator(run.device) + mine;
       state.host_available = available_memory(at::kCPU) / settings.ranks_here;
     } else {
       state.available = state.host_available = (free + mine * settings.started) / settings.ranks_here;
@@ -108,20 +108,20 @@ struct MemoryModel::Impl {
   void run_sample(const Batch& sample) {
     StepContext context;
     context.generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(config.seed));
-    parts.optimizer->zero_grad();
+    run.optimizer->zero_grad();
     const auto begin = std::chrono::steady_clock::now();
-    const Losses losses = forward_loss(parts, sample, config.training.precision, context);
+    const Losses losses = forward_loss(run, sample, config.training.precision, context);
     losses.total.backward();
     sample_loss = losses.total.item<double>();
     sample_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    for (const NamedParameter& parameter : parts.optimizer->parameters()) {
+    for (const NamedParameter& parameter : run.optimizer->parameters()) {
       if (!parameter.tensor.grad().defined()) continue;
       const auto bytes = static_cast<std::int64_t>(parameter.tensor.grad().nbytes());
       state.gradients += bytes;
       largest_gradient = std::max(largest_gradient, bytes);
       with_gradient.push_back(parameter.tensor);
     }
-    for (const at::Tensor& parameter : parts.objective->parameters())
+    for (const at::Tensor& parameter : run.objective->parameters())
       if (parameter.grad().defined()) objective_gradients += static_cast<std::int64_t>(parameter.grad().nbytes());
   }
 
@@ -139,7 +139,7 @@ struct MemoryModel::Impl {
 
   MemoryPlan plan(std::int64_t micro_batch);
 
-  Parts& parts;
+  TrainingRun& run;
   const Config& config;
   const PlanSettings settings;
   const std::int64_t batch;
@@ -167,7 +167,7 @@ MemoryPlan MemoryModel::Impl::plan(std::int64_t micro_batch) {
   plan.activations = rounded(held);
   plan.loss = rounded(loss_cost.peak);
   plan.loss_measured = loss_cost.measured;
-  if (!update) update = update_bytes(parts, config, plan.gradients, largest_gradient);
+  if (!update) update = update_bytes(run, config, plan.gradients, largest_gradient);
 
   const auto lasting = static_cast<double>(plan.weights + plan.optimizer + plan.average + plan.buckets);
   const auto data = static_cast<double>(plan.data), gradients = static_cast<double>(plan.gradients);
@@ -187,12 +187,12 @@ MemoryPlan MemoryModel::Impl::plan(std::int64_t micro_batch) {
     const auto features = static_cast<double>(towers->feature_bytes(batch)),
                their_gradients = static_cast<double>(towers->feature_gradient_bytes(batch)),
                of_chunk = static_cast<double>(towers->feature_gradient_bytes(plan.micro_batch));
-    const double pieces = towers->silent().held(batch), piece = towers->silent().held(plan.micro_batch);
+    const double pieces = towers->forward_only().held(batch), piece = towers->forward_only().held(plan.micro_batch);
     plan.features = towers->feature_bytes(batch);
     // The first pass of a step has no gradients yet, unless batches are accumulated.
     const double before = accumulates ? gradients : 0;
     at("joining the features", data + before + pieces + features);
-    at("the towers' first forward pass", data + before + pieces - piece + towers->silent().peak(plan.micro_batch));
+    at("the towers' first forward pass", data + before + pieces - piece + towers->forward_only().peak(plan.micro_batch));
     at("the loss", data + before + static_cast<double>(objective_gradients) + features + loss_cost.peak);
     at("the towers' forward pass", data + gradients + features + their_gradients + forward);
     // The stand-in's gradients of the features are slices of the whole batch's here.
@@ -203,8 +203,8 @@ MemoryPlan MemoryModel::Impl::plan(std::int64_t micro_batch) {
   return plan;
 }
 
-MemoryModel::MemoryModel(Parts& parts, const Config& config, const PlanSettings& settings)
-    : impl_(std::make_unique<Impl>(parts, config, settings)) {}
+MemoryModel::MemoryModel(TrainingRun& run, const Config& config, const PlanSettings& settings)
+    : impl_(std::make_unique<Impl>(run, config, settings)) {}
 
 MemoryModel::~MemoryModel() = default;
 
@@ -212,7 +212,7 @@ MemoryPlan MemoryModel::plan(std::int64_t micro_batch) {
   return impl_->plan(micro_batch);
 }
 
-bool MemoryModel::survives(std::int64_t micro_batch) {
+bool MemoryModel::fits_when_tried(std::int64_t micro_batch) {
   Impl& impl = *impl_;
   if (!impl.state.gpu) return true;
   return fits_in_memory([&] {
@@ -222,7 +222,7 @@ bool MemoryModel::survives(std::int64_t micro_batch) {
                                                                    impl.towers->feature_gradient_bytes(impl.batch)
                                                       : impl.loss_cost().measured ? impl.plan(micro_batch).loss
                                                                                   : 0);
-    const at::Tensor room = at::empty({beside}, at::TensorOptions(impl.parts.device).dtype(at::kByte));
+    const at::Tensor room = at::empty({beside}, at::TensorOptions(impl.run.device).dtype(at::kByte));
     impl.towers->run(std::min(micro_batch, impl.batch));
   });
 }

@@ -48,7 +48,7 @@ std::vector<Row> rows_of(const MemoryPlan& plan) {
 // The encoders that could compute their blocks again, but do not.
 std::vector<std::string> without_checkpointing(const Config& config) {
   std::vector<std::string> out;
-  const auto look = [&](const config::Choice& encoder, const char* tower) {
+  const auto look = [&](const config::ModuleSettings& encoder, const char* tower) {
     const config::Node* node = encoder.settings.find("grad_checkpointing");
     if (node != nullptr && node->text() == "false") out.push_back(tower);
   };

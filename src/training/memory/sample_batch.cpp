@@ -16,11 +16,11 @@ at::Tensor repeated_rows(const at::Tensor& tensor, std::int64_t count) {
 
 }  // namespace
 
-Batch first_samples(const Parts& parts, const Config& config, std::int64_t count, const Shard& shard) {
+Batch first_samples(const TrainingRun& run, const Config& config, std::int64_t count, const RankSlice& shard) {
   Config few = config;
   few.data.loader.batch_size = std::min(count, config.data.loader.batch_size);
   few.data.loader.prefetch = 1;
-  return make_loader(parts, few, shard)->next().to(parts.device);
+  return make_loader(run, few, shard)->next().to(run.device);
 }
 
 Batch repeated(const Batch& batch, std::int64_t count) {
@@ -31,8 +31,8 @@ Batch repeated(const Batch& batch, std::int64_t count) {
   out.regions = repeated_rows(batch.regions, count);
   out.region_mask = repeated_rows(batch.region_mask, count);
   out.labels = repeated_rows(batch.labels, count);
-  out.image_ids = repeated_rows(batch.image_ids, count);
-  out.text_ids = repeated_rows(batch.text_ids, count);
+  out.image_group = repeated_rows(batch.image_group, count);
+  out.caption_group = repeated_rows(batch.caption_group, count);
   for (std::int64_t i = 0; i < count; ++i) out.keys.push_back(batch.keys[static_cast<std::size_t>(i % batch.size())]);
   return out;
 }
@@ -44,7 +44,7 @@ Features repeated_leaves(const Features& features, std::int64_t count) {
     *tensor = repeated_rows(tensor->detach(), count);
     if (tensor->is_floating_point()) tensor->set_requires_grad(true);
   }
-  for (at::Tensor* ids : {&out.image_ids, &out.text_ids})
+  for (at::Tensor* ids : {&out.image_group, &out.caption_group})
     if (ids->defined()) *ids = at::arange(count, ids->options());
   return out;
 }

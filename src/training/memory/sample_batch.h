@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// The first samples of the rank's data, at most a batch; on the parts' device. The run's own loader stays where it is.
-Batch first_samples(const Parts& parts, const Config& config, std::int64_t count, const Shard& shard);
+Batch first_samples(const TrainingRun& run, const Config& config, std::int64_t count, const RankSlice& shard);
 
 /// So many samples, made of a batch's by repeating them.
 Batch repeated(const Batch& batch, std::int64_t count);

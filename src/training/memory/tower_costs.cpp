@@ -54,10 +54,10 @@ std::int64_t measured_samples(const at::Device& device) {
   return device.is_cpu() ? 3 : 32;
 }
 
-TowerCosts::TowerCosts(Parts& parts, std::string precision, const Batch& sample)
-    : parts_(parts), precision_(std::move(precision)), sample_(sample) {
+TowerCosts::TowerCosts(TrainingRun& run, std::string precision, const Batch& sample)
+    : run_(run), precision_(std::move(precision)), sample_(sample) {
   const at::NoGradGuard no_grad;
-  features_ = encode_batch(parts_, sample_, precision_);
+  features_ = encode_batch(run_, sample_, precision_);
   for (at::Tensor* tensor : feature_tensors(features_))
     if (tensor->defined()) *tensor = tensor->detach();
 }
@@ -69,48 +69,48 @@ const TowerCosts::Pass& TowerCosts::pass(bool accumulate) {
 }
 
 void TowerCosts::measure(Pass& pass, bool accumulate) {
-  const std::int64_t most = measured_samples(parts_.device);
+  const std::int64_t most = measured_samples(run_.device);
   for (const std::int64_t count : {2 * most / 3, most}) {
     const Batch batch = repeated(sample_, count);
-    if (!accumulate) parts_.optimizer->zero_grad();
+    if (!accumulate) run_.optimizer->zero_grad();
     Features features;
     at::Tensor root;
     const FlopCounter counter;
     MemoryTrace forward = MemoryTrace::of([&] {
-      features = encode_batch(parts_, batch, precision_);
+      features = encode_batch(run_, batch, precision_);
       root = StandInLoss::apply(at::TensorList(floating(features)));
-      synchronize(parts_.device);
+      synchronize(run_.device);
     });
     const double forward_flops = counter.flops();
     pass.forward.add(count, std::move(forward), forward_flops);
     pass.dropped.add(count, MemoryTrace::of([&] { features = {}; }));
     MemoryTrace backward = MemoryTrace::of([&] {
       torch::autograd::backward({root}, {});
-      synchronize(parts_.device);
+      synchronize(run_.device);
     });
     pass.backward.add(count, std::move(backward), counter.flops() - forward_flops);
   }
 }
 
 void TowerCosts::run(std::int64_t samples) {
-  Features features = encode_batch(parts_, repeated(sample_, samples), precision_);
+  Features features = encode_batch(run_, repeated(sample_, samples), precision_);
   at::Tensor root = StandInLoss::apply(at::TensorList(floating(features)));
   features = {};
   torch::autograd::backward({root}, {});
-  synchronize(parts_.device);
+  synchronize(run_.device);
 }
 
-const CostCurve& TowerCosts::silent() {
+const CostCurve& TowerCosts::forward_only() {
   if (silent_) return *silent_;
   silent_.emplace(1);
   const at::NoGradGuard no_grad;
-  const std::int64_t most = measured_samples(parts_.device);
+  const std::int64_t most = measured_samples(run_.device);
   for (const std::int64_t count : {2 * most / 3, most}) {
     const Batch batch = repeated(sample_, count);
     Features features;
     MemoryTrace trace = MemoryTrace::of([&] {
-      features = encode_batch(parts_, batch, precision_);
-      synchronize(parts_.device);
+      features = encode_batch(run_, batch, precision_);
+      synchronize(run_.device);
     });
     silent_->add(count, std::move(trace));
   }

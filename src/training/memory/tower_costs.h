@@ -19,14 +19,14 @@ class TowerCosts {
   };
 
   /// sample: on the parts' device.
-  TowerCosts(Parts& parts, std::string precision, const Batch& sample);
+  TowerCosts(TrainingRun& run, std::string precision, const Batch& sample);
 
   /// accumulate: parameters have a gradient already that a pass adds to.
   const Pass& pass(bool accumulate);
   /// One that has been measured, or the first.
   const Pass& any_pass() { return pass(further_ && !first_); }
   /// A forward pass without gradients.
-  const CostCurve& silent();
+  const CostCurve& forward_only();
 
   /// Runs a pass of so many samples.
   void run(std::int64_t samples);
@@ -40,7 +40,7 @@ class TowerCosts {
  private:
   void measure(Pass& pass, bool accumulate);
 
-  Parts& parts_;
+  TrainingRun& run_;
   std::string precision_;
   Batch sample_;
   Features features_;

@@ -45,7 +45,7 @@ void for_each_tensor(const c10::IValue& value, Body&& body) {
 
 }  // namespace
 
-struct TensorWatch::Impl {
+struct AnomalyDetector::Impl {
   std::mutex mutex;
   std::map<const void*, std::string> names;
   std::string place;  // the parameter that was used last
@@ -58,7 +58,7 @@ struct TensorWatch::Impl {
 namespace {
 
 // The watch that is on; there is one at a time.
-TensorWatch::Impl* watching = nullptr;
+AnomalyDetector::Impl* watching = nullptr;
 // The test's own operators must not be tested.
 thread_local bool testing = false;
 thread_local std::string backward_of;  // node of the backward pass that this thread is in
@@ -113,7 +113,7 @@ void on_end(const at::RecordFunction& call, at::ObserverContext* context) {
 
 }  // namespace
 
-void TensorWatch::Impl::look(const at::RecordFunction& call, bool nan_before, bool infinite_before) {
+void AnomalyDetector::Impl::look(const at::RecordFunction& call, bool nan_before, bool infinite_before) {
   for (const c10::IValue& output : call.outputs())
     for_each_tensor(output, [&](const at::Tensor& tensor) {
       if (!worth_a_look(tensor)) return;
@@ -131,7 +131,7 @@ void TensorWatch::Impl::look(const at::RecordFunction& call, bool nan_before, bo
     });
 }
 
-TensorWatch::TensorWatch(const std::map<std::string, at::Tensor>& names) : impl_(std::make_unique<Impl>()) {
+AnomalyDetector::AnomalyDetector(const std::map<std::string, at::Tensor>& names) : impl_(std::make_unique<Impl>()) {
   for (const auto& [name, tensor] : names) impl_->names.emplace(tensor.const_data_ptr(), name);
   watching = impl_.get();
   impl_->handle = at::addGlobalCallback(at::RecordFunctionCallback(on_start, on_end)
@@ -140,12 +140,12 @@ TensorWatch::TensorWatch(const std::map<std::string, at::Tensor>& names) : impl_
                                             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
-TensorWatch::~TensorWatch() {
+AnomalyDetector::~AnomalyDetector() {
   at::removeCallback(impl_->handle);
   watching = nullptr;
 }
 
-std::string TensorWatch::findings() const {
+std::string AnomalyDetector::report() const {
   const std::lock_guard lock(impl_->mutex);
   const std::string between = impl_->first_infinite.empty() || impl_->first_nan.empty() ? "" : "; ";
   return impl_->first_infinite + between + impl_->first_nan;

@@ -29,30 +29,30 @@ std::string first_few(const std::vector<std::string>& names, std::size_t most) {
 
 }  // namespace
 
-bool StepReport::finite() const {
+bool NonFiniteReport::finite() const {
   if (!std::isfinite(loss) || !std::isfinite(grad_norm)) return false;
   for (const auto& [name, value] : terms)
     if (!std::isfinite(value)) return false;
   return bad_weights.empty() && bad_gradients.empty();
 }
 
-StepReport examine_step(StepRunner& runner, Parts& parts, std::int64_t done, double scale) {
-  StepReport report;
+NonFiniteReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done, double scale) {
+  NonFiniteReport report;
   report.step = done + 1;
-  const std::map<std::string, at::Tensor> weights = weights_of(*parts.model, *parts.objective);
+  const std::map<std::string, at::Tensor> weights = weights_of(*run.model, *run.objective);
   for (const auto& [name, tensor] : weights)
     if (!is_finite(tensor)) report.bad_weights.push_back(name);
-  StepResult result;
+  AccumulatedLosses result;
   {
-    const TensorWatch watch(weights);
+    const AnomalyDetector watch(weights);
     result = runner.run_operators(done, scale);
-    report.findings = watch.findings();
+    report.findings = watch.report();
   }
   report.loss = result.loss.item<double>();
   for (const auto& [name, term] : result.terms) report.terms.emplace_back(name, term.item<double>());
   report.keys = result.keys;
   std::vector<at::Tensor> gradients;
-  for (const NamedParameter& parameter : parts.optimizer->parameters()) {
+  for (const NamedParameter& parameter : run.optimizer->parameters()) {
     const at::Tensor gradient = parameter.tensor.grad();
     if (!gradient.defined()) continue;
     gradients.push_back(gradient);
@@ -62,14 +62,14 @@ StepReport examine_step(StepRunner& runner, Parts& parts, std::int64_t done, dou
   return report;
 }
 
-std::string summary(const StepReport& report) {
+std::string summary(const NonFiniteReport& report) {
   if (!report.bad_weights.empty())
     return concat("not finite before the step already: ", first_few(report.bad_weights, 3));
   if (!report.findings.empty()) return report.findings;
   return report.finite() ? "all finite when computed again" : "no operator of this rank gave the first one";
 }
 
-std::string to_text(const StepReport& report) {
+std::string to_text(const NonFiniteReport& report) {
   std::ostringstream out;
   out << "step " << with_thousands(report.step) << ": loss " << report.loss;
   for (const auto& [name, value] : report.terms) out << ", " << name << " " << value;
@@ -85,21 +85,21 @@ std::pair<std::string, bool> replay_step(const Config& given, const std::string&
   if (!std::filesystem::exists(folder + "/manifest.json"))
     user_error("--replay-step ", folder, ": not a saved state: expected a folder like RUN/non_finite/step_0001000");
   Config config = given;
-  Parts parts = build_parts(config, group);
+  TrainingRun run = build_training_run(config, group);
   Checkpoint checkpoint;
-  together(group, "reading the saved state", [&] {
+  run_on_all_ranks(group, "reading the saved state", [&] {
     checkpoint = load_checkpoint(folder);
     const std::ptrdiff_t ranks = std::max<std::ptrdiff_t>(std::ssize(checkpoint.state.ranks), 1);
     if (ranks != group.size())
       user_error("--replay-step ", folder, ": is of ", ranks, " ranks, here are ", group.size(), ": start as many");
-    take_checkpoint(parts, config, group, checkpoint, folder);
+    apply_checkpoint(run, config, group, checkpoint, folder);
   });
-  GradientReducer gradients = make_reducer(parts, config, group);
+  GradientReducer gradients = make_reducer(run, config, group);
   Heartbeat heartbeat(group, config.distributed.heartbeat);
-  StepRunner runner(config, group, parts, gradients, heartbeat);
-  LossScale scale(config.training.precision == "fp16");
+  StepRunner runner(config, group, run, gradients, heartbeat);
+  GradScaler scale(config.training.precision == "fp16");
   scale.restore(checkpoint.state.loss_scale);
-  const StepReport report = examine_step(runner, parts, checkpoint.state.step, scale.value());
+  const NonFiniteReport report = examine_step(runner, run, checkpoint.state.step, scale.value());
 
   std::string text;
   at::Tensor bad = at::full({1}, report.finite() ? 0 : 1, at::kLong);

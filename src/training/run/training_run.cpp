@@ -55,7 +55,7 @@ void check_tokenizer(const Config& config, const Tokenizer& tokenizer) {
 
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective) {
   std::map<const void*, std::string> names;
-  for (const auto& [name, tensor] : model.named_state()) names.emplace(tensor.data_ptr(), name);
+  for (const auto& [name, tensor] : model.state_dict()) names.emplace(tensor.data_ptr(), name);
   std::vector<NamedParameter> out;
   std::set<const void*> seen;
   const auto add = [&](const std::string& name, const at::Tensor& tensor) {
@@ -70,7 +70,7 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
 }
 
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
-  std::map<std::string, at::Tensor> out = model.named_state();
+  std::map<std::string, at::Tensor> out = model.state_dict();
   out.merge(objective_state(objective));
   return out;
 }
@@ -96,7 +96,7 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
   model.load_state(towers, origin);
 }
 
-void take_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
+void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
   if (!start.weights) return;
   const std::string path = find_model_file(*start.weights);
   const ModelFile file = load_model_file(path);
@@ -104,7 +104,7 @@ void take_weights(DualEncoder& model, Objective& objective, const StartSettings&
     return start.parts.empty() || std::any_of(start.parts.begin(), start.parts.end(),
                                               [&](const std::string& part) { return matches(part, name); });
   };
-  std::map<std::string, at::Tensor> towers = model.named_state(), own = objective_state(objective);
+  std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
   if (start.parts.empty()) towers.clear();
   std::int64_t taken = 0;
   const at::NoGradGuard no_grad;
@@ -131,54 +131,54 @@ bool trains_on_gpu(const Config& config) {
   return gpu && config.training.device != "cpu";
 }
 
-Parts build_parts(const Config& config, const ProcessGroup& group) {
-  Parts parts;
-  parts.device = choose_device(config, group.local_rank());
+TrainingRun build_training_run(const Config& config, const ProcessGroup& group) {
+  TrainingRun run;
+  run.device = choose_device(config, group.local_rank());
   set_tf32(config.training.tf32);
   if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
 
-  parts.train = sources().make(config.data.train, "data.train");
-  if (config.data.validation) parts.validation = sources().make(*config.data.validation, "data.validation");
-  parts.tokenizer = tokenizers().make(config.tokenizer, "tokenizer", TokenizerContext{});
-  check_tokenizer(config, *parts.tokenizer);
+  run.train = sources().make(config.data.train, "data.train");
+  if (config.data.validation) run.validation = sources().make(*config.data.validation, "data.validation");
+  run.tokenizer = tokenizers().make(config.tokenizer, "tokenizer", TokenizerContext{});
+  check_tokenizer(config, *run.tokenizer);
 
-  at::manual_seed(derive_seed(config.seed, Purpose::initialisation));
-  parts.model = std::make_shared<DualEncoder>(config.model);
+  at::manual_seed(derive_seed(config.seed, Purpose::initialization));
+  run.model = std::make_shared<DualEncoder>(config.model);
   ObjectiveContext context;
-  context.embed_dim = parts.model->embed_dim();
-  parts.objective = objectives().make(config.objective, "objective", context);
-  parts.needs = parts.objective->needs();
-  parts.model->to(parts.device);
-  parts.objective->to(parts.device);
-  std::vector<NamedParameter> parameters = trainable_parameters(*parts.model, *parts.objective);
+  context.embed_dim = run.model->embed_dim();
+  run.objective = objectives().make(config.objective, "objective", context);
+  run.needs = run.objective->needs();
+  run.model->to(run.device);
+  run.objective->to(run.device);
+  std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules(std::move(parameters), config.parameters);
-  parts.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
-  if (config.distributed.shard_optimizer) parts.optimizer->shard(group, config.distributed.bucket_mb);
-  if (config.training.weight_average)
-    parts.average.emplace(weights_of(*parts.model, *parts.objective), *config.training.weight_average);
+  run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
+  if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
+  if (config.training.ema)
+    run.average.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
   // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
-  parts.loader = make_loader(parts, config, {group.rank(), group.size()},
+  run.loader = make_loader(run, config, {group.rank(), group.size()},
                              concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
-  return parts;
+  return run;
 }
 
-std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard,
+std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file) {
-  return std::make_unique<Loader>(parts.train, parts.tokenizer, config.model.preprocessing, config.data.loader,
-                                  parts.needs, static_cast<std::uint64_t>(config.seed), shard,
-                                  LoaderTarget{parts.device.is_cuda(), skipped_file});
+  return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader,
+                                  run.needs, static_cast<std::uint64_t>(config.seed), shard,
+                                  LoaderTarget{run.device.is_cuda(), skipped_file});
 }
 
-Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision) {
+Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision) {
   std::optional<Autocast> autocast;
-  if (precision == "bf16") autocast.emplace(parts.device.type(), at::kBFloat16);
-  if (precision == "fp16") autocast.emplace(parts.device.type(), at::kHalf);
-  return parts.model->forward(batch, parts.needs);
+  if (precision == "bf16") autocast.emplace(run.device.type(), at::kBFloat16);
+  if (precision == "fp16") autocast.emplace(run.device.type(), at::kHalf);
+  return run.model->forward(batch, run.needs);
 }
 
-Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context) {
-  return parts.objective->forward(encode_batch(parts, batch, precision), context);
+Losses forward_loss(TrainingRun& run, const Batch& batch, const std::string& precision, const StepContext& context) {
+  return run.objective->forward(encode_batch(run, batch, precision), context);
 }
 
 }  // namespace tessera

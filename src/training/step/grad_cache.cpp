@@ -25,7 +25,7 @@ std::vector<at::Tensor*> members(Features& features) {
   const auto add = [&](std::vector<at::Tensor*> some) { out.insert(out.end(), some.begin(), some.end()); };
   for (auto& [name, view] : features.images) add(members(view));
   for (auto& [name, view] : features.texts) add(members(view));
-  add({&features.image_ids, &features.text_ids});
+  add({&features.image_group, &features.caption_group});
   return out;
 }
 
@@ -62,7 +62,7 @@ class BuffersKept {
 
 class Chunks {
  public:
-  Chunks(Parts& parts, const Batch& batch, const GradCacheStep& step) : parts_(parts), batch_(batch), step_(step) {}
+  Chunks(TrainingRun& run, const Batch& batch, const GradCacheStep& step) : run_(run), batch_(batch), step_(step) {}
 
   std::int64_t count() const { return (batch_.size() + step_.chunk - 1) / step_.chunk; }
   std::int64_t first(std::int64_t index) const { return index * step_.chunk; }
@@ -71,12 +71,12 @@ class Chunks {
   Features encode(std::int64_t index) const {
     at::manual_seed(derive_seed(step_.seed, Purpose::step, {static_cast<std::uint64_t>(index)}));
     const at::Tensor& keys = step_.row_keys;
-    const RowKeys keyed(keys.defined() ? keys.narrow(0, first(index), size(index)) : keys);
-    return encode_batch(parts_, slice(batch_, first(index), size(index)), step_.precision);
+    const RowRngScope keyed(keys.defined() ? keys.narrow(0, first(index), size(index)) : keys);
+    return encode_batch(run_, slice(batch_, first(index), size(index)), step_.precision);
   }
 
  private:
-  Parts& parts_;
+  TrainingRun& run_;
   const Batch& batch_;
   const GradCacheStep& step_;
 };
@@ -97,20 +97,20 @@ Batch slice(const Batch& batch, std::int64_t first, std::int64_t count) {
   out.regions = part(batch.regions);
   out.region_mask = part(batch.region_mask);
   out.labels = part(batch.labels);
-  out.image_ids = part(batch.image_ids);
-  out.text_ids = part(batch.text_ids);
+  out.image_group = part(batch.image_group);
+  out.caption_group = part(batch.caption_group);
   out.keys.assign(batch.keys.begin() + first, batch.keys.begin() + first + count);
   return out;
 }
 
-Losses cached_backward(Parts& parts, GradientReducer& gradients, const Batch& batch, const GradCacheStep& step,
+Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch& batch, const GradCacheStep& step,
                        const StepContext& context) {
-  const Chunks chunks(parts, batch, step);
+  const Chunks chunks(run, batch, step);
   Features whole;
   {
     const c10::NoGradGuard no_grad;
     const Recomputing twice;  // the second pass is the model's own
-    const BuffersKept buffers(*parts.model);
+    const BuffersKept buffers(*run.model);
     std::vector<Features> pieces;
     for (std::int64_t i = 0; i < chunks.count(); ++i) pieces.push_back(chunks.encode(i));
     whole = joined(pieces);
@@ -119,7 +119,7 @@ Losses cached_backward(Parts& parts, GradientReducer& gradients, const Batch& ba
   for (at::Tensor* leaf : leaves)
     if (leaf->defined() && leaf->is_floating_point()) leaf->set_requires_grad(true);
 
-  Losses losses = parts.objective->forward(whole, context);
+  Losses losses = run.objective->forward(whole, context);
   gradients.backward(losses.total * step.weight, /*reduce=*/false);
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
     Features features = chunks.encode(i);

@@ -7,18 +7,18 @@
 
 namespace tessera {
 
-UpdateGuard::UpdateGuard(const std::string& policy, bool float16, std::vector<at::Tensor> buffers, LossScale& scale)
+NonFiniteGuard::NonFiniteGuard(const std::string& policy, bool float16, std::vector<at::Tensor> buffers, GradScaler& scale)
     : host_decides_(policy == "skip" || float16), scale_(scale) {
   for (at::Tensor& buffer : buffers)
     if (buffer.defined() && buffer.is_floating_point()) buffers_.push_back(std::move(buffer));
 }
 
-void UpdateGuard::begin() {
+void NonFiniteGuard::begin() {
   values_.clear();
   for (const at::Tensor& buffer : buffers_) values_.push_back(buffer.detach().clone());
 }
 
-UpdateGuard::Verdict UpdateGuard::judge(const at::Tensor& numbers) {
+NonFiniteGuard::StepDecision NonFiniteGuard::check(const at::Tensor& numbers) {
   const c10::NoGradGuard no_grad;
   const at::Tensor bad = at::logical_not(at::isfinite(numbers).all());
   if (!host_decides_) {
@@ -26,17 +26,17 @@ UpdateGuard::Verdict UpdateGuard::judge(const at::Tensor& numbers) {
     halted_ = halted_.defined() ? at::maximum(halted_, now) : now;
     for (std::size_t i = 0; i < buffers_.size(); ++i)
       buffers_[i].copy_(at::where(halted_.to(buffers_[i].device()) > 0, values_[i], buffers_[i]));
-    return Verdict::update;
+    return StepDecision::update;
   }
   const bool finite = !bad.item<bool>();
   const bool overflow = !finite && scale_.can_shrink() && std::isfinite(numbers[0].item<float>());
   scale_.settle(finite);
-  if (finite) return Verdict::update;
+  if (finite) return StepDecision::update;
   restore();
-  return overflow ? Verdict::overflow : Verdict::skip;
+  return overflow ? StepDecision::overflow : StepDecision::skip;
 }
 
-void UpdateGuard::restore() {
+void NonFiniteGuard::restore() {
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(values_[i]);
 }

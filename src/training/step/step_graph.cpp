@@ -12,12 +12,12 @@ namespace {
 constexpr std::int64_t kRehearsals = 3;
 
 // All tensors of a batch in a fixed order, undefined ones as well.
-std::vector<at::Tensor*> tensors_of(StepInputs& inputs) {
+std::vector<at::Tensor*> tensors_of(GraphInputs& inputs) {
   Batch& batch = inputs.batch;
   std::vector<at::Tensor*> out;
   for (auto& [name, images] : batch.images) out.push_back(&images);
   for (auto& [name, texts] : batch.texts) out.insert(out.end(), {&texts.ids, &texts.mask});
-  out.insert(out.end(), {&batch.regions, &batch.region_mask, &batch.labels, &batch.image_ids, &batch.text_ids});
+  out.insert(out.end(), {&batch.regions, &batch.region_mask, &batch.labels, &batch.image_group, &batch.caption_group});
   out.insert(out.end(), {&inputs.rows, &inputs.weight});
   return out;
 }
@@ -27,7 +27,7 @@ bool same_shape(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() && a.device() == b.device();
 }
 
-bool same_shapes(StepInputs& a, StepInputs& b) {
+bool same_shapes(GraphInputs& a, GraphInputs& b) {
   const auto ours = tensors_of(a), theirs = tensors_of(b);
   return ours.size() == theirs.size() &&
          std::equal(ours.begin(), ours.end(), theirs.begin(),
@@ -43,8 +43,8 @@ std::string first_line(const std::string& text) {
 StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Work work)
     : recorder_(std::move(recorder)), parameters_(std::move(parameters)), work_(std::move(work)) {}
 
-Losses StepGraph::run(const StepInputs& inputs) {
-  StepInputs given = inputs;
+Losses StepGraph::run(const GraphInputs& inputs) {
+  GraphInputs given = inputs;
   const bool other = recorded_ && !same_shapes(recorded_->inputs, given);
   if (other || rehearsed_ < kRehearsals) {
     Losses losses;
@@ -60,7 +60,7 @@ Losses StepGraph::run(const StepInputs& inputs) {
   return recorded_->losses;
 }
 
-void StepGraph::record(const StepInputs& inputs) {
+void StepGraph::record(const GraphInputs& inputs) {
   auto recording = std::make_unique<Recording>(Recording{inputs, {}});
   for (at::Tensor* tensor : tensors_of(recording->inputs))
     if (tensor->defined()) *tensor = tensor->clone();

@@ -12,9 +12,9 @@
 
 namespace tessera {
 
-GradientReducer make_reducer(const Parts& parts, const Config& config, const ProcessGroup& group) {
+GradientReducer make_reducer(const TrainingRun& run, const Config& config, const ProcessGroup& group) {
   std::vector<at::Tensor> trained;
-  for (const NamedParameter& parameter : parts.optimizer->parameters()) trained.push_back(parameter.tensor);
+  for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
   return GradientReducer(std::move(trained), group, config.distributed.bucket_mb,
                          config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none);
 }
@@ -36,16 +36,16 @@ at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micr
 namespace {
 
 // Of one process alone: what ranks exchange would have to be recorded with it.
-std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, Parts& parts,
+std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, TrainingRun& run,
                                       GradientReducer& gradients) {
-  if (!parts.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", parts.device.str());
+  if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
   if (!group.alone())
     user_error("training.cuda_graph is for one process, and this run has ", group.size(), ": set it to false");
   std::vector<at::Tensor> trained;
-  for (const NamedParameter& parameter : parts.optimizer->parameters()) trained.push_back(parameter.tensor);
-  return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const StepInputs& inputs) {
-    const RowKeys keyed(inputs.rows);
-    const Losses losses = forward_loss(parts, inputs.batch, config.training.precision, {});
+  for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
+  return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const GraphInputs& inputs) {
+    const RowRngScope keyed(inputs.rows);
+    const Losses losses = forward_loss(run, inputs.batch, config.training.precision, {});
     gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
     return losses;
   });
@@ -53,43 +53,43 @@ std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& 
 
 }  // namespace
 
-StepRunner::StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
+StepRunner::StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
                        Heartbeat& heartbeat)
-    : config_(config), group_(group), parts_(parts), gradients_(gradients), heartbeat_(heartbeat) {
-  if (config.training.cuda_graph) graph_ = make_graph(config, group, parts, gradients);
+    : config_(config), group_(group), run_(run), gradients_(gradients), heartbeat_(heartbeat) {
+  if (config.training.cuda_graph) graph_ = make_graph(config, group, run, gradients);
 }
 
-StepResult StepRunner::run(std::int64_t done, double scale) {
+AccumulatedLosses StepRunner::run(std::int64_t done, double scale) {
   return run(done, scale, graph_.get());
 }
 
-StepResult StepRunner::run_operators(std::int64_t done, double scale) {
+AccumulatedLosses StepRunner::run_operators(std::int64_t done, double scale) {
   return run(done, scale, nullptr);
 }
 
-StepResult StepRunner::run(std::int64_t done, double scale, StepGraph* graph) {
-  const double waited = parts_.loader->statistics().wait_seconds;
+AccumulatedLosses StepRunner::run(std::int64_t done, double scale, StepGraph* graph) {
+  const double waited = run_.loader->statistics().wait_seconds;
   if (graph_)
     graph_->zero_gradients();  // a recording knows them by their place in memory
   else
-    parts_.optimizer->zero_grad();
-  StepResult result;
+    run_.optimizer->zero_grad();
+  AccumulatedLosses result;
   result.step = done + 1;
-  result.begin = parts_.loader->position();
+  result.begin = run_.loader->position();
   for (std::int64_t i = 0; i < micro_batches(); ++i) add_losses(micro_batch(i, scale, graph, result), result);
-  result.wait_seconds = parts_.loader->statistics().wait_seconds - waited;
+  result.wait_seconds = run_.loader->statistics().wait_seconds - waited;
   return result;
 }
 
-Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* graph, StepResult& result) {
+Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* graph, AccumulatedLosses& result) {
   heartbeat_.enter("reading data", result.step);
-  const Batch batch = next_batch().to(parts_.device);
+  const Batch batch = next_batch().to(run_.device);
   heartbeat_.enter("forward and backward pass", result.step);
   const std::int64_t done = result.step - 1;
   const std::uint64_t seed = step_seed(config_.seed, done, index, group_.rank());
   at::manual_seed(seed);
   const at::Tensor rows =
-      step_row_keys(config_.seed, done, index, batch.size(), group_).to(parts_.device, /*non_blocking=*/true);
+      step_row_keys(config_.seed, done, index, batch.size(), group_).to(run_.device, /*non_blocking=*/true);
   const TrainingSettings& settings = config_.training;
   const double weight = scale / static_cast<double>(settings.accumulation);
   StepContext context;
@@ -101,15 +101,15 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* grap
   if (graph != nullptr) return graph->run({batch, rows, at::scalar_tensor(weight, rows.options().dtype(at::kFloat))});
   const bool reduce = index + 1 == micro_batches();
   if (const auto samples = settings.micro_batch.of(batch.size()))
-    return cached_backward(parts_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
+    return cached_backward(run_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
                            context);
-  const RowKeys keyed(rows);
-  const Losses losses = forward_loss(parts_, batch, settings.precision, context);
+  const RowRngScope keyed(rows);
+  const Losses losses = forward_loss(run_, batch, settings.precision, context);
   gradients_.backward(losses.total * weight, reduce);
   return losses;
 }
 
-void StepRunner::add_losses(const Losses& losses, StepResult& result) const {
+void StepRunner::add_losses(const Losses& losses, AccumulatedLosses& result) const {
   const auto count = static_cast<double>(config_.training.accumulation);
   const auto add = [&](at::Tensor& sum, const at::Tensor& value) {
     const at::Tensor share = value.detach() / count;
@@ -122,25 +122,25 @@ void StepRunner::add_losses(const Losses& losses, StepResult& result) const {
     add(found->second, value);
   };
   add(result.loss, losses.total);
-  const bool by_source = parts_.loader->batches_per_update() > 1;
-  const std::string prefix = by_source ? parts_.loader->source_label() + "." : "";
+  const bool by_source = run_.loader->batches_per_update() > 1;
+  const std::string prefix = by_source ? run_.loader->source_label() + "." : "";
   if (by_source) add_term(prefix + "loss", losses.total);
   for (const auto& [name, value] : losses.terms) add_term(prefix + name, value);
 }
 
 Batch StepRunner::next_batch() {
   Batch batch;
-  if (group_.alone()) return parts_.loader->next();
-  together(group_, "reading data", [&] { batch = parts_.loader->next(); });
+  if (group_.alone()) return run_.loader->next();
+  run_on_all_ranks(group_, "reading data", [&] { batch = run_.loader->next(); });
   // A rank that skipped corrupt samples may be through with an epoch (or with one source of it) sooner; the others
   // leave out what they have of it.
   while (true) {
-    at::Tensor stretches = at::tensor({parts_.loader->stretch(), -parts_.loader->stretch()}, at::kLong);
-    group_.all_reduce(stretches, Reduction::max);
-    const std::int64_t last = stretches[0].item<std::int64_t>();
-    if (last == -stretches[1].item<std::int64_t>()) return batch;
-    together(group_, "reading data", [&] {
-      while (parts_.loader->stretch() < last) batch = parts_.loader->next();
+    at::Tensor segments = at::tensor({run_.loader->segment(), -run_.loader->segment()}, at::kLong);
+    group_.all_reduce(segments, Reduction::max);
+    const std::int64_t last = segments[0].item<std::int64_t>();
+    if (last == -segments[1].item<std::int64_t>()) return batch;
+    run_on_all_ranks(group_, "reading data", [&] {
+      while (run_.loader->segment() < last) batch = run_.loader->next();
     });
   }
 }

@@ -20,8 +20,8 @@ inline std::shared_ptr<Tokenizer> clip_bpe(const std::string& cleanup = "basic",
   return make_clip_bpe({clip_merges, context_length, cleanup}, {});
 }
 
-inline std::shared_ptr<Tokenizer> wordpiece(std::int64_t max_length = 76, bool lower_case = true) {
-  return make_wordpiece({wordpiece_vocab, max_length, lower_case}, {});
+inline std::shared_ptr<Tokenizer> wordpiece(std::int64_t context_length = 76, bool lower_case = true) {
+  return make_wordpiece({wordpiece_vocab, context_length, lower_case}, {});
 }
 
 inline std::vector<nlohmann::json> golden_lines(const std::string& name) {

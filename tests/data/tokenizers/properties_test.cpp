@@ -42,7 +42,7 @@ std::map<std::string, Make> all_tokenizers() {
   return {{"clip-bpe", [](std::int64_t length) { return test::clip_bpe("full", length); }},
           {"wordpiece", [](std::int64_t length) { return test::wordpiece(length); }},
           {"sentencepiece",
-           [](std::int64_t length) { return make_sentencepiece({.model = {}, .max_length = length}, {model}); }}};
+           [](std::int64_t length) { return make_sentencepiece({.model = {}, .context_length = length}, {model}); }}};
 }
 
 TEST(EveryTokenizer, CutsToAPrefixWithTheEndToken) {

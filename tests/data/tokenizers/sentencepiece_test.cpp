@@ -70,14 +70,14 @@ TEST(SentencePiece, BeginAndEndTokensFollowTheSettings) {
 
 TEST(SentencePiece, TruncationKeepsTheEndToken) {
   const Ids whole = tokenizer()->encode("a small red circle left of a green star");
-  const Ids cut = tokenizer({.max_length = 4})->encode("a small red circle left of a green star");
+  const Ids cut = tokenizer({.context_length = 4})->encode("a small red circle left of a green star");
   EXPECT_EQ(cut, (Ids{whole[0], whole[1], whole[2], 2}));
-  EXPECT_EQ(tokenizer({.max_length = 1})->encode("a"), (Ids{2}));
+  EXPECT_EQ(tokenizer({.context_length = 1})->encode("a"), (Ids{2}));
 }
 
 // Id 0 is the unknown piece: masks must not take it for padding.
 TEST(SentencePiece, MaskGoesByLengthNotById) {
-  const auto t = tokenizer({.max_length = 8});
+  const auto t = tokenizer({.context_length = 8});
   const TextBatch batch = t->encode_batch({"\u4E2D", "a"});
   const Ids ids = t->encode("\u4E2D");
   ASSERT_NE(std::find(ids.begin(), ids.end(), 0), ids.end());
@@ -94,7 +94,7 @@ TEST(SentencePiece, LongTextsAreReadToWhereNoMoreIdsAreKept) {
   EXPECT_EQ(t->encode(unknown), t->encode("\u6F22\u6F22"));
   EXPECT_EQ(t->encode(words), t->encode(words.substr(0, 1100)));
   EXPECT_EQ(std::ssize(t->encode(words)), 55);
-  const Ids many = tokenizer({.max_length = 30'000})->encode(words);
+  const Ids many = tokenizer({.context_length = 30'000})->encode(words);
   EXPECT_EQ(std::ssize(many), 30'000) << "what a longer limit keeps is not cut away";
 }
 

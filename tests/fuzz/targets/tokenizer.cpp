@@ -16,7 +16,7 @@ std::vector<std::shared_ptr<Tokenizer>> all_tokenizers() {
     for (const std::int64_t length : {77, 2}) out.push_back(make_clip_bpe({clip_merges, length, cleanup}, {}));
   for (const bool lower_case : {true, false}) out.push_back(make_wordpiece({wordpiece_vocab, 76, lower_case}, {}));
   for (const char* model : {"vocabulary/unigram.model", "vocabulary/bpe.model"})
-    out.push_back(make_sentencepiece({.max_length = 55, .add_bos = true}, {corpus_file(model).substr(1)}));
+    out.push_back(make_sentencepiece({.context_length = 55, .add_bos = true}, {corpus_file(model).substr(1)}));
   return out;
 }
 

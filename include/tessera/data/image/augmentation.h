@@ -10,7 +10,7 @@
 namespace tessera {
 
 /// torchvision's ColorJitter: brightness, contrast, saturation and hue in random order. The first three are factors drawn from
-/// [max(0, 1 - v), 1 + v], the last is a shift drawn from [-v, v] turns of the colour wheel.
+/// [max(0, 1 - v), 1 + v], the last is a shift drawn from [-v, v] turns of the color wheel.
 struct ColorJitter {
   double probability = 0.0;
   double brightness = 0.4;
@@ -21,11 +21,11 @@ struct ColorJitter {
 
 template <class Visitor>
 void fields(Visitor& v, ColorJitter& s) {
-  v("probability", s.probability, "of changing a picture's colours at all; 0: never", config::in_range(0, 1));
+  v("probability", s.probability, "of changing a picture's colors at all; 0: never", config::in_range(0, 1));
   v("brightness", s.brightness, "factor from [1 - v, 1 + v]", config::at_least(0));
   v("contrast", s.contrast, "factor from [1 - v, 1 + v]", config::at_least(0));
   v("saturation", s.saturation, "factor from [1 - v, 1 + v]", config::at_least(0));
-  v("hue", s.hue, "shift from [-v, v] turns of the colour wheel", config::in_range(0, 0.5));
+  v("hue", s.hue, "shift from [-v, v] turns of the color wheel", config::in_range(0, 0.5));
 }
 
 /// Pillow's Gaussian blur, as DINO's recipe uses it.
@@ -71,7 +71,7 @@ void fields(Visitor& v, RandAugment& s) {
 std::optional<config::Problem> validate(const RandAugment& s);
 
 /// Random changes of training pictures; every choice follows from (seed, epoch, sample). In this order: crop, flip, AutoAugment,
-/// RandAugment, colour jitter, greyscale, blur, solarisation.
+/// RandAugment, color jitter, greyscale, blur, solarization.
 struct Augmentation {
   std::array<double, 2> scale = {0.9, 1.0};
   std::array<double, 2> ratio = {3.0 / 4.0, 4.0 / 3.0};
@@ -92,7 +92,7 @@ void fields(Visitor& v, Augmentation& s) {
   v("auto_augment", s.auto_augment, "imagenet: AutoAugment with the policy learnt there", config::one_of({"none", "imagenet"}));
   v("rand_augment", s.rand_augment, "RandAugment");
   v("color_jitter", s.color_jitter, "random brightness, contrast, saturation and hue");
-  v("grayscale", s.grayscale, "probability of losing all colour", config::in_range(0, 1));
+  v("grayscale", s.grayscale, "probability of losing all color", config::in_range(0, 1));
   v("blur", s.blur, "Gaussian blur");
   v("solarize", s.solarize, "inversion of light pixels");
 }

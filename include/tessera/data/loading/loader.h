@@ -79,7 +79,7 @@ void fields(Visitor& v, LoaderSettings& s) {
 std::optional<config::Problem> validate(const LoaderSettings& s);
 
 /// Which part of an epoch's order a process reads: entries index, index + count, index + 2 count, ...
-struct Shard {
+struct RankSlice {
   int index = 0;
   int count = 1;
 };
@@ -122,7 +122,7 @@ class Loader {
   /// tokenizer may be null when needs.texts is empty. Throws UserError when the source (of a mixture: one of them) holds
   /// less than one batch, or has no field that `needs` asks for.
   Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer, const Preprocessing& preprocessing,
-         const LoaderSettings& settings, const Needs& needs, std::uint64_t seed, const Shard& shard = {},
+         const LoaderSettings& settings, const Needs& needs, std::uint64_t seed, const RankSlice& shard = {},
          const LoaderTarget& target = {});
   ~Loader();
 
@@ -132,8 +132,8 @@ class Loader {
   /// Epoch of the batch that next() returned last.
   std::int64_t epoch() const;
   /// Number of the part of an epoch that this batch is of: the epoch's own, or counted over the sources that follow each
-  /// other (mixture, sequential). Shards whose batches are of the same stretch have batches of the same source.
-  std::int64_t stretch() const;
+  /// other (mixture, sequential). Shards whose batches are of the same segment have batches of the same source.
+  std::int64_t segment() const;
   /// Label of the source that this batch is of; empty when it is of all of them.
   std::string source_label() const;
   /// Batches whose gradients an update must add up: 1, or of each source one (mixture, accumulate).

@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-/// The built-in procedural data set: pictures of a few coloured shapes with captions, masks, boxes, phrases, summaries,
+/// The built-in procedural data set: pictures of a few colored shapes with captions, masks, boxes, phrases, summaries,
 /// object tags, region features, labels and hard negatives. Everything about sample i follows from (seed, split, i); no
 /// files.
 struct ShapesSettings {
@@ -31,7 +31,7 @@ struct ShapesSettings {
 template <class Visitor>
 void fields(Visitor& v, ShapesSettings& s) {
   v("split", s.split,
-    "disjoint streams of samples; held_out shows only the pairs of colour and shape that the others never show",
+    "disjoint streams of samples; held_out shows only the pairs of color and shape that the others never show",
     config::one_of({"train", "validation", "test", "held_out"}));
   v("size", s.size, "number of samples", config::in_range(1, 4294967295.0));
   v("image_size", s.image_size, "pixels, the side of the square picture; the scenes do not depend on it",
@@ -42,8 +42,8 @@ void fields(Visitor& v, ShapesSettings& s) {
   v("partial_captions", s.partial_captions,
     "share of the captions after the first that leave out some of the objects; the others name all",
     config::in_range(0, 1));
-  v("label", s.label, "what labels and masks tell: the shape or the colour; a picture's label is its largest object's",
-    config::one_of({"shape", "colour"}));
+  v("label", s.label, "what labels and masks tell: the shape or the color; a picture's label is its largest object's",
+    config::one_of({"shape", "color"}));
   v("negatives", s.negatives, "make hard negatives of the first caption (SugarCrepe's seven kinds)");
   v("regions", s.regions, "make region features (2,048 + 4 per object)");
 }
@@ -52,23 +52,23 @@ std::optional<config::Problem> validate(const ShapesSettings& settings);
 
 /// Names by index. Textures start with `plain`.
 const std::vector<std::string>& shapes_shape_names();
-const std::vector<std::string>& shapes_colour_names();
+const std::vector<std::string>& shapes_color_names();
 const std::vector<std::string>& shapes_texture_names();
 const std::vector<std::string>& shapes_size_names();
 
-/// True for the pairs that only the split held_out shows: one colour per shape.
-bool shapes_held_out_pair(std::int64_t shape, std::int64_t colour);
+/// True for the pairs that only the split held_out shows: one color per shape.
+bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 
 /// What the pictures hold:
-/// - 1-4 objects that do not touch, largest first in `objects`; no two agree in both shape and colour.
-/// - `mask` and all labels index class_names(): the shapes (or, by the setting `label`, the colours), then
+/// - 1-4 objects that do not touch, largest first in `objects`; no two agree in both shape and color.
+/// - `mask` and all labels index class_names(): the shapes (or, by the setting `label`, the colors), then
 /// `background`, which
 ///   is no picture's label. A pixel belongs to an object when at least half of it is covered; boxes are tight around
 ///   the mask.
 /// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60. `phrase` and
 /// `span` point
 ///   into the first caption, article included, as in Flickr30k Entities.
-/// - `summary` gives colour and shape of each object, `object_tags` all of its attributes, both largest first.
+/// - `summary` gives color and shape of each object, `object_tags` all of its attributes, both largest first.
 /// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to
 /// 8x8), then
 ///   left, top, right, bottom divided by the picture's side.

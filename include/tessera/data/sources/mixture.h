@@ -10,28 +10,28 @@
 namespace tessera {
 
 /// A source inside the settings of another one; read with all its defaults spelt out.
-struct SourceChoice : config::Choice {};
+struct NestedSourceSettings : config::ModuleSettings {};
 
 namespace config {
 template <>
-struct Value<SourceChoice> {
-  static SourceChoice read(const Node& node, const std::string& path, const SourceChoice&);
-  static Node dump(const SourceChoice& value) { return Value<Choice>::dump(value); }
-  static std::string type() { return Value<Choice>::type(); }
+struct Value<NestedSourceSettings> {
+  static NestedSourceSettings read(const Node& node, const std::string& path, const NestedSourceSettings&);
+  static Node dump(const NestedSourceSettings& value) { return Value<ModuleSettings>::dump(value); }
+  static std::string type() { return Value<ModuleSettings>::type(); }
 };
 }  // namespace config
 
 /// One data set of a mixture.
-struct MixturePartSettings {
+struct MixtureComponentSettings {
   std::string label;
   double weight = 1.0;
-  SourceChoice source;
+  NestedSourceSettings source;
 
   const std::string& label_or_name() const { return label.empty() ? source.name : label; }
 };
 
 template <class Visitor>
-void fields(Visitor& v, MixturePartSettings& s) {
+void fields(Visitor& v, MixtureComponentSettings& s) {
   v("label", s.label, "what messages, keys and metrics call it; must be unique; empty: the source's name");
   v("weight", s.weight, "how often an epoch holds each of its samples, with mode weighted",
     config::in_range(1e-6, 1e3));
@@ -40,7 +40,7 @@ void fields(Visitor& v, MixturePartSettings& s) {
 
 struct MixtureSettings {
   std::string mode = "concat";
-  std::vector<MixturePartSettings> sources;
+  std::vector<MixtureComponentSettings> sources;
 };
 
 template <class Visitor>

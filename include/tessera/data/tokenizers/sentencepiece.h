@@ -13,7 +13,7 @@ namespace tessera {
 /// The SentencePiece library's own encoding, with its begin and end tokens added on demand.
 struct SentencePieceSettings {
   config::FilePath model{};
-  std::int64_t max_length = 55;
+  std::int64_t context_length = 55;
   bool add_bos = false;
   bool add_eos = true;
   std::int64_t pad_id = 0;
@@ -22,7 +22,7 @@ struct SentencePieceSettings {
 template <class Visitor>
 void fields(Visitor& v, SentencePieceSettings& s) {
   v("model", s.model, "path of the SentencePiece model (tessera-data train-sentencepiece makes one)");
-  v("max_length", s.max_length, "most ids, begin and end token included", config::at_least(1));
+  v("context_length", s.context_length, "most ids, begin and end token included", config::at_least(1));
   v("add_bos", s.add_bos, "put the begin token first");
   v("add_eos", s.add_eos, "put the end token last; it stays when the text is cut");
   v("pad_id", s.pad_id, "id that fills up a batch; may be a real one, masks go by length", config::at_least(0));

@@ -12,14 +12,14 @@ namespace tessera {
 /// BERT's word pieces, ids as Hugging Face's BertTokenizer (the Rust engine) gives them: [CLS], pieces, [SEP].
 struct WordPieceSettings {
   config::FilePath vocab;
-  std::int64_t max_length = 76;
+  std::int64_t context_length = 76;
   bool lower_case = true;
 };
 
 template <class Visitor>
 void fields(Visitor& v, WordPieceSettings& s) {
   v("vocab", s.vocab, "path of vocab.txt, one piece a line");
-  v("max_length", s.max_length, "most ids, [CLS] and [SEP] included", config::at_least(2));
+  v("context_length", s.context_length, "most ids, [CLS] and [SEP] included", config::at_least(2));
   v("lower_case", s.lower_case, "lower-case and remove accents (uncased BERT)");
 }
 

@@ -7,7 +7,7 @@
 namespace tessera::metrics {
 
 struct KnnScores {
-  at::Tensor neighbours;     // [M, k] int64 training rows, best first
+  at::Tensor neighbors;     // [M, k] int64 training rows, best first
   at::Tensor probabilities;  // [M, C] double
   at::Tensor prediction;     // [M] int64
   double top1 = 0;

@@ -16,8 +16,8 @@ struct LogisticRegression {
   bool converged = false;
 };
 
-/// Minimises mean cross-entropy + l2/2 |W|^2 by L-BFGS (the bias is free) until max |gradient| <= tolerance. `start`
-/// may hold a solution to begin from (of a neighbouring l2). features [N, D] float, labels [N] int64 in
+/// Minimizes mean cross-entropy + l2/2 |W|^2 by L-BFGS (the bias is free) until max |gradient| <= tolerance. `start`
+/// may hold a solution to begin from (of a neighboring l2). features [N, D] float, labels [N] int64 in
 /// 0..num_classes-1.
 LogisticRegression fit_logistic_regression(const at::Tensor& features, const at::Tensor& labels,
                                            std::int64_t num_classes, double l2,

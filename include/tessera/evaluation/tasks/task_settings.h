@@ -33,7 +33,7 @@ std::optional<config::Problem> check_templates(const TextList& templates);
 
 /// What every task can be told of its data.
 struct TaskData {
-  std::optional<config::Choice> source;
+  std::optional<config::ModuleSettings> source;
   std::int64_t max_samples = -1;
 };
 
@@ -96,8 +96,8 @@ void fields(Visitor& v, SegmentationSettings& s) {
 std::optional<config::Problem> validate(const SegmentationSettings& settings);
 
 struct LinearProbeSettings {
-  std::optional<config::Choice> train;
-  std::optional<config::Choice> source;
+  std::optional<config::ModuleSettings> train;
+  std::optional<config::ModuleSettings> source;
   std::int64_t max_train_samples = -1;
   std::int64_t max_samples = -1;
   std::optional<double> l2;
@@ -121,8 +121,8 @@ void fields(Visitor& v, LinearProbeSettings& s) {
 std::optional<config::Problem> validate(const LinearProbeSettings& settings);
 
 struct KnnSettings {
-  std::optional<config::Choice> train;
-  std::optional<config::Choice> source;
+  std::optional<config::ModuleSettings> train;
+  std::optional<config::ModuleSettings> source;
   std::int64_t max_train_samples = -1;
   std::int64_t max_samples = -1;
   std::int64_t k = 20;
@@ -135,7 +135,7 @@ void fields(Visitor& v, KnnSettings& s) {
   v("source", s.source, "data set that is classified; null: the run's validation data");
   v("max_train_samples", s.max_train_samples, "use the first so many samples only; -1: all", config::at_least(-1));
   v("max_samples", s.max_samples, "classify the first so many samples only; -1: all", config::at_least(-1));
-  v("k", s.k, "neighbours that vote", config::at_least(1));
+  v("k", s.k, "neighbors that vote", config::at_least(1));
   v("temperature", s.temperature, "a vote weighs exp(cosine / temperature)", config::above(0));
 }
 

@@ -20,20 +20,20 @@ struct RunState {
   std::int64_t samples = 0;  // seen
   double seconds = 0;        // trained, over all sessions of the run
   std::int64_t skipped = 0;  // steps without update, for a loss or gradient was not finite
-  LossScale::State loss_scale;
+  GradScaler::State loss_scale;
 };
 
 /// Everything that a resume needs.
 struct Checkpoint {
   ModelFile model;  // weights, tokenizer, preprocessing; `extra` holds the resolved configuration
   std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
-  std::map<std::string, at::Tensor> averaged;   // WeightAverage::averages(); empty: none
+  std::map<std::string, at::Tensor> averaged;   // Ema::averages(); empty: none
   RunState state;
   std::string config;  // resolved YAML
 };
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json},
-/// averaged.safetensors where weights are averaged, and FOLDER/latest, a text file that names the newest. A checkpoint is written into a folder aside, fsynced and renamed,
+/// ema.safetensors where weights are averaged, and FOLDER/latest, a text file that names the newest. A checkpoint is written into a folder aside, fsynced and renamed,
 /// so under its name it is whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
 class CheckpointFolder {
  public:

@@ -30,8 +30,8 @@ void fields(Visitor& v, RunSettings& s) {
 }
 
 struct DataSettings {
-  config::Choice train;
-  std::optional<config::Choice> validation;
+  config::ModuleSettings train;
+  std::optional<config::ModuleSettings> validation;
   LoaderSettings loader;
 };
 
@@ -54,7 +54,7 @@ void fields(Visitor& v, StartSettings& s) {
   v("parts", s.parts, "only these: image, text, or patterns of names; the rest stays random. Empty: all");
 }
 
-/// Parts of a file need a file.
+/// TrainingRun of a file need a file.
 std::optional<config::Problem> validate(const StartSettings& settings);
 
 struct TrainingSettings {
@@ -68,7 +68,7 @@ struct TrainingSettings {
   std::optional<double> clip_norm;
   std::string device = "auto";
   std::optional<std::int64_t> threads;
-  std::optional<WeightAverageSettings> weight_average;
+  std::optional<EmaSettings> ema;
 };
 
 template <class Visitor>
@@ -95,9 +95,9 @@ void fields(Visitor& v, TrainingSettings& s) {
   v("clip_norm", s.clip_norm, "clip the global gradient norm; null: do not", config::above(0));
   v("device", s.device, "auto takes the GPU when there is one", config::one_of({"auto", "cpu", "cuda"}));
   v("threads", s.threads, "threads of one operator on the CPU; null: one per core", config::at_least(1));
-  v("weight_average", s.weight_average,
+  v("ema", s.ema,
     "exponential moving average of all weights (EMA): {decay: 0.9999, warmup: true}; each checkpoint then holds "
-    "averaged.safetensors, a model file, too; null: none");
+    "ema.safetensors, a model file, too; null: none");
 }
 
 /// How ranks meet, what they share out, and when one counts as lost.
@@ -146,7 +146,7 @@ struct EvaluationSettings {
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
   bool averaged = false;
-  std::vector<config::Choice> tasks;
+  std::vector<config::ModuleSettings> tasks;
 };
 
 template <class Visitor>
@@ -154,7 +154,7 @@ void fields(Visitor& v, EvaluationSettings& s) {
   v("every_steps", s.every_steps, "run the tasks after so many steps; 0: only at the end", config::at_least(0));
   v("batch_size", s.batch_size, "images at a time", config::at_least(1));
   v("threads", s.threads, "decoding threads", config::at_least(1));
-  v("averaged", s.averaged, "measure the averaged weights (training.weight_average)");
+  v("ema", s.ema, "measure the averaged weights (training.ema)");
   v("tasks", s.tasks, "what is measured: [{name: zero_shot, ...}, ...]");
 }
 
@@ -189,11 +189,11 @@ struct Config {
   std::int64_t seed = 0;
   RunSettings run;
   DataSettings data;
-  config::Choice tokenizer;
+  config::ModuleSettings tokenizer;
   ModelSettings model;
   StartSettings start;
-  config::Choice objective{.name = "clip"};
-  config::Choice optimizer{.name = "adamw"};
+  config::ModuleSettings objective{.name = "clip"};
+  config::ModuleSettings optimizer{.name = "adamw"};
   ParameterSettings parameters;
   ScheduleSettings schedule;
   TrainingSettings training;

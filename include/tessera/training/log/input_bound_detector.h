@@ -15,10 +15,10 @@ struct DataWindow {
 };
 
 /// Says why training waits for data, when it does so much, and not too often.
-class WaitWatch {
+class InputBoundDetector {
  public:
   /// threads: data.loader.threads; cores: of the machine.
-  WaitWatch(std::int64_t threads, std::int64_t cores) : threads_(threads), cores_(cores) {}
+  InputBoundDetector(std::int64_t threads, std::int64_t cores) : threads_(threads), cores_(cores) {}
 
   /// Adds a window that ended at `now` (seconds of any clock). One line when more than a fifth of at least ten seconds
   /// went into waiting, at most every ten minutes.

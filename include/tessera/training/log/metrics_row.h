@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// One row of metrics.jsonl.
-struct StepRecord {
+struct MetricsRow {
   std::int64_t step = 0;  // updates done
   double learning_rate = 0;
   double loss = 0;
@@ -27,13 +27,13 @@ struct StepRecord {
 };
 
 /// The row as one line of JSON. What is not finite is null there.
-std::string to_line(const StepRecord& record);
+std::string to_line(const MetricsRow& record);
 
 /// The row's numbers as {tag, value} for TensorBoard; memory in GiB.
-std::vector<std::pair<std::string, double>> scalars_of(const StepRecord& record);
+std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& record);
 
 /// For a line of status: "loss 1.2345  clip 1.2  1042 samples/s  1.3 TFLOP/s (31% MFU)  waits for data 34%".
-std::string status_text(const StepRecord& record);
+std::string status_text(const MetricsRow& record);
 
 /// "1.3 TFLOP/s", "310 GFLOP/s".
 std::string format_flop_rate(double tflops);

@@ -15,10 +15,10 @@ namespace tessera {
 /// step of a session. Model FLOPs are those of the forward and the backward pass, once each: what activation
 /// checkpointing, GradCache and fused kernels compute again is work that the device does but no progress of the model
 /// (Chowdhery et al. 2022, PaLM, appendix B), and is left out.
-class Utilisation {
+class Mfu {
  public:
   /// Takes the peak from the settings, the GPU's data sheet, or a measurement of a tenth of a second or so.
-  Utilisation(const Config& config, const at::Device& device);
+  Mfu(const Config& config, const at::Device& device);
 
   /// Whether the next step's operations are still to be counted.
   bool wants_count() const { return !counted_; }

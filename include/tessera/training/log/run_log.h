@@ -31,7 +31,7 @@ class RunLog {
   void resume_at(std::int64_t step, const std::string& title,
                  const std::vector<std::pair<std::string, std::string>>& facts);
   /// Appends a row and flushes it. A row that cannot be written is reported once, and training goes on.
-  void record(const StepRecord& record);
+  void record(const MetricsRow& record);
   /// Scalars of an evaluation: {"task.metric", value}.
   void evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
   /// Whether the page is a minute old.
@@ -62,7 +62,7 @@ class RunLog {
   bool terminal_ = false;
   bool bar_shown_ = false;
   bool write_failed_ = false;
-  std::optional<StepRecord> last_;
+  std::optional<MetricsRow> last_;
   std::chrono::steady_clock::time_point last_tick_;
 };
 

@@ -27,9 +27,9 @@ struct PlanSettings {
 /// Leaves weights, running averages and the data's position as they are, and gradients undefined.
 class MemoryModel {
  public:
-  /// parts and config must outlive it; parts.device is where it measures. Throws what an allocator throws when even a
+  /// parts and config must outlive it; run.device is where it measures. Throws what an allocator throws when even a
   /// few samples find no room.
-  MemoryModel(Parts& parts, const Config& config, const PlanSettings& settings);
+  MemoryModel(TrainingRun& run, const Config& config, const PlanSettings& settings);
   ~MemoryModel();
 
   /// The plan with so many samples of a batch at a time; more than the batch holds: all at once.
@@ -37,7 +37,7 @@ class MemoryModel {
 
   /// Whether a pass of so many samples really finds room: tried on a GPU, where running out of memory is an error that
   /// can be caught; true on the CPU.
-  bool survives(std::int64_t micro_batch);
+  bool fits_when_tried(std::int64_t micro_batch);
 
   /// Of the whole batch of one rank; what is computed again counts again.
   double forward_flops();
@@ -52,7 +52,7 @@ class MemoryModel {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The plan with the largest number of samples at a time that fits and survives: the batch, or its half, third,
+/// The plan with the largest number of samples at a time that fits and fits_when_tried: the batch, or its half, third,
 /// quarter, sixth, eighth, twelfth, ... None when not even one sample at a time does.
 std::optional<MemoryPlan> largest_that_fits(MemoryModel& model, std::int64_t batch);
 

@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// One step, looked at closely.
-struct StepReport {
+struct NonFiniteReport {
   std::int64_t step = 0;
   double loss = 0;  // this rank's
   std::vector<std::pair<std::string, double>> terms;
@@ -23,12 +23,12 @@ struct StepReport {
 };
 
 /// Computes step done + 1 (no update) with a test after each operator, as slow as that is. Every rank must call it.
-StepReport examine_step(StepRunner& runner, Parts& parts, std::int64_t done, double scale = 1.0);
+NonFiniteReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t done, double scale = 1.0);
 
 /// A line: what was found first.
-std::string summary(const StepReport& report);
+std::string summary(const NonFiniteReport& report);
 /// Several lines for a reader, samples included.
-std::string to_text(const StepReport& report);
+std::string to_text(const NonFiniteReport& report);
 
 /// `trainer --replay-step`: computes again the step that follows a saved state, usually RUN/non_finite/step_N, which a
 /// run writes when a step is not finite. Returns the reports of all ranks as text, the same on every rank, and whether

@@ -18,7 +18,7 @@
 namespace tessera {
 
 /// What a configuration describes, built: data, model, objective and optimizer of one rank.
-struct Parts {
+struct TrainingRun {
   at::Device device = at::kCPU;
   std::shared_ptr<const Source> train, validation;  // validation may be null
   std::shared_ptr<const Tokenizer> tokenizer;
@@ -26,7 +26,7 @@ struct Parts {
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
   std::unique_ptr<Loader> loader;
-  std::optional<WeightAverage> average;
+  std::optional<Ema> average;
   Needs needs;
 };
 
@@ -35,10 +35,10 @@ bool trains_on_gpu(const Config& config);
 
 /// Builds everything; the initial weights follow from config.seed. The loader reads the rank's share of the samples.
 /// Throws UserError when files are missing or parts do not fit.
-Parts build_parts(const Config& config, const ProcessGroup& group = {});
+TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {});
 
-/// The batches of one shard of parts.train, as the configuration has them. Throws UserError when there is not one.
-std::unique_ptr<Loader> make_loader(const Parts& parts, const Config& config, const Shard& shard,
+/// The batches of one shard of run.train, as the configuration has them. Throws UserError when there is not one.
+std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file = "");
 
 /// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others
@@ -50,16 +50,16 @@ std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Obj
 
 /// Copies weights of an earlier model in, if the settings name one: all, or the parts that are named. Position embeddings are resampled to the model's
 /// size. What belongs to another objective is passed over. Throws UserError naming the file.
-void take_weights(DualEncoder& model, Objective& objective, const StartSettings& start);
+void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start);
 
 /// Copies such weights in. Throws UserError naming `origin` and the tensor.
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
                   const std::string& origin);
 
 /// The towers' forward pass in the configured precision.
-Features encode_batch(Parts& parts, const Batch& batch, const std::string& precision);
+Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision);
 
 /// One forward pass of a batch in the configured precision: bf16 reaches the towers only, losses stay float32.
-Losses forward_loss(Parts& parts, const Batch& batch, const std::string& precision, const StepContext& context);
+Losses forward_loss(TrainingRun& run, const Batch& batch, const std::string& precision, const StepContext& context);
 
 }  // namespace tessera

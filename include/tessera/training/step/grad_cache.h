@@ -21,7 +21,7 @@ struct GradCacheStep {
   double weight = 1.0;     // factor of the loss whose gradients are taken
   bool reduce = true;      // average the gradients over ranks, as GradientReducer::backward
   std::uint64_t seed = 0;  // of what is random inside the towers but not of a row
-  at::Tensor row_keys{};   // [B], of what is random of a row (models/row_random.h); undefined: follows from seed
+  at::Tensor row_keys{};   // [B], of what is random of a row (models/per_sample_rng.h); undefined: follows from seed
 };
 
 /// One forward and backward pass in which the towers' activations exist for one chunk at a time, the loss's for the
@@ -30,7 +30,7 @@ struct GradCacheStep {
 /// passes of a chunk draw the same random numbers, so patch dropout agrees; with row_keys it is that of one pass as
 /// well. Gradients equal those of one pass over the batch, but for batch norm, whose statistics are those of a chunk
 /// (its running averages move once). Returns the losses, detached.
-Losses cached_backward(Parts& parts, GradientReducer& gradients, const Batch& batch, const GradCacheStep& step,
+Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch& batch, const GradCacheStep& step,
                        const StepContext& context);
 
 }  // namespace tessera

@@ -12,30 +12,30 @@ namespace tessera {
 /// Keeps steps whose loss or gradient is not finite away from weights, moments and buffers (running averages of batch
 /// norms). Policy stop: from the first such step on nothing changes any more, which is decided on the device, so that
 /// no step waits for it; the trainer sees it when it reads the numbers back, and the weights are still those that the
-/// bad step met. Policy skip, and float16: the host reads each step's verdict, and leaves out the update.
-class UpdateGuard {
+/// bad step met. Policy skip, and float16: the host reads each step's decision, and leaves out the update.
+class NonFiniteGuard {
  public:
   /// policy: "stop" or "skip". buffers: what a forward pass changes. scale must outlive it.
-  UpdateGuard(const std::string& policy, bool float16, std::vector<at::Tensor> buffers, LossScale& scale);
+  NonFiniteGuard(const std::string& policy, bool float16, std::vector<at::Tensor> buffers, GradScaler& scale);
 
   /// Before the forward pass.
   void begin();
 
-  enum class Verdict { update, overflow, skip };
+  enum class StepDecision { update, overflow, skip };
   /// After the backward pass. numbers: loss, norm of the unscaled gradients, and whatever else must be finite, [n]
   /// float32, the same on all ranks. overflow: gradients in float16 left their range, and the loss scale shrinks.
-  Verdict judge(const at::Tensor& numbers);
+  StepDecision check(const at::Tensor& numbers);
 
   /// Puts the buffers back as they were at begin().
   void restore();
 
   /// For Optimizer::step; undefined where the host decides.
-  const at::Tensor& halted() const { return halted_; }
+  const at::Tensor& found_inf() const { return halted_; }
 
  private:
   bool host_decides_;
   std::vector<at::Tensor> buffers_, values_;
-  LossScale& scale_;
+  GradScaler& scale_;
   at::Tensor halted_;
 };
 

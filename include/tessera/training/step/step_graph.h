@@ -27,9 +27,9 @@ class WorkRecorder {
 std::unique_ptr<WorkRecorder> make_cuda_recorder();
 
 /// What differs between two runs of the same recorded step.
-struct StepInputs {
+struct GraphInputs {
   Batch batch;
-  at::Tensor rows;    // int64 [B], keys of what is random (models/row_random.h); may be undefined
+  at::Tensor rows;    // int64 [B], keys of what is random (models/per_sample_rng.h); may be undefined
   at::Tensor weight;  // float32 scalar: what the loss is multiplied by
 };
 
@@ -40,23 +40,23 @@ class StepGraph {
  public:
   /// Leaves the gradients in the parameters. May read nothing that changes between steps but its argument, and nothing
   /// back from the device.
-  using Work = std::function<Losses(const StepInputs&)>;
+  using Work = std::function<Losses(const GraphInputs&)>;
 
   /// parameters: those that `work` computes gradients of.
   StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Tensor> parameters, Work work);
 
   /// The losses hold until the next call. Throws UserError when the work cannot be recorded.
-  Losses run(const StepInputs& inputs);
+  Losses run(const GraphInputs& inputs);
   /// In place of optimizer->zero_grad().
   void zero_gradients();
   bool recorded() const { return recorded_ != nullptr; }
 
  private:
   struct Recording {
-    StepInputs inputs;
+    GraphInputs inputs;
     Losses losses;
   };
-  void record(const StepInputs& inputs);
+  void record(const GraphInputs& inputs);
 
   std::unique_ptr<WorkRecorder> recorder_;
   std::vector<at::Tensor> parameters_;

@@ -13,10 +13,10 @@
 namespace tessera {
 
 /// The reducer for what the optimizer trains, as `distributed` says.
-GradientReducer make_reducer(const Parts& parts, const Config& config, const ProcessGroup& group);
+GradientReducer make_reducer(const TrainingRun& run, const Config& config, const ProcessGroup& group);
 
 /// What one step has computed, before its update.
-struct StepResult {
+struct AccumulatedLosses {
   std::int64_t step = 0;          // updates done after it
   DataPosition begin;             // this rank's position before its first batch
   std::vector<std::string> keys;  // this rank's samples
@@ -32,35 +32,35 @@ struct StepResult {
 class StepRunner {
  public:
   /// All of them must outlive it. Throws UserError when training.cuda_graph is set where there can be none.
-  StepRunner(const Config& config, const ProcessGroup& group, Parts& parts, GradientReducer& gradients,
+  StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
              Heartbeat& heartbeat);
 
   /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale`; `done`:
   /// updates made so far. Throws UserError when data fail.
-  StepResult run(std::int64_t done, double scale = 1.0);
+  AccumulatedLosses run(std::int64_t done, double scale = 1.0);
   /// The same, operator by operator even where a step is recorded and played back otherwise (training.cuda_graph).
-  StepResult run_operators(std::int64_t done, double scale = 1.0);
+  AccumulatedLosses run_operators(std::int64_t done, double scale = 1.0);
   /// Of an update: `accumulation` of each source that gives its own.
-  std::int64_t micro_batches() const { return config_.training.accumulation * parts_.loader->batches_per_update(); }
+  std::int64_t micro_batches() const { return config_.training.accumulation * run_.loader->batches_per_update(); }
 
  private:
-  StepResult run(std::int64_t done, double scale, StepGraph* graph);
-  Losses micro_batch(std::int64_t index, double scale, StepGraph* graph, StepResult& result);
+  AccumulatedLosses run(std::int64_t done, double scale, StepGraph* graph);
+  Losses micro_batch(std::int64_t index, double scale, StepGraph* graph, AccumulatedLosses& result);
   /// Terms are told apart by source where an update takes batches of each.
-  void add_losses(const Losses& losses, StepResult& result) const;
+  void add_losses(const Losses& losses, AccumulatedLosses& result) const;
   /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
   Batch next_batch();
 
   const Config& config_;
   const ProcessGroup& group_;
-  Parts& parts_;
+  TrainingRun& run_;
   GradientReducer& gradients_;
   Heartbeat& heartbeat_;
   std::unique_ptr<StepGraph> graph_;  // null: each step operator by operator
 };
 
 /// Keys of what is random of this rank's rows in a micro-batch, from (seed, step, place in the step's global batch)
-/// alone (models/row_random.h): ranks take turns in the order of the samples, as Shard says.
+/// alone (models/per_sample_rng.h): ranks take turns in the order of the samples, as RankSlice says.
 at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, std::int64_t batch_size,
                          const ProcessGroup& group);
 

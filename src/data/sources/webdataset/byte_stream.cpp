@@ -50,7 +50,7 @@ class FileBytes : public ByteStream {
 
 class CommandBytes : public ByteStream {
  public:
-  CommandBytes(const std::string& command, const StreamPatience& patience) : patience_(patience) {
+  CommandBytes(const std::string& command, const StreamPatience& wait_policy) : patience_(wait_policy) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw StreamError(concat("no pipe: ", std::strerror(errno)));
     descriptor_ = ends[0];
@@ -139,9 +139,9 @@ class CommandBytes : public ByteStream {
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamPatience& patience) {
+std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamPatience& wait_policy) {
   constexpr std::string_view kPipe = "pipe:";
-  if (address.starts_with(kPipe)) return std::make_unique<CommandBytes>(address.substr(kPipe.size()), patience);
+  if (address.starts_with(kPipe)) return std::make_unique<CommandBytes>(address.substr(kPipe.size()), wait_policy);
   return std::make_unique<FileBytes>(address);
 }
 

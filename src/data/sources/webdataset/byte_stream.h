@@ -32,7 +32,7 @@ struct StreamPatience {
 
 /// A local file, or what a command of the shell writes ("pipe:COMMAND"). The command runs in a process group of its
 /// own, which ends with this object. Throws StreamError when it cannot be started.
-std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamPatience& patience);
+std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamPatience& wait_policy);
 
 /// Decompresses gzip, zstd, bzip2 and xz, and gives anything else as it is.
 std::unique_ptr<ByteStream> decompress(std::unique_ptr<ByteStream> bytes);

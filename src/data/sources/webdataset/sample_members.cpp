@@ -25,7 +25,7 @@ constexpr std::string_view kJsonField = "json.";  // "json.summary" is the field
 /// The parts of one sample with its json part parsed when it is first asked for.
 class PartTexts {
  public:
-  explicit PartTexts(const SampleParts& parts) : parts_(parts) {}
+  explicit PartTexts(const SampleMembers& parts) : parts_(parts) {}
 
   /// Null: there is no json part, or it is not JSON.
   const nlohmann::json* json() {
@@ -45,11 +45,11 @@ class PartTexts {
   }
 
  private:
-  const SampleParts& parts_;
+  const SampleMembers& parts_;
   std::optional<nlohmann::json> parsed_;
 };
 
-std::optional<std::string> first_part(const SampleParts& parts, const std::vector<std::string>& names) {
+std::optional<std::string> first_part(const SampleMembers& parts, const std::vector<std::string>& names) {
   for (const std::string& name : names)
     if (parts.has(name)) return parts.read(name);
   return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<std::string> first_part(const SampleParts& parts, const std::vecto
 
 }  // namespace
 
-PartMapper::PartMapper(const WebDatasetSettings& settings, const std::string& first_shard) : settings_(settings) {
+MemberMapper::MemberMapper(const WebDatasetSettings& settings, const std::string& first_shard) : settings_(settings) {
   std::error_code ignored;
   const std::filesystem::path beside = std::filesystem::path(first_shard).parent_path() / "classes.txt";
   if (settings.classes)
@@ -66,7 +66,7 @@ PartMapper::PartMapper(const WebDatasetSettings& settings, const std::string& fi
     classes_ = read_class_names(beside.string());
 }
 
-Sample PartMapper::load(const std::string& key, const SampleParts& parts) const {
+Sample MemberMapper::load(const std::string& key, const SampleMembers& parts) const {
   Sample sample;
   sample.key = key;
   PartTexts texts(parts);
@@ -86,7 +86,7 @@ Sample PartMapper::load(const std::string& key, const SampleParts& parts) const 
   return sample;
 }
 
-std::int64_t PartMapper::count_captions(const std::string& key, const SampleParts& parts) const {
+std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMembers& parts) const {
   const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
                                    [&](const std::string& name) { return parts.has(name); });
   // Several may hold blank ones among them, which are no captions; a single blank one is a bad sample either way.
@@ -98,7 +98,7 @@ std::int64_t PartMapper::count_captions(const std::string& key, const SamplePart
   return std::ssize(sample.captions);
 }
 
-std::string PartMapper::describe_keys(const std::vector<std::string>& fields) const {
+std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) const {
   const std::map<std::string, std::pair<const std::vector<std::string>*, const char*>> keys = {
       {"image", {&settings_.image_keys, "image_keys"}},
       {"caption", {&settings_.caption_keys, "caption_keys"}},
@@ -119,7 +119,7 @@ std::string PartMapper::describe_keys(const std::vector<std::string>& fields) co
   return text;
 }
 
-void PartMapper::read_captions(const SampleParts& parts, const nlohmann::json* json, Sample& sample) const {
+void MemberMapper::read_captions(const SampleMembers& parts, const nlohmann::json* json, Sample& sample) const {
   for (const std::string& name : settings_.caption_keys)
     if (parts.has(name)) add_captions(parts.read(name), sample);
   if (json != nullptr)
@@ -130,7 +130,7 @@ void PartMapper::read_captions(const SampleParts& parts, const nlohmann::json* j
     log::warning("sample ", sample.key, ": its json part is not JSON: of it and any like it only the other parts are used");
 }
 
-void PartMapper::add_captions(const std::string& text, Sample& sample) const {
+void MemberMapper::add_captions(const std::string& text, Sample& sample) const {
   if (!settings_.caption_lines) {
     add_caption(text, sample.captions);
     return;

@@ -13,30 +13,30 @@
 namespace tessera {
 
 /// The files of one sample of a shard, wherever they are.
-class SampleParts {
+class SampleMembers {
  public:
-  virtual ~SampleParts() = default;
+  virtual ~SampleMembers() = default;
   virtual bool has(const std::string& name) const = 0;
   /// Its bytes; only of a part that is there. Throws SampleError when they cannot be had.
   virtual std::string read(const std::string& name) const = 0;
 };
 
 /// Makes samples out of their parts, as the settings map them.
-class PartMapper {
+class MemberMapper {
  public:
   /// `first_shard`: classes.txt is looked for beside it; empty: nowhere.
-  PartMapper(const WebDatasetSettings& settings, const std::string& first_shard);
+  MemberMapper(const WebDatasetSettings& settings, const std::string& first_shard);
 
   /// Throws SampleError: no picture, parts that are damaged. Nothing is decoded but masks and region features.
-  Sample load(const std::string& key, const SampleParts& parts) const;
+  Sample load(const std::string& key, const SampleMembers& parts) const;
   /// Captions that load() would give: known by the parts' names, unless lines or the json part must be read for it.
-  std::int64_t count_captions(const std::string& key, const SampleParts& parts) const;
+  std::int64_t count_captions(const std::string& key, const SampleMembers& parts) const;
   const std::vector<std::string>& classes() const { return classes_; }
   /// "caption is looked for in the parts txt and text (caption_keys)": of these fields (needed_fields()).
   std::string describe_keys(const std::vector<std::string>& fields) const;
 
  private:
-  void read_captions(const SampleParts& parts, const nlohmann::json* json, Sample& sample) const;
+  void read_captions(const SampleMembers& parts, const nlohmann::json* json, Sample& sample) const;
   void add_captions(const std::string& text, Sample& sample) const;
 
   WebDatasetSettings settings_;

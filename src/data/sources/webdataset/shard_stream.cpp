@@ -36,9 +36,9 @@ bool StreamGrouping::begins(const std::string& key, const std::string& part) {
   return is_new;
 }
 
-ShardStream::ShardStream(const std::string& address, const StreamPatience& patience,
+ShardStream::ShardStream(const std::string& address, const StreamPatience& wait_policy,
                          std::function<bool(const std::string&)> wanted)
-    : address_(address), wanted_(std::move(wanted)), tar_(decompress(open_bytes(address, patience))) {}
+    : address_(address), wanted_(std::move(wanted)), tar_(decompress(open_bytes(address, wait_policy))) {}
 
 std::shared_ptr<RawSample> ShardStream::next() {
   io::TarMember member;
@@ -65,10 +65,10 @@ std::int64_t count_streamed(const std::vector<io::TarMember>& members) {
   return count;
 }
 
-io::TarIndex index_stream(const std::string& address, const StreamPatience& patience) {
+io::TarIndex index_stream(const std::string& address, const StreamPatience& wait_policy) {
   io::TarIndex index;
   try {
-    TarStream tar(decompress(open_bytes(address, patience)));
+    TarStream tar(decompress(open_bytes(address, wait_policy)));
     for (io::TarMember member; tar.next(member);) index.members.push_back(member);
   } catch (const StreamError& error) {
     index.problem = error.what();

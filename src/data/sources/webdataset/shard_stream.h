@@ -15,7 +15,7 @@
 namespace tessera {
 
 /// The bytes of a sample's parts.
-struct RawSample : public SampleParts {
+struct RawSample : public SampleMembers {
   std::string shard;
   std::string key;
   std::vector<std::pair<std::string, std::string>> parts;  // name and bytes
@@ -48,7 +48,7 @@ class StreamGrouping {
 class ShardStream {
  public:
   /// `wanted`: parts that are kept. Throws StreamError, as next() does.
-  ShardStream(const std::string& address, const StreamPatience& patience,
+  ShardStream(const std::string& address, const StreamPatience& wait_policy,
               std::function<bool(const std::string&)> wanted);
 
   /// Null at the end.
@@ -68,7 +68,7 @@ class ShardStream {
 std::int64_t count_streamed(const std::vector<io::TarMember>& members);
 
 /// What index_tar tells, of a tar that comes as a stream; offsets count its bytes uncompressed.
-io::TarIndex index_stream(const std::string& address, const StreamPatience& patience);
+io::TarIndex index_stream(const std::string& address, const StreamPatience& wait_policy);
 
 /// True for commands ("pipe:...") and compressed tars (by their names).
 bool is_stream(const std::string& address);

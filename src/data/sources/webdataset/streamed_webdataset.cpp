@@ -34,7 +34,7 @@ struct StreamedShards {
     wanted.insert("json");
   }
 
-  StreamPatience patience(const std::stop_token& stop) const {
+  StreamPatience wait_policy(const std::stop_token& stop) const {
     return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.stream.timeout)), stop};
   }
 
@@ -49,7 +49,7 @@ struct StreamedShards {
 
   const WebDatasetSettings settings;
   const std::vector<std::string> shards;
-  const PartMapper mapper;
+  const MemberMapper mapper;
   std::set<std::string> wanted;
   mutable std::atomic<bool> told_repeated = false;
 };
@@ -88,7 +88,7 @@ class ShardRow {
 
  private:
   void begin_shard() {
-    shard_ = std::make_unique<ShardStream>(shards_[at_], all_->patience(stop_), [all = all_](const std::string& name) {
+    shard_ = std::make_unique<ShardStream>(shards_[at_], all_->wait_policy(stop_), [all = all_](const std::string& name) {
       return all->wanted.contains(name);
     });
     for (std::int64_t i = 0; i < given_; ++i)
@@ -235,7 +235,7 @@ class StreamedWebDataset : public StreamSource {
   std::int64_t counted() const {
     log::info(named(), ": counting the samples, which reads everything once; stream.samples spares it");
     const IndexCache cache(all_->settings.index_cache);
-    const StreamPatience patience = all_->patience({});
+    const StreamPatience wait_policy = all_->wait_policy({});
     std::vector<io::TarIndex> indices(all_->shards.size());
     std::mutex mutex;
     std::size_t next = 0;
@@ -247,7 +247,7 @@ class StreamedWebDataset : public StreamSource {
         std::exception_ptr failed;
         try {
           indices[shard] =
-              cache.index(all_->shards[shard], [&](const std::string& path) { return index_stream(path, patience); });
+              cache.index(all_->shards[shard], [&](const std::string& path) { return index_stream(path, wait_policy); });
         } catch (...) {
           failed = std::current_exception();
         }

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kNamed = 20;  // names in a message
 
-class IndexedParts : public SampleParts {
+class IndexedParts : public SampleMembers {
  public:
   IndexedParts(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
 
@@ -130,7 +130,7 @@ class WebDataset : public Source {
 
   WebDatasetSettings settings_;
   ShardIndex index_;
-  PartMapper mapper_;
+  MemberMapper mapper_;
 };
 
 }  // namespace
