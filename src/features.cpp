@@ -103,12 +103,18 @@ Features joined(const std::vector<Features>& chunks) {
   return out;
 }
 
+void require_gradients(Features& features) {
+  for (auto* views : {&features.images, &features.texts})
+    for (auto& [name, view] : *views)
+      for_each_tensor(view, [](at::Tensor& tensor) {
+        if (tensor.defined() && tensor.is_floating_point()) tensor = tensor.detach().requires_grad_(true);
+      });
+}
+
 Features repeated_leaves(const Features& features, std::int64_t count) {
-  Features out = map_tensors(features, [&](const at::Tensor& tensor) {
-    at::Tensor leaf = repeated_rows(tensor.detach(), count);
-    if (leaf.is_floating_point()) leaf.set_requires_grad(true);
-    return leaf;
-  });
+  Features out =
+      map_tensors(features, [&](const at::Tensor& tensor) { return repeated_rows(tensor.detach(), count); });
+  require_gradients(out);
   for_each_tensor(out.duplicates, [&](at::Tensor& group) {
     if (group.defined()) group = at::arange(count, group.options());
   });

@@ -67,7 +67,7 @@ at::Tensor embed_texts(const InferenceModel& loaded, const Options& options) {
   const auto step = static_cast<std::size_t>(options.batch_size);
   for (std::size_t begin = 0; begin < captions.size(); begin += step) {
     const auto end = std::min(captions.size(), begin + step);
-    TextBatch batch = loaded.tokenizer->encode_batch(
+    TowerInput batch = loaded.tokenizer->encode_batch(
         {captions.begin() + static_cast<std::ptrdiff_t>(begin), captions.begin() + static_cast<std::ptrdiff_t>(end)});
     batch.ids = batch.ids.to(loaded.device);
     batch.mask = batch.mask.to(loaded.device);

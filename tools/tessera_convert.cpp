@@ -39,7 +39,7 @@ ModelSettings wanted_model(const Arguments& arguments) {
 /// The text tower's context length, for the tokenizer that goes with it.
 config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
   config::ModuleSettings tokenizer{"clip-bpe"};
-  if (const config::Node* length = model.text.encoder.settings.find("context_length"))
+  if (const config::Node* length = model.text->encoder.settings.find("context_length"))
     tokenizer.settings.set("context_length", *length);
   return tokenizer;
 }

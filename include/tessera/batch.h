@@ -12,7 +12,7 @@ namespace tessera {
 /// One view of a batch as a tower takes it: exactly one of `pixels`, `regions` and `ids` is defined.
 struct TowerInput {
   at::Tensor pixels;   // uint8 [B, 3, H, W], normalized on the device by the model; or float, already normalized
-  at::Tensor regions;  // float32 [B, R, F], a detector's region features
+  at::Tensor regions;  // float32 [B, R, F], a detector's region features; F = 0 where no sample has any
   at::Tensor ids;      // int64 [B, L], token ids
   /// bool [B, R] of regions, [B, L] of ids, [B, 1] of pixels; true = real. A row that is all false: the sample lacks the
   /// view. Undefined: all real.

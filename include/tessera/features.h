@@ -63,6 +63,9 @@ void for_each_tensor(Whole& features, F&& f) {
 /// The features of consecutive chunks of a batch as those of the batch.
 Features joined(const std::vector<Features>& chunks);
 
+/// Makes the floating tensors of all views but the teacher's leaves that take a gradient.
+void require_gradients(Features& features);
+
 /// Gradient leaves with these features' values, repeated until there are `count` samples; no two are duplicates.
 Features repeated_leaves(const Features& features, std::int64_t count);
 

@@ -26,8 +26,8 @@ class LossStep {
     const auto leaf = [&](at::IntArrayRef shape) {
       return leaves_.emplace_back(at::randn(shape, options).set_requires_grad(true));
     };
-    ImageFeatures& image = features_.images["image"];
-    TextFeatures& text = features_.texts["caption"];
+    TowerFeatures& image = features_.images["image"];
+    TowerFeatures& text = features_.texts["caption"];
     image.global = leaf({batch, s.width});
     text.global = leaf({batch, s.width});
     if (needs.image_tokens) image.tokens = leaf({batch, s.patches, s.width});
@@ -89,7 +89,7 @@ void follow_model(LossBenchSettings& s) {
   const config::Size grid = model.grid();
   s.patches = grid.height * grid.width;
   s.width = model.embed_dim();
-  if (const config::Node* length = model.settings().text.encoder.settings.find("context_length"))
+  if (const config::Node* length = model.settings().text->encoder.settings.find("context_length"))
     s.tokens = config::Value<std::int64_t>::read(*length, "model.text.encoder.context_length", 0);
 }
 

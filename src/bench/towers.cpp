@@ -19,19 +19,22 @@ struct Counted {
 };
 
 Batch random_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device) {
-  const auto setting = [&](const char* key, std::int64_t otherwise) {
-    const config::Node* node = model.settings().text.encoder.settings.find(key);
-    return node == nullptr ? otherwise : config::Value<std::int64_t>::read(*node, key, otherwise);
-  };
   const config::Size side = model.settings().preprocessing.image_size;
   const at::TensorOptions bytes = at::TensorOptions(device).dtype(at::kByte);
-  const std::int64_t length = setting("context_length", 77);
   Batch batch;
-  for (const std::string& view : needs.image_views)
-    batch.images[view] = at::randint(256, {size, 3, side.height, side.width}, bytes);
-  for (const std::string& text : needs.texts)
-    batch.texts[text] = {at::randint(1, setting("vocab_size", 49408), {size, length}, bytes.dtype(at::kLong)),
-                         at::ones({size, length}, bytes.dtype(at::kBool))};
+  for (const auto& [view, wanted] : needs.images) {
+    TowerInput& input = batch.images[view];
+    if (wanted.regions)
+      input.regions = at::randn({size, 10, model.image_tower().encoder().region_width()}, bytes.dtype(at::kFloat));
+    else
+      input.pixels = at::randint(256, {size, 3, side.height, side.width}, bytes);
+  }
+  for (const auto& [view, wanted] : needs.texts) {
+    const Encoder& encoder = model.text_tower().encoder();
+    const std::int64_t length = encoder.context_length();
+    batch.texts[view] = text_input(at::randint(1, encoder.vocab_size(), {size, length}, bytes.dtype(at::kLong)),
+                                   at::ones({size, length}, bytes.dtype(at::kBool)));
+  }
   batch.keys.resize(static_cast<std::size_t>(size));
   return batch;
 }
@@ -39,19 +42,11 @@ Batch random_batch(const DualEncoder& model, const Needs& needs, std::int64_t si
 // The sum of everything that an objective would see.
 at::Tensor sum_of(const Features& features) {
   at::Tensor sum;
-  const auto add = [&](const at::Tensor& tensor) {
+  for_each_tensor(features, [&](const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.requires_grad()) return;
     const at::Tensor part = tensor.sum(at::kFloat);
     sum = sum.defined() ? sum + part : part;
-  };
-  for (const auto& [name, image] : features.images) {
-    add(image.global);
-    add(image.tokens);
-  }
-  for (const auto& [name, text] : features.texts) {
-    add(text.global);
-    add(text.tokens);
-  }
+  });
   return sum;
 }
 

@@ -44,7 +44,7 @@ void encode_source(DualEncoder& model, const std::shared_ptr<const Source>& sour
     if (samples.empty()) break;
     std::vector<at::Tensor> pixels;
     for (const EvaluationSample& sample : samples) pixels.push_back(sample.pixels);
-    const ImageFeatures features = model.encode_image(at::stack(pixels).to(context.device), dense);
+    const TowerFeatures features = model.encode_image(at::stack(pixels).to(context.device), {.dense = dense});
     check_finite(features.global,
                  concat("the pictures ", samples.front().sample.key, " to ", samples.back().sample.key));
     body(samples, features);
@@ -65,7 +65,7 @@ at::Tensor encode_texts(DualEncoder& model, const Tokenizer& tokenizer, const st
     const std::vector<std::string> some(
         texts.begin() + static_cast<std::ptrdiff_t>(begin),
         texts.begin() + static_cast<std::ptrdiff_t>(std::min(texts.size(), begin + kBatch)));
-    TextBatch batch = tokenizer.encode_batch(some);
+    TowerInput batch = tokenizer.encode_batch(some);
     batch.ids = batch.ids.to(context.device);
     batch.mask = batch.mask.to(context.device);
     rows.push_back(model.encode_text(batch).global.to(at::kCPU, at::kFloat));
@@ -97,7 +97,7 @@ LabeledFeatures encode_labeled(DualEncoder& model, const std::shared_ptr<const S
   std::vector<at::Tensor> rows;
   std::vector<std::int64_t> labels;
   encode_source(model, source, context, max_samples, false, result,
-                [&](const std::vector<EvaluationSample>& samples, const ImageFeatures& features) {
+                [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
                   std::vector<std::int64_t> kept;
                   for (std::size_t i = 0; i < samples.size(); ++i) {
                     if (samples[i].sample.label < 0) continue;

@@ -20,7 +20,7 @@ std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSett
 /// `task` is its registered name.
 std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task);
 
-using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const ImageFeatures& features)>;
+using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const TowerFeatures& features)>;
 
 /// One pass of a source through the image tower, in order. Adds to the result's samples and skipped, and sets its data.
 /// Throws UserError when an embedding is not finite, or when no sample could be read.

@@ -80,7 +80,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder) 
       run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
   head.facts = {
       {"Image tower", concat(settings.image.encoder.name, " + ", settings.image.readout.name)},
-      {"Text tower", concat(settings.text.encoder.name, " + ", settings.text.readout.name)},
+      {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
       {"Parameters", with_thousands(count_parameters(*loaded.model))},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
       {"Picture", concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches")},

@@ -5,13 +5,14 @@
 
 #include <tessera/base/text.h>
 #include <tessera/models/dual_encoder.h>
+#include <tessera/models/per_sample_rng.h>
 #include <tessera/models/registry.h>
 
 namespace tessera {
 namespace {
 
-constexpr std::string_view image_prefix = "visual.";
-constexpr std::string_view custom_text_prefix = "text.";  // OpenCLIP's CustomTextCLIP
+constexpr std::string_view kImagePrefix = "visual.";
+constexpr std::string_view kCustomTextPrefix = "text.";  // OpenCLIP's CustomTextCLIP
 
 /// [3, 1, 1], so that it broadcasts over pictures.
 at::Tensor channel_values(const std::array<double, 3>& values) {
@@ -30,7 +31,7 @@ bool is_optional(const std::string& name) {
 std::map<std::string, at::Tensor> without_text_prefix(const std::map<std::string, at::Tensor>& tensors) {
   std::map<std::string, at::Tensor> out;
   for (const auto& [name, tensor] : tensors)
-    out[name.starts_with(custom_text_prefix) ? name.substr(custom_text_prefix.size()) : name] = tensor;
+    out[name.starts_with(kCustomTextPrefix) ? name.substr(kCustomTextPrefix.size()) : name] = tensor;
   return out;
 }
 
@@ -38,23 +39,119 @@ std::map<std::string, at::Tensor> without_text_prefix(const std::map<std::string
 
 struct DualEncoder::Impl {
   ModelSettings settings;
+  SharedParameters shared;
   std::shared_ptr<Tower> image;
-  std::shared_ptr<Tower> text;
+  std::shared_ptr<Tower> text;  // null: none
   at::Tensor mean;
   at::Tensor deviation;
 
   at::Tensor normalize(const at::Tensor& pixels) const {
-    if (pixels.is_floating_point()) return pixels;
+    if (!pixels.defined() || pixels.is_floating_point()) return pixels;
     TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
                 pixels.scalar_type());
     return (pixels.to(at::kFloat) / 255.0 - mean.to(at::kFloat)) / deviation.to(at::kFloat);
   }
 
+  Tower& text_tower() const {
+    TORCH_CHECK(text != nullptr, "this model has no text tower (model.text is null)");
+    return *text;
+  }
+
+  TowerFeatures encode(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
+    TowerInput input = view;
+    input.pixels = normalize(view.pixels);
+    if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has any
+      input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
+                                view.regions.options());
+    TowerFeatures out = tower.forward(input, needs);
+    if (needs.optional && view.mask.defined()) out.present = view.mask.any(1);
+    if (view.pixels.defined() && out.present.defined() && out.tokens.defined())
+      out.mask = out.present.unsqueeze(1).expand({-1, out.tokens.size(1)});
+    if (needs.input_ids) {
+      out.input.ids = view.ids;
+      out.input.mask = view.mask;
+    }
+    return out;
+  }
+
+  /// All views of one modality; those that can, together.
+  std::map<std::string, TowerFeatures> encode_views(Tower& tower, const std::map<std::string, TowerInput>& views,
+                                                    const std::map<std::string, ViewNeeds>& needs) const;
+
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const {
-    return name.starts_with(image_prefix) ? image->adapt_weight(name.substr(image_prefix.size()), stored)
-                                          : text->adapt_weight(name, stored);
+    if (is_image_parameter(name)) return image->adapt_weight(name.substr(kImagePrefix.size()), stored);
+    return text ? text->adapt_weight(name, stored) : stored;
   }
 };
+
+namespace {
+
+// Views of which one tower pass can be made: the same kind, row shape and needs.
+bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, const ViewNeeds& b_needs) {
+  return a.pixels.defined() == b.pixels.defined() && a.regions.defined() == b.regions.defined() &&
+         a.ids.defined() == b.ids.defined() && a.values().sizes() == b.values().sizes() &&
+         a.values().scalar_type() == b.values().scalar_type() && a_needs == b_needs;
+}
+
+// Inputs of one shape, one below the other; views without a mask are all real where another has one.
+TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
+  at::Tensor some_mask;
+  for (const TowerInput* input : inputs)
+    if (input->mask.defined()) some_mask = input->mask;
+  const auto below = [&](at::Tensor TowerInput::*member) {
+    std::vector<at::Tensor> rows;
+    for (const TowerInput* input : inputs)
+      if ((input->*member).defined()) rows.push_back(input->*member);
+    return rows.empty() ? at::Tensor() : at::cat(rows);
+  };
+  TowerInput out;
+  out.pixels = below(&TowerInput::pixels);
+  out.regions = below(&TowerInput::regions);
+  out.ids = below(&TowerInput::ids);
+  if (some_mask.defined()) {
+    std::vector<at::Tensor> masks;
+    for (const TowerInput* input : inputs)
+      masks.push_back(input->mask.defined() ? input->mask : at::ones_like(some_mask));
+    out.mask = at::cat(masks);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
+    Tower& tower, const std::map<std::string, TowerInput>& views, const std::map<std::string, ViewNeeds>& needs) const {
+  std::vector<std::pair<std::string, ViewNeeds>> waiting(needs.begin(), needs.end());
+  for (const auto& [name, need] : waiting) TORCH_CHECK(views.contains(name), "the batch has no view named ", name);
+  std::map<std::string, TowerFeatures> out;
+  while (!waiting.empty()) {
+    const auto [first, need] = waiting.front();
+    std::vector<std::string> names;
+    std::vector<const TowerInput*> inputs;
+    std::erase_if(waiting, [&](const auto& other) {
+      const TowerInput& input = views.at(other.first);
+      const bool joins = other.first == first || (tower.encoder().rows_are_independent() &&
+                                                  fit_together(views.at(first), need, input, other.second));
+      if (joins) {
+        names.push_back(other.first);
+        inputs.push_back(&input);
+      }
+      return joins;
+    });
+    const RowRngScope rows(row_keys_of_views(names));
+    if (names.size() == 1) {
+      out[first] = encode(tower, *inputs[0], need);
+      continue;
+    }
+    const TowerFeatures all = encode(tower, stacked(inputs), need);
+    const std::int64_t batch = inputs[0]->values().size(0);
+    for (std::size_t i = 0; i < names.size(); ++i)
+      out[names[i]] = map_tensors(all, [&](const at::Tensor& tensor) {
+        return tensor.narrow(0, static_cast<std::int64_t>(i) * batch, batch);
+      });
+  }
+  return out;
+}
 
 ModelSettings resolve(const ModelSettings& given, const std::string& path) {
   ModelSettings settings = given;
@@ -65,7 +162,7 @@ ModelSettings resolve(const ModelSettings& given, const std::string& path) {
       given.image.encoder.settings.find("image_size") == nullptr)
     settings.image.encoder.settings.set("image_size", config::Value<config::Size>::dump(size));
   settings.image = resolve(settings.image, path + ".image");
-  settings.text = resolve(settings.text, path + ".text");
+  if (settings.text) settings.text = resolve(*settings.text, path + ".text");
   if (const config::Node* node = settings.image.encoder.settings.find("image_size")) {
     const auto encoder_size = config::Value<config::Size>::read(*node, path + ".image.encoder.image_size", {});
     if (encoder_size != size)
@@ -79,44 +176,35 @@ ModelSettings resolve(const ModelSettings& given, const std::string& path) {
 DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path) : impl_(std::make_shared<Impl>()) {
   impl_->settings = resolve(settings, path);
   const ModelSettings& full = impl_->settings;
-  impl_->image = register_module("image", std::make_shared<Tower>(full.image, Modality::image, path + ".image"));
-  impl_->text = register_module("text", std::make_shared<Tower>(full.text, Modality::text, path + ".text"));
-  const std::int64_t image_dim = impl_->image->embed_dim(), text_dim = impl_->text->embed_dim();
-  if (image_dim != text_dim)
-    user_error(path, ": the image tower's embedding is ", image_dim, " wide, the text tower's ", text_dim,
-               ": make them equal (projection.embed_dim)");
+  if (full.text)
+    impl_->text = register_module(
+        "text", std::make_shared<Tower>(*full.text, Modality::text, impl_->shared, path + ".text"));
+  impl_->image = register_module(
+      "image", std::make_shared<Tower>(full.image, Modality::image, impl_->shared, path + ".image"));
+  if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
+    user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
+               impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");
   impl_->mean = register_buffer("pixel_mean", channel_values(full.preprocessing.mean));
   impl_->deviation = register_buffer("pixel_std", channel_values(full.preprocessing.std));
 }
 
-ImageFeatures DualEncoder::run_image_tower(const at::Tensor& pixels, bool tokens, bool dense) {
-  const TowerOutput out = impl_->image->forward(impl_->normalize(pixels), {}, tokens, dense);
-  return {out.global, out.tokens, out.mask, out.dense, out.slots, out.attention};
+TowerFeatures DualEncoder::encode_image(const TowerInput& view, const ViewNeeds& needs) {
+  return impl_->encode(*impl_->image, view, needs);
 }
 
-ImageFeatures DualEncoder::encode_image(const at::Tensor& pixels, bool tokens) {
-  return run_image_tower(pixels, tokens, tokens);
+TowerFeatures DualEncoder::encode_image(const at::Tensor& pixels, const ViewNeeds& needs) {
+  return encode_image(image_input(pixels), needs);
 }
 
-TextFeatures DualEncoder::encode_text(const TextBatch& text, bool tokens) {
-  const TowerOutput out = impl_->text->forward(text.ids, text.mask, tokens);
-  return {out.global, out.tokens, text.mask, out.slots, out.attention};
+TowerFeatures DualEncoder::encode_text(const TowerInput& view, const ViewNeeds& needs) {
+  return impl_->encode(impl_->text_tower(), view, needs);
 }
 
 Features DualEncoder::forward(const Batch& batch, const Needs& needs) {
   Features features;
-  for (const std::string& view : needs.image_views) {
-    const auto found = batch.images.find(view);
-    TORCH_CHECK(found != batch.images.end(), "the batch has no image view named ", view);
-    features.images[view] = run_image_tower(found->second, needs.image_tokens, /*dense=*/false);
-  }
-  for (const std::string& name : needs.texts) {
-    const auto found = batch.texts.find(name);
-    TORCH_CHECK(found != batch.texts.end(), "the batch has no text named ", name);
-    features.texts[name] = encode_text(found->second, needs.text_tokens);
-  }
-  features.image_group = batch.image_group;
-  features.caption_group = batch.caption_group;
+  features.images = impl_->encode_views(*impl_->image, batch.images, needs.images);
+  if (!needs.texts.empty()) features.texts = impl_->encode_views(impl_->text_tower(), batch.texts, needs.texts);
+  features.duplicates = batch.duplicates;
   return features;
 }
 
@@ -129,17 +217,33 @@ std::int64_t DualEncoder::embed_dim() const {
 config::Size DualEncoder::grid() const {
   return impl_->image->encoder().grid();
 }
-Tower& DualEncoder::image_tower() {
+Tower& DualEncoder::image_tower() const {
   return *impl_->image;
 }
-Tower& DualEncoder::text_tower() {
-  return *impl_->text;
+bool DualEncoder::has_text_tower() const {
+  return impl_->text != nullptr;
+}
+Tower& DualEncoder::text_tower() const {
+  return impl_->text_tower();
+}
+SharedParameters& DualEncoder::shared() {
+  return impl_->shared;
+}
+
+bool is_image_parameter(const std::string& name) {
+  return name.starts_with(kImagePrefix);
 }
 
 std::map<std::string, at::Tensor> DualEncoder::state_dict() const {
-  std::map<std::string, at::Tensor> state = impl_->text->state_dict();
-  for (const auto& [name, tensor] : impl_->image->state_dict()) state[std::string(image_prefix) + name] = tensor;
+  std::map<std::string, at::Tensor> state;
+  if (impl_->text) state = impl_->text->state_dict();
+  for (const auto& [name, tensor] : impl_->image->state_dict()) state[std::string(kImagePrefix) + name] = tensor;
   return state;
+}
+
+std::int64_t DualEncoder::blocks_behind(const std::string& name) const {
+  if (is_image_parameter(name)) return impl_->image->blocks_behind(name.substr(kImagePrefix.size()));
+  return impl_->text ? impl_->text->blocks_behind(name) : 0;
 }
 
 void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin) {

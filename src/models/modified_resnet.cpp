@@ -96,7 +96,14 @@ ModifiedResnet::ModifiedResnet(const ModifiedResnetSettings& settings) : setting
   }
 }
 
-Encoded ModifiedResnet::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
+// A stage counts as a block.
+std::int64_t ModifiedResnet::depth_of(const std::string& parameter) const {
+  return parameter.starts_with("layer") ? parameter[5] - '0' : 0;
+}
+
+Encoded ModifiedResnet::encode(const TowerInput& input) {
+  TORCH_CHECK(input.pixels.defined(), "modified_resnet: takes pictures alone");
+  const at::Tensor& image = input.pixels;
   const config::Size size = settings_.image_size;
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) == size.height && image.size(3) == size.width,
               "modified_resnet: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
@@ -107,6 +114,7 @@ Encoded ModifiedResnet::encode(const at::Tensor& image, const at::Tensor& /*mask
     for (const auto& block : *stage) x = static_cast<Bottleneck&>(*block).forward(x);
   Encoded out;
   out.tokens = x.flatten(2).transpose(1, 2);  // [B, HW, 32 w]
+  out.grid = grid();
   return out;
 }
 

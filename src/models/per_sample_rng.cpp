@@ -1,7 +1,9 @@
+#include <cmath>
 #include <limits>
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/digest.h>
 #include <tessera/base/random.h>
 #include <tessera/models/per_sample_rng.h>
 
@@ -49,6 +51,22 @@ at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Devic
   const at::Tensor state = keys.unsqueeze(1) + place * static_cast<std::int64_t>(0x9E3779B97F4A7C15ULL);
   const at::Tensor mixed = stirred(stirred(state, 30, 0xBF58476D1CE4E5B9ULL), 27, 0x94D049BB133111EBULL);
   return stirred(mixed, 31, 1).bitwise_and_(kMost);
+}
+
+at::Tensor row_keys_of_views(const std::vector<std::string>& views) {
+  if (current == nullptr || !current->keys_.defined()) return {};
+  std::vector<at::Tensor> keys;
+  for (const std::string& view : views) {
+    const auto number = static_cast<std::int64_t>(fingerprint(view));
+    keys.push_back(current->keys_.bitwise_xor(number));
+  }
+  return keys.size() == 1 ? keys[0] : at::cat(keys);
+}
+
+at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device) {
+  constexpr int kBits = 23;  // the middles of 2^23 equal parts: float32 holds them exactly
+  const at::Tensor number = at::bitwise_right_shift(row_random_int(rows, count, device), 63 - kBits);
+  return (number.to(at::kFloat) + 0.5F) * std::ldexp(1.0F, -kBits);
 }
 
 }  // namespace tessera

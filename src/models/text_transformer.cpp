@@ -31,7 +31,9 @@ TextTransformer::TextTransformer(const TextTransformerSettings& settings) : sett
     ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
 }
 
-Encoded TextTransformer::encode(const at::Tensor& ids, const at::Tensor& mask) {
+Encoded TextTransformer::encode(const TowerInput& input) {
+  const at::Tensor &ids = input.ids, &mask = input.mask;
+  TORCH_CHECK(ids.defined(), "text_transformer: takes token ids");
   TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= settings_.context_length,
               "text_transformer: ids must be [B, L] with 1 <= L <= ", settings_.context_length, ", got ", ids.sizes());
   const std::int64_t length = ids.size(1);
@@ -45,6 +47,11 @@ Encoded TextTransformer::encode(const at::Tensor& ids, const at::Tensor& mask) {
   out.mask = mask;
   out.ids = ids;
   return out;
+}
+
+std::int64_t TextTransformer::depth_of(const std::string& parameter) const {
+  if (const auto block = Transformer::block_of(parameter)) return *block + 1;
+  return parameter.starts_with("ln_final") ? depth() : 0;
 }
 
 at::Tensor TextTransformer::final_norm(const at::Tensor& pooled) {

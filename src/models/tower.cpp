@@ -25,17 +25,27 @@ void add_state(std::map<std::string, at::Tensor>& state, const torch::nn::Module
 
 }  // namespace
 
+at::Tensor Encoded::with_class_token() const {
+  return class_token.defined() ? at::cat({class_token.unsqueeze(1).to(tokens.scalar_type()), tokens}, 1) : tokens;
+}
+
+at::Tensor Encoded::mask_with_class_token() const {
+  if (!mask.defined() || !class_token.defined()) return mask;
+  return at::cat({at::ones({mask.size(0), 1}, mask.options()), mask}, 1);
+}
+
 TowerSettings resolve(const TowerSettings& settings, const std::string& path) {
   return {encoders().resolve(settings.encoder, path + ".encoder"),
           readouts().resolve(settings.readout, path + ".readout"),
           projections().resolve(settings.projection, path + ".projection")};
 }
 
-Tower::Tower(const TowerSettings& settings, Modality modality, const std::string& path) {
+Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path) {
   encoder_ = encoders().make(settings.encoder, path + ".encoder");
   if (encoder_->modality() != modality)
     user_error(path, ".encoder: ", settings.encoder.name, " is an encoder of ", modality_name(encoder_->modality()),
                "s, but this is the ", modality_name(modality), " tower");
+  if (const at::Tensor table = encoder_->token_embedding(); table.defined()) shared.token_embedding = table;
   const config::Size grid = encoder_->grid();
   ReadOutContext context;
   context.width = encoder_->width();
@@ -43,12 +53,12 @@ Tower::Tower(const TowerSettings& settings, Modality modality, const std::string
   context.grid = grid;
   context.class_token = encoder_->has_class_token();
   context.modality = modality;
+  context.shared = &shared;
   context.path = path + ".readout";
   readout_ = readouts().make(settings.readout, context.path, context);
   projection_ = projections().make(settings.projection, path + ".projection",
-                                   {readout_->output_width(), encoder_->width(), modality, path + ".projection"});
-  if (readout_->output_width() != encoder_->width() && settings.encoder.settings.find("final_norm") != nullptr &&
-      settings.encoder.settings.find("final_norm")->text() == "pooled")
+                                   {readout_->output_width(), encoder_->width(), modality, path + ".projection", &shared});
+  if (readout_->output_width() != encoder_->width() && encoder_->norms_pooled())
     user_error(path, ".encoder.final_norm: pooled needs a read-out of the tokens' width ", encoder_->width(), ", but ",
                settings.readout.name, " gives ", readout_->output_width(), ": use final_norm: none");
   register_module("encoder", encoder_);
@@ -66,16 +76,16 @@ Tower::Tower(const TowerSettings& settings, Modality modality, const std::string
                  ": use projection: none");
 }
 
-TowerOutput Tower::forward(const at::Tensor& input, const at::Tensor& mask, bool with_tokens, bool with_dense) {
-  const Encoded encoded = encoder_->encode(input, mask);
-  const ReadOutOutput pooled = readout_->forward(encoded);
-  TowerOutput out;
+TowerFeatures Tower::forward(const TowerInput& input, const ViewNeeds& needs) {
+  const Encoded encoded = encoder_->encode(input);
+  const ReadOutOutput pooled = readout_->forward(encoded, needs);
+  TowerFeatures out;
   if (pooled.embedding.defined()) out.global = projection_->global(encoder_->final_norm(pooled.embedding));
-  out.slots = pooled.slots;
-  out.attention = pooled.attention;
+  if (needs.slots) out.slots = pooled.slots;
+  if (needs.attention) out.attention = pooled.attention;
   out.mask = encoded.mask;
-  if (with_tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
-  if (with_dense) out.dense = zero_padding(projection_->dense(encoded.tokens), encoded.mask);
+  if (needs.tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
+  if (needs.dense) out.dense = zero_padding(projection_->dense(encoded.tokens), encoded.mask);
   return out;
 }
 
@@ -92,6 +102,12 @@ at::Tensor Tower::adapt_weight(const std::string& name, const at::Tensor& stored
   for (const auto& item : readout_->named_parameters())
     if (readout_->state_dict_key(item.key()) == name) return readout_->adapt_weight(item.key(), stored);
   return encoder_->adapt_weight(name, stored);
+}
+
+std::int64_t Tower::blocks_behind(const std::string& name) const {
+  for (const auto& item : encoder_->named_parameters())
+    if (item.key() == name) return encoder_->depth() - encoder_->depth_of(name);
+  return 0;
 }
 
 }  // namespace tessera

@@ -131,14 +131,20 @@ Transformer::Transformer(const TransformerSettings& settings, BlockInitializatio
     resblocks_->push_back(std::make_shared<ResidualBlock>(settings, initialization));
 }
 
-at::Tensor Transformer::forward(at::Tensor x, const AttentionMask& mask) {
+at::Tensor Transformer::forward(at::Tensor x, const AttentionMask& mask, std::int64_t first) {
   const bool again = grad_checkpointing_ && is_training() && at::GradMode::is_enabled();
-  for (const auto& module : *resblocks_) {
-    auto& block = static_cast<ResidualBlock&>(*module);
+  for (std::int64_t i = first; i < std::ssize(*resblocks_); ++i) {
+    auto& block = static_cast<ResidualBlock&>(*resblocks_[static_cast<std::size_t>(i)]);
     const auto forward = [&block, mask](const at::Tensor& y) { return block.forward(y, mask); };
     x = again ? recomputed(forward, x, block.parameters()) : forward(x);
   }
   return x;
+}
+
+std::optional<std::int64_t> Transformer::block_of(const std::string& parameter) {
+  constexpr std::string_view kBlocks = "transformer.resblocks.";
+  if (!parameter.starts_with(kBlocks)) return std::nullopt;
+  return std::stoll(parameter.substr(kBlocks.size()));
 }
 
 }  // namespace tessera

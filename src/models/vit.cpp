@@ -19,6 +19,9 @@ std::optional<config::Problem> validate(const VitSettings& s) {
         "image_size", concat(image.height, " x ", image.width, " is not a multiple of patch_size ", patch.height, " x ",
                              patch.width, ": try [", rows * patch.height, ", ", columns * patch.width, "]")};
   }
+  if (s.regions && s.regions->first_block > s.layers)
+    return config::Problem{"regions", concat("first_block is ", s.regions->first_block, ", but there are ", s.layers,
+                                             " layers")};
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
@@ -41,15 +44,30 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
   transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::image));
   if (settings.final_norm != "none")
     ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
+  if (settings.regions) {
+    roi_proj_ = register_module(
+        "roi_proj", torch::nn::Linear(torch::nn::LinearOptions(settings.regions->width, settings.width).bias(false)));
+    if (settings.class_token)
+      roi_class_embedding_ = register_parameter("roi_class_embedding", scale * at::randn({settings.width}));
+  }
 }
 
-Encoded Vit::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
-  const config::Size size = settings_.image_size;
-  TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) == size.height && image.size(3) == size.width,
-              "vit: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
+Encoded Vit::encode(const TowerInput& input) {
+  if (input.regions.defined()) return encode_regions(input.regions, input.mask);
+  TORCH_CHECK(input.pixels.defined(), "vit: takes pictures or regions");
+  return encode_pixels(input.pixels);
+}
+
+Encoded Vit::encode_pixels(const at::Tensor& image) {
+  const config::Size patch = settings_.patch_size;
+  TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) >= patch.height && image.size(3) >= patch.width &&
+                  image.size(2) % patch.height == 0 && image.size(3) % patch.width == 0,
+              "vit: pictures must be [B, 3, H, W] with H and W multiples of ", patch.height, " and ", patch.width,
+              ", got ", image.sizes());
+  const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = conv1_(image).flatten(2).transpose(1, 2);  // [B, P, w]
   if (settings_.class_token) x = at::cat({class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
-  if (positional_embedding_.defined()) x = x + positional_embedding_;
+  if (positional_embedding_.defined()) x = x + positions(grid);
   if (is_training() && settings_.patch_dropout > 0) x = drop_patches(x);
   if (ln_pre_) x = ln_pre_->forward(x);
   x = transformer_->forward(x);
@@ -57,7 +75,45 @@ Encoded Vit::encode(const at::Tensor& image, const at::Tensor& /*mask*/) {
   Encoded out;
   out.tokens = settings_.class_token ? x.slice(1, 1) : x;
   if (settings_.class_token) out.class_token = x.select(1, 0);
+  out.grid = grid;
   return out;
+}
+
+Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
+  TORCH_CHECK(settings_.regions.has_value(), "vit: region features came, but the encoder has no setting `regions`");
+  TORCH_CHECK(regions.dim() == 3 && regions.size(2) == settings_.regions->width, "vit: regions must be [B, R, ",
+              settings_.regions->width, "], got ", regions.sizes());
+  at::Tensor x = roi_proj_(zero_padding(regions, mask));  // [B, R, w]
+  at::Tensor real = mask;
+  if (settings_.class_token) {
+    x = at::cat({roi_class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
+    if (mask.defined()) real = at::cat({at::ones({mask.size(0), 1}, mask.options()), mask}, 1);
+  }
+  if (ln_pre_) x = ln_pre_->forward(x);
+  x = transformer_->forward(x, attention_mask(real, /*causal=*/false, x.size(1)), settings_.regions->first_block);
+  if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
+  Encoded out;
+  out.tokens = zero_padding(settings_.class_token ? x.slice(1, 1) : x, mask);
+  if (settings_.class_token) out.class_token = x.select(1, 0);
+  out.mask = mask;
+  return out;
+}
+
+at::Tensor Vit::positions(config::Size grid) {
+  if (grid == this->grid()) return positional_embedding_;
+  const std::int64_t prefix = settings_.class_token ? 1 : 0;
+  if (at::GradMode::is_enabled() && positional_embedding_.requires_grad())
+    return resize_position_embedding(positional_embedding_, grid, this->grid(), prefix);
+  const std::int64_t version = static_cast<std::int64_t>(positional_embedding_._version());
+  if (resampled_.grid != grid || resampled_.version != version || resampled_.memory != positional_embedding_.data_ptr())
+    resampled_ = {grid, positional_embedding_.data_ptr(), version,
+                  resize_position_embedding(positional_embedding_, grid, this->grid(), prefix)};
+  return resampled_.positions;
+}
+
+std::int64_t Vit::depth_of(const std::string& parameter) const {
+  if (const auto block = Transformer::block_of(parameter)) return *block + 1;
+  return parameter.starts_with("ln_post") ? depth() : 0;
 }
 
 // The patches that stay keep their order; the class token always stays.
@@ -65,8 +121,8 @@ at::Tensor Vit::drop_patches(const at::Tensor& x) const {
   const std::int64_t first = settings_.class_token ? 1 : 0, batch = x.size(0), patches = x.size(1) - first;
   const auto kept =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(patches) * (1 - settings_.patch_dropout)));
-  const at::Tensor lots = row_random_int(batch, patches, x.device());
-  const at::Tensor chosen = std::get<0>(std::get<1>(lots.topk(kept, 1)).sort(1));  // [B, kept]
+  const at::Tensor numbers = row_random_int(batch, patches, x.device());
+  const at::Tensor chosen = std::get<0>(std::get<1>(numbers.topk(kept, 1)).sort(1));  // [B, kept]
   const at::Tensor some = x.slice(1, first).gather(1, chosen.unsqueeze(2).expand({-1, -1, x.size(2)}));
   return first == 0 ? some : at::cat({x.narrow(1, 0, 1), some}, 1);
 }

@@ -10,7 +10,7 @@ ContrastiveObjective::ContrastiveObjective(double logit_scale) {
   logit_scale_ = register_parameter("logit_scale", at::full({}, logit_scale, at::kFloat));
 }
 
-void ContrastiveObjective::after_step() {
+void ContrastiveObjective::after_step(const StepContext& /*done*/) {
   const at::NoGradGuard no_grad;
   logit_scale_.clamp_(0.0, std::log(100.0));
 }

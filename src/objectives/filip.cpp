@@ -71,8 +71,8 @@ std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const 
 Needs Filip::needs() const {
   Needs needs;
   needs.duplicates = settings_.mask_duplicates;
-  needs.image_tokens = true;
-  needs.text_tokens = true;
+  needs.images["image"].tokens = true;
+  needs.texts["caption"].tokens = true;
   return needs;
 }
 

@@ -39,8 +39,8 @@ at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const 
 Needs Gloria::needs() const {
   Needs needs;
   needs.duplicates = settings_.mask_duplicates;
-  needs.image_tokens = true;
-  needs.text_tokens = true;
+  needs.images["image"].tokens = true;
+  needs.texts["caption"].tokens = true;
   return needs;
 }
 

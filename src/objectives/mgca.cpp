@@ -87,8 +87,8 @@ Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
 Needs Mgca::needs() const {
   Needs needs;
   needs.duplicates = settings_.mask_duplicates;
-  needs.image_tokens = true;
-  needs.text_tokens = true;
+  needs.images["image"].tokens = true;
+  needs.texts["caption"].tokens = true;
   return needs;
 }
 

@@ -47,7 +47,7 @@ Pacl::Pacl(const PaclSettings& settings, const ObjectiveContext& context)
 Needs Pacl::needs() const {
   Needs needs;
   needs.duplicates = settings_.mask_duplicates;
-  needs.image_tokens = true;
+  needs.images["image"].tokens = true;
   return needs;
 }
 

@@ -12,8 +12,8 @@ namespace tessera {
 Needs Sparc::needs() const {
   Needs needs;
   needs.duplicates = settings_.mask_duplicates;
-  needs.image_tokens = true;
-  needs.text_tokens = true;
+  needs.images["image"].tokens = true;
+  needs.texts["caption"].tokens = true;
   return needs;
 }
 

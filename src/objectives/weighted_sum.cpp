@@ -6,14 +6,6 @@
 #include <tessera/objectives/weighted_sum.h>
 
 namespace tessera {
-namespace {
-
-void merge_names(std::vector<std::string>& into, const std::vector<std::string>& more) {
-  for (const std::string& name : more)
-    if (std::find(into.begin(), into.end(), name) == into.end()) into.push_back(name);
-}
-
-}  // namespace
 
 std::optional<config::Problem> validate(const WeightedSumSettings& s) {
   if (s.objectives.empty()) return config::Problem{"objectives", "is empty: name at least one objective"};
@@ -68,24 +60,14 @@ Losses WeightedSum::forward(const Features& features, const StepContext& context
 }
 
 Needs WeightedSum::needs() const {
-  Needs all;
-  all.image_views.clear();
-  all.texts.clear();
-  for (const Term& term : terms_) {
-    const Needs one = term.objective->needs();
-    merge_names(all.image_views, one.image_views);
-    merge_names(all.texts, one.texts);
-    all.image_tokens |= one.image_tokens;
-    all.text_tokens |= one.text_tokens;
-    all.regions |= one.regions;
-    all.duplicates |= one.duplicates;
-  }
+  Needs all = terms_.front().objective->needs();
+  for (const Term& term : terms_) all.merge(term.objective->needs());
   return all;
 }
 
-void WeightedSum::after_step() {
-  for (const Term& term : terms_) term.objective->after_step();
-  if (shared_) ContrastiveObjective::after_step();
+void WeightedSum::after_step(const StepContext& done) {
+  for (const Term& term : terms_) term.objective->after_step(done);
+  if (shared_) ContrastiveObjective::after_step(done);
 }
 
 }  // namespace tessera

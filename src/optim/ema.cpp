@@ -8,18 +8,40 @@
 
 namespace tessera {
 
+namespace {
+
+std::map<std::string, at::Tensor> copies(std::map<std::string, at::Tensor> tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.detach().clone();
+  return tensors;
+}
+
+std::map<std::string, at::Tensor> detached(std::map<std::string, at::Tensor> tensors) {
+  for (auto& [name, tensor] : tensors) tensor = tensor.detach();
+  return tensors;
+}
+
+}  // namespace
+
 Ema::Ema(std::map<std::string, at::Tensor> weights, const EmaSettings& settings)
-    : weights_(std::move(weights)), settings_(settings) {
-  for (auto& [name, tensor] : weights_) {
-    tensor = tensor.detach();
-    averages_[name] = tensor.clone();
-  }
+    : weights_(detached(std::move(weights))), averages_(copies(weights_)), settings_(settings) {}
+
+Ema::Ema(std::map<std::string, at::Tensor> weights, std::map<std::string, at::Tensor> averages,
+         const EmaSettings& settings)
+    : weights_(detached(std::move(weights))), averages_(detached(std::move(averages))), settings_(settings) {
+  restart();
+}
+
+void Ema::restart() {
+  load(weights_, "the weights");
 }
 
 void Ema::update(std::int64_t step) {
-  const c10::NoGradGuard no_grad;
   const auto t = static_cast<double>(step);
-  const double decay = settings_.warmup ? std::min(settings_.decay, (1 + t) / (10 + t)) : settings_.decay;
+  update_with(settings_.warmup ? std::min(settings_.decay, (1 + t) / (10 + t)) : settings_.decay);
+}
+
+void Ema::update_with(double decay) {
+  const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> weights, averages;
   for (auto& [name, average] : averages_) {
     const at::Tensor& weight = weights_.at(name);

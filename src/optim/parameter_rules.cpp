@@ -1,8 +1,6 @@
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <fnmatch.h>
-#include <optional>
 
 #include <ATen/core/Tensor.h>
 
@@ -19,27 +17,6 @@ bool of_image(const std::string& name) {
   return name.starts_with(kImage);
 }
 
-// The number behind `key`, if the name has both.
-std::optional<int> number_behind(const std::string& name, const std::string& key) {
-  const std::size_t at = name.find(key);
-  if (at == std::string::npos) return std::nullopt;
-  const std::size_t digit = at + key.size();
-  if (digit >= name.size() || std::isdigit(static_cast<unsigned char>(name[digit])) == 0) return std::nullopt;
-  return std::stoi(name.substr(digit));
-}
-
-// Depth in the tower: embeddings and stem 0, block i i + 1; none for what follows the blocks.
-std::optional<int> depth_of(const std::string& name) {
-  if (const auto block = number_behind(name, "resblocks.")) return *block + 1;
-  const std::string inner = of_image(name) ? name.substr(kImage.size()) : name;
-  if (inner.starts_with("layer"))
-    if (const auto stage = number_behind(inner, "layer")) return stage;
-  for (const char* first :
-       {"conv", "bn", "class_embedding", "positional_embedding", "ln_pre", "token_embedding", "cls_emb"})
-    if (inner.starts_with(first)) return 0;
-  return std::nullopt;
-}
-
 void check_pattern(const std::string& pattern, const std::string& key, const std::vector<NamedParameter>& parameters) {
   std::vector<std::string> names{"image", "text"};
   for (const NamedParameter& parameter : parameters) {
@@ -54,15 +31,6 @@ void check_pattern(const std::string& pattern, const std::string& key, const std
 
 bool matches_one_of(const std::vector<std::string>& patterns, const std::string& name) {
   return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& each) { return matches(each, name); });
-}
-
-// Depth of what follows the blocks.
-int top_of(const std::vector<NamedParameter>& parameters, bool image) {
-  int top = 0;
-  for (const NamedParameter& parameter : parameters)
-    if (!of_objective(parameter.name) && of_image(parameter.name) == image)
-      top = std::max(top, depth_of(parameter.name).value_or(0));
-  return top + 1;
 }
 
 }  // namespace
@@ -83,7 +51,6 @@ std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, 
     for (const std::string& pattern : settings.groups[i].match)
       check_pattern(pattern, concat("parameters.groups[", i, "].match"), parameters);
 
-  const int image_top = top_of(parameters, true), text_top = top_of(parameters, false);
   std::vector<NamedParameter> out;
   for (NamedParameter& parameter : parameters) {
     if (matches_one_of(settings.frozen, parameter.name)) {
@@ -92,12 +59,9 @@ std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, 
     }
     for (const ParameterGroup& group : settings.groups)
       if (matches_one_of(group.match, parameter.name)) parameter.lr_scale *= group.lr_scale;
-    if (!of_objective(parameter.name)) {
-      const bool image = of_image(parameter.name);
-      const int top = image ? image_top : text_top;
-      parameter.lr_scale *= std::pow(image ? settings.layer_decay.image : settings.layer_decay.text,
-                                     top - depth_of(parameter.name).value_or(top));
-    }
+    if (!of_objective(parameter.name))
+      parameter.lr_scale *= std::pow(of_image(parameter.name) ? settings.layer_decay.image : settings.layer_decay.text,
+                                     static_cast<double>(parameter.blocks_behind));
     out.push_back(std::move(parameter));
   }
   if (out.empty()) user_error("parameters.frozen: freezes everything: nothing is left to train");

@@ -39,9 +39,9 @@ void bind_tower(Run& run, Tower& tower, const std::string& prefix) {
     if (tensor.requires_grad() || run.has_parameter(prefix + name)) run.bind(prefix + name, tensor);
 }
 
-Outputs run_tower(Tower& tower, const at::Tensor& input, const at::Tensor& mask) {
-  const Encoded encoded = tower.encoder().encode(input, mask);
-  const ReadOutOutput pooled = tower.readout().forward(encoded);
+Outputs run_tower(Tower& tower, const TowerInput& input) {
+  const Encoded encoded = tower.encoder().encode(input);
+  const ReadOutOutput pooled = tower.readout().forward(encoded, {});
   Outputs outputs = {{"tokens", encoded.tokens}};
   if (pooled.embedding.defined())
     outputs["pooled"] = tower.projection().global(tower.encoder().final_norm(pooled.embedding));
@@ -64,9 +64,10 @@ Outputs run_vit(Run& run) {
   keys.embed_dim = take(settings.encoder.settings, "embed_dim", keys.embed_dim);
   settings.readout.name = keys.pool;
   settings.projection = projection_choice(run, keys, "visual.proj");
-  Tower tower(settings, Modality::image, run.path());
+  SharedParameters shared;
+  Tower tower(settings, Modality::image, shared, run.path());
   bind_tower(run, tower, "visual.");
-  return run_tower(tower, run.input("image"), {});
+  return run_tower(tower, image_input(run.input("image")));
 }
 
 Outputs run_text_transformer(Run& run) {
@@ -82,9 +83,10 @@ Outputs run_text_transformer(Run& run) {
     if (keys.eos_id) settings.readout.settings.set("eos_id", number(*keys.eos_id));
   }
   settings.projection = projection_choice(run, keys, "text_projection");
-  Tower tower(settings, Modality::text, run.path());
+  SharedParameters shared;
+  Tower tower(settings, Modality::text, shared, run.path());
   bind_tower(run, tower, "");
-  return run_tower(tower, run.input("ids"), run.optional_input("mask"));
+  return run_tower(tower, text_input(run.input("ids"), run.optional_input("mask")));
 }
 
 Outputs run_modified_resnet(Run& run) {
@@ -93,10 +95,11 @@ Outputs run_modified_resnet(Run& run) {
   const bool training = take(encoder, "training", false);
   settings.readout.settings.set("heads", number(take<std::int64_t>(encoder, "heads", 32)));
   settings.readout.settings.set("output_dim", number(take<std::int64_t>(encoder, "embed_dim", 1024)));
-  Tower tower(settings, Modality::image, run.path());
+  SharedParameters shared;
+  Tower tower(settings, Modality::image, shared, run.path());
   bind_tower(run, tower, "visual.");
   tower.train(training);
-  Outputs outputs = run_tower(tower, run.input("image"), {});
+  Outputs outputs = run_tower(tower, image_input(run.input("image")));
   if (training)
     for (const auto& [name, tensor] : tower.state_dict())
       if (name.find("running_") != std::string::npos) outputs["updated.visual." + name] = tensor;
@@ -176,10 +179,10 @@ Outputs run_sparc_head(Run& run) {
   const at::Tensor& mask = run.input("text_mask");
   const at::Tensor words = zero_padding(run.input("text_features"), mask);  // as encoders give them
   return {{"image_tokens", image.tokens(patches)},
-          {"image_global", image.global(mean.read({patches, {}, {}, {}}).embedding)},
+          {"image_global", image.global(mean.forward({.tokens = patches}, {}).embedding)},
           {"dense_tokens", image.dense(patches)},
           {"text_tokens", zero_padding(text.tokens(words), mask)},
-          {"text_global", text.global(mean.read({words, mask, {}, {}}).embedding)}};
+          {"text_global", text.global(mean.forward({.tokens = words, .mask = mask}, {}).embedding)}};
 }
 
 Runner readout_runner(const std::string& name) {
@@ -191,7 +194,9 @@ Runner readout_runner(const std::string& name) {
     const auto readout = readouts().make({name, settings}, run.path(), context);
     run.bind_all(*readout);
     const ReadOutOutput pooled =
-        readout->forward({run.input("tokens"), run.optional_input("mask"), {}, run.optional_input("ids")});
+        readout->forward({.tokens = run.input("tokens"), .mask = run.optional_input("mask"),
+                          .ids = run.optional_input("ids")},
+                         {.slots = true, .attention = true});
     Outputs outputs = {{"embedding", pooled.embedding}};
     if (pooled.slots.defined()) outputs[name == "attentional_pool" ? "queries" : "slots"] = pooled.slots;
     if (pooled.attention.defined()) outputs["attention"] = pooled.attention;

@@ -9,15 +9,15 @@ namespace {
 
 Features features_of(const Run& run) {
   Features features;
-  ImageFeatures& image = features.images["image"];
-  TextFeatures& text = features.texts["caption"];
+  TowerFeatures& image = features.images["image"];
+  TowerFeatures& text = features.texts["caption"];
   image.global = run.optional_input("image_global");
   image.tokens = run.optional_input("image_tokens");
   text.global = run.optional_input("text_global");
   text.tokens = run.optional_input("text_tokens");
   text.mask = run.optional_input("text_mask");
-  features.image_group = run.optional_input("image_group");
-  features.caption_group = run.optional_input("caption_group");
+  features.duplicates.image_group = run.optional_input("image_ids");
+  features.duplicates.caption_group = run.optional_input("text_ids");
   return features;
 }
 

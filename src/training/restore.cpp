@@ -30,11 +30,12 @@ void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& grou
                      const std::string& folder) {
   check_settings(config, checkpoint, folder);
   if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
-  if (checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
+  if (run.tokenizer && checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
     user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
   load_weights(*run.model, *run.objective, checkpoint.model.weights, folder + "/model.safetensors");
   run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
-  if (run.average) run.average->load(checkpoint.ema, folder + "/ema.safetensors");
+  if (run.ema) run.ema->load(checkpoint.ema, folder + "/ema.safetensors");
+  if (run.teacher) run.teacher->ema.load(checkpoint.teacher, folder + "/teacher.safetensors");
   const RunState& state = checkpoint.state;
   const bool same_ranks = std::ssize(state.ranks) == group.size();
   run.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);

@@ -143,10 +143,13 @@ Trainer::PendingUpdate Trainer::train_step() {
 
 void Trainer::update(double learning_rate) {
   run_.optimizer->step(learning_rate, guard_.found_inf());
-  run_.objective->after_step();
+  const StepContext done = step_context(run_, config_, group_, state_.step - 1);
+  run_.objective->after_step(done);
   // On a GPU the steps that are under way may still move the averages towards weights that stand still.
   const bool stands_still = run_.device.is_cpu() && guard_.found_inf().defined() && guard_.found_inf().item<float>() > 0;
-  if (run_.average && !stands_still) run_.average->update(state_.step);
+  if (stands_still) return;
+  if (run_.ema) run_.ema->update(state_.step);
+  if (run_.teacher) run_.teacher->ema.update_with(run_.objective->teacher_momentum(done));
 }
 
 bool Trainer::every(std::int64_t steps) const {

@@ -50,7 +50,7 @@ void Trainer::evaluate() {
 
 void Trainer::run_evaluation() {
   log_.clear();
-  const MeasuredWeights measured(config_.evaluation.ema ? &*run_.average : nullptr);
+  const MeasuredWeights measured(config_.evaluation.ema ? &*run_.ema : nullptr);
   const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
   for (const config::ModuleSettings& task : config_.evaluation.tasks) {

@@ -39,7 +39,7 @@ std::vector<std::pair<std::string, std::string>> Trainer::facts() const {
   return {{"Run folder", folder_},
           {"Objective", config_.objective.name},
           {"Image tower", config_.model.image.encoder.name},
-          {"Text tower", config_.model.text.encoder.name},
+          {"Text tower", config_.model.text ? config_.model.text->encoder.name : "none"},
           {"Parameters trained", with_thousands(std::accumulate(
                                      run_.optimizer->parameters().begin(), run_.optimizer->parameters().end(), 0LL,
                                      [](long long sum, const auto& each) { return sum + each.tensor.numel(); }))},

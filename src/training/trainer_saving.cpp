@@ -42,10 +42,11 @@ Checkpoint Trainer::gather_checkpoint() {
   checkpoint.config = to_yaml(config_);
   checkpoint.state = state_;
   checkpoint.optimizer = run_.optimizer->gather_state();
-  if (run_.average) checkpoint.ema = run_.average->averages();
+  if (run_.ema) checkpoint.ema = run_.ema->averages();
+  if (run_.teacher) checkpoint.teacher = run_.teacher->ema.averages();
   checkpoint.model = {config_.model,
-                      config_.tokenizer,
-                      run_.tokenizer->vocabulary_bytes(),
+                      config_.tokenizer.value_or(config::ModuleSettings{}),
+                      run_.tokenizer ? run_.tokenizer->vocabulary_bytes() : "",
                       weights_of(*run_.model, *run_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(state_.step)}}};
   return checkpoint;

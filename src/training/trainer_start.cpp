@@ -53,7 +53,8 @@ void Trainer::restore_or_initialize(const std::string& resume) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
   broadcast_tensors(tensors, group_);
-  if (run_.average && !chosen) run_.average->load(weights, "the first weights");
+  if (run_.ema && !chosen) run_.ema->restart();
+  if (run_.teacher && !chosen) run_.teacher->ema.restart();
 }
 
 std::optional<std::pair<std::string, Checkpoint>> Trainer::choose_checkpoint(const std::string& resume) {
@@ -113,7 +114,7 @@ void Trainer::print_plan() const {
             ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
   log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
             config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
-            config_.model.text.encoder.name, "); objective ", config_.objective.name, ", optimizer ",
+            config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name, ", optimizer ",
             config_.optimizer.name);
   log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (",
             batch, " x ", config_.training.accumulation, of_each, ranks, "), ",

@@ -75,7 +75,7 @@ class Epochs : public testing::TestWithParam<Case> {
   std::vector<std::string> samples_of(const Batch& batch) const {
     if (GetParam().captions != "all") return batch.keys;
     std::vector<std::string> out;
-    const TextBatch& text = batch.texts.at("caption");
+    const TowerInput& text = batch.texts.at("caption");
     for (std::int64_t i = 0; i < batch.size(); ++i) {
       const auto* ids = text.ids[i].const_data_ptr<std::int64_t>();
       out.emplace_back(ids, std::find(ids, ids + text.ids.size(1), 0));
@@ -231,8 +231,8 @@ TEST(AllCaptions, OfOnePictureAreKnownAsItsOwn) {
   std::map<std::string, std::set<std::int64_t>> ids;
   std::set<std::int64_t> texts;
   for (std::int64_t i = 0; i < 6; ++i) {
-    ids[batch.keys[static_cast<std::size_t>(i)]].insert(batch.image_group[i].item<std::int64_t>());
-    texts.insert(batch.caption_group[i].item<std::int64_t>());
+    ids[batch.keys[static_cast<std::size_t>(i)]].insert(batch.duplicates.image_group[i].item<std::int64_t>());
+    texts.insert(batch.duplicates.caption_group[i].item<std::int64_t>());
   }
   for (const auto& [key, of_key] : ids) EXPECT_EQ(of_key.size(), 1U) << key;
   EXPECT_EQ(ids.size(), 3U);

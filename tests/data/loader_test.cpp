@@ -147,7 +147,7 @@ TEST(Loader, BatchHoldsWhatTheSamplesSay) {
   EXPECT_EQ(batch.images.at("image").sizes(), (at::IntArrayRef{4, 3, 16, 16}));
   EXPECT_TRUE(at::equal(batch.images.at("image")[0], to_tensor(resize(test::noise(20, 24, 0), 16, 16, "bicubic"))));
   EXPECT_TRUE(at::equal(batch.labels, at::tensor({0, 1, 2, 0}, at::kLong)));
-  const TextBatch& text = batch.texts.at("caption");
+  const TowerInput& text = batch.texts.at("caption");
   EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{4, 20}));
   EXPECT_EQ(text.ids[1][6].item<std::int64_t>(), '1');
   EXPECT_TRUE(at::equal(text.mask.sum(1), at::tensor({7, 7, 7, 7}, at::kLong)));
@@ -322,7 +322,7 @@ TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
   EXPECT_FALSE(make(samples, settings, 1, needs).next().image_group.defined());
   needs.duplicates = true;
   const Batch batch = make(samples, settings, 1, needs).next();
-  ASSERT_EQ(batch.image_group.scalar_type(), at::kLong);
+  ASSERT_EQ(batch.duplicates.image_group.scalar_type(), at::kLong);
   const auto equal_ones = [](const at::Tensor& ids) {
     std::set<std::pair<int, int>> out;
     for (int i = 0; i < 6; ++i)
@@ -330,13 +330,13 @@ TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
         if (ids[i].item<std::int64_t>() == ids[j].item<std::int64_t>()) out.insert({i, j});
     return out;
   };
-  EXPECT_EQ(equal_ones(batch.image_group), (std::set<std::pair<int, int>>{{0, 3}, {1, 4}}));
-  EXPECT_EQ(equal_ones(batch.caption_group), (std::set<std::pair<int, int>>{{2, 5}}));
-  EXPECT_GE(batch.image_group.min().item<std::int64_t>(), 0);
+  EXPECT_EQ(equal_ones(batch.duplicates.image_group), (std::set<std::pair<int, int>>{{0, 3}, {1, 4}}));
+  EXPECT_EQ(equal_ones(batch.duplicates.caption_group), (std::set<std::pair<int, int>>{{2, 5}}));
+  EXPECT_GE(batch.duplicates.image_group.min().item<std::int64_t>(), 0);
   samples[3].image.height = 24;
   samples[3].image.width = 20;
   EXPECT_EQ(equal_ones(make(samples, settings, 1, needs).next().image_group), (std::set<std::pair<int, int>>{{1, 4}}));
-  EXPECT_TRUE(at::equal(batch.to(at::kCPU).caption_group, batch.caption_group));
+  EXPECT_TRUE(at::equal(batch.to(at::kCPU).caption_group, batch.duplicates.caption_group));
 }
 
 TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {

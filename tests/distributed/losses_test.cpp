@@ -138,8 +138,8 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
       features.images["image"].global = a;
       features.texts["caption"].global = b;
       const at::Tensor places = at::arange(group.rank() * own, (group.rank() + 1) * own);
-      features.image_group = places % 600;
-      features.caption_group = places.bitwise_or(4);
+      features.duplicates.image_group = places % 600;
+      features.duplicates.caption_group = places.bitwise_or(4);
       StepContext context;
       context.group = group;
       const at::Tensor loss = objective->forward(features, context).total;

@@ -25,9 +25,9 @@ TEST(DualEncoder, TheSeedDecidesTheWeights) {
 
 TEST(DualEncoder, StartsAsOpenClipDoes) {
   ModelSettings s = small_clip();
-  s.text.encoder.settings = settings("{context_length: 77, vocab_size: 500, width: 256, layers: 2, heads: 4}");
+  s.text->encoder.settings = settings("{context_length: 77, vocab_size: 500, width: 256, layers: 2, heads: 4}");
   s.image.encoder.settings = settings("{patch_size: 2, width: 256, layers: 2, heads: 4}");
-  s.image.projection.settings = s.text.projection.settings = settings("{embed_dim: 256}");
+  s.image.projection.settings = s.text->projection.settings = settings("{embed_dim: 256}");
   const State state = copy_of(DualEncoder(s));
   const auto deviation = [&](const char* name) { return state.at(name).std().item<double>(); };
   const double width = 256;
@@ -133,7 +133,7 @@ TEST(LoadState, ResamplesPositionsOfAnotherGridAndLength) {
   DualEncoder small(small_clip());
   ModelSettings s = small_clip();
   s.preprocessing.image_size = 32;
-  s.text.encoder.settings.set("context_length", config::Node::scalar("12"));
+  s.text->encoder.settings.set("context_length", config::Node::scalar("12"));
   DualEncoder large(s);
   const State state = copy_of(small);
   large.load_state(state, "a file");
@@ -185,9 +185,9 @@ TEST(ModelSettings, ImpossibleCombinationsAreErrorsThatNameThePlace) {
             "test.yaml:1: model.image.encoder.patch_sise: unknown key: did you mean patch_size?");
   EXPECT_EQ(settings_error([](ModelSettings& s) { s.image.readout = {"eos"}; }),
             "model.image.readout: eos is a read-out of text towers, pictures have no end token: use cls, gap or max");
-  EXPECT_EQ(settings_error([](ModelSettings& s) { s.text.encoder = {"vit"}; }),
+  EXPECT_EQ(settings_error([](ModelSettings& s) { s.text->encoder = {"vit"}; }),
             "model.text.encoder: vit is an encoder of images, but this is the text tower");
-  EXPECT_EQ(settings_error([](ModelSettings& s) { s.text.projection.settings = settings("{embed_dim: 7}"); }),
+  EXPECT_EQ(settings_error([](ModelSettings& s) { s.text->projection.settings = settings("{embed_dim: 7}"); }),
             "model: the image tower's embedding is 6 wide, the text tower's 7: make them equal (projection.embed_dim)");
   EXPECT_EQ(settings_error([](ModelSettings& s) {
               s.image.readout = {"attentional_pool", settings("{output_dim: 6, heads: 2}")};
@@ -198,7 +198,7 @@ TEST(ModelSettings, ImpossibleCombinationsAreErrorsThatNameThePlace) {
 TEST(ModelSettings, TheEncoderTakesThePreprocessingsImageSize) {
   const ModelSettings s = resolve(small_clip());
   EXPECT_EQ(s.image.encoder.settings.find("image_size")->text(), "16");
-  EXPECT_NE(s.text.encoder.settings.find("norm_eps"), nullptr);
+  EXPECT_NE(s.text->encoder.settings.find("norm_eps"), nullptr);
 }
 
 TEST(ModelSettings, CocaAndResnetTowersHaveOpenClipsNames) {

@@ -254,7 +254,7 @@ TEST(Autocast, Bf16StaysCloseToFloat32AndKeepsMasterWeights) {
     at::manual_seed(9);
     DualEncoder model(s);
     const at::Tensor pixels = random_pixels(4);
-    const TextBatch text{at::randint(20, {4, 8}, at::kLong), length_mask({8, 3, 0, 5}, 8)};
+    const TowerInput text{at::randint(20, {4, 8}, at::kLong), length_mask({8, 3, 0, 5}, 8)};
     const at::Tensor image = model.encode_image(pixels).global, words = model.encode_text(text, true).tokens;
     at::Tensor narrow_image, narrow_words;
     {

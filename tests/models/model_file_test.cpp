@@ -84,11 +84,11 @@ TEST_F(ModelFiles, RefuseAVocabularyThatWasChanged) {
 
 TEST_F(ModelFiles, RefuseSettingsThatTheWeightsDoNotFit) {
   ModelFile file = small_file();
-  file.model.text.encoder.settings.set("layers", config::Node::scalar("3"));
+  file.model.text->encoder.settings.set("layers", config::Node::scalar("3"));
   EXPECT_EQ(error_of([&] { build_model(file, "m.safetensors"); }),
             "m.safetensors: tensor transformer.resblocks.2.attn.in_proj_bias [24] is missing: the file is not of this "
             "architecture");
-  file.model.text.encoder.settings.set("activation", config::Node::scalar("relu"));
+  file.model.text->encoder.settings.set("activation", config::Node::scalar("relu"));
   EXPECT_TRUE(error_of([&] {
                 build_model(file, "m.safetensors");
               }).starts_with("m.safetensors: model.text.encoder.activation: "));
@@ -127,7 +127,7 @@ TEST(Architectures, HaveOpenClipsNumberOfParameters) {
 }
 
 TEST(Architectures, KnowTheActivationByName) {
-  EXPECT_EQ(architecture("ViT-B-16").text.encoder.settings.find("activation")->text(), "gelu");
+  EXPECT_EQ(architecture("ViT-B-16").text->encoder.settings.find("activation")->text(), "gelu");
   EXPECT_EQ(architecture("ViT-B-16-quickgelu").image.encoder.settings.find("activation")->text(), "quick_gelu");
   EXPECT_EQ(error_of([] { architecture("ViT-B-31"); }), "no architecture named ViT-B-31: did you mean ViT-B-32?");
 }

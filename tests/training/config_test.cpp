@@ -77,11 +77,11 @@ TEST(TrainingConfig, MissingPartsAreNamedWithAnExample) {
 
 TEST(TrainingConfig, TextEncoderFollowsTheTokenizerAndImageSizesFollowEachOther) {
   const Config c = tiny_config("runs/x");
-  EXPECT_EQ(c.model.text.encoder.settings.find("vocab_size")->text(), "64");
-  EXPECT_EQ(c.model.text.encoder.settings.find("context_length")->text(), "24");
+  EXPECT_EQ(c.model.text->encoder.settings.find("vocab_size")->text(), "64");
+  EXPECT_EQ(c.model.text->encoder.settings.find("context_length")->text(), "24");
   EXPECT_EQ(c.model.image.encoder.settings.find("image_size")->text(), "16");
   EXPECT_EQ(tiny_config("runs/x", {"model.text.encoder.vocab_size=null"})
-                .model.text.encoder.settings.find("vocab_size")
+                .model.text->encoder.settings.find("vocab_size")
                 ->text(),
             "64");
 }

@@ -24,7 +24,7 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
     const Config config = tiny_config(folder_ / "run", all);
     TrainingRun run = build_training_run(config);
     Batch batch = run.loader->next();
-    if (batch.image_group.defined()) batch.image_group.narrow(0, 1, 4).fill_(1);
+    if (batch.duplicates.image_group.defined()) batch.duplicates.image_group.narrow(0, 1, 4).fill_(1);
     if (nudge.defined()) {
       const at::NoGradGuard no_grad;
       run.model->state_dict().at(kNudged).add_(nudge);

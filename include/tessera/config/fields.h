@@ -124,8 +124,16 @@ class DocWriter {
   std::vector<FieldDoc> rows;
 
  private:
+  template <class T>
+  void describe(const std::string& path, const T& value, const char* help, const Limit& limit);
+
   std::string path_;
 };
+
+template <class T>
+inline constexpr bool kIsOptional = false;
+template <class T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
 
 template <class T>
 concept HasFields = requires(T& t, DocWriter& v) { fields(v, t); };
@@ -199,9 +207,9 @@ struct Value<Node> {
 
 template <class T>
 struct Value<std::optional<T>> {
-  static std::optional<T> read(const Node& node, const std::string& path, const std::optional<T>&) {
+  static std::optional<T> read(const Node& node, const std::string& path, const std::optional<T>& defaults) {
     if (node.is_null()) return std::nullopt;
-    return Value<T>::read(node, path, T{});
+    return Value<T>::read(node, path, defaults.value_or(T{}));
   }
   static Node dump(const std::optional<T>& value) { return value ? Value<T>::dump(*value) : Node::null(); }
   static std::string type() { return Value<T>::type() + " or null"; }
@@ -289,11 +297,20 @@ void DocWriter::operator()(const char* key, T& value, const char* help, const Li
     DocWriter nested(path);
     fields(nested, value);
     rows.insert(rows.end(), nested.rows.begin(), nested.rows.end());
+  } else if constexpr (kIsOptional<T>) {
+    if constexpr (HasFields<typename T::value_type>) {
+      if (value) return (*this)(key, *value, help, limit);
+    }
+    describe(path, value, help, limit);
   } else {
-    const Node shown = Value<T>::dump(value);
-    std::string text = to_yaml(shown);
-    rows.push_back({path, Value<T>::type(), std::string(strip(text)), limit.text, help});
+    describe(path, value, help, limit);
   }
+}
+
+template <class T>
+void DocWriter::describe(const std::string& path, const T& value, const char* help, const Limit& limit) {
+  const std::string text = to_yaml(Value<T>::dump(value));
+  rows.push_back({path, Value<T>::type(), std::string(strip(text)), limit.text, help});
 }
 
 }  // namespace tessera::config

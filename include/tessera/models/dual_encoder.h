@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <tessera/batch.h>
@@ -15,14 +16,14 @@ namespace tessera {
 /// The whole model. Defaults: CLIP with a ViT-B/16 image tower.
 struct ModelSettings {
   TowerSettings image = {{"vit"}, {"cls"}, {"linear"}};
-  TowerSettings text = {{"text_transformer"}, {"eos"}, {"linear"}};
+  std::optional<TowerSettings> text = TowerSettings{{"text_transformer"}, {"eos"}, {"linear"}};
   Preprocessing preprocessing;
 };
 
 template <class Visitor>
 void fields(Visitor& v, ModelSettings& s) {
   v("image", s.image, "image tower");
-  v("text", s.text, "text tower");
+  v("text", s.text, "text tower; null: none (objectives on images alone)");
   v("preprocessing", s.preprocessing, "how a picture becomes the model's input");
 }
 
@@ -30,22 +31,24 @@ void fields(Visitor& v, ModelSettings& s) {
 /// image_size gets the preprocessing's. `path` is where the settings stand, for messages. Throws UserError.
 ModelSettings resolve(const ModelSettings& settings, const std::string& path = "model");
 
-/// Image tower and text tower. What it computes is decided by `Needs`: token features only when asked for.
-/// Weights start from torch's default generator: call torch::manual_seed (or at::manual_seed) before for the same model
-/// again.
+/// Image tower and text tower; the latter may be missing. Needs decide what it computes: token features, slots and so on
+/// only when asked for. Weights start from torch's default generator: call torch::manual_seed (or at::manual_seed) before
+/// for the same model again. The text tower is built first, so that the image tower can share its parameters.
 class DualEncoder : public torch::nn::Module {
  public:
   /// `path` is where the settings stand, for messages. Throws UserError when names or settings are wrong or the towers'
   /// embedding widths differ.
   explicit DualEncoder(const ModelSettings& settings, const std::string& path = "model");
 
-  /// pixels: uint8 [B, 3, H, W] (normalized here, with the settings' mean and std) or float, already normalized.
-  /// With `tokens` also ImageFeatures::tokens and ::dense.
-  ImageFeatures encode_image(const at::Tensor& pixels, bool tokens = false);
-  /// With `tokens` also TextFeatures::tokens. An undefined mask means that all ids are real.
-  TextFeatures encode_text(const TextBatch& text, bool tokens = false);
-  /// The views and features that `needs` names; ImageFeatures::dense is not among them. Throws c10::Error if a view is
-  /// missing.
+  /// One image view: pixels (uint8, normalized here with the settings' mean and std; or float, already normalized) or
+  /// regions. Throws c10::Error for a view that the image tower does not take.
+  TowerFeatures encode_image(const TowerInput& view, const ViewNeeds& needs = {});
+  TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
+  /// One text view. An undefined mask means that all ids are real. Throws c10::Error when there is no text tower.
+  TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});
+  /// The views and features that `needs` names. Views of one shape that need the same go through their tower as one
+  /// larger batch, with the random numbers of each row that it would have alone (RowRngScope). Throws c10::Error if a
+  /// view is missing.
   Features forward(const Batch& batch, const Needs& needs);
 
   /// With all defaults spelt out.
@@ -53,23 +56,30 @@ class DualEncoder : public torch::nn::Module {
   std::int64_t embed_dim() const;
   /// Patch grid of the image tower at the configured image size.
   config::Size grid() const;
-  Tower& image_tower();
-  Tower& text_tower();
+  Tower& image_tower() const;
+  bool has_text_tower() const;
+  /// Throws c10::Error when there is none.
+  Tower& text_tower() const;
+  /// What objectives may share with the towers.
+  SharedParameters& shared();
 
   /// Parameters and buffers under OpenCLIP's names (visual.*, token_embedding.weight, text_projection, ...). The
   /// tensors share memory with the model (they are the parameters themselves: requires_grad tells parameters from
   /// buffers).
   std::map<std::string, at::Tensor> state_dict() const;
+  /// Steps of layer decay between a parameter, by such a name, and its tower's output (Tower::blocks_behind).
+  std::int64_t blocks_behind(const std::string& name) const;
   /// Copies tensors in by those names; accepts OpenCLIP's `text.` prefix and resamples position embeddings of another
   /// grid. Throws UserError naming `origin` and the tensor: missing, mis-shaped, or left over (logit_scale and
   /// logit_bias are allowed to be there). On an error the model is unchanged.
   void load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin);
 
  private:
-  ImageFeatures run_image_tower(const at::Tensor& pixels, bool tokens, bool dense);
-
   struct Impl;
   std::shared_ptr<Impl> impl_;
 };
+
+/// Whether a name of a model file is the image tower's ("visual.*").
+bool is_image_parameter(const std::string& name);
 
 }  // namespace tessera

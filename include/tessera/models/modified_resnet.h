@@ -33,7 +33,10 @@ std::optional<config::Problem> validate(const ModifiedResnetSettings& settings);
 class ModifiedResnet : public Encoder {
  public:
   explicit ModifiedResnet(const ModifiedResnetSettings& settings);
-  Encoded encode(const at::Tensor& image, const at::Tensor& mask) override;
+  Encoded encode(const TowerInput& input) override;
+  bool rows_are_independent() const override { return !is_training(); }
+  std::int64_t depth() const override { return 5; }
+  std::int64_t depth_of(const std::string& parameter) const override;
   std::int64_t width() const override { return settings_.width * 32; }
   config::Size grid() const override { return {settings_.image_size.height / 32, settings_.image_size.width / 32}; }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
@@ -20,14 +22,23 @@ class RowRngScope {
   RowRngScope& operator=(const RowRngScope&) = delete;
 
  private:
+  friend at::Tensor row_keys_of_views(const std::vector<std::string>&);
   friend at::Tensor row_random_int(std::int64_t, std::int64_t, const at::Device&);
   at::Tensor keys_;
   std::int64_t drawn_ = 0;
   RowRngScope* outer_;
 };
 
+/// Keys [views * B] for the rows of some views of the batch, one view below the other: each view has numbers of its own,
+/// the same alone and beside others. Undefined outside of a RowRngScope with keys.
+at::Tensor row_keys_of_views(const std::vector<std::string>& views);
+
 /// Uniform integers [rows, count], at least 0: from the rows' keys, other ones in each call; outside of a RowRngScope from
 /// the device's default generator.
 at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Device& device);
+
+/// Uniform numbers [rows, count] in the open interval (0, 1), float32, drawn as row_random_int; for Gumbel noise,
+/// stochastic depth and the like.
+at::Tensor row_uniform(std::int64_t rows, std::int64_t count, const at::Device& device);
 
 }  // namespace tessera

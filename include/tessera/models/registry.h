@@ -15,6 +15,7 @@ struct ReadOutContext {
   bool class_token = false;    // the encoder gives one
   Modality modality = Modality::image;
   std::string path = "readout";  // where its settings stand, for messages
+  SharedParameters* shared = nullptr;
 };
 using ReadOutRegistry = config::Registry<ReadOut, const ReadOutContext&>;
 
@@ -24,6 +25,7 @@ struct ProjectionContext {
   std::int64_t token_width = 0;   // what the encoder gives
   Modality modality = Modality::image;
   std::string path = "projection";
+  SharedParameters* shared = nullptr;
 };
 using ProjectionRegistry = config::Registry<Projection, const ProjectionContext&>;
 

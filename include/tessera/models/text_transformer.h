@@ -35,11 +35,17 @@ std::optional<config::Problem> validate(const TextTransformerSettings& settings)
 class TextTransformer : public Encoder {
  public:
   explicit TextTransformer(const TextTransformerSettings& settings);
-  /// ids [B, L] int64; what stands where mask [B, L] is false may be anything, also no valid id.
-  Encoded encode(const at::Tensor& ids, const at::Tensor& mask) override;
+  /// What stands where the mask is false may be anything, also no valid id.
+  Encoded encode(const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
   Modality modality() const override { return Modality::text; }
+  bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
+  std::int64_t vocab_size() const override { return settings_.vocab_size; }
+  std::int64_t context_length() const override { return settings_.context_length; }
+  at::Tensor token_embedding() const override { return token_weight_; }
+  std::int64_t depth() const override { return settings_.layers + 1; }
+  std::int64_t depth_of(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:

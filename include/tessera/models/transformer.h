@@ -68,8 +68,10 @@ enum class BlockInitialization { image, text };
 class Transformer : public torch::nn::Module {
  public:
   Transformer(const TransformerSettings& settings, BlockInitialization initialization);
-  /// x [B, N, width] -> [B, N, width].
-  at::Tensor forward(at::Tensor x, const AttentionMask& mask = {});
+  /// x [B, N, width] -> [B, N, width], through the blocks from number `first` on.
+  at::Tensor forward(at::Tensor x, const AttentionMask& mask = {}, std::int64_t first = 0);
+  /// The block that a parameter `transformer.resblocks.N.*` belongs to; none for other names.
+  static std::optional<std::int64_t> block_of(const std::string& parameter);
 
  private:
   torch::nn::ModuleList resblocks_;

@@ -5,11 +5,25 @@
 #include <string>
 
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <tessera/models/tower.h>
 #include <tessera/models/transformer.h>
 
 namespace tessera {
+
+/// Region features of a detector as a second kind of input (PyramidCLIP, Gao et al. 2022): a linear map to the width, a
+/// class token of their own, no positions, and the blocks from `first_block` on.
+struct VitRegionSettings {
+  std::int64_t width = 2052;
+  std::int64_t first_block = 9;
+};
+
+template <class Visitor>
+void fields(Visitor& v, VitRegionSettings& s) {
+  v("width", s.width, "of a region's features (2,048 of the detector and 4 of the box)", config::at_least(1));
+  v("first_block", s.first_block, "the block that regions enter at, from 0", config::at_least(0));
+}
 
 struct VitSettings : TransformerSettings {
   config::Size image_size = 224;
@@ -18,6 +32,7 @@ struct VitSettings : TransformerSettings {
   bool pre_norm = true;
   std::string position_embedding = "learned";
   double patch_dropout = 0.0;
+  std::optional<VitRegionSettings> regions;
 };
 
 template <class Visitor>
@@ -33,25 +48,35 @@ void fields(Visitor& v, VitSettings& s) {
   v("patch_dropout", s.patch_dropout,
     "share of patches that a picture leaves out in training, drawn anew each step (FLIP, Li et al. 2023)",
     config::in_half_open(0, 1));
+  v("regions", s.regions, "region features as an image view: {width: 2052, first_block: 9}; null: none");
 }
 
 std::optional<config::Problem> validate(const VitSettings& settings);
 
 /// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned
 /// positions, pre-norm blocks. Parameters carry OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre,
-/// transformer, ln_post).
+/// transformer, ln_post). Pictures may have another size than the configured one, if patch_size divides it: the position
+/// embedding is resampled for their grid. Regions: `roi_proj`, `roi_class_embedding`.
 class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
-  Encoded encode(const at::Tensor& image, const at::Tensor& mask) override;
+  Encoded encode(const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
   bool has_class_token() const override { return settings_.class_token; }
+  bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
   config::Size grid() const override;
+  std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
+  std::int64_t depth() const override { return settings_.layers + 1; }
+  std::int64_t depth_of(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
+  Encoded encode_pixels(const at::Tensor& image);
+  Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
   at::Tensor drop_patches(const at::Tensor& x) const;
+  /// For a grid of patches; kept until the embedding changes where no gradient is wanted.
+  at::Tensor positions(config::Size grid);
 
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};
@@ -60,6 +85,14 @@ class Vit : public Encoder {
   std::shared_ptr<LayerNorm> ln_pre_;
   std::shared_ptr<Transformer> transformer_;
   std::shared_ptr<LayerNorm> ln_post_;
+  torch::nn::Linear roi_proj_{nullptr};
+  at::Tensor roi_class_embedding_;
+  struct Resampled {
+    config::Size grid;
+    const void* memory = nullptr;  // of the embedding it was made of, and
+    std::int64_t version = -1;     // how often that had been written to
+    at::Tensor positions;
+  } resampled_;
 };
 
 }  // namespace tessera

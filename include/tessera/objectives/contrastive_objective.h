@@ -17,7 +17,7 @@ inline constexpr const char* kMaskDuplicatesHelp =
 class ContrastiveObjective : public Objective {
  public:
   explicit ContrastiveObjective(double logit_scale = 2.659260036932778);  // log(1/0.07)
-  void after_step() override;
+  void after_step(const StepContext& done) override;
   /// Uses another's parameter in place of the own one, which is given up (weighted_sum with shared_logit_scale).
   virtual void share_logit_scale(const at::Tensor& logit_scale);
 

@@ -12,6 +12,7 @@
 #include <tessera/config/registry.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/features.h>
+#include <tessera/models/shared_parameters.h>
 
 namespace tessera {
 
@@ -23,13 +24,17 @@ struct Losses {
   std::vector<std::pair<std::string, at::Tensor>> details;
 };
 
+class Objective;
+
 /// What an objective may know of the step around it.
 struct StepContext {
-  std::int64_t step = 0;
+  std::int64_t step = 0;         // updates made so far
+  std::int64_t total_steps = 0;  // of the run; 0: unknown
+  double epoch = 0;              // passes over the training data so far
   bool training = true;
-  bool inspect = false;                    // also fill Losses::details
-  std::optional<at::Generator> generator;  // for everything random inside the loss
-  ProcessGroup group;                      // the ranks whose pairs make one batch; how their losses combine: see there
+  bool inspect = false;            // also fill Losses::details
+  ProcessGroup group;              // the ranks whose pairs make one batch; how their losses combine: see there
+  Objective* teacher = nullptr;    // the objective with the teacher's weights; null: the run keeps no teacher
 };
 
 /// A training loss on features. It sees only Features, so everything that batches, caches or gathers features works
@@ -39,13 +44,20 @@ class Objective : public torch::nn::Module {
   /// Throws c10::Error if a view or tensor it needs is missing or mis-shaped.
   virtual Losses forward(const Features& features, const StepContext& context) = 0;
   virtual Needs needs() const = 0;
-  /// Called after each optimizer step: keeps parameters in their allowed range (logit_scale in [0, log 100]).
-  virtual void after_step() {}
+  /// Called after each optimizer step, `done` being the step that was made: keeps parameters in their allowed range
+  /// (logit_scale in [0, log 100]), moves centers.
+  virtual void after_step(const StepContext& /*done*/) {}
+  /// Whether forward() reads step, total_steps or epoch. What is recorded once and played back (training.cuda_graph)
+  /// would see the same step for ever, and refuses such an objective.
+  virtual bool follows_step() const { return false; }
+  /// Share of the teacher's weights that stays at the update of this step. Of objectives whose needs() name a teacher.
+  virtual double teacher_momentum(const StepContext& /*step*/) const { return 0.999; }
 };
 
-/// Widths that an objective with parameters of its own must know.
+/// What an objective with parameters of its own must know of the model.
 struct ObjectiveContext {
   std::int64_t embed_dim = 512;
+  SharedParameters* shared = nullptr;  // parameters of the towers that it may share; null: none
 };
 
 using ObjectiveRegistry = config::Registry<Objective, const ObjectiveContext&>;

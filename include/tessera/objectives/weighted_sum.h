@@ -42,7 +42,7 @@ class WeightedSum : public ContrastiveObjective {
   WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
-  void after_step() override;
+  void after_step(const StepContext& done) override;
   void share_logit_scale(const at::Tensor& logit_scale) override;
 
  private:

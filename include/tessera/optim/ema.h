@@ -27,9 +27,16 @@ class Ema {
  public:
   /// Starts from the weights as they are. Shares nothing with them but remembers them.
   Ema(std::map<std::string, at::Tensor> weights, const EmaSettings& settings);
+  /// The same with the averages in tensors of the caller's, by the same names: another model's weights.
+  Ema(std::map<std::string, at::Tensor> weights, std::map<std::string, at::Tensor> averages,
+      const EmaSettings& settings = {});
 
-  /// Takes the weights in, as they stand after update `step` (1 = first).
+  /// Takes the weights in, as they stand after update `step` (1 = first), with the decay of the settings.
   void update(std::int64_t step);
+  /// The same with this decay.
+  void update_with(double decay);
+  /// Starts again from the weights as they are.
+  void restart();
 
   /// The averages under the weights' names; shared with this object.
   const std::map<std::string, at::Tensor>& averages() const { return averages_; }

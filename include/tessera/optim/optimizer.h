@@ -19,6 +19,7 @@ struct NamedParameter {
   std::string name;
   at::Tensor tensor;
   double lr_scale = 1.0;  // its learning rate, as a multiple of the schedule's
+  std::int64_t blocks_behind = 0;  // steps of layer decay between it and its tower's output (Tower::blocks_behind)
 };
 
 /// Settings that every optimizer has.

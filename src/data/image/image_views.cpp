@@ -44,7 +44,8 @@ ImageViews::ImageViews(const Preprocessing& preprocessing, const LoaderSettings&
       scaling_(settings.dct_scaling == "auto"),
       max_pixels_(settings.max_pixels),
       seed_(seed) {
-  for (const std::string& name : needs.image_views) add_view(name, preprocessing, settings);
+  for (const auto& [name, wanted] : needs.images)
+    if (!wanted.regions) add_view(name, preprocessing, settings);
 }
 
 void ImageViews::add_view(const std::string& name, const Preprocessing& preprocessing, const LoaderSettings& settings) {
@@ -59,14 +60,14 @@ void ImageViews::add_view(const std::string& name, const Preprocessing& preproce
   views_.push_back({name, *view, view->image_size.value_or(preprocessing.image_size), fingerprint(name)});
 }
 
-std::vector<config::Size> ImageViews::sizes() const {
-  std::vector<config::Size> out;
-  for (const View& view : views_) out.push_back(view.size);
+std::map<std::string, config::Size> ImageViews::sizes() const {
+  std::map<std::string, config::Size> out;
+  for (const View& view : views_) out[view.name] = view.size;
   return out;
 }
 
-std::vector<std::vector<std::uint8_t>> ImageViews::make(const Sample& sample, std::int64_t index,
-                                                        std::int64_t round) const {
+std::map<std::string, std::vector<std::uint8_t>> ImageViews::make(const Sample& sample, std::int64_t index,
+                                                                  std::int64_t round) const {
   try {
     return make_views(sample, index, round);
   } catch (const SampleError& error) {
@@ -74,8 +75,8 @@ std::vector<std::vector<std::uint8_t>> ImageViews::make(const Sample& sample, st
   }
 }
 
-std::vector<std::vector<std::uint8_t>> ImageViews::make_views(const Sample& sample, std::int64_t index,
-                                                              std::int64_t round) const {
+std::map<std::string, std::vector<std::uint8_t>> ImageViews::make_views(const Sample& sample, std::int64_t index,
+                                                                        std::int64_t round) const {
   const Image& image = sample.image;
   if (image.empty() && sample.encoded.empty()) throw SampleError("no_image", "it has no picture");
   ImageHeader header;
@@ -95,10 +96,10 @@ std::vector<std::vector<std::uint8_t>> ImageViews::make_views(const Sample& samp
   const DecodedPart part = image.empty()
                                ? decode_for(sample.encoded, header, crops, scaling_)
                                : DecodedPart{{image.pixels.data(), image.height, image.width, image.width * 3}};
-  std::vector<std::vector<std::uint8_t>> out;
+  std::map<std::string, std::vector<std::uint8_t>> out;
   for (std::size_t i = 0; i < views_.size(); ++i)
-    out.push_back(make_view(views_[i], part, crops[i].box,
-                            [&](Purpose purpose) { return draws_of(views_[i], purpose, index, round); }));
+    out[views_[i].name] = make_view(views_[i], part, crops[i].box,
+                                    [&](Purpose purpose) { return draws_of(views_[i], purpose, index, round); });
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,11 +27,12 @@ class ImageViews {
   ImageViews(const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
              std::uint64_t seed);
 
-  /// uint8 [3, h, w] per view, in the order of Needs::image_views. Throws SampleError naming the key.
-  std::vector<std::vector<std::uint8_t>> make(const Sample& sample, std::int64_t index, std::int64_t round) const;
+  /// uint8 [3, h, w] by the name of each view of pixels. Throws SampleError naming the key.
+  std::map<std::string, std::vector<std::uint8_t>> make(const Sample& sample, std::int64_t index,
+                                                        std::int64_t round) const;
 
-  /// Of each view.
-  std::vector<config::Size> sizes() const;
+  /// Of each view of pixels.
+  std::map<std::string, config::Size> sizes() const;
 
  private:
   struct View {
@@ -41,7 +43,7 @@ class ImageViews {
   };
 
   void add_view(const std::string& name, const Preprocessing& preprocessing, const LoaderSettings& settings);
-  std::vector<std::vector<std::uint8_t>> make_views(const Sample& sample, std::int64_t index, std::int64_t round) const;
+  std::map<std::string, std::vector<std::uint8_t>> make_views(const Sample& sample, std::int64_t index, std::int64_t round) const;
   std::vector<std::uint8_t> make_view(const View& view, const DecodedPart& part, const Box& box,
                                       const std::function<Random(Purpose)>& draws) const;
   Random draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t round) const;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "src/data/loading/sample_transform.h"
@@ -10,12 +12,13 @@
 
 namespace tessera {
 
-/// Makes a batch of prepared samples: one copy of each into the batch's tensors. Thread-safe.
+/// Makes a batch of prepared samples: one copy of each into the batch's tensors. A view that a sample lacks is a row of
+/// zeros (texts: of padding) whose mask is false. Thread-safe.
 class Collator {
  public:
-  /// image_sizes: one per image view, in the order of Needs::image_views.
-  Collator(std::shared_ptr<const Tokenizer> tokenizer, std::vector<config::Size> image_sizes, const Needs& needs,
-           bool pinned)
+  /// image_sizes: of each view of pixels.
+  Collator(std::shared_ptr<const Tokenizer> tokenizer, std::map<std::string, config::Size> image_sizes,
+           const Needs& needs, bool pinned)
       : tokenizer_(std::move(tokenizer)), image_sizes_(std::move(image_sizes)), needs_(needs), pinned_(pinned) {}
 
   /// Takes the samples' keys. The tensors lie in page-locked memory with `pinned`. Throws UserError: region features of
@@ -23,19 +26,16 @@ class Collator {
   Batch collate(std::vector<PreparedSample>& samples) const;
 
  private:
-  void collate_images(const std::vector<PreparedSample>& samples, Batch& batch) const;
-  void collate_ids(const std::vector<PreparedSample>& samples, Batch& batch) const;
-  void collate_regions(const std::vector<PreparedSample>& samples, Batch& batch) const;
+  TowerInput collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view, bool optional) const;
+  TowerInput collate_regions(const std::vector<PreparedSample>& samples) const;
+  TowerInput collate_text(const std::vector<PreparedSample>& samples, const std::string& view) const;
+  at::Tensor collate_numbers(const std::vector<PreparedSample>& samples, std::int64_t PreparedSample::*number) const;
   at::Tensor make(at::IntArrayRef sizes, at::ScalarType type) const;
-  TextBatch collate_texts(const std::vector<PreparedSample>& samples, std::size_t view) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::vector<config::Size> image_sizes_;
+  std::map<std::string, config::Size> image_sizes_;
   Needs needs_;
   bool pinned_;
 };
-
-/// Of all its tensors.
-std::int64_t bytes_of(const Batch& batch);
 
 }  // namespace tessera

@@ -58,9 +58,12 @@ std::int64_t image_id_of(const Sample& sample) {
 }  // namespace
 
 std::vector<std::string> needed_fields(const Needs& needs) {
-  std::vector<std::string> needed = needs.texts;
-  if (!needs.image_views.empty()) needed.insert(needed.begin(), "image");
-  if (needs.regions) needed.emplace_back("regions");
+  std::set<std::string> pictures;  // image, regions
+  for (const auto& [name, view] : needs.images)
+    if (!view.optional) pictures.insert(view.regions ? "regions" : "image");
+  std::vector<std::string> needed(pictures.begin(), pictures.end());
+  for (const auto& [name, view] : needs.texts)
+    if (!view.optional) needed.push_back(name);
   return needed;
 }
 
@@ -100,7 +103,7 @@ SampleTransform::SampleTransform(std::shared_ptr<const Source> source, std::shar
 }
 
 void SampleTransform::check_views() const {
-  for (const std::string& view : needs_.texts)
+  for (const auto& [view, wanted] : needs_.texts)
     if (std::find(known_texts().begin(), known_texts().end(), view) == known_texts().end())
       user_error("the objective asks for the text ", view,
                  ", but the data pipeline knows only: ", join_names(known_texts()));
@@ -161,8 +164,8 @@ void PreparedSample::reject(const SampleError& error) {
 
 std::int64_t PreparedSample::bytes() const {
   auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity());
-  for (const auto& view : pixels) total += static_cast<std::int64_t>(view.capacity());
-  for (const auto& tokens : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
+  for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.capacity());
+  for (const auto& [name, tokens] : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   return total;
 }
 
@@ -181,21 +184,37 @@ PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) c
 
 void SampleTransform::prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
   // Texts first: they are cheap, and a sample without one needs no decoding.
-  for (const std::string& view : needs_.texts) {
-    const std::string& text = choose_text(view, sample, draw);
-    out.ids.push_back(tokenizer_->encode(text));
-    if (needs_.duplicates && (view == "caption" || view == needs_.texts.front())) out.caption_group = id_of(text);
+  for (const auto& [view, wanted] : needs_.texts) {
+    try {
+      prepare_text(view, sample, draw, out);
+    } catch (const SampleError& error) {
+      if (!wanted.optional || error.reason() != "no_" + view) throw;
+    }
   }
-  if (needs_.regions && (sample.regions.empty() || sample.region_width <= 0))
-    throw SampleError("no_regions", "sample " + sample.key + " has no region features");
-  if (!needs_.image_views.empty()) {
+  bool pictures = false, picture_needed = false, regions = false;
+  for (const auto& [view, wanted] : needs_.images) {
+    regions |= wanted.regions;
+    pictures |= !wanted.regions;
+    picture_needed |= !wanted.regions && !wanted.optional;
+    if (wanted.regions && !wanted.optional && (sample.regions.empty() || sample.region_width <= 0))
+      throw SampleError("no_regions", "sample " + sample.key + " has no region features");
+  }
+  if (pictures && (picture_needed || !sample.image.empty() || !sample.encoded.empty())) {
     if (needs_.duplicates) out.image_group = image_id_of(sample);
     out.pixels = images_.make(sample, draw.index, draw.repeat);
   }
-  if (needs_.regions) {
+  if (regions) {
     out.regions = std::move(sample.regions);
-    out.region_width = sample.region_width;
+    out.region_width = out.regions.empty() ? 0 : sample.region_width;
   }
+}
+
+void SampleTransform::prepare_text(const std::string& view, const Sample& sample, const SampleDraw& draw,
+                                   PreparedSample& out) const {
+  const std::string& text = choose_text(view, sample, draw);
+  out.ids[view] = tokenizer_->encode(text);
+  const std::string compared = needs_.texts.contains("caption") ? "caption" : needs_.texts.begin()->first;
+  if (needs_.duplicates && view == compared) out.caption_group = id_of(text);
 }
 
 const std::string& SampleTransform::choose_text(const std::string& view, const Sample& sample,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,8 +17,9 @@ namespace tessera {
 /// A training sample after decoding, augmentation and tokenizing; or why there is none.
 struct PreparedSample {
   std::string key;
-  std::vector<std::vector<std::uint8_t>> pixels;  // [3, h, w] per image view, in the order of Needs::image_views
-  std::vector<std::vector<std::int64_t>> ids;     // one per text view, in the order of Needs::texts
+  // Of each view of Needs, by name; one that the sample lacks is absent.
+  std::map<std::string, std::vector<std::uint8_t>> pixels;  // [3, h, w]
+  std::map<std::string, std::vector<std::int64_t>> ids;
   std::vector<float> regions;                     // [R, F]
   std::int64_t region_width = 0;
   std::int64_t label = -1;
@@ -46,7 +48,7 @@ struct SampleDraw {
 std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
                             const SourceComponent& part);
 
-/// Fields of a sample that these needs want.
+/// Fields that a sample must have: those of the views that are not optional.
 std::vector<std::string> needed_fields(const Needs& needs);
 
 /// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, draw);
@@ -67,6 +69,7 @@ class SampleTransform {
   void check_fields(const SourceComponent& part) const;
   std::string missing_field(const Sample& sample) const;
   void prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
+  void prepare_text(const std::string& view, const Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   const std::string& choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;
 
   ImageViews images_;

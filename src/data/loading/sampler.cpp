@@ -110,31 +110,31 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   while (entry >= shares_[part].begin + shares_[part].count) ++part;
   const std::int64_t size = parts_[part].size, first = epoch * shares_[part].count,
                      behind = first + shares_[part].count;
-  const std::int64_t place = first + entry - shares_[part].begin, round = place / size;
+  const std::int64_t place = first + entry - shares_[part].begin, repeat = place / size;
   // A permutation that lies wholly in this epoch is permuted with all the others already.
-  const bool cut = round * size < first || (round + 1) * size > behind;
+  const bool cut = repeat * size < first || (repeat + 1) * size > behind;
   return of_row(static_cast<std::int64_t>(part), place, cut);
 }
 
 SampleRef Sampler::of_row(std::int64_t part, std::int64_t place, bool permute) {
   const SourceComponent& source = parts_[static_cast<std::size_t>(part)];
-  const std::int64_t round = place / source.size, inside = place % source.size;
-  return {source.first + (permute && shuffle_ ? permuted(part, round, source.size, inside) : inside), part, round};
+  const std::int64_t repeat = place / source.size, inside = place % source.size;
+  return {source.first + (permute && shuffle_ ? permuted(part, repeat, source.size, inside) : inside), part, repeat};
 }
 
 std::int64_t Sampler::permuted(std::int64_t row, std::int64_t repeat, std::int64_t size, std::int64_t place) {
   const std::lock_guard lock(mutex_);
   auto& rounds = permutations_[row];
-  std::vector<std::int64_t>& order = rounds[round];
+  std::vector<std::int64_t>& order = rounds[repeat];
   if (order.empty()) {
     order.resize(static_cast<std::size_t>(size));
     std::iota(order.begin(), order.end(), std::int64_t{0});
     if (row == kWholeEpoch)
-      Random(seed_, Purpose::shuffle, {key_word(round)}).shuffle(order);
+      Random(seed_, Purpose::shuffle, {key_word(repeat)}).shuffle(order);
     else
-      Random(seed_, Purpose::shuffle, {key_word(round), key_word(row)}).shuffle(order);
+      Random(seed_, Purpose::shuffle, {key_word(repeat), key_word(row)}).shuffle(order);
     while (rounds.size() > (row == kWholeEpoch ? 2 : kRoundsKept)) {
-      const bool first_is_farther = round - rounds.begin()->first >= rounds.rbegin()->first - round;
+      const bool first_is_farther = repeat - rounds.begin()->first >= rounds.rbegin()->first - repeat;
       rounds.erase(first_is_farther ? rounds.begin() : std::prev(rounds.end()));
     }
   }

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-TextBatch Tokenizer::encode_batch(const std::vector<std::string>& texts) const {
+TowerInput Tokenizer::encode_batch(const std::vector<std::string>& texts) const {
   const auto rows = static_cast<std::int64_t>(texts.size());
   const std::int64_t columns = context_length();
-  TextBatch batch{at::full({rows, columns}, pad_id(), at::kLong), at::zeros({rows, columns}, at::kBool)};
+  TowerInput batch = text_input(at::full({rows, columns}, pad_id(), at::kLong), at::zeros({rows, columns}, at::kBool));
   auto* const ids = batch.ids.data_ptr<std::int64_t>();
   auto* const mask = batch.mask.data_ptr<bool>();
   constexpr std::int64_t grain = 64;  // captions a thread is worth waking for

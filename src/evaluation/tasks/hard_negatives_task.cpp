@@ -20,7 +20,7 @@ class HardNegativesTask final : public EvaluationTask {
     std::vector<std::int64_t> image;  // of each pair
     std::int64_t seen = 0;
     encode_source(model, source, context, settings_.data.max_samples, false, result,
-                  [&](const std::vector<EvaluationSample>& samples, const ImageFeatures& features) {
+                  [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
                     for (const EvaluationSample& sample : samples) {
                       if (sample.sample.captions.empty() || sample.sample.negatives.empty())
                         ++result.skipped["no_negatives"];

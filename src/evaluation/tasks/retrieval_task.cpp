@@ -27,7 +27,7 @@ class RetrievalTask final : public EvaluationTask {
     std::vector<at::Tensor> rows;
     std::vector<std::int64_t> indices;
     encode_source(model, source, context, settings_.data.max_samples, false, result,
-                  [&](const std::vector<EvaluationSample>& samples, const ImageFeatures& features) {
+                  [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
                     for (const EvaluationSample& sample : samples) {
                       add(sample.sample, captions);
                       indices.push_back(sample.index);

@@ -42,7 +42,7 @@ class SegmentationTask final : public EvaluationTask {
                kExamplePictures);
     std::int64_t with_mask = 0;
     encode_source(model, source, context, settings_.data.max_samples, true, result,
-                  [&](const std::vector<EvaluationSample>& samples, const ImageFeatures& features) {
+                  [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
                     if (!features.dense.defined())
                       user_error("segmentation: this model's image tower gives no patch embeddings");
                     const Batch batch = masks_of(samples, classes, *source);

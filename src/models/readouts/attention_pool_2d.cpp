@@ -31,7 +31,7 @@ AttentionPool2d::AttentionPool2d(const AttentionPool2dSettings& settings, const 
     torch::nn::init::normal_(linear->weight, 0.0, deviation);
 }
 
-ReadOutOutput AttentionPool2d::forward(const Encoded& encoded) {
+ReadOutOutput AttentionPool2d::forward(const Encoded& encoded, const ViewNeeds& /*needs*/) {
   TORCH_CHECK(!encoded.mask.defined(), "attention_pool_2d: padding is not supported");
   at::Tensor x = at_least_float(encoded.tokens);
   x = at::cat({x.mean(1, /*keepdim=*/true), x}, 1) + positional_embedding_;  // [B, 1 + N, w]

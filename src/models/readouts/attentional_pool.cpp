@@ -64,18 +64,16 @@ AttentionalPool::AttentionalPool(const AttentionalPoolSettings& settings, const 
   }
 }
 
-ReadOutOutput AttentionalPool::forward(const Encoded& encoded) {
-  at::Tensor tokens = zero_padding(encoded.tokens, encoded.mask);
-  if (encoded.class_token.defined()) {
-    TORCH_CHECK(!encoded.mask.defined(), "attentional_pool: a class token beside a padding mask is not supported");
-    tokens = at::cat({encoded.class_token.unsqueeze(1), tokens}, 1);
-  }
-  const AttentionMask mask = attention_mask(encoded.mask, /*causal=*/false, tokens.size(1));
+ReadOutOutput AttentionalPool::forward(const Encoded& encoded, const ViewNeeds& needs) {
+  Encoded clean = encoded;
+  clean.tokens = zero_padding(encoded.tokens, encoded.mask);
+  const at::Tensor tokens = clean.with_class_token();
+  const AttentionMask mask = attention_mask(clean.mask_with_class_token(), /*causal=*/false, tokens.size(1));
   at::Tensor queries = attn_->forward(ln_q_->forward(query_).unsqueeze(0), ln_k_->forward(tokens), mask);  // [B, Q, M]
   if (settings_.project) queries = ln_post_->forward(queries);
   at::Tensor pooled = settings_.pool == "first" ? queries.select(1, 0) : at_least_float(queries).mean(1);
   if (settings_.project) pooled = at::matmul(pooled, proj_);
-  return {pooled, queries, {}};
+  return {pooled, needs.slots ? queries : at::Tensor(), {}};
 }
 
 std::string AttentionalPool::state_dict_key(const std::string& parameter) const {

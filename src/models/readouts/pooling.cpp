@@ -47,7 +47,7 @@ PoolingReadOut::PoolingReadOut(const PoolingSettings& settings, const ReadOutCon
         "proj", at::randn({context.width, output_width_}) / std::sqrt(static_cast<double>(context.width)));
 }
 
-ReadOutOutput PoolingReadOut::forward(const Encoded& encoded) {
+ReadOutOutput PoolingReadOut::forward(const Encoded& encoded, const ViewNeeds& /*needs*/) {
   at::Tensor pooled = pool(encoded);
   if (proj_.defined()) pooled = at::matmul(pooled, proj_);
   return {pooled, {}, {}};

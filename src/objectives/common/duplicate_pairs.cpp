@@ -25,8 +25,8 @@ DuplicatePairs DuplicatePairs::of(const Features& features, bool wanted, const c
     // The usual case; finding out costs a GPU more than it saves.
     if (!all.is_cpu() || !all_differ(all)) kinds.push_back(all);
   };
-  add(features.image_group, "image_group");
-  add(features.caption_group, "caption_group");
+  add(features.duplicates.image_group, "image_group");
+  add(features.duplicates.caption_group, "caption_group");
   return kinds.empty() ? DuplicatePairs() : DuplicatePairs(at::stack(kinds));
 }
 

@@ -68,8 +68,8 @@ at::ScalarType PairFeatures::dtype() const {
 }
 
 PairFeatures pair_features(const Features& features, const char* objective, const PairWants& wants) {
-  const ImageFeatures& image = features.image();
-  const TextFeatures& text = features.text();
+  const TowerFeatures& image = features.image();
+  const TowerFeatures& text = features.text();
   Checker checker(objective, wants.same_width);
   PairFeatures out;
   if (wants.image_global) out.image_global = checker.embedding(image.global, "image_global", nullptr);

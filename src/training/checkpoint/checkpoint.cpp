@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kEma = "ema.safetensors";
+constexpr const char* kTeacher = "teacher.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
@@ -49,7 +50,7 @@ void sync_path(const std::string& path) {
 
 nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
   nlohmann::json files;
-  for (const char* name : {kModel, kEma, kState}) {
+  for (const char* name : {kModel, kEma, kTeacher, kState}) {
     const std::string path = folder + "/" + name;
     if (!fs::exists(path)) continue;
     files[name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}};
@@ -154,11 +155,14 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     fs::remove_all(aside, error);
     if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
     save_model_file(aside + "/" + kModel, checkpoint.model);
-    if (!checkpoint.ema.empty()) {
-      ModelFile averaged = checkpoint.model;
-      averaged.weights = checkpoint.ema;
-      save_model_file(aside + "/" + kEma, averaged);
-    }
+    const auto save_weights = [&](const char* name, const std::map<std::string, at::Tensor>& weights) {
+      if (weights.empty()) return;
+      ModelFile file = checkpoint.model;
+      file.weights = weights;
+      save_model_file(aside + "/" + name, file);
+    };
+    save_weights(kEma, checkpoint.ema);
+    save_weights(kTeacher, checkpoint.teacher);
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
@@ -241,6 +245,7 @@ Checkpoint load_checkpoint(const std::string& folder) {
   check_manifest(folder);
   Checkpoint out;
   out.model = load_model_file(folder + "/" + kModel);
+  if (fs::exists(folder + "/" + kTeacher)) out.teacher = io::load_safetensors(folder + "/" + kTeacher).tensors;
   if (fs::exists(folder + "/" + kEma)) out.ema = io::load_safetensors(folder + "/" + kEma).tensors;
   const std::string path = folder + "/" + kState;
   io::TensorFile state = io::load_safetensors(path);

@@ -78,13 +78,14 @@ Node length_of(const ModuleSettings& tokenizer) {
 // A text encoder without vocabulary or length takes the tokenizer's. The vocabulary file is only opened when it must
 // be.
 void follow_tokenizer(Config& c) {
-  ModuleSettings& encoder = c.model.text.encoder;
+  if (!c.model.text || !c.tokenizer) return;
+  ModuleSettings& encoder = c.model.text->encoder;
   if (knows(encoders(), encoder, "context_length") && setting(encoder, "context_length") == nullptr)
-    encoder.settings.set("context_length", length_of(c.tokenizer));
+    encoder.settings.set("context_length", length_of(*c.tokenizer));
   if (knows(encoders(), encoder, "vocab_size") && setting(encoder, "vocab_size") == nullptr) {
-    const auto tokenizer = tokenizers().make(c.tokenizer, "tokenizer", TokenizerContext{});
+    const auto tokenizer = tokenizers().make(*c.tokenizer, "tokenizer", TokenizerContext{});
     encoder.settings.set("vocab_size",
-                         Node::scalar(std::to_string(tokenizer->vocab_size()), c.tokenizer.settings.mark()));
+                         Node::scalar(std::to_string(tokenizer->vocab_size()), c.tokenizer->settings.mark()));
   }
 }
 
@@ -116,7 +117,7 @@ void resolve_model(ModelSettings& model) {
     adopt(written.projection, full.projection);
   };
   adopt_tower(model.image, resolved.image);
-  adopt_tower(model.text, resolved.text);
+  if (model.text) adopt_tower(*model.text, *resolved.text);
   model.preprocessing = resolved.preprocessing;
 }
 
@@ -188,14 +189,14 @@ Config resolve_config(const Node& tree, const std::string& name) {
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
-  require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/bpe_simple_vocab_16e6.txt.gz}");
+  if (c.model.text) require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/bpe_simple_vocab_16e6.txt.gz}");
   require(tree, "model", "extends: parts/vit_b16.yaml");
   if (!c.run.name) c.run.name = name;
   if (!c.run.folder) c.run.folder = "runs/" + *c.run.name;
 
   resolve(c.data.train, sources(), "data.train", tree);
   if (c.data.validation) resolve(*c.data.validation, sources(), "data.validation", tree);
-  resolve(c.tokenizer, tokenizers(), "tokenizer", tree);
+  if (c.tokenizer) resolve(*c.tokenizer, tokenizers(), "tokenizer", tree);
   follow_tokenizer(c);
   follow_image_size(c, tree);
   resolve_model(c.model);

@@ -10,8 +10,9 @@ using config::Node;
 namespace {
 
 void check_tokenizer(const Config& c, const Node& tree) {
-  const Node* room = c.model.text.encoder.settings.find("context_length");
-  const Node* length = c.tokenizer.settings.find("context_length");
+  if (!c.model.text || !c.tokenizer) return;
+  const Node* room = c.model.text->encoder.settings.find("context_length");
+  const Node* length = c.tokenizer->settings.find("context_length");
   if (length == nullptr || room == nullptr) return;
   const std::string path = "model.text.encoder.context_length";
   if (config::Value<std::int64_t>::read(*length, path, 0) > config::Value<std::int64_t>::read(*room, path, 0))
@@ -21,8 +22,9 @@ void check_tokenizer(const Config& c, const Node& tree) {
 }
 
 void check_embed_dim(const Config& c, const Node& tree) {
+  if (!c.model.text) return;
   const Node* image = c.model.image.projection.settings.find("embed_dim");
-  const Node* text = c.model.text.projection.settings.find("embed_dim");
+  const Node* text = c.model.text->projection.settings.find("embed_dim");
   if (image == nullptr || text == nullptr || image->text() == text->text()) return;
   const std::string path = "model.text.projection.embed_dim";
   config::fail(nearest_node(tree, path), path,

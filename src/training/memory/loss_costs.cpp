@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <tessera/measure/machine.h>
 #include "src/training/memory/sample_batch.h"
@@ -60,7 +59,7 @@ LossCosts::LossCosts(TrainingRun& run, const config::ModuleSettings& settings, c
 LossCosts::Measured LossCosts::measure(Objective& objective, std::int64_t samples, CostCurve* curve) {
   const Features leaves = repeated_leaves(features_, samples);
   StepContext context;
-  context.generator = at::detail::createCPUGenerator(0);
+  if (run_.teacher) context.teacher = run_.teacher->objective.get();
   context.group = group_;
   const FlopCounter counter;
   const auto begin = std::chrono::steady_clock::now();
@@ -110,6 +109,7 @@ std::shared_ptr<Objective> LossCosts::with_chunk(double factor) const {
   settings.settings = chunks_scaled(settings.settings, factor);
   ObjectiveContext context;
   context.embed_dim = run_.model->embed_dim();
+  context.shared = &run_.model->shared();
   const auto objective = objectives().make(settings, "objective", context);
   objective->to(run_.device);
   return objective;

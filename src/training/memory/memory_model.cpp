@@ -2,11 +2,9 @@
 #include <chrono>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <tessera/measure/machine.h>
-#include "src/data/loading/collate.h"
 #include "src/training/memory/loss_costs.h"
 #include "src/training/memory/sample_batch.h"
 #include "src/training/memory/tower_costs.h"
@@ -68,7 +66,7 @@ struct MemoryModel::Impl {
     state.batch = batch;
     state.weights = total_bytes(weights_of(*run.model, *run.objective));
     state.optimizer = total_bytes(run.optimizer->state());
-    if (run.average) state.average = total_bytes(run.average->averages());
+    if (run.ema) state.average = total_bytes(run.ema->averages());
     note_available();
 
     const Batch sample = first_samples(run, config, measured_samples(run.device), {settings.rank, settings.ranks});
@@ -107,8 +105,7 @@ struct MemoryModel::Impl {
   // from their first call on (constants, workspaces) is there afterwards.
   void run_sample(const Batch& sample) {
     StepContext context;
-    context.generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(config.seed));
-    run.optimizer->zero_grad();
+      run.optimizer->zero_grad();
     const auto begin = std::chrono::steady_clock::now();
     const Losses losses = forward_loss(run, sample, config.training.precision, context);
     losses.total.backward();

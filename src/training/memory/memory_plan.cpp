@@ -53,7 +53,7 @@ std::vector<std::string> without_checkpointing(const Config& config) {
     if (node != nullptr && node->text() == "false") out.push_back(tower);
   };
   look(config.model.image.encoder, "image");
-  look(config.model.text.encoder, "text");
+  if (config.model.text) look(config.model.text->encoder, "text");
   return out;
 }
 

@@ -11,12 +11,6 @@ namespace tessera {
 /// The first samples of the rank's data, at most a batch; on the parts' device. The run's own loader stays where it is.
 Batch first_samples(const TrainingRun& run, const Config& config, std::int64_t count, const RankSlice& shard);
 
-/// So many samples, made of a batch's by repeating them.
-Batch repeated(const Batch& batch, std::int64_t count);
-
-/// So many samples' features, as leaves that take a gradient. Every pair has its own image and text.
-Features repeated_leaves(const Features& features, std::int64_t count);
-
 /// Gives tensors their values back when it goes.
 class TensorsKept {
  public:

@@ -43,8 +43,9 @@ class StandInLoss : public torch::autograd::Function<StandInLoss> {
 
 std::vector<at::Tensor> floating(Features& features) {
   std::vector<at::Tensor> out;
-  for (const at::Tensor* tensor : feature_tensors(features))
-    if (tensor->defined() && tensor->is_floating_point()) out.push_back(*tensor);
+  for_each_tensor(features, [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.is_floating_point()) out.push_back(tensor);
+  });
   return out;
 }
 
@@ -57,9 +58,7 @@ std::int64_t measured_samples(const at::Device& device) {
 TowerCosts::TowerCosts(TrainingRun& run, std::string precision, const Batch& sample)
     : run_(run), precision_(std::move(precision)), sample_(sample) {
   const at::NoGradGuard no_grad;
-  features_ = encode_batch(run_, sample_, precision_);
-  for (at::Tensor* tensor : feature_tensors(features_))
-    if (tensor->defined()) *tensor = tensor->detach();
+  features_ = map_tensors(encode_batch(run_, sample_, precision_), [](const at::Tensor& tensor) { return tensor.detach(); });
 }
 
 const TowerCosts::Pass& TowerCosts::pass(bool accumulate) {
@@ -118,11 +117,7 @@ const CostCurve& TowerCosts::forward_only() {
 }
 
 std::int64_t TowerCosts::feature_bytes(std::int64_t samples) const {
-  Features features = features_;
-  std::int64_t bytes = 0;
-  for (const at::Tensor* tensor : feature_tensors(features))
-    if (tensor->defined()) bytes += static_cast<std::int64_t>(tensor->nbytes());
-  return bytes / sample_.size() * samples;
+  return bytes_of(features_) / sample_.size() * samples;
 }
 
 std::int64_t TowerCosts::feature_gradient_bytes(std::int64_t samples) const {

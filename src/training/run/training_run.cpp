@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -41,14 +42,48 @@ std::map<std::string, at::Tensor> objective_state(const Objective& objective) {
   return out;
 }
 
-void check_tokenizer(const Config& config, const Tokenizer& tokenizer) {
-  const config::Node* node = config.model.text.encoder.settings.find("vocab_size");
-  if (node == nullptr) return;
-  const auto room = config::Value<std::int64_t>::read(*node, "model.text.encoder.vocab_size", 0);
-  if (tokenizer.vocab_size() > room)
-    config::fail(*node, "model.text.encoder.vocab_size",
-                 concat("is ", room, ", but the tokenizer ", tokenizer.name(), " has ", tokenizer.vocab_size(),
-                        " tokens: leave it out to follow the tokenizer"));
+void check_tokenizer(const Config& config, const TrainingRun& run) {
+  if (!run.tokenizer || !run.model->has_text_tower()) return;
+  const std::int64_t room = run.model->text_tower().encoder().vocab_size();
+  if (room == 0 || run.tokenizer->vocab_size() <= room) return;
+  const config::Node* node = config.model.text->encoder.settings.find("vocab_size");
+  config::fail(node != nullptr ? *node : config.tokenizer->settings, "model.text.encoder.vocab_size",
+               concat("is ", room, ", but the tokenizer ", run.tokenizer->name(), " has ", run.tokenizer->vocab_size(),
+                      " tokens: leave it out to follow the tokenizer"));
+}
+
+// What the objective asks for must be there to be asked.
+void check_needs(const TrainingRun& run) {
+  if (!run.needs.texts.empty() && !run.model->has_text_tower())
+    user_error("objective: wants the text ", run.needs.texts.begin()->first, ", but model.text is null");
+  if (!run.needs.texts.empty() && !run.tokenizer)
+    user_error("objective: wants the text ", run.needs.texts.begin()->first, ", but tokenizer is null");
+  for (const auto& [name, view] : run.needs.images)
+    if (view.regions && run.model->image_tower().encoder().region_width() == 0)
+      user_error("objective: wants the region features ", name,
+                 ", but the image encoder takes none: set model.image.encoder.regions");
+}
+
+std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
+    const Config& config, const at::Device& device) {
+  auto model = std::make_shared<DualEncoder>(config.model);
+  ObjectiveContext context;
+  context.embed_dim = model->embed_dim();
+  context.shared = &model->shared();
+  auto objective = objectives().make(config.objective, "objective", context);
+  model->to(device);
+  objective->to(device);
+  return {std::move(model), std::move(objective)};
+}
+
+Teacher make_teacher(const Config& config, const TrainingRun& run) {
+  auto [model, objective] = build_model_and_objective(config, run.device);
+  for (torch::nn::Module* module : std::initializer_list<torch::nn::Module*>{model.get(), objective.get()}) {
+    module->eval();
+    for (at::Tensor& parameter : module->parameters()) parameter.set_requires_grad(false);
+  }
+  Ema ema(weights_of(*run.model, *run.objective), weights_of(*model, *objective));
+  return {std::move(model), std::move(objective), std::move(ema)};
 }
 
 }  // namespace
@@ -58,12 +93,14 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
   for (const auto& [name, tensor] : model.state_dict()) names.emplace(tensor.data_ptr(), name);
   std::vector<NamedParameter> out;
   std::set<const void*> seen;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-    if (tensor.requires_grad() && seen.insert(tensor.data_ptr()).second) out.push_back({name, tensor});
+  const auto add = [&](const std::string& name, const at::Tensor& tensor, std::int64_t blocks_behind = 0) {
+    if (tensor.requires_grad() && seen.insert(tensor.data_ptr()).second)
+      out.push_back({.name = name, .tensor = tensor, .blocks_behind = blocks_behind});
   };
   for (const auto& item : model.named_parameters()) {
     const auto found = names.find(item.value().data_ptr());
-    add(found != names.end() ? found->second : item.key(), item.value());
+    const std::string& name = found != names.end() ? found->second : item.key();
+    add(name, item.value(), model.blocks_behind(name));
   }
   for (const auto& item : objective.named_parameters()) add(objective_name(item.key()), item.value());
   return out;
@@ -139,23 +176,19 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group) 
 
   run.train = sources().make(config.data.train, "data.train");
   if (config.data.validation) run.validation = sources().make(*config.data.validation, "data.validation");
-  run.tokenizer = tokenizers().make(config.tokenizer, "tokenizer", TokenizerContext{});
-  check_tokenizer(config, *run.tokenizer);
+  if (config.tokenizer) run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{});
 
   at::manual_seed(derive_seed(config.seed, Purpose::initialization));
-  run.model = std::make_shared<DualEncoder>(config.model);
-  ObjectiveContext context;
-  context.embed_dim = run.model->embed_dim();
-  run.objective = objectives().make(config.objective, "objective", context);
+  std::tie(run.model, run.objective) = build_model_and_objective(config, run.device);
+  check_tokenizer(config, run);
   run.needs = run.objective->needs();
-  run.model->to(run.device);
-  run.objective->to(run.device);
+  check_needs(run);
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules(std::move(parameters), config.parameters);
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
-  if (config.training.ema)
-    run.average.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
+  if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
+  if (run.needs.teacher()) run.teacher.emplace(make_teacher(config, run));
   // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
@@ -170,15 +203,44 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
                                   LoaderTarget{run.device.is_cuda(), skipped_file});
 }
 
-Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision) {
+namespace {
+
+// Of the views that ask for a teacher.
+Needs teacher_needs(const Needs& needs) {
+  Needs out = needs;
+  std::erase_if(out.images, [](const auto& view) { return !view.second.teacher; });
+  std::erase_if(out.texts, [](const auto& view) { return !view.second.teacher; });
+  return out;
+}
+
+}  // namespace
+
+Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision, bool with_teacher) {
   std::optional<Autocast> autocast;
   if (precision == "bf16") autocast.emplace(run.device.type(), at::kBFloat16);
   if (precision == "fp16") autocast.emplace(run.device.type(), at::kHalf);
-  return run.model->forward(batch, run.needs);
+  Features features = run.model->forward(batch, run.needs);
+  if (with_teacher && run.teacher) {
+    const at::NoGradGuard no_grad;
+    Features seen = run.teacher->model->forward(batch, teacher_needs(run.needs));
+    features.teacher_images = std::move(seen.images);
+    features.teacher_texts = std::move(seen.texts);
+  }
+  return features;
 }
 
 Losses forward_loss(TrainingRun& run, const Batch& batch, const std::string& precision, const StepContext& context) {
   return run.objective->forward(encode_batch(run, batch, precision), context);
+}
+
+StepContext step_context(const TrainingRun& run, const Config& config, const ProcessGroup& group, std::int64_t step) {
+  StepContext context;
+  context.step = step;
+  context.total_steps = config.training.steps;
+  context.epoch = static_cast<double>(run.loader->position().epoch);
+  context.group = group;
+  if (run.teacher) context.teacher = run.teacher->objective.get();
+  return context;
 }
 
 }  // namespace tessera

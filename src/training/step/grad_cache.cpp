@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -10,39 +11,6 @@
 
 namespace tessera {
 namespace {
-
-// The tensors of one view.
-std::vector<at::Tensor*> members(ImageFeatures& f) {
-  return {&f.global, &f.tokens, &f.mask, &f.dense, &f.slots, &f.attention};
-}
-std::vector<at::Tensor*> members(TextFeatures& f) {
-  return {&f.global, &f.tokens, &f.mask, &f.slots, &f.attention};
-}
-
-// All tensors in a fixed order, undefined ones as well.
-std::vector<at::Tensor*> members(Features& features) {
-  std::vector<at::Tensor*> out;
-  const auto add = [&](std::vector<at::Tensor*> some) { out.insert(out.end(), some.begin(), some.end()); };
-  for (auto& [name, view] : features.images) add(members(view));
-  for (auto& [name, view] : features.texts) add(members(view));
-  add({&features.image_group, &features.caption_group});
-  return out;
-}
-
-// The chunks' features as those of one batch.
-Features joined(std::vector<Features>& chunks) {
-  Features out = chunks[0];
-  std::vector<std::vector<at::Tensor*>> parts;
-  for (Features& chunk : chunks) parts.push_back(members(chunk));
-  const std::vector<at::Tensor*> whole = members(out);
-  for (std::size_t k = 0; k < whole.size(); ++k) {
-    if (!whole[k]->defined()) continue;
-    std::vector<at::Tensor> pieces;
-    for (const auto& part : parts) pieces.push_back(*part[k]);
-    *whole[k] = at::cat(pieces);
-  }
-  return out;
-}
 
 // Running averages of batch norms move in the second pass only.
 class BuffersKept {
@@ -68,11 +36,11 @@ class Chunks {
   std::int64_t first(std::int64_t index) const { return index * step_.chunk; }
   std::int64_t size(std::int64_t index) const { return std::min(step_.chunk, batch_.size() - first(index)); }
 
-  Features encode(std::int64_t index) const {
+  Features encode(std::int64_t index, bool with_teacher) const {
     at::manual_seed(derive_seed(step_.seed, Purpose::step, {static_cast<std::uint64_t>(index)}));
     const at::Tensor& keys = step_.row_keys;
     const RowRngScope keyed(keys.defined() ? keys.narrow(0, first(index), size(index)) : keys);
-    return encode_batch(run_, slice(batch_, first(index), size(index)), step_.precision);
+    return encode_batch(run_, slice(batch_, first(index), size(index)), step_.precision, with_teacher);
   }
 
  private:
@@ -81,27 +49,21 @@ class Chunks {
   const GradCacheStep& step_;
 };
 
-}  // namespace
-
-std::vector<at::Tensor*> feature_tensors(Features& features) {
-  return members(features);
-}
-
-Batch slice(const Batch& batch, std::int64_t first, std::int64_t count) {
-  const auto part = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? tensor.narrow(0, first, count) : tensor;
+// body(a, b) with the tensors of the student's views of both.
+void for_each_view(const Features& a, const Features& b,
+                   const std::function<void(const at::Tensor&, const at::Tensor&)>& body) {
+  const auto tensors = [](const Features& features) {
+    std::vector<at::Tensor> out;
+    for (const auto* views : {&features.images, &features.texts})
+      for (const auto& [name, view] : *views)
+        for_each_tensor(view, [&](const at::Tensor& tensor) { out.push_back(tensor); });
+    return out;
   };
-  Batch out;
-  for (const auto& [name, image] : batch.images) out.images[name] = part(image);
-  for (const auto& [name, text] : batch.texts) out.texts[name] = {part(text.ids), part(text.mask)};
-  out.regions = part(batch.regions);
-  out.region_mask = part(batch.region_mask);
-  out.labels = part(batch.labels);
-  out.image_group = part(batch.image_group);
-  out.caption_group = part(batch.caption_group);
-  out.keys.assign(batch.keys.begin() + first, batch.keys.begin() + first + count);
-  return out;
+  const std::vector<at::Tensor> ours = tensors(a), theirs = tensors(b);
+  for (std::size_t i = 0; i < ours.size(); ++i) body(ours[i], theirs[i]);
 }
+
+}  // namespace
 
 Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch& batch, const GradCacheStep& step,
                        const StepContext& context) {
@@ -112,24 +74,21 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
     const Recomputing twice;  // the second pass is the model's own
     const BuffersKept buffers(*run.model);
     std::vector<Features> pieces;
-    for (std::int64_t i = 0; i < chunks.count(); ++i) pieces.push_back(chunks.encode(i));
+    for (std::int64_t i = 0; i < chunks.count(); ++i) pieces.push_back(chunks.encode(i, /*with_teacher=*/true));
     whole = joined(pieces);
   }
-  const std::vector<at::Tensor*> leaves = members(whole);
-  for (at::Tensor* leaf : leaves)
-    if (leaf->defined() && leaf->is_floating_point()) leaf->set_requires_grad(true);
+  require_gradients(whole);
 
   Losses losses = run.objective->forward(whole, context);
   gradients.backward(losses.total * step.weight, /*reduce=*/false);
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
-    Features features = chunks.encode(i);
-    const std::vector<at::Tensor*> outputs = members(features);
+    const Features features = chunks.encode(i, /*with_teacher=*/false);
     std::vector<at::Tensor> roots, at_roots;
-    for (std::size_t k = 0; k < leaves.size(); ++k) {
-      if (!leaves[k]->defined() || !leaves[k]->grad().defined() || !outputs[k]->requires_grad()) continue;
-      roots.push_back(*outputs[k]);
-      at_roots.push_back(leaves[k]->grad().narrow(0, chunks.first(i), chunks.size(i)));
-    }
+    for_each_view(whole, features, [&](const at::Tensor& leaf, const at::Tensor& output) {
+      if (!leaf.defined() || !leaf.grad().defined() || !output.requires_grad()) return;
+      roots.push_back(output);
+      at_roots.push_back(leaf.grad().narrow(0, chunks.first(i), chunks.size(i)));
+    });
     gradients.backward(roots, at_roots, step.reduce && i + 1 == chunks.count());
   }
   losses.total = losses.total.detach();

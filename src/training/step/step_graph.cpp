@@ -11,13 +11,9 @@ namespace {
 // Libraries choose algorithms and take workspaces in the first runs.
 constexpr std::int64_t kRehearsals = 3;
 
-// All tensors of a batch in a fixed order, undefined ones as well.
 std::vector<at::Tensor*> tensors_of(GraphInputs& inputs) {
-  Batch& batch = inputs.batch;
   std::vector<at::Tensor*> out;
-  for (auto& [name, images] : batch.images) out.push_back(&images);
-  for (auto& [name, texts] : batch.texts) out.insert(out.end(), {&texts.ids, &texts.mask});
-  out.insert(out.end(), {&batch.regions, &batch.region_mask, &batch.labels, &batch.image_group, &batch.caption_group});
+  for_each_tensor(inputs.batch, [&](at::Tensor& tensor) { out.push_back(&tensor); });
   out.insert(out.end(), {&inputs.rows, &inputs.weight});
   return out;
 }

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
@@ -41,11 +40,14 @@ std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& 
   if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
   if (!group.alone())
     user_error("training.cuda_graph is for one process, and this run has ", group.size(), ": set it to false");
+  if (run.objective->follows_step())
+    user_error("training.cuda_graph: the objective ", config.objective.name,
+               " changes with the step, and a recorded step is always the same one: set it to false");
   std::vector<at::Tensor> trained;
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
   return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const GraphInputs& inputs) {
     const RowRngScope keyed(inputs.rows);
-    const Losses losses = forward_loss(run, inputs.batch, config.training.precision, {});
+    const Losses losses = forward_loss(run, inputs.batch, config.training.precision, step_context(run, config, group, 0));
     gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
     return losses;
   });
@@ -92,10 +94,7 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* grap
       step_row_keys(config_.seed, done, index, batch.size(), group_).to(run_.device, /*non_blocking=*/true);
   const TrainingSettings& settings = config_.training;
   const double weight = scale / static_cast<double>(settings.accumulation);
-  StepContext context;
-  context.step = done;
-  context.generator = at::detail::createCPUGenerator(seed);
-  context.group = group_;
+  const StepContext context = step_context(run_, config_, group_, done);
   result.samples += batch.size() * group_.size();
   result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
   if (graph != nullptr) return graph->run({batch, rows, at::scalar_tensor(weight, rows.options().dtype(at::kFloat))});

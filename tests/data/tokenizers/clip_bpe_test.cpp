@@ -108,7 +108,7 @@ TEST(ClipBpe, DecodeGivesBackTheText) {
 
 TEST(ClipBpe, BatchesArePaddedAndMaskedByLength) {
   const auto tokenizer = clip_bpe("basic", 6);
-  const TextBatch batch = tokenizer->encode_batch({"a cat", "", "!a! b c d e f"});
+  const TowerInput batch = tokenizer->encode_batch({"a cat", "", "!a! b c d e f"});
   ASSERT_EQ(batch.ids.sizes(), (at::IntArrayRef{3, 6}));
   const auto ids = batch.ids.accessor<std::int64_t, 2>();
   const auto mask = batch.mask.accessor<bool, 2>();

@@ -72,9 +72,9 @@ TEST(EveryTokenizer, GivesTheSameBatchOnAnyNumberOfThreads) {
   for (const auto& [name, make] : all_tokenizers()) {
     const auto tokenizer = make(32);
     at::set_num_threads(1);
-    const TextBatch one = tokenizer->encode_batch(texts);
+    const TowerInput one = tokenizer->encode_batch(texts);
     at::set_num_threads(5);
-    const TextBatch five = tokenizer->encode_batch(texts);
+    const TowerInput five = tokenizer->encode_batch(texts);
     EXPECT_TRUE(one.ids.equal(five.ids) && one.mask.equal(five.mask)) << name;
     for (std::size_t i = 0; i < texts.size(); i += 17) {
       const Ids ids = tokenizer->encode(texts[i]);

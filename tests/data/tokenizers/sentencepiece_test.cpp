@@ -78,7 +78,7 @@ TEST(SentencePiece, TruncationKeepsTheEndToken) {
 // Id 0 is the unknown piece: masks must not take it for padding.
 TEST(SentencePiece, MaskGoesByLengthNotById) {
   const auto t = tokenizer({.context_length = 8});
-  const TextBatch batch = t->encode_batch({"\u4E2D", "a"});
+  const TowerInput batch = t->encode_batch({"\u4E2D", "a"});
   const Ids ids = t->encode("\u4E2D");
   ASSERT_NE(std::find(ids.begin(), ids.end(), 0), ids.end());
   EXPECT_EQ(batch.mask[0].sum().item<std::int64_t>(), static_cast<std::int64_t>(ids.size()));

@@ -47,7 +47,7 @@ TEST(WordPiece, AMegabyteTakesLinearTime) {
 }
 
 TEST(WordPiece, BatchPaddingHasThePadId) {
-  const TextBatch batch = wordpiece(5)->encode_batch({"a", "a photo of a cat"});
+  const TowerInput batch = wordpiece(5)->encode_batch({"a", "a photo of a cat"});
   EXPECT_EQ(batch.ids[0][4].item<std::int64_t>(), 0);
   EXPECT_EQ(batch.mask.sum(1)[0].item<std::int64_t>(), 3);
   EXPECT_EQ(batch.mask.sum(1)[1].item<std::int64_t>(), 5);

@@ -28,7 +28,7 @@ class Tokenizer {
   virtual const std::string& vocabulary_bytes() const = 0;
 
   /// Encodes and pads. ids [B, context_length] int64, mask [B, context_length] by length, never by comparing ids.
-  TextBatch encode_batch(const std::vector<std::string>& texts) const;
+  TowerInput encode_batch(const std::vector<std::string>& texts) const;
 };
 
 /// Where the vocabulary comes from when it is not the file that the settings name.

@@ -24,7 +24,7 @@ void fields(Visitor& v, AttentionPool2dSettings& s) {
 class AttentionPool2d : public ReadOut {
  public:
   AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);
-  ReadOutOutput forward(const Encoded& encoded) override;
+  ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.output_dim; }
   std::string state_dict_key(const std::string& parameter) const override { return "attnpool." + parameter; }
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;

@@ -18,7 +18,7 @@ void fields(Visitor& v, PoolingSettings& s) {
 class PoolingReadOut : public ReadOut {
  public:
   PoolingReadOut(const PoolingSettings& settings, const ReadOutContext& context);
-  ReadOutOutput forward(const Encoded& encoded) final;
+  ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) final;
   std::int64_t output_width() const override { return output_width_; }
 
  protected:
@@ -100,7 +100,7 @@ class MaxReadOut : public PoolingReadOut {
 class NoReadOut : public ReadOut {
  public:
   explicit NoReadOut(const ReadOutContext& context) : width_(context.width) {}
-  ReadOutOutput forward(const Encoded&) override { return {}; }
+  ReadOutOutput forward(const Encoded&, const ViewNeeds&) override { return {}; }
   std::int64_t output_width() const override { return width_; }
 
  private:

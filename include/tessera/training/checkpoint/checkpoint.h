@@ -27,13 +27,15 @@ struct RunState {
 struct Checkpoint {
   ModelFile model;  // weights, tokenizer, preprocessing; `extra` holds the resolved configuration
   std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
-  std::map<std::string, at::Tensor> averaged;   // Ema::averages(); empty: none
+  std::map<std::string, at::Tensor> ema;        // Ema::averages(); empty: none
+  std::map<std::string, at::Tensor> teacher;    // likewise the teacher's
   RunState state;
   std::string config;  // resolved YAML
 };
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json},
-/// ema.safetensors where weights are averaged, and FOLDER/latest, a text file that names the newest. A checkpoint is written into a folder aside, fsynced and renamed,
+/// ema.safetensors where weights are averaged, teacher.safetensors where there is a teacher, and FOLDER/latest, a text file
+/// that names the newest. A checkpoint is written into a folder aside, fsynced and renamed,
 /// so under its name it is whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
 class CheckpointFolder {
  public:

@@ -145,7 +145,7 @@ struct EvaluationSettings {
   std::int64_t every_steps = 0;
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool averaged = false;
+  bool ema = false;
   std::vector<config::ModuleSettings> tasks;
 };
 
@@ -189,7 +189,7 @@ struct Config {
   std::int64_t seed = 0;
   RunSettings run;
   DataSettings data;
-  config::ModuleSettings tokenizer;
+  std::optional<config::ModuleSettings> tokenizer = config::ModuleSettings{};
   ModelSettings model;
   StartSettings start;
   config::ModuleSettings objective{.name = "clip"};
@@ -208,7 +208,7 @@ void fields(Visitor& v, Config& s) {
   v("seed", s.seed, "all randomness follows from it", config::at_least(0));
   v("run", s.run, "where the run's files go");
   v("data", s.data, "what is trained on");
-  v("tokenizer", s.tokenizer, "text to token ids");
+  v("tokenizer", s.tokenizer, "text to token ids; null: none, for a model without text tower");
   v("model", s.model, "the two towers");
   v("start", s.start, "weights to begin with");
   v("objective", s.objective, "the training loss");

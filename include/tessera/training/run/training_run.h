@@ -17,16 +17,25 @@
 
 namespace tessera {
 
+/// The moving average of the weights as a model of its own, for objectives that ask for its features. Its weights are the
+/// averages themselves, so that checkpoints hold them; it computes in evaluation mode and without gradients.
+struct Teacher {
+  std::shared_ptr<DualEncoder> model;
+  std::shared_ptr<Objective> objective;
+  Ema ema;
+};
+
 /// What a configuration describes, built: data, model, objective and optimizer of one rank.
 struct TrainingRun {
   at::Device device = at::kCPU;
   std::shared_ptr<const Source> train, validation;  // validation may be null
-  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: a model without text tower
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
   std::unique_ptr<Loader> loader;
-  std::optional<Ema> average;
+  std::optional<Ema> ema;
+  std::optional<Teacher> teacher;
   Needs needs;
 };
 
@@ -56,8 +65,11 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
                   const std::string& origin);
 
-/// The towers' forward pass in the configured precision.
-Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision);
+/// The towers' forward pass in the configured precision, and the teacher's of the views that ask for it.
+Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision, bool with_teacher = true);
+
+/// What the objective may know of the step after `step` updates; the epoch is that of the loader's position.
+StepContext step_context(const TrainingRun& run, const Config& config, const ProcessGroup& group, std::int64_t step);
 
 /// One forward pass of a batch in the configured precision: bf16 reaches the towers only, losses stay float32.
 Losses forward_loss(TrainingRun& run, const Batch& batch, const std::string& precision, const StepContext& context);

@@ -8,12 +8,6 @@
 
 namespace tessera {
 
-/// Samples first .. first + count - 1 of a batch; shares memory with it.
-Batch slice(const Batch& batch, std::int64_t first, std::int64_t count);
-
-/// All tensors of features in a fixed order, undefined ones as well.
-std::vector<at::Tensor*> feature_tensors(Features& features);
-
 /// How a cached step is cut.
 struct GradCacheStep {
   std::int64_t chunk = 1;  // samples that the towers see at a time
