@@ -56,7 +56,7 @@ DataCost::Threads measure_loader(std::shared_ptr<const Source> source, const Dat
 }
 
 DataCost measure_source(const std::shared_ptr<const Source>& source, const DataBenchSettings& settings) {
-  const Needs needs{{"image"}, {}};
+  const Needs needs{.texts = {}};
   const ImageViews views(settings.preprocessing, settings.loader, needs, 0);
   DataCost cost{source->describe()};
   std::int64_t count = 0;

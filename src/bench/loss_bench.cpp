@@ -26,13 +26,17 @@ class LossStep {
     const auto leaf = [&](at::IntArrayRef shape) {
       return leaves_.emplace_back(at::randn(shape, options).set_requires_grad(true));
     };
-    TowerFeatures& image = features_.images["image"];
-    TowerFeatures& text = features_.texts["caption"];
-    image.global = leaf({batch, s.width});
-    text.global = leaf({batch, s.width});
-    if (needs.image_tokens) image.tokens = leaf({batch, s.patches, s.width});
-    if (needs.text_tokens) text.tokens = leaf({batch, s.tokens, s.width});
-    text.mask = at::ones({batch, s.tokens}, options.dtype(at::kBool));
+    for (const auto& [view, wanted] : needs.images) {
+      TowerFeatures& image = features_.images[view];
+      image.global = leaf({batch, s.width});
+      if (wanted.tokens) image.tokens = leaf({batch, s.patches, s.width});
+    }
+    for (const auto& [view, wanted] : needs.texts) {
+      TowerFeatures& text = features_.texts[view];
+      text.global = leaf({batch, s.width});
+      if (wanted.tokens) text.tokens = leaf({batch, s.tokens, s.width});
+      text.mask = at::ones({batch, s.tokens}, options.dtype(at::kBool));
+    }
     for (const at::Tensor& parameter : objective_->parameters()) leaves_.push_back(parameter);
   }
 

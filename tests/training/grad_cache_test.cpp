@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
@@ -33,7 +32,6 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
     for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
     GradientReducer reducer(parameters, {}, 25);
     StepContext context;
-    context.generator = at::detail::createCPUGenerator(5);
     StepOutcome out;
     if (chunk == 0) {
       const RowRngScope keyed(rows);

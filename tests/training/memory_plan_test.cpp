@@ -1,5 +1,4 @@
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
@@ -81,7 +80,6 @@ double measured_step(const Config& config) {
       Batch own = batch;
       for (auto& [name, image] : own.images) image = image.clone();  // the loader's threads are not measured
       StepContext context;
-      context.generator = at::detail::createCPUGenerator(5);
       if (const auto samples = config.training.micro_batch.of(own.size())) {
         cached_backward(run, reducer, own, {*samples, "float32", 1.0, true, 7}, context);
       } else {

@@ -9,7 +9,6 @@
 #include <thread>
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -165,7 +164,6 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
       GradientReducer reducer(parameters, group, 25);
       StepContext context;
-      context.generator = at::detail::createCPUGenerator(5);
       context.group = group;
       const MemoryMeter memory;
       Batch batch = run.loader->next();
