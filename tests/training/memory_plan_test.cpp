@@ -78,7 +78,7 @@ double measured_step(const Config& config) {
     for (std::int64_t i = 0; i < config.training.accumulation; ++i) {
       const Batch batch = slice(run.loader->next(), 0, config.data.loader.batch_size);
       Batch own = batch;
-      for (auto& [name, image] : own.images) image = image.clone();  // the loader's threads are not measured
+      own = map_tensors(own, [](const at::Tensor& tensor) { return tensor.clone(); });  // the loader's threads are not measured
       StepContext context;
       if (const auto samples = config.training.micro_batch.of(own.size())) {
         cached_backward(run, reducer, own, {*samples, "float32", 1.0, true, 7}, context);

@@ -167,7 +167,7 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       context.group = group;
       const MemoryMeter memory;
       Batch batch = run.loader->next();
-      for (auto& [name, image] : batch.images) image = image.clone();  // the loader's threads are not measured
+      batch = map_tensors(batch, [](const at::Tensor& tensor) { return tensor.clone(); });  // the loader's threads are not measured
       if (const auto samples = config.training.micro_batch.of(16))
         cached_backward(run, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
       else

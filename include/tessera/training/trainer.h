@@ -44,7 +44,7 @@ class Trainer {
   /// The signal that ended the run, the same on all ranks; 0 = none.
   int stop_signal() const { return stop_signal_; }
   const RunState& state() const { return state_; }
-  const TrainingRun& run() const { return run_; }
+  const TrainingRun& training_run() const { return run_; }
 
  private:
   struct PendingUpdate {
