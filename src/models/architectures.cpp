@@ -17,18 +17,18 @@ struct Row {
   std::int64_t text_width, text_layers;
 };
 
-constexpr std::array<std::int64_t, 4> no_stages = {};
+constexpr std::array<std::int64_t, 4> kNoStages = {};
 
-constexpr Row rows[] = {
-    {"ViT-S-32", 384, 224, 32, 12, 384, 6, no_stages, 384, 12},
-    {"ViT-S-16", 384, 224, 16, 12, 384, 6, no_stages, 384, 12},
-    {"ViT-B-32", 512, 224, 32, 12, 768, 12, no_stages, 512, 12},
-    {"ViT-B-32-256", 512, 256, 32, 12, 768, 12, no_stages, 512, 12},
-    {"ViT-B-16", 512, 224, 16, 12, 768, 12, no_stages, 512, 12},
-    {"ViT-L-16", 768, 224, 16, 24, 1024, 16, no_stages, 768, 12},
-    {"ViT-L-14", 768, 224, 14, 24, 1024, 16, no_stages, 768, 12},
-    {"ViT-L-14-336", 768, 336, 14, 24, 1024, 16, no_stages, 768, 12},
-    {"ViT-H-14", 1024, 224, 14, 32, 1280, 16, no_stages, 1024, 24},
+constexpr Row kRows[] = {
+    {"ViT-S-32", 384, 224, 32, 12, 384, 6, kNoStages, 384, 12},
+    {"ViT-S-16", 384, 224, 16, 12, 384, 6, kNoStages, 384, 12},
+    {"ViT-B-32", 512, 224, 32, 12, 768, 12, kNoStages, 512, 12},
+    {"ViT-B-32-256", 512, 256, 32, 12, 768, 12, kNoStages, 512, 12},
+    {"ViT-B-16", 512, 224, 16, 12, 768, 12, kNoStages, 512, 12},
+    {"ViT-L-16", 768, 224, 16, 24, 1024, 16, kNoStages, 768, 12},
+    {"ViT-L-14", 768, 224, 14, 24, 1024, 16, kNoStages, 768, 12},
+    {"ViT-L-14-336", 768, 336, 14, 24, 1024, 16, kNoStages, 768, 12},
+    {"ViT-H-14", 1024, 224, 14, 32, 1280, 16, kNoStages, 1024, 24},
     {"RN50", 1024, 224, 0, 0, 64, 32, {3, 4, 6, 3}, 512, 12},
     {"RN101", 512, 224, 0, 0, 64, 32, {3, 4, 23, 3}, 512, 12},
     {"RN50x4", 640, 288, 0, 0, 80, 40, {4, 6, 10, 6}, 640, 12},
@@ -36,7 +36,7 @@ constexpr Row rows[] = {
     {"RN50x64", 1024, 448, 0, 0, 128, 64, {3, 15, 36, 10}, 1024, 12},
 };
 
-constexpr std::string_view quick_gelu_suffix = "-quickgelu";
+constexpr std::string_view kQuickGeluSuffix = "-quickgelu";
 
 template <class T>
 void set(config::ModuleSettings& choice, const char* key, const T& value) {
@@ -77,17 +77,17 @@ TowerSettings text_tower(const Row& row, const std::string& activation) {
 
 std::vector<std::string> architecture_names() {
   std::vector<std::string> names;
-  for (const Row& row : rows) {
+  for (const Row& row : kRows) {
     names.emplace_back(row.name);
-    names.push_back(concat(row.name, quick_gelu_suffix));
+    names.push_back(concat(row.name, kQuickGeluSuffix));
   }
   return names;
 }
 
 ModelSettings architecture(const std::string& name) {
-  const bool quick = name.ends_with(quick_gelu_suffix);
-  const std::string base = quick ? name.substr(0, name.size() - quick_gelu_suffix.size()) : name;
-  for (const Row& row : rows) {
+  const bool quick = name.ends_with(kQuickGeluSuffix);
+  const std::string base = quick ? name.substr(0, name.size() - kQuickGeluSuffix.size()) : name;
+  for (const Row& row : kRows) {
     if (base != row.name) continue;
     const std::string activation = quick ? "quick_gelu" : "gelu";
     ModelSettings settings;

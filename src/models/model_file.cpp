@@ -14,13 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* format_key = "tessera.format";
-constexpr const char* model_key = "tessera.model";
-constexpr const char* tokenizer_key = "tessera.tokenizer";
-constexpr const char* vocabulary_key = "tessera.vocabulary";
-constexpr const char* vocabulary_hash_key = "tessera.vocabulary_sha256";
-constexpr const char* format_version = "1";
-constexpr const char* model_name = "model.safetensors";
+constexpr const char* kFormatKey = "tessera.format";
+constexpr const char* kModelKey = "tessera.model";
+constexpr const char* kTokenizerKey = "tessera.tokenizer";
+constexpr const char* kVocabularyKey = "tessera.vocabulary";
+constexpr const char* kVocabularyHashKey = "tessera.vocabulary_sha256";
+constexpr const char* kFormatVersion = "1";
+constexpr const char* kModelName = "model.safetensors";
 
 using Metadata = std::map<std::string, std::string>;
 
@@ -40,18 +40,18 @@ std::string settings_text(const config::Node& node) {
 }
 
 std::string read_vocabulary(const Metadata& metadata, const std::string& path) {
-  const std::string* text = find(metadata, vocabulary_key);
+  const std::string* text = find(metadata, kVocabularyKey);
   if (text == nullptr) return {};
   std::string vocabulary;
   try {
     vocabulary = base64_decode(*text);
   } catch (const UserError& error) {
-    user_error(path, ": metadata ", vocabulary_key, ": ", error.what(), ": the file is damaged");
+    user_error(path, ": metadata ", kVocabularyKey, ": ", error.what(), ": the file is damaged");
   }
-  const std::string* expected = find(metadata, vocabulary_hash_key);
+  const std::string* expected = find(metadata, kVocabularyHashKey);
   const std::string actual = sha256(vocabulary);
   if (expected == nullptr || *expected != actual)
-    user_error(path, ": the tokenizer's vocabulary has SHA-256 ", actual, ", but ", vocabulary_hash_key, " says ",
+    user_error(path, ": the tokenizer's vocabulary has SHA-256 ", actual, ", but ", kVocabularyHashKey, " says ",
                expected == nullptr ? "nothing" : *expected, ": the file is damaged or was edited by hand");
   return vocabulary;
 }
@@ -68,20 +68,20 @@ fs::path latest_checkpoint(const fs::path& folder) {
 
 ModelFile load_model_file(const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
-  const std::string* model = find(stored.metadata, model_key);
+  const std::string* model = find(stored.metadata, kModelKey);
   if (model == nullptr)
     user_error(path,
                ": no model settings in it; if it is an OpenCLIP file, convert it: "
                "tessera-convert --from open_clip --architecture NAME ",
                path, " OUT.safetensors");
   ModelFile file;
-  file.model = config::read<ModelSettings>(parse_settings(*model, model_key, path), "model");
-  if (const std::string* tokenizer = find(stored.metadata, tokenizer_key))
+  file.model = config::read<ModelSettings>(parse_settings(*model, kModelKey, path), "model");
+  if (const std::string* tokenizer = find(stored.metadata, kTokenizerKey))
     file.tokenizer =
-        config::Value<config::ModuleSettings>::read(parse_settings(*tokenizer, tokenizer_key, path), "tokenizer", {});
+        config::Value<config::ModuleSettings>::read(parse_settings(*tokenizer, kTokenizerKey, path), "tokenizer", {});
   file.vocabulary = read_vocabulary(stored.metadata, path);
   file.weights = std::move(stored.tensors);
-  const std::set<std::string> ours = {format_key, model_key, tokenizer_key, vocabulary_key, vocabulary_hash_key};
+  const std::set<std::string> ours = {kFormatKey, kModelKey, kTokenizerKey, kVocabularyKey, kVocabularyHashKey};
   for (const auto& [key, value] : stored.metadata)
     if (!ours.contains(key)) file.extra[key] = value;
   return file;
@@ -89,13 +89,13 @@ ModelFile load_model_file(const std::string& path) {
 
 void save_model_file(const std::string& path, const ModelFile& file) {
   Metadata metadata = file.extra;
-  metadata[format_key] = format_version;
-  metadata[model_key] = settings_text(config::dump(file.model));
+  metadata[kFormatKey] = kFormatVersion;
+  metadata[kModelKey] = settings_text(config::dump(file.model));
   if (!file.tokenizer.name.empty())
-    metadata[tokenizer_key] = settings_text(config::Value<config::ModuleSettings>::dump(file.tokenizer));
+    metadata[kTokenizerKey] = settings_text(config::Value<config::ModuleSettings>::dump(file.tokenizer));
   if (!file.vocabulary.empty()) {
-    metadata[vocabulary_key] = base64_encode(file.vocabulary);
-    metadata[vocabulary_hash_key] = sha256(file.vocabulary);
+    metadata[kVocabularyKey] = base64_encode(file.vocabulary);
+    metadata[kVocabularyHashKey] = sha256(file.vocabulary);
   }
   io::save_safetensors(path, file.weights, metadata);
 }
@@ -108,14 +108,14 @@ std::string find_model_file(const std::string& path) {
   for (const fs::path& parent : {start / "checkpoints", start}) {
     const fs::path checkpoint = latest_checkpoint(parent);
     if (checkpoint.empty()) continue;
-    if (!fs::is_regular_file(checkpoint / model_name))
+    if (!fs::is_regular_file(checkpoint / kModelName))
       user_error((parent / "latest").string(), ": names ", checkpoint.filename().string(), ", but there is no ",
-                 (checkpoint / model_name).string(), ": name another checkpoint folder");
+                 (checkpoint / kModelName).string(), ": name another checkpoint folder");
     folders.push_back(checkpoint);
   }
   for (const fs::path& folder : folders)
-    if (fs::is_regular_file(folder / model_name)) return (folder / model_name).string();
-  user_error(path, ": holds neither ", model_name,
+    if (fs::is_regular_file(folder / kModelName)) return (folder / kModelName).string();
+  user_error(path, ": holds neither ", kModelName,
              " nor checkpoints/latest: expected a model file, a checkpoint folder or a run folder");
 }
 

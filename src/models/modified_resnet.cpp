@@ -36,18 +36,18 @@ class Downsample : public torch::nn::Module {
 
 class Bottleneck : public torch::nn::Module {
  public:
-  static constexpr std::int64_t expansion = 4;
+  static constexpr std::int64_t kExpansion = 4;
 
   Bottleneck(std::int64_t in, std::int64_t planes, std::int64_t stride, bool downsample) : stride_(stride) {
     conv1_ = register_module("conv1", convolution(in, planes, 1));
     bn1_ = register_module("bn1", torch::nn::BatchNorm2d(planes));
     conv2_ = register_module("conv2", convolution(planes, planes, 3));
     bn2_ = register_module("bn2", torch::nn::BatchNorm2d(planes));
-    conv3_ = register_module("conv3", convolution(planes, planes * expansion, 1));
-    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(planes * expansion));
+    conv3_ = register_module("conv3", convolution(planes, planes * kExpansion, 1));
+    bn3_ = register_module("bn3", torch::nn::BatchNorm2d(planes * kExpansion));
     torch::nn::init::zeros_(bn3_->weight);  // each block starts as the identity, as in CLIP
     if (downsample)
-      downsample_ = register_module("downsample", std::make_shared<Downsample>(in, planes * expansion, stride));
+      downsample_ = register_module("downsample", std::make_shared<Downsample>(in, planes * kExpansion, stride));
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -91,7 +91,7 @@ ModifiedResnet::ModifiedResnet(const ModifiedResnetSettings& settings) : setting
     for (std::int64_t i = 0; i < settings.layers[stage]; ++i) {
       const std::int64_t stride = i == 0 && stage > 0 ? 2 : 1;
       stages_[stage]->push_back(std::make_shared<Bottleneck>(in, planes, stride, i == 0));
-      in = planes * Bottleneck::expansion;
+      in = planes * Bottleneck::kExpansion;
     }
   }
 }

@@ -40,7 +40,7 @@ Encoded TextTransformer::encode(const TowerInput& input) {
   const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
   at::Tensor x = at::embedding(token_weight_, safe_ids) + positional_embedding_.slice(0, 0, length);
   x = zero_padding(x, mask);
-  x = transformer_->forward(x, attention_mask(mask, settings_.attention == "causal", length));
+  x = transformer_->forward(x, {attention_mask(mask, settings_.attention == "causal", length)});
   if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
   Encoded out;
   out.tokens = zero_padding(x, mask);

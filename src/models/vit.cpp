@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/models/position_embedding.h>
 #include <tessera/models/per_sample_rng.h>
+#include <tessera/models/position_embedding.h>
 #include <tessera/models/vit.h>
 
 namespace tessera {
@@ -67,10 +67,12 @@ Encoded Vit::encode_pixels(const at::Tensor& image) {
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = conv1_(image).flatten(2).transpose(1, 2);  // [B, P, w]
   if (settings_.class_token) x = at::cat({class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
-  if (positional_embedding_.defined()) x = x + positions(grid);
-  if (is_training() && settings_.patch_dropout > 0) x = drop_patches(x);
+  if (positional_embedding_.defined())
+    x = x + resize_position_embedding(positional_embedding_, grid, this->grid(), settings_.class_token ? 1 : 0);
+  const bool drops = is_training() && settings_.patch_dropout > 0;
+  if (drops) x = drop_patches(x);
   if (ln_pre_) x = ln_pre_->forward(x);
-  x = transformer_->forward(x);
+  x = transformer_->forward(x, {{}, drops ? config::Size(0, 0) : grid, settings_.class_token});
   if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
   Encoded out;
   out.tokens = settings_.class_token ? x.slice(1, 1) : x;
@@ -90,7 +92,8 @@ Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
     if (mask.defined()) real = at::cat({at::ones({mask.size(0), 1}, mask.options()), mask}, 1);
   }
   if (ln_pre_) x = ln_pre_->forward(x);
-  x = transformer_->forward(x, attention_mask(real, /*causal=*/false, x.size(1)), settings_.regions->first_block);
+  const SequenceInfo sequence = {attention_mask(real, /*causal=*/false, x.size(1)), {0, 0}, settings_.class_token};
+  x = transformer_->forward(x, sequence, settings_.regions->first_block);
   if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
   Encoded out;
   out.tokens = zero_padding(settings_.class_token ? x.slice(1, 1) : x, mask);
@@ -99,20 +102,9 @@ Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
   return out;
 }
 
-at::Tensor Vit::positions(config::Size grid) {
-  if (grid == this->grid()) return positional_embedding_;
-  const std::int64_t prefix = settings_.class_token ? 1 : 0;
-  if (at::GradMode::is_enabled() && positional_embedding_.requires_grad())
-    return resize_position_embedding(positional_embedding_, grid, this->grid(), prefix);
-  const std::int64_t version = static_cast<std::int64_t>(positional_embedding_._version());
-  if (resampled_.grid != grid || resampled_.version != version || resampled_.memory != positional_embedding_.data_ptr())
-    resampled_ = {grid, positional_embedding_.data_ptr(), version,
-                  resize_position_embedding(positional_embedding_, grid, this->grid(), prefix)};
-  return resampled_.positions;
-}
-
 std::int64_t Vit::depth_of(const std::string& parameter) const {
   if (const auto block = Transformer::block_of(parameter)) return *block + 1;
+  if (parameter.starts_with("roi_")) return settings_.regions->first_block;
   return parameter.starts_with("ln_post") ? depth() : 0;
 }
 

@@ -12,21 +12,6 @@
 namespace tessera {
 namespace {
 
-// softmax(q k^T / sqrt(A / heads)) v, out_proj. queries [b, N, D], context [b, M, D], mask [b, M] or undefined -> [b,
-// N, D].
-at::Tensor projected_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
-                               std::int64_t heads, const at::Tensor* weights) {
-  const auto project = [&](const at::Tensor& x, int index) {
-    const at::Tensor y = at::linear(x, weights[2 * index], weights[2 * index + 1]);   // [b, n, A]
-    return y.view({x.size(0), x.size(1), heads, y.size(2) / heads}).transpose(1, 2);  // [b, heads, n, A/heads]
-  };
-  const at::Tensor q = project(queries, 0), k = project(context, 1), v = project(context, 2);
-  at::Tensor logits = at::matmul(q, k.mT()) / std::sqrt(static_cast<double>(q.size(3)));
-  if (mask.defined()) logits = logits.masked_fill(~mask.unsqueeze(1).unsqueeze(1), lowest(logits.scalar_type()));
-  const at::Tensor mixed = at::matmul(logits.softmax(-1), v).transpose(1, 2).flatten(2);  // [b, N, A]
-  return at::linear(mixed, weights[6], weights[7]);
-}
-
 // softmax of the cosines times the unit context.
 at::Tensor similarity_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
                                 const at::Tensor& sharpness) {
@@ -42,22 +27,6 @@ std::optional<config::Problem> validate(const MgcaSettings& s) {
     return config::Problem{"attention_heads",
                            concat("must divide attention_dim ", s.attention_dim, ", got ", s.attention_heads)};
   return std::nullopt;
-}
-
-CrossAttentionWeights::CrossAttentionWeights(std::int64_t width, std::int64_t attention_dim) {
-  q_proj_ = register_module("q_proj", torch::nn::Linear(width, attention_dim));
-  k_proj_ = register_module("k_proj", torch::nn::Linear(width, attention_dim));
-  v_proj_ = register_module("v_proj", torch::nn::Linear(width, attention_dim));
-  out_proj_ = register_module("out_proj", torch::nn::Linear(attention_dim, width));
-}
-
-std::vector<at::Tensor> CrossAttentionWeights::tensors() const {
-  std::vector<at::Tensor> out;
-  for (const torch::nn::Linear* layer : {&q_proj_, &k_proj_, &v_proj_, &out_proj_}) {
-    out.push_back((*layer)->weight);
-    out.push_back((*layer)->bias);
-  }
-  return out;
 }
 
 at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations) {
@@ -77,10 +46,12 @@ Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
   prototypes_ = register_module(
       "prototypes", torch::nn::Linear(torch::nn::LinearOptions(embed_dim_, settings.num_prototypes).bias(false)));
   if (settings.cross_attention == "projected") {
-    text_attention_ =
-        register_module("text_attention", std::make_shared<CrossAttentionWeights>(embed_dim_, settings.attention_dim));
-    image_attention_ =
-        register_module("image_attention", std::make_shared<CrossAttentionWeights>(embed_dim_, settings.attention_dim));
+    const MultiHeadAttentionSettings attention{.width = embed_dim_,
+                                               .heads = settings.attention_heads,
+                                               .inner_width = settings.attention_dim,
+                                               .linears = true};
+    text_attention_ = register_module("text_attention", std::make_shared<MultiHeadAttention>(attention));
+    image_attention_ = register_module("image_attention", std::make_shared<MultiHeadAttention>(attention));
   }
 }
 
@@ -94,20 +65,22 @@ Needs Mgca::needs() const {
 
 // Token losses [B, N] of one direction.
 at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_mask, const at::Tensor& context,
-                            const at::Tensor& context_mask, const CrossAttentionWeights* weights) {
+                            const at::Tensor& context_mask, const MultiHeadAttention* attention) {
   const at::Tensor sharpness = inverse_temperature(settings_.local_temperature, queries.scalar_type());
   const bool masks_queries = query_mask.defined();
   const auto body = [masks_queries, heads = settings_.attention_heads,
-                     projected = weights != nullptr](const std::vector<at::Tensor>& tile) {
+                     projected = attention != nullptr](const std::vector<at::Tensor>& tile) {
     const at::Tensor &query = tile[0], &other = tile[1], &mask = tile[2], &sharp = tile[3];
     const at::Tensor other_mask = masks_queries ? at::Tensor() : mask;
-    const at::Tensor attended = projected ? projected_attention(query, other, other_mask, heads, &tile[4])
-                                          : similarity_attention(query, other, other_mask, sharp);
+    const at::Tensor attended =
+        projected ? multi_head_attention(query, other, at::TensorList(tile).slice(4), heads,
+                                         attention_mask(other_mask, /*causal=*/false, other.size(1)))
+                  : similarity_attention(query, other, other_mask, sharp);
     return token_contrast(query, unit_rows(attended), masks_queries ? mask : at::Tensor(), sharp);
   };
   std::vector<at::Tensor> shared = {sharpness};
-  if (weights != nullptr)
-    for (const at::Tensor& tensor : weights->tensors()) shared.push_back(tensor);
+  if (attention != nullptr)
+    for (const at::Tensor& tensor : attention->projections()) shared.push_back(tensor);
   return map_tiles(body, {queries, context, masks_queries ? query_mask : context_mask}, shared, settings_.chunk);
 }
 

@@ -46,18 +46,18 @@ TEST(DualEncoder, StartsAsOpenClipDoes) {
 TEST(DualEncoder, ComputesTokensOnlyWhenAsked) {
   DualEncoder model(small_sparc());
   Batch batch;
-  batch.images["image"] = random_pixels(2);
-  batch.texts["caption"] = {at::randint(20, {2, 8}, at::kLong), length_mask({3, 0}, 8)};
+  batch.images["image"] = image_input(random_pixels(2));
+  batch.texts["caption"] = text_input(at::randint(20, {2, 8}, at::kLong), length_mask({3, 0}, 8));
   Needs needs;
   const Features plain = model.forward(batch, needs);
   EXPECT_FALSE(plain.image().tokens.defined() || plain.text().tokens.defined() || plain.image().dense.defined());
-  needs.image_tokens = needs.text_tokens = true;
+  needs.images["image"].tokens = needs.texts["caption"].tokens = true;
   const Features full = model.forward(batch, needs);
   EXPECT_EQ(full.image().tokens.sizes(), (std::vector<std::int64_t>{2, 4, 6}));
   EXPECT_EQ(full.text().tokens.sizes(), (std::vector<std::int64_t>{2, 8, 6}));
   EXPECT_EQ(full.text().tokens[1].abs().max().item<float>(), 0);
   EXPECT_TRUE(full.text().global.isfinite().all().item<bool>());
-  EXPECT_TRUE(model.encode_image(batch.images["image"], true).dense.defined());
+  EXPECT_TRUE(model.encode_image(batch.images["image"], {.dense = true}).dense.defined());
   EXPECT_EQ(model.embed_dim(), 6);
   EXPECT_EQ(model.grid(), config::Size(2, 2));
 }
@@ -158,8 +158,62 @@ TEST(PositionEmbedding, TextIsLinearBetweenHalfPixelCentresAndClamped) {
   expect_close(resized.view(-1), at::tensor({0.F, 1.F, 3.F, 4.F}), 1e-6);
 }
 
+// ---- no text tower
+
+ModelSettings image_alone() {
+  ModelSettings s = small_clip();
+  s.text.reset();
+  return s;
+}
+
+TEST(WithoutTextTower, TheModelIsItsImageTower) {
+  DualEncoder model(image_alone());
+  EXPECT_FALSE(model.has_text_tower());
+  EXPECT_EQ(model.embed_dim(), 6);
+  const State state = model.state_dict();
+  for (const auto& [name, tensor] : state) EXPECT_TRUE(is_image_parameter(name)) << name;
+  Batch batch;
+  batch.images["image"] = image_input(random_pixels(2));
+  batch.keys = {"a", "b"};
+  const Features features = model.forward(batch, {.texts = {}});
+  EXPECT_EQ(features.image().global.sizes(), (std::vector<std::int64_t>{2, 6}));
+  EXPECT_TRUE(features.texts.empty());
+  DualEncoder other(image_alone());
+  other.load_state(copy_of(model), "a file");
+  EXPECT_TRUE(at::equal(other.encode_image(batch.images["image"]).global, features.image().global));
+}
+
+TEST(WithoutTextTower, TextsAndTheirWeightsAreErrors) {
+  DualEncoder model(image_alone());
+  const auto message = [](const auto& function) -> std::string {
+    try {
+      function();
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "no c10::Error";
+  };
+  const TowerInput text = text_input(at::zeros({1, 8}, at::kLong));
+  Batch batch;
+  batch.images["image"] = image_input(random_pixels(1));
+  batch.texts["caption"] = text;
+  const std::string expected = "this model has no text tower (model.text is null)";
+  EXPECT_EQ(message([&] { model.encode_text(text); }), expected);
+  EXPECT_EQ(message([&] { model.text_tower(); }), expected);
+  EXPECT_EQ(message([&] { model.forward(batch, {}); }), expected);
+  EXPECT_EQ(error_of([&] { model.load_state(copy_of(DualEncoder(small_clip())), "clip.safetensors"); }),
+            "clip.safetensors: tensor ln_final.bias [8] is left over: the model's settings have no such part");
+}
+
+TEST(WithoutTextTower, SettingsGoRoundAsNull) {
+  const config::Node dumped = config::dump(resolve(image_alone()));
+  EXPECT_TRUE(dumped.find("text")->is_null());
+  const auto again = config::read<ModelSettings>(dumped, "model");
+  EXPECT_FALSE(again.text.has_value());
+  EXPECT_TRUE(config::read<ModelSettings>(settings("{}"), "model").text.has_value()) << "the default has one";
+}
+
 // ---- settings
-// ------------------------------------------------------------------------------------------------------------
 
 std::string settings_error(const std::function<void(ModelSettings&)>& change, ModelSettings s = small_clip()) {
   change(s);

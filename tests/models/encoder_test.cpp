@@ -66,8 +66,8 @@ TEST_P(TextAttention, PaddingChangesNothing) {
   TextTransformer text(small_text(GetParam()));
   const at::Tensor ids = at::randint(20, {3, 5}, at::kLong);
   const at::Tensor longer = at::cat({ids, at::full({3, 3}, 7, at::kLong)}, 1);
-  const at::Tensor tokens = text.encode(longer, length_mask({5, 5, 5}, 8)).tokens;
-  expect_close(tokens.slice(1, 0, 5), text.encode(ids, {}).tokens);
+  const at::Tensor tokens = text.encode(text_input(longer, length_mask({5, 5, 5}, 8))).tokens;
+  expect_close(tokens.slice(1, 0, 5), text.encode(text_input(ids)).tokens);
   EXPECT_EQ(tokens.slice(1, 5).abs().max().item<float>(), 0);
 }
 
@@ -77,7 +77,7 @@ TEST_P(TextAttention, IdsUnderPaddingMayBeAnything) {
   const at::Tensor mask = length_mask({2, 8, 0}, 8);
   const at::Tensor ids = at::randint(20, {3, 8}, at::kLong);
   const at::Tensor wild = at::where(mask, ids, at::full({}, -123456789, at::kLong));
-  EXPECT_TRUE(at::equal(text.encode(wild, mask).tokens, text.encode(ids, mask).tokens));
+  EXPECT_TRUE(at::equal(text.encode(text_input(wild, mask)).tokens, text.encode(text_input(ids, mask)).tokens));
 }
 
 TEST_P(TextAttention, NaNUnderPaddingReachesNothing) {
@@ -88,7 +88,7 @@ TEST_P(TextAttention, NaNUnderPaddingReachesNothing) {
     for (auto& item : text.named_parameters())
       if (item.key() == "positional_embedding") item.value().slice(0, 5).fill_(std::numeric_limits<float>::quiet_NaN());
   }
-  const at::Tensor tokens = text.encode(at::randint(20, {2, 8}, at::kLong), length_mask({5, 3}, 8)).tokens;
+  const at::Tensor tokens = text.encode(text_input(at::randint(20, {2, 8}, at::kLong), length_mask({5, 3}, 8))).tokens;
   EXPECT_TRUE(tokens.isfinite().all().item<bool>());
   tokens.square().sum().backward();
   for (const auto& item : text.named_parameters())
@@ -100,7 +100,7 @@ TEST_P(TextAttention, ARowOfPaddingGivesNeitherNaNNorGradient) {
   TextTransformer text(small_text(GetParam()));
   text.to(at::kDouble);
   const at::Tensor ids = at::randint(20, {2, 6}, at::kLong);
-  const Encoded both = text.encode(ids, length_mask({6, 0}, 6));
+  const Encoded both = text.encode(text_input(ids, length_mask({6, 0}, 6)));
   EXPECT_EQ(both.tokens[1].abs().max().item<float>(), 0);
   (both.tokens + 1).square().sum().backward();
   std::map<std::string, at::Tensor> gradients;
@@ -109,7 +109,7 @@ TEST_P(TextAttention, ARowOfPaddingGivesNeitherNaNNorGradient) {
     gradients[item.key()] = item.value().grad().clone();
   }
   text.zero_grad();
-  (text.encode(ids.slice(0, 0, 1), length_mask({6}, 6)).tokens + 1).square().sum().backward();
+  (text.encode(text_input(ids.slice(0, 0, 1), length_mask({6}, 6))).tokens + 1).square().sum().backward();
   for (auto& item : text.named_parameters()) expect_close(item.value().grad(), gradients[item.key()], 1e-9);
 }
 
@@ -118,8 +118,8 @@ TEST_P(TextAttention, RowsOfABatchAreIndependent) {
   TextTransformer text(small_text(GetParam()));
   const at::Tensor ids = at::randint(20, {4, 8}, at::kLong), mask = length_mask({8, 3, 5, 1}, 8);
   const at::Tensor order = at::tensor({2, 0, 3, 1}, at::kLong);
-  expect_close(text.encode(ids.index_select(0, order), mask.index_select(0, order)).tokens,
-               text.encode(ids, mask).tokens.index_select(0, order));
+  expect_close(text.encode(text_input(ids.index_select(0, order), mask.index_select(0, order))).tokens,
+               text.encode(text_input(ids, mask)).tokens.index_select(0, order));
 }
 
 /// Compares the derivative along random directions with a central difference, in float64.
@@ -159,7 +159,7 @@ TEST(Gradients, OfATinyTextTransformerAreRight) {
     TextTransformer text(s);
     const at::Tensor ids = at::randint(20, {3, 8}, at::kLong), mask = length_mask({8, 4, 0}, 8);
     const at::Tensor weights = at::randn({3, 8, 8}, at::kDouble);
-    check_gradient(text, [&] { return (text.encode(ids, mask).tokens * weights).sum(); });
+    check_gradient(text, [&] { return (text.encode(text_input(ids, mask)).tokens * weights).sum(); });
   }
 }
 
@@ -173,7 +173,7 @@ TEST(Gradients, OfATinyVitAreRight) {
   const at::Tensor image = at::randn({2, 3, 8, 16}, at::kDouble);
   const at::Tensor weights = at::randn({2, 4, 8}, at::kDouble);
   check_gradient(vit, [&] {
-    const Encoded encoded = vit.encode(image, {});
+    const Encoded encoded = vit.encode(image_input(image));
     return (encoded.tokens * weights).sum() + encoded.class_token.square().sum();
   });
 }
@@ -185,14 +185,14 @@ TEST(PositionEmbedding, NoneMakesTheVitBlindToTheOrderOfPatches) {
   const at::Tensor image = at::randn({2, 3, 8, 8});
   const at::Tensor turned = at::cat({image.slice(3, 4), image.slice(3, 0, 4)}, 3);  // left and right patches swapped
   const auto tokens_swapped_back = [&](Vit& vit, const at::Tensor& x) {
-    return vit.encode(x, {}).tokens.view({2, 2, 2, 8}).flip(2).reshape({2, 4, 8});
+    return vit.encode(image_input(x)).tokens.view({2, 2, 2, 8}).flip(2).reshape({2, 4, 8});
   };
   s.position_embedding = "none";
   Vit blind(s);
-  expect_close(blind.encode(image, {}).tokens, tokens_swapped_back(blind, turned));
+  expect_close(blind.encode(image_input(image)).tokens, tokens_swapped_back(blind, turned));
   s.position_embedding = "learned";
   Vit seeing(s);
-  EXPECT_GT((seeing.encode(image, {}).tokens - tokens_swapped_back(seeing, turned)).abs().max().item<float>(), 1e-3);
+  EXPECT_GT((seeing.encode(image_input(image)).tokens - tokens_swapped_back(seeing, turned)).abs().max().item<float>(), 1e-3);
 }
 
 TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
@@ -202,10 +202,11 @@ TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
   const auto pooled = [&](const char* where) {
     s.encoder.settings.set("final_norm", config::Node::scalar(where));
     at::manual_seed(8);
-    Tower tower(s, Modality::image, "image");
-    return tower.forward(image, {}, /*with_tokens=*/true);
+    SharedParameters shared;
+    Tower tower(s, Modality::image, shared, "image");
+    return tower.forward(image_input(image), {.tokens = true});
   };
-  const TowerOutput before = pooled("tokens"), after = pooled("pooled");
+  const TowerFeatures before = pooled("tokens"), after = pooled("pooled");
   expect_close(before.global, after.global);
   EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // these stay unnormalized
 }
@@ -217,7 +218,8 @@ TEST(ReadOuts, EosLooksForItsIdAmongRealTokens) {
   const at::Tensor ids = at::tensor({1, 9, 9, 0, /**/ 1, 2, 3, 9, /**/ 5, 5, 5, 5}, at::kLong).view({3, 4});
   const at::Tensor mask = length_mask({4, 3, 0}, 4);
   const auto read = [&](const char* yaml, const at::Tensor& with) {
-    return readouts().make({"eos", settings(yaml)}, "", context)->read({tokens, with, {}, ids}).embedding.select(1, 0);
+    const Encoded encoded{.tokens = tokens, .mask = with, .ids = ids};
+    return readouts().make({"eos", settings(yaml)}, "", context)->forward(encoded, {}).embedding.select(1, 0);
   };
   EXPECT_TRUE(at::equal(read("{eos_id: 9}", {}), at::tensor({2.F, 14.F, 16.F})));  // position 0 where there is none
   EXPECT_TRUE(at::equal(read("{eos_id: 9}", mask), at::tensor({2.F, 8.F, 0.F})));
@@ -229,12 +231,12 @@ TEST(ReadOuts, EosLooksForItsIdAmongRealTokens) {
 TEST(ReadOuts, OnATowerNeverPoolTheClassToken) {
   ReadOutContext context;
   context.width = 1, context.tokens = 2, context.class_token = true;
-  const Encoded encoded{at::tensor({1.F, 3.F}).view({1, 2, 1}), {}, at::full({1, 1}, 100.F), {}};
+  const Encoded encoded{.tokens = at::tensor({1.F, 3.F}).view({1, 2, 1}), .class_token = at::full({1, 1}, 100.F)};
   for (const char* yaml : {"{}", "{skip_prefix: 1}"}) {
-    EXPECT_EQ(readouts().make({"gap", settings(yaml)}, "", context)->read(encoded).embedding.item<float>(), 2);
-    EXPECT_EQ(readouts().make({"max", settings(yaml)}, "", context)->read(encoded).embedding.item<float>(), 3);
+    EXPECT_EQ(readouts().make({"gap", settings(yaml)}, "", context)->forward(encoded, {}).embedding.item<float>(), 2);
+    EXPECT_EQ(readouts().make({"max", settings(yaml)}, "", context)->forward(encoded, {}).embedding.item<float>(), 3);
   }
-  EXPECT_EQ(readouts().make({"cls"}, "", context)->read(encoded).embedding.item<float>(), 100);
+  EXPECT_EQ(readouts().make({"cls"}, "", context)->forward(encoded, {}).embedding.item<float>(), 100);
 }
 
 class AutocastBf16 {
@@ -254,13 +256,13 @@ TEST(Autocast, Bf16StaysCloseToFloat32AndKeepsMasterWeights) {
     at::manual_seed(9);
     DualEncoder model(s);
     const at::Tensor pixels = random_pixels(4);
-    const TowerInput text{at::randint(20, {4, 8}, at::kLong), length_mask({8, 3, 0, 5}, 8)};
-    const at::Tensor image = model.encode_image(pixels).global, words = model.encode_text(text, true).tokens;
+    const TowerInput text = text_input(at::randint(20, {4, 8}, at::kLong), length_mask({8, 3, 0, 5}, 8));
+    const at::Tensor image = model.encode_image(pixels).global, words = model.encode_text(text, {.tokens = true}).tokens;
     at::Tensor narrow_image, narrow_words;
     {
       const AutocastBf16 autocast;
       narrow_image = model.encode_image(pixels).global;
-      narrow_words = model.encode_text(text, true).tokens;
+      narrow_words = model.encode_text(text, {.tokens = true}).tokens;
     }
     EXPECT_GT(at::cosine_similarity(image, narrow_image.to(at::kFloat)).min().item<double>(), 0.999);
     EXPECT_LT((words - narrow_words).abs().max().item<double>(), 0.05 * words.abs().max().item<double>());
@@ -283,9 +285,9 @@ TEST(PatchDropout, TrainingSeesTheStatedShareOfEachPictureAndEvaluationAll) {
   at::manual_seed(0);
   Vit vit(dropping_vit(0.75));
   at::Tensor image = at::randn({3, 3, 16, 16}).set_requires_grad(true);
-  EXPECT_EQ(vit.encode(image, {}).tokens.size(1), 4);
+  EXPECT_EQ(vit.encode(image_input(image)).tokens.size(1), 4);
   const auto seen = [&] {
-    const Encoded out = vit.encode(image, {});
+    const Encoded out = vit.encode(image_input(image));
     const at::Tensor gradient = torch::autograd::grad({(out.tokens.sum(1) + out.class_token).square().sum()}, {image})[0];
     return at::max_pool2d(gradient.abs().sum(1, true), {4, 4}).gt(0).flatten(1);  // [B, P]
   };
@@ -294,7 +296,7 @@ TEST(PatchDropout, TrainingSeesTheStatedShareOfEachPictureAndEvaluationAll) {
   EXPECT_FALSE(at::equal(first, second)) << "each step draws anew";
   EXPECT_FALSE(at::equal(first[0], first[1])) << "each picture has its own";
   vit.eval();
-  EXPECT_EQ(vit.encode(image, {}).tokens.size(1), 16);
+  EXPECT_EQ(vit.encode(image_input(image)).tokens.size(1), 16);
 }
 
 TEST(PatchDropout, KeptPatchesAreTheSameAsWithoutIt) {
@@ -303,9 +305,9 @@ TEST(PatchDropout, KeptPatchesAreTheSameAsWithoutIt) {
   settings.layers = 0;
   Vit vit(settings);
   const at::Tensor image = at::randn({2, 3, 16, 16});
-  const at::Tensor some = vit.encode(image, {}).tokens;
+  const at::Tensor some = vit.encode(image_input(image)).tokens;
   vit.eval();
-  const at::Tensor all = vit.encode(image, {}).tokens;
+  const at::Tensor all = vit.encode(image_input(image)).tokens;
   ASSERT_EQ(some.size(1), 8);
   // Each kept patch is one of the whole picture, and their order is kept.
   for (std::int64_t b = 0; b < 2; ++b) {

@@ -20,6 +20,7 @@ std::vector<std::string> readout_cases() {
 
 INSTANTIATE_TEST_SUITE_P(Encoders, GoldenModels, testing::ValuesIn(golden_cases("encoders")), golden_name);
 INSTANTIATE_TEST_SUITE_P(ReadOuts, GoldenModels, testing::ValuesIn(readout_cases()), golden_name);
+INSTANTIATE_TEST_SUITE_P(Regions, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "roi_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(SparcHead, GoldenModels, testing::ValuesIn(golden_cases("sparc", "sparc_head")), golden_name);
 
 }  // namespace

@@ -62,6 +62,24 @@ TEST_F(ModelFiles, CarryAllThatInferenceNeeds) {
   EXPECT_TRUE(at::equal(model->encode_image(pixels).global, original.encode_image(pixels).global));
 }
 
+TEST_F(ModelFiles, MayHaveNeitherTextTowerNorTokenizer) {
+  ModelSettings settings = small_sparc();
+  settings.text.reset();
+  DualEncoder original(settings);
+  ModelFile file;
+  file.model = original.settings();
+  file.weights = original.state_dict();
+  save_model_file(path("m.safetensors"), file);
+  EXPECT_FALSE(io::load_safetensors(path("m.safetensors")).metadata.contains("tessera.tokenizer"));
+  const ModelFile loaded = load_model_file(path("m.safetensors"));
+  EXPECT_FALSE(loaded.model.text.has_value());
+  EXPECT_EQ(loaded.tokenizer.name, "");
+  EXPECT_EQ(loaded.vocabulary, "");
+  const at::Tensor pixels = random_pixels(2);
+  EXPECT_TRUE(at::equal(build_model(loaded, "m.safetensors")->encode_image(pixels).global,
+                        original.encode_image(pixels).global));
+}
+
 TEST_F(ModelFiles, SayHowToConvertAPlainFile) {
   io::save_safetensors(path("plain.safetensors"), {{"visual.proj", at::ones({2, 2})}});
   EXPECT_EQ(error_of([&] { load_model_file(path("plain.safetensors")); }),

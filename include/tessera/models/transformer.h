@@ -1,14 +1,12 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
-#include <torch/nn/module.h>
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/linear.h>
 
-#include <tessera/config/fields.h>
-#include <tessera/models/attention.h>
+#include <tessera/models/transformer_block.h>
 
 namespace tessera {
 
@@ -21,6 +19,7 @@ struct TransformerSettings {
   std::string activation = "gelu";
   double norm_eps = 1e-5;
   std::optional<double> layer_scale_init;
+  double drop_path = 0.0;
   std::string final_norm = "tokens";
   bool grad_checkpointing = false;
 };
@@ -35,6 +34,10 @@ void fields(Visitor& v, TransformerSettings& s) {
     config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
   v("norm_eps", s.norm_eps, "epsilon of every LayerNorm (big_vision and timm: 1e-6)", config::above(0));
   v("layer_scale_init", s.layer_scale_init, "start value of LayerScale; null: none");
+  v("drop_path", s.drop_path,
+    "share of samples that skip an update of the last block in training, falling linearly to 0 at the first one "
+    "(stochastic depth, Huang et al. 2016)",
+    config::in_half_open(0, 1));
   v("final_norm", s.final_norm,
     "tokens: on every token before the read-out; pooled: after it; none: left to the read-out (attentional_pool)",
     config::one_of({"tokens", "pooled", "none"}));
@@ -44,37 +47,23 @@ void fields(Visitor& v, TransformerSettings& s) {
 
 std::optional<config::Problem> validate(const TransformerSettings& settings);
 
-/// "gelu", "gelu_tanh" or "quick_gelu" of x.
-at::Tensor activate(const at::Tensor& x, const std::string& activation);
-
-/// LayerNorm over the last dimension, biased variance, in float32 whatever the autocast type.
-class LayerNorm : public torch::nn::Module {
- public:
-  LayerNorm(std::int64_t width, double eps);
-  at::Tensor forward(const at::Tensor& x);
-
- private:
-  at::Tensor weight_;
-  at::Tensor bias_;
-  double eps_;
-};
-
-/// How weights start: the image transformer keeps PyTorch's defaults for its blocks, the text transformer uses the
-/// GPT-2 like deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2
-/// width)^-1/2).
-enum class BlockInitialization { image, text };
-
-/// The residual blocks `resblocks.0` ...: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)).
+/// The residual blocks `resblocks.0` ..., with stochastic depth in training: the numbers come from row_uniform(), so a
+/// row skips the same updates whatever ranks and chunks the batch is cut into.
 class Transformer : public torch::nn::Module {
  public:
-  Transformer(const TransformerSettings& settings, BlockInitialization initialization);
+  /// The feed-forward part of a block, by its number; null for an Mlp of the settings.
+  using FeedForwardOfBlock = std::function<std::shared_ptr<FeedForward>(std::int64_t block)>;
+
+  Transformer(const TransformerSettings& settings, BlockInitialization initialization,
+              const FeedForwardOfBlock& feed_forward = {});
   /// x [B, N, width] -> [B, N, width], through the blocks from number `first` on.
-  at::Tensor forward(at::Tensor x, const AttentionMask& mask = {}, std::int64_t first = 0);
+  at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
   /// The block that a parameter `transformer.resblocks.N.*` belongs to; none for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);
 
  private:
   torch::nn::ModuleList resblocks_;
+  double drop_path_;
   bool grad_checkpointing_;
 };
 

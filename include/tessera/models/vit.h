@@ -75,8 +75,6 @@ class Vit : public Encoder {
   Encoded encode_pixels(const at::Tensor& image);
   Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
   at::Tensor drop_patches(const at::Tensor& x) const;
-  /// For a grid of patches; kept until the embedding changes where no gradient is wanted.
-  at::Tensor positions(config::Size grid);
 
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};
@@ -87,12 +85,6 @@ class Vit : public Encoder {
   std::shared_ptr<LayerNorm> ln_post_;
   torch::nn::Linear roi_proj_{nullptr};
   at::Tensor roi_class_embedding_;
-  struct Resampled {
-    config::Size grid;
-    const void* memory = nullptr;  // of the embedding it was made of, and
-    std::int64_t version = -1;     // how often that had been written to
-    at::Tensor positions;
-  } resampled_;
 };
 
 }  // namespace tessera

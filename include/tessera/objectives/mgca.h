@@ -2,6 +2,7 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include <tessera/models/multi_head_attention.h>
 #include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
@@ -45,17 +46,6 @@ void fields(Visitor& v, MgcaSettings& s) {
 }
 std::optional<config::Problem> validate(const MgcaSettings& s);
 
-/// Projections of one direction's cross-attention.
-class CrossAttentionWeights : public torch::nn::Module {
- public:
-  CrossAttentionWeights(std::int64_t width, std::int64_t attention_dim);
-  /// q, k, v and out weights and biases, in this order.
-  std::vector<at::Tensor> tensors() const;
-
- private:
-  torch::nn::Linear q_proj_{nullptr}, k_proj_{nullptr}, v_proj_{nullptr}, out_proj_{nullptr};
-};
-
 /// MGCA (Wang et al. 2022): contrast of global embeddings, of tokens with what they attend to in the other modality
 /// (both ways), and agreement of cluster assignments. Terms `loss_global`, `loss_local`, `loss_local_text`,
 /// `loss_local_image`, `loss_prototype`; details `image_codes`, `text_codes` [B, K]. The prototypes' rows are
@@ -68,13 +58,13 @@ class Mgca : public ContrastiveObjective {
 
  private:
   at::Tensor local_loss(const at::Tensor& queries, const at::Tensor& query_mask, const at::Tensor& context,
-                        const at::Tensor& context_mask, const CrossAttentionWeights* weights);
+                        const at::Tensor& context_mask, const MultiHeadAttention* attention);
 
   MgcaSettings settings_;
   std::int64_t embed_dim_;
   torch::nn::Linear prototypes_{nullptr};
-  std::shared_ptr<CrossAttentionWeights> text_attention_;
-  std::shared_ptr<CrossAttentionWeights> image_attention_;
+  std::shared_ptr<MultiHeadAttention> text_attention_;
+  std::shared_ptr<MultiHeadAttention> image_attention_;
 };
 
 /// Balanced assignment of B samples to K prototypes (Sinkhorn-Knopp, as in SwAV): scores [B, K] -> codes [B, K], rows

@@ -1,48 +1,10 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
-#include <torch/nn/init.h>
 
 #include <tessera/models/readouts/attentional_pool.h>
 
 namespace tessera {
-
-/// torch.nn.MultiheadAttention with keys and values of another width: three weights then, one fused weight otherwise.
-class CrossAttention : public torch::nn::Module {
- public:
-  CrossAttention(std::int64_t width, std::int64_t key_width, std::int64_t heads)
-      : heads_(heads), out_proj_(width, width) {
-    if (key_width == width) {
-      weights_ = {make("in_proj_weight", 3 * width, width)};
-    } else {
-      weights_ = {make("q_proj_weight", width, width), make("k_proj_weight", width, key_width),
-                  make("v_proj_weight", width, key_width)};
-    }
-    bias_ = register_parameter("in_proj_bias", at::zeros({3 * width}));
-    register_module("out_proj", out_proj_);
-    torch::nn::init::zeros_(out_proj_->bias);
-  }
-
-  at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask) {
-    const std::vector<at::Tensor> weights = weights_.size() == 1 ? weights_[0].chunk(3) : weights_;
-    const std::vector<at::Tensor> biases = bias_.chunk(3);
-    const at::Tensor q = at::linear(query, weights[0], biases[0]).expand({keys.size(0), -1, -1});
-    return out_proj_(
-        attend(q, at::linear(keys, weights[1], biases[1]), at::linear(keys, weights[2], biases[2]), heads_, mask));
-  }
-
- private:
-  at::Tensor make(const char* name, std::int64_t rows, std::int64_t columns) {
-    at::Tensor weight = register_parameter(name, at::empty({rows, columns}));
-    torch::nn::init::xavier_uniform_(weight);
-    return weight;
-  }
-
-  std::int64_t heads_;
-  std::vector<at::Tensor> weights_;
-  at::Tensor bias_;
-  torch::nn::Linear out_proj_;
-};
 
 std::optional<config::Problem> validate(const AttentionalPoolSettings& s) {
   if (s.output_dim % s.heads != 0)
@@ -52,14 +14,15 @@ std::optional<config::Problem> validate(const AttentionalPoolSettings& s) {
 
 AttentionalPool::AttentionalPool(const AttentionalPoolSettings& settings, const ReadOutContext& context)
     : settings_(settings) {
-  constexpr double eps = 1e-5;
+  constexpr double kEps = 1e-5;
   const std::int64_t width = settings.output_dim;
   query_ = register_parameter("query", at::randn({settings.queries, width}));
-  attn_ = register_module("attn", std::make_shared<CrossAttention>(width, context.width, settings.heads));
-  ln_q_ = register_module("ln_q", std::make_shared<LayerNorm>(width, eps));
-  ln_k_ = register_module("ln_k", std::make_shared<LayerNorm>(context.width, eps));
+  attn_ = register_module("attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{
+                                      .width = width, .heads = settings.heads, .key_width = context.width}));
+  ln_q_ = register_module("ln_q", std::make_shared<LayerNorm>(width, kEps));
+  ln_k_ = register_module("ln_k", std::make_shared<LayerNorm>(context.width, kEps));
   if (settings.project) {
-    ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(width, eps));
+    ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(width, kEps));
     proj_ = register_parameter("proj", at::randn({width, width}) / std::sqrt(static_cast<double>(width)));
   }
 }

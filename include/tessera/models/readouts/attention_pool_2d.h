@@ -1,9 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include <torch/nn/modules/linear.h>
-
+#include <tessera/models/multi_head_attention.h>
 #include <tessera/models/registry.h>
 
 namespace tessera {
@@ -25,15 +25,16 @@ class AttentionPool2d : public ReadOut {
  public:
   AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
-  std::int64_t output_width() const override { return settings_.output_dim; }
-  std::string state_dict_key(const std::string& parameter) const override { return "attnpool." + parameter; }
+  std::int64_t output_width() const override { return output_width_; }
+  /// OpenCLIP's: `attnpool.q_proj` to `attnpool.c_proj`.
+  std::string state_dict_key(const std::string& parameter) const override;
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
-  AttentionPool2dSettings settings_;
+  std::int64_t output_width_;
   config::Size grid_;
   at::Tensor positional_embedding_;
-  torch::nn::Linear q_proj_, k_proj_, v_proj_, c_proj_;
+  std::shared_ptr<MultiHeadAttention> attn_;
 };
 
 }  // namespace tessera

@@ -3,10 +3,9 @@
 #include <memory>
 #include <string>
 
-#include <torch/nn/modules/linear.h>
-
+#include <tessera/models/layers.h>
+#include <tessera/models/multi_head_attention.h>
 #include <tessera/models/registry.h>
-#include <tessera/models/transformer.h>
 
 namespace tessera {
 
@@ -29,8 +28,6 @@ void fields(Visitor& v, AttentionalPoolSettings& s) {
 
 std::optional<config::Problem> validate(const AttentionalPoolSettings& settings);
 
-class CrossAttention;
-
 /// CoCa's attentional pooler (Yu et al. 2022) as in OpenCLIP: learned queries attend to all tokens, the class token
 /// included. It brings its own final norm (`ln_post`), so the encoder usually has final_norm: none, and projection
 /// none.
@@ -47,7 +44,7 @@ class AttentionalPool : public ReadOut {
   AttentionalPoolSettings settings_;
   at::Tensor query_;
   std::shared_ptr<LayerNorm> ln_q_, ln_k_, ln_post_;
-  std::shared_ptr<CrossAttention> attn_;
+  std::shared_ptr<MultiHeadAttention> attn_;
   at::Tensor proj_;
 };
 

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+
+#include <torch/nn/module.h>
+
+namespace tessera {
+
+/// "gelu", "gelu_tanh" or "quick_gelu" of x.
+at::Tensor activate(const at::Tensor& x, const std::string& activation);
+
+/// LayerNorm over the last dimension, biased variance, in float32 whatever the autocast type.
+class LayerNorm : public torch::nn::Module {
+ public:
+  LayerNorm(std::int64_t width, double eps);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;
+  double eps_;
+};
+
+/// A learned factor `gamma` per channel (Touvron et al. 2021), all `start` in the beginning.
+class LayerScale : public torch::nn::Module {
+ public:
+  LayerScale(std::int64_t width, double start);
+  at::Tensor forward(const at::Tensor& x) { return x * gamma_; }
+
+ private:
+  at::Tensor gamma_;
+};
+
+}  // namespace tessera

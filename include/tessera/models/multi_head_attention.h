@@ -1,0 +1,51 @@
+#pragma once
+
+#include <vector>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/models/attention.h>
+
+namespace tessera {
+
+struct MultiHeadAttentionSettings {
+  std::int64_t width = 0;  // of the queries
+  std::int64_t heads = 1;
+  std::int64_t key_width = 0;     // of what keys and values are made of; 0: width
+  std::int64_t inner_width = 0;   // of all heads together, a multiple of `heads`; 0: width
+  std::int64_t output_width = 0;  // 0: width
+  /// Names of the input projections. False: those of torch.nn.MultiheadAttention, one fused `in_proj_weight`, or
+  /// `q_proj_weight`, `k_proj_weight`, `v_proj_weight` where the keys have another width, and `in_proj_bias`. True: a
+  /// Linear each, `q_proj`, `k_proj`, `v_proj`.
+  bool linears = false;
+};
+
+/// Multi-head attention between learned projections; the last one is `out_proj`.
+class MultiHeadAttention : public torch::nn::Module {
+ public:
+  explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
+
+  /// Self-attention, x [B, N, width] -> [B, N, output_width].
+  at::Tensor forward(const at::Tensor& x, const AttentionMask& mask = {});
+  /// query [B or 1, N, width] (1: the same queries for all rows), keys [B, K, key_width] -> [B, N, output_width].
+  at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
+
+  /// Draws all weights anew from normal distributions; biases stay.
+  void initialize(double input_deviation, double output_deviation);
+  /// Weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes them.
+  std::vector<at::Tensor> projections() const;
+
+ private:
+  std::int64_t heads_;
+  std::vector<at::Tensor> weights_;  // of queries, keys and values: one fused, or three
+  std::vector<at::Tensor> biases_;
+  torch::nn::Linear out_proj_;
+};
+
+/// MultiHeadAttention as a function of its weights (`projections`, eight tensors), for losses that run in checkpointed
+/// tiles.
+at::Tensor multi_head_attention(const at::Tensor& query, const at::Tensor& keys, at::TensorList projections,
+                                std::int64_t heads, const AttentionMask& mask);
+
+}  // namespace tessera

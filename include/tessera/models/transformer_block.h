@@ -1,0 +1,67 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/config/fields.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/multi_head_attention.h>
+
+namespace tessera {
+
+struct TransformerSettings;
+
+/// What blocks know of a sequence besides its tokens.
+struct SequenceInfo {
+  AttentionMask mask;          // of self-attention
+  config::Size grid = {0, 0};  // of the patches, row by row; {0, 0}: the tokens are not all patches of a picture
+  bool class_token = false;    // one stands before them
+};
+
+/// The part of a block that follows attention; `mlp` in files.
+class FeedForward : public torch::nn::Module {
+ public:
+  /// x [B, N, width], normalized -> the update, of the same shape.
+  virtual at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) = 0;
+};
+
+/// Two linear maps, `c_fc` and `c_proj`, with an activation between them.
+class Mlp : public FeedForward {
+ public:
+  Mlp(std::int64_t width, std::int64_t hidden, std::string activation);
+  at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
+  /// Draws the weights anew from normal distributions; biases stay.
+  void initialize(double fc_deviation, double projection_deviation);
+
+ private:
+  std::string activation_;
+  torch::nn::Linear c_fc_;
+  torch::nn::Linear c_proj_;
+};
+
+/// How weights start: the image transformer keeps PyTorch's defaults for its blocks, the text transformer uses the
+/// GPT-2 like deviations of OpenAI's CLIP (attention width^-1/2, projections width^-1/2 (2 layers)^-1/2, MLP (2
+/// width)^-1/2).
+enum class BlockInitialization { image, text };
+
+/// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). LayerScale is there where the settings
+/// say so.
+class TransformerBlock : public torch::nn::Module {
+ public:
+  /// feed_forward: null for an Mlp of the settings; another one starts as it comes.
+  TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
+                   std::shared_ptr<FeedForward> feed_forward = nullptr);
+  /// x [B, N, width] -> [B, N, width]. factors [B, 2] multiply each row's two updates (stochastic depth); undefined: 1.
+  at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
+
+ private:
+  std::shared_ptr<LayerNorm> ln_1_, ln_2_;
+  std::shared_ptr<MultiHeadAttention> attn_;
+  std::shared_ptr<FeedForward> mlp_;
+  std::shared_ptr<LayerScale> ls_1_, ls_2_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+
+#include <tessera/models/transformer.h>
+
+namespace tessera {
+
+Mlp::Mlp(std::int64_t width, std::int64_t hidden, std::string activation)
+    : activation_(std::move(activation)), c_fc_(width, hidden), c_proj_(hidden, width) {
+  register_module("c_fc", c_fc_);
+  register_module("c_proj", c_proj_);
+}
+
+at::Tensor Mlp::forward(const at::Tensor& x, const SequenceInfo& /*sequence*/) {
+  return c_proj_(activate(c_fc_(x), activation_));
+}
+
+void Mlp::initialize(double fc_deviation, double projection_deviation) {
+  torch::nn::init::normal_(c_fc_->weight, 0.0, fc_deviation);
+  torch::nn::init::normal_(c_proj_->weight, 0.0, projection_deviation);
+}
+
+TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitialization initialization,
+                                   std::shared_ptr<FeedForward> feed_forward) {
+  const double width = static_cast<double>(s.width);
+  const double projection_deviation = 1.0 / std::sqrt(width * 2.0 * static_cast<double>(s.layers));
+  ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(s.width, s.norm_eps));
+  attn_ = register_module("attn", std::make_shared<MultiHeadAttention>(
+                                      MultiHeadAttentionSettings{.width = s.width, .heads = s.heads}));
+  if (initialization == BlockInitialization::text) attn_->initialize(1.0 / std::sqrt(width), projection_deviation);
+  ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(s.width, s.norm_eps));
+  if (!feed_forward) {
+    const auto mlp = std::make_shared<Mlp>(s.width, static_cast<std::int64_t>(width * s.mlp_ratio), s.activation);
+    if (initialization == BlockInitialization::text) mlp->initialize(1.0 / std::sqrt(2.0 * width), projection_deviation);
+    feed_forward = mlp;
+  }
+  mlp_ = register_module("mlp", std::move(feed_forward));
+  if (s.layer_scale_init) {
+    ls_1_ = register_module("ls_1", std::make_shared<LayerScale>(s.width, *s.layer_scale_init));
+    ls_2_ = register_module("ls_2", std::make_shared<LayerScale>(s.width, *s.layer_scale_init));
+  }
+}
+
+at::Tensor TransformerBlock::forward(const at::Tensor& input, const SequenceInfo& sequence, const at::Tensor& factors) {
+  const auto scaled = [&](at::Tensor update, const std::shared_ptr<LayerScale>& scale, std::int64_t column) {
+    if (scale) update = scale->forward(update);
+    return factors.defined() ? update * factors.select(1, column).view({-1, 1, 1}) : update;
+  };
+  const at::Tensor x = input + scaled(attn_->forward(ln_1_->forward(input), sequence.mask), ls_1_, 0);
+  return x + scaled(mlp_->forward(ln_2_->forward(x), sequence), ls_2_, 1);
+}
+
+}  // namespace tessera

@@ -1,0 +1,150 @@
+#include "tests/models/small_models.h"
+#include <tessera/models/registry.h>
+
+namespace tessera {
+namespace {
+
+/// The mean token's product with each row of the text tower's table, as a vocabulary head has it.
+class VocabularyHead : public ReadOut {
+ public:
+  explicit VocabularyHead(const ReadOutContext& context) : table_(context.shared->token_embedding) {
+    if (!table_.defined()) user_error(context.path, ": vocabulary_head needs a text tower");
+  }
+  ReadOutOutput forward(const Encoded& encoded, const ViewNeeds&) override {
+    return {at::matmul(encoded.tokens.mean(1), table_.t()), {}, {}};
+  }
+  std::int64_t output_width() const override { return table_.size(0); }
+
+ private:
+  at::Tensor table_;
+};
+
+struct CodebookSettings {
+  std::int64_t codes = 4;
+};
+
+template <class Visitor>
+void fields(Visitor& v, CodebookSettings& s) {
+  v("codes", s.codes, "rows of the codebook");
+}
+
+/// Codes that both towers share, weighted by the mean token.
+class CodebookHead : public ReadOut {
+ public:
+  CodebookHead(const CodebookSettings& s, const ReadOutContext& context) : width_(context.width) {
+    codes_ = context.shared->get("codebook", {s.codes, width_}, *this, "codes",
+                                 [&] { return at::randn({s.codes, width_}); });
+  }
+  ReadOutOutput forward(const Encoded& encoded, const ViewNeeds&) override {
+    return {at::matmul(at::matmul(encoded.tokens.mean(1), codes_.t()).softmax(1), codes_), {}, {}};
+  }
+  std::int64_t output_width() const override { return width_; }
+
+ private:
+  std::int64_t width_;
+  at::Tensor codes_;
+};
+
+class SharedBetweenTowers : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (readouts().contains("vocabulary_head")) return;
+    readouts().add<config::NoSettings>("vocabulary_head", "of this test",
+                                       [](const config::NoSettings&, const ReadOutContext& context) {
+                                         return std::make_shared<VocabularyHead>(context);
+                                       });
+    readouts().add<CodebookSettings>("codebook_head", "of this test",
+                                     [](const CodebookSettings& s, const ReadOutContext& context) {
+                                       return std::make_shared<CodebookHead>(s, context);
+                                     });
+  }
+  /// Both towers 8 wide, with this read-out.
+  static ModelSettings model(const char* readout) {
+    ModelSettings s = small_clip();
+    s.image.encoder.settings = settings("{patch_size: 8, width: 8, layers: 1, heads: 2}");
+    s.image.readout = s.text->readout = {readout};
+    s.image.projection = s.text->projection = {"none"};
+    return s;
+  }
+  /// How often the tensor is among those the optimizer gets.
+  static std::int64_t times(const DualEncoder& model, const at::Tensor& tensor) {
+    std::int64_t count = 0;
+    for (const at::Tensor& parameter : model.parameters()) count += parameter.is_same(tensor) ? 1 : 0;
+    return count;
+  }
+  static std::vector<std::string> names_with(const DualEncoder& model, const std::string& part) {
+    std::vector<std::string> names;
+    for (const auto& [name, tensor] : model.state_dict())
+      if (name.find(part) != std::string::npos) names.push_back(name);
+    return names;
+  }
+};
+
+TEST_F(SharedBetweenTowers, TheTokenTableIsStoredAndOptimizedOnce) {
+  DualEncoder model(SharedBetweenTowers::model("vocabulary_head"));
+  EXPECT_EQ(model.embed_dim(), 20);
+  const at::Tensor table = model.state_dict().at("token_embedding.weight");
+  EXPECT_TRUE(table.is_same(model.shared().token_embedding));
+  EXPECT_EQ(times(model, table), 1);
+  EXPECT_TRUE(names_with(model, "readout").empty());
+}
+
+TEST_F(SharedBetweenTowers, TheTokenTableStaysOneThroughTypesUpdatesAndLoading) {
+  DualEncoder model(SharedBetweenTowers::model("vocabulary_head")), other(model.settings());
+  model.to(at::kDouble);
+  const at::Tensor table = model.state_dict().at("token_embedding.weight");
+  EXPECT_TRUE(table.is_same(model.shared().token_embedding));
+  EXPECT_EQ(table.scalar_type(), at::kDouble);
+  const at::Tensor image = at::randn({2, 3, 16, 16}, at::kDouble);
+  const at::Tensor before = model.encode_image(image).global;
+  before.sum().backward();  // no text was encoded: the gradient is the image tower's
+  EXPECT_GT(table.grad().abs().min().item<double>(), 0);
+  {
+    const at::NoGradGuard no_grad;
+    table.mul_(2);
+  }
+  expect_close(model.encode_image(image).global, 2 * before, 1e-12);
+  other.load_state(model.state_dict(), "a file");
+  expect_close(other.encode_image(image.to(at::kFloat)).global, 2 * before.to(at::kFloat), 1e-5);
+}
+
+TEST_F(SharedBetweenTowers, ATableThatIsNotThereIsAnError) {
+  ModelSettings s = SharedBetweenTowers::model("vocabulary_head");
+  s.text.reset();
+  EXPECT_EQ(error_of([&] { DualEncoder model(s); }), "model.image.readout: vocabulary_head needs a text tower");
+}
+
+TEST_F(SharedBetweenTowers, ACodebookBelongsToTheTextTowerThatIsBuiltFirst) {
+  DualEncoder model(SharedBetweenTowers::model("codebook_head"));
+  EXPECT_EQ(names_with(model, "codes"), (std::vector<std::string>{"readout.codes"}));
+  const at::Tensor codes = model.state_dict().at("readout.codes");
+  EXPECT_EQ(times(model, codes), 1);
+  const TowerInput text = text_input(at::randint(20, {1, 8}, at::kLong));
+  const at::Tensor image = random_pixels(1);
+  (model.encode_image(image).global.sum() + model.encode_text(text).global.sum()).backward();
+  const at::Tensor both = codes.grad().clone();
+  codes.mutable_grad().zero_();
+  model.encode_text(text).global.sum().backward();
+  EXPECT_FALSE(at::allclose(codes.grad(), both)) << "the image tower uses it too";
+}
+
+TEST_F(SharedBetweenTowers, ACodebookWithoutATextTowerBelongsToTheImageTower) {
+  ModelSettings s = SharedBetweenTowers::model("codebook_head");
+  s.text.reset();
+  EXPECT_EQ(names_with(DualEncoder(s), "codes"), (std::vector<std::string>{"visual.readout.codes"}));
+}
+
+TEST_F(SharedBetweenTowers, OfTwoShapesIsAnError) {
+  ModelSettings s = SharedBetweenTowers::model("codebook_head");
+  s.image.readout.settings = settings("{codes: 5}");
+  try {
+    DualEncoder model(s);
+    FAIL() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_STREQ(error.what_without_backtrace(),
+                 "two modules share codebook, but one makes it [4, 8] and the other wants [5, 8]");
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,325 @@
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/models/small_models.h"
+#include <tessera/models/modified_resnet.h>
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/models/position_embedding.h>
+#include <tessera/models/registry.h>
+#include <tessera/models/vit.h>
+
+namespace tessera {
+namespace {
+
+// ---- what a tower says of its tokens
+
+/// A text encoder whose tokens are pairs of neighbouring words: the mean of their ids, four times.
+class WordPairs : public Encoder {
+ public:
+  Encoded encode(const TowerInput& input) override {
+    const at::Tensor real = input.mask.unflatten(1, {-1, 2}), ids = input.ids.unflatten(1, {-1, 2}).to(at::kFloat);
+    Encoded out;
+    out.mask = real.any(2);
+    out.tokens = ((ids * real).sum(2) / real.sum(2).clamp_min(1)).unsqueeze(2).expand({-1, -1, 4});
+    return out;
+  }
+  Modality modality() const override { return Modality::text; }
+  std::int64_t width() const override { return 4; }
+};
+
+TEST(TokenMask, IsThatOfTheTokensAndNotOfTheInput) {
+  if (!encoders().contains("word_pairs"))
+    encoders().add<config::NoSettings>("word_pairs", "of this test",
+                                       [](const config::NoSettings&) { return std::make_shared<WordPairs>(); });
+  ModelSettings s = small_clip();
+  s.text = TowerSettings{{"word_pairs"}, {"gap"}, {"linear", settings("{embed_dim: 6}")}};
+  DualEncoder model(s);
+  const TowerInput texts = text_input(at::randint(20, {2, 6}, at::kLong), length_mask({3, 0}, 6));
+  const at::Tensor groups = length_mask({2, 0}, 3);
+  const TowerFeatures direct = model.encode_text(texts, {.tokens = true, .input_ids = true});
+  EXPECT_TRUE(at::equal(direct.mask, groups));
+  EXPECT_TRUE(at::equal(direct.input.mask, texts.mask) && at::equal(direct.input.ids, texts.ids));
+  Batch batch;
+  batch.texts["caption"] = texts;
+  const Features features = model.forward(batch, {.images = {}, .texts = {{"caption", {.tokens = true}}}});
+  EXPECT_TRUE(at::equal(features.text().mask, groups));
+  EXPECT_FALSE(features.text().input.ids.defined() || features.text().input.mask.defined()) << "nobody asked";
+}
+
+TEST(OptionalViews, AMissingPictureHasNoRealToken) {
+  DualEncoder model(small_sparc());
+  TowerInput pictures = image_input(random_pixels(2));
+  pictures.mask = length_mask({1, 0}, 1);
+  const TowerFeatures f = model.encode_image(pictures, {.tokens = true, .dense = true, .optional = true});
+  EXPECT_TRUE(at::equal(f.present, pictures.mask.squeeze(1)));
+  EXPECT_TRUE(at::equal(f.mask, f.present.unsqueeze(1).expand({2, 4})));
+  for (const at::Tensor& tokens : {f.tokens, f.dense}) {
+    EXPECT_EQ(tokens[1].abs().max().item<float>(), 0);
+    EXPECT_GT(tokens[0].abs().min().item<float>(), 0);
+  }
+  EXPECT_FALSE(model.encode_image(pictures, {.tokens = true}).mask.defined()) << "a view that all samples have";
+}
+
+// ---- several views of a modality
+
+/// An image encoder that remembers how many pictures it was given at a time.
+template <class Base, class Settings>
+class Recording : public Base {
+ public:
+  using Base::Base;
+  Encoded encode(const TowerInput& input) override {
+    batches.push_back(input.values().size(0));
+    return Base::encode(input);
+  }
+  static void add(const std::string& name) {
+    if (encoders().contains(name)) return;
+    encoders().add<Settings>(name, "of this test", [](const Settings& s) { return std::make_shared<Recording>(s); });
+  }
+  static inline std::vector<std::int64_t> batches;
+};
+using RecordingVit = Recording<Vit, VitSettings>;
+using RecordingResnet = Recording<ModifiedResnet, ModifiedResnetSettings>;
+
+at::Tensor pictures(std::int64_t count, config::Size size = 16) {
+  return at::randn({count, 3, size.height, size.width}, at::kDouble);
+}
+
+struct Passes {
+  Features together, apart;
+  std::vector<std::int64_t> batches_together, batches_apart;
+};
+
+/// All image views in one forward, and each in a forward of its own, with the same rows' keys.
+template <class Recorder>
+Passes encode_both_ways(DualEncoder& model, const std::map<std::string, at::Tensor>& views) {
+  const at::Tensor keys = row_keys(7, 0, 1, views.begin()->second.size(0));
+  Batch batch;
+  Needs needs{.images = {}, .texts = {}};
+  for (const auto& [name, pixels] : views) {
+    batch.images[name] = image_input(pixels);
+    needs.images[name].tokens = true;
+  }
+  Passes out;
+  Recorder::batches.clear();
+  {
+    const RowRngScope rows(keys);
+    out.together = model.forward(batch, needs);
+  }
+  out.batches_together = std::exchange(Recorder::batches, {});
+  for (const auto& [name, need] : needs.images) {
+    const RowRngScope rows(keys);
+    out.apart.images[name] = model.forward(batch, {.images = {{name, need}}, .texts = {}}).image(name);
+  }
+  out.batches_apart = Recorder::batches;
+  return out;
+}
+
+at::Tensor loss_of(const Features& features) {
+  at::Tensor sum = at::zeros({}, at::kDouble);
+  double weight = 1;
+  for (const auto& [name, view] : features.images)
+    sum = sum + (weight++) * (view.global.square().sum() + view.tokens.sin().sum());
+  return sum;
+}
+
+TEST(Views, OfOneSizeGoThroughTheTowerTogetherAndGiveWhatTheyGiveApart) {
+  RecordingVit::add("recording_vit");
+  ModelSettings s = small_clip();
+  s.image.encoder = {"recording_vit",
+                     settings("{patch_size: 4, width: 12, layers: 3, heads: 3, patch_dropout: 0.5, drop_path: 0.4}")};
+  at::manual_seed(1);
+  DualEncoder model(s);
+  model.to(at::kDouble);
+  model.train();
+  const Passes passes =
+      encode_both_ways<RecordingVit>(model, {{"global", pictures(3)}, {"local", pictures(3, 8)}, {"other", pictures(3)}});
+  EXPECT_EQ(passes.batches_together, (std::vector<std::int64_t>{6, 3}));
+  EXPECT_EQ(passes.batches_apart, (std::vector<std::int64_t>{3, 3, 3}));
+  for (const auto& [name, view] : passes.apart.images) {
+    expect_close(passes.together.image(name).global, view.global, 1e-12);
+    expect_close(passes.together.image(name).tokens, view.tokens, 1e-12);
+  }
+  std::vector<at::Tensor> parameters = model.image_tower().parameters();
+  const auto together = torch::autograd::grad({loss_of(passes.together)}, parameters);
+  const auto apart = torch::autograd::grad({loss_of(passes.apart)}, parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i) expect_close(together[i], apart[i], 1e-9);
+}
+
+TEST(Views, OfOnePictureDropPatchesOfTheirOwn) {
+  ModelSettings s = small_clip();
+  s.image.encoder.settings = settings("{patch_size: 4, width: 12, layers: 1, heads: 3, patch_dropout: 0.5}");
+  DualEncoder model(s);
+  const TowerInput input = image_input(random_pixels(2));
+  Batch batch;
+  batch.images = {{"one", input}, {"two", input}};
+  const RowRngScope rows(row_keys(3, 0, 1, 2));
+  const Features f = model.forward(batch, {.images = {{"one", {}}, {"two", {}}}, .texts = {}});
+  EXPECT_GT((f.image("one").global - f.image("two").global).abs().max().item<float>(), 1e-4);
+}
+
+TEST(Views, GoApartWhereBatchNormMixesTheRows) {
+  RecordingResnet::add("recording_resnet");
+  ModelSettings s = small_clip();
+  s.preprocessing.image_size = 64;
+  s.image = {{"recording_resnet", settings("{layers: [1, 1, 1, 1], width: 2}")},
+             {"attention_pool_2d", settings("{heads: 4, output_dim: 6}")},
+             {"none"}};
+  DualEncoder model(s);
+  model.to(at::kDouble);
+  const std::map<std::string, at::Tensor> views = {{"one", pictures(2, 64)}, {"two", pictures(2, 64)}};
+  model.train();
+  const Passes training = encode_both_ways<RecordingResnet>(model, views);
+  EXPECT_EQ(training.batches_together, (std::vector<std::int64_t>{2, 2}));
+  expect_close(training.together.image("two").global, training.apart.image("two").global, 1e-12);
+  model.eval();
+  const Passes evaluation = encode_both_ways<RecordingResnet>(model, views);
+  EXPECT_EQ(evaluation.batches_together, (std::vector<std::int64_t>{4}));
+  expect_close(evaluation.together.image("two").global, evaluation.apart.image("two").global, 1e-12);
+}
+
+TEST(Views, TheMaskOfOneViewLeavesTheOtherWhole) {
+  DualEncoder model(small_sparc());
+  const at::Tensor ids = at::randint(20, {2, 8}, at::kLong), mask = length_mask({3, 5}, 8);
+  Batch batch;
+  batch.texts = {{"caption", text_input(ids, mask)}, {"summary", text_input(ids)}};
+  const Features f = model.forward(batch, {.images = {}, .texts = {{"caption", {}}, {"summary", {}}}});
+  expect_close(f.text("caption").global, model.encode_text(text_input(ids, mask)).global);
+  expect_close(f.text("summary").global, model.encode_text(text_input(ids)).global);
+}
+
+TEST(Views, ThatTheBatchLacksAreNamed) {
+  DualEncoder model(small_clip());
+  Batch batch;
+  batch.images["image"] = image_input(random_pixels(1));
+  const Needs needs{.images = {{"local", {}}}, .texts = {}};
+  try {
+    model.forward(batch, needs);
+    FAIL() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_STREQ(error.what_without_backtrace(), "the batch has no view named local");
+  }
+}
+
+// ---- pictures of another size
+
+VitSettings bare_vit() {
+  VitSettings s;
+  s.image_size = 16, s.patch_size = 8, s.width = 6, s.layers = 0, s.heads = 2, s.pre_norm = false;
+  s.final_norm = "none";
+  return s;
+}
+
+TEST(PictureSizes, HavePositionsResampledForTheirGrid) {
+  Vit vit(bare_vit());
+  const auto parameters = vit.named_parameters();
+  const at::Tensor positions = parameters["positional_embedding"];
+  const at::NoGradGuard no_grad;
+  parameters["conv1.weight"].zero_();  // so that tokens are positions
+  for (const config::Size grid : {config::Size(3, 1), config::Size(4, 5)}) {
+    const auto encode = [&] { return vit.encode(image_input(at::rand({2, 3, grid.height * 8, grid.width * 8}))); };
+    const auto expected = [&] { return resize_position_embedding(positions, grid, 2, 1); };
+    const Encoded encoded = encode();
+    EXPECT_EQ(encoded.grid, grid);
+    expect_close(encoded.tokens[1], expected().slice(0, 1), 0);
+    expect_close(encoded.class_token[1], parameters["class_embedding"] + positions[0], 0);
+    positions.normal_();
+    expect_close(encode().tokens[0], expected().slice(0, 1), 0);  // the new weights count at once
+    positions.data_ptr<float>()[7] += 1;  // as collectives write them, unknown to autograd
+    expect_close(encode().tokens[0], expected().slice(0, 1), 0);
+  }
+}
+
+TEST(PictureSizes, PassTheirGradientOnToThePositions) {
+  Vit vit(bare_vit());
+  const at::Tensor positions = vit.named_parameters()["positional_embedding"];
+  const TowerInput input = image_input(at::rand({2, 3, 24, 8}));
+  const at::Tensor weights = at::randn({2, 3, 6});
+  {
+    const at::NoGradGuard no_grad;  // as GradCache does first
+    vit.encode(input);
+  }
+  const at::Tensor ours = torch::autograd::grad({(vit.encode(input).tokens * weights).sum()}, {positions})[0];
+  const at::Tensor resized = resize_position_embedding(positions, {3, 1}, 2, 1).slice(0, 1);
+  expect_close(ours, torch::autograd::grad({(resized * weights.sum(0)).sum()}, {positions})[0]);
+}
+
+TEST(PictureSizes, MustBeWholePatches) {
+  Vit vit(bare_vit());
+  for (const config::Size size : {config::Size(16, 20), config::Size(16, 0)})
+    EXPECT_THROW(vit.encode(image_input(at::rand({1, 3, size.height, size.width}))), c10::Error);
+}
+
+// ---- regions
+
+/// With a class token, or without one and with the mean of the regions.
+ModelSettings region_model(bool class_token) {
+  ModelSettings s = class_token ? small_clip() : small_sparc();
+  s.image.encoder.settings.set("regions", settings("{width: 5, first_block: 1}"));
+  return s;
+}
+
+TowerInput region_input(at::Tensor regions, at::Tensor mask) {
+  TowerInput out;
+  out.regions = std::move(regions);
+  out.mask = std::move(mask);
+  return out;
+}
+
+class Regions : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(ClassToken, Regions, testing::Bool());
+
+TEST_P(Regions, UnderPaddingMayHoldAnything) {
+  at::manual_seed(2);
+  DualEncoder model(region_model(GetParam()));
+  const at::Tensor regions = at::randn({3, 2, 5}), mask = length_mask({2, 1, 0}, 2);
+  const at::Tensor junk = at::full({3, 2, 5}, std::numeric_limits<float>::quiet_NaN());
+  const at::Tensor padded = at::cat({at::where(mask.unsqueeze(2), regions, junk), junk}, 1).set_requires_grad(true);
+  const TowerInput longer = region_input(padded, at::cat({mask, at::zeros_like(mask)}, 1));
+  const TowerFeatures with = model.encode_image(longer, {.tokens = true, .optional = true});
+  const TowerFeatures without = model.encode_image(region_input(regions, mask), {.tokens = true, .optional = true});
+  expect_close(with.global, without.global);
+  expect_close(with.tokens.slice(1, 0, 2), without.tokens);
+  EXPECT_EQ(with.tokens.slice(1, 2).abs().max().item<float>(), 0);
+  EXPECT_TRUE(at::equal(with.mask, longer.mask));
+  EXPECT_TRUE(at::equal(with.present, mask.any(1)));
+  EXPECT_TRUE(with.global.isfinite().all().item<bool>()) << "the row without any region included";
+  (with.global.square().sum() + with.tokens.sin().sum()).backward();
+  EXPECT_TRUE(padded.grad().isfinite().all().item<bool>());
+  EXPECT_EQ(padded.grad().masked_select(longer.mask.logical_not().unsqueeze(2)).abs().max().item<float>(), 0);
+  for (const auto& item : model.named_parameters()) {
+    if (!item.value().grad().defined()) continue;
+    EXPECT_TRUE(item.value().grad().isfinite().all().item<bool>()) << item.key();
+  }
+}
+
+TEST_P(Regions, AreASet) {
+  at::manual_seed(3);
+  DualEncoder model(region_model(GetParam()));
+  const at::Tensor regions = at::randn({2, 4, 5}), mask = length_mask({4, 3}, 4);
+  const at::Tensor order = at::tensor({2, 0, 3, 1}, at::kLong);
+  const TowerFeatures straight = model.encode_image(region_input(regions, mask), {.tokens = true});
+  const TowerFeatures turned = model.encode_image(
+      region_input(regions.index_select(1, order), mask.index_select(1, order)), {.tokens = true});
+  expect_close(turned.global, straight.global);
+  expect_close(turned.tokens, straight.tokens.index_select(1, order));
+}
+
+TEST_P(Regions, ThatNoSampleHasAreRowsOfPadding) {
+  DualEncoder model(region_model(GetParam()));
+  const at::Tensor mask = at::zeros({2, 1}, at::kBool);
+  const ViewNeeds needs{.tokens = true, .optional = true};
+  const TowerFeatures none = model.encode_image(region_input(at::zeros({2, 1, 0}), mask), needs);
+  const TowerFeatures padding = model.encode_image(region_input(at::randn({2, 1, 5}), mask), needs);
+  EXPECT_TRUE(none.global.isfinite().all().item<bool>());
+  expect_close(none.global, padding.global);
+  expect_close(none.tokens, padding.tokens);
+  EXPECT_FALSE(none.present.any().item<bool>());
+}
+
+TEST(Regions, AreRefusedByAnEncoderThatKnowsNone) {
+  Vit vit(bare_vit());
+  EXPECT_THROW(vit.encode(region_input(at::zeros({1, 1, 5}), {})), c10::Error);
+  EXPECT_EQ(vit.region_width(), 0);
+}
+
+}  // namespace
+}  // namespace tessera
