@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/text.h>
+#include <tessera/models/attention.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/registry.h>
@@ -26,6 +27,16 @@ std::string shape_text(const at::Tensor& tensor) {
 /// Counters that may be absent from a file or present in it.
 bool is_optional(const std::string& name) {
   return name.ends_with("num_batches_tracked");
+}
+
+/// A picture that is missing has no real token; encoders see regions' and texts' masks themselves.
+void hide_missing_pictures(TowerFeatures& features) {
+  for (at::Tensor* tokens : {&features.tokens, &features.dense}) {
+    if (!tokens->defined()) continue;
+    const at::Tensor there = features.present.unsqueeze(1).expand({-1, tokens->size(1)});
+    features.mask = features.mask.defined() ? features.mask & there : there;
+    *tokens = zero_padding(*tokens, features.mask);
+  }
 }
 
 std::map<std::string, at::Tensor> without_text_prefix(const std::map<std::string, at::Tensor>& tensors) {
@@ -64,9 +75,10 @@ struct DualEncoder::Impl {
       input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
                                 view.regions.options());
     TowerFeatures out = tower.forward(input, needs);
-    if (needs.optional && view.mask.defined()) out.present = view.mask.any(1);
-    if (view.pixels.defined() && out.present.defined() && out.tokens.defined())
-      out.mask = out.present.unsqueeze(1).expand({-1, out.tokens.size(1)});
+    if (needs.optional && view.mask.defined()) {
+      out.present = view.mask.any(1);
+      if (view.pixels.defined()) hide_missing_pictures(out);
+    }
     if (needs.input_ids) {
       out.input.ids = view.ids;
       out.input.mask = view.mask;
