@@ -158,9 +158,8 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     const TowerFeatures all = encode(tower, stacked(inputs), need);
     const std::int64_t batch = inputs[0]->values().size(0);
     for (std::size_t i = 0; i < names.size(); ++i)
-      out[names[i]] = map_tensors(all, [&](const at::Tensor& tensor) {
-        return tensor.narrow(0, static_cast<std::int64_t>(i) * batch, batch);
-      });
+      out[names[i]] = map_tensors(
+          all, [&](const at::Tensor& tensor) { return tensor.narrow(0, static_cast<std::int64_t>(i) * batch, batch); });
   }
   return out;
 }
@@ -189,10 +188,10 @@ DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path)
   impl_->settings = resolve(settings, path);
   const ModelSettings& full = impl_->settings;
   if (full.text)
-    impl_->text = register_module(
-        "text", std::make_shared<Tower>(*full.text, Modality::text, impl_->shared, path + ".text"));
-  impl_->image = register_module(
-      "image", std::make_shared<Tower>(full.image, Modality::image, impl_->shared, path + ".image"));
+    impl_->text =
+        register_module("text", std::make_shared<Tower>(*full.text, Modality::text, impl_->shared, path + ".text"));
+  impl_->image =
+      register_module("image", std::make_shared<Tower>(full.image, Modality::image, impl_->shared, path + ".image"));
   if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
     user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
                impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");

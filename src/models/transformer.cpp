@@ -16,8 +16,8 @@ Transformer::Transformer(const TransformerSettings& settings, BlockInitializatio
     : drop_path_(settings.drop_path), grad_checkpointing_(settings.grad_checkpointing) {
   register_module("resblocks", resblocks_);
   for (std::int64_t i = 0; i < settings.layers; ++i)
-    resblocks_->push_back(std::make_shared<TransformerBlock>(settings, initialization,
-                                                             feed_forward ? feed_forward(i) : nullptr));
+    resblocks_->push_back(
+        std::make_shared<TransformerBlock>(settings, initialization, feed_forward ? feed_forward(i) : nullptr));
 }
 
 at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std::int64_t first) {
@@ -30,7 +30,8 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
     auto& block = static_cast<TransformerBlock&>(*resblocks_[static_cast<std::size_t>(i)]);
     at::Tensor factors;
     if (draws.defined()) {
-      const double rate = drop_path_ * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, layers - 1));
+      const double rate =
+          drop_path_ * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, layers - 1));
       factors = draws.narrow(1, 2 * (i - first), 2).ge(rate) / (1 - rate);
     }
     const auto forward = [&block, sequence, factors](const at::Tensor& y) {

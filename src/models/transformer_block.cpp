@@ -27,13 +27,14 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
   const double width = static_cast<double>(s.width);
   const double projection_deviation = 1.0 / std::sqrt(width * 2.0 * static_cast<double>(s.layers));
   ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(s.width, s.norm_eps));
-  attn_ = register_module("attn", std::make_shared<MultiHeadAttention>(
-                                      MultiHeadAttentionSettings{.width = s.width, .heads = s.heads}));
+  attn_ = register_module(
+      "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = s.width, .heads = s.heads}));
   if (initialization == BlockInitialization::text) attn_->initialize(1.0 / std::sqrt(width), projection_deviation);
   ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(s.width, s.norm_eps));
   if (!feed_forward) {
     const auto mlp = std::make_shared<Mlp>(s.width, static_cast<std::int64_t>(width * s.mlp_ratio), s.activation);
-    if (initialization == BlockInitialization::text) mlp->initialize(1.0 / std::sqrt(2.0 * width), projection_deviation);
+    if (initialization == BlockInitialization::text)
+      mlp->initialize(1.0 / std::sqrt(2.0 * width), projection_deviation);
     feed_forward = mlp;
   }
   mlp_ = register_module("mlp", std::move(feed_forward));

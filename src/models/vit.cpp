@@ -20,8 +20,8 @@ std::optional<config::Problem> validate(const VitSettings& s) {
                              patch.width, ": try [", rows * patch.height, ", ", columns * patch.width, "]")};
   }
   if (s.regions && s.regions->first_block > s.layers)
-    return config::Problem{"regions", concat("first_block is ", s.regions->first_block, ", but there are ", s.layers,
-                                             " layers")};
+    return config::Problem{"regions",
+                           concat("first_block is ", s.regions->first_block, ", but there are ", s.layers, " layers")};
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
@@ -111,8 +111,8 @@ std::int64_t Vit::depth_of(const std::string& parameter) const {
 // The patches that stay keep their order; the class token always stays.
 at::Tensor Vit::drop_patches(const at::Tensor& x) const {
   const std::int64_t first = settings_.class_token ? 1 : 0, batch = x.size(0), patches = x.size(1) - first;
-  const auto kept =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(static_cast<double>(patches) * (1 - settings_.patch_dropout)));
+  const auto kept = std::max<std::int64_t>(
+      1, static_cast<std::int64_t>(static_cast<double>(patches) * (1 - settings_.patch_dropout)));
   const at::Tensor numbers = row_random_int(batch, patches, x.device());
   const at::Tensor chosen = std::get<0>(std::get<1>(numbers.topk(kept, 1)).sort(1));  // [B, kept]
   const at::Tensor some = x.slice(1, first).gather(1, chosen.unsqueeze(2).expand({-1, -1, x.size(2)}));

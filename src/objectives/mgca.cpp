@@ -46,10 +46,8 @@ Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
   prototypes_ = register_module(
       "prototypes", torch::nn::Linear(torch::nn::LinearOptions(embed_dim_, settings.num_prototypes).bias(false)));
   if (settings.cross_attention == "projected") {
-    const MultiHeadAttentionSettings attention{.width = embed_dim_,
-                                               .heads = settings.attention_heads,
-                                               .inner_width = settings.attention_dim,
-                                               .linears = true};
+    const MultiHeadAttentionSettings attention{
+        .width = embed_dim_, .heads = settings.attention_heads, .inner_width = settings.attention_dim, .linears = true};
     text_attention_ = register_module("text_attention", std::make_shared<MultiHeadAttention>(attention));
     image_attention_ = register_module("image_attention", std::make_shared<MultiHeadAttention>(attention));
   }
@@ -72,10 +70,10 @@ at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_m
                      projected = attention != nullptr](const std::vector<at::Tensor>& tile) {
     const at::Tensor &query = tile[0], &other = tile[1], &mask = tile[2], &sharp = tile[3];
     const at::Tensor other_mask = masks_queries ? at::Tensor() : mask;
-    const at::Tensor attended =
-        projected ? multi_head_attention(query, other, at::TensorList(tile).slice(4), heads,
-                                         attention_mask(other_mask, /*causal=*/false, other.size(1)))
-                  : similarity_attention(query, other, other_mask, sharp);
+    const at::Tensor attended = projected
+                                    ? multi_head_attention(query, other, at::TensorList(tile).slice(4), heads,
+                                                           attention_mask(other_mask, /*causal=*/false, other.size(1)))
+                                    : similarity_attention(query, other, other_mask, sharp);
     return token_contrast(query, unit_rows(attended), masks_queries ? mask : at::Tensor(), sharp);
   };
   std::vector<at::Tensor> shared = {sharpness};

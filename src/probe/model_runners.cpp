@@ -238,10 +238,9 @@ Runner readout_runner(const std::string& name) {
     context.modality = Modality::text;  // any token sequence with a mask; the first token may be a class token
     const auto readout = readouts().make({name, settings}, run.path(), context);
     run.bind_all(*readout);
-    const ReadOutOutput pooled =
-        readout->forward({.tokens = run.input("tokens"), .mask = run.optional_input("mask"),
-                          .ids = run.optional_input("ids")},
-                         {.slots = true, .attention = true});
+    const ReadOutOutput pooled = readout->forward(
+        {.tokens = run.input("tokens"), .mask = run.optional_input("mask"), .ids = run.optional_input("ids")},
+        {.slots = true, .attention = true});
     Outputs outputs = {{"embedding", pooled.embedding}};
     if (pooled.slots.defined()) outputs[name == "attentional_pool" ? "queries" : "slots"] = pooled.slots;
     if (pooled.attention.defined()) outputs["attention"] = pooled.attention;

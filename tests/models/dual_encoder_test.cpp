@@ -75,8 +75,7 @@ TEST(DualEncoder, StateGoesRoundAndSharesMemory) {
   for (const ModelSettings& s : {small_clip(), small_sparc()}) {
     DualEncoder first(s), second(s);
     second.load_state(copy_of(first), "a file");
-    for (const auto& [name, tensor] : first.state_dict())
-      EXPECT_TRUE(at::equal(tensor, second.state_dict().at(name)));
+    for (const auto& [name, tensor] : first.state_dict()) EXPECT_TRUE(at::equal(tensor, second.state_dict().at(name)));
     std::set<const void*> parameters;
     for (const at::Tensor& parameter : first.parameters()) parameters.insert(parameter.unsafeGetTensorImpl());
     std::size_t found = 0;
@@ -153,7 +152,7 @@ TEST(PositionEmbedding, ConstantsStayConstantAndPrefixesAreCopied) {
   EXPECT_TRUE(at::equal(resize_position_embedding(embedding, {2, 3}, {2, 3}, 2), embedding));
 }
 
-TEST(PositionEmbedding, TextIsLinearBetweenHalfPixelCentresAndClamped) {
+TEST(PositionEmbedding, TextIsLinearBetweenHalfPixelCentersAndClamped) {
   const at::Tensor resized = resize_text_position_embedding(at::tensor({0.F, 4.F}).view({2, 1}), 4);
   expect_close(resized.view(-1), at::tensor({0.F, 1.F, 3.F, 4.F}), 1e-6);
 }

@@ -192,7 +192,8 @@ TEST(PositionEmbedding, NoneMakesTheVitBlindToTheOrderOfPatches) {
   expect_close(blind.encode(image_input(image)).tokens, tokens_swapped_back(blind, turned));
   s.position_embedding = "learned";
   Vit seeing(s);
-  EXPECT_GT((seeing.encode(image_input(image)).tokens - tokens_swapped_back(seeing, turned)).abs().max().item<float>(), 1e-3);
+  EXPECT_GT((seeing.encode(image_input(image)).tokens - tokens_swapped_back(seeing, turned)).abs().max().item<float>(),
+            1e-3);
 }
 
 TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
@@ -257,7 +258,8 @@ TEST(Autocast, Bf16StaysCloseToFloat32AndKeepsMasterWeights) {
     DualEncoder model(s);
     const at::Tensor pixels = random_pixels(4);
     const TowerInput text = text_input(at::randint(20, {4, 8}, at::kLong), length_mask({8, 3, 0, 5}, 8));
-    const at::Tensor image = model.encode_image(pixels).global, words = model.encode_text(text, {.tokens = true}).tokens;
+    const at::Tensor image = model.encode_image(pixels).global,
+                     words = model.encode_text(text, {.tokens = true}).tokens;
     at::Tensor narrow_image, narrow_words;
     {
       const AutocastBf16 autocast;
@@ -288,7 +290,8 @@ TEST(PatchDropout, TrainingSeesTheStatedShareOfEachPictureAndEvaluationAll) {
   EXPECT_EQ(vit.encode(image_input(image)).tokens.size(1), 4);
   const auto seen = [&] {
     const Encoded out = vit.encode(image_input(image));
-    const at::Tensor gradient = torch::autograd::grad({(out.tokens.sum(1) + out.class_token).square().sum()}, {image})[0];
+    const at::Tensor gradient =
+        torch::autograd::grad({(out.tokens.sum(1) + out.class_token).square().sum()}, {image})[0];
     return at::max_pool2d(gradient.abs().sum(1, true), {4, 4}).gt(0).flatten(1);  // [B, P]
   };
   const at::Tensor first = seen(), second = seen();

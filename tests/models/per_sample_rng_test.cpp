@@ -22,7 +22,7 @@ TEST(RowUniform, LiesInTheOpenIntervalAndIsUniform) {
 
 TEST(RowUniform, OfARowIsTheSameInWhateverBatchItStands) {
   const at::Tensor keys = row_keys(2, 0, 1, 6), whole = drawn(keys, 5);
-  EXPECT_TRUE(at::equal(drawn(keys.slice(0, 2, 5), 5), whole.slice(0, 2, 5)));     // a chunk
+  EXPECT_TRUE(at::equal(drawn(keys.slice(0, 2, 5), 5), whole.slice(0, 2, 5)));      // a chunk
   EXPECT_TRUE(at::equal(drawn(row_keys(2, 1, 2, 3), 5), whole.slice(0, 1, 6, 2)));  // rank 1 of 2
   EXPECT_FALSE(at::equal(whole[0], whole[1]));
   EXPECT_FALSE(at::equal(drawn(row_keys(3, 0, 1, 6), 5), whole)) << "another step";

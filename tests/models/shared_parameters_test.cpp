@@ -32,8 +32,9 @@ void fields(Visitor& v, CodebookSettings& s) {
 class CodebookHead : public ReadOut {
  public:
   CodebookHead(const CodebookSettings& s, const ReadOutContext& context) : width_(context.width) {
-    codes_ = context.shared->get("codebook", {s.codes, width_}, *this, "codes",
-                                 [&] { return at::randn({s.codes, width_}); });
+    codes_ = context.shared->get("codebook", {s.codes, width_}, *this, "codes", [&] {
+      return at::randn({s.codes, width_});
+    });
   }
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds&) override {
     return {at::matmul(at::matmul(encoded.tokens.mean(1), codes_.t()).softmax(1), codes_), {}, {}};

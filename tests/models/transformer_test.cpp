@@ -20,8 +20,9 @@ TEST(MultiHeadAttention, HasTheNamesOfTorchOrALinearPerProjection) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(parameter_names(MultiHeadAttention({.width = 4, .heads = 2})),
             (Names{"in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}));
-  EXPECT_EQ(parameter_names(MultiHeadAttention({.width = 4, .heads = 2, .key_width = 6})),
-            (Names{"q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}));
+  EXPECT_EQ(
+      parameter_names(MultiHeadAttention({.width = 4, .heads = 2, .key_width = 6})),
+      (Names{"q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"}));
   EXPECT_EQ(parameter_names(MultiHeadAttention({.width = 4, .heads = 2, .linears = true})),
             (Names{"q_proj.weight", "q_proj.bias", "k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias",
                    "out_proj.weight", "out_proj.bias"}));
@@ -108,8 +109,8 @@ class DropPath : public testing::Test {
   static std::shared_ptr<Transformer> blocks(double drop_path, std::int64_t layers = 2) {
     TransformerSettings s = small_transformer(layers);
     s.drop_path = drop_path;
-    const auto transformer = std::make_shared<Transformer>(
-        s, BlockInitialization::image, [](std::int64_t) { return std::make_shared<One>(); });
+    const auto transformer = std::make_shared<Transformer>(s, BlockInitialization::image,
+                                                           [](std::int64_t) { return std::make_shared<One>(); });
     fix_attention(*transformer, 10);
     return transformer;
   }
@@ -126,8 +127,7 @@ TEST_F(DropPath, SkipsTheStatedShareAndKeepsTheMean) {
   // The first block always adds 11. In the last one 10 and 1 are skipped by 20% of the rows, and larger by 1/0.8 for the
   // others.
   double total = 0;
-  for (const auto& [sum, share] :
-       std::map<double, double>{{11, 0.04}, {12.25, 0.16}, {23.5, 0.16}, {24.75, 0.64}}) {
+  for (const auto& [sum, share] : std::map<double, double>{{11, 0.04}, {12.25, 0.16}, {23.5, 0.16}, {24.75, 0.64}}) {
     const double found = (sums - sum).abs().lt(1e-4).to(at::kDouble).mean().item<double>();
     EXPECT_NEAR(found, share, 0.015) << sum;
     total += found;
@@ -138,7 +138,8 @@ TEST_F(DropPath, SkipsTheStatedShareAndKeepsTheMean) {
 TEST_F(DropPath, GrowsLinearlyOverTheBlocks) {
   const auto transformer = blocks(0.6, 4);
   const at::Tensor x = at::zeros({20000, 1, 4});
-  for (const auto& [first, mean_kept] : std::map<std::int64_t, double>{{3, 0.4}, {2, 0.4 * 0.6}, {1, 0.4 * 0.6 * 0.8}}) {
+  for (const auto& [first, mean_kept] :
+       std::map<std::int64_t, double>{{3, 0.4}, {2, 0.4 * 0.6}, {1, 0.4 * 0.6 * 0.8}}) {
     const RowRngScope rows(row_keys(2, 0, 1, 20000));
     const at::Tensor sums = transformer->forward(x, {}, first).select(2, 0).select(1, 0);
     double all = 0;  // where no attention is skipped
@@ -169,11 +170,11 @@ TEST_F(DropPath, SkipsTheSameWhereABlockIsComputedAgain) {
     s.grad_checkpointing = again;
     at::manual_seed(4);
     Vit vit(s);
-    const at::Tensor image = at::randn({16, 3, 8, 8});
+    const at::Tensor image = at::randn({16, 3, 8, 8}), weights = at::randn({16, 4, 8});
     at::Tensor loss;
     {
       const RowRngScope rows(row_keys(5, 0, 1, 16));
-      loss = vit.encode(image_input(image)).tokens.square().sum();
+      loss = (vit.encode(image_input(image)).tokens * weights).sum();
     }
     loss.backward();
     std::vector<at::Tensor> out;
@@ -181,7 +182,7 @@ TEST_F(DropPath, SkipsTheSameWhereABlockIsComputedAgain) {
       if (parameter.grad().defined()) out.push_back(parameter.grad().flatten());
     return at::cat(out);
   };
-  expect_close(gradients(true), gradients(false), 1e-3);
+  expect_close(gradients(true), gradients(false), 1e-4);
 }
 
 // ---- layer decay
@@ -190,23 +191,22 @@ TEST(Depth, OfAParameterIsItsBlock) {
   ModelSettings s = small_clip();
   s.image.encoder.settings.set("regions", settings("{width: 5, first_block: 1}"));
   DualEncoder model(s);
-  const std::map<std::string, std::int64_t> steps = {
-      {"visual.conv1.weight", 3},
-      {"visual.class_embedding", 3},
-      {"visual.positional_embedding", 3},
-      {"visual.ln_pre.weight", 3},
-      {"visual.transformer.resblocks.0.ln_1.weight", 2},
-      {"visual.roi_proj.weight", 2},  // regions pass block 1 alone
-      {"visual.roi_class_embedding", 2},
-      {"visual.transformer.resblocks.1.mlp.c_fc.bias", 1},
-      {"visual.ln_post.weight", 0},
-      {"visual.proj", 0},
-      {"token_embedding.weight", 3},
-      {"positional_embedding", 3},
-      {"transformer.resblocks.0.attn.in_proj_weight", 2},
-      {"transformer.resblocks.1.attn.in_proj_weight", 1},
-      {"ln_final.bias", 0},
-      {"text_projection", 0}};
+  const std::map<std::string, std::int64_t> steps = {{"visual.conv1.weight", 3},
+                                                     {"visual.class_embedding", 3},
+                                                     {"visual.positional_embedding", 3},
+                                                     {"visual.ln_pre.weight", 3},
+                                                     {"visual.transformer.resblocks.0.ln_1.weight", 2},
+                                                     {"visual.roi_proj.weight", 2},  // regions pass block 1 alone
+                                                     {"visual.roi_class_embedding", 2},
+                                                     {"visual.transformer.resblocks.1.mlp.c_fc.bias", 1},
+                                                     {"visual.ln_post.weight", 0},
+                                                     {"visual.proj", 0},
+                                                     {"token_embedding.weight", 3},
+                                                     {"positional_embedding", 3},
+                                                     {"transformer.resblocks.0.attn.in_proj_weight", 2},
+                                                     {"transformer.resblocks.1.attn.in_proj_weight", 1},
+                                                     {"ln_final.bias", 0},
+                                                     {"text_projection", 0}};
   for (const auto& [name, behind] : steps) {
     EXPECT_TRUE(model.state_dict().contains(name)) << name;
     EXPECT_EQ(model.blocks_behind(name), behind) << name;

@@ -130,8 +130,8 @@ TEST(Views, OfOneSizeGoThroughTheTowerTogetherAndGiveWhatTheyGiveApart) {
   DualEncoder model(s);
   model.to(at::kDouble);
   model.train();
-  const Passes passes =
-      encode_both_ways<RecordingVit>(model, {{"global", pictures(3)}, {"local", pictures(3, 8)}, {"other", pictures(3)}});
+  const Passes passes = encode_both_ways<RecordingVit>(
+      model, {{"global", pictures(3)}, {"local", pictures(3, 8)}, {"other", pictures(3)}});
   EXPECT_EQ(passes.batches_together, (std::vector<std::int64_t>{6, 3}));
   EXPECT_EQ(passes.batches_apart, (std::vector<std::int64_t>{3, 3, 3}));
   for (const auto& [name, view] : passes.apart.images) {
@@ -223,7 +223,7 @@ TEST(PictureSizes, HavePositionsResampledForTheirGrid) {
     expect_close(encoded.class_token[1], parameters["class_embedding"] + positions[0], 0);
     positions.normal_();
     expect_close(encode().tokens[0], expected().slice(0, 1), 0);  // the new weights count at once
-    positions.data_ptr<float>()[7] += 1;  // as collectives write them, unknown to autograd
+    positions.data_ptr<float>()[7] += 1;                          // as collectives write them, unknown to autograd
     expect_close(encode().tokens[0], expected().slice(0, 1), 0);
   }
 }
@@ -297,8 +297,8 @@ TEST_P(Regions, AreASet) {
   const at::Tensor regions = at::randn({2, 4, 5}), mask = length_mask({4, 3}, 4);
   const at::Tensor order = at::tensor({2, 0, 3, 1}, at::kLong);
   const TowerFeatures straight = model.encode_image(region_input(regions, mask), {.tokens = true});
-  const TowerFeatures turned = model.encode_image(
-      region_input(regions.index_select(1, order), mask.index_select(1, order)), {.tokens = true});
+  const TowerFeatures turned =
+      model.encode_image(region_input(regions.index_select(1, order), mask.index_select(1, order)), {.tokens = true});
   expect_close(turned.global, straight.global);
   expect_close(turned.tokens, straight.tokens.index_select(1, order));
 }

@@ -16,11 +16,9 @@ AttentionPool2d::AttentionPool2d(const AttentionPool2dSettings& settings, const 
   const double deviation = 1.0 / std::sqrt(static_cast<double>(context.width));
   positional_embedding_ =
       register_parameter("positional_embedding", deviation * at::randn({context.tokens + 1, context.width}));
-  attn_ = register_module("attn", std::make_shared<MultiHeadAttention>(
-                                      MultiHeadAttentionSettings{.width = context.width,
-                                                                 .heads = settings.heads,
-                                                                 .output_width = settings.output_dim,
-                                                                 .linears = true}));
+  const MultiHeadAttentionSettings attention{
+      .width = context.width, .heads = settings.heads, .output_width = settings.output_dim, .linears = true};
+  attn_ = register_module("attn", std::make_shared<MultiHeadAttention>(attention));
   attn_->initialize(deviation, deviation);
 }
 
