@@ -27,16 +27,17 @@ GradNormGroups grad_norm_groups(const Optimizer& optimizer) {
   return towers;
 }
 
-GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& towers, std::optional<double> max_norm) {
+GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& towers, std::optional<double> max_norm,
+                             ClipMode mode) {
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> group_of;
   for (std::size_t i = 0; i < towers.of.size(); ++i) {
     const at::Tensor& gradient = optimizer.parameters()[i].tensor.grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || optimizer.frozen(i)) continue;
     gradients.push_back(gradient);
     group_of.push_back(towers.of[i]);
   }
-  return clip_grad_norm(gradients, max_norm, group_of, towers.names.size());
+  return clip_grad_norm(gradients, max_norm, group_of, towers.names.size(), mode);
 }
 
 }  // namespace tessera
