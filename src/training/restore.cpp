@@ -27,7 +27,7 @@ MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
 }  // namespace
 
 void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
-                     const std::string& folder) {
+                      const std::string& folder) {
   check_settings(config, checkpoint, folder);
   if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
   if (run.tokenizer && checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())

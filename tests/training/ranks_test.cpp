@@ -53,6 +53,8 @@ Tensors train(const std::string& folder, const std::vector<std::string>& overrid
               {"samples", at::full({1}, trainer.state().samples, at::kLong)}};
   for (const auto& [name, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
     out["weight." + name] = tensor;
+  if (trainer.training_run().teacher)
+    for (const auto& [name, tensor] : trainer.training_run().teacher->ema.averages()) out["weight.teacher." + name] = tensor;
   return out;
 }
 
@@ -130,6 +132,22 @@ TEST_F(RanksTest, MixturesOfDataSetsGiveTheCurveOfOneProcess) {
     expect_same_curve(both, alone, 2e-4);
     expect_equal_weights(ranks[0], ranks[1]);
   }
+}
+
+TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
+  const std::vector<std::string> plain{"objective={name: test_teacher}", "model.image.encoder.patch_dropout=0.5",
+                                       "model.image.encoder.patch_size=4", "optimizer.eps=0.1"};
+  std::vector<std::string> cached = plain;
+  cached.emplace_back("training.micro_batch=3");
+  const std::string alone = folder_ / "alone", both = folder_ / "both";
+  const auto one = run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
+  const auto two = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
+  ASSERT_EQ(one.size(), 1U);
+  ASSERT_EQ(two.size(), 2U);
+  expect_same_curve(both, alone, 2e-4);
+  expect_equal_weights(two[0], two[1]);
+  for (const auto& [name, tensor] : one[0])
+    if (name.starts_with("weight.")) EXPECT_TRUE(at::allclose(tensor, two[0].at(name), 1e-4, 1e-5)) << name;
 }
 
 // A picture leaves out the same patches whichever rank and chunk it is in.
