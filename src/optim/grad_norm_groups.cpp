@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/optim/parameter_rules.h>
 #include <tessera/optim/grad_norm_groups.h>
+#include <tessera/optim/parameter_rules.h>
 
 namespace tessera {
 namespace {

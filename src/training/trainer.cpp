@@ -146,7 +146,8 @@ void Trainer::update(double learning_rate) {
   const StepContext done = step_context(run_, config_, group_, state_.step);
   run_.objective->after_step(done);
   // On a GPU the steps that are under way may still move the averages towards weights that stand still.
-  const bool stands_still = run_.device.is_cpu() && guard_.found_inf().defined() && guard_.found_inf().item<float>() > 0;
+  const bool stands_still =
+      run_.device.is_cpu() && guard_.found_inf().defined() && guard_.found_inf().item<float>() > 0;
   if (stands_still) return;
   if (run_.ema) run_.ema->update(state_.step + 1);
   if (run_.teacher) run_.teacher->ema.update_with(run_.objective->teacher_momentum(done));
@@ -177,9 +178,9 @@ Outcome Trainer::show(Outcome outcome) {
       monitor_.show(state_, "interrupted", true, "Stopped by a signal, its state saved: go on with --resume auto");
       break;
     case Outcome::not_finite:
-      monitor_.show(state_, "not finite", false,
-                    "A loss or gradient was NaN or infinite. Last good checkpoint: " +
-                        (last_good.empty() ? "none" : last_good));
+      monitor_.show(
+          state_, "not finite", false,
+          "A loss or gradient was NaN or infinite. Last good checkpoint: " + (last_good.empty() ? "none" : last_good));
       break;
   }
   return outcome;

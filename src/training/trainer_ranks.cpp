@@ -36,7 +36,7 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
 TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) {
   check_same_configuration(config, group);
   run_on_rank0(group, "making the run folder",
-                [&] { return make_folder(config.run.folder.value_or("runs/run")), true; });
+               [&] { return make_folder(config.run.folder.value_or("runs/run")), true; });
   std::optional<TrainingRun> run;
   run_on_all_ranks(group, "building model and data", [&] { run = build_training_run(config, group); });
   return std::move(*run);

@@ -68,14 +68,14 @@ void Trainer::print_plan() const {
   const std::int64_t samples = batch * micro_batches(config_, run_);
   const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
   const std::string ranks = group_.alone() ? "" : concat(" x ", group_.size(), " ranks");
-  log::info("run ", folder_, " on ", run_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(),
-            ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
+  log::info("run ", folder_, " on ", run_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(), ", ",
+            config_.training.precision, ", ", at::get_num_threads(), " threads");
   log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
             config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
-            config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name, ", optimizer ",
-            config_.optimizer.name);
-  log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (",
-            batch, " x ", config_.training.accumulation, of_each, ranks, "), ",
+            config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name,
+            ", optimizer ", config_.optimizer.name);
+  log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (", batch,
+            " x ", config_.training.accumulation, of_each, ranks, "), ",
             with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",
             with_thousands(config_.training.steps), " steps, from step ", state_.step);
 }

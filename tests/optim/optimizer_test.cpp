@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/probe/compare.h>
 #include <tessera/optim/adamw.h>
 #include <tessera/optim/clip_grad_norm.h>
+#include <tessera/optim/grad_norm_groups.h>
 #include <tessera/optim/lamb.h>
 #include <tessera/optim/schedule.h>
 #include <tessera/optim/sgd.h>
-#include <tessera/optim/grad_norm_groups.h>
+#include <tessera/probe/compare.h>
 
 namespace tessera {
 namespace {
@@ -219,9 +219,9 @@ double lamb_by_hand(const Updates& u, const LambSettings& s) {
     const double g = u.gradients[t], count = static_cast<double>(t - u.first + 1);
     m = s.betas[0] * m + (1 - s.betas[0]) * g;
     v = s.betas[1] * v + (1 - s.betas[1]) * g * g;
-    const double update = (m / (1 - std::pow(s.betas[0], count))) /
-                              (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps) +
-                          u.decays[t] * p;
+    const double update =
+        (m / (1 - std::pow(s.betas[0], count))) / (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps) +
+        u.decays[t] * p;
     p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // the norms' factor 2 cancels
   }
   return p;

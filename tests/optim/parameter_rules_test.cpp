@@ -87,7 +87,8 @@ int depth_by_name(const std::string& name, int blocks) {
   if (const auto block = number_behind(name, "resblocks.")) return *block + 1;
   const std::string inner = name.starts_with("visual.") ? name.substr(7) : name;
   if (inner.starts_with("layer")) return number_behind(inner, "layer").value_or(0);
-  for (const char* first : {"conv", "bn", "class_embedding", "positional_embedding", "ln_pre", "token_embedding", "cls_emb"})
+  for (const char* first :
+       {"conv", "bn", "class_embedding", "positional_embedding", "ln_pre", "token_embedding", "cls_emb"})
     if (inner.starts_with(first)) return 0;
   return blocks + 1;
 }

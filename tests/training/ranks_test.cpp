@@ -14,11 +14,11 @@
 
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
-#include <tessera/measure/step_meter.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/step/grad_cache.h>
+#include <tessera/measure/step_meter.h>
 #include <tessera/training/memory/memory_model.h>
+#include <tessera/training/step/grad_cache.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -54,7 +54,8 @@ Tensors train(const std::string& folder, const std::vector<std::string>& overrid
   for (const auto& [name, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
     out["weight." + name] = tensor;
   if (trainer.training_run().teacher)
-    for (const auto& [name, tensor] : trainer.training_run().teacher->ema.averages()) out["weight.teacher." + name] = tensor;
+    for (const auto& [name, tensor] : trainer.training_run().teacher->ema.averages())
+      out["weight.teacher." + name] = tensor;
   return out;
 }
 
@@ -185,7 +186,8 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       context.group = group;
       const MemoryMeter memory;
       Batch batch = run.loader->next();
-      batch = map_tensors(batch, [](const at::Tensor& tensor) { return tensor.clone(); });  // the loader's threads are not measured
+      batch = map_tensors(
+          batch, [](const at::Tensor& tensor) { return tensor.clone(); });  // the loader's threads are not measured
       if (const auto samples = config.training.micro_batch.of(16))
         cached_backward(run, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
       else

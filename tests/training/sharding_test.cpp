@@ -45,7 +45,8 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
   static std::vector<NamedParameter> parameters() {
     at::manual_seed(1);
     std::vector<NamedParameter> out;
-    const auto add = [&](const char* name, const at::Tensor& values, double lr_scale = 1, std::int64_t frozen_steps = 0) {
+    const auto add = [&](const char* name, const at::Tensor& values, double lr_scale = 1,
+                         std::int64_t frozen_steps = 0) {
       out.push_back({name, values.clone().set_requires_grad(true), lr_scale, frozen_steps});
     };
     add("embedding", at::randn({40, 30}));
@@ -199,11 +200,13 @@ class ShardedRun : public ::testing::Test {
 };
 
 TEST_F(ShardedRun, EndsBitForBitAsTheUnshardedOneAndEachResumesTheOther) {
-  const std::vector<std::string> plain{
-      "optimizer={name: adamw, lr: 1.0e-2, update_clipping: true}",
-      "parameters={frozen: [visual.conv1*], groups: [{match: [text], lr_scale: 0.5}, {match: [visual.proj], frozen_steps: 4}], layer_decay: {image: 0.8}}",
-      "training.ema={decay: 0.9}", "training.accumulation=2", "schedule.weight_decay_end=0.5",
-      "training.clip_mode=per_tensor"};
+  const std::vector<std::string> plain{"optimizer={name: adamw, lr: 1.0e-2, update_clipping: true}",
+                                       "parameters={frozen: [visual.conv1*], groups: [{match: [text], lr_scale: 0.5}, "
+                                       "{match: [visual.proj], frozen_steps: 4}], layer_decay: {image: 0.8}}",
+                                       "training.ema={decay: 0.9}",
+                                       "training.accumulation=2",
+                                       "schedule.weight_decay_end=0.5",
+                                       "training.clip_mode=per_tensor"};
   std::vector<std::string> sharded = plain;
   sharded.push_back("distributed.shard_optimizer=true");
   const auto expected = run(2, "plain", plain);

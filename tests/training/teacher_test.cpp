@@ -92,7 +92,8 @@ TEST_F(TeacherTest, StepsWithoutUpdateLeaveItAlone) {
     expect_equal(before.model.weights, after.model.weights);
     expect_equal(before.teacher, after.teacher);
     expect_equal(before.ema, after.ema);
-    EXPECT_FALSE(at::equal(checkpoint(run, 4).teacher.at("visual.conv1.weight"), after.teacher.at("visual.conv1.weight")));
+    EXPECT_FALSE(
+        at::equal(checkpoint(run, 4).teacher.at("visual.conv1.weight"), after.teacher.at("visual.conv1.weight")));
   };
   train("skip", {"training.non_finite=skip", "objective.nan_at=2"});
   train("fp16", {"training.precision=fp16", "objective.overflow_at=2"});
@@ -156,8 +157,8 @@ TaughtStep taught_step(const Config& config, std::int64_t chunk) {
 
 TEST_F(TeacherTest, GradCacheGivesTheFeaturesAndGradientsOfOnePass) {
   // Patches are left out of the student's pictures, never of the teacher's.
-  const Config given = config(
-      folder_ / "run", {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
+  const Config given =
+      config(folder_ / "run", {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
   const TaughtStep whole = taught_step(given, 0);
   EXPECT_GT(whole.losses.terms[1].second.item<double>(), 1e-3) << "the teacher is unlike the student";
   for (const std::int64_t chunk : {1, 3, 8, 100}) {
@@ -167,7 +168,8 @@ TEST_F(TeacherTest, GradCacheGivesTheFeaturesAndGradientsOfOnePass) {
           << cached.losses.terms[k].first << " in chunks of " << chunk;
     ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
     for (const auto& [name, gradient] : whole.gradients)
-      EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(), 1e-5 * gradient.norm().item<double>() + 1e-7)
+      EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
+                1e-5 * gradient.norm().item<double>() + 1e-7)
           << name << " in chunks of " << chunk;
   }
 }

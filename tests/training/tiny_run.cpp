@@ -152,10 +152,9 @@ void register_test_modules() {
   objectives().add<config::NoSettings>(
       "test_observed", "squared distance",
       [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Observed>(); });
-  objectives().add<TeacherSettings>("test_teacher", "student and teacher",
-                                    [](const TeacherSettings& s, const ObjectiveContext&) {
-                                      return std::make_shared<StudentAndTeacher>(s);
-                                    });
+  objectives().add<TeacherSettings>(
+      "test_teacher", "student and teacher",
+      [](const TeacherSettings& s, const ObjectiveContext&) { return std::make_shared<StudentAndTeacher>(s); });
 }
 
 std::string tiny_yaml(const std::string& objective) {

@@ -45,9 +45,10 @@ TEST(CudaGraph, IsRefusedOnTheCpu) {
 TEST(CudaGraph, IsRefusedForAnObjectiveThatFollowsTheStep) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"}, "test_not_finite");
-  EXPECT_EQ(error_of([&] { Trainer(config, "none"); }),
-            "training.cuda_graph: the objective test_not_finite changes with the step, and a recorded step is always the "
-            "same one: set it to false");
+  EXPECT_EQ(
+      error_of([&] { Trainer(config, "none"); }),
+      "training.cuda_graph: the objective test_not_finite changes with the step, and a recorded step is always the "
+      "same one: set it to false");
 }
 
 class TrainerTest : public ::testing::TestWithParam<const char*> {
@@ -122,8 +123,7 @@ TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
 TEST_F(Training, UpdateRatesAreThoseOfALoopByHand) {
   const std::vector<std::string> settings{
       "optimizer={name: sgd, lr: 0.5, momentum: 0, weight_decay: 0.5, no_decay: []}",
-      "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}",
-      "training.clip_norm=0.05",
+      "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}", "training.clip_norm=0.05",
       "training.clip_mode=per_tensor",
       "parameters={groups: [{match: [visual.*], frozen_steps: 3}, {match: [text_projection], lr_scale: 0.5}]}"};
   Trainer(tiny_config(folder_ / "run", settings, "test_distance"), "none").run();
@@ -133,7 +133,8 @@ TEST_F(Training, UpdateRatesAreThoseOfALoopByHand) {
   for (std::int64_t step = 0; step < 6; ++step) {
     run.optimizer->zero_grad();
     forward_loss(run, run.loader->next(), "float32", {}).total.backward();
-    const double rate = step < 2 ? 0.5 * static_cast<double>(step + 1) / 2 : 0.5 * (6.0 - static_cast<double>(step)) / 4;
+    const double rate =
+        step < 2 ? 0.5 * static_cast<double>(step + 1) / 2 : 0.5 * (6.0 - static_cast<double>(step)) / 4;
     const double decay = 0.1 + 0.2 * (1 + std::cos(M_PI * static_cast<double>(step) / 6));
     for (const NamedParameter& each : run.optimizer->parameters()) {
       if (!each.tensor.grad().defined() || (each.name.starts_with("visual.") && step < 3)) continue;
@@ -164,7 +165,9 @@ TEST_F(Training, ResumesBitForBitWhileSomethingIsFrozenAndRatesChange) {
 }
 
 TEST_F(Training, ClippingEachTensorNeedsANorm) {
-  EXPECT_EQ(error_of([&] { tiny_config(folder_ / "a", {"training.clip_norm=null", "training.clip_mode=per_tensor"}); }),
+  EXPECT_EQ(error_of([&] {
+              tiny_config(folder_ / "a", {"training.clip_norm=null", "training.clip_mode=per_tensor"});
+            }),
             "--set: training.clip_mode: needs training.clip_norm: the norm that each gradient may have");
 }
 
@@ -209,12 +212,14 @@ TEST_F(Training, ResumeWithOtherSettingsIsRefused) {
 // A large eps: without it Adam would blow rounding in gradients that are zero in theory (key biases) up to whole steps.
 TEST_F(Training, AccumulatedMicroBatchesGiveTheUpdateOfOneBigBatch) {
   const std::string one = folder_ / "one", two = folder_ / "two";
-  Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"), "none").run();
-  Trainer(
-      tiny_config(
-          two, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1", "data.loader.batch_size=4", "training.accumulation=2"},
-          "test_distance"),
-      "none")
+  Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"),
+          "none")
+      .run();
+  Trainer(tiny_config(two,
+                      {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1", "data.loader.batch_size=4",
+                       "training.accumulation=2"},
+                      "test_distance"),
+          "none")
       .run();
   const Weights a = weights_at(one, "step_0000002"), b = weights_at(two, "step_0000002");
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;

@@ -18,8 +18,8 @@ template <class Visitor>
 void fields(Visitor& v, ParameterGroup& s) {
   v("match", s.match, "image, text, or patterns of names (visual.attnpool.*)");
   v("lr_scale", s.lr_scale, "multiple of the schedule's learning rate", config::at_least(0));
-  v("frozen_steps", s.frozen_steps, "updates at the beginning of the run that leave them as they are (DINO's last layer)",
-    config::at_least(0));
+  v("frozen_steps", s.frozen_steps,
+    "updates at the beginning of the run that leave them as they are (DINO's last layer)", config::at_least(0));
 }
 
 struct LayerDecay {

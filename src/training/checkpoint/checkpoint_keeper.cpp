@@ -88,9 +88,8 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
   if (last_saved_ == state.step) {
     if (!must) return;
     // The save of this step may still be under way, or have failed.
-    const bool saved = run_on_rank0(group_, "saving the checkpoint", [&] {
-      return wait() && !last_good_.empty() && step_of(last_good_) == state.step;
-    });
+    const bool saved = run_on_rank0(group_, "saving the checkpoint",
+                                    [&] { return wait() && !last_good_.empty() && step_of(last_good_) == state.step; });
     if (saved) return;
   }
   Checkpoint checkpoint = gather(state);

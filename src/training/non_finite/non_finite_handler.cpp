@@ -103,7 +103,8 @@ void NonFiniteHandler::list_samples(const TrainedStep& step, const std::string& 
     if (!key.empty()) row["samples"].push_back(key);
   const std::string path = folder_ + "/non_finite.jsonl";
   const bool written = static_cast<bool>(std::ofstream(path, std::ios::app) << row.dump() + "\n" << std::flush);
-  log_.error(concat("step ", step.losses.step, ": its samples ", written ? "are" : "could not be", " listed in ", path));
+  log_.error(
+      concat("step ", step.losses.step, ": its samples ", written ? "are" : "could not be", " listed in ", path));
 }
 
 }  // namespace tessera

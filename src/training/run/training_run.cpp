@@ -192,14 +192,14 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group) 
   // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
-                             concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
+                           concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
   return run;
 }
 
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file) {
-  return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader,
-                                  run.needs, static_cast<std::uint64_t>(config.seed), shard,
+  return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
+                                  static_cast<std::uint64_t>(config.seed), shard,
                                   LoaderTarget{run.device.is_cuda(), skipped_file});
 }
 

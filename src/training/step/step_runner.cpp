@@ -51,7 +51,8 @@ std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& 
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
   return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const GraphInputs& inputs) {
     const RowRngScope keyed(inputs.rows);
-    const Losses losses = forward_loss(run, inputs.batch, config.training.precision, step_context(run, config, group, 0));
+    const Losses losses =
+        forward_loss(run, inputs.batch, config.training.precision, step_context(run, config, group, 0));
     gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
     return losses;
   });
@@ -82,7 +83,8 @@ AccumulatedLosses StepRunner::run(std::int64_t done, double scale, StepGraph* gr
   AccumulatedLosses result;
   result.step = done + 1;
   result.begin = run_.loader->position();
-  for (std::int64_t i = 0; i < micro_batches(config_, run_); ++i) add_losses(micro_batch(i, scale, graph, result), result);
+  for (std::int64_t i = 0; i < micro_batches(config_, run_); ++i)
+    add_losses(micro_batch(i, scale, graph, result), result);
   result.wait_seconds = run_.loader->statistics().wait_seconds - waited;
   return result;
 }

@@ -33,7 +33,7 @@ class NonFiniteHandler {
   CheckpointKeeper& checkpoints_;
   RunLog& log_;
   std::string folder_;
-  std::int64_t examined_ = 0;          // steps, in this session
+  std::int64_t examined_ = 0;  // steps, in this session
   std::int64_t skipped_in_a_row_ = 0;
 };
 

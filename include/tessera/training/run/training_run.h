@@ -12,8 +12,8 @@
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/model_file.h>
 #include <tessera/objectives/objective.h>
-#include <tessera/training/config/config.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/training/config/config.h>
 
 namespace tessera {
 
@@ -30,7 +30,7 @@ struct Teacher {
 struct TrainingRun {
   at::Device device = at::kCPU;
   std::shared_ptr<const Source> train, validation;  // validation may be null
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: a model without text tower
+  std::shared_ptr<const Tokenizer> tokenizer;       // null: a model without text tower
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
