@@ -29,7 +29,7 @@ at::Tensor clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optiona
 }
 
 GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::optional<double> max_norm,
-                             const std::vector<std::size_t>& group_of, std::size_t groups) {
+                             const std::vector<std::size_t>& group_of, std::size_t groups, ClipMode mode) {
   TORCH_CHECK(group_of.size() == gradients.size(), "clip_grad_norm: ", gradients.size(), " gradients, groups of ",
               group_of.size());
   const c10::NoGradGuard no_grad;
@@ -42,8 +42,11 @@ GradientNorms clip_grad_norm(const std::vector<at::Tensor>& gradients, std::opti
     out.groups.push_back(joint_norm(own).to(out.global.device()));
   }
   if (!max_norm || gradients.empty()) return out;
-  const at::Tensor factor = at::clamp_max(*max_norm / (out.global + 1e-6), 1.0);
-  at::_foreach_mul_(gradients, factor);
+  const auto factor_of = [&](const at::Tensor& norm) { return at::clamp_max(*max_norm / (norm + 1e-6), 1.0); };
+  if (mode == ClipMode::global)
+    at::_foreach_mul_(gradients, factor_of(out.global));
+  else
+    at::_foreach_mul_(gradients, factor_of(at::stack(norms)).unbind());
   return out;
 }
 

@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/optim/parameter_rules.h>
 #include <tessera/optim/grad_norm_groups.h>
+#include <tessera/optim/parameter_rules.h>
 
 namespace tessera {
 namespace {
@@ -16,27 +16,28 @@ const char* tower_of(const std::string& name) {
 }  // namespace
 
 GradNormGroups grad_norm_groups(const Optimizer& optimizer) {
-  GradNormGroups towers;
+  GradNormGroups groups;
   for (const std::string name : {"image", "text", "objective"})
     if (std::any_of(optimizer.parameters().begin(), optimizer.parameters().end(),
                     [&](const NamedParameter& each) { return tower_of(each.name) == name; }))
-      towers.names.push_back(name);
+      groups.names.push_back(name);
   for (const NamedParameter& each : optimizer.parameters())
-    towers.of.push_back(static_cast<std::size_t>(
-        std::distance(towers.names.begin(), std::find(towers.names.begin(), towers.names.end(), tower_of(each.name)))));
-  return towers;
+    groups.of.push_back(static_cast<std::size_t>(
+        std::distance(groups.names.begin(), std::find(groups.names.begin(), groups.names.end(), tower_of(each.name)))));
+  return groups;
 }
 
-GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& towers, std::optional<double> max_norm) {
+GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& groups, std::optional<double> max_norm,
+                             ClipMode mode) {
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> group_of;
-  for (std::size_t i = 0; i < towers.of.size(); ++i) {
+  for (std::size_t i = 0; i < groups.of.size(); ++i) {
     const at::Tensor& gradient = optimizer.parameters()[i].tensor.grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || optimizer.frozen(i)) continue;
     gradients.push_back(gradient);
-    group_of.push_back(towers.of[i]);
+    group_of.push_back(groups.of[i]);
   }
-  return clip_grad_norm(gradients, max_norm, group_of, towers.names.size());
+  return clip_grad_norm(gradients, max_norm, group_of, groups.names.size(), mode);
 }
 
 }  // namespace tessera

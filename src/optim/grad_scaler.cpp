@@ -1,9 +1,9 @@
-#include <tessera/optim/grad_scaler.h>
-
 #include <algorithm>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+
+#include <tessera/optim/grad_scaler.h>
 
 namespace tessera {
 

@@ -14,7 +14,7 @@ void Lamb::measure(const std::vector<Group>& groups) {
   grad_norm_ = global_norm(all);
 }
 
-void Lamb::update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) {
+void Lamb::update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) {
   if (found_inf && found_inf->item<float>() != 0) return;  // no fused operator that could look on the device
   trust_ratios_.assign(parameters().size(), at::Tensor());
   for (Group& group : groups) {
@@ -22,15 +22,15 @@ void Lamb::update(std::vector<Group>& groups, std::int64_t step, const std::opti
       const at::Tensor divisor = at::clamp_min(grad_norm_ / *settings_.max_grad_norm, 1.0);
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
     }
-    update_group(group, step);
+    update_group(group);
   }
 }
 
-void Lamb::update_group(Group& group, std::int64_t step) {
+void Lamb::update_group(Group& group) {
   auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
   const auto [beta1, beta2] = settings_.betas;
-  const double correction1 = settings_.bias_correction ? 1 - std::pow(beta1, step) : 1.0;
-  const double correction2 = settings_.bias_correction ? std::sqrt(1 - std::pow(beta2, step)) : 1.0;
+  const double correction1 = settings_.bias_correction ? 1 - std::pow(beta1, group.step) : 1.0;
+  const double correction2 = settings_.bias_correction ? std::sqrt(1 - std::pow(beta2, group.step)) : 1.0;
 
   at::_foreach_mul_(exp_avg, beta1);
   at::_foreach_add_(exp_avg, group.gradients, settings_.grad_averaging ? 1 - beta1 : 1.0);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <set>
 #include <tuple>
 
@@ -10,23 +11,23 @@
 
 namespace tessera {
 
-double weight_decay_of(const NamedParameter& parameter, const DecaySettings& settings) {
-  if (parameter.tensor.dim() < 2) return 0.0;
-  for (const std::string& part : settings.no_decay)
-    if (parameter.name.find(part) != std::string::npos) return 0.0;
-  return settings.weight_decay;
+bool decays(const NamedParameter& parameter, const DecaySettings& settings) {
+  if (parameter.tensor.dim() < 2) return false;
+  return std::none_of(settings.no_decay.begin(), settings.no_decay.end(),
+                      [&](const std::string& part) { return parameter.name.find(part) != std::string::npos; });
 }
 
 Optimizer::Optimizer(std::vector<NamedParameter> parameters, const DecaySettings& decay, double peak,
                      std::vector<std::string> moments)
     : parameters_(std::move(parameters)),
+      weight_decay_(decay.weight_decay),
       moment_names_(std::move(moments)),
       moments_(moment_names_.size()),
       peak_(peak) {
   std::set<std::string> names;
   for (const NamedParameter& parameter : parameters_) {
     if (!names.insert(parameter.name).second) user_error("optimizer: two parameters are named ", parameter.name);
-    decay_.push_back(weight_decay_of(parameter, decay));
+    decays_.push_back(decays(parameter, decay));
     // Moments and parameter must have one memory layout: the fused operators walk over them side by side.
     for (std::vector<at::Tensor>& moment : moments_) moment.push_back(at::zeros_like(parameter.tensor));
   }
@@ -55,17 +56,19 @@ std::vector<at::Tensor> Optimizer::tensors() const {
   return out;
 }
 
-std::vector<Optimizer::Group> Optimizer::groups(double learning_rate) const {
-  std::map<std::tuple<double, double, at::ScalarType, c10::DeviceType, int>, Group> by_key;
+std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double weight_decay) const {
+  std::map<std::tuple<double, double, std::int64_t, at::ScalarType, c10::DeviceType, int>, Group> by_key;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const at::Tensor& parameter = parameters_[i].tensor;
     at::Tensor gradient = parameter.grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || frozen(i)) continue;
     if (gradient.strides() != parameter.strides()) gradient = at::empty_like(parameter).copy_(gradient);
-    Group& group = by_key[{parameters_[i].lr_scale, decay_[i], parameter.scalar_type(), parameter.device().type(),
-                           parameter.device().index()}];
+    const double decay = decays_[i] ? weight_decay : 0.0;
+    Group& group = by_key[{parameters_[i].lr_scale, decay, parameters_[i].frozen_steps, parameter.scalar_type(),
+                           parameter.device().type(), parameter.device().index()}];
+    group.step = steps_ + 1 - parameters_[i].frozen_steps;
     group.learning_rate = learning_rate * parameters_[i].lr_scale;
-    group.weight_decay = decay_[i];
+    group.weight_decay = decay;
     group.indices.push_back(i);
     group.parameters.push_back(parameter);
     group.gradients.push_back(gradient);
@@ -80,7 +83,7 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate) const {
 std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) const {
   std::vector<Group> out;
   for (const Group& group : all) {
-    Group mine{group.learning_rate, group.weight_decay, {}, {}, {}, {}};
+    Group mine{group.step, group.learning_rate, group.weight_decay, {}, {}, {}, {}};
     mine.moments.resize(group.moments.size());
     for (std::size_t i = 0; i < group.indices.size(); ++i) {
       if (!owns(group.indices[i])) continue;
@@ -94,12 +97,13 @@ std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) cons
   return out;
 }
 
-void Optimizer::step(double learning_rate, const at::Tensor& found_inf) {
+void Optimizer::step(double learning_rate, std::optional<double> weight_decay, const at::Tensor& found_inf) {
   const c10::NoGradGuard no_grad;
-  std::vector<Group> with_gradient = groups(learning_rate);
+  std::vector<Group> with_gradient = groups(learning_rate, weight_decay.value_or(weight_decay_));
   measure(with_gradient);
   if (shards_) with_gradient = own(with_gradient);
-  update(with_gradient, ++steps_, found_inf.defined() ? std::optional(found_inf) : std::nullopt);
+  update(with_gradient, found_inf.defined() ? std::optional(found_inf) : std::nullopt);
+  ++steps_;
   if (shards_) broadcast_from_owners(tensors(), shards_->owners, shards_->group, shards_->bucket_mb);
 }
 

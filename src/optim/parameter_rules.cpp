@@ -57,8 +57,11 @@ std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, 
       parameter.tensor.set_requires_grad(false);
       continue;
     }
-    for (const ParameterGroup& group : settings.groups)
-      if (matches_one_of(group.match, parameter.name)) parameter.lr_scale *= group.lr_scale;
+    for (const ParameterGroup& group : settings.groups) {
+      if (!matches_one_of(group.match, parameter.name)) continue;
+      parameter.lr_scale *= group.lr_scale;
+      parameter.frozen_steps = std::max(parameter.frozen_steps, group.frozen_steps);
+    }
     if (!of_objective(parameter.name))
       parameter.lr_scale *= std::pow(of_image(parameter.name) ? settings.layer_decay.image : settings.layer_decay.text,
                                      static_cast<double>(parameter.blocks_behind));

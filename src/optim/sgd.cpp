@@ -14,7 +14,7 @@ Sgd::Sgd(std::vector<NamedParameter> parameters, const SgdSettings& settings)
                 settings.momentum > 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{}),
       settings_(settings) {}
 
-void Sgd::update(std::vector<Group>& groups, std::int64_t /*step*/, const std::optional<at::Tensor>& found_inf) {
+void Sgd::update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) {
   for (Group& group : groups) {
     // Buffers begin at zero, so the first step needs no treatment of its own.
     const at::TensorList buffers = group.moments.empty() ? at::TensorList() : at::TensorList(group.moments[0]);

@@ -5,7 +5,7 @@
 #include <tessera/optim/adamw.h>
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/optim/lamb.h>
-#include <tessera/optim/lr_schedule.h>
+#include <tessera/optim/schedule.h>
 
 namespace tessera::probe {
 namespace {

@@ -27,7 +27,7 @@ MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
 }  // namespace
 
 void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
-                     const std::string& folder) {
+                      const std::string& folder) {
   check_settings(config, checkpoint, folder);
   if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
   if (run.tokenizer && checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
@@ -35,7 +35,11 @@ void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& grou
   load_weights(*run.model, *run.objective, checkpoint.model.weights, folder + "/model.safetensors");
   run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
   if (run.ema) run.ema->load(checkpoint.ema, folder + "/ema.safetensors");
-  if (run.teacher) run.teacher->ema.load(checkpoint.teacher, folder + "/teacher.safetensors");
+  if (run.teacher) {
+    const std::string path = folder + "/teacher.safetensors";
+    if (checkpoint.teacher.empty()) user_error(path, ": missing, and the objective keeps a teacher");
+    run.teacher->ema.load(checkpoint.teacher, path);
+  }
   const RunState& state = checkpoint.state;
   const bool same_ranks = std::ssize(state.ranks) == group.size();
   run.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);

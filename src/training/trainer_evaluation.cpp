@@ -49,23 +49,23 @@ void Trainer::evaluate() {
 }
 
 void Trainer::run_evaluation() {
-  log_.clear();
+  monitor_.log().clear();
   const MeasuredWeights measured(config_.evaluation.ema ? &*run_.ema : nullptr);
   const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
   for (const config::ModuleSettings& task : config_.evaluation.tasks) {
     const TaskResult result = run_task(task, *run_.model, *run_.tokenizer, context);
-    log_.line(concat("step ", state_.step, ": ", summary_line(result)));
+    monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
     std::vector<std::pair<std::string, double>> metrics;
     for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
-    log_.evaluation(state_.step, metrics);
+    monitor_.log().evaluation(state_.step, metrics);
     results.push_back(to_json(result));
     if (interrupted() != 0) return;
   }
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json",
                  nlohmann::json{{"step", state_.step}, {"results", results}}.dump(2) + "\n");
-  show("running");
+  monitor_.show(state_);
 }
 
 }  // namespace tessera

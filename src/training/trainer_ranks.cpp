@@ -36,18 +36,16 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
 TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) {
   check_same_configuration(config, group);
   run_on_rank0(group, "making the run folder",
-                [&] { return make_folder(config.run.folder.value_or("runs/run")), true; });
+               [&] { return make_folder(config.run.folder.value_or("runs/run")), true; });
   std::optional<TrainingRun> run;
   run_on_all_ranks(group, "building model and data", [&] { run = build_training_run(config, group); });
   return std::move(*run);
 }
 
 Trainer::Agreed Trainer::agree() const {
-  const std::chrono::duration<double, std::ratio<60>> minutes = std::chrono::steady_clock::now() - last_save_;
-  const double limit = config_.checkpoint.every_minutes;
-  const Agreed own{interrupted(), group_.first() && limit > 0 && minutes.count() >= limit};
+  const Agreed own{interrupted(), group_.first() && checkpoints_.overdue()};
   if (group_.alone()) return own;
-  at::Tensor both = at::tensor({own.signal, own.save_late ? 1 : 0}, at::kLong);
+  at::Tensor both = at::tensor({own.signal, own.overdue ? 1 : 0}, at::kLong);
   group_.all_reduce(both, Reduction::max);
   return {static_cast<int>(both[0].item<std::int64_t>()), both[1].item<std::int64_t>() != 0};
 }

@@ -1,26 +1,15 @@
 // How a run begins: resumed or fresh, and what is said about it.
-#include <filesystem>
-
 #include <ATen/Parallel.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/training/restore.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
-
-namespace fs = std::filesystem;
-
 namespace {
-
-bool same_folder(const std::string& a, const std::string& b) {
-  std::error_code error;
-  return fs::equivalent(a, b, error) && !error;
-}
 
 std::int64_t count(const std::map<std::string, at::Tensor>& weights, bool image) {
   std::int64_t total = 0;
@@ -35,8 +24,7 @@ void Trainer::restore_or_initialize(const std::string& resume) {
   // Rank 0 decides; the others read what it has chosen.
   std::optional<std::pair<std::string, Checkpoint>> chosen;
   run_on_rank0(group_, "looking for a checkpoint", [&] {
-    checkpoints_.remove_leftovers();
-    chosen = choose_checkpoint(resume);
+    chosen = checkpoints_.choose(resume);
     return true;
   });
   const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
@@ -46,7 +34,7 @@ void Trainer::restore_or_initialize(const std::string& resume) {
       restore(chosen->second, chosen->first);
     } else {
       load_initial_weights(*run_.model, *run_.objective, config_.start);
-      log_.resume_at(0, config_.run.name.value_or("run"), facts());
+      monitor_.resume_at(0);
     }
   });
   const std::map<std::string, at::Tensor> weights = weights_of(*run_.model, *run_.objective);
@@ -57,43 +45,13 @@ void Trainer::restore_or_initialize(const std::string& resume) {
   if (run_.teacher && !chosen) run_.teacher->ema.restart();
 }
 
-std::optional<std::pair<std::string, Checkpoint>> Trainer::choose_checkpoint(const std::string& resume) {
-  const std::vector<std::string> own = checkpoints_.list();
-  if (resume == "none") {
-    if (!own.empty())
-      user_error(folder_, ": already holds checkpoints up to step ", step_of(own.back()),
-                 ": go on with --resume auto, or choose another run.folder");
-    return std::nullopt;
-  }
-  if (resume == "auto") return load_newest_checkpoint(checkpoints_);
-
-  std::pair<std::string, Checkpoint> chosen;
-  if (fs::is_directory(resume + "/checkpoints")) {
-    auto newest = load_newest_checkpoint(CheckpointFolder(resume + "/checkpoints", 1));
-    if (!newest) user_error("--resume ", resume, ": no checkpoint in this run folder");
-    chosen = std::move(*newest);
-  } else if (fs::exists(resume + "/manifest.json")) {
-    chosen = {resume, load_checkpoint(resume)};
-  } else {
-    user_error("--resume ", resume,
-               ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
-  }
-  for (const std::string& folder : own)
-    if (step_of(folder) > chosen.second.state.step ||
-        !same_folder(fs::path(folder).parent_path(), fs::path(chosen.first).parent_path()))
-      user_error(folder_, ": holds checkpoints of its own up to step ", step_of(own.back()),
-                 ": choose another run.folder to go on from ", chosen.first, ", or delete them");
-  return chosen;
-}
-
 void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
   apply_checkpoint(run_, config_, group_, checkpoint, folder);
   state_ = checkpoint.state;
   state_.ranks.clear();
   scale_.restore(state_.loss_scale);
-  log_.resume_at(state_.step, config_.run.name.value_or("run"), facts());
-  last_good_ = folder;
-  last_saved_ = state_.step;
+  monitor_.resume_at(state_.step);
+  checkpoints_.resumed_from(folder, state_.step);
   log::info("resumed from ", folder, ": step ", state_.step, ", epoch ", state_.data.epoch, ", sample ",
             state_.data.cursor);
   const auto there = config::parse_yaml(checkpoint.config, folder);
@@ -107,17 +65,17 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
 void Trainer::print_plan() const {
   const auto weights = run_.model->state_dict();
   const std::int64_t batch = config_.data.loader.batch_size, sources = run_.loader->batches_per_update();
-  const std::int64_t samples = batch * runner_.micro_batches();
+  const std::int64_t samples = batch * micro_batches(config_, run_);
   const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
   const std::string ranks = group_.alone() ? "" : concat(" x ", group_.size(), " ranks");
-  log::info("run ", folder_, " on ", run_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(),
-            ", ", config_.training.precision, ", ", at::get_num_threads(), " threads");
+  log::info("run ", folder_, " on ", run_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(), ", ",
+            config_.training.precision, ", ", at::get_num_threads(), " threads");
   log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
             config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
-            config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name, ", optimizer ",
-            config_.optimizer.name);
-  log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (",
-            batch, " x ", config_.training.accumulation, of_each, ranks, "), ",
+            config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name,
+            ", optimizer ", config_.optimizer.name);
+  log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (", batch,
+            " x ", config_.training.accumulation, of_each, ranks, "), ",
             with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",
             with_thousands(config_.training.steps), " steps, from step ", state_.step);
 }

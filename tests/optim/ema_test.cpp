@@ -17,7 +17,8 @@ TEST(Ema, FollowsTheRecurrenceWithItsWarmUp) {
       weight.detach().fill_(static_cast<double>(t));
       count.fill_(t);
       average.update(t);
-      const double decay = warmup ? std::min(0.9, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t))) : 0.9;
+      const double decay =
+          warmup ? std::min(0.9, (1.0 + static_cast<double>(t)) / (10.0 + static_cast<double>(t))) : 0.9;
       expected = decay * expected + (1 - decay) * static_cast<double>(t);
     }
     EXPECT_NEAR(average.averages().at("w")[0].item<double>(), expected, 1e-4);

@@ -2,13 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
-#include <tessera/probe/compare.h>
 #include <tessera/optim/adamw.h>
 #include <tessera/optim/clip_grad_norm.h>
-#include <tessera/optim/lamb.h>
-#include <tessera/optim/lr_schedule.h>
-#include <tessera/optim/sgd.h>
 #include <tessera/optim/grad_norm_groups.h>
+#include <tessera/optim/lamb.h>
+#include <tessera/optim/schedule.h>
+#include <tessera/optim/sgd.h>
+#include <tessera/probe/compare.h>
 
 namespace tessera {
 namespace {
@@ -31,14 +31,14 @@ void set_gradients(const Optimizer& optimizer, double value) {
 }
 
 TEST(WeightDecay, SparesVectorsAndListedNamesOnly) {
-  const DecaySettings settings{.weight_decay = 0.5};
-  EXPECT_EQ(weight_decay_of(parameter("visual.proj", {2, 2}), settings), 0.5);
-  EXPECT_EQ(weight_decay_of(parameter("visual.proj", {4}), settings), 0.0);
-  EXPECT_EQ(weight_decay_of(parameter("a.positional_embedding", {2, 2}), settings), 0.0);
-  EXPECT_EQ(weight_decay_of(parameter("a.Norm.weight", {2, 2}), settings), 0.5) << "names are case-sensitive";
-  const DecaySettings none{.weight_decay = 0.5, .no_decay = {}};
-  EXPECT_EQ(weight_decay_of(parameter("a.bias", {2, 2}), none), 0.5);
-  EXPECT_EQ(weight_decay_of(parameter("a.bias", {2}), none), 0.0) << "the rule on dimensions holds for every list";
+  const DecaySettings settings;
+  EXPECT_TRUE(decays(parameter("visual.proj", {2, 2}), settings));
+  EXPECT_FALSE(decays(parameter("visual.proj", {4}), settings));
+  EXPECT_FALSE(decays(parameter("a.positional_embedding", {2, 2}), settings));
+  EXPECT_TRUE(decays(parameter("a.Norm.weight", {2, 2}), settings)) << "names are case-sensitive";
+  const DecaySettings none{.no_decay = {}};
+  EXPECT_TRUE(decays(parameter("a.bias", {2, 2}), none));
+  EXPECT_FALSE(decays(parameter("a.bias", {2}), none)) << "the rule on dimensions holds for every list";
 }
 
 TEST(Optimizer, ParameterWithoutGradientIsLeftAlone) {
@@ -73,8 +73,9 @@ void expect_resume_is_exact(const std::function<std::unique_ptr<Made>()>& make) 
     }
     set_gradients(*unbroken, 0.5 + t);
     set_gradients(half, 0.5 + t);
-    unbroken->step(0.1);
-    half.step(0.1);
+    const double weight_decay = 0.1 * (t + 1);
+    unbroken->step(0.1, weight_decay);
+    half.step(0.1, weight_decay);
   }
   for (std::size_t i = 0; i < unbroken->parameters().size(); ++i)
     EXPECT_TRUE(at::equal(unbroken->parameters()[i].tensor, second->parameters()[i].tensor));
@@ -82,7 +83,11 @@ void expect_resume_is_exact(const std::function<std::unique_ptr<Made>()>& make) 
 }
 
 TEST(Optimizer, RestoredStateContinuesBitForBit) {
-  const auto parameters = [] { return std::vector{parameter("a", {3, 2}), parameter("b", {3}, 0.5)}; };
+  const auto parameters = [] {
+    std::vector<NamedParameter> out{parameter("a", {3, 2}), parameter("b", {3}, 0.5), parameter("late", {2, 2})};
+    out.back().frozen_steps = 3;
+    return out;
+  };
   expect_resume_is_exact<AdamW>([&] { return std::make_unique<AdamW>(parameters(), AdamWSettings{}); });
   expect_resume_is_exact<Lamb>([&] { return std::make_unique<Lamb>(parameters(), LambSettings{}); });
   expect_resume_is_exact<Sgd>([&] { return std::make_unique<Sgd>(parameters(), SgdSettings{}); });
@@ -188,6 +193,92 @@ TEST(Sgd, FollowsTorchsRecurrence) {
   EXPECT_TRUE(validate(SgdSettings{.momentum = 0.0, .nesterov = true}).has_value());
 }
 
+// One tensor of four equal elements through an optimizer: what is given to each update, and the updates by hand, in
+// double. `first`: the first update that is not frozen; before it nothing moves, and bias corrections count from it.
+struct Updates {
+  std::vector<double> gradients, rates, decays;
+  std::size_t first = 0;
+};
+
+double adamw_by_hand(const Updates& u, const AdamWSettings& s) {
+  double p = 1.0, m = 0.0, v = 0.0;
+  for (std::size_t t = u.first; t < u.gradients.size(); ++t) {
+    const double g = u.gradients[t], count = static_cast<double>(t - u.first + 1);
+    p -= u.rates[t] * u.decays[t] * p;
+    m = s.betas[0] * m + (1 - s.betas[0]) * g;
+    v = s.betas[1] * v + (1 - s.betas[1]) * g * g;
+    p -= u.rates[t] * (m / (1 - std::pow(s.betas[0], count))) /
+         (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps);
+  }
+  return p;
+}
+
+double lamb_by_hand(const Updates& u, const LambSettings& s) {
+  double p = 1.0, m = 0.0, v = 0.0;
+  for (std::size_t t = u.first; t < u.gradients.size(); ++t) {
+    const double g = u.gradients[t], count = static_cast<double>(t - u.first + 1);
+    m = s.betas[0] * m + (1 - s.betas[0]) * g;
+    v = s.betas[1] * v + (1 - s.betas[1]) * g * g;
+    const double update =
+        (m / (1 - std::pow(s.betas[0], count))) / (std::sqrt(v / (1 - std::pow(s.betas[1], count))) + s.eps) +
+        u.decays[t] * p;
+    p -= u.rates[t] * std::abs(p) / std::abs(update) * update;  // the norms' factor 2 cancels
+  }
+  return p;
+}
+
+double sgd_by_hand(const Updates& u, const SgdSettings& s) {
+  double p = 1.0, buffer = 0.0;
+  for (std::size_t t = u.first; t < u.gradients.size(); ++t) {
+    buffer = s.momentum * buffer + u.gradients[t] + u.decays[t] * p;
+    p -= u.rates[t] * buffer;
+  }
+  return p;
+}
+
+template <class Made, class Settings>
+void expect_updates_by_hand(Settings settings, double (*by_hand)(const Updates&, const Settings&)) {
+  settings.decay = {.weight_decay = 9.0};  // the step's holds
+  Updates updates{{0.5, -1.0, 2.0, 0.25, 1.0}, {0.1, 0.2, 0.05, 0.1, 0.1}, {0.4, 0.3, 0.2, 0.1, 0.05}};
+  NamedParameter late = parameter("late", {2, 2});
+  late.frozen_steps = 2;
+  Made optimizer({parameter("early", {2, 2}), late}, settings);
+  for (std::size_t t = 0; t < updates.gradients.size(); ++t) {
+    EXPECT_EQ(optimizer.frozen(1), t < 2) << t;
+    set_gradients(optimizer, updates.gradients[t]);
+    optimizer.step(updates.rates[t], updates.decays[t]);
+    if (t < 2) {
+      EXPECT_TRUE(at::equal(optimizer.parameters()[1].tensor, at::ones({2, 2}))) << t;
+      for (const auto& [name, tensor] : optimizer.state())
+        if (name.ends_with(".late")) EXPECT_TRUE(at::equal(tensor, at::zeros({2, 2}))) << name;
+    }
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    updates.first = i == 0 ? 0 : 2;
+    EXPECT_NEAR(optimizer.parameters()[i].tensor[1][0].template item<double>(), by_hand(updates, settings), 2e-6) << i;
+  }
+}
+
+TEST(UpdateRates, WeightDecayByStepAndFrozenStepsAreThoseOfALoopByHand) {
+  expect_updates_by_hand<AdamW, AdamWSettings>({}, adamw_by_hand);
+  expect_updates_by_hand<Sgd, SgdSettings>({}, sgd_by_hand);
+  LambSettings lamb;
+  lamb.max_grad_norm = std::nullopt;
+  expect_updates_by_hand<Lamb, LambSettings>(lamb, lamb_by_hand);
+}
+
+TEST(UpdateRates, FrozenGradientsCountInNoNorm) {
+  NamedParameter late = parameter("visual.late", {4}), early = parameter("visual.early", {4});
+  late.frozen_steps = 1;
+  Lamb optimizer({late, early}, {});
+  const GradNormGroups groups = grad_norm_groups(optimizer);
+  set_gradients(optimizer, 0.5);
+  EXPECT_NEAR(clip_gradients(optimizer, groups, std::nullopt).global.item<double>(), 1.0, 1e-6);
+  optimizer.step(0.1);
+  EXPECT_NEAR(optimizer.last_grad_norm().item<double>(), 1.0, 1e-6);
+  EXPECT_NEAR(clip_gradients(optimizer, groups, std::nullopt).groups[0].item<double>(), std::sqrt(2.0), 1e-6);
+}
+
 // StableAdamW's algorithm 2 in double, for a tensor of equal elements.
 double stable_adamw_after(const std::vector<double>& gradients, double rate, const AdamWSettings& s) {
   double p = 1.0, m = 0.0, v = 0.0;
@@ -237,6 +328,31 @@ TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheEnd) {
   EXPECT_DOUBLE_EQ(learning_rate_at(100, linear, 1.0, 6), 0.1);
   EXPECT_DOUBLE_EQ(learning_rate_at(3, {.schedule = "cosine", .min_lr = 0.2, .warmup_steps = 3}, 1.0, 3), 0.2);
   EXPECT_DOUBLE_EQ(learning_rate_at(100, {.schedule = "constant"}, 1.0, 6), 1.0);
+}
+
+TEST(WeightDecaySchedule, IsHalfACosineOverTheWholeRun) {
+  const ScheduleSettings settings{.schedule = "linear", .warmup_steps = 3, .weight_decay_end = 0.4};
+  for (const std::int64_t t : {0, 1, 5, 9, 10, 100}) {
+    const double x = std::min(1.0, static_cast<double>(t) / 10);
+    EXPECT_DOUBLE_EQ(weight_decay_at(t, settings, 0.04, 10), 0.4 + 0.5 * (0.04 - 0.4) * (1 + std::cos(M_PI * x))) << t;
+  }
+  EXPECT_DOUBLE_EQ(weight_decay_at(0, settings, 0.04, 10), 0.04);
+  EXPECT_DOUBLE_EQ(weight_decay_at(10, settings, 0.04, 10), 0.4);
+  EXPECT_DOUBLE_EQ(weight_decay_at(7, {}, 0.04, 10), 0.04) << "no end: constant";
+}
+
+TEST(ClipGradNorm, PerTensorClipsEachAsIfItWereAlone) {
+  std::vector<at::Tensor> gradients{at::full({2}, 3.0), at::full({2, 2}, 0.25), at::full({1}, 12.0)};
+  std::vector<at::Tensor> expected;
+  for (const at::Tensor& gradient : gradients) {
+    expected.push_back(gradient.clone());
+    clip_grad_norm({expected.back()}, 1.0);
+  }
+  const GradientNorms norms = clip_grad_norm(gradients, 1.0, {0, 0, 1}, 2, ClipMode::per_tensor);
+  for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::allclose(gradients[i], expected[i], 1e-6)) << i;
+  EXPECT_TRUE(at::equal(gradients[1], at::full({2, 2}, 0.25))) << "its norm is 0.5";
+  EXPECT_NEAR(norms.global.item<double>(), std::sqrt(18 + 0.25 + 144), 1e-5) << "before clipping";
+  EXPECT_NEAR(norms.groups[0].item<double>(), std::sqrt(18.25), 1e-5);
 }
 
 TEST(ClipGradNorm, WithoutALimitOnlyMeasures) {

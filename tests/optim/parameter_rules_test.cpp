@@ -1,7 +1,7 @@
-#include <ATen/ATen.h>
-#include <gtest/gtest.h>
+#include <cctype>
+#include <optional>
 
-#include <tessera/base/error.h>
+#include "tests/models/small_models.h"
 #include <tessera/optim/parameter_rules.h>
 
 namespace tessera {
@@ -18,19 +18,24 @@ std::vector<NamedParameter> parameters() {
   return out;
 }
 
+// Those of a model, and a parameter of an objective.
+std::vector<NamedParameter> parameters_of(const ModelSettings& settings) {
+  const DualEncoder model(settings);
+  std::vector<NamedParameter> out{{"logit_scale", at::ones({}).set_requires_grad(true)}};
+  for (const auto& [name, tensor] : model.state_dict())
+    if (tensor.requires_grad())
+      out.push_back({.name = name, .tensor = tensor, .blocks_behind = model.blocks_behind(name)});
+  return out;
+}
+
 std::map<std::string, double> scales(const ParameterSettings& settings) {
   std::map<std::string, double> out;
   for (const NamedParameter& parameter : apply_rules(parameters(), settings)) out[parameter.name] = parameter.lr_scale;
   return out;
 }
 
-std::string error_of(const ParameterSettings& settings) {
-  try {
-    apply_rules(parameters(), settings);
-  } catch (const UserError& error) {
-    return error.what();
-  }
-  return "no error";
+std::string error_of_rules(const ParameterSettings& settings) {
+  return error_of([&] { apply_rules(parameters(), settings); });
 }
 
 TEST(ParameterRules, WithoutRulesEverythingLearnsAtOneRate) {
@@ -59,25 +64,69 @@ TEST(ParameterRules, FactorsOfSeveralGroupsMultiply) {
   EXPECT_DOUBLE_EQ(all.at("visual.ln_post.weight"), 1.0);
 }
 
+TEST(ParameterRules, FrozenStepsOfSeveralGroupsAreTheGreatest) {
+  const std::vector<NamedParameter> all = apply_rules(
+      parameters(), {.groups = {{{"text"}, 1.0, 7}, {{"text_projection", "visual.proj"}, 1.0, 3}, {{"image"}, 2.0}}});
+  for (const NamedParameter& each : all) {
+    const bool text = matches("text", each.name);
+    EXPECT_EQ(each.frozen_steps, text ? 7 : each.name == "visual.proj" ? 3 : 0) << each.name;
+  }
+}
+
+// The number behind `key` in a name.
+std::optional<int> number_behind(const std::string& name, const std::string& key) {
+  const std::size_t at = name.find(key);
+  if (at == std::string::npos || std::isdigit(static_cast<unsigned char>(name[at + key.size()])) == 0)
+    return std::nullopt;
+  return std::stoi(name.substr(at + key.size()));
+}
+
+// BEiT's rule by OpenCLIP's names: depth of embeddings and stem 0, of block i (from 0) i + 1, of what follows n blocks
+// n + 1.
+int depth_by_name(const std::string& name, int blocks) {
+  if (const auto block = number_behind(name, "resblocks.")) return *block + 1;
+  const std::string inner = name.starts_with("visual.") ? name.substr(7) : name;
+  if (inner.starts_with("layer")) return number_behind(inner, "layer").value_or(0);
+  for (const char* first :
+       {"conv", "bn", "class_embedding", "positional_embedding", "ln_pre", "token_embedding", "cls_emb"})
+    if (inner.starts_with(first)) return 0;
+  return blocks + 1;
+}
+
 TEST(ParameterRules, LayerDecayShrinksTowardsTheInputOfEachTower) {
-  const auto all = scales({.layer_decay = {.image = 0.5, .text = 0.8}});
-  EXPECT_DOUBLE_EQ(all.at("visual.proj"), 1.0);
-  EXPECT_DOUBLE_EQ(all.at("visual.ln_post.weight"), 1.0);
-  EXPECT_DOUBLE_EQ(all.at("visual.transformer.resblocks.1.attn.in_proj_weight"), 0.5);
-  EXPECT_DOUBLE_EQ(all.at("visual.transformer.resblocks.0.ln_1.weight"), 0.25);
-  EXPECT_DOUBLE_EQ(all.at("visual.conv1.weight"), 0.125);
-  EXPECT_DOUBLE_EQ(all.at("visual.positional_embedding"), 0.125);
-  EXPECT_DOUBLE_EQ(all.at("transformer.resblocks.0.mlp.c_fc.weight"), 0.8);
-  EXPECT_DOUBLE_EQ(all.at("token_embedding.weight"), 0.8 * 0.8);
-  EXPECT_DOUBLE_EQ(all.at("logit_scale"), 1.0);
-  EXPECT_DOUBLE_EQ(all.at("objective.prototypes.weight"), 1.0);
+  ModelSettings resnet = small_clip();
+  resnet.image = {{"modified_resnet", settings("{width: 8, layers: [2, 1, 1, 1]}")},
+                  {"attention_pool_2d", settings("{heads: 4}")},
+                  {"none"}};
+  resnet.text->projection = {"linear", settings("{embed_dim: 1024}")};
+  resnet.preprocessing.image_size = 32;
+  ModelSettings pooled = small_sparc();
+  pooled.image.readout = {"attentional_pool", settings("{output_dim: 8, heads: 2, queries: 4}")};
+  struct Case {
+    const char* name;
+    ModelSettings model;
+    int image_blocks;
+  };
+  for (const Case& given :
+       {Case{"ViT", small_clip(), 2}, Case{"ViT that is pooled by attention", pooled, 2}, Case{"ResNet", resnet, 4}}) {
+    std::map<int, int> seen;  // parameters by distance from the output
+    for (const NamedParameter& each :
+         apply_rules(parameters_of(given.model), {.layer_decay = {.image = 0.5, .text = 0.8}})) {
+      const bool image = each.name.starts_with("visual.");
+      const int blocks = image ? given.image_blocks : 2;
+      const int behind = of_objective(each.name) ? 0 : blocks + 1 - depth_by_name(each.name, blocks);
+      EXPECT_DOUBLE_EQ(each.lr_scale, std::pow(image ? 0.5 : 0.8, behind)) << given.name << ": " << each.name;
+      if (image) ++seen[behind];
+    }
+    EXPECT_EQ(static_cast<int>(seen.size()), given.image_blocks + 2) << given.name << ": embeddings, blocks and head";
+  }
 }
 
 TEST(ParameterRules, PatternThatMeansNothingIsNamedWithTheNearestName) {
-  EXPECT_EQ(error_of({.frozen = {"imag"}}), "parameters.frozen: imag matches no parameter: did you mean image?");
-  EXPECT_EQ(error_of({.groups = {{{"visual.proy"}, 2.0}}}),
+  EXPECT_EQ(error_of_rules({.frozen = {"imag"}}), "parameters.frozen: imag matches no parameter: did you mean image?");
+  EXPECT_EQ(error_of_rules({.groups = {{{"visual.proy"}, 2.0}}}),
             "parameters.groups[0].match: visual.proy matches no parameter: did you mean visual.proj?");
-  EXPECT_EQ(error_of({.frozen = {"*"}}), "parameters.frozen: freezes everything: nothing is left to train");
+  EXPECT_EQ(error_of_rules({.frozen = {"*"}}), "parameters.frozen: freezes everything: nothing is left to train");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class CheckpointTest : public ::testing::Test {
     checkpoint.state.data = {1, 2 * step};
     checkpoint.optimizer = parts_.optimizer->state();
     checkpoint.model = {config_.model,
-                        config_.tokenizer,
+                        *config_.tokenizer,
                         parts_.tokenizer->vocabulary_bytes(),
                         weights_of(*parts_.model, *parts_.objective),
                         {}};

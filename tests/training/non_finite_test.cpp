@@ -56,7 +56,7 @@ TEST_F(NonFinite, StopsTheRunWithTheStateThatTheBadStepMet) {
                    expected = load_checkpoint(good + "/checkpoints/step_0000004");
   expect_same(met.model.weights, expected.model.weights);
   expect_same(met.optimizer, expected.optimizer);
-  expect_same(met.averaged, expected.averaged);
+  expect_same(met.ema, expected.ema);
   EXPECT_EQ(met.state.data.cursor, expected.state.data.cursor);
 }
 
@@ -147,7 +147,7 @@ TEST_F(NonFinite, HalfPrecisionTrainsUnderALossScaleThatResumes) {
   expect_same(load_checkpoint(again + "/checkpoints/step_0000006").model.weights, end.model.weights);
 }
 
-TEST(LossScaleTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
+TEST(GradScalerTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
   GradScaler scale(true);
   at::Tensor gradient = at::full({2}, 65536.0);
   scale.unscale({gradient});
@@ -164,7 +164,7 @@ TEST(LossScaleTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
   EXPECT_EQ(GradScaler(false).value(), 1);
 }
 
-TEST(UpdateGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
+TEST(NonFiniteGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
   GradScaler scale(true);
   NonFiniteGuard guard("stop", /*float16=*/true, {}, scale);
   const double inf = std::numeric_limits<double>::infinity();
@@ -174,7 +174,7 @@ TEST(UpdateGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
   EXPECT_EQ(guard.check(at::tensor({inf, inf})), NonFiniteGuard::StepDecision::skip);
 }
 
-TEST(UpdateGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
+TEST(NonFiniteGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
   GradScaler scale(false);
   const at::Tensor mean = at::ones({3});
   NonFiniteGuard guard("stop", false, {mean}, scale);
@@ -197,13 +197,13 @@ void expect_halted_step_changes_nothing(const Settings& settings) {
   const at::Tensor weight = at::ones({4, 3});
   O optimizer({{"w", weight}}, settings);
   weight.mutable_grad() = at::full({4, 3}, 0.5);
-  optimizer.step(0.1, at::zeros({}));
+  optimizer.step(0.1, {}, at::zeros({}));
   std::map<std::string, at::Tensor> before = optimizer.state();
   for (auto& [name, tensor] : before) tensor = tensor.clone();
   const at::Tensor kept = weight.clone();
   EXPECT_LT(kept[0][0].template item<float>(), 1);
   weight.mutable_grad() = at::full({4, 3}, std::numeric_limits<double>::quiet_NaN());
-  optimizer.step(0.1, at::ones({}));
+  optimizer.step(0.1, {}, at::ones({}));
   optimizer.take_back(1);
   EXPECT_TRUE(at::equal(weight, kept));
   for (const auto& [name, tensor] : optimizer.state()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
@@ -216,7 +216,7 @@ TEST(HaltedStep, ChangesNeitherWeightsNorMoments) {
   expect_halted_step_changes_nothing<Lamb>(LambSettings{});
 }
 
-TEST(TensorWatchTest, NamesTheOperatorThatMadeTheFirstInfinityAndTheFirstNan) {
+TEST(AnomalyDetectorTest, NamesTheOperatorThatMadeTheFirstInfinityAndTheFirstNan) {
   const at::Tensor weight = at::full({2, 3}, -1.0).requires_grad_();
   const AnomalyDetector watch({{"layer.weight", weight}});
   const at::Tensor big = at::exp(weight * -1000.0);
@@ -227,14 +227,14 @@ TEST(TensorWatchTest, NamesTheOperatorThatMadeTheFirstInfinityAndTheFirstNan) {
             "aten::sub gave NaN (6 of 6 values, [2, 3] Float) in the forward pass, after layer.weight");
 }
 
-TEST(TensorWatchTest, NamesTheNodeOfTheBackwardPass) {
+TEST(AnomalyDetectorTest, NamesTheNodeOfTheBackwardPass) {
   const at::Tensor weight = at::zeros({2}).requires_grad_();
   const AnomalyDetector watch({{"layer.weight", weight}});
   at::sqrt(weight).sum().backward();
   EXPECT_NE(watch.report().find("in the backward pass (SqrtBackward0)"), std::string::npos) << watch.report();
 }
 
-TEST(TensorWatchTest, MasksOfInfinityAreNoFinding) {
+TEST(AnomalyDetectorTest, MasksOfInfinityAreNoFinding) {
   const AnomalyDetector watch({});
   const at::Tensor scores =
       at::zeros({2, 2}).masked_fill(at::eye(2).to(at::kBool), -std::numeric_limits<double>::infinity());

@@ -14,11 +14,11 @@
 
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
-#include <tessera/measure/step_meter.h>
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/step/grad_cache.h>
+#include <tessera/measure/step_meter.h>
 #include <tessera/training/memory/memory_model.h>
+#include <tessera/training/step/grad_cache.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -53,6 +53,9 @@ Tensors train(const std::string& folder, const std::vector<std::string>& overrid
               {"samples", at::full({1}, trainer.state().samples, at::kLong)}};
   for (const auto& [name, tensor] : weights_of(*trainer.training_run().model, *trainer.training_run().objective))
     out["weight." + name] = tensor;
+  if (trainer.training_run().teacher)
+    for (const auto& [name, tensor] : trainer.training_run().teacher->ema.averages())
+      out["weight.teacher." + name] = tensor;
   return out;
 }
 
@@ -132,6 +135,22 @@ TEST_F(RanksTest, MixturesOfDataSetsGiveTheCurveOfOneProcess) {
   }
 }
 
+TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
+  const std::vector<std::string> plain{"objective={name: test_teacher}", "model.image.encoder.patch_dropout=0.5",
+                                       "model.image.encoder.patch_size=4", "optimizer.eps=0.1"};
+  std::vector<std::string> cached = plain;
+  cached.emplace_back("training.micro_batch=3");
+  const std::string alone = folder_ / "alone", both = folder_ / "both";
+  const auto one = run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
+  const auto two = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
+  ASSERT_EQ(one.size(), 1U);
+  ASSERT_EQ(two.size(), 2U);
+  expect_same_curve(both, alone, 2e-4);
+  expect_equal_weights(two[0], two[1]);
+  for (const auto& [name, tensor] : one[0])
+    if (name.starts_with("weight.")) EXPECT_TRUE(at::allclose(tensor, two[0].at(name), 1e-4, 1e-5)) << name;
+}
+
 // A picture leaves out the same patches whichever rank and chunk it is in.
 TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
   std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",
@@ -167,7 +186,8 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       context.group = group;
       const MemoryMeter memory;
       Batch batch = run.loader->next();
-      batch = map_tensors(batch, [](const at::Tensor& tensor) { return tensor.clone(); });  // the loader's threads are not measured
+      batch = map_tensors(
+          batch, [](const at::Tensor& tensor) { return tensor.clone(); });  // the loader's threads are not measured
       if (const auto samples = config.training.micro_batch.of(16))
         cached_backward(run, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
       else

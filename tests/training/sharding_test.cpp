@@ -45,13 +45,16 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
   static std::vector<NamedParameter> parameters() {
     at::manual_seed(1);
     std::vector<NamedParameter> out;
-    const auto add = [&](const char* name, const at::Tensor& values, double lr_scale = 1) {
-      out.push_back({name, values.clone().set_requires_grad(true), lr_scale});
+    const auto add = [&](const char* name, const at::Tensor& values, double lr_scale = 1,
+                         std::int64_t frozen_steps = 0) {
+      out.push_back({name, values.clone().set_requires_grad(true), lr_scale, frozen_steps});
     };
     add("embedding", at::randn({40, 30}));
     add("visual.conv1.weight", at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast));
     add("mlp.weight", at::randn({16, 8}), 0.5);
     add("mlp.bias", at::randn({16}), 0.5);
+    add("late.weight", at::randn({7, 3}), 1, 2);
+    add("later.weight", at::randn({3, 7}), 1, 4);
     add("unused", at::randn({5, 5}));
     add("logit_scale", at::randn({}));
     add("transposed", at::randn({6, 9}).t());
@@ -68,7 +71,7 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
   static void take_steps(Optimizer& optimizer, int from, int to) {
     for (int step = from; step < to; ++step) {
       set_gradients(optimizer, step);
-      optimizer.step(0.01 * (step + 1));
+      optimizer.step(0.01 * (step + 1), 0.1 * (step + 1));
     }
   }
 
@@ -197,10 +200,13 @@ class ShardedRun : public ::testing::Test {
 };
 
 TEST_F(ShardedRun, EndsBitForBitAsTheUnshardedOneAndEachResumesTheOther) {
-  const std::vector<std::string> plain{
-      "optimizer={name: adamw, lr: 1.0e-2, update_clipping: true}",
-      "parameters={frozen: [visual.conv1*], groups: [{match: [text], lr_scale: 0.5}], layer_decay: {image: 0.8}}",
-      "training.ema={decay: 0.9}", "training.accumulation=2"};
+  const std::vector<std::string> plain{"optimizer={name: adamw, lr: 1.0e-2, update_clipping: true}",
+                                       "parameters={frozen: [visual.conv1*], groups: [{match: [text], lr_scale: 0.5}, "
+                                       "{match: [visual.proj], frozen_steps: 4}], layer_decay: {image: 0.8}}",
+                                       "training.ema={decay: 0.9}",
+                                       "training.accumulation=2",
+                                       "schedule.weight_decay_end=0.5",
+                                       "training.clip_mode=per_tensor"};
   std::vector<std::string> sharded = plain;
   sharded.push_back("distributed.shard_optimizer=true");
   const auto expected = run(2, "plain", plain);

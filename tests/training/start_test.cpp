@@ -85,11 +85,11 @@ TEST_F(StartOfTraining, AveragedWeightsAreSavedAsAModelAndResumeBitForBit) {
   const std::string broken = folder_ / "broken";
   EXPECT_EQ(Trainer(tiny_config(broken, averaged), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
   const Checkpoint a = at_end(whole), b = at_end(broken);
-  ASSERT_EQ(a.averaged.size(), a.model.weights.size());
-  for (const auto& [name, tensor] : a.averaged) EXPECT_TRUE(at::equal(tensor, b.averaged.at(name))) << name;
-  EXPECT_FALSE(at::equal(a.averaged.at("visual.conv1.weight"), a.model.weights.at("visual.conv1.weight")));
+  ASSERT_EQ(a.ema.size(), a.model.weights.size());
+  for (const auto& [name, tensor] : a.ema) EXPECT_TRUE(at::equal(tensor, b.ema.at(name))) << name;
+  EXPECT_FALSE(at::equal(a.ema.at("visual.conv1.weight"), a.model.weights.at("visual.conv1.weight")));
   const ModelFile file = load_model_file(whole + "/checkpoints/step_0000006/ema.safetensors");
-  EXPECT_TRUE(at::equal(file.weights.at("visual.conv1.weight"), a.averaged.at("visual.conv1.weight")));
+  EXPECT_TRUE(at::equal(file.weights.at("visual.conv1.weight"), a.ema.at("visual.conv1.weight")));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include "tests/models/small_models.h"
 #include <tessera/base/error.h>
 #include <tessera/models/per_sample_rng.h>
+#include <tessera/optim/grad_norm_groups.h>
+#include <tessera/optim/sgd.h>
 #include <tessera/training/step/step_graph.h>
 
 namespace tessera {
@@ -64,6 +66,11 @@ struct Trained {
     objective->to(device);
     for (const at::Tensor& parameter : model->parameters()) parameters.push_back(parameter);
     for (const at::Tensor& parameter : objective->parameters()) parameters.push_back(parameter);
+    std::vector<NamedParameter> named;
+    for (const at::Tensor& parameter : parameters)
+      named.push_back({.name = std::to_string(named.size()), .tensor = parameter});
+    named[0].frozen_steps = 5;  // until after the recording
+    optimizer = std::make_unique<Sgd>(named, SgdSettings{});
   }
 
   GraphInputs on_device(GraphInputs inputs) const {
@@ -84,23 +91,24 @@ struct Trained {
       out.push_back(parameter.grad().defined() ? parameter.grad().cpu().clone() : at::zeros({1}));
     return out;
   }
-  // Nothing computed of one step may stay for the next but the weights.
-  void descend() const {
-    const at::NoGradGuard no_grad;
-    for (const at::Tensor& parameter : parameters)
-      if (parameter.grad().defined()) parameter.data().sub_(parameter.grad(), 1e-3);
+  // What comes after the passes is not recorded: rates that change, and a parameter that is frozen at first.
+  void descend(std::int64_t step) const {
+    clip_gradients(*optimizer, grad_norm_groups(*optimizer), 0.5, ClipMode::per_tensor);
+    optimizer->step(1e-3 * static_cast<double>(step + 1), 0.1 * static_cast<double>(step));
   }
 
   at::Device device;
   std::unique_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   std::vector<at::Tensor> parameters;
+  std::unique_ptr<Sgd> optimizer;
 };
 
 // Trains both ways and expects the same losses and gradients in each step.
 void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> recorder, double tolerance,
                        Trained& played) {
   const Trained plain(device);
+  const at::Tensor first = played.parameters[0].detach().cpu().clone();
   StepGraph graph(std::move(recorder), played.parameters, [&](const GraphInputs& in) { return played.work(in); });
   for (std::int64_t step = 0; step < 8; ++step) {
     const GraphInputs inputs = played.on_device(inputs_of(step));
@@ -112,8 +120,9 @@ void expect_same_steps(const at::Device& device, std::unique_ptr<WorkRecorder> r
     const auto ours = played.gradients(), theirs = plain.gradients();
     for (std::size_t i = 0; i < ours.size(); ++i)
       EXPECT_TRUE(at::allclose(ours[i], theirs[i], tolerance, tolerance)) << "step " << step << ", parameter " << i;
-    plain.descend();
-    played.descend();
+    plain.descend(step);
+    played.descend(step);
+    EXPECT_EQ(at::equal(played.parameters[0].cpu(), first), step < 5) << step;
   }
 }
 

@@ -61,6 +61,7 @@ class Distance : public Objective {
 class NotFinite : public Distance {
  public:
   explicit NotFinite(const StepSettings& settings) : settings_(settings) {}
+  bool follows_step() const override { return true; }
   Losses forward(const Features& features, const StepContext& context) override {
     Losses losses = Distance::forward(features, context);
     if (context.step >= settings_.from && context.step < settings_.until)
@@ -72,7 +73,65 @@ class NotFinite : public Distance {
   StepSettings settings_;
 };
 
+class Observed : public Distance {
+ public:
+  Losses forward(const Features& features, const StepContext& context) override {
+    if (step_observer()) step_observer()(context);
+    return Distance::forward(features, context);
+  }
+};
+
+struct TeacherSettings {
+  double momentum = 0.5;
+  std::int64_t overflow_at = -1;
+  std::int64_t nan_at = -1;
+};
+template <class Visitor>
+void fields(Visitor& v, TeacherSettings& s) {
+  v("momentum", s.momentum, "share of the teacher that stays in the first step; each further one adds 0.1",
+    config::in_range(0, 1));
+  v("overflow_at", s.overflow_at, "step whose loss is finite and whose gradient is not", config::at_least(-1));
+  v("nan_at", s.nan_at, "step whose loss is NaN", config::at_least(-1));
+}
+
+// Pulls pictures towards their texts and towards what the teacher makes of them, by a scale of its own that the teacher
+// averages too.
+class StudentAndTeacher : public Objective {
+ public:
+  explicit StudentAndTeacher(const TeacherSettings& settings) : settings_(settings) {
+    scale_ = register_parameter("scale", at::full({}, 0.5));
+  }
+  Losses forward(const Features& features, const StepContext& context) override {
+    const at::Tensor& image = features.image().global;
+    const auto& teacher = dynamic_cast<const StudentAndTeacher&>(*context.teacher);
+    const at::Tensor target = features.teacher_image().global * teacher.scale_;
+    const at::Tensor distillation = (image * scale_ - target).square().sum(1).mean();
+    const at::Tensor distance = (image - features.text().global).square().sum(1).mean();
+    at::Tensor total = distance + distillation;
+    if (context.step == settings_.nan_at) total = total + at::log(-total);
+    if (context.step == settings_.overflow_at) total = total + at::sqrt(total - total.detach());
+    return {total, {{"distance", distance}, {"distillation", distillation}}};
+  }
+  Needs needs() const override {
+    Needs needs;
+    needs.images["image"].teacher = true;
+    return needs;
+  }
+  double teacher_momentum(const StepContext& step) const override {
+    return settings_.momentum + 0.1 * static_cast<double>(step.step);
+  }
+
+ private:
+  TeacherSettings settings_;
+  at::Tensor scale_;
+};
+
 }  // namespace
+
+std::function<void(const StepContext&)>& step_observer() {
+  static std::function<void(const StepContext&)> observer;
+  return observer;
+}
 
 TemporaryFolder::TemporaryFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "tessera_test_XXXXXX").string();
@@ -90,6 +149,12 @@ void register_test_modules() {
   objectives().add<StepSettings>("test_not_finite", "NaN", [](const StepSettings& s, const ObjectiveContext&) {
     return std::make_shared<NotFinite>(s);
   });
+  objectives().add<config::NoSettings>(
+      "test_observed", "squared distance",
+      [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Observed>(); });
+  objectives().add<TeacherSettings>(
+      "test_teacher", "student and teacher",
+      [](const TeacherSettings& s, const ObjectiveContext&) { return std::make_shared<StudentAndTeacher>(s); });
 }
 
 std::string tiny_yaml(const std::string& objective) {

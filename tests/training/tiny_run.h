@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/objectives/objective.h>
 #include <tessera/training/config/config.h>
 
 namespace tessera {
@@ -26,9 +27,13 @@ class TemporaryFolder {
 };
 
 /// Adds what only tests need to the registries, as a user's own code would: tokenizer `test_letters` (a text's bytes),
-/// and objectives `test_distance` (mean over samples, no negatives) and `test_not_finite` (the same, but the logarithm
-/// of a negative number from one step on, until another).
+/// and objectives, all means over the samples without negatives: `test_distance`, `test_not_finite` (the logarithm of a
+/// negative number from one step on, until another), `test_observed` (tells step_observer() of each loss) and
+/// `test_teacher` (compares the pictures' features with a teacher's).
 void register_test_modules();
+
+/// Called by `test_observed` before each loss, in this process; empty: not.
+std::function<void(const StepContext&)>& step_observer();
 
 /// YAML of a run of a few seconds on shapes; `objective` is its name.
 std::string tiny_yaml(const std::string& objective = "clip");

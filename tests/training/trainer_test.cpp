@@ -1,8 +1,6 @@
-#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <sys/resource.h>
-#include <thread>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -29,10 +27,28 @@ void expect_equal(const Weights& a, const Weights& b) {
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
+// step_observer() for one scope.
+class ObservedSteps {
+ public:
+  explicit ObservedSteps(std::function<void(const StepContext&)> observer) { step_observer() = std::move(observer); }
+  ~ObservedSteps() { step_observer() = nullptr; }
+  ObservedSteps(const ObservedSteps&) = delete;
+  ObservedSteps& operator=(const ObservedSteps&) = delete;
+};
+
 TEST(CudaGraph, IsRefusedOnTheCpu) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"});
   EXPECT_EQ(error_of([&] { Trainer(config, "none"); }), "training.cuda_graph needs a GPU, and this run is on cpu");
+}
+
+TEST(CudaGraph, IsRefusedForAnObjectiveThatFollowsTheStep) {
+  const TemporaryFolder folder;
+  const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"}, "test_not_finite");
+  EXPECT_EQ(
+      error_of([&] { Trainer(config, "none"); }),
+      "training.cuda_graph: the objective test_not_finite changes with the step, and a recorded step is always the "
+      "same one: set it to false");
 }
 
 class TrainerTest : public ::testing::TestWithParam<const char*> {
@@ -64,27 +80,95 @@ using Training = TrainerTest;
 
 TEST_F(Training, SignalFinishesTheStepSavesAndAutoResumeGoesOn) {
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  Trainer(tiny_config(whole), "none").run();
+  Trainer(tiny_config(whole, {}, "test_observed"), "none").run();
+  const Config config = tiny_config(broken, {"checkpoint.every_steps=0"}, "test_observed");
   {
-    Trainer trainer(tiny_config(broken, {"checkpoint.every_steps=0"}), "auto");
-    std::atomic<bool> done{false};
-    // run() installs the handler; the signal may come at any step, the end must be the same.
-    std::thread sender([&] {
-      while (!done && !fs::exists(broken + "/metrics.jsonl")) std::this_thread::yield();
-      while (!done && fs::file_size(broken + "/metrics.jsonl") == 0) std::this_thread::yield();
-      if (!done) ::kill(::getpid(), SIGTERM);
+    Trainer trainer(config, "auto");
+    const ObservedSteps observed([](const StepContext& context) {
+      if (context.step == 3) ::raise(SIGTERM);  // in the middle of the fourth step
     });
-    std::signal(SIGTERM, SIG_IGN);
-    const Outcome outcome = trainer.run();
-    done = true;
-    sender.join();
-    EXPECT_NE(outcome, Outcome::not_finite);
+    EXPECT_EQ(trainer.run(), Outcome::interrupted);
+    EXPECT_EQ(trainer.stop_signal(), SIGTERM);
+    EXPECT_EQ(trainer.state().step, 4) << "the step is finished, and no other begun";
   }
-  EXPECT_EQ(Trainer(tiny_config(broken, {"checkpoint.every_steps=0"}), "auto").run(), Outcome::finished);
+  EXPECT_EQ(CheckpointFolder(broken + "/checkpoints", 9).list(),
+            (std::vector<std::string>{broken + "/checkpoints/step_0000004"}));
+  Trainer resumed(config, "auto");
+  EXPECT_EQ(resumed.state().step, 4);
+  EXPECT_EQ(resumed.run(), Outcome::finished);
   expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
   const auto all = rows(broken);
   ASSERT_EQ(all.size(), 6u) << "the rows read as if the run had never stopped";
   for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(all[i]["step"], i + 1);
+}
+
+// Forty samples are five batches.
+TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
+  std::vector<std::int64_t> steps, epochs;
+  const ObservedSteps observed([&](const StepContext& context) {
+    steps.push_back(context.step);
+    epochs.push_back(context.epoch);
+    EXPECT_EQ(context.total_steps, 11);
+  });
+  const std::vector<std::string> settings{"training.steps=11", "checkpoint.every_steps=5"};
+  Trainer(tiny_config(folder_ / "whole", settings, "test_observed"), "none").run();
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  EXPECT_EQ(epochs, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}));
+  epochs.clear();
+  Trainer(tiny_config(folder_ / "broken", settings, "test_observed"), folder_ / "whole/checkpoints/step_0000005").run();
+  EXPECT_EQ(epochs, (std::vector<std::int64_t>{1, 1, 1, 1, 1, 2})) << "after a resume too";
+}
+
+// Every rate that changes with the step, against updates by hand.
+TEST_F(Training, UpdateRatesAreThoseOfALoopByHand) {
+  const std::vector<std::string> settings{
+      "optimizer={name: sgd, lr: 0.5, momentum: 0, weight_decay: 0.5, no_decay: []}",
+      "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}", "training.clip_norm=0.05",
+      "training.clip_mode=per_tensor",
+      "parameters={groups: [{match: [visual.*], frozen_steps: 3}, {match: [text_projection], lr_scale: 0.5}]}"};
+  Trainer(tiny_config(folder_ / "run", settings, "test_distance"), "none").run();
+
+  TrainingRun run = build_training_run(tiny_config(folder_ / "hand", settings, "test_distance"));
+  std::int64_t clipped = 0, kept = 0;
+  for (std::int64_t step = 0; step < 6; ++step) {
+    run.optimizer->zero_grad();
+    forward_loss(run, run.loader->next(), "float32", {}).total.backward();
+    const double rate =
+        step < 2 ? 0.5 * static_cast<double>(step + 1) / 2 : 0.5 * (6.0 - static_cast<double>(step)) / 4;
+    const double decay = 0.1 + 0.2 * (1 + std::cos(M_PI * static_cast<double>(step) / 6));
+    for (const NamedParameter& each : run.optimizer->parameters()) {
+      if (!each.tensor.grad().defined() || (each.name.starts_with("visual.") && step < 3)) continue;
+      const double norm = each.tensor.grad().norm().item<double>();
+      ++(norm > 0.05 ? clipped : kept);
+      at::Tensor move = each.tensor.grad() * std::min(1.0, 0.05 / (norm + 1e-6));
+      if (each.tensor.dim() >= 2) move = move + decay * each.tensor.detach();
+      each.tensor.detach().sub_(move, rate * (each.name == "text_projection" ? 0.5 : 1.0));
+    }
+  }
+  EXPECT_GT(clipped, 0);
+  EXPECT_GT(kept, 0);
+  for (const auto& [name, tensor] : weights_at(folder_ / "run", "step_0000006"))
+    EXPECT_TRUE(at::allclose(tensor, weights_of(*run.model, *run.objective).at(name), 1e-5, 1e-6)) << name;
+}
+
+TEST_F(Training, ResumesBitForBitWhileSomethingIsFrozenAndRatesChange) {
+  const std::vector<std::string> settings{"schedule.weight_decay_end=0.9", "training.clip_mode=per_tensor",
+                                          "parameters={groups: [{match: [visual.proj], frozen_steps: 4}]}"};
+  const std::string whole = folder_ / "whole", broken = folder_ / "broken";
+  Trainer(tiny_config(whole, settings), "none").run();
+  Trainer(tiny_config(broken, settings), whole + "/checkpoints/step_0000003").run();
+  expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
+  const Trainer fresh(tiny_config(folder_ / "fresh", settings), "none");
+  const at::Tensor begin = fresh.training_run().model->state_dict().at("visual.proj");
+  EXPECT_TRUE(at::equal(weights_at(whole, "step_0000003").at("visual.proj"), begin));
+  EXPECT_FALSE(at::equal(weights_at(whole, "step_0000006").at("visual.proj"), begin));
+}
+
+TEST_F(Training, ClippingEachTensorNeedsANorm) {
+  EXPECT_EQ(error_of([&] {
+              tiny_config(folder_ / "a", {"training.clip_norm=null", "training.clip_mode=per_tensor"});
+            }),
+            "--set: training.clip_mode: needs training.clip_norm: the norm that each gradient may have");
 }
 
 TEST_F(Training, RowsOfStepsAfterTheCheckpointAreDroppedOnResume) {
@@ -128,12 +212,14 @@ TEST_F(Training, ResumeWithOtherSettingsIsRefused) {
 // A large eps: without it Adam would blow rounding in gradients that are zero in theory (key biases) up to whole steps.
 TEST_F(Training, AccumulatedMicroBatchesGiveTheUpdateOfOneBigBatch) {
   const std::string one = folder_ / "one", two = folder_ / "two";
-  Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"), "none").run();
-  Trainer(
-      tiny_config(
-          two, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1", "data.loader.batch_size=4", "training.accumulation=2"},
-          "test_distance"),
-      "none")
+  Trainer(tiny_config(one, {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1"}, "test_distance"),
+          "none")
+      .run();
+  Trainer(tiny_config(two,
+                      {"training.steps=2", "checkpoint.every_steps=0", "optimizer.eps=0.1", "data.loader.batch_size=4",
+                       "training.accumulation=2"},
+                      "test_distance"),
+          "none")
       .run();
   const Weights a = weights_at(one, "step_0000002"), b = weights_at(two, "step_0000002");
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-4, 1e-5)) << name;

@@ -13,7 +13,7 @@ namespace tessera {
 void run_on_all_ranks(const ProcessGroup& group, const std::string& what, const std::function<void()>& body);
 
 /// Runs `body` on rank 0 while the others wait, for up to a day; returns its result on every rank. Throws as
-/// together().
+/// run_on_all_ranks().
 bool run_on_rank0(const ProcessGroup& group, const std::string& what, const std::function<bool()>& body);
 
 }  // namespace tessera

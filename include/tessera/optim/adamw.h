@@ -34,11 +34,11 @@ class AdamW : public Optimizer {
   AdamW(std::vector<NamedParameter> parameters, const AdamWSettings& settings);
 
  protected:
-  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) override;
+  void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
 
  private:
   /// Learning rate of each tensor of the group, as scalars on its device.
-  std::vector<at::Tensor> clipped_rates(const Group& group, std::int64_t step) const;
+  std::vector<at::Tensor> clipped_rates(const Group& group) const;
 
   AdamWSettings settings_;
 };

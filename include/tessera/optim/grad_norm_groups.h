@@ -16,7 +16,9 @@ struct GradNormGroups {
 };
 GradNormGroups grad_norm_groups(const Optimizer& optimizer);
 
-/// clip_grad_norm over the gradients of all parameters, with a norm for each tower (0 where no parameter has one).
-GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& towers, std::optional<double> max_norm);
+/// clip_grad_norm over the gradients that the optimizer's next step takes (those of frozen parameters count nowhere),
+/// with a norm for each tower (0 where no parameter has one).
+GradientNorms clip_gradients(const Optimizer& optimizer, const GradNormGroups& groups, std::optional<double> max_norm,
+                             ClipMode mode = ClipMode::global);
 
 }  // namespace tessera

@@ -48,10 +48,10 @@ class Lamb : public Optimizer {
 
  protected:
   void measure(const std::vector<Group>& groups) override;
-  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) override;
+  void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
 
  private:
-  void update_group(Group& group, std::int64_t step);
+  void update_group(Group& group);
 
   LambSettings settings_;
   at::Tensor grad_norm_;

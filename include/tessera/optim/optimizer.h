@@ -18,7 +18,8 @@ namespace tessera {
 struct NamedParameter {
   std::string name;
   at::Tensor tensor;
-  double lr_scale = 1.0;  // its learning rate, as a multiple of the schedule's
+  double lr_scale = 1.0;           // its learning rate, as a multiple of the schedule's
+  std::int64_t frozen_steps = 0;   // the optimizer's first updates, which leave it alone
   std::int64_t blocks_behind = 0;  // steps of layer decay between it and its tower's output (Tower::blocks_behind)
 };
 
@@ -37,11 +38,12 @@ struct DecaySettings {
                                        "cls_token"};
 };
 
-/// Weight decay of one parameter: only tensors of two or more dimensions whose name contains none of `no_decay` decay.
-double weight_decay_of(const NamedParameter& parameter, const DecaySettings& settings);
+/// Whether a parameter decays: only tensors of two or more dimensions whose name contains none of `no_decay` do.
+bool decays(const NamedParameter& parameter, const DecaySettings& settings);
 
-/// Updates parameters from their gradients. Parameters keep their storage; a parameter without gradient is left alone
-/// in that step. Bias corrections count the optimizer's own steps.
+/// Updates parameters from their gradients. Parameters keep their storage; a parameter without gradient, or within its
+/// frozen_steps, is left alone in that step, and so are its moments. Bias corrections count the optimizer's own steps
+/// from the first that is not frozen.
 class Optimizer {
  public:
   /// peak: the learning rate that the schedule scales from. moments: names of the tensors of its shape that each
@@ -57,9 +59,10 @@ class Optimizer {
   /// then on step() and gather_state() are collective. Before the first step; alone it changes nothing.
   void shard(const ProcessGroup& group, double bucket_mb);
 
-  /// One update with this learning rate. found_inf: float32 scalar on the parameters' device; where it is 1, weights and
-  /// moments stay as they are, without the host having to know. Undefined: the update is made.
-  void step(double learning_rate, const at::Tensor& found_inf = {});
+  /// One update with this learning rate, and this weight decay of the parameters that decay (unset: the settings').
+  /// found_inf: float32 scalar on the parameters' device; where it is 1, weights and moments stay as they are, without
+  /// the host having to know. Undefined: the update is made.
+  void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
   /// The last `count` calls of step() found an infinity and do not count as updates.
   void take_back(std::int64_t count) { steps_ -= count; }
   /// Drops all gradients.
@@ -69,7 +72,11 @@ class Optimizer {
   /// Calls of step(), those that changed nothing included.
   std::int64_t steps_taken() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
-  double weight_decay(std::size_t index) const { return decay_[index]; }
+  /// That of the settings, and what of it a parameter has: 0 where it does not decay.
+  double weight_decay() const { return weight_decay_; }
+  double weight_decay(std::size_t index) const { return decays_[index] ? weight_decay_ : 0.0; }
+  /// Whether the next step() leaves a parameter alone whatever its gradient.
+  bool frozen(std::size_t index) const { return steps_ < parameters_[index].frozen_steps; }
 
   /// What this rank keeps of the state: `step` (int64 scalar) and `MOMENT.NAME`, say `exp_avg.logit_scale`. The tensors
   /// share memory with the optimizer.
@@ -82,8 +89,10 @@ class Optimizer {
   void load_state(const std::map<std::string, at::Tensor>& state, const std::string& origin);
 
  protected:
-  /// Parameters that have a gradient in this step and share learning rate, weight decay, dtype and device.
+  /// Parameters that have a gradient in this step and share learning rate, weight decay, count of updates, dtype and
+  /// device.
   struct Group {
+    std::int64_t step = 0;  // 1 for the first update of these parameters
     double learning_rate = 0;
     double weight_decay = 0;
     std::vector<std::size_t> indices;
@@ -94,8 +103,8 @@ class Optimizer {
   /// Sees all gradients of the step, those of parameters that other ranks update included, before update(). Called
   /// without gradient recording.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
-  /// step: 1 for the first update. found_inf: as in step(). Called without gradient recording.
-  virtual void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) = 0;
+  /// found_inf: as in step(). Called without gradient recording.
+  virtual void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) = 0;
 
  private:
   struct Shards {
@@ -104,14 +113,15 @@ class Optimizer {
     std::vector<int> owners;  // rank, by parameter
   };
 
-  std::vector<Group> groups(double learning_rate) const;
+  std::vector<Group> groups(double learning_rate, double weight_decay) const;
   std::vector<Group> own(const std::vector<Group>& all) const;
   bool owns(std::size_t index) const;
   std::string moment_name(std::size_t moment, std::size_t index) const;
   std::vector<at::Tensor> tensors() const;
 
   std::vector<NamedParameter> parameters_;
-  std::vector<double> decay_;
+  double weight_decay_;
+  std::vector<bool> decays_;
   std::vector<std::string> moment_names_;
   // [moment][parameter]; what another rank keeps is a meta tensor, a shape without memory.
   std::vector<std::vector<at::Tensor>> moments_;

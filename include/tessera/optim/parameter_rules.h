@@ -7,16 +7,19 @@
 
 namespace tessera {
 
-/// Parameters that learn faster or slower than the others.
+/// Parameters that learn faster, slower or later than the others.
 struct ParameterGroup {
   std::vector<std::string> match;
   double lr_scale = 1.0;
+  std::int64_t frozen_steps = 0;
 };
 
 template <class Visitor>
 void fields(Visitor& v, ParameterGroup& s) {
   v("match", s.match, "image, text, or patterns of names (visual.attnpool.*)");
   v("lr_scale", s.lr_scale, "multiple of the schedule's learning rate", config::at_least(0));
+  v("frozen_steps", s.frozen_steps,
+    "updates at the beginning of the run that leave them as they are (DINO's last layer)", config::at_least(0));
 }
 
 struct LayerDecay {
@@ -42,7 +45,9 @@ template <class Visitor>
 void fields(Visitor& v, ParameterSettings& s) {
   v("frozen", s.frozen,
     "not trained: image, text (a whole tower; image alone is LiT), or patterns of names (transformer.resblocks.0.*)");
-  v("groups", s.groups, "learning rates of their own: [{match: [visual.attnpool.*], lr_scale: 10}]; factors multiply");
+  v("groups", s.groups,
+    "learning rates of their own: [{match: [visual.attnpool.*], lr_scale: 10}]; factors multiply, and the greatest "
+    "frozen_steps holds");
   v("layer_decay", s.layer_decay, "smaller learning rates towards the input (BEiT's, as timm's layer_decay)");
 }
 
@@ -53,7 +58,8 @@ bool of_objective(const std::string& name);
 /// any characters.
 bool matches(const std::string& pattern, const std::string& name);
 
-/// Takes the frozen parameters out of the list (and their requires_grad away) and gives the others their lr_scale.
+/// Takes the frozen parameters out of the list (and their requires_grad away) and gives the others their lr_scale and
+/// frozen_steps.
 /// Layer decay d: in a tower of n blocks, embeddings get d^(n+1), block i (from 0) d^(n-i), what follows the blocks 1
 /// (Bao et al. 2022, BEiT; a ResNet's stages count as blocks). Throws UserError for a pattern that matches nothing,
 /// with the nearest name, and when nothing is left to train.

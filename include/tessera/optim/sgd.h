@@ -30,7 +30,7 @@ class Sgd : public Optimizer {
   Sgd(std::vector<NamedParameter> parameters, const SgdSettings& settings);
 
  protected:
-  void update(std::vector<Group>& groups, std::int64_t step, const std::optional<at::Tensor>& found_inf) override;
+  void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
 
  private:
   SgdSettings settings_;

@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Puts weights, optimizer, averages and this rank's data position of a checkpoint into the parts. Throws UserError
-/// naming the checkpoint when it was trained with other settings (those that differ are named) or another vocabulary. A
+/// Puts weights, optimizer, averages and this rank's data position of a checkpoint into the run. Throws UserError naming
+/// the checkpoint when it was trained with other settings (those that differ are named) or another vocabulary. A
 /// configuration whose training.micro_batch is `auto` takes the checkpoint's.
 void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
-                     const std::string& folder);
+                      const std::string& folder);
 
 }  // namespace tessera

@@ -155,14 +155,14 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     fs::remove_all(aside, error);
     if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
     save_model_file(aside + "/" + kModel, checkpoint.model);
-    const auto save_weights = [&](const char* name, const std::map<std::string, at::Tensor>& weights) {
+    const auto save_averages = [&](const char* file, const std::map<std::string, at::Tensor>& weights) {
       if (weights.empty()) return;
-      ModelFile file = checkpoint.model;
-      file.weights = weights;
-      save_model_file(aside + "/" + name, file);
+      ModelFile model = checkpoint.model;
+      model.weights = weights;
+      save_model_file(aside + "/" + file, model);
     };
-    save_weights(kEma, checkpoint.ema);
-    save_weights(kTeacher, checkpoint.teacher);
+    save_averages(kEma, checkpoint.ema);
+    save_averages(kTeacher, checkpoint.teacher);
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
@@ -245,8 +245,8 @@ Checkpoint load_checkpoint(const std::string& folder) {
   check_manifest(folder);
   Checkpoint out;
   out.model = load_model_file(folder + "/" + kModel);
-  if (fs::exists(folder + "/" + kTeacher)) out.teacher = io::load_safetensors(folder + "/" + kTeacher).tensors;
   if (fs::exists(folder + "/" + kEma)) out.ema = io::load_safetensors(folder + "/" + kEma).tensors;
+  if (fs::exists(folder + "/" + kTeacher)) out.teacher = io::load_safetensors(folder + "/" + kTeacher).tensors;
   const std::string path = folder + "/" + kState;
   io::TensorFile state = io::load_safetensors(path);
   out.optimizer = std::move(state.tensors);

@@ -46,7 +46,8 @@ CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings s
 
 void CheckpointWriter::begin(Checkpoint checkpoint) {
   if (settings_.background)
-    for (auto* tensors : {&checkpoint.model.weights, &checkpoint.optimizer, &checkpoint.ema, &checkpoint.teacher}) copy_tensors(*tensors);
+    for (auto* tensors : {&checkpoint.model.weights, &checkpoint.optimizer, &checkpoint.ema, &checkpoint.teacher})
+      copy_tensors(*tensors);
   written_ = std::async(settings_.background ? std::launch::async : std::launch::deferred,
                         [this, whole = std::move(checkpoint)] { return write(whole); });
 }

@@ -170,6 +170,11 @@ std::optional<config::Problem> validate(const StartSettings& settings) {
   return config::Problem{"parts", "needs start.weights: the file to take them from"};
 }
 
+std::optional<config::Problem> validate(const TrainingSettings& settings) {
+  if (settings.clip_mode == "global" || settings.clip_norm) return std::nullopt;
+  return config::Problem{"clip_mode", "needs training.clip_norm: the norm that each gradient may have"};
+}
+
 std::optional<config::Problem> validate(const LogSettings& settings) {
   if (!settings.profile || (*settings.profile)[0] <= (*settings.profile)[1]) return std::nullopt;
   return config::Problem{"profile", "ends before it begins: expected [first step, last step]"};

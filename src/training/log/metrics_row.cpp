@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <sstream>
@@ -28,6 +29,13 @@ nlohmann::ordered_json object_of(const std::vector<std::pair<std::string, double
 }
 
 }  // namespace
+
+bool finite(const MetricsRow& row) {
+  const auto good = [](const auto& named) { return std::isfinite(named.second); };
+  return std::isfinite(row.loss) && std::isfinite(row.grad_norm) &&
+         std::all_of(row.terms.begin(), row.terms.end(), good) &&
+         std::all_of(row.grad_norms.begin(), row.grad_norms.end(), good);
+}
 
 std::string to_line(const MetricsRow& r) {
   nlohmann::ordered_json row;

@@ -142,6 +142,12 @@ void RunLog::warning(const std::string& text) {
   log::warning(text);
 }
 
+void RunLog::error(const std::string& text) {
+  if (!active_) return;
+  clear();
+  log::error(text);
+}
+
 void RunLog::clear() {
   if (!bar_shown_) return;
   std::fprintf(stderr, "\r\033[K");

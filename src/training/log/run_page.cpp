@@ -121,7 +121,7 @@ std::string checkpoints_block(const std::string& folder) {
   for (const std::string& name : names_in(folder + "/checkpoints", "step_", "")) {
     const std::string path = "checkpoints/" + name;
     std::string files;
-    for (const char* file : {"model.safetensors", "ema.safetensors", "state.safetensors", "manifest.json"})
+    for (const char* file : {"model.safetensors", "ema.safetensors", "teacher.safetensors", "state.safetensors", "manifest.json"})
       if (fs::exists(folder + "/" + path + "/" + file)) files += link(path + "/" + file, file);
     rows = concat("<tr><td>", link(path + "/", name), "</td><td class=\"files\">", files, "</td></tr>") + rows;
   }

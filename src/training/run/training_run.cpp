@@ -192,18 +192,30 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group) 
   // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
-                             concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
+                           concat(config.run.folder.value_or("runs/run"), "/skipped", of_rank, ".jsonl"));
   return run;
 }
 
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file) {
-  return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader,
-                                  run.needs, static_cast<std::uint64_t>(config.seed), shard,
+  return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
+                                  static_cast<std::uint64_t>(config.seed), shard,
                                   LoaderTarget{run.device.is_cuda(), skipped_file});
 }
 
 namespace {
+
+// training.precision as autocast.
+class TowerPrecision {
+ public:
+  TowerPrecision(const at::Device& device, const std::string& precision) {
+    if (precision == "bf16") autocast_.emplace(device.type(), at::kBFloat16);
+    if (precision == "fp16") autocast_.emplace(device.type(), at::kHalf);
+  }
+
+ private:
+  std::optional<Autocast> autocast_;
+};
 
 // Of the views that ask for a teacher.
 Needs teacher_needs(const Needs& needs) {
@@ -215,17 +227,23 @@ Needs teacher_needs(const Needs& needs) {
 
 }  // namespace
 
-Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision, bool with_teacher) {
-  std::optional<Autocast> autocast;
-  if (precision == "bf16") autocast.emplace(run.device.type(), at::kBFloat16);
-  if (precision == "fp16") autocast.emplace(run.device.type(), at::kHalf);
-  Features features = run.model->forward(batch, run.needs);
-  if (with_teacher && run.teacher) {
-    const at::NoGradGuard no_grad;
-    Features seen = run.teacher->model->forward(batch, teacher_needs(run.needs));
-    features.teacher_images = std::move(seen.images);
-    features.teacher_texts = std::move(seen.texts);
-  }
+Features encode_student(TrainingRun& run, const Batch& batch, const std::string& precision) {
+  const TowerPrecision scope(run.device, precision);
+  return run.model->forward(batch, run.needs);
+}
+
+void add_teacher_features(TrainingRun& run, const Batch& batch, const std::string& precision, Features& features) {
+  if (!run.teacher) return;
+  const TowerPrecision scope(run.device, precision);
+  const at::NoGradGuard no_grad;
+  Features seen = run.teacher->model->forward(batch, teacher_needs(run.needs));
+  features.teacher_images = std::move(seen.images);
+  features.teacher_texts = std::move(seen.texts);
+}
+
+Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision) {
+  Features features = encode_student(run, batch, precision);
+  add_teacher_features(run, batch, precision, features);
   return features;
 }
 
@@ -237,7 +255,7 @@ StepContext step_context(const TrainingRun& run, const Config& config, const Pro
   StepContext context;
   context.step = step;
   context.total_steps = config.training.steps;
-  context.epoch = static_cast<double>(run.loader->position().epoch);
+  context.epoch = run.loader->epoch();
   context.group = group;
   if (run.teacher) context.teacher = run.teacher->objective.get();
   return context;

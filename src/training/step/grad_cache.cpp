@@ -36,14 +36,19 @@ class Chunks {
   std::int64_t first(std::int64_t index) const { return index * step_.chunk; }
   std::int64_t size(std::int64_t index) const { return std::min(step_.chunk, batch_.size() - first(index)); }
 
-  Features encode(std::int64_t index, bool with_teacher) const {
+  Features encode_student(std::int64_t index) const {
     at::manual_seed(derive_seed(step_.seed, Purpose::step, {static_cast<std::uint64_t>(index)}));
     const at::Tensor& keys = step_.row_keys;
     const RowRngScope keyed(keys.defined() ? keys.narrow(0, first(index), size(index)) : keys);
-    return encode_batch(run_, slice(batch_, first(index), size(index)), step_.precision, with_teacher);
+    return tessera::encode_student(run_, chunk(index), step_.precision);
+  }
+  void add_teacher_features(std::int64_t index, Features& features) const {
+    tessera::add_teacher_features(run_, chunk(index), step_.precision, features);
   }
 
  private:
+  Batch chunk(std::int64_t index) const { return slice(batch_, first(index), size(index)); }
+
   TrainingRun& run_;
   const Batch& batch_;
   const GradCacheStep& step_;
@@ -71,10 +76,15 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
   Features whole;
   {
     const c10::NoGradGuard no_grad;
-    const Recomputing twice;  // the second pass is the model's own
     const BuffersKept buffers(*run.model);
     std::vector<Features> pieces;
-    for (std::int64_t i = 0; i < chunks.count(); ++i) pieces.push_back(chunks.encode(i, /*with_teacher=*/true));
+    for (std::int64_t i = 0; i < chunks.count(); ++i) {
+      {
+        const Recomputing twice;  // the second pass is the model's own
+        pieces.push_back(chunks.encode_student(i));
+      }
+      chunks.add_teacher_features(i, pieces.back());
+    }
     whole = joined(pieces);
   }
   require_gradients(whole);
@@ -82,7 +92,7 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
   Losses losses = run.objective->forward(whole, context);
   gradients.backward(losses.total * step.weight, /*reduce=*/false);
   for (std::int64_t i = 0; i < chunks.count(); ++i) {
-    const Features features = chunks.encode(i, /*with_teacher=*/false);
+    const Features features = chunks.encode_student(i);
     std::vector<at::Tensor> roots, at_roots;
     for_each_view(whole, features, [&](const at::Tensor& leaf, const at::Tensor& output) {
       if (!leaf.defined() || !leaf.grad().defined() || !output.requires_grad()) return;

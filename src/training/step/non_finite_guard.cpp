@@ -7,7 +7,8 @@
 
 namespace tessera {
 
-NonFiniteGuard::NonFiniteGuard(const std::string& policy, bool float16, std::vector<at::Tensor> buffers, GradScaler& scale)
+NonFiniteGuard::NonFiniteGuard(const std::string& policy, bool float16, std::vector<at::Tensor> buffers,
+                               GradScaler& scale)
     : host_decides_(policy == "skip" || float16), scale_(scale) {
   for (at::Tensor& buffer : buffers)
     if (buffer.defined() && buffer.is_floating_point()) buffers_.push_back(std::move(buffer));

@@ -18,6 +18,10 @@ GradientReducer make_reducer(const TrainingRun& run, const Config& config, const
                          config.distributed.compression == "bf16" ? Compression::bf16 : Compression::none);
 }
 
+std::int64_t micro_batches(const Config& config, const TrainingRun& run) {
+  return config.training.accumulation * run.loader->batches_per_update();
+}
+
 std::uint64_t step_seed(std::int64_t seed, std::int64_t step, std::int64_t micro_batch, int rank) {
   const std::uint64_t first = derive_seed(static_cast<std::uint64_t>(seed), Purpose::step,
                                           {static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(micro_batch)});
@@ -37,17 +41,18 @@ namespace {
 // Of one process alone: what ranks exchange would have to be recorded with it.
 std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, TrainingRun& run,
                                       GradientReducer& gradients) {
-  if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
-  if (!group.alone())
-    user_error("training.cuda_graph is for one process, and this run has ", group.size(), ": set it to false");
   if (run.objective->follows_step())
     user_error("training.cuda_graph: the objective ", config.objective.name,
                " changes with the step, and a recorded step is always the same one: set it to false");
+  if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
+  if (!group.alone())
+    user_error("training.cuda_graph is for one process, and this run has ", group.size(), ": set it to false");
   std::vector<at::Tensor> trained;
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
   return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const GraphInputs& inputs) {
     const RowRngScope keyed(inputs.rows);
-    const Losses losses = forward_loss(run, inputs.batch, config.training.precision, step_context(run, config, group, 0));
+    const Losses losses =
+        forward_loss(run, inputs.batch, config.training.precision, step_context(run, config, group, 0));
     gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
     return losses;
   });
@@ -78,7 +83,8 @@ AccumulatedLosses StepRunner::run(std::int64_t done, double scale, StepGraph* gr
   AccumulatedLosses result;
   result.step = done + 1;
   result.begin = run_.loader->position();
-  for (std::int64_t i = 0; i < micro_batches(); ++i) add_losses(micro_batch(i, scale, graph, result), result);
+  for (std::int64_t i = 0; i < micro_batches(config_, run_); ++i)
+    add_losses(micro_batch(i, scale, graph, result), result);
   result.wait_seconds = run_.loader->statistics().wait_seconds - waited;
   return result;
 }
@@ -98,7 +104,7 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* grap
   result.samples += batch.size() * group_.size();
   result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
   if (graph != nullptr) return graph->run({batch, rows, at::scalar_tensor(weight, rows.options().dtype(at::kFloat))});
-  const bool reduce = index + 1 == micro_batches();
+  const bool reduce = index + 1 == micro_batches(config_, run_);
   if (const auto samples = settings.micro_batch.of(batch.size()))
     return cached_backward(run_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
                            context);

@@ -14,12 +14,12 @@ namespace tessera {
 
 /// Where a run stands. Randomness of a step follows from (seed, step), so there is no generator to save.
 struct RunState {
-  std::int64_t step = 0;     // updates done
-  DataPosition data;         // of the next batch; over ranks, the furthest
+  std::int64_t step = 0;            // updates done
+  DataPosition data;                // of the next batch; over ranks, the furthest
   std::vector<DataPosition> ranks;  // of each, when there are several
-  std::int64_t samples = 0;  // seen
-  double seconds = 0;        // trained, over all sessions of the run
-  std::int64_t skipped = 0;  // steps without update, for a loss or gradient was not finite
+  std::int64_t samples = 0;         // seen
+  double seconds = 0;               // trained, over all sessions of the run
+  std::int64_t skipped = 0;         // steps without update, for a loss or gradient was not finite
   GradScaler::State loss_scale;
 };
 
@@ -33,10 +33,10 @@ struct Checkpoint {
   std::string config;  // resolved YAML
 };
 
-/// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json},
-/// ema.safetensors where weights are averaged, teacher.safetensors where there is a teacher, and FOLDER/latest, a text file
-/// that names the newest. A checkpoint is written into a folder aside, fsynced and renamed,
-/// so under its name it is whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
+/// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, with
+/// ema.safetensors where weights are averaged and teacher.safetensors where there is a teacher, and FOLDER/latest, a text
+/// file that names the newest. A checkpoint is written into a folder aside, fsynced and renamed, so under its name it is
+/// whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
 class CheckpointFolder {
  public:
   /// keep_last: how many stay; besides, those of steps that keep_every divides (0: none) are never deleted.

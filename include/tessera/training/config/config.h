@@ -10,7 +10,7 @@
 #include <tessera/data/loading/loader.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/models/dual_encoder.h>
-#include <tessera/optim/lr_schedule.h>
+#include <tessera/optim/schedule.h>
 #include <tessera/training/config/micro_batch.h>
 #include <tessera/optim/parameter_rules.h>
 #include <tessera/optim/ema.h>
@@ -66,6 +66,7 @@ struct TrainingSettings {
   bool cuda_graph = false;
   std::string non_finite = "stop";
   std::optional<double> clip_norm;
+  std::string clip_mode = "global";
   std::string device = "auto";
   std::optional<std::int64_t> threads;
   std::optional<EmaSettings> ema;
@@ -92,13 +93,19 @@ void fields(Visitor& v, TrainingSettings& s) {
   v("non_finite", s.non_finite,
     "a step whose loss or gradient is not finite: stop the run, or skip the update (ten in a row stop it too)",
     config::one_of({"stop", "skip"}));
-  v("clip_norm", s.clip_norm, "clip the global gradient norm; null: do not", config::above(0));
+  v("clip_norm", s.clip_norm, "gradients of a greater norm are scaled down to this one; null: do not",
+    config::above(0));
+  v("clip_mode", s.clip_mode, "whose norm that is: global, all gradients' together; per_tensor, each parameter's alone",
+    config::one_of({"global", "per_tensor"}));
   v("device", s.device, "auto takes the GPU when there is one", config::one_of({"auto", "cpu", "cuda"}));
   v("threads", s.threads, "threads of one operator on the CPU; null: one per core", config::at_least(1));
   v("ema", s.ema,
     "exponential moving average of all weights (EMA): {decay: 0.9999, warmup: true}; each checkpoint then holds "
     "ema.safetensors, a model file, too; null: none");
 }
+
+/// A way to clip needs a norm to clip to.
+std::optional<config::Problem> validate(const TrainingSettings& settings);
 
 /// How ranks meet, what they share out, and when one counts as lost.
 struct RanksSettings : DistributedSettings {
@@ -214,7 +221,7 @@ void fields(Visitor& v, Config& s) {
   v("objective", s.objective, "the training loss");
   v("optimizer", s.optimizer, "the update rule");
   v("parameters", s.parameters, "which parameters are trained, and how fast");
-  v("schedule", s.schedule, "learning rate over the run");
+  v("schedule", s.schedule, "learning rate and weight decay over the run");
   v("training", s.training, "length and arithmetic of the run");
   v("distributed", s.distributed, "several processes (torchrun, srun, mpirun or trainer --nproc N)");
   v("checkpoint", s.checkpoint, "saving");

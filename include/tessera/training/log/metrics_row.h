@@ -26,6 +26,9 @@ struct MetricsRow {
   std::optional<std::int64_t> device_peak;       // bytes of tensors on its GPU at their highest
 };
 
+/// Whether loss, terms and gradient norms are.
+bool finite(const MetricsRow& row);
+
 /// The row as one line of JSON. What is not finite is null there.
 std::string to_line(const MetricsRow& record);
 

@@ -43,6 +43,7 @@ class RunLog {
   /// A line above the progress bar, and in log.txt.
   void line(const std::string& text);
   void warning(const std::string& text);
+  void error(const std::string& text);
   /// Takes the bar off the terminal.
   void clear();
 

@@ -12,13 +12,14 @@
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/model_file.h>
 #include <tessera/objectives/objective.h>
-#include <tessera/training/config/config.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/training/config/config.h>
 
 namespace tessera {
 
 /// The moving average of the weights as a model of its own, for objectives that ask for its features. Its weights are the
-/// averages themselves, so that checkpoints hold them; it computes in evaluation mode and without gradients.
+/// averages themselves, so that checkpoints hold them; it computes in evaluation mode and without gradients. After each
+/// update the trainer moves it by the objective's teacher_momentum().
 struct Teacher {
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
@@ -29,7 +30,7 @@ struct Teacher {
 struct TrainingRun {
   at::Device device = at::kCPU;
   std::shared_ptr<const Source> train, validation;  // validation may be null
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: a model without text tower
+  std::shared_ptr<const Tokenizer> tokenizer;       // null: a model without text tower
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
@@ -65,10 +66,16 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,
                   const std::string& origin);
 
-/// The towers' forward pass in the configured precision, and the teacher's of the views that ask for it.
-Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision, bool with_teacher = true);
+/// The towers' forward pass in the configured precision, the teacher's features left out.
+Features encode_student(TrainingRun& run, const Batch& batch, const std::string& precision);
 
-/// What the objective may know of the step after `step` updates; the epoch is that of the loader's position.
+/// Adds the teacher's features of the views that ask for them; nothing in a run without one.
+void add_teacher_features(TrainingRun& run, const Batch& batch, const std::string& precision, Features& features);
+
+/// Both.
+Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision);
+
+/// What the objective may know of the step after `step` updates, once the loader has given its batch.
 StepContext step_context(const TrainingRun& run, const Config& config, const ProcessGroup& group, std::int64_t step);
 
 /// One forward pass of a batch in the configured precision: bf16 reaches the towers only, losses stay float32.

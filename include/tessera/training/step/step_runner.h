@@ -15,6 +15,9 @@ namespace tessera {
 /// The reducer for what the optimizer trains, as `distributed` says.
 GradientReducer make_reducer(const TrainingRun& run, const Config& config, const ProcessGroup& group);
 
+/// Batches that each rank's update takes: `accumulation` of each source that gives its own.
+std::int64_t micro_batches(const Config& config, const TrainingRun& run);
+
 /// What one step has computed, before its update.
 struct AccumulatedLosses {
   std::int64_t step = 0;          // updates done after it
@@ -40,8 +43,6 @@ class StepRunner {
   AccumulatedLosses run(std::int64_t done, double scale = 1.0);
   /// The same, operator by operator even where a step is recorded and played back otherwise (training.cuda_graph).
   AccumulatedLosses run_operators(std::int64_t done, double scale = 1.0);
-  /// Of an update: `accumulation` of each source that gives its own.
-  std::int64_t micro_batches() const { return config_.training.accumulation * run_.loader->batches_per_update(); }
 
  private:
   AccumulatedLosses run(std::int64_t done, double scale, StepGraph* graph);

@@ -2,9 +2,17 @@
 #include <cmath>
 #include <numbers>
 
-#include <tessera/optim/lr_schedule.h>
+#include <tessera/optim/schedule.h>
 
 namespace tessera {
+namespace {
+
+// 1 at x = 0, 0 at x = 1.
+double half_cosine(double x) {
+  return (1.0 + std::cos(std::numbers::pi * x)) / 2.0;
+}
+
+}  // namespace
 
 std::optional<config::Problem> validate(const ScheduleSettings& settings) {
   if (!settings.warmup_share || settings.warmup_steps == 0) return std::nullopt;
@@ -23,8 +31,16 @@ double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, dou
   double x = 1.0;
   if (total_steps > warmup)
     x = std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(total_steps - warmup));
-  const double share = settings.schedule == "cosine" ? (1.0 + std::cos(std::numbers::pi * x)) / 2.0 : 1.0 - x;
+  const double share = settings.schedule == "cosine" ? half_cosine(x) : 1.0 - x;
   return settings.min_lr + (lr - settings.min_lr) * share;
+}
+
+double weight_decay_at(std::int64_t step, const ScheduleSettings& settings, double weight_decay,
+                       std::int64_t total_steps) {
+  if (!settings.weight_decay_end) return weight_decay;
+  const double end = *settings.weight_decay_end;
+  const double x = std::min(1.0, static_cast<double>(step) / static_cast<double>(total_steps));
+  return end + (weight_decay - end) * half_cosine(x);
 }
 
 }  // namespace tessera

@@ -8,12 +8,13 @@
 
 namespace tessera {
 
-/// Shape of the learning rate over the run.
+/// Learning rate and weight decay over the run.
 struct ScheduleSettings {
   std::string schedule = "cosine";
   double min_lr = 0.0;
   std::int64_t warmup_steps = 0;
   std::optional<double> warmup_share;
+  std::optional<double> weight_decay_end;
 };
 
 template <class Visitor>
@@ -25,6 +26,9 @@ void fields(Visitor& v, ScheduleSettings& s) {
     config::at_least(0));
   v("warmup_share", s.warmup_share, "the same as a share of the run's steps, in place of warmup_steps",
     config::in_range(0, 1));
+  v("weight_decay_end", s.weight_decay_end,
+    "weight decay at the end of the run, reached from the optimizer's by half a cosine; null: it stays the same",
+    config::at_least(0));
 }
 
 /// One of the two ways to say it.
@@ -36,5 +40,11 @@ std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t tota
 /// Learning rate of update `step` (0 = first): lr (step + 1) / warmup during the warm-up, then the schedule's shape
 /// down to min_lr at total_steps, and that value past the end.
 double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps);
+
+/// Weight decay of update `step` (0 = first): half a cosine over the whole run, warm-up included, from weight_decay down
+/// or up to weight_decay_end at total_steps (Caron et al. 2021, DINO), and that value past the end; weight_decay for
+/// good where the settings name no end.
+double weight_decay_at(std::int64_t step, const ScheduleSettings& settings, double weight_decay,
+                       std::int64_t total_steps);
 
 }  // namespace tessera

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <tessera/optim/clip_grad_norm.h>
+#include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/log/input_bound_detector.h>
+#include <tessera/training/log/metrics_row.h>
+#include <tessera/training/log/mfu.h>
+#include <tessera/training/log/run_log.h>
+#include <tessera/training/log/step_profiler.h>
+#include <tessera/training/step/non_finite_guard.h>
+#include <tessera/training/step/step_runner.h>
+
+namespace tessera {
+
+/// A step that was made. Its numbers stay on the device until TrainingMonitor reads them back.
+struct TrainedStep {
+  RunState before;
+  std::int64_t updates_before = 0;  // of the optimizer
+  double scale = 1;                 // of the loss
+  AccumulatedLosses losses;
+  double learning_rate = 0;
+  at::Tensor numbers;  // as step_numbers gives them
+  NonFiniteGuard::StepDecision decision = NonFiniteGuard::StepDecision::update;
+  double seconds = 0;  // that the host was at it
+  MetricsRow row;      // filled in by TrainingMonitor
+};
+
+/// Loss, gradient norm, terms, and the gradient norm of each group, as float32 [n] on the device: means over the ranks.
+/// Does not wait for the device.
+at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
+                        const at::Device& device);
+
+/// What a run tells of its steps: reads their numbers back when they are wanted, writes rows and page, moves the progress
+/// bar, counts the operations of a step and traces those that log.profile names.
+class TrainingMonitor {
+ public:
+  /// The references must outlive it. Files go into `folder`, which must be there; rank 0 alone writes them.
+  TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder);
+
+  /// Begins after this step (0: at the start); what the files hold of later ones is dropped.
+  void resume_at(std::int64_t step);
+  /// Has step `number` made, and keeps it for read_back().
+  void observe(std::int64_t number, const std::function<TrainedStep()>& make);
+  /// The steps observed since the last call, oldest first; waits for the device to finish them.
+  std::vector<TrainedStep> read_back();
+  /// Writes the row of a step, if log.every_steps says so; its speed is that since the row before. `now`: where the run
+  /// stands.
+  void record(MetricsRow row, const RunState& now);
+  /// Writes the run's page; good: whether the state is as it should be; note: a line beside it.
+  void show(const RunState& now, const std::string& state = "running", bool good = true, const std::string& note = "");
+
+  RunLog& log() { return log_; }
+
+ private:
+  MetricsRow row_of(const TrainedStep& step) const;
+  void watch_waiting(const LoaderStatistics& now, double seconds);
+
+  const Config& config_;
+  const ProcessGroup& group_;
+  const TrainingRun& run_;
+  std::string folder_;
+  std::vector<std::string> grad_norm_names_;
+  RunLog log_;
+  Mfu mfu_;
+  StepProfiler profiler_;
+  InputBoundDetector input_bound_;
+  std::vector<TrainedStep> unread_;
+
+  struct Window {  // since the last row of metrics.jsonl
+    std::int64_t samples = 0;
+    double seconds = 0;
+    double wait_seconds = 0;
+    LoaderStatistics loader;  // as they were then
+  } window_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,138 @@
+#include <filesystem>
+#include <tuple>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/training/checkpoint/checkpoint_keeper.h>
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool same_folder(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return fs::equivalent(a, b, error) && !error;
+}
+
+// Every rank's place in the data, and the furthest of them.
+void gather_positions(RunState& state, const DataPosition& own, const ProcessGroup& group) {
+  const at::Tensor all = group.all_gather(at::tensor({own.epoch, own.cursor}, at::kLong)).view({group.size(), 2});
+  state.ranks.clear();
+  state.data = own;
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const DataPosition there{all[rank][0].item<std::int64_t>(), all[rank][1].item<std::int64_t>()};
+    state.ranks.push_back(there);
+    if (std::tie(there.epoch, there.cursor) > std::tie(state.data.epoch, state.data.cursor)) state.data = there;
+  }
+}
+
+}  // namespace
+
+CheckpointKeeper::CheckpointKeeper(const Config& config, const ProcessGroup& group, const TrainingRun& run,
+                                   const std::string& folder, ReportError report_error)
+    : config_(config),
+      group_(group),
+      run_(run),
+      run_folder_(folder),
+      report_error_(std::move(report_error)),
+      folder_(folder + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
+      writer_(folder_, config.checkpoint) {}
+
+std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const std::string& resume) const {
+  folder_.remove_leftovers();
+  const std::vector<std::string> own = folder_.list();
+  if (resume == "none") {
+    if (!own.empty())
+      user_error(run_folder_, ": already holds checkpoints up to step ", step_of(own.back()),
+                 ": go on with --resume auto, or choose another run.folder");
+    return std::nullopt;
+  }
+  if (resume == "auto") return load_newest_checkpoint(folder_);
+
+  std::pair<std::string, Checkpoint> chosen;
+  if (fs::is_directory(resume + "/checkpoints")) {
+    auto newest = load_newest_checkpoint(CheckpointFolder(resume + "/checkpoints", 1));
+    if (!newest) user_error("--resume ", resume, ": no checkpoint in this run folder");
+    chosen = std::move(*newest);
+  } else if (fs::exists(resume + "/manifest.json")) {
+    chosen = {resume, load_checkpoint(resume)};
+  } else {
+    user_error("--resume ", resume,
+               ": expected auto, none, a run folder or a folder like RUN/checkpoints/step_0001000");
+  }
+  for (const std::string& folder : own)
+    if (step_of(folder) > chosen.second.state.step ||
+        !same_folder(fs::path(folder).parent_path(), fs::path(chosen.first).parent_path()))
+      user_error(run_folder_, ": holds checkpoints of its own up to step ", step_of(own.back()),
+                 ": choose another run.folder to go on from ", chosen.first, ", or delete them");
+  return chosen;
+}
+
+void CheckpointKeeper::resumed_from(const std::string& checkpoint, std::int64_t step) {
+  last_good_ = checkpoint;
+  last_saved_ = step;
+}
+
+bool CheckpointKeeper::overdue() const {
+  const std::chrono::duration<double, std::ratio<60>> minutes = Clock::now() - last_save_;
+  const double limit = config_.checkpoint.every_minutes;
+  return limit > 0 && minutes.count() >= limit;
+}
+
+void CheckpointKeeper::save(const RunState& state, bool must) {
+  last_save_ = Clock::now();
+  if (last_saved_ == state.step) {
+    if (!must) return;
+    // The save of this step may still be under way, or have failed.
+    const bool saved = run_on_rank0(group_, "saving the checkpoint",
+                                    [&] { return wait() && !last_good_.empty() && step_of(last_good_) == state.step; });
+    if (saved) return;
+  }
+  Checkpoint checkpoint = gather(state);
+  if (run_on_rank0(group_, "saving the checkpoint", [&] { return write(std::move(checkpoint), must); }))
+    last_saved_ = state.step;
+}
+
+bool CheckpointKeeper::write(Checkpoint checkpoint, bool must) {
+  wait();
+  writing_step_ = checkpoint.state.step;
+  writer_.begin(std::move(checkpoint));
+  return config_.checkpoint.background && !must ? true : collect(must);
+}
+
+bool CheckpointKeeper::collect(bool must) {
+  if (!writer_.pending()) return true;
+  try {
+    last_good_ = writer_.collect();
+    return true;
+  } catch (const UserError& error) {
+    const std::string kept =
+        last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
+    const std::string text = concat("step ", writing_step_, " is not saved: ", error.what(), "; ", kept);
+    if (must) user_error(text);
+    report_error_(text + "; training goes on and the next save tries again");
+    return false;
+  }
+}
+
+Checkpoint CheckpointKeeper::gather(RunState state) const {
+  if (!group_.alone()) gather_positions(state, run_.loader->position(), group_);
+  Checkpoint checkpoint;
+  checkpoint.config = to_yaml(config_);
+  checkpoint.state = std::move(state);
+  checkpoint.optimizer = run_.optimizer->gather_state();
+  if (run_.ema) checkpoint.ema = run_.ema->averages();
+  if (run_.teacher) checkpoint.teacher = run_.teacher->ema.averages();
+  checkpoint.model = {config_.model,
+                      config_.tokenizer.value_or(config::ModuleSettings{}),
+                      run_.tokenizer ? run_.tokenizer->vocabulary_bytes() : "",
+                      weights_of(*run_.model, *run_.objective),
+                      {{"config", checkpoint.config}, {"step", std::to_string(checkpoint.state.step)}}};
+  return checkpoint;
+}
+
+}  // namespace tessera

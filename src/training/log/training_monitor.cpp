@@ -1,0 +1,138 @@
+#include <numeric>
+#include <thread>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/host.h>
+#include <tessera/base/text.h>
+#include <tessera/measure/machine.h>
+#include <tessera/optim/grad_norm_groups.h>
+#include <tessera/training/log/training_monitor.h>
+
+namespace tessera {
+namespace {
+
+// The settings that the run's page shows.
+std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, const ProcessGroup& group,
+                                                          const TrainingRun& run, const std::string& folder) {
+  const std::vector<NamedParameter>& trained = run.optimizer->parameters();
+  const std::int64_t batch = config.data.loader.batch_size, batches = micro_batches(config, run);
+  const std::int64_t parameters =
+      std::accumulate(trained.begin(), trained.end(), std::int64_t{0},
+                      [](std::int64_t sum, const NamedParameter& each) { return sum + each.tensor.numel(); });
+  return {{"Run folder", folder},
+          {"Objective", config.objective.name},
+          {"Image tower", config.model.image.encoder.name},
+          {"Text tower", config.model.text ? config.model.text->encoder.name : "none"},
+          {"Parameters trained", with_thousands(parameters)},
+          {"Optimizer", concat(config.optimizer.name, ", learning rate ", run.optimizer->peak_learning_rate())},
+          {"Schedule", config.schedule.schedule},
+          {"Samples a step", with_thousands(batch * batches * group.size())},
+          {"Batches a step",
+           concat(batches, " of ", batch, group.alone() ? "" : concat(" on each of ", group.size(), " ranks"))},
+          {"Precision", config.training.precision},
+          {"Host", host_name()},
+          {"Seed", std::to_string(config.seed)},
+          {"Data", run.train->describe()},
+          {"Device", machine_name(run.device)}};
+}
+
+}  // namespace
+
+at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
+                        const at::Device& device) {
+  std::vector<at::Tensor> scalars{losses.loss, norms.global};
+  for (const auto& [name, term] : losses.terms) scalars.push_back(term);
+  scalars.insert(scalars.end(), norms.groups.begin(), norms.groups.end());
+  for (at::Tensor& scalar : scalars) scalar = scalar.to(device, at::kFloat).reshape({});
+  at::Tensor stacked = at::stack(scalars);
+  group.all_reduce(stacked);
+  return stacked / group.size();
+}
+
+TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run,
+                                 const std::string& folder)
+    : config_(config),
+      group_(group),
+      run_(run),
+      folder_(folder),
+      grad_norm_names_(grad_norm_groups(*run.optimizer).names),
+      log_(folder, config.training.steps, config.log, group.first()),
+      mfu_(config, run.device),
+      profiler_(config.log, folder, group, run.device),
+      input_bound_(config.data.loader.threads, std::thread::hardware_concurrency()) {}
+
+void TrainingMonitor::resume_at(std::int64_t step) {
+  log_.resume_at(step, config_.run.name.value_or("run"), facts_of(config_, group_, run_, folder_));
+}
+
+void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedStep()>& make) {
+  profiler_.before(number);
+  std::optional<FlopCounter> counter;
+  if (mfu_.wants_count()) counter.emplace();
+  const TrainedStep& step = unread_.emplace_back(make());
+  if (counter) {
+    mfu_.counted(*counter, step.losses.samples / group_.size());
+    log_.line(mfu_.describe());
+    counter.reset();
+  }
+  if (const auto trace = profiler_.after(number)) log_.line("profiler's trace: " + *trace);
+  window_.samples += step.losses.samples;
+  window_.wait_seconds += step.losses.wait_seconds;
+  window_.seconds += step.seconds;
+}
+
+std::vector<TrainedStep> TrainingMonitor::read_back() {
+  std::vector<TrainedStep> out = std::exchange(unread_, {});
+  for (TrainedStep& step : out) step.row = row_of(step);
+  return out;
+}
+
+MetricsRow TrainingMonitor::row_of(const TrainedStep& step) const {
+  const at::Tensor read = step.numbers.to(at::kCPU, at::kDouble);
+  const double* next = read.const_data_ptr<double>();
+  MetricsRow row;
+  row.step = step.losses.step;
+  row.learning_rate = step.learning_rate;
+  row.loss = *next++;
+  row.grad_norm = *next++;
+  for (const auto& [name, term] : step.losses.terms) row.terms.emplace_back(name, *next++);
+  for (const std::string& name : grad_norm_names_) row.grad_norms.emplace_back(name, *next++);
+  return row;
+}
+
+void TrainingMonitor::record(MetricsRow row, const RunState& now) {
+  if (row.step % config_.log.every_steps != 0 && row.step != config_.training.steps) return;
+  for (const NamedParameter& parameter : run_.optimizer->parameters())
+    if (parameter.name == "logit_scale") row.logit_scale = parameter.tensor.item<double>();
+  row.samples_per_second = window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
+  row.wait_share = window_.seconds > 0 ? window_.wait_seconds / window_.seconds : 0;
+  row.seconds = now.seconds;
+  row.tflops = mfu_.tflops(row.samples_per_second / group_.size());
+  row.mfu = mfu_.share(row.tflops);
+  const MemoryUse memory = memory_use(run_.device);
+  row.resident = memory.resident;
+  row.resident_peak = memory.resident_peak;
+  row.device_peak = memory.device_peak;
+  const LoaderStatistics loader = run_.loader->statistics();
+  watch_waiting(loader, now.seconds);
+  window_ = {.loader = loader};
+  log_.record(row);
+  if (log_.page_due()) show(now);
+}
+
+void TrainingMonitor::watch_waiting(const LoaderStatistics& now, double seconds) {
+  const DataWindow window{window_.seconds, window_.wait_seconds, now.work_seconds - window_.loader.work_seconds,
+                          now.cpu_seconds - window_.loader.cpu_seconds};
+  if (const auto line = input_bound_.note(window, seconds)) log_.warning(*line);
+}
+
+void TrainingMonitor::show(const RunState& now, const std::string& state, bool good, const std::string& note) {
+  RunStatus status{.state = state, .good = good, .note = note, .step = now.step};
+  status.samples = now.samples;
+  status.seconds = now.seconds;
+  status.skipped = run_.loader->statistics().skipped;
+  log_.write_page(std::move(status));
+}
+
+}  // namespace tessera

@@ -1,0 +1,178 @@
+// The moving average of the weights seen through a second model.
+#include <filesystem>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/training/restore.h>
+#include <tessera/training/step/grad_cache.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+using Weights = std::map<std::string, at::Tensor>;
+
+class TeacherTest : public ::testing::Test {
+ protected:
+  static Config config(const std::string& folder, const std::vector<std::string>& overrides = {}) {
+    return tiny_config(folder, overrides, "test_teacher");
+  }
+  Checkpoint checkpoint(const std::string& run, std::int64_t step) const {
+    return load_checkpoint(folder_ / (run + "/checkpoints/" + step_folder_name(step)));
+  }
+  static void expect_equal(const Weights& a, const Weights& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
+  }
+  static void expect_close(const Weights& a, const Weights& b) {
+    ASSERT_EQ(a.size(), b.size());
+    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::allclose(tensor, b.at(name), 1e-5, 1e-6)) << name;
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TeacherTest, FollowsTheStudentAsInALoopByHand) {
+  const std::vector<std::string> settings{"training={steps: 5, device: cpu}",
+                                          "optimizer={name: sgd, lr: 0.05, momentum: 0}",
+                                          "schedule={schedule: constant, warmup_steps: 0}"};
+  EXPECT_EQ(Trainer(config(folder_ / "run", settings), "none").run(), Outcome::finished);
+
+  // The same run twice: the second one's model is the teacher by hand.
+  TrainingRun student = build_training_run(config(folder_ / "hand", settings));
+  TrainingRun teacher = build_training_run(config(folder_ / "hand", settings));
+  teacher.model->eval();
+  const Weights weights = weights_of(*student.model, *student.objective),
+                averages = weights_of(*teacher.model, *teacher.objective);
+  for (std::int64_t step = 0; step < 5; ++step) {
+    const Batch batch = student.loader->next();
+    Features features = student.model->forward(batch, student.needs);
+    const at::NoGradGuard no_grad;
+    features.teacher_images["image"] = teacher.model->encode_image(batch.images.at("image"));
+    StepContext context;
+    context.step = step;
+    context.teacher = teacher.objective.get();
+    student.optimizer->zero_grad();
+    {
+      const at::AutoGradMode gradients(true);
+      student.objective->forward(features, context).total.backward();
+    }
+    for (const NamedParameter& each : student.optimizer->parameters())
+      if (each.tensor.grad().defined()) at::Tensor(each.tensor).sub_(each.tensor.grad(), 0.05);
+    const double momentum = 0.5 + 0.1 * static_cast<double>(step);
+    for (const auto& [name, average] : averages)
+      at::Tensor(average).copy_(momentum * average + (1 - momentum) * weights.at(name));
+  }
+  const Checkpoint end = checkpoint("run", 5);
+  expect_close(end.model.weights, weights);
+  expect_close(end.teacher, averages);
+  EXPECT_FALSE(at::allclose(end.teacher.at("visual.conv1.weight"), end.model.weights.at("visual.conv1.weight")));
+}
+
+TEST_F(TeacherTest, IsSavedAsAModelAndResumesBitForBit) {
+  EXPECT_EQ(Trainer(config(folder_ / "whole"), "none").run(), Outcome::finished);
+  EXPECT_EQ(Trainer(config(folder_ / "broken"), folder_ / "whole/checkpoints/step_0000003").run(), Outcome::finished);
+  const Checkpoint whole = checkpoint("whole", 6), broken = checkpoint("broken", 6);
+  expect_equal(whole.teacher, broken.teacher);
+  expect_equal(whole.model.weights, broken.model.weights);
+  expect_equal(whole.optimizer, broken.optimizer);
+  const ModelFile file = load_model_file(folder_ / "whole/checkpoints/step_0000006/teacher.safetensors");
+  expect_equal(file.weights, whole.teacher);
+}
+
+TEST_F(TeacherTest, StepsWithoutUpdateLeaveItAlone) {
+  const auto train = [&](const std::string& run, const std::vector<std::string>& overrides) {
+    std::vector<std::string> all{"training.ema={decay: 0.5}", "checkpoint={every_steps: 1, keep_last: 9}"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    EXPECT_EQ(Trainer(config(folder_ / run, all), "none").run(), Outcome::finished);
+    const Checkpoint before = checkpoint(run, 2), after = checkpoint(run, 3);
+    expect_equal(before.model.weights, after.model.weights);
+    expect_equal(before.teacher, after.teacher);
+    expect_equal(before.ema, after.ema);
+    EXPECT_FALSE(
+        at::equal(checkpoint(run, 4).teacher.at("visual.conv1.weight"), after.teacher.at("visual.conv1.weight")));
+  };
+  train("skip", {"training.non_finite=skip", "objective.nan_at=2"});
+  train("fp16", {"training.precision=fp16", "objective.overflow_at=2"});
+  Trainer stopped(config(folder_ / "stop", {"checkpoint.every_steps=2", "objective.nan_at=2"}), "none");
+  EXPECT_EQ(stopped.run(), Outcome::not_finite);
+  expect_equal(stopped.training_run().teacher->ema.averages(), checkpoint("stop", 2).teacher);
+}
+
+TEST_F(TeacherTest, ABadFileOfItIsNamed) {
+  const std::string run = folder_ / "run", newest = run + "/checkpoints/step_0000006",
+                    file = newest + "/teacher.safetensors";
+  Trainer(config(run), "none").run();
+  const auto resume = [&] { return error_of([&] { Trainer(config(folder_ / "other"), newest); }); };
+  const Checkpoint good = load_checkpoint(newest);
+  CheckpointFolder folder(run + "/checkpoints", 9);
+
+  Checkpoint other = good;
+  other.teacher["visual.proj"] = at::zeros({3, 3});
+  folder.save(other);
+  EXPECT_EQ(resume(), file + ": visual.proj has shape [3, 3], expected [16, 8]");
+  other.teacher.clear();
+  folder.save(other);
+  EXPECT_EQ(resume(), file + ": missing, and the objective keeps a teacher");
+  folder.save(good);
+  std::filesystem::resize_file(file, 100);
+  EXPECT_TRUE(resume().starts_with(file + ": damaged: 100 bytes, the manifest says ")) << resume();
+  std::filesystem::remove(file);
+  EXPECT_EQ(resume(), file + ": missing");
+}
+
+// Loss, terms and gradients of the first batch, by a teacher unlike the student; chunk 0: in one pass.
+struct TaughtStep {
+  Losses losses;
+  Weights gradients;
+};
+TaughtStep taught_step(const Config& config, std::int64_t chunk) {
+  TrainingRun run = build_training_run(config);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, average] : run.teacher->ema.averages()) at::Tensor(average).mul_(1.25);
+  }
+  const Batch batch = run.loader->next();
+  std::vector<at::Tensor> parameters;
+  for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
+  GradientReducer reducer(parameters, {}, 25);
+  const StepContext context = step_context(run, config, {}, 0);
+  const at::Tensor rows = row_keys(3, 16, 2, 8);
+  TaughtStep out;
+  if (chunk == 0) {
+    const RowRngScope keyed(rows);
+    out.losses = forward_loss(run, batch, "float32", context);
+    reducer.backward(out.losses.total, true);
+  } else {
+    out.losses = cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context);
+  }
+  for (const NamedParameter& each : run.optimizer->parameters())
+    if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
+  for (const auto& [name, average] : run.teacher->ema.averages()) EXPECT_FALSE(average.grad().defined()) << name;
+  return out;
+}
+
+TEST_F(TeacherTest, GradCacheGivesTheFeaturesAndGradientsOfOnePass) {
+  // Patches are left out of the student's pictures, never of the teacher's.
+  const Config given =
+      config(folder_ / "run", {"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
+  const TaughtStep whole = taught_step(given, 0);
+  EXPECT_GT(whole.losses.terms[1].second.item<double>(), 1e-3) << "the teacher is unlike the student";
+  for (const std::int64_t chunk : {1, 3, 8, 100}) {
+    const TaughtStep cached = taught_step(given, chunk);
+    for (std::size_t k = 0; k < 2; ++k)
+      EXPECT_NEAR(cached.losses.terms[k].second.item<double>(), whole.losses.terms[k].second.item<double>(), 1e-5)
+          << cached.losses.terms[k].first << " in chunks of " << chunk;
+    ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
+    for (const auto& [name, gradient] : whole.gradients)
+      EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
+                1e-5 * gradient.norm().item<double>() + 1e-7)
+          << name << " in chunks of " << chunk;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
