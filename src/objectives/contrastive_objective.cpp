@@ -6,18 +6,20 @@
 
 namespace tessera {
 
-ContrastiveObjective::ContrastiveObjective(double logit_scale) {
-  logit_scale_ = register_parameter("logit_scale", at::full({}, logit_scale, at::kFloat));
+Needs PairSettings::needs(ViewNeeds image, ViewNeeds text) const {
+  image.optional = text.optional = skip_absent;
+  return {.images = {{image_view, image}}, .texts = {{text_view, text}}, .duplicates = mask_duplicates};
+}
+
+ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale)
+    : logit_scale_(context.logit_scale) {
+  if (!logit_scale_.defined())
+    logit_scale_ = register_parameter("logit_scale", at::full({}, initial_logit_scale, at::kFloat));
 }
 
 void ContrastiveObjective::after_step(const StepContext& /*done*/) {
   const at::NoGradGuard no_grad;
   logit_scale_.clamp_(0.0, std::log(100.0));
-}
-
-void ContrastiveObjective::share_logit_scale(const at::Tensor& logit_scale) {
-  if (parameters_.contains("logit_scale")) parameters_.erase("logit_scale");
-  logit_scale_ = logit_scale;
 }
 
 at::Tensor ContrastiveObjective::scale(at::ScalarType dtype) const {

@@ -69,25 +69,21 @@ std::pair<at::Tensor, at::Tensor> similarities(const at::Tensor& patches, const 
 }  // namespace
 
 Needs Filip::needs() const {
-  Needs needs;
-  needs.duplicates = settings_.mask_duplicates;
-  needs.images["image"].tokens = true;
-  needs.texts["caption"].tokens = true;
-  return needs;
+  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
 Losses Filip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
-  const PairFeatures pairs = pair_features(features, "filip", {.image_tokens = true, .text_tokens = true});
+  const PairFeatures pairs =
+      pair_features(features, "filip", settings_.pairs, {.image_tokens = true, .text_tokens = true}, context.group);
   const at::Tensor patches = unit_rows(pairs.image_tokens);
   const at::Tensor tokens = unit_rows(pairs.text_tokens);
   const double rate = context.training ? settings_.token_drop_rate : 0.0;
   constexpr std::int64_t kOwnPairsPerTile = 64;
-  const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.chunk.value_or(kOwnPairsPerTile));
-  const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.chunk, context.group);  // [B, C]
+  const Kept kept = choose(patches, tokens, pairs.text_mask, rate, settings_.pairs.chunk.value_or(kOwnPairsPerTile));
+  const auto [i2t, t2i] = similarities(patches, tokens, kept, settings_.pairs.chunk, context.group);  // [B, C]
 
-  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "filip", context.group);
-  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, shared);
+  const Contrast contrast = info_nce(i2t, t2i, scale(pairs.dtype()), context.group, pairs.targets);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect)
     losses.details = {{"similarity_i2t", i2t.detach()},

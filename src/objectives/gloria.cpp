@@ -37,30 +37,26 @@ at::Tensor scores(const GloriaSettings& settings, const at::Tensor& text, const 
 }  // namespace
 
 Needs Gloria::needs() const {
-  Needs needs;
-  needs.duplicates = settings_.mask_duplicates;
-  needs.images["image"].tokens = true;
-  needs.texts["caption"].tokens = true;
-  return needs;
+  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
 Losses Gloria::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(
-      features, "gloria", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
+      features, "gloria", settings_.pairs,
+      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
   const at::Tensor learned = scale(pairs.dtype());
-  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "gloria", context.group);
-  const Contrast global =
-      global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.chunk}, context.group, shared);
+  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, learned, {settings_.pairs.chunk},
+                                          context.group, pairs.targets);
 
   const auto body = [settings = settings_](const std::vector<at::Tensor>& tile) {
     return scores(settings, tile[0], tile[1], tile[2], tile[3]);
   };
   const at::Tensor sharpness = inverse_temperature(settings_.score_temperature, pairs.dtype());
   const at::Tensor similarity =
-      map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.chunk,
+      map_texts(body, {pairs.image_tokens, sharpness}, {pairs.text_tokens, pairs.text_mask}, settings_.pairs.chunk,
                 context.group);  // [B, C]: own images, all texts
-  const Contrast local = info_nce(similarity, similarity, learned, context.group, shared);
+  const Contrast local = info_nce(similarity, similarity, learned, context.group, pairs.targets);
 
   Losses losses{settings_.global_weight * global.loss + settings_.local_weight * local.loss,
                 {{"loss_global", global.loss}, {"loss_local", local.loss}},

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 
@@ -11,6 +12,8 @@
 
 namespace tessera {
 namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // softmax of the cosines times the unit context.
 at::Tensor similarity_attention(const at::Tensor& queries, const at::Tensor& context, const at::Tensor& mask,
@@ -29,20 +32,24 @@ std::optional<config::Problem> validate(const MgcaSettings& s) {
   return std::nullopt;
 }
 
-at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations) {
+at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations,
+                          const at::Tensor& present) {
   const at::NoGradGuard no_grad;
-  at::Tensor q = (scores.detach().to(at::kDouble) / epsilon).t();  // [K, B], logarithms
-  const double prototypes = static_cast<double>(q.size(0)), samples = static_cast<double>(q.size(1));
-  q = q - q.flatten().logsumexp(0);
+  const at::Tensor absent = present.defined() ? ~present : at::Tensor();
+  // Absent columns stay at the logarithm of 0.
+  const auto of_present = [&](const at::Tensor& x) { return absent.defined() ? x.masked_fill(absent, -kInfinity) : x; };
+  // Factors that all columns share cancel in the columns' own sums.
+  at::Tensor q = of_present((scores.detach().to(at::kDouble) / epsilon).t());  // [K, B], logarithms
+  const auto by_column = [&] { return of_present(q - q.logsumexp(0, /*keepdim=*/true)); };
   for (std::int64_t i = 0; i < iterations; ++i) {
-    q = q - q.logsumexp(1, /*keepdim=*/true) - std::log(prototypes);
-    q = q - q.logsumexp(0, /*keepdim=*/true) - std::log(samples);
+    q = q - q.logsumexp(1, /*keepdim=*/true);
+    q = by_column();
   }
-  return (q - q.logsumexp(0, /*keepdim=*/true)).exp().t().to(scores.scalar_type());
+  return by_column().exp().t().to(scores.scalar_type());
 }
 
 Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
-    : settings_(settings), embed_dim_(settings.embed_dim.value_or(context.embed_dim)) {
+    : ContrastiveObjective(context), settings_(settings), embed_dim_(settings.embed_dim.value_or(context.embed_dim)) {
   prototypes_ = register_module(
       "prototypes", torch::nn::Linear(torch::nn::LinearOptions(embed_dim_, settings.num_prototypes).bias(false)));
   if (settings.cross_attention == "projected") {
@@ -54,11 +61,7 @@ Mgca::Mgca(const MgcaSettings& settings, const ObjectiveContext& context)
 }
 
 Needs Mgca::needs() const {
-  Needs needs;
-  needs.duplicates = settings_.mask_duplicates;
-  needs.images["image"].tokens = true;
-  needs.texts["caption"].tokens = true;
-  return needs;
+  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
 // Token losses [B, N] of one direction.
@@ -79,27 +82,30 @@ at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_m
   std::vector<at::Tensor> shared = {sharpness};
   if (attention != nullptr)
     for (const at::Tensor& tensor : attention->projections()) shared.push_back(tensor);
-  return map_tiles(body, {queries, context, masks_queries ? query_mask : context_mask}, shared, settings_.chunk);
+  return map_tiles(body, {queries, context, masks_queries ? query_mask : context_mask}, shared, settings_.pairs.chunk);
 }
 
 Losses Mgca::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(
-      features, "mgca", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
+      features, "mgca", settings_.pairs,
+      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
   TORCH_CHECK(pairs.image_global.size(1) == embed_dim_,
               "mgca: image_global must be [B, D] with D = embed_dim = ", embed_dim_, ", got ",
               pairs.image_global.sizes());
-  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "mgca", context.group);
   const Contrast global = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
-                                          {settings_.chunk}, context.group, shared);
+                                          {settings_.pairs.chunk}, context.group, pairs.targets);
 
   const at::Tensor tokens = unit_rows(pairs.text_tokens);
   const at::Tensor patches = unit_rows(pairs.image_tokens);
   const at::Tensor text_tokens = local_loss(tokens, pairs.text_mask, patches, {}, text_attention_.get());    // [B, L]
   const at::Tensor image_tokens = local_loss(patches, {}, tokens, pairs.text_mask, image_attention_.get());  // [B, P]
-  const at::Tensor local_text = mean_over_sequences(text_tokens, pairs.text_mask);
+  const auto mean_of = [&](const at::Tensor& values) {
+    return pairs.targets.mean_of(values.sum(), values.size(0), context.group);
+  };
+  const at::Tensor local_text = mean_over_sequences(text_tokens, pairs.text_mask, pairs.targets, context.group);
   const at::Tensor empty = ~pairs.text_mask.any(1);
-  const at::Tensor local_image = image_tokens.mean(1).masked_fill(empty, 0.0).mean();
+  const at::Tensor local_image = mean_of(image_tokens.mean(1).masked_fill(empty, 0.0));
   const at::Tensor local = (local_text + local_image) / 2;
 
   // The value is replaced behind autograd's back: the gradient is that with respect to the unit rows, and graphs of
@@ -109,14 +115,14 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes_->weight);
   const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn runs over the global batch
     const at::Tensor all = context.group.all_gather(scores);
-    return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations)
+    return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations, pairs.targets.present)
         .narrow(0, context.group.rank() * scores.size(0), scores.size(0));
   };
   const at::Tensor image_codes = own_codes(image_scores), text_codes = own_codes(text_scores);
   const at::Tensor sharpness = inverse_temperature(settings_.prototype_temperature, pairs.dtype());
   const at::Tensor agreement =
       image_codes * (text_scores * sharpness).log_softmax(1) + text_codes * (image_scores * sharpness).log_softmax(1);
-  const at::Tensor prototype = agreement.sum(1).mean() / -2;
+  const at::Tensor prototype = mean_of(agreement.sum(1)) / -2;
 
   Losses losses{
       settings_.global_weight * global.loss + settings_.local_weight * local + settings_.prototype_weight * prototype,

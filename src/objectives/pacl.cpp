@@ -31,7 +31,8 @@ at::Tensor PatchEmbedder::forward(const at::Tensor& x) {
 }
 
 Pacl::Pacl(const PaclSettings& settings, const ObjectiveContext& context)
-    : settings_(settings),
+    : ContrastiveObjective(context),
+      settings_(settings),
       embed_dim_(settings.embed_dim.value_or(context.embed_dim)),
       width_(settings.image_width.value_or(embed_dim_)) {
   if (!settings.embedder) return;
@@ -45,16 +46,14 @@ Pacl::Pacl(const PaclSettings& settings, const ObjectiveContext& context)
 }
 
 Needs Pacl::needs() const {
-  Needs needs;
-  needs.duplicates = settings_.mask_duplicates;
-  needs.images["image"].tokens = true;
-  return needs;
+  return settings_.pairs.needs({.tokens = true});
 }
 
 Losses Pacl::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =
-      pair_features(features, "pacl", {.text_global = true, .image_tokens = true, .same_width = false});
+      pair_features(features, "pacl", settings_.pairs,
+                    {.text_global = true, .image_tokens = true, .same_width = false}, context.group);
   TORCH_CHECK(pairs.image_tokens.size(2) == width_,
               "pacl: image_tokens must be [B, P, W] with W = image_width = ", width_, ", got ",
               pairs.image_tokens.sizes());
@@ -74,10 +73,9 @@ Losses Pacl::forward(const Features& features, const StepContext& context) {
   };
   const at::Tensor sharpness = inverse_temperature(settings_.patch_temperature, pairs.dtype());
   const std::vector<at::Tensor> own = {unit, settings_.normalize_patches ? unit : raw, sharpness};
-  const at::Tensor similarity = map_texts(body, own, {texts}, settings_.chunk, context.group);  // [B, C]
+  const at::Tensor similarity = map_texts(body, own, {texts}, settings_.pairs.chunk, context.group);  // [B, C]
 
-  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "pacl", context.group);
-  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group, shared);
+  const Contrast contrast = info_nce(similarity, similarity, scale(pairs.dtype()), context.group, pairs.targets);
   Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
   if (context.inspect) losses.details = {{"similarity", similarity.detach()}};
   return losses;

@@ -11,15 +11,11 @@
 namespace tessera {
 namespace {
 
-// An objective made of its settings alone, or of its settings and the widths.
 template <class Made, class Settings>
 void add(ObjectiveRegistry& list, const char* name, const char* help) {
   list.add<Settings>(name, help,
                      [](const Settings& settings, const ObjectiveContext& context) -> std::shared_ptr<Objective> {
-                       if constexpr (std::is_constructible_v<Made, const Settings&, const ObjectiveContext&>)
-                         return std::make_shared<Made>(settings, context);
-                       else
-                         return std::make_shared<Made>(settings);
+                       return std::make_shared<Made>(settings, context);
                      });
 }
 

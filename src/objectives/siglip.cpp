@@ -5,7 +5,6 @@
 
 #include "src/distributed/saved_group.h"
 #include "src/objectives/common/pair_features.h"
-#include "src/objectives/common/duplicate_pairs.h"
 #include "src/objectives/common/tiles.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/distributed/ring.h>
@@ -20,36 +19,35 @@ using torch::autograd::variable_list;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of what is no negative
 
-// Writes `value` where a tile, own images beside another rank's texts, holds no negatives: right pairs and shared ones.
-void fill_others(const at::Tensor& values, const Tile& tile, const DuplicatePairs& shared, int rank, int owner,
+// Writes `value` where a tile, own images beside another rank's texts, holds no negatives: right pairs and those left out.
+void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTargets& targets, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);
-  const at::Tensor left_out =
-      shared.among(rank * batch + tile.row, tile.rows, owner * batch + tile.column, tile.columns);
+  const at::Tensor left_out = tile.left_out_of(targets, batch, rank, owner);
   if (left_out.defined()) values.masked_fill_(left_out, value);
 }
 
-// sum over the own images of -log sigmoid(-logit) of their negatives, which are all texts but the own one and shared
-// ones; [B, D] of unit length. Blocks of texts travel around the ranks, their gradients come home.
+// sum over the own images of -log sigmoid(-logit) of their negatives, which are all texts but the own one and those left
+// out; [B, D] of unit length. Blocks of texts travel around the ranks, their gradients come home.
 class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
                             const at::Tensor& scale, const at::Tensor& bias, std::int64_t chunk,
-                            const ProcessGroup& group, const DuplicatePairs& shared) {
+                            const ProcessGroup& group, const ContrastTargets& targets) {
     const NoAutocast no_autocast;
     const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
     const at::Tensor sums = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
     visit_ring(text.clone(), {}, group, [&](int owner, const at::Tensor& block, const at::Tensor&) {
       const auto on_tile = [&](const Tile& tile) {
         const at::Tensor logits = at::matmul(tile.rows_of(image), tile.columns_of(block).t()).mul_(scale).add_(bias);
-        fill_others(logits, tile, shared, group.rank(), owner, image.size(0), kNever);
+        fill_others(logits, tile, targets, group.rank(), owner, image.size(0), kNever);
         sums.select(0, tile.slot).sub_(at::log_sigmoid(logits.neg_()).sum());
       };
       tiles.walk(on_tile, [](std::int64_t, std::int64_t) {});
     });
     ctx->save_for_backward({image, text, scale, bias});
     ctx->saved_data["chunk"] = chunk;
-    ctx->saved_data["shared"] = shared.ids();
+    targets.save(ctx);
     save_group(ctx, group);
     return sums.sum().to(image.scalar_type());
   }
@@ -61,7 +59,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
     const at::Tensor &image = saved[0], &text = saved[1], &scale = saved[2], &bias = saved[3];
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt(), width = image.size(1);
     const ProcessGroup& group = saved_group(ctx);
-    const DuplicatePairs shared(ctx->saved_data["shared"].toTensor());
+    const ContrastTargets targets = ContrastTargets::saved(ctx);
     // Each rank's loss may weigh differently in what is differentiated; the texts' gradients are made of all.
     const at::Tensor& weight = gradients[0];
     const Tiles tiles(image.size(0), text.size(0), chunk, image.is_cpu());
@@ -76,7 +74,7 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
                        const at::Tensor images = tile.rows_of(image), texts = tile.columns_of(block);
                        const at::Tensor cosines = at::matmul(images, texts.t());
                        const at::Tensor share = (cosines * scale).add_(bias).sigmoid_();
-                       fill_others(share, tile, shared, group.rank(), owner, image.size(0), 0.0);
+                       fill_others(share, tile, targets, group.rank(), owner, image.size(0), 0.0);
                        share.mul_(weight);
                        // sum() adds in pairs; dot() would lose digits.
                        bias_gradient.select(0, tile.slot).add_(share.sum());
@@ -101,38 +99,42 @@ class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
 };
 
 at::Tensor negatives(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale, const at::Tensor& bias,
-                     std::optional<std::int64_t> chunk, const ProcessGroup& group, const DuplicatePairs& shared) {
-  if (chunk) return TiledNegatives::apply(image, text, scale, bias, *chunk, group, shared);
+                     std::optional<std::int64_t> chunk, const ProcessGroup& group, const ContrastTargets& targets) {
+  if (chunk) return TiledNegatives::apply(image, text, scale, bias, *chunk, group, targets);
   const at::Tensor logits = at::matmul(image, gather_rows(text, group).t()) * scale + bias;  // [B, C]
   const std::int64_t own = group.rank() * image.size(0);
   const at::Tensor right = at::arange(own, own + image.size(0), image.options().dtype(at::kLong)).unsqueeze(1);
   at::Tensor wrong = logits.scatter(1, right, kNever);
-  const at::Tensor left_out = shared.among(own, image.size(0), 0, logits.size(1));
+  const at::Tensor left_out = targets.left_out(own, image.size(0), 0, logits.size(1));
   if (left_out.defined()) wrong = wrong.masked_fill(left_out, kNever);
   return -at::log_sigmoid(-wrong).sum();
 }
 
 }  // namespace
 
-Siglip::Siglip(const SiglipSettings& settings) : ContrastiveObjective(settings.init_logit_scale), settings_(settings) {
+Siglip::Siglip(const SiglipSettings& settings, const ObjectiveContext& context)
+    : ContrastiveObjective(context, settings.init_logit_scale), settings_(settings) {
   logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
 }
 
 Needs Siglip::needs() const {
-  Needs needs;
-  needs.duplicates = settings_.mask_duplicates;
-  return needs;
+  return settings_.pairs.needs();
 }
 
 Losses Siglip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
-  const PairFeatures pairs = pair_features(features, "siglip", {.image_global = true, .text_global = true});
+  const PairFeatures pairs = pair_features(features, "siglip", ContrastSettings{settings_.pairs},
+                                           {.image_global = true, .text_global = true}, context.group);
   const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
   const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
-  const at::Tensor positive = -at::log_sigmoid((image * text).sum(1) * factor + bias).mean();
-  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "siglip", context.group);
+  const auto mean_of = [&](const at::Tensor& sum) {
+    return pairs.targets.mean_of(sum, image.size(0), context.group);
+  };
+  at::Tensor own = -at::log_sigmoid((image * text).sum(1) * factor + bias);  // [B]
+  if (pairs.present.defined()) own = own.masked_fill(~pairs.present, 0.0);
+  const at::Tensor positive = mean_of(own.sum());
   const at::Tensor negative =
-      negatives(image, text, factor, bias, settings_.chunk, context.group, shared) / static_cast<double>(image.size(0));
+      mean_of(negatives(image, text, factor, bias, settings_.pairs.chunk, context.group, pairs.targets));
   return {positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
 }
 

@@ -10,21 +10,17 @@
 namespace tessera {
 
 Needs Sparc::needs() const {
-  Needs needs;
-  needs.duplicates = settings_.mask_duplicates;
-  needs.images["image"].tokens = true;
-  needs.texts["caption"].tokens = true;
-  return needs;
+  return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
 Losses Sparc::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(
-      features, "sparc", {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true});
+      features, "sparc", settings_.pairs,
+      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
   const at::Tensor inverse_temperature = scale(pairs.dtype());
-  const DuplicatePairs shared = DuplicatePairs::of(features, settings_.mask_duplicates, "sparc", context.group);
-  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature, {settings_.chunk},
-                                          context.group, shared);
+  const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature,
+                                          {settings_.pairs.chunk}, context.group, pairs.targets);
 
   const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
     const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
@@ -32,10 +28,10 @@ Losses Sparc::forward(const Features& features, const StepContext& context) {
     return token_contrast(unit_rows(grouped), unit_rows(text), mask, tile[3]);
   };
   const at::Tensor tokens = map_tiles(body, {pairs.text_tokens, pairs.image_tokens, pairs.text_mask},
-                                      {inverse_temperature}, settings_.chunk);  // [B, L]
+                                      {inverse_temperature}, settings_.pairs.chunk);  // [B, L]
   const at::Tensor local = settings_.token_reduction == "batch"
                                ? mean_over_tokens(tokens, pairs.text_mask, context.group)
-                               : mean_over_sequences(tokens, pairs.text_mask);
+                               : mean_over_sequences(tokens, pairs.text_mask, pairs.targets, context.group);
 
   const at::Tensor total = settings_.global_weight * global.loss + settings_.local_weight * local;
   return {total, {{"loss_global", global.loss}, {"loss_local", local}}, {}};

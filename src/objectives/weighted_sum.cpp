@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/objectives/contrastive_objective.h>
 #include <tessera/objectives/weighted_sum.h>
 
 namespace tessera {
@@ -22,34 +23,32 @@ std::optional<config::Problem> validate(const WeightedSumSettings& s) {
   return std::nullopt;
 }
 
-WeightedSum::WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context)
-    : shared_(settings.shared_logit_scale) {
+WeightedSum::WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context) {
+  ObjectiveContext of_terms = context;
+  of_terms.logit_scale = settings.shared_logit_scale
+                             ? register_parameter("logit_scale", at::full({}, kInitialLogitScale, at::kFloat))
+                             : at::Tensor();
   const auto group = register_module("objectives", std::make_shared<torch::nn::Module>("objectives"));
   for (const WeightedTermSettings& term : settings.objectives) {
     const std::string& label = term.label_or_name();
-    auto objective = tessera::objectives().make({term.name, term.settings}, "objectives." + label, context);
+    auto objective = tessera::objectives().make({term.name, term.settings}, "objectives." + label, of_terms);
     group->register_module(label, objective);
     terms_.push_back({label, term.weight, std::move(objective)});
   }
-  if (shared_)
-    share_logit_scale(logit_scale_);
-  else
-    parameters_.erase("logit_scale");
 }
 
-// With the sum's own scale its objectives give up theirs; with another's the sum gives up its own as well.
-void WeightedSum::share_logit_scale(const at::Tensor& logit_scale) {
-  if (!shared_) return;
-  if (!logit_scale.is_same(logit_scale_)) ContrastiveObjective::share_logit_scale(logit_scale);
-  for (const Term& term : terms_)
-    if (const auto tempered = std::dynamic_pointer_cast<ContrastiveObjective>(term.objective))
-      tempered->share_logit_scale(logit_scale);
+// A term's teacher is the same term of the teacher's sum.
+StepContext WeightedSum::context_of(std::size_t term, const StepContext& context) {
+  StepContext own = context;
+  if (own.teacher != nullptr) own.teacher = static_cast<WeightedSum*>(own.teacher)->terms_[term].objective.get();
+  return own;
 }
 
 Losses WeightedSum::forward(const Features& features, const StepContext& context) {
   Losses sum;
-  for (const Term& term : terms_) {
-    Losses losses = term.objective->forward(features, context);
+  for (std::size_t i = 0; i < terms_.size(); ++i) {
+    const Term& term = terms_[i];
+    Losses losses = term.objective->forward(features, context_of(i, context));
     const at::Tensor weighted = term.weight * losses.total;
     sum.total = sum.total.defined() ? sum.total + weighted : weighted;
     sum.terms.emplace_back(term.label + ".loss", losses.total);
@@ -66,8 +65,17 @@ Needs WeightedSum::needs() const {
 }
 
 void WeightedSum::after_step(const StepContext& done) {
-  for (const Term& term : terms_) term.objective->after_step(done);
-  if (shared_) ContrastiveObjective::after_step(done);
+  for (std::size_t i = 0; i < terms_.size(); ++i) terms_[i].objective->after_step(context_of(i, done));
+}
+
+bool WeightedSum::follows_step() const {
+  return std::any_of(terms_.begin(), terms_.end(), [](const Term& term) { return term.objective->follows_step(); });
+}
+
+double WeightedSum::teacher_momentum(const StepContext& step) const {
+  for (const Term& term : terms_)
+    if (term.objective->needs().teacher()) return term.objective->teacher_momentum(step);
+  return Objective::teacher_momentum(step);
 }
 
 }  // namespace tessera

@@ -116,8 +116,8 @@ TEST(DuplicatePairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
     std::string yaml = each.yaml;
     yaml.replace(yaml.find("true"), 4, "false");
     const auto off = make_objective(each.name, yaml);
-    EXPECT_TRUE(on->needs().ids);
-    EXPECT_FALSE(off->needs().ids);
+    EXPECT_TRUE(on->needs().duplicates);
+    EXPECT_FALSE(off->needs().duplicates);
     Pairs without = pairs, different = pairs;
     without.image_group = without.caption_group = at::Tensor();
     different.image_group = different.caption_group = at::arange(kPairs);
@@ -130,7 +130,7 @@ TEST(DuplicatePairs, CountWhereTheSettingIsOffOrThereAreNoIds) {
   EXPECT_TRUE(
       make_objective("weighted_sum", "{objectives: [{name: pacl}, {name: clip, settings: {mask_duplicates: true}}]}")
           ->needs()
-          .ids);
+          .duplicates);
 }
 
 TEST(DuplicatePairs, WrongIdsAreNamed) {

@@ -16,16 +16,20 @@ namespace tessera {
 
 struct Pairs {
   at::Tensor image_global, image_tokens, text_global, text_tokens, text_mask;
-  at::Tensor image_group{}, caption_group{};
+  at::Tensor image_group{}, caption_group{}, image_present{}, text_present{};
 
   Features features() const {
     Features out;
-    out.image_group = image_group;
-    out.caption_group = caption_group;
-    out.images["image"] = {
-        .global = image_global, .tokens = image_tokens, .mask = {}, .dense = {}, .slots = {}, .attention = {}};
-    out.texts["caption"] = {
-        .global = text_global, .tokens = text_tokens, .mask = text_mask, .slots = {}, .attention = {}};
+    out.duplicates = {image_group, caption_group};
+    TowerFeatures& image = out.images["image"];
+    image.global = image_global;
+    image.tokens = image_tokens;
+    image.present = image_present;
+    TowerFeatures& text = out.texts["caption"];
+    text.global = text_global;
+    text.tokens = text_tokens;
+    text.mask = text_mask;
+    text.present = text_present;
     return out;
   }
   std::vector<at::Tensor> embeddings() const { return {image_global, image_tokens, text_global, text_tokens}; }

@@ -168,10 +168,10 @@ TEST(LogitScale, StartsAtOneOverSevenHundredthsAndIsClamped) {
   EXPECT_FLOAT_EQ(scale.item<float>(), static_cast<float>(std::log(1 / 0.07)));
   const at::NoGradGuard no_grad;
   scale.fill_(7);
-  clip->after_step();
+  clip->after_step({});
   EXPECT_FLOAT_EQ(scale.item<float>(), static_cast<float>(std::log(100.0)));
   scale.fill_(-1);
-  clip->after_step();
+  clip->after_step({});
   EXPECT_EQ(scale.item<float>(), 0);
 }
 
@@ -185,8 +185,8 @@ TEST(WeightedSum, SharesOneScaleOrKeepsOneEach) {
   const at::NoGradGuard no_grad;
   shared->named_parameters()["logit_scale"].fill_(9);
   separate->named_parameters()["objectives.again.logit_scale"].fill_(9);
-  shared->after_step();
-  separate->after_step();
+  shared->after_step({});
+  separate->after_step({});
   EXPECT_DOUBLE_EQ(shared->named_parameters()["logit_scale"].item<double>(), std::log(100.0));
   EXPECT_DOUBLE_EQ(separate->named_parameters()["objectives.again.logit_scale"].item<double>(), std::log(100.0));
 }
@@ -202,9 +202,8 @@ TEST(WeightedSum, NestedSumsShareAsWell) {
 
 TEST(WeightedSum, NeedsWhatItsObjectivesNeed) {
   const Needs needs = make_objective("weighted_sum", "{objectives: [{name: clip}, {name: pacl}]}")->needs();
-  EXPECT_TRUE(needs.image_tokens);
-  EXPECT_FALSE(needs.text_tokens);
-  EXPECT_EQ(needs.texts, std::vector<std::string>{"caption"});
+  EXPECT_EQ(needs.images, (std::map<std::string, ViewNeeds>{{"image", {.tokens = true}}}));
+  EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"caption", {}}}));
 }
 
 std::string settings_error(const std::string& name, const std::string& yaml) {

@@ -5,28 +5,27 @@
 namespace tessera {
 
 struct FilipSettings {
+  ContrastSettings pairs;
   double token_drop_rate = 0.2;
-  std::optional<std::int64_t> chunk;
-  bool mask_duplicates = false;
 };
 
 template <class Visitor>
 void fields(Visitor& v, FilipSettings& s) {
+  fields(v, s.pairs);
   v("token_drop_rate", s.token_drop_rate,
     "share of each image's patches and each caption's tokens left out in training", config::in_half_open(0.0, 1.0));
-  v("chunk", s.chunk,
-    "texts per tile on a GPU; null: as many as fit into about 64 MB; the CPU's kernel takes one at a time",
-    config::at_least(1));
-  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of their best token, a text's
-/// to an image the mean over its tokens of their best patch. [B, B, P, L] is never held, forward or backward. Terms
+/// to an image the mean over its tokens of their best patch. [B, B, P, L] is never held, forward or backward; without a
+/// chunk a GPU takes as many texts at a time as fit into about 64 MB. The CPU's kernel takes one at a time, with or
+/// without. Terms
 /// `loss_i2t`, `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P],
 /// `token_keep` [B, L].
 class Filip : public ContrastiveObjective {
  public:
-  explicit Filip(const FilipSettings& settings) : settings_(settings) {}
+  Filip(const FilipSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
 

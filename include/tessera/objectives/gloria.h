@@ -5,6 +5,7 @@
 namespace tessera {
 
 struct GloriaSettings {
+  ContrastSettings pairs;
   double attention_temperature = 0.25;
   std::optional<double> score_temperature = 0.2;
   std::string similarity_scale = "sqrt_dim";
@@ -13,12 +14,11 @@ struct GloriaSettings {
   bool scale_score = false;
   double global_weight = 1.0;
   double local_weight = 1.0;
-  std::optional<std::int64_t> chunk;
-  bool mask_duplicates = false;
 };
 
 template <class Visitor>
 void fields(Visitor& v, GloriaSettings& s) {
+  fields(v, s.pairs);
   v("attention_temperature", s.attention_temperature, "of the softmax over patches", config::above(0.0));
   v("score_temperature", s.score_temperature, "of the log-sum-exp over words; null: the learned one",
     config::above(0.0));
@@ -29,8 +29,6 @@ void fields(Visitor& v, GloriaSettings& s) {
   v("scale_score", s.scale_score, "multiply the score by its temperature (the paper's exponent)");
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the word-level loss", config::at_least(0.0));
-  v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
-  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// GLoRIA (Huang et al. 2021): each word attends to the patches of every image; an image's score for a text is the
@@ -38,7 +36,8 @@ void fields(Visitor& v, GloriaSettings& s) {
 /// [B, B].
 class Gloria : public ContrastiveObjective {
  public:
-  explicit Gloria(const GloriaSettings& settings) : settings_(settings) {}
+  Gloria(const GloriaSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
 

@@ -8,6 +8,7 @@
 namespace tessera {
 
 struct MgcaSettings {
+  ContrastSettings pairs;
   std::optional<std::int64_t> embed_dim;
   std::int64_t num_prototypes = 500;
   std::string cross_attention = "projected";
@@ -20,12 +21,11 @@ struct MgcaSettings {
   double global_weight = 1.0;
   double local_weight = 1.0;
   double prototype_weight = 1.0;
-  std::optional<std::int64_t> chunk;
-  bool mask_duplicates = false;
 };
 
 template <class Visitor>
 void fields(Visitor& v, MgcaSettings& s) {
+  fields(v, s.pairs);
   v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
   v("num_prototypes", s.num_prototypes, "K", config::at_least(1));
   v("cross_attention", s.cross_attention, "with learned projections, or by cosine alone",
@@ -40,9 +40,6 @@ void fields(Visitor& v, MgcaSettings& s) {
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings", config::at_least(0.0));
   v("local_weight", s.local_weight, "weight of the token-level loss", config::at_least(0.0));
   v("prototype_weight", s.prototype_weight, "weight of the prototype loss", config::at_least(0.0));
-  v("chunk", s.chunk, "pairs per tile of the token-level terms, forward and backward; null: all at once",
-    config::at_least(1));
-  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 std::optional<config::Problem> validate(const MgcaSettings& s);
 
@@ -68,7 +65,9 @@ class Mgca : public ContrastiveObjective {
 };
 
 /// Balanced assignment of B samples to K prototypes (Sinkhorn-Knopp, as in SwAV): scores [B, K] -> codes [B, K], rows
-/// summing to 1, without gradient. In logarithms, so that no epsilon overflows.
-at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations);
+/// summing to 1, without gradient. In logarithms, so that no epsilon overflows. Rows that are not `present` [B]
+/// (undefined: all are) take no part and get 0.
+at::Tensor sinkhorn_codes(const at::Tensor& scores, double epsilon, std::int64_t iterations,
+                          const at::Tensor& present = {});
 
 }  // namespace tessera

@@ -58,6 +58,7 @@ class Objective : public torch::nn::Module {
 struct ObjectiveContext {
   std::int64_t embed_dim = 512;
   SharedParameters* shared = nullptr;  // parameters of the towers that it may share; null: none
+  at::Tensor logit_scale{};            // a temperature that it shares; undefined: it makes its own
 };
 
 using ObjectiveRegistry = config::Registry<Objective, const ObjectiveContext&>;

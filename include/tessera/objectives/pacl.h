@@ -7,6 +7,7 @@
 namespace tessera {
 
 struct PaclSettings {
+  ContrastSettings pairs;
   std::optional<std::int64_t> embed_dim;
   std::optional<std::int64_t> image_width;
   bool embedder = true;
@@ -14,12 +15,11 @@ struct PaclSettings {
   std::string embedder_residual = "linear";
   std::optional<double> patch_temperature = 1.0;
   bool normalize_patches = false;
-  std::optional<std::int64_t> chunk;
-  bool mask_duplicates = false;
 };
 
 template <class Visitor>
 void fields(Visitor& v, PaclSettings& s) {
+  fields(v, s.pairs);
   v("embed_dim", s.embed_dim, "width of the text embeddings; null: the model's", config::at_least(1));
   v("image_width", s.image_width, "width of the image tokens; null: embed_dim", config::at_least(1));
   v("embedder", s.embedder,
@@ -30,8 +30,6 @@ void fields(Visitor& v, PaclSettings& s) {
     config::one_of({"linear", "identity"}));
   v("patch_temperature", s.patch_temperature, "of the softmax over patches; null: the learned one", config::above(0.0));
   v("normalize_patches", s.normalize_patches, "sum unit patch embeddings instead of raw ones");
-  v("chunk", s.chunk, "texts per tile, forward and backward; null: all at once", config::at_least(1));
-  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 std::optional<config::Problem> validate(const PaclSettings& s);
 

@@ -5,20 +5,17 @@
 namespace tessera {
 
 struct SiglipSettings {
+  PairSettings pairs;
   double init_logit_scale = 2.302585092994046;  // log 10
   double init_logit_bias = -10.0;
-  std::optional<std::int64_t> chunk;
-  bool mask_duplicates = false;
 };
 
 template <class Visitor>
 void fields(Visitor& v, SiglipSettings& s) {
+  fields(v, s.pairs);
   v("init_logit_scale", s.init_logit_scale, "what logit_scale starts from: the log of the factor of the cosines");
   v("init_logit_bias", s.init_logit_bias,
     "what logit_bias starts from: about minus the log of the number of negatives");
-  v("chunk", s.chunk, "images per tile of the similarities, so that [B, B] is never held; null: all at once",
-    config::at_least(1));
-  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a decision of its own,
@@ -26,7 +23,7 @@ void fields(Visitor& v, SiglipSettings& s) {
 /// Terms `loss_positive` and `loss_negative`, its diagonal and the rest; parameter `logit_bias` beside logit_scale.
 class Siglip : public ContrastiveObjective {
  public:
-  explicit Siglip(const SiglipSettings& settings);
+  Siglip(const SiglipSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
 

@@ -6,16 +6,16 @@
 namespace tessera {
 
 struct SparcSettings {
+  ContrastSettings pairs;
   SparsifySettings sparsify;  // its keys stand among the objective's own
   double global_weight = 0.5;
   double local_weight = 1.0;
   std::string token_reduction = "sequence";
-  std::optional<std::int64_t> chunk;
-  bool mask_duplicates = false;
 };
 
 template <class Visitor>
 void fields(Visitor& v, SparcSettings& s) {
+  fields(v, s.pairs);
   fields(v, s.sparsify);
   v("global_weight", s.global_weight, "weight of the contrastive loss on global embeddings (lambda_g, eq. 7)",
     config::at_least(0.0));
@@ -23,15 +23,14 @@ void fields(Visitor& v, SparcSettings& s) {
   v("token_reduction", s.token_reduction,
     "mean over each caption's tokens, then over captions (eq. 6), or over all tokens of the batch (Listing 1)",
     config::one_of({"sequence", "batch"}));
-  v("chunk", s.chunk, "pairs per tile, forward and backward; null: all at once", config::at_least(1));
-  v("mask_duplicates", s.mask_duplicates, kMaskDuplicatesHelp);
 }
 
 /// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens
 /// and the patch embeddings that sparsify_group gathers for them. Terms `loss_global`, `loss_local`.
 class Sparc : public ContrastiveObjective {
  public:
-  explicit Sparc(const SparcSettings& settings) : settings_(settings) {}
+  Sparc(const SparcSettings& settings, const ObjectiveContext& context)
+      : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
 

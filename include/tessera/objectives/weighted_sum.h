@@ -1,6 +1,6 @@
 #pragma once
 
-#include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/objective.h>
 
 namespace tessera {
 
@@ -36,14 +36,16 @@ std::optional<config::Problem> validate(const WeightedSumSettings& s);
 
 /// The sum of weight * loss of several objectives on the same features. Terms `<label>.loss` and the objectives' own
 /// terms and details under their label. Parameters: `logit_scale` when shared, `objectives.<label>.<parameter>`.
-class WeightedSum : public ContrastiveObjective {
+class WeightedSum : public Objective {
  public:
   /// Throws UserError for settings that an objective refuses.
   WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   void after_step(const StepContext& done) override;
-  void share_logit_scale(const at::Tensor& logit_scale) override;
+  bool follows_step() const override;
+  /// The first one's that wants a teacher.
+  double teacher_momentum(const StepContext& step) const override;
 
  private:
   struct Term {
@@ -51,8 +53,9 @@ class WeightedSum : public ContrastiveObjective {
     double weight;
     std::shared_ptr<Objective> objective;
   };
+  static StepContext context_of(std::size_t term, const StepContext& context);
+
   std::vector<Term> terms_;
-  bool shared_;
 };
 
 }  // namespace tessera

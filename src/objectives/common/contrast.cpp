@@ -13,23 +13,29 @@ namespace {
 
 constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 
-// Cross-entropies are taken of logits relative to the right pair's, log sum exp(s (A_ij - A_ii)): equal in value, and
-// the gradient of the scale does not cancel between large numbers. The right pair of row b is at column offset + b.
-// Logits where `left_out` is true (undefined: nowhere) add nothing; the right pair's are never among them.
-at::Tensor mean_log_sum(const at::Tensor& logits, const at::Tensor& left_out, std::int64_t dim) {
-  return (left_out.defined() ? logits.masked_fill(left_out, kNoExponential) : logits).logsumexp(dim).mean();
+// Cross-entropies along `dim` of logits relative to the right pair's, log sum exp(s (A_ij - A_ii)): equal in value, and
+// the gradient of the scale does not cancel between large numbers. Logits where `left_out` is true (undefined: nowhere)
+// count in no sum; the right pair's are never among them.
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim) {
+  const auto counted = [&](double nothing) { return left_out.defined() ? logits.masked_fill(left_out, nothing) : logits; };
+  const at::Tensor loss = counted(kNoExponential).logsumexp(dim);
+  if (smoothing == 0) return loss;
+  at::Tensor negatives = at::full({}, logits.size(dim) - 1, logits.options().dtype(at::kLong));
+  if (left_out.defined()) negatives = negatives - left_out.sum(dim);
+  return loss - counted(0.0).sum(dim) * smoothing / negatives.clamp_min(1);  // the right pair's own logit is 0
 }
 
+// The right pair of row b is at column offset + b.
 at::Tensor row_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
-                    const at::Tensor& left_out) {
-  return mean_log_sum((similarity - similarity.diagonal(offset).unsqueeze(1)) * scale, left_out, 1);
+                    const at::Tensor& left_out, double smoothing) {
+  return cross_entropy((similarity - similarity.diagonal(offset).unsqueeze(1)) * scale, left_out, smoothing, 1).sum();
 }
 
 // left_out: of the rows, that is transposed.
 at::Tensor column_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
-                       const at::Tensor& left_out) {
-  return mean_log_sum((similarity - similarity.diagonal(-offset)) * scale, left_out.defined() ? left_out.t() : left_out,
-                      0);
+                       const at::Tensor& left_out, double smoothing) {
+  return cross_entropy((similarity - similarity.diagonal(-offset)) * scale,
+                       left_out.defined() ? left_out.t() : left_out, smoothing, 0).sum();
 }
 
 Contrast both(const at::Tensor& i2t, const at::Tensor& t2i) {
@@ -39,15 +45,16 @@ Contrast both(const at::Tensor& i2t, const at::Tensor& t2i) {
 }  // namespace
 
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group,
-                  const DuplicatePairs& shared) {
-  const std::int64_t offset = group.rank() * i2t.size(0);
-  const at::Tensor left_out = shared.among(offset, i2t.size(0), 0, i2t.size(1));  // [B, C]
-  return both(row_loss(i2t, scale, offset, left_out),
-              column_loss(rows_to_columns(t2i, group), scale, offset, left_out));
+                  const ContrastTargets& targets) {
+  const std::int64_t batch = i2t.size(0), offset = group.rank() * batch;
+  const at::Tensor left_out = targets.left_out(offset, batch, 0, i2t.size(1));  // [B, C]
+  const at::Tensor rows = row_loss(i2t, scale, offset, left_out, targets.smoothing);
+  const at::Tensor columns = column_loss(rows_to_columns(t2i, group), scale, offset, left_out, targets.smoothing);
+  return both(targets.mean_of(rows, batch, group), targets.mean_of(columns, batch, group));
 }
 
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
-                         const ContrastOptions& options, const ProcessGroup& group, const DuplicatePairs& shared) {
+                         const ContrastOptions& options, const ProcessGroup& group, const ContrastTargets& targets) {
   at::Tensor image = unit_rows(image_global);  // [B, D]
   at::Tensor text = unit_rows(text_global);
   if (!group.alone() && !options.own_rows) {
@@ -56,18 +63,19 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
   }
   const ProcessGroup& partners = options.own_rows ? group : ProcessGroup();
   if (options.chunk) {
-    const auto [i2t, t2i] = tiled_info_nce(image, text, scale, *options.chunk, partners, shared);
+    const auto [i2t, t2i] = tiled_info_nce(image, text, scale, *options.chunk, partners, targets);
     return both(i2t, t2i);
   }
   if (partners.alone()) {
     const at::Tensor cosines = at::matmul(image, text.t());  // [B, B]
-    return info_nce(cosines, cosines, scale, {}, shared);
+    return info_nce(cosines, cosines, scale, {}, targets);
   }
-  const std::int64_t offset = partners.rank() * image.size(0);
+  const std::int64_t batch = image.size(0), offset = partners.rank() * batch;
   const at::Tensor images = gather_rows(image, partners), texts = gather_rows(text, partners);  // [C, D]
-  const at::Tensor left_out = shared.among(offset, image.size(0), 0, texts.size(0));
-  return both(row_loss(at::matmul(image, texts.t()), scale, offset, left_out),
-              column_loss(at::matmul(images, text.t()), scale, offset, left_out));
+  const at::Tensor left_out = targets.left_out(offset, batch, 0, texts.size(0));
+  const at::Tensor rows = row_loss(at::matmul(image, texts.t()), scale, offset, left_out, targets.smoothing);
+  const at::Tensor columns = column_loss(at::matmul(images, text.t()), scale, offset, left_out, targets.smoothing);
+  return both(targets.mean_of(rows, batch, partners), targets.mean_of(columns, batch, partners));
 }
 
 at::Tensor token_contrast(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& mask,

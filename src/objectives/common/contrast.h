@@ -4,13 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/objectives/common/duplicate_pairs.h"
+#include "src/objectives/common/contrast_targets.h"
 #include <tessera/distributed/process_group.h>
 
 namespace tessera {
 
-/// InfoNCE in both directions and their mean; scalars. Over several ranks: means over this rank's own pairs, each
-/// against the whole batch (ProcessGroup says how losses and gradients of ranks combine). B: own pairs, C: all pairs.
+/// InfoNCE in both directions and their mean; scalars. Over several ranks: means over this rank's own present pairs,
+/// each against the whole batch (ProcessGroup says how losses and gradients of ranks combine). B: own pairs, C: all.
 struct Contrast {
   at::Tensor loss;
   at::Tensor i2t;
@@ -19,9 +19,10 @@ struct Contrast {
 
 /// InfoNCE of similarities [B, C] (row = own image, column = text): images choose along the rows of `i2t`, texts along
 /// the columns of `t2i`, of which each rank fetches its own; the right pair of own row b is column rank * B + b.
-/// `scale` is 1/temperature, a scalar. Pairs that share a picture or a caption are left out of each other's sums.
+/// `scale` is 1/temperature, a scalar. What `targets` leave out counts in no sum; similarities of absent pairs must be
+/// finite. A pair without negatives has loss and gradient 0.
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group = {},
-                  const DuplicatePairs& shared = {});
+                  const ContrastTargets& targets = {});
 
 /// How a loss on global embeddings is computed; nothing of it changes the result.
 struct ContrastOptions {
@@ -33,7 +34,8 @@ struct ContrastOptions {
 /// similarities are made in tiles of that many images, forward and backward, and blocks of texts travel around the
 /// ranks through two fixed buffers, so that memory is O(B * tile).
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
-                         const ContrastOptions& options, const ProcessGroup& group, const DuplicatePairs& shared = {});
+                         const ContrastOptions& options, const ProcessGroup& group,
+                         const ContrastTargets& targets = {});
 
 /// Contrast within each pair: row n of `queries` [B, N, D] belongs to row n of `keys` [B, N, D], both of unit length.
 /// Returns [B, N]: (row cross-entropy + column cross-entropy) / 2 over the rows where `mask` [B, N] is true, 0

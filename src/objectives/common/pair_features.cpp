@@ -37,6 +37,14 @@ class Checker {
     TORCH_CHECK(tensor.scalar_type() == at::kBool, objective_, ": ", name, " must be bool, got ", tensor.scalar_type());
   }
 
+  void presence(const at::Tensor& tensor) {
+    TORCH_CHECK(tensor.dim() == 1 && tensor.size(0) == batch_ && tensor.scalar_type() == at::kBool, objective_,
+                ": present must be [B] = [", batch_, "] bool, got ", tensor.sizes(), " ", tensor.scalar_type());
+  }
+
+  std::int64_t batch() const { return batch_; }
+  at::TensorOptions bools() const { return at::TensorOptions().dtype(at::kBool).device(*device_); }
+
  private:
   void check_present(const at::Tensor& tensor, const char* name) {
     TORCH_CHECK(tensor.defined(), objective_, ": ", name, " is missing: the tower does not give it");
@@ -59,6 +67,16 @@ class Checker {
   std::optional<at::Device> device_;
 };
 
+// Sets the rows of pairs that take no part to 0.
+void clear_absent(PairFeatures& pairs) {
+  const at::Tensor absent = ~pairs.present;
+  for (at::Tensor* tensor : {&pairs.image_global, &pairs.text_global})
+    if (tensor->defined()) *tensor = tensor->masked_fill(absent.unsqueeze(1), 0.0);
+  if (pairs.image_tokens.defined())
+    pairs.image_tokens = pairs.image_tokens.masked_fill(absent.view({-1, 1, 1}), 0.0);
+  if (pairs.text_mask.defined()) pairs.text_mask = pairs.text_mask & pairs.present.unsqueeze(1);
+}
+
 }  // namespace
 
 at::ScalarType PairFeatures::dtype() const {
@@ -67,9 +85,10 @@ at::ScalarType PairFeatures::dtype() const {
   return at::kFloat;
 }
 
-PairFeatures pair_features(const Features& features, const char* objective, const PairWants& wants) {
-  const TowerFeatures& image = features.image();
-  const TowerFeatures& text = features.text();
+PairFeatures pair_features(const Features& features, const char* objective, const ContrastSettings& settings,
+                           const PairWants& wants, const ProcessGroup& group) {
+  const TowerFeatures& image = features.image(settings.image_view);
+  const TowerFeatures& text = features.text(settings.text_view);
   Checker checker(objective, wants.same_width);
   PairFeatures out;
   if (wants.image_global) out.image_global = checker.embedding(image.global, "image_global", nullptr);
@@ -80,12 +99,31 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
                 out.image_tokens.sizes());
   }
   if (wants.text_tokens) {
-    const at::Tensor tokens = checker.embedding(text.tokens, "text_tokens", "L");
-    out.text_mask = text.mask;
-    checker.mask(out.text_mask, "text_mask", tokens);
-    // A choice, not a product: what stands in the padding may be NaN.
-    out.text_tokens = tokens.masked_fill(~out.text_mask.unsqueeze(-1), 0.0);
+    out.text_tokens = checker.embedding(text.tokens, "text_tokens", "L");
+    out.text_mask = text.mask.defined() ? text.mask : at::ones(out.text_tokens.sizes().slice(0, 2), checker.bools());
+    checker.mask(out.text_mask, "text_mask", out.text_tokens);
   }
+
+  out.targets.smoothing = settings.label_smoothing;
+  if (settings.mask_duplicates)
+    out.targets.duplicates = all_duplicates(features.duplicates, checker.batch(), objective, group);
+  if (settings.skip_absent) {
+    at::Tensor present = at::ones({checker.batch()}, checker.bools());
+    for (const TowerFeatures* view : {&image, &text})
+      if (view->present.defined()) {
+        checker.presence(view->present);
+        present = present & view->present;
+      }
+    const at::Tensor all = group.all_gather(present);
+    // As with duplicates: the usual case, which a GPU need not tell apart.
+    if (!all.is_cpu() || !all.all().item<bool>()) {
+      out.present = present;
+      out.targets.present = all;
+      clear_absent(out);
+    }
+  }
+  // A choice, not a product: what stands in the padding may be NaN.
+  if (wants.text_tokens) out.text_tokens = out.text_tokens.masked_fill(~out.text_mask.unsqueeze(-1), 0.0);
   return out;
 }
 

@@ -2,17 +2,22 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "src/objectives/common/contrast_targets.h"
 #include <tessera/features.h>
+#include <tessera/objectives/contrastive_objective.h>
 
 namespace tessera {
 
-/// What a pairwise objective takes of the features of `image` and `caption`: checked, in the type losses compute in.
+/// What a pairwise objective takes of the features of its two views: checked, in the type losses compute in. All rows of
+/// a pair that does not take part are 0 (its text mask false) and receive no gradient, whatever the towers gave for it.
 struct PairFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor text_global;   // [B, D]
   at::Tensor image_tokens;  // [B, P, D]
   at::Tensor text_tokens;   // [B, L, D], 0 at padding, which receives no gradient
   at::Tensor text_mask;     // [B, L] bool
+  at::Tensor present;       // [B] bool, pairs that take part; undefined: all
+  ContrastTargets targets;  // of the global batch
 
   at::ScalarType dtype() const;
 };
@@ -26,8 +31,10 @@ struct PairWants {
   bool same_width = true;  // image and text embeddings share D (not where the objective embeds patches itself)
 };
 
-/// Throws c10::Error "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got [5, 8]" for what is missing or does not fit: one
-/// batch size of at least 1, one width, at least one patch, a bool mask, one device.
-PairFeatures pair_features(const Features& features, const char* objective, const PairWants& wants);
+/// The pairs that `settings` speak of. With skip_absent and mask_duplicates the ranks tell each other which of their
+/// pairs take part and are duplicates. Throws c10::Error "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got [5, 8]" for what
+/// is missing or does not fit: one batch size of at least 1, one width, at least one patch, bool masks, one device.
+PairFeatures pair_features(const Features& features, const char* objective, const ContrastSettings& settings,
+                           const PairWants& wants, const ProcessGroup& group);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the lo
 // A rank's texts as they travel: features and, beside them, numbers per text in further columns.
 class Texts {
  public:
-  static at::Tensor pack(const at::Tensor& features, std::initializer_list<at::Tensor> numbers) {
+  static at::Tensor pack(const at::Tensor& features, const std::vector<at::Tensor>& numbers) {
     std::vector<at::Tensor> parts{features};
     for (const at::Tensor& number : numbers) parts.push_back(number.unsqueeze(1));
     return at::cat(parts, 1);
@@ -37,56 +37,91 @@ class Texts {
   std::int64_t width_;
 };
 
-// Which of a tile's similarities, own images beside another rank's texts, count in no sum; undefined: all count.
-at::Tensor left_out_of(const Tile& tile, const DuplicatePairs& shared, std::int64_t batch, int rank, int owner) {
-  return shared.among(rank * batch + tile.row, tile.rows, owner * batch + tile.column, tile.columns);
-}
-
-void fill(at::Tensor values, const at::Tensor& mask, double value) {
+void fill(const at::Tensor& values, const at::Tensor& mask, double value) {
   if (mask.defined()) values.masked_fill_(mask, value);
 }
 
-// part = log(exp(part) + sum over `dim` of exp(logits)).
-void add_exponentials(at::Tensor part, const at::Tensor& logits, std::int64_t dim) {
-  part.copy_(at::logaddexp(part, logits.logsumexp(dim)));
-}
+// What is added up per image or text, [..., kinds]: the log-sum-exp of the logits that count and, with softened targets
+// (kinds = 2), their sum.
+struct LogitSums {
+  static at::Tensor none(at::IntArrayRef shape, const at::TensorOptions& options) {
+    const at::Tensor sums = at::empty(shape, options);
+    clear(sums);
+    return sums;
+  }
+  static void clear(const at::Tensor& sums) {
+    sums.select(-1, 0).fill_(kNothing);
+    if (sums.size(-1) > 1) sums.select(-1, 1).zero_();
+  }
+  // logits: [rows, columns], overwritten; added up along `dim`.
+  static void add(const at::Tensor& sums, const at::Tensor& logits, const at::Tensor& left_out, std::int64_t dim) {
+    if (sums.size(-1) > 1) {
+      fill(logits, left_out, 0.0);
+      sums.select(-1, 1).add_(logits.sum(dim));
+    }
+    fill(logits, left_out, kNothing);
+    add_exponentials(sums, logits.logsumexp(dim));
+  }
+  // parts: [slots, n, kinds].
+  static void merge(const at::Tensor& sums, const at::Tensor& parts) {
+    add_exponentials(sums, parts.select(-1, 0).logsumexp(0));
+    if (sums.size(-1) > 1) sums.select(-1, 1).add_(parts.select(-1, 1).sum(0));
+  }
+
+ private:
+  static void add_exponentials(const at::Tensor& sums, const at::Tensor& logarithms) {
+    at::Tensor total = sums.select(-1, 0);
+    total.copy_(at::logaddexp(total, logarithms));
+  }
+};
 
 class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
                                const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
-                               const DuplicatePairs& shared) {
+                               const ContrastTargets& targets) {
     const NoAutocast no_autocast;
     const std::int64_t batch = image.size(0), width = image.size(1);
+    const std::int64_t kinds = targets.smoothing > 0 ? 2 : 1;
     const at::Tensor right = (image * text).sum(1);  // [B], the right pairs' cosines
-    const at::Tensor rows = at::full({batch}, kNothing, image.options());
+    const at::Tensor rows = LogitSums::none({batch, kinds}, image.options());
+    // The negatives of the own images, and as many of the own texts: two pairs are negatives of each other or neither is.
+    const at::Tensor negatives = at::full({batch}, batch * group.size() - 1, image.options());
     // Logits are relative to the right pair's, of the row in one direction, of the column in the other.
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
-    const at::Tensor part = at::full({tiles.slots(), tiles.width()}, kNothing, image.options());
-    const at::Tensor columns =
-        visit_ring(Texts::pack(text, {right}), rows.clone(), group,
-                   [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
-                     const Texts texts(block, width);
-                     const auto on_tile = [&](const Tile& tile) {
-                       const at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
-                       const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
-                       const at::Tensor left_out = left_out_of(tile, shared, batch, group.rank(), owner);
-                       fill(own, left_out, kNothing);
-                       add_exponentials(tile.rows_of(rows), own, 1);
-                       cosines.sub_(texts.number(0, tile)).mul_(scale);
-                       fill(cosines, left_out, kNothing);
-                       add_exponentials(tile.slot_of(part), cosines, 0);
-                     };
-                     tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
-                       add_exponentials(sums.narrow(0, column, count), part.narrow(1, 0, count), 0);
-                       part.fill_(kNothing);
-                     });
-                   });
-    ctx->save_for_backward({image, text, scale, right, rows, columns});
+    const at::Tensor part = LogitSums::none({tiles.slots(), tiles.width(), kinds}, image.options());
+    const at::Tensor columns = visit_ring(
+        Texts::pack(text, {right}), rows.clone(), group,
+        [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
+          const Texts texts(block, width);
+          const auto on_tile = [&](const Tile& tile) {
+            const at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
+            const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
+            const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
+            if (left_out.defined() && kinds > 1) tile.rows_of(negatives).sub_(left_out.sum(1));
+            LogitSums::add(tile.rows_of(rows), own, left_out, 1);
+            LogitSums::add(tile.slot_of(part), cosines.sub_(texts.number(0, tile)).mul_(scale), left_out, 0);
+          };
+          tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+            LogitSums::merge(sums.narrow(0, column, count), part.narrow(1, 0, count));
+            LogitSums::clear(part);
+          });
+        });
+    at::Tensor share, rest;  // [B], the target at each negative, and what more there is at the right pair; undefined: 0, 1
+    if (kinds > 1) {
+      share = targets.smoothing / negatives.clamp_min(1);
+      rest = 1 - share * (negatives + 1);
+    }
+    const at::Tensor row_sums = rows.select(1, 0), column_sums = columns.select(1, 0);
+    ctx->save_for_backward({image, text, scale, right, row_sums, column_sums, share, rest});
     ctx->saved_data["chunk"] = chunk;
-    ctx->saved_data["shared"] = shared.ids();
+    targets.save(ctx);
     save_group(ctx, group);
-    return {rows.mean(), columns.mean()};
+    const auto loss = [&](const at::Tensor& sums) {
+      const at::Tensor of_pairs = share.defined() ? sums.select(1, 0) - share * sums.select(1, 1) : sums.select(1, 0);
+      return targets.mean_of(of_pairs.sum(), batch, group);
+    };
+    return {loss(rows), loss(columns)};
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list gradients) {
@@ -94,45 +129,55 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const NoAutocast no_autocast;
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &image = saved[0], &text = saved[1], &scale = saved[2], &right = saved[3], &rows = saved[4],
-                     &columns = saved[5];
+                     &columns = saved[5], &share = saved[6], &rest = saved[7];
     const std::int64_t batch = image.size(0), width = image.size(1);
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt();
     const ProcessGroup& group = saved_group(ctx);
-    const DuplicatePairs shared(ctx->saved_data["shared"].toTensor());
-    const at::Tensor row_weight = gradients[0] / static_cast<double>(batch);
-    const at::Tensor column_weight =
-        gradients[1] / static_cast<double>(batch);  // goes with the texts: ranks may differ
+    const ContrastTargets targets = ContrastTargets::saved(ctx);
+    const at::Tensor row_weight = targets.mean_of(gradients[0], batch, group);
+    const at::Tensor column_weight = targets.mean_of(gradients[1], batch, group);  // goes with the texts: ranks may differ
 
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);
     const at::Tensor scale_gradient = at::zeros({tiles.slots()}, scale.options().dtype(at::kDouble));
     const at::Tensor part = at::zeros({tiles.slots(), tiles.width(), width + 1}, text.options());
+    std::vector<at::Tensor> numbers = {right, columns, column_weight.expand({batch})};
+    at::Tensor right_weight = (row_weight + column_weight).expand({batch});
+    if (share.defined()) {
+      numbers.push_back(share);
+      right_weight = right_weight * rest;
+    }
     // What comes home: the texts' gradient, and the derivative of their log-sum-exps by the scale.
     const at::Tensor sums = visit_ring(
-        Texts::pack(text, {right, columns, column_weight.expand({batch})}),
-        at::zeros({batch, width + 1}, text.options()), group,
+        Texts::pack(text, numbers), at::zeros({batch, width + 1}, text.options()), group,
         [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
           const Texts texts(block, width);
           const auto on_tile = [&](const Tile& tile) {
             const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
             const at::Tensor cosines = at::matmul(images, features.t());
+            const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
             // One direction's share of the gradient of the cosines over the scale: weighted softmax of logits relative
-            // to the right pair's. sum() adds in pairs; dot() would lose digits.
+            // to the right pair's, less the target. sum() adds in pairs; dot() would lose digits.
             at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
-            const at::Tensor gradient =
-                (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_().mul_(row_weight);
-            const at::Tensor left_out = left_out_of(tile, shared, batch, group.rank(), owner);
+            const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
+            if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));
+            gradient.mul_(row_weight);
             fill(gradient, left_out, 0.0);
             scale_gradient.select(0, tile.slot).add_(relative.mul_(gradient).sum());
 
             at::sub_out(relative, cosines, texts.number(0, tile));
-            const at::Tensor share = (relative * scale).sub_(texts.number(1, tile)).exp_().mul_(texts.number(2, tile));
-            fill(share, left_out, 0.0);
+            const at::Tensor other = (relative * scale).sub_(texts.number(1, tile)).exp_();
+            if (share.defined()) other.sub_(texts.number(3, tile));
+            other.mul_(texts.number(2, tile));
+            fill(other, left_out, 0.0);
             const at::Tensor home = tile.slot_of(part);
-            home.select(1, width).add_(relative.mul_(share).sum(0));
-            gradient.add_(share);
+            home.select(1, width).add_(relative.mul_(other).sum(0));
+            gradient.add_(other);
 
-            if (owner == group.rank()) tile.diagonal_of(gradient).sub_(row_weight + column_weight);
+            if (owner == group.rank()) {
+              const at::Tensor diagonal = tile.diagonal_of(gradient);
+              diagonal.sub_(right_weight.narrow(0, std::max(tile.row, tile.column), diagonal.size(0)));
+            }
             gradient.mul_(scale);
             tile.rows_of(image_gradient).addmm_(gradient, features);
             home.narrow(1, 0, width).addmm_(gradient.t(), images);
@@ -151,8 +196,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
 
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
                                                  const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
-                                                 const DuplicatePairs& shared) {
-  const auto losses = TiledInfoNce::apply(image, text, scale, chunk, group, shared);
+                                                 const ContrastTargets& targets) {
+  const auto losses = TiledInfoNce::apply(image, text, scale, chunk, group, targets);
   return {losses[0], losses[1]};
 }
 

@@ -4,7 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "src/objectives/common/duplicate_pairs.h"
+#include "src/objectives/common/contrast_targets.h"
 #include <tessera/distributed/process_group.h>
 
 namespace tessera {
@@ -12,10 +12,10 @@ namespace tessera {
 /// The two directions of InfoNCE over the cosines of image [B, D] and text [B, D], both of unit length, without ever
 /// holding more than a tile of them: a tile's softmaxes are computed again in the backward pass. Each similarity is
 /// computed by one rank only, for both directions: blocks of texts travel around the ranks, and the log-sum-exp of
-/// every text (forward) and its gradient (backward) travel along. Scalars (i2t, t2i): means over the own pairs.
-/// chunk: images per tile. `shared` pairs are left out of each other's sums. No second derivatives.
+/// every text (forward) and its gradient (backward) travel along. Scalars (i2t, t2i), as info_nce gives them.
+/// chunk: images per tile. No second derivatives.
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
                                                  const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
-                                                 const DuplicatePairs& shared);
+                                                 const ContrastTargets& targets);
 
 }  // namespace tessera
