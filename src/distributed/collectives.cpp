@@ -41,6 +41,24 @@ class RowsToColumns : public torch::autograd::Function<RowsToColumns> {
   }
 };
 
+class SumOverRanks : public torch::autograd::Function<SumOverRanks> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& own, const ProcessGroup& group) {
+    save_group(ctx, group);
+    return summed(own, group);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    return {summed(gradients[0], saved_group(ctx)), {}};
+  }
+
+ private:
+  static at::Tensor summed(const at::Tensor& own, const ProcessGroup& group) {
+    at::Tensor sum = own.clone(at::MemoryFormat::Contiguous);
+    group.all_reduce(sum);
+    return sum;
+  }
+};
+
 }  // namespace
 
 at::Tensor gather_rows(const at::Tensor& own, const ProcessGroup& group) {
@@ -50,6 +68,10 @@ at::Tensor gather_rows(const at::Tensor& own, const ProcessGroup& group) {
 
 at::Tensor rows_to_columns(const at::Tensor& rows, const ProcessGroup& group) {
   return group.alone() ? rows : RowsToColumns::apply(rows, group);
+}
+
+at::Tensor sum_over_ranks(const at::Tensor& own, const ProcessGroup& group) {
+  return group.alone() ? own : SumOverRanks::apply(own, group);
 }
 
 }  // namespace tessera

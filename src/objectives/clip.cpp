@@ -13,8 +13,9 @@ Losses Clip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =
       pair_features(features, "clip", settings_.pairs, {.image_global = true, .text_global = true}, context.group);
-  const Contrast contrast = global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
-                                            {settings_.pairs.chunk, settings_.local_loss}, context.group, pairs.targets);
+  const Contrast contrast =
+      global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
+                      {settings_.pairs.chunk, settings_.local_loss}, context.group, pairs.targets);
   return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
 }
 

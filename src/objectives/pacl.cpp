@@ -52,8 +52,8 @@ Needs Pacl::needs() const {
 Losses Pacl::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =
-      pair_features(features, "pacl", settings_.pairs,
-                    {.text_global = true, .image_tokens = true, .same_width = false}, context.group);
+      pair_features(features, "pacl", settings_.pairs, {.text_global = true, .image_tokens = true, .same_width = false},
+                    context.group);
   TORCH_CHECK(pairs.image_tokens.size(2) == width_,
               "pacl: image_tokens must be [B, P, W] with W = image_width = ", width_, ", got ",
               pairs.image_tokens.sizes());

@@ -19,7 +19,8 @@ using torch::autograd::variable_list;
 
 constexpr double kNever = -std::numeric_limits<double>::infinity();  // the logit of what is no negative
 
-// Writes `value` where a tile, own images beside another rank's texts, holds no negatives: right pairs and those left out.
+// Writes `value` where a tile, own images beside another rank's texts, holds no negatives: right pairs and those left
+// out.
 void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTargets& targets, int rank, int owner,
                  std::int64_t batch, double value) {
   if (owner == rank) tile.diagonal_of(values).fill_(value);
@@ -27,8 +28,8 @@ void fill_others(const at::Tensor& values, const Tile& tile, const ContrastTarge
   if (left_out.defined()) values.masked_fill_(left_out, value);
 }
 
-// sum over the own images of -log sigmoid(-logit) of their negatives, which are all texts but the own one and those left
-// out; [B, D] of unit length. Blocks of texts travel around the ranks, their gradients come home.
+// sum over the own images of -log sigmoid(-logit) of their negatives, which are all texts but the own one and those
+// left out; [B, D] of unit length. Blocks of texts travel around the ranks, their gradients come home.
 class TiledNegatives : public torch::autograd::Function<TiledNegatives> {
  public:
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
@@ -127,9 +128,7 @@ Losses Siglip::forward(const Features& features, const StepContext& context) {
                                            {.image_global = true, .text_global = true}, context.group);
   const at::Tensor image = unit_rows(pairs.image_global), text = unit_rows(pairs.text_global);  // [B, D]
   const at::Tensor factor = scale(pairs.dtype()), bias = logit_bias_.to(pairs.dtype());
-  const auto mean_of = [&](const at::Tensor& sum) {
-    return pairs.targets.mean_of(sum, image.size(0), context.group);
-  };
+  const auto mean_of = [&](const at::Tensor& sum) { return pairs.targets.mean_of(sum, image.size(0), context.group); };
   at::Tensor own = -at::log_sigmoid((image * text).sum(1) * factor + bias);  // [B]
   if (pairs.present.defined()) own = own.masked_fill(~pairs.present, 0.0);
   const at::Tensor positive = mean_of(own.sum());

@@ -25,16 +25,16 @@ void check(const at::Tensor& encoding) {
               "flops_regularizer: encoding must hold at least one row and one column, got ", encoding.sym_sizes());
 }
 
-// Loss, and the means [V] for the backward.
-Pair forward_on_device(const at::Tensor& encoding) {
-  check(encoding);
-  TORCH_CHECK(encoding.scalar_type() == at::kFloat || encoding.scalar_type() == at::kBFloat16,
-              "_flops_regularizer: encoding must be float32 or bfloat16, got ", encoding.scalar_type());
-  const c10::OptionalDeviceGuard device(encoding.device());
+struct ColumnSums {
+  at::Tensor sums;       // [V] float32
+  at::Tensor workspace;  // which serves flops_from_sums as well
+};
+
+// encoding: float32 or bfloat16, of a device that has kernels.
+ColumnSums column_sums_on_device(const at::Tensor& encoding) {
   const at::Tensor rows = contiguous_rows(encoding);
   const bool on_cpu = rows.device().is_cpu();
-  const at::TensorOptions floats = rows.options().dtype(at::kFloat);
-  const at::Tensor mean = at::empty({rows.size(1)}, floats), loss = at::empty({}, floats);
+  const at::Tensor out = at::empty({rows.size(1)}, rows.options().dtype(at::kFloat));
   const at::Tensor memory = workspace(on_cpu ? 0 : kernels::cuda::flops_workspace(rows.size(0), rows.size(1)), rows);
   kernels::FlopsColumnSums sums;
   sums.rows = rows.size(0);
@@ -42,18 +42,29 @@ Pair forward_on_device(const at::Tensor& encoding) {
   sums.type = kernel_type(rows);
   sums.encoding = rows.const_data_ptr();
   sums.row_stride = rows.stride(0);
-  sums.column_sum = mean.mutable_data_ptr<float>();
+  sums.column_sum = out.mutable_data_ptr<float>();
   sums.workspace = memory.mutable_data_ptr();
-  kernels::FlopsFromSums means;
-  means.total_rows = sums.rows;
-  means.columns = sums.columns;
-  means.column_sum = means.column_mean = sums.column_sum;
-  means.loss = loss.mutable_data_ptr<float>();
-  means.workspace = sums.workspace;
-  void* const stream = current_stream(rows);
   check_status(on_cpu ? kernels::cpu::flops_column_sums(sums, torch_threads())
-                      : kernels::cuda::flops_column_sums(sums, stream));
-  check_status(on_cpu ? kernels::cpu::flops_from_sums(means) : kernels::cuda::flops_from_sums(means, stream));
+                      : kernels::cuda::flops_column_sums(sums, current_stream(rows)));
+  return {out, memory};
+}
+
+// Loss, and the means [V] for the backward.
+Pair forward_on_device(const at::Tensor& encoding) {
+  check(encoding);
+  TORCH_CHECK(encoding.scalar_type() == at::kFloat || encoding.scalar_type() == at::kBFloat16,
+              "_flops_regularizer: encoding must be float32 or bfloat16, got ", encoding.scalar_type());
+  const c10::OptionalDeviceGuard device(encoding.device());
+  const auto [mean, memory] = column_sums_on_device(encoding);  // the means take the sums' place
+  const at::Tensor loss = at::empty({}, mean.options());
+  kernels::FlopsFromSums means;
+  means.total_rows = encoding.size(0);
+  means.columns = encoding.size(1);
+  means.column_sum = means.column_mean = mean.mutable_data_ptr<float>();
+  means.loss = loss.mutable_data_ptr<float>();
+  means.workspace = memory.mutable_data_ptr();
+  check_status(mean.device().is_cpu() ? kernels::cpu::flops_from_sums(means)
+                                      : kernels::cuda::flops_from_sums(means, current_stream(mean)));
   return {loss, mean};
 }
 
@@ -117,16 +128,38 @@ class FusedFlopsRegularizer : public torch::autograd::Function<FusedFlopsRegular
   }
 };
 
+class FusedColumnSums : public torch::autograd::Function<FusedColumnSums> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& encoding) {
+    const c10::OptionalDeviceGuard device(encoding.device());
+    ctx->saved_data["rows"] = encoding.size(0);
+    ctx->saved_data["dtype"] = encoding.scalar_type();
+    return column_sums_on_device(encoding).sums;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0].to(ctx->saved_data["dtype"].toScalarType()).expand({ctx->saved_data["rows"].toInt(), -1})};
+  }
+};
+
 Pair forward_with_gradient(const at::Tensor& encoding) {
   const auto both = FusedFlopsRegularizer::apply(encoding);
   return {both[0], both[1]};
 }
 
+bool is_composed(const at::Tensor& encoding) {
+  return encoding.scalar_type() == at::kDouble || !has_kernels(encoding);
+}
+
+at::Tensor to_kernel_type(const at::Tensor& encoding) {
+  return encoding.scalar_type() == at::kBFloat16 ? encoding : encoding.to(at::kFloat);
+}
+
 at::Tensor operate(const at::Tensor& encoding) {
   check(encoding);
-  if (encoding.scalar_type() == at::kDouble || !has_kernels(encoding))
-    return to_compute(encoding).mean(0).square().sum();
-  return std::get<0>(call_forward(encoding.scalar_type() == at::kBFloat16 ? encoding : encoding.to(at::kFloat)));
+  if (is_composed(encoding)) return to_compute(encoding).mean(0).square().sum();
+  return std::get<0>(call_forward(to_kernel_type(encoding)));
 }
 
 at::Tensor operate_without_autocast(const at::Tensor& encoding) {
@@ -161,6 +194,13 @@ at::Tensor flops_regularizer(const at::Tensor& encoding) {
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::flops_regularizer", "").typed<decltype(operate)>();
   return operation.call(encoding);
+}
+
+at::Tensor flops_column_sums(const at::Tensor& encoding) {
+  check(encoding);
+  const NoAutocast no_autocast;
+  if (is_composed(encoding) || encoding.is_meta()) return to_compute(encoding).sum(0);
+  return FusedColumnSums::apply(to_kernel_type(encoding));
 }
 
 }  // namespace tessera

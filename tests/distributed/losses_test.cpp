@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/objectives/common/flops_regularizer.h"
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/pairs.h"
 #include <tessera/distributed/gradient_reducer.h>
@@ -27,14 +28,17 @@ struct Towers {
             at::matmul(in.text_tokens, weights[3]),
             in.text_mask,
             in.image_group,
-            in.caption_group};
+            in.caption_group,
+            in.image_present,
+            in.text_present};
   }
 };
 
 Pairs slice(const Pairs& all, std::int64_t start, std::int64_t count) {
   const auto part = [&](const at::Tensor& tensor) { return tensor.detach().narrow(0, start, count); };
-  return {part(all.image_global), part(all.image_tokens), part(all.text_global), part(all.text_tokens),
-          part(all.text_mask),    part(all.image_group),    part(all.caption_group)};
+  return {part(all.image_global), part(all.image_tokens),  part(all.text_global),
+          part(all.text_tokens),  part(all.text_mask),     part(all.image_group),
+          part(all.caption_group), part(all.image_present), part(all.text_present)};
 }
 
 // One step on a global batch of 8 pairs, or on two of them accumulated: mean loss and reduced gradients of everything
@@ -53,8 +57,11 @@ Tensors step(const ObjectiveCase& which, int accumulation, const ProcessGroup& g
   context.group = group;
   at::Tensor mean = at::zeros({1});
   for (int micro = 0; micro < accumulation; ++micro) {
-    const Pairs all =
-        random_pairs({4, 2, 3, 0, 1, 4, 2, 3}, 4, 5, kWidth, at::kFloat, 5 + static_cast<std::uint64_t>(micro));
+    Pairs all = random_pairs({4, 2, 3, 0, 1, 4, 2, 3}, 4, 5, kWidth, at::kFloat, 5 + static_cast<std::uint64_t>(micro));
+    // Of which objectives without skip_absent see nothing. With two ranks the second has all its pairs, with four the
+    // first has none.
+    all.image_present = at::arange(8) != 1;
+    all.text_present = (at::arange(8) != 0) & (at::arange(8) != 3);
     const std::int64_t own = 8 / group.size();
     const Pairs features = towers.forward(slice(all, group.rank() * own, own));
     const at::Tensor loss = objective->forward(features.features(), context).total / accumulation;
@@ -98,6 +105,15 @@ std::vector<ObjectiveCase> cases_over_ranks() {
       {"pacl_chunk", "pacl", "{embedder_hidden: 6, chunk: 3}"},
       {"gloria_chunk", "gloria", "{chunk: 3}"},
       {"mgca_chunk", "mgca", "{num_prototypes: 6, attention_dim: 4, chunk: 2}"},
+      {"clip_all", "clip", "{skip_absent: true, label_smoothing: 0.2, mask_duplicates: true}"},
+      {"clip_all_whole", "clip", "{skip_absent: true, label_smoothing: 0.2, mask_duplicates: true, local_loss: false}"},
+      {"clip_all_chunk", "clip", "{skip_absent: true, label_smoothing: 0.2, mask_duplicates: true, chunk: 1}"},
+      {"siglip_absent_chunk", "siglip", "{skip_absent: true, init_logit_bias: -1, init_logit_scale: 1, chunk: 3}"},
+      {"sparc_absent", "sparc", "{skip_absent: true}"},
+      {"sparc_absent_batch", "sparc", "{skip_absent: true, token_reduction: batch, chunk: 1}"},
+      {"filip_absent_chunk", "filip", "{skip_absent: true, chunk: 3}"},
+      {"gloria_absent_chunk", "gloria", "{skip_absent: true, chunk: 3}"},
+      {"mgca_absent", "mgca", "{skip_absent: true, num_prototypes: 6, attention_dim: 4}"},
   };
   cases.insert(cases.end(), more.begin(), more.end());
   return cases;
@@ -121,8 +137,13 @@ TEST_P(LossOverRanks, LossAndGradientsAreThoseOfOneProcess) {
 }
 
 // 1,100 pairs: tiles have several columns as well as rows.
-class ManyTiles : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Objectives, ManyTiles, testing::Values("clip", "siglip"));
+class ManyTiles : public testing::TestWithParam<ObjectiveCase> {};
+INSTANTIATE_TEST_SUITE_P(Objectives, ManyTiles,
+                         testing::ValuesIn(std::vector<ObjectiveCase>{
+                             {"clip", "clip", "mask_duplicates: true"},
+                             {"clip_all", "clip", "mask_duplicates: true, skip_absent: true, label_smoothing: 0.2"},
+                             {"siglip", "siglip", "mask_duplicates: true"}}),
+                         label_of);
 
 TEST_P(ManyTiles, EqualTheComposedLoss) {
   const auto body = [&](bool tiled) {
@@ -133,11 +154,12 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
       const at::Tensor a = image.narrow(0, group.rank() * own, own).clone().requires_grad_(true);
       const at::Tensor b = text.narrow(0, group.rank() * own, own).clone().requires_grad_(true);
       const auto objective = make_objective(
-          GetParam(), tiled ? "{mask_duplicates: true, chunk: 400}" : "{mask_duplicates: true}", 8, at::kFloat);
+          GetParam().name, concat("{", GetParam().yaml, tiled ? ", chunk: 400}" : "}"), 8, at::kFloat);
       Features features;
       features.images["image"].global = a;
       features.texts["caption"].global = b;
       const at::Tensor places = at::arange(group.rank() * own, (group.rank() + 1) * own);
+      features.images["image"].present = places % 5 != 2;
       features.duplicates.image_group = places % 600;
       features.duplicates.caption_group = places.bitwise_or(4);
       StepContext context;
@@ -160,6 +182,33 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
   ASSERT_EQ(composed.size(), 1u);
   for (const int size : {1, 2, 4})
     for (const Tensors& rank : run_ranks(size, body(true))) expect_equal(rank, composed[0]);
+}
+
+// The loss of every rank is the global batch's, so that a row's gradient is that of as many losses as there are ranks.
+TEST(FlopsRegularizerOverRanks, IsThatOfAllRows) {
+  at::manual_seed(3);
+  const at::Tensor all = at::rand({10, 7}).to(at::kBFloat16).to(at::kDouble);
+  const at::Tensor mean = all.mean(0);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16})
+    for (const auto& ends : std::vector<std::vector<std::int64_t>>{{0, 10}, {0, 3, 10}, {0, 1, 5, 7, 10}}) {
+      const auto size = static_cast<int>(ends.size()) - 1;
+      const auto results = run_ranks(size, [&](const ProcessGroup& group) -> Tensors {
+        const auto rank = static_cast<std::size_t>(group.rank());
+        const at::Tensor own = all.slice(0, ends[rank], ends[rank + 1]).to(dtype).requires_grad_(true);
+        const at::Tensor loss = flops_regularizer(own, group);
+        (3 * loss).backward();
+        return {{"loss", loss.detach().reshape({1})}, {"gradient", own.grad()}};
+      });
+      ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
+      for (const Tensors& rank : results) {
+        EXPECT_NEAR(rank.at("loss").item<double>(), mean.square().sum().item<double>(),
+                    dtype == at::kDouble ? 1e-12 : 1e-6);
+        EXPECT_EQ(rank.at("gradient").scalar_type(), dtype);
+        const at::Tensor expected = (size * 3 * 2 * mean / 10).expand_as(rank.at("gradient"));
+        const double tolerance = dtype == at::kDouble ? 1e-12 : dtype == at::kFloat ? 1e-6 : 1e-2;
+        EXPECT_TRUE(at::allclose(rank.at("gradient").to(at::kDouble), expected, tolerance)) << dtype;
+      }
+    }
 }
 
 // golden/sparc.md: the shares of two ranks.

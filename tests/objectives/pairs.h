@@ -120,6 +120,9 @@ inline std::vector<ObjectiveCase> all_objectives() {
       {"filip_shared", "filip", "{token_drop_rate: 0, mask_duplicates: true}"},
       {"pacl_shared", "pacl", "{embedder: false, mask_duplicates: true}"},
       {"gloria_shared", "gloria", "{mask_duplicates: true}"},
+      {"clip_soft", "clip", "{label_smoothing: 0.2}"},
+      {"clip_soft_masked", "clip", "{label_smoothing: 0.2, mask_duplicates: true}"},
+      {"gloria_soft", "gloria", "{label_smoothing: 0.1}"},
       {"mgca_shared", "mgca", "{num_prototypes: 6, cross_attention: similarity, mask_duplicates: true}"},
   };
 }

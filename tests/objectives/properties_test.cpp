@@ -175,37 +175,6 @@ TEST(LogitScale, StartsAtOneOverSevenHundredthsAndIsClamped) {
   EXPECT_EQ(scale.item<float>(), 0);
 }
 
-TEST(WeightedSum, SharesOneScaleOrKeepsOneEach) {
-  const char* list = "objectives: [{name: clip}, {name: clip, label: again, weight: 0.5}]";
-  const auto shared = make_objective("weighted_sum", std::string("{") + list + "}");
-  EXPECT_EQ(shared->named_parameters().keys(), std::vector<std::string>{"logit_scale"});
-  const auto separate = make_objective("weighted_sum", std::string("{shared_logit_scale: false, ") + list + "}");
-  EXPECT_EQ(separate->named_parameters().keys(),
-            (std::vector<std::string>{"objectives.clip.logit_scale", "objectives.again.logit_scale"}));
-  const at::NoGradGuard no_grad;
-  shared->named_parameters()["logit_scale"].fill_(9);
-  separate->named_parameters()["objectives.again.logit_scale"].fill_(9);
-  shared->after_step({});
-  separate->after_step({});
-  EXPECT_DOUBLE_EQ(shared->named_parameters()["logit_scale"].item<double>(), std::log(100.0));
-  EXPECT_DOUBLE_EQ(separate->named_parameters()["objectives.again.logit_scale"].item<double>(), std::log(100.0));
-}
-
-TEST(WeightedSum, NestedSumsShareAsWell) {
-  const auto sum = make_objective(
-      "weighted_sum",
-      "{objectives: [{name: clip}, {name: weighted_sum, label: inner, settings: {objectives: [{name: clip}]}}]}");
-  EXPECT_EQ(sum->named_parameters().keys(), std::vector<std::string>{"logit_scale"});
-  const Pairs pairs = random_pairs({2, 1}, 2);
-  EXPECT_TRUE(at::allclose(evaluate(*sum, pairs).loss, 2 * evaluate(*make_objective("clip", "{}"), pairs).loss));
-}
-
-TEST(WeightedSum, NeedsWhatItsObjectivesNeed) {
-  const Needs needs = make_objective("weighted_sum", "{objectives: [{name: clip}, {name: pacl}]}")->needs();
-  EXPECT_EQ(needs.images, (std::map<std::string, ViewNeeds>{{"image", {.tokens = true}}}));
-  EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"caption", {}}}));
-}
-
 std::string settings_error(const std::string& name, const std::string& yaml) {
   try {
     make_objective(name, yaml);

@@ -78,6 +78,20 @@ TEST(FlopsRegularizerOperator, AutocastChangesNothing) {
   }
 }
 
+TEST(FlopsColumnSums, AreThoseOfTheRowsWithTheirGradient) {
+  const at::Tensor encoding = random_encoding(40, 70), weights = at::rand({70}, at::kDouble);
+  for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    const at::Tensor own = leaf(encoding, dtype);
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const at::Tensor sums = flops_column_sums(own);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    EXPECT_EQ(sums.scalar_type(), dtype == at::kDouble ? at::kDouble : at::kFloat);
+    EXPECT_TRUE(at::allclose(sums.to(at::kDouble), own.detach().to(at::kDouble).sum(0), 1e-6));
+    const at::Tensor gradient = torch::autograd::grad({(sums * weights.to(sums.scalar_type())).sum()}, {own})[0];
+    EXPECT_TRUE(at::equal(gradient, weights.to(sums.scalar_type()).to(dtype).expand({40, 70})));
+  }
+}
+
 TEST(FlopsRegularizerOperator, WrongInputsAreNamed) {
   const auto error = [](const at::Tensor& encoding) { return error_of([&] { flops_regularizer(encoding); }); };
   EXPECT_EQ(error(at::zeros({4})), "flops_regularizer: encoding must be [N, V], got [4]");

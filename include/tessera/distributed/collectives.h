@@ -12,4 +12,8 @@ at::Tensor gather_rows(const at::Tensor& own, const ProcessGroup& group);
 /// row block k came from rank k. The backward pass is the way back. Alone: the argument itself.
 at::Tensor rows_to_columns(const at::Tensor& rows, const ProcessGroup& group);
 
+/// The sum of all ranks' tensors, which have one shape. The backward pass sums the gradients that all ranks have for
+/// it. Alone: the argument itself.
+at::Tensor sum_over_ranks(const at::Tensor& own, const ProcessGroup& group);
+
 }  // namespace tessera

@@ -31,7 +31,8 @@ void fields(Visitor& v, PairSettings& s) {
     "pairs of the batch that have this pair's picture or caption are left out of its sum instead of being counted as "
     "negatives");
   v("chunk", s.chunk,
-    "pairs in a tile: similarities are made tile by tile, forward and again backward, to save memory; null: all at once",
+    "pairs in a tile: similarities are made tile by tile, forward and again backward, to save memory; null: all at "
+    "once",
     config::at_least(1));
 }
 
@@ -52,8 +53,8 @@ void fields(Visitor& v, ContrastSettings& s) {
 inline constexpr double kInitialLogitScale = 2.659260036932778;
 
 /// An objective with a learned temperature: parameter `logit_scale`, the log of 1/temperature, is kept in [0, log 100]
-/// after each optimizer step; the forward uses exp(logit_scale) unclamped. Where the context has a logit_scale, that one
-/// is used, and this objective registers none.
+/// after each optimizer step; the forward uses exp(logit_scale) unclamped. Where the context has a logit_scale, that
+/// one is used, and this objective registers none.
 class ContrastiveObjective : public Objective {
  public:
   explicit ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale = kInitialLogitScale);

@@ -17,10 +17,9 @@ void fields(Visitor& v, FilipSettings& s) {
 }
 
 /// FILIP (Yao et al. 2022): an image's similarity to a text is the mean over its patches of their best token, a text's
-/// to an image the mean over its tokens of their best patch. [B, B, P, L] is never held, forward or backward; without a
-/// chunk a GPU takes as many texts at a time as fit into about 64 MB. The CPU's kernel takes one at a time, with or
-/// without. Terms
-/// `loss_i2t`, `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P],
+/// to an image the mean over its tokens of their best patch. [B, B, P, L] is never held, forward or backward: without a
+/// chunk a GPU takes as many texts at a time as fit into about 64 MB; the CPU's kernel takes one at a time anyway.
+/// Terms `loss_i2t`, `loss_t2i`; details `similarity_i2t`, `similarity_t2i` [B, B] (row = image), `patch_keep` [B, P],
 /// `token_keep` [B, L].
 class Filip : public ContrastiveObjective {
  public:

@@ -17,7 +17,9 @@ constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 // the gradient of the scale does not cancel between large numbers. Logits where `left_out` is true (undefined: nowhere)
 // count in no sum; the right pair's are never among them.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim) {
-  const auto counted = [&](double nothing) { return left_out.defined() ? logits.masked_fill(left_out, nothing) : logits; };
+  const auto counted = [&](double nothing) {
+    return left_out.defined() ? logits.masked_fill(left_out, nothing) : logits;
+  };
   const at::Tensor loss = counted(kNoExponential).logsumexp(dim);
   if (smoothing == 0) return loss;
   at::Tensor negatives = at::full({}, logits.size(dim) - 1, logits.options().dtype(at::kLong));
@@ -35,7 +37,8 @@ at::Tensor row_loss(const at::Tensor& similarity, const at::Tensor& scale, std::
 at::Tensor column_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
                        const at::Tensor& left_out, double smoothing) {
   return cross_entropy((similarity - similarity.diagonal(-offset)) * scale,
-                       left_out.defined() ? left_out.t() : left_out, smoothing, 0).sum();
+                       left_out.defined() ? left_out.t() : left_out, smoothing, 0)
+      .sum();
 }
 
 Contrast both(const at::Tensor& i2t, const at::Tensor& t2i) {

@@ -11,8 +11,8 @@ struct AutogradContext;
 
 namespace tessera {
 
-/// What the softmax of each pair's row and column of similarities is compared with: the pair itself, or mostly the pair.
-/// A default one stands for C pairs that all differ and are all there.
+/// What the softmax of each pair's row and column of similarities is compared with: the pair itself, or mostly the
+/// pair. A default one stands for C pairs that all differ and are all there.
 struct ContrastTargets {
   at::Tensor duplicates;  // int64 [kinds, C]: two pairs with equal numbers in one row are no negatives of each other
   at::Tensor present;     // bool [C]: pairs of the global batch that take part; undefined: all

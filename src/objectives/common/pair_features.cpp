@@ -72,8 +72,7 @@ void clear_absent(PairFeatures& pairs) {
   const at::Tensor absent = ~pairs.present;
   for (at::Tensor* tensor : {&pairs.image_global, &pairs.text_global})
     if (tensor->defined()) *tensor = tensor->masked_fill(absent.unsqueeze(1), 0.0);
-  if (pairs.image_tokens.defined())
-    pairs.image_tokens = pairs.image_tokens.masked_fill(absent.view({-1, 1, 1}), 0.0);
+  if (pairs.image_tokens.defined()) pairs.image_tokens = pairs.image_tokens.masked_fill(absent.view({-1, 1, 1}), 0.0);
   if (pairs.text_mask.defined()) pairs.text_mask = pairs.text_mask & pairs.present.unsqueeze(1);
 }
 

@@ -8,8 +8,9 @@
 
 namespace tessera {
 
-/// What a pairwise objective takes of the features of its two views: checked, in the type losses compute in. All rows of
-/// a pair that does not take part are 0 (its text mask false) and receive no gradient, whatever the towers gave for it.
+/// What a pairwise objective takes of the features of its two views: checked, in the type losses compute in. All rows
+/// of a pair that does not take part are 0 (its text mask false) and receive no gradient, whatever the towers gave for
+/// it.
 struct PairFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor text_global;   // [B, D]
@@ -32,8 +33,9 @@ struct PairWants {
 };
 
 /// The pairs that `settings` speak of. With skip_absent and mask_duplicates the ranks tell each other which of their
-/// pairs take part and are duplicates. Throws c10::Error "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got [5, 8]" for what
-/// is missing or does not fit: one batch size of at least 1, one width, at least one patch, bool masks, one device.
+/// pairs take part and are duplicates. Throws c10::Error "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got [5, 8]" for
+/// what is missing or does not fit: one batch size of at least 1, one width, at least one patch, bool masks, one
+/// device.
 PairFeatures pair_features(const Features& features, const char* objective, const ContrastSettings& settings,
                            const PairWants& wants, const ProcessGroup& group);
 

@@ -14,8 +14,8 @@ namespace tessera {
 at::Tensor mean_over_sequences(const at::Tensor& values, const at::Tensor& mask, const ContrastTargets& targets,
                                const ProcessGroup& group);
 
-/// The sum over the number of real tokens in the batch; 0 if there are none. Over ranks: the own sum over the mean number
-/// per rank, so that the mean of the ranks is the global batch's.
+/// The sum over the number of real tokens in the batch; 0 if there are none. Over ranks: the own sum over the mean
+/// number per rank, so that the mean of the ranks is the global batch's.
 at::Tensor mean_over_tokens(const at::Tensor& values, const at::Tensor& mask, const ProcessGroup& group);
 
 }  // namespace tessera

@@ -85,29 +85,31 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const std::int64_t kinds = targets.smoothing > 0 ? 2 : 1;
     const at::Tensor right = (image * text).sum(1);  // [B], the right pairs' cosines
     const at::Tensor rows = LogitSums::none({batch, kinds}, image.options());
-    // The negatives of the own images, and as many of the own texts: two pairs are negatives of each other or neither is.
+    // The negatives of the own images, and as many of the own texts: two pairs are negatives of each other or neither
+    // is.
     const at::Tensor negatives = at::full({batch}, batch * group.size() - 1, image.options());
     // Logits are relative to the right pair's, of the row in one direction, of the column in the other.
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor part = LogitSums::none({tiles.slots(), tiles.width(), kinds}, image.options());
-    const at::Tensor columns = visit_ring(
-        Texts::pack(text, {right}), rows.clone(), group,
-        [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
-          const Texts texts(block, width);
-          const auto on_tile = [&](const Tile& tile) {
-            const at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
-            const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
-            const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-            if (left_out.defined() && kinds > 1) tile.rows_of(negatives).sub_(left_out.sum(1));
-            LogitSums::add(tile.rows_of(rows), own, left_out, 1);
-            LogitSums::add(tile.slot_of(part), cosines.sub_(texts.number(0, tile)).mul_(scale), left_out, 0);
-          };
-          tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
-            LogitSums::merge(sums.narrow(0, column, count), part.narrow(1, 0, count));
-            LogitSums::clear(part);
-          });
-        });
-    at::Tensor share, rest;  // [B], the target at each negative, and what more there is at the right pair; undefined: 0, 1
+    const at::Tensor columns =
+        visit_ring(Texts::pack(text, {right}), rows.clone(), group,
+                   [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
+                     const Texts texts(block, width);
+                     const auto on_tile = [&](const Tile& tile) {
+                       const at::Tensor cosines = at::matmul(tile.rows_of(image), texts.features(tile).t());
+                       const at::Tensor own = (cosines - tile.rows_of(right).unsqueeze(1)).mul_(scale);
+                       const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
+                       if (left_out.defined() && kinds > 1) tile.rows_of(negatives).sub_(left_out.sum(1));
+                       LogitSums::add(tile.rows_of(rows), own, left_out, 1);
+                       LogitSums::add(tile.slot_of(part), cosines.sub_(texts.number(0, tile)).mul_(scale), left_out, 0);
+                     };
+                     tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+                       LogitSums::merge(sums.narrow(0, column, count), part.narrow(1, 0, count));
+                       LogitSums::clear(part);
+                     });
+                   });
+    at::Tensor share,
+        rest;  // [B], the target at each negative, and what more there is at the right pair; undefined: 0, 1
     if (kinds > 1) {
       share = targets.smoothing / negatives.clamp_min(1);
       rest = 1 - share * (negatives + 1);
@@ -135,7 +137,8 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const ProcessGroup& group = saved_group(ctx);
     const ContrastTargets targets = ContrastTargets::saved(ctx);
     const at::Tensor row_weight = targets.mean_of(gradients[0], batch, group);
-    const at::Tensor column_weight = targets.mean_of(gradients[1], batch, group);  // goes with the texts: ranks may differ
+    const at::Tensor column_weight =
+        targets.mean_of(gradients[1], batch, group);  // goes with the texts: ranks may differ
 
     const Tiles tiles(batch, batch, chunk, image.is_cpu());
     const at::Tensor image_gradient = at::zeros_like(image);
@@ -148,45 +151,46 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
       right_weight = right_weight * rest;
     }
     // What comes home: the texts' gradient, and the derivative of their log-sum-exps by the scale.
-    const at::Tensor sums = visit_ring(
-        Texts::pack(text, numbers), at::zeros({batch, width + 1}, text.options()), group,
-        [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
-          const Texts texts(block, width);
-          const auto on_tile = [&](const Tile& tile) {
-            const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
-            const at::Tensor cosines = at::matmul(images, features.t());
-            const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
-            // One direction's share of the gradient of the cosines over the scale: weighted softmax of logits relative
-            // to the right pair's, less the target. sum() adds in pairs; dot() would lose digits.
-            at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
-            const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
-            if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));
-            gradient.mul_(row_weight);
-            fill(gradient, left_out, 0.0);
-            scale_gradient.select(0, tile.slot).add_(relative.mul_(gradient).sum());
+    const at::Tensor sums =
+        visit_ring(Texts::pack(text, numbers), at::zeros({batch, width + 1}, text.options()), group,
+                   [&](int owner, const at::Tensor& block, const at::Tensor& text_sums) {
+                     const Texts texts(block, width);
+                     const auto on_tile = [&](const Tile& tile) {
+                       const at::Tensor images = tile.rows_of(image), features = texts.features(tile);
+                       const at::Tensor cosines = at::matmul(images, features.t());
+                       const at::Tensor left_out = tile.left_out_of(targets, batch, group.rank(), owner);
+                       // One direction's share of the gradient of the cosines over the scale: weighted softmax of
+                       // logits relative to the right pair's, less the target. sum() adds in pairs; dot() would lose
+                       // digits.
+                       at::Tensor relative = cosines - tile.rows_of(right).unsqueeze(1);
+                       const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
+                       if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));
+                       gradient.mul_(row_weight);
+                       fill(gradient, left_out, 0.0);
+                       scale_gradient.select(0, tile.slot).add_(relative.mul_(gradient).sum());
 
-            at::sub_out(relative, cosines, texts.number(0, tile));
-            const at::Tensor other = (relative * scale).sub_(texts.number(1, tile)).exp_();
-            if (share.defined()) other.sub_(texts.number(3, tile));
-            other.mul_(texts.number(2, tile));
-            fill(other, left_out, 0.0);
-            const at::Tensor home = tile.slot_of(part);
-            home.select(1, width).add_(relative.mul_(other).sum(0));
-            gradient.add_(other);
+                       at::sub_out(relative, cosines, texts.number(0, tile));
+                       const at::Tensor other = (relative * scale).sub_(texts.number(1, tile)).exp_();
+                       if (share.defined()) other.sub_(texts.number(3, tile));
+                       other.mul_(texts.number(2, tile));
+                       fill(other, left_out, 0.0);
+                       const at::Tensor home = tile.slot_of(part);
+                       home.select(1, width).add_(relative.mul_(other).sum(0));
+                       gradient.add_(other);
 
-            if (owner == group.rank()) {
-              const at::Tensor diagonal = tile.diagonal_of(gradient);
-              diagonal.sub_(right_weight.narrow(0, std::max(tile.row, tile.column), diagonal.size(0)));
-            }
-            gradient.mul_(scale);
-            tile.rows_of(image_gradient).addmm_(gradient, features);
-            home.narrow(1, 0, width).addmm_(gradient.t(), images);
-          };
-          tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
-            text_sums.narrow(0, column, count).add_(part.narrow(1, 0, count).sum(0));
-            part.zero_();
-          });
-        });
+                       if (owner == group.rank()) {
+                         const at::Tensor diagonal = tile.diagonal_of(gradient);
+                         diagonal.sub_(right_weight.narrow(0, std::max(tile.row, tile.column), diagonal.size(0)));
+                       }
+                       gradient.mul_(scale);
+                       tile.rows_of(image_gradient).addmm_(gradient, features);
+                       home.narrow(1, 0, width).addmm_(gradient.t(), images);
+                     };
+                     tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+                       text_sums.narrow(0, column, count).add_(part.narrow(1, 0, count).sum(0));
+                       part.zero_();
+                     });
+                   });
     const at::Tensor by_scale = scale_gradient.sum() + sums.select(1, width).sum();
     return {image_gradient, sums.narrow(1, 0, width), by_scale.to(scale.scalar_type()), {}, {}, {}};
   }

@@ -21,8 +21,8 @@ struct Tile {
   at::Tensor columns_of(const at::Tensor& tensor) const { return tensor.narrow(0, column, columns); }
   /// This slot's part of a tensor [slots, width, ...] that collects something per column.
   at::Tensor slot_of(const at::Tensor& tensor) const { return tensor.select(0, slot).narrow(0, 0, columns); }
-  /// Which of a tile of similarities, own images of `rank` beside texts of `owner` (`batch` pairs each), count in no sum;
-  /// undefined: all count.
+  /// Which of a tile of similarities, own images of `rank` beside texts of `owner` (`batch` pairs each), count in no
+  /// sum; undefined: all count.
   at::Tensor left_out_of(const ContrastTargets& targets, std::int64_t batch, int rank, int owner) const {
     return targets.left_out(rank * batch + row, rows, owner * batch + column, columns);
   }

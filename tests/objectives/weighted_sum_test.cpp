@@ -1,0 +1,79 @@
+#include <cmath>
+
+#include "tests/objectives/pairs.h"
+
+namespace tessera {
+namespace {
+
+TEST(WeightedSum, SharesOneScaleOrKeepsOneEach) {
+  const char* list = "objectives: [{name: clip}, {name: clip, label: again, weight: 0.5}]";
+  const auto shared = make_objective("weighted_sum", std::string("{") + list + "}");
+  EXPECT_EQ(shared->named_parameters().keys(), std::vector<std::string>{"logit_scale"});
+  const auto separate = make_objective("weighted_sum", std::string("{shared_logit_scale: false, ") + list + "}");
+  EXPECT_EQ(separate->named_parameters().keys(),
+            (std::vector<std::string>{"objectives.clip.logit_scale", "objectives.again.logit_scale"}));
+  const at::NoGradGuard no_grad;
+  shared->named_parameters()["logit_scale"].fill_(9);
+  separate->named_parameters()["objectives.again.logit_scale"].fill_(9);
+  shared->after_step({});
+  separate->after_step({});
+  EXPECT_DOUBLE_EQ(shared->named_parameters()["logit_scale"].item<double>(), std::log(100.0));
+  EXPECT_DOUBLE_EQ(separate->named_parameters()["objectives.again.logit_scale"].item<double>(), std::log(100.0));
+}
+
+TEST(WeightedSum, ASumInsideHasItsOwnScale) {
+  const auto sum = make_objective(
+      "weighted_sum",
+      "{objectives: [{name: clip}, {name: weighted_sum, label: inner, settings: {objectives: [{name: clip}]}}]}");
+  EXPECT_EQ(sum->named_parameters().keys(), (std::vector<std::string>{"logit_scale", "objectives.inner.logit_scale"}));
+  const Pairs pairs = random_pairs({2, 1}, 2);
+  EXPECT_TRUE(at::allclose(evaluate(*sum, pairs).loss, 2 * evaluate(*make_objective("clip", "{}"), pairs).loss));
+}
+
+TEST(WeightedSum, NeedsWhatItsObjectivesNeed) {
+  const Needs needs = make_objective("weighted_sum", "{objectives: [{name: clip}, {name: pacl}]}")->needs();
+  EXPECT_EQ(needs.images, (std::map<std::string, ViewNeeds>{{"image", {.tokens = true}}}));
+  EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"caption", {}}}));
+}
+
+// Notes who its teacher is.
+class Pupil : public Objective {
+ public:
+  Losses forward(const Features&, const StepContext& context) override {
+    teacher = context.teacher;
+    return {at::zeros({}), {}, {}};
+  }
+  Needs needs() const override { return {.images = {{"image", {.teacher = true}}}, .texts = {}}; }
+  void after_step(const StepContext& done) override { teacher_after_step = done.teacher; }
+  bool follows_step() const override { return true; }
+  double teacher_momentum(const StepContext& step) const override { return static_cast<double>(step.step) / 10; }
+
+  const Objective* teacher = nullptr;
+  const Objective* teacher_after_step = nullptr;
+};
+
+TEST(WeightedSum, ATermFollowsStepAndTeacherAsItDoesAlone) {
+  objectives().add<config::NoSettings>(
+      "test_pupil", "", [](const config::NoSettings&, const ObjectiveContext&) { return std::make_shared<Pupil>(); });
+  const char* yaml = "{objectives: [{name: clip}, {name: test_pupil}]}";
+  const auto sum = make_objective("weighted_sum", yaml), teacher = make_objective("weighted_sum", yaml);
+  const auto pupil_of = [](const Objective& all) {
+    return std::dynamic_pointer_cast<Pupil>(all.named_modules()["objectives.test_pupil"]);
+  };
+  const Pairs pairs = random_pairs({2, 1}, 2);
+  StepContext context;
+  context.step = 7;
+  sum->forward(pairs.features(), context);
+  EXPECT_EQ(pupil_of(*sum)->teacher, nullptr);
+  context.teacher = teacher.get();
+  sum->forward(pairs.features(), context);
+  sum->after_step(context);
+  EXPECT_EQ(pupil_of(*sum)->teacher, pupil_of(*teacher).get());
+  EXPECT_EQ(pupil_of(*sum)->teacher_after_step, pupil_of(*teacher).get());
+  EXPECT_TRUE(sum->follows_step());
+  EXPECT_DOUBLE_EQ(sum->teacher_momentum(context), 0.7);
+  EXPECT_FALSE(make_objective("weighted_sum", "{objectives: [{name: clip}]}")->follows_step());
+}
+
+}  // namespace
+}  // namespace tessera
