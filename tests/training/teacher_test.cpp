@@ -62,6 +62,7 @@ TEST_F(TeacherTest, FollowsTheStudentAsInALoopByHand) {
     }
     for (const NamedParameter& each : student.optimizer->parameters())
       if (each.tensor.grad().defined()) at::Tensor(each.tensor).sub_(each.tensor.grad(), 0.05);
+    student.objective->after_step(context);
     const double momentum = 0.5 + 0.1 * static_cast<double>(step);
     for (const auto& [name, average] : averages)
       at::Tensor(average).copy_(momentum * average + (1 - momentum) * weights.at(name));
@@ -99,7 +100,9 @@ TEST_F(TeacherTest, StepsWithoutUpdateLeaveItAlone) {
   train("fp16", {"training.precision=fp16", "objective.overflow_at=2"});
   Trainer stopped(config(folder_ / "stop", {"checkpoint.every_steps=2", "objective.nan_at=2"}), "none");
   EXPECT_EQ(stopped.run(), Outcome::not_finite);
-  expect_equal(stopped.training_run().teacher->ema.averages(), checkpoint("stop", 2).teacher);
+  const TrainingRun& run = stopped.training_run();
+  expect_equal(weights_of(*run.model, *run.objective), checkpoint("stop", 2).model.weights);
+  expect_equal(run.teacher->ema.averages(), checkpoint("stop", 2).teacher);
 }
 
 TEST_F(TeacherTest, ABadFileOfItIsNamed) {

@@ -95,11 +95,12 @@ void fields(Visitor& v, TeacherSettings& s) {
 }
 
 // Pulls pictures towards their texts and towards what the teacher makes of them, by a scale of its own that the teacher
-// averages too.
+// averages too. A buffer follows the loss, as DINO's center does its outputs.
 class StudentAndTeacher : public Objective {
  public:
   explicit StudentAndTeacher(const TeacherSettings& settings) : settings_(settings) {
     scale_ = register_parameter("scale", at::full({}, 0.5));
+    center_ = register_buffer("center", at::zeros({}));
   }
   Losses forward(const Features& features, const StepContext& context) override {
     const at::Tensor& image = features.image().global;
@@ -110,6 +111,7 @@ class StudentAndTeacher : public Objective {
     at::Tensor total = distance + distillation;
     if (context.step == settings_.nan_at) total = total + at::log(-total);
     if (context.step == settings_.overflow_at) total = total + at::sqrt(total - total.detach());
+    seen_ = total.detach().clone();
     return {total, {{"distance", distance}, {"distillation", distillation}}};
   }
   Needs needs() const override {
@@ -117,13 +119,18 @@ class StudentAndTeacher : public Objective {
     needs.images["image"].teacher = true;
     return needs;
   }
+  void after_step(const StepContext& done) override {
+    const at::NoGradGuard no_grad;
+    done.group.all_reduce(seen_);
+    center_.lerp_(seen_ / done.group.size(), 0.1);
+  }
   double teacher_momentum(const StepContext& step) const override {
     return settings_.momentum + 0.1 * static_cast<double>(step.step);
   }
 
  private:
   TeacherSettings settings_;
-  at::Tensor scale_;
+  at::Tensor scale_, center_, seen_;
 };
 
 }  // namespace
