@@ -11,6 +11,7 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
+#include <tessera/config/shipped.h>
 
 namespace tessera::config {
 namespace {
@@ -61,10 +62,8 @@ Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& no
 }
 
 std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) user_error(path, ": is a folder, expected a YAML file");
   std::ifstream in(path, std::ios::binary);
-  if (!in) user_error(path, ": no such configuration file");
+  if (!in) user_error(path, ": cannot be read");
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
@@ -167,7 +166,8 @@ Node parse_yaml(const std::string& text, const std::string& file) {
   }
 }
 
-Node load_yaml(const std::string& path) {
+Node load_yaml(const std::string& name) {
+  const std::string path = find_configuration(name);
   std::vector<std::string> chain;
   Node node = load(path, chain);
   if (!node.is_map()) user_error(path, ": expected settings (key: value), got ", node.describe());
