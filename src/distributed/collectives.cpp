@@ -2,7 +2,7 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "src/distributed/saved_group.h"
+#include <tessera/distributed/saved_group.h>
 #include <tessera/distributed/collectives.h>
 
 namespace tessera {

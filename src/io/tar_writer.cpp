@@ -3,7 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "src/io/tar_format.h"
+#include <tessera/io/tar_format.h>
 #include <tessera/base/error.h>
 #include <tessera/io/tar_writer.h>
 
