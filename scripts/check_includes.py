@@ -22,9 +22,9 @@ PUBLIC = "include/tessera/"
 
 @dataclasses.dataclass(frozen=True)
 class Include:
-    file: str    # that includes, from the root: src/data/source.cpp
+    file: str    # that includes, from the root: src/data/registry.cpp
     line: int
-    header: str  # as written: tessera/data/source.h
+    header: str  # as written: tessera/data/sample.h
 
     def __str__(self):
         return f"{self.file}:{self.line}: {self.header}"
@@ -43,7 +43,7 @@ def read_includes(root):
 def read_orders(page):
     """{"src": [names from left to right], "src/data": ...} of the page's code blocks."""
     orders = {}
-    for block in re.findall(r"^```\n(.*?)^```", page, re.M | re.S):
+    for block in re.findall(r"^```\w*\n(.*?)^```", page, re.M | re.S):
         for scope, names in re.findall(r"^(src\S*)((?: .*\n(?:[ ]+.*\n)*))", block, re.M):
             orders[scope] = re.findall(r"\w+", names)
     return orders

@@ -86,6 +86,20 @@ TEST_F(ShippedConfigurations, AreThoseOfTheSourceTreeForWhatWasBuiltThere) {
   EXPECT_NE(load_yaml("clip_vitb16").find("objective"), nullptr) << "with what it extends, from any working folder";
 }
 
+TEST_F(ShippedConfigurations, AreExtendedByName) {
+  write("work/mine.yaml", "extends: sparc_vitb16.yaml\nobjective: {name: clip}\n");
+  EXPECT_EQ(load_yaml("mine.yaml").find("objective")->find("name")->text(), "clip");
+  EXPECT_NE(load_yaml("mine.yaml").find("optimizer"), nullptr);
+  write("work/mine.yaml", "seed: 1\nextends: spark_vitb16.yaml\n");
+  try {
+    load_yaml("mine.yaml");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()), "mine.yaml:2: extends: spark_vitb16.yaml: no such configuration file in the working folder or in "
+                                         TESSERA_SOURCE_DIR "/configs: did you mean sparc_vitb16?");
+  }
+}
+
 TEST_F(ShippedConfigurations, EachBeginsWithALineThatSaysWhatItIs) {
   std::istringstream lines(list_configurations());
   std::string line;

@@ -10,6 +10,9 @@ import check_includes  # noqa: E402
 
 PAGE = """
 Data flows one way.
+```bash
+echo src
+```
 ```
 src       base → batch, ops →
           data → tools
