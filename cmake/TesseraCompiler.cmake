@@ -12,6 +12,8 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g -DNDEBUG -D_GLIBCXX_ASSERTIONS")
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+# Installed programs find LibTorch where the build did.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 
 # Unity builds (CMAKE_UNITY_BUILD, on in the preset release): most of a file's time goes into LibTorch's templates, which files
 # compiled together instantiate once. That makes a clean build faster; who edits wants the preset develop.

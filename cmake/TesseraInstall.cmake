@@ -1,7 +1,6 @@
 # `cmake --install build --prefix P`, then in a project of one's own:
 #   find_package(Tessera REQUIRED)
 #   target_link_libraries(app PRIVATE tessera::training)      # or ::tessera (models, objectives), ::data, ::evaluation
-include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY TESSERA_LIBRARIES)

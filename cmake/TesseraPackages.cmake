@@ -4,7 +4,7 @@
 # keeps it from guessing, and the flags are put back.
 set(ENV{TORCH_CUDA_ARCH_LIST} "8.0;9.0")
 set(tessera_cuda_flags "${CMAKE_CUDA_FLAGS}")
-find_package(Torch REQUIRED)
+find_package(Torch REQUIRED HINTS ${tessera_built_with_torch})
 set(CMAKE_CUDA_FLAGS "${tessera_cuda_flags}")
 
 find_package(Threads REQUIRED)

@@ -18,7 +18,7 @@ function(tessera_program name)
     set(program ${name}_program)
     add_executable(${name} front_end.cpp ${arg_FRONT_END})
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-    target_link_libraries(${name} PRIVATE CLI11::CLI11)
+    target_link_libraries(${name} PRIVATE tessera_base CLI11::CLI11)
     add_dependencies(${name} ${program})
     set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS ${name})
   endif()
@@ -33,6 +33,22 @@ function(tessera_program name)
   endif()
 endfunction()
 
+# Seconds after which a test counts as hung: many times what the longest of its kind takes on two idle cores.
+function(tessera_test_timeout out)
+  set(${out} 300 PARENT_SCOPE)
+  if("slow" IN_LIST ARGN)
+    set(${out} 1800 PARENT_SCOPE)
+  endif()
+endfunction()
+
+# tessera_command_test(NAME COMMAND word... LABELS label...): a ctest entry for any command; exit code 77 means skipped.
+function(tessera_command_test name)
+  cmake_parse_arguments(arg "" "" "COMMAND;LABELS" ${ARGN})
+  add_test(NAME ${name} COMMAND ${arg_COMMAND})
+  tessera_test_timeout(timeout ${arg_LABELS})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}" TIMEOUT ${timeout})
+endfunction()
+
 # tessera_test(NAME source... LINK target... LABELS label...): a GoogleTest executable, one ctest entry per test.
 function(tessera_test name)
   cmake_parse_arguments(arg "" "" "LINK;LABELS" ${ARGN})
@@ -42,7 +58,9 @@ function(tessera_test name)
   target_compile_definitions(${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                              TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 PROPERTIES LABELS "${arg_LABELS}")
+  tessera_test_timeout(timeout ${arg_LABELS})
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+                       PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${timeout})
 endfunction()
 
 # The precompiled header of tessera_core, for a target that uses LibTorch heavily.

@@ -35,6 +35,9 @@ CAPTIONS = [
     "",
     "Don't panic! It's 42% off (today only): caf\u00e9 & cr\u00e8me",
     "\u732b\u304c\u3044\u308b",
+    "caf\u00c3\u00a9 on the corner",  # "café", its UTF-8 read as Latin-1: ftfy repairs it
+    "It\u00e2\u20ac\u2122s a dog \u00e2\u20ac\u201c not a cat &amp; not a bird",  # apostrophe and dash, read as Windows-1252
+    "\uff21 full-width \ufb01sh\u00a0\u2019quoted\u2019",
     "UPPER lower MiXeD  with   spaces",
     "a very long caption " * 40,
     "x",

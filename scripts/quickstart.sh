@@ -21,4 +21,4 @@ phase "4/4 evaluation: zero-shot, retrieval, segmentation by patches"
 build/bin/evaluate --checkpoint "$run" --suite configs/suites/shapes.yaml --out "$run/evaluation"
 
 phase "done"
-echo "report with pictures: $PWD/$run/evaluation/report.html"
+echo "report with pictures: $(realpath "$run")/evaluation/report.html"

@@ -9,14 +9,14 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/measure/machine.h>
-#include <tessera/report/markdown_table.h>
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/measure/machine.h>
+#include <tessera/report/markdown_table.h>
 
 namespace tessera::tools {
 namespace {

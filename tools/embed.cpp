@@ -6,8 +6,8 @@
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/source.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/source.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>

@@ -36,9 +36,10 @@ ModelSettings wanted_model(const Arguments& arguments) {
   return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
 }
 
-/// The text tower's context length, for the tokenizer that goes with it.
+/// OpenCLIP's tokenizer: all of ftfy before the byte pairs, and the text tower's context length.
 config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
   config::ModuleSettings tokenizer{"clip-bpe"};
+  tokenizer.settings.set("cleanup", config::Node::scalar("full"));
   if (const config::Node* length = model.text->encoder.settings.find("context_length"))
     tokenizer.settings.set("context_length", *length);
   return tokenizer;

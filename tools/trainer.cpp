@@ -9,10 +9,10 @@
 #include <tessera/distributed/spawn.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config/config.h>
-#include <tessera/training/memory/dry_run.h>
 #include <tessera/training/interrupt.h>
-#include <tessera/training/stages.h>
+#include <tessera/training/memory/dry_run.h>
 #include <tessera/training/non_finite/non_finite_report.h>
+#include <tessera/training/stages.h>
 
 namespace {
 

@@ -1,6 +1,10 @@
+#include <iostream>
+
 #include "tools/command_line.h"
 #include "tools/front_end.h"
 #include "tools/trainer_arguments.h"
+#include <tessera/base/error.h>
+#include <tessera/config/shipped.h>
 
 namespace tessera::tools {
 namespace {
@@ -10,7 +14,7 @@ constexpr const char* kFooter =
 log.every_steps), tensorboard/ (the same for TensorBoard), checkpoints/step_N/ with checkpoints/latest, and evaluation/step_N.json.
 
 Examples:
-  trainer --config configs/shapes_sparc.yaml
+  trainer --config shapes_sparc
   trainer --config configs/shapes_sparc.yaml --set optimizer.lr=5e-4 --set run.name=slow --resume auto
   trainer --config configs/sparc_vitb16.yaml --dry-run --set training.micro_batch=auto
 
@@ -32,7 +36,8 @@ All settings: docs/configuration.md.)";
 std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   CLI::App app("Trains an image-text model from a YAML configuration.");
   app.footer(kFooter);
-  app.add_option("--config", arguments.config, "configuration file")->type_name("FILE");
+  app.add_option("--config", arguments.config, "YAML file, or the name of one that ships with Tessera (--list-configs)")
+      ->type_name("FILE");
   app.add_option("--set", arguments.overrides, "override one key, KEY=VALUE (VALUE is YAML); may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
@@ -44,6 +49,8 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.add_option("--nproc", arguments.processes, "train in so many processes on this machine (GPUs: one each)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
+  bool list_configs = false;
+  app.add_flag("--list-configs", list_configs, "list the configurations that ship, a line each, and leave");
   app.add_flag("--print-config", arguments.print_config, "print the configuration with every default spelt out, and leave");
   app.add_flag("--dry-run", arguments.dry_run,
                "build model and data, run a few samples, print parameters, FLOPs and the memory plan of a step (with "
@@ -53,7 +60,12 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
       ->type_name("RUN/non_finite/step_N");
   app.add_option("--write-configuration-doc", arguments.document, "write docs/configuration.md to this file, and leave")
       ->type_name("FILE");
-  return parse_arguments(app, argc, argv);
+  const auto code = parse_arguments(app, argc, argv);
+  if (code || !list_configs) return code;
+  return run_program("trainer", [] {
+    std::cout << config::list_configurations();
+    return 0;
+  });
 }
 
 std::optional<int> answer_at_once(int argc, char** argv) {

@@ -4,10 +4,10 @@
 
 #include <tessera/batch.h>
 #include <tessera/config/registry.h>
+#include <tessera/data/image/transforms.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
-#include <tessera/data/image/transforms.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>

@@ -1,7 +1,6 @@
 // Forward. A block of 8 warps takes one pair and a tile of its tokens (64 for up to 256 patches, 32 up to 640, 16 up to
 // 1,024):
-//   1. S = T V^T, all patches of the tile, T and V passing once through double-buffered shared memory in slices of 64
-//   bytes
+//   1. S = T V^T, all patches of the tile, T and V passing once through double-buffered shared memory in slices of 64 bytes
 //      along the width; sums in registers (tensor cores for bfloat16), then to shared memory as float32;
 //   2. one warp per row: minimum, maximum, decisions, sum; the weights replace the similarities in place;
 //   3. grouped = A V, 64 columns at a time, V passing a second time (from the second-level cache).

@@ -4,13 +4,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/measure/machine.h>
-#include <tessera/report/markdown_table.h>
 #include "src/data/image/image_views.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/data_bench.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/measure/machine.h>
+#include <tessera/report/markdown_table.h>
 
 namespace tessera::bench {
 namespace {

@@ -3,10 +3,10 @@
 #include <ATen/ATen.h>
 
 #include "src/bench/kernel_cases.h"
-#include <tessera/measure/machine.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/kernel_bench.h>
+#include <tessera/measure/machine.h>
 
 namespace tessera::bench {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/report/markdown_table.h>
 #include <tessera/bench/kernel_bench.h>
+#include <tessera/report/markdown_table.h>
 
 namespace tessera::bench {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/report/plot.h>
-#include <tessera/report/markdown_table.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/loss_bench.h>
+#include <tessera/report/markdown_table.h>
+#include <tessera/report/plot.h>
 
 namespace tessera::bench {
 namespace {

@@ -1,10 +1,10 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/measure/machine.h>
-#include <tessera/report/markdown_table.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/optimizer_bench.h>
+#include <tessera/measure/machine.h>
+#include <tessera/report/markdown_table.h>
 
 namespace tessera::bench {
 

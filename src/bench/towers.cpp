@@ -3,9 +3,9 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/measure/machine.h>
 #include <tessera/base/error.h>
 #include <tessera/bench/loss_bench.h>
+#include <tessera/measure/machine.h>
 #include <tessera/measure/step_meter.h>
 #include <tessera/models/autocast.h>
 #include <tessera/objectives/objective.h>

@@ -11,6 +11,7 @@
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
+#include <tessera/config/shipped.h>
 
 namespace tessera::config {
 namespace {
@@ -61,13 +62,23 @@ Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& no
 }
 
 std::string read_text(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) user_error(path, ": is a folder, expected a YAML file");
   std::ifstream in(path, std::ios::binary);
-  if (!in) user_error(path, ": no such configuration file");
+  if (!in) user_error(path, ": cannot be read");
   std::ostringstream text;
   text << in.rdbuf();
   return text.str();
+}
+
+// The file that `extends: name` means: beside the file that says so, else as --config takes a name.
+std::string extended_file(const Node& name, const std::string& path) {
+  if (!name.is_scalar()) user_error(name.mark().text(), ": extends: expected a file name or a list of them, got ", name.describe());
+  const std::filesystem::path beside = std::filesystem::path(path).parent_path() / name.text();
+  if (std::filesystem::exists(beside)) return beside.lexically_normal().string();
+  try {
+    return find_configuration(name.text());
+  } catch (const UserError& error) {
+    user_error(name.mark().text(), ": extends: ", error.what());
+  }
 }
 
 Node load(const std::string& path, std::vector<std::string>& chain) {
@@ -79,13 +90,7 @@ Node load(const std::string& path, std::vector<std::string>& chain) {
   Node base = Node::map();
   if (const Node* extends = node.find("extends"); extends != nullptr) {
     const std::vector<Node> files = extends->is_sequence() ? extends->items() : std::vector<Node>{*extends};
-    for (const Node& file : files) {
-      if (!file.is_scalar()) user_error(file.mark().text(), ": extends: expected a file name or a list of them, got ", file.describe());
-      const std::filesystem::path parent = std::filesystem::path(path).parent_path() / file.text();
-      if (!std::filesystem::exists(parent))
-        user_error(file.mark().text(), ": extends: no such file ", parent.lexically_normal().string());
-      base.merge(load(parent.lexically_normal().string(), chain));
-    }
+    for (const Node& file : files) base.merge(load(extended_file(file, path), chain));
     node.erase("extends");
   }
   chain.pop_back();
@@ -167,7 +172,8 @@ Node parse_yaml(const std::string& text, const std::string& file) {
   }
 }
 
-Node load_yaml(const std::string& path) {
+Node load_yaml(const std::string& name) {
+  const std::string path = find_configuration(name);
   std::vector<std::string> chain;
   Node node = load(path, chain);
   if (!node.is_map()) user_error(path, ": expected settings (key: value), got ", node.describe());

@@ -10,10 +10,10 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "src/io/safetensors_header.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/io/safetensors_header.h>
 
 namespace tessera::io {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/io/safetensors_header.h"
+#include <tessera/io/safetensors_header.h>
 
 #include <algorithm>
 #include <array>

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "src/io/tar_format.h"
 #include <tessera/base/error.h>
+#include <tessera/io/tar_format.h>
 #include <tessera/io/tar_writer.h>
 
 namespace tessera::io {

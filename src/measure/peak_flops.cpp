@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include <tessera/measure/machine.h>
 #include <tessera/base/error.h>
+#include <tessera/measure/machine.h>
 
 namespace tessera {
 namespace {

@@ -11,8 +11,8 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <tessera/measure/operator_flops.h>
 #include <tessera/base/recomputing.h>
+#include <tessera/measure/operator_flops.h>
 #include <tessera/measure/step_meter.h>
 
 namespace tessera {

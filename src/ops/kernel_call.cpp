@@ -5,17 +5,22 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <tessera/ops/thread_pool.h>
+
 namespace tessera {
 
+int pool_threads() {
+  return at::in_parallel_region() ? 1 : at::get_num_threads();
+}
+
+void run_on_pool(int tasks, const std::function<void(int)>& body) {
+  at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t task = begin; task < end; ++task) body(static_cast<int>(task));
+  });
+}
+
 kernels::Parallel torch_threads() {
-  kernels::Parallel parallel;
-  parallel.threads = at::in_parallel_region() ? 1 : at::get_num_threads();
-  parallel.run = [](int tasks, const std::function<void(int)>& body) {
-    at::parallel_for(0, tasks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t task = begin; task < end; ++task) body(static_cast<int>(task));
-    });
-  };
-  return parallel;
+  return {.threads = pool_threads(), .run = run_on_pool};
 }
 
 void* current_stream(const at::Tensor& tensor) {

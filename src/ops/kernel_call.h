@@ -9,7 +9,7 @@
 /// What calls of kernels/ from LibTorch have in common.
 namespace tessera {
 
-/// LibTorch's own thread pool, with as many threads as it uses at this place (one inside a parallel region).
+/// LibTorch's own thread pool (tessera/ops/thread_pool.h), as kernels take it.
 kernels::Parallel torch_threads();
 
 /// The current stream of the tensor's device as the kernels take it; null on the CPU.

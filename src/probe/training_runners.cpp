@@ -1,11 +1,11 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/core_runners.h"
-#include <tessera/probe/runner.h>
 #include <tessera/optim/adamw.h>
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/optim/lamb.h>
 #include <tessera/optim/schedule.h>
+#include <tessera/probe/runner.h>
 
 namespace tessera::probe {
 namespace {

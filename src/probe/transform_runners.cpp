@@ -5,8 +5,8 @@
 #include "src/probe/data_runners.h"
 #include <tessera/base/error.h>
 #include <tessera/config/registry.h>
-#include <tessera/data/source.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/source.h>
 
 namespace tessera::probe {
 namespace {

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include <tessera/measure/machine.h>
 #include <tessera/base/error.h>
 #include <tessera/bench/loss_bench.h>
+#include <tessera/measure/machine.h>
 
 namespace tessera::bench {
 namespace {

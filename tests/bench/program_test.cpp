@@ -1,32 +1,21 @@
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/program.h"
+
 namespace tessera::bench {
 namespace {
 
-struct Ran {
-  int code;
-  std::string text;  // standard output and error
-};
-
-Ran run(const std::string& arguments) {
-  std::FILE* const pipe = popen((TESSERA_BINARY_DIR "/bin/tessera-bench " + arguments + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return {-1, ""};
-  Ran out{};
-  char buffer[4096];
-  while (const std::size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) out.text.append(buffer, size);
-  out.code = WEXITSTATUS(pclose(pipe));
-  return out;
+Answer run(const std::string& arguments) {
+  return answer_of("tessera-bench " + arguments);
 }
 
 void expect_refused(const std::string& arguments, const std::string& text) {
-  const Ran ran = run(arguments);
+  const Answer ran = run(arguments);
   EXPECT_EQ(ran.code, 2) << arguments;
   EXPECT_EQ(ran.text, "tessera-bench: " + text + "\n") << arguments;
 }
@@ -36,7 +25,8 @@ TEST(BenchProgram, MistakesGiveOneLineAndCodeTwo) {
   expect_refused("loss --objectives sparcc",
                  "--objectives:1: objective: unknown objective sparcc: did you mean sparc?");
   expect_refused("loss --device tpu", "--device tpu: expected cpu, cuda or cuda:N");
-  expect_refused("loss --model no/such.yaml", "no/such.yaml: no such configuration file");
+  expect_refused("loss --model no/such.yaml", "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
+                                         "/configs; trainer --list-configs shows those that ship");
   expect_refused("loss --plot no/such/plot.svg", "--plot no/such/plot.svg: there is no folder no/such");
   expect_refused("kernels --sparsify-group 4x4",
                  "--sparsify-group 4x4: expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
@@ -45,14 +35,14 @@ TEST(BenchProgram, MistakesGiveOneLineAndCodeTwo) {
                    "--memory-limit: expected a number above 0, got " + value + " (see --help)");
   for (const char* arguments : {"loss --batch-sizes 0", "loss --dtype float8", "loss --batchsizes 4", "kernels --json",
                                 "loss --memory-limit -1", "loss --repeats 0"}) {
-    const Ran ran = run(arguments);
+    const Answer ran = run(arguments);
     EXPECT_EQ(ran.code, 2) << arguments;
     EXPECT_EQ(std::count(ran.text.begin(), ran.text.end(), '\n'), 1) << ran.text;
   }
 }
 
 TEST(BenchProgram, HelpSaysWhatEverythingMeans) {
-  const Ran ran = run("loss --help");
+  const Answer ran = run("loss --help");
   EXPECT_EQ(ran.code, 0);
   for (const char* part : {"--objectives", "--batch-sizes", "--memory-limit", "--plot", "FLOPs: 2 per multiply-add"})
     EXPECT_NE(ran.text.find(part), std::string::npos) << part;
@@ -62,7 +52,7 @@ TEST(BenchProgram, HelpSaysWhatEverythingMeans) {
 TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
-  const Ran ran =
+  const Answer ran =
       run("loss --objectives clip sparc --batch-sizes 4 2 --patches 4 --tokens 3 --width 8 --repeats 1 "
           "--quiet --plot " +
           folder + "/a.svg --json " + folder + "/a.json");
@@ -84,12 +74,12 @@ TEST(BenchProgram, OptimizerPrintsATableAndTakesTurns) {
   image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}
   text: {encoder: {name: text_transformer, vocab_size: 9, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}
 )";
-  const Ran table = run("optimizer --repeats 1 --model " + folder + "/tiny.yaml --json " + folder + "/a.json");
+  const Answer table = run("optimizer --repeats 1 --model " + folder + "/tiny.yaml --json " + folder + "/a.json");
   EXPECT_EQ(table.code, 0) << table.text;
   EXPECT_NE(table.text.find("| adamw "), std::string::npos) << table.text;
   std::ifstream json(folder + "/a.json");
   EXPECT_EQ(nlohmann::json::parse(json)["optimizers"].size(), 3u);
-  const Ran turns = run("optimizer --on-demand --model " + folder + "/tiny.yaml < " + folder + "/tiny.yaml");
+  const Answer turns = run("optimizer --on-demand --model " + folder + "/tiny.yaml < " + folder + "/tiny.yaml");
   EXPECT_EQ(turns.code, 0) << turns.text;
   EXPECT_EQ(std::count(turns.text.begin(), turns.text.end(), '\n'), 5) << turns.text;  // the parameters, four steps
   std::filesystem::remove_all(folder);

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <tessera/report/plot.h>
-#include <tessera/report/markdown_table.h>
 #include <tessera/bench/loss_bench.h>
+#include <tessera/report/markdown_table.h>
+#include <tessera/report/plot.h>
 
 namespace tessera::bench {
 namespace {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
+#include "tests/support/test_name.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 
@@ -190,7 +191,7 @@ std::vector<Case> cases() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Any, Epochs, testing::ValuesIn(cases()));
+INSTANTIATE_TEST_SUITE_P(Any, Epochs, testing::ValuesIn(cases()), test_name<Case>);
 
 std::shared_ptr<Mixture> two_sources(MixtureMode mode) {
   return std::make_shared<Mixture>(mode,

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
+#include "tests/support/test_name.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/shapes/shapes.h>
@@ -98,6 +99,9 @@ struct Layout {
   int shards;
   std::int64_t threads;
 };
+void PrintTo(const Layout& layout, std::ostream* out) {
+  *out << layout.shards << " shards, " << layout.threads << " threads";
+}
 
 class MixtureLoader : public ::testing::TestWithParam<Layout> {
  protected:
@@ -107,10 +111,7 @@ class MixtureLoader : public ::testing::TestWithParam<Layout> {
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, MixtureLoader,
                          ::testing::Values(Layout{1, 1}, Layout{1, 4}, Layout{3, 1}, Layout{3, 4}),
-                         [](const auto& given) {
-                           return std::to_string(given.param.shards) + "Shards" + std::to_string(given.param.threads) +
-                                  "Threads";
-                         });
+                         test_name<Layout>);
 
 TEST_P(MixtureLoader, ConcatAndSequentialGiveEachSampleOnceAnEpoch) {
   for (const MixtureMode mode : {MixtureMode::concat, MixtureMode::sequential})

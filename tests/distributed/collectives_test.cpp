@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/distributed/ranks.h"
+#include "tests/support/test_name.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/distributed/gradient_reducer.h>
 #include <tessera/distributed/ring.h>
@@ -11,7 +12,7 @@ namespace tessera {
 namespace {
 
 class Ranks : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(2, 3, 4), test_name<int>);
 
 TEST_P(Ranks, PlainCollectives) {
   const int size = GetParam();

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <tessera/base/error.h>
 #include "src/distributed/route.h"
+#include <tessera/base/error.h>
 #include <tessera/distributed/launch.h>
 
 namespace tessera {

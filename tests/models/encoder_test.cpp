@@ -2,6 +2,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/models/small_models.h"
+#include "tests/support/test_name.h"
 #include <tessera/models/attention.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/text_transformer.h>
@@ -59,7 +60,7 @@ TEST(Attention, EqualsPlainLoopsUnderAnyMask) {
 }
 
 class TextAttention : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, TextAttention, testing::Values("causal", "bidirectional"));
+INSTANTIATE_TEST_SUITE_P(Kinds, TextAttention, testing::Values("causal", "bidirectional"), test_name<std::string>);
 
 TEST_P(TextAttention, PaddingChangesNothing) {
   at::manual_seed(1);

@@ -18,6 +18,11 @@ std::vector<std::string> readout_cases() {
   return cases;
 }
 
+TEST(GoldenCases, APrefixThatNoFileHasIsAnError) {
+  EXPECT_FALSE(golden_cases("sparo", "cls_").empty());
+  EXPECT_THROW(golden_cases("sparo", "class_"), std::runtime_error);
+}
+
 INSTANTIATE_TEST_SUITE_P(Encoders, GoldenModels, testing::ValuesIn(golden_cases("encoders")), golden_name);
 INSTANTIATE_TEST_SUITE_P(ReadOuts, GoldenModels, testing::ValuesIn(readout_cases()), golden_name);
 INSTANTIATE_TEST_SUITE_P(Regions, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "roi_")), golden_name);

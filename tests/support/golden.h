@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -15,11 +16,13 @@
 ///   INSTANTIATE_TEST_SUITE_P(Cases, GoldenSparc, testing::ValuesIn(golden_cases("sparc")), golden_name);
 namespace tessera {
 
-/// Paths of the cases in tests/data/golden/`system` whose file name begins with `prefix`.
+/// Returns the paths of the cases in tests/data/golden/`system` whose file name begins with `prefix`. Throws if there is none: a suite
+/// without cases would pass unseen.
 inline std::vector<std::string> golden_cases(const std::string& system, const std::string& prefix = "") {
   std::vector<std::string> paths;
   for (const std::string& path : probe::case_files(std::string(TESSERA_TEST_DATA) + "/golden/" + system))
-    if (std::filesystem::path(path).filename().string().rfind(prefix, 0) == 0) paths.push_back(path);
+    if (std::filesystem::path(path).filename().string().starts_with(prefix)) paths.push_back(path);
+  if (paths.empty()) throw std::runtime_error("tests/data/golden/" + system + " holds no case named " + prefix + "*");
   return paths;
 }
 

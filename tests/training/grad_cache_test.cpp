@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/training/step/grad_cache.h>
@@ -54,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
                          ::testing::Values("{name: clip}", "{name: siglip}", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}", "{name: pacl}", "{name: gloria}",
                                            "{name: mgca, num_prototypes: 5}"),
-                         [](const auto& given) { return "case" + std::to_string(given.index); });
+                         test_name<const char*>);
 
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
   const StepOutcome whole = step(0);

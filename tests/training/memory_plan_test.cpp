@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/measure/step_meter.h>
@@ -42,6 +43,9 @@ struct PlanCase {
   const char* objective;
   std::vector<std::string> overrides;
 };
+void PrintTo(const PlanCase& each, std::ostream* out) {
+  *out << each.name;
+}
 
 class PlannedMemory : public ::testing::TestWithParam<PlanCase> {};
 
@@ -65,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"pacl", "{name: pacl}", kParts}, PlanCase{"gloria", "{name: gloria}", kAccumulated},
         PlanCase{"mgca", "{name: mgca, num_prototypes: 5}", kAll},
         PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}}),
-    [](const auto& given) { return std::string(given.param.name); });
+    test_name<PlanCase>);
 
 // What one step really takes beside weights and optimizer state.
 double measured_step(const Config& config) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -24,7 +25,7 @@ class MixtureRun : public ::testing::TestWithParam<const char*> {
   TemporaryFolder folder_;
 };
 INSTANTIATE_TEST_SUITE_P(Modes, MixtureRun, ::testing::Values("accumulate", "sequential", "concat", "weighted"),
-                         [](const auto& given) { return std::string(given.param); });
+                         test_name<const char*>);
 
 // Six steps: two epochs of `accumulate`, one and a bit of the others.
 TEST_P(MixtureRun, ResumedInTheMiddleEndsBitForBitLikeAnUnbrokenOne) {

@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/data/shapes/shapes.h>
@@ -79,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                          ::testing::Values("{name: clip}", "{name: clip, chunk: 3}",
                                            "{name: clip, mask_duplicates: true}", "{name: siglip}", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}"),
-                         [](const auto& given) { return "case" + std::to_string(given.index); });
+                         test_name<const char*>);
 
 // Twelve steps of 40 samples: past the end of two epochs.
 TEST_P(CurveOverRanks, IsThatOfOneProcess) {

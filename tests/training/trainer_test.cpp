@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -74,7 +75,7 @@ TEST_P(TrainerTest, ResumedRunEndsBitForBitLikeAnUnbrokenOne) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(full[i + 3]["loss"], second[i]["loss"]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest, ::testing::Values("clip", "sparc"));
+INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest, ::testing::Values("clip", "sparc"), test_name<const char*>);
 
 using Training = TrainerTest;
 

@@ -16,8 +16,8 @@
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/packing/contact_sheet.h>
 #include <tessera/data/image/encode.h>
+#include <tessera/data/packing/contact_sheet.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {

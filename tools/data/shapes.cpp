@@ -10,8 +10,8 @@
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/shapes/shapes.h>
 #include <tessera/data/packing/shard_writer.h>
+#include <tessera/data/shapes/shapes.h>
 
 namespace tessera::tools {
 namespace {

@@ -67,9 +67,9 @@ class Node {
 /// Parses YAML text. `file` is what error messages name. Throws UserError on malformed YAML or duplicate keys.
 Node parse_yaml(const std::string& text, const std::string& file);
 
-/// Reads a YAML file and lays it over the files its `extends:` names (a path or a list, relative to the file). Throws UserError
-/// on a missing file, malformed YAML or a cycle.
-Node load_yaml(const std::string& path);
+/// Reads the YAML file that `name` means (find_configuration in shipped.h) and lays it over the files its `extends:` names (one or
+/// a list; beside the file, or as `name`). Throws UserError on a missing file, malformed YAML or a cycle.
+Node load_yaml(const std::string& name);
 
 /// Applies one --set override "a.b=c"; the value is YAML. List items are addressed by index ("stages.0.steps=5").
 void apply_override(Node& root, const std::string& assignment);

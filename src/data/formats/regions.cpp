@@ -8,7 +8,7 @@
 #include <c10/util/Half.h>
 
 #include "src/data/formats/npy.h"
-#include "src/io/safetensors_header.h"
+#include <tessera/io/safetensors_header.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>

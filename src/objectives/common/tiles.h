@@ -6,8 +6,8 @@
 #include <ATen/core/grad_mode.h>
 
 #include "src/objectives/common/contrast_targets.h"
-#include "src/ops/kernel_call.h"
 #include <tessera/ops/numeric.h>
+#include <tessera/ops/thread_pool.h>
 
 namespace tessera {
 
@@ -43,7 +43,7 @@ class Tiles {
     constexpr std::int64_t kElements = 1 << 18, kLeast = 256, kMost = 4096;
     width_ = cpu ? std::min(columns, std::clamp(kElements / chunk, kLeast, kMost)) : columns;
     const std::int64_t tiles = (rows + chunk - 1) / chunk;
-    slots_ = cpu ? std::min<std::int64_t>(torch_threads().threads, tiles) : 1;
+    slots_ = cpu ? std::min<std::int64_t>(pool_threads(), tiles) : 1;
   }
 
   std::int64_t slots() const { return slots_; }
@@ -64,7 +64,7 @@ class Tiles {
       if (slots_ == 1)
         work(0);
       else
-        torch_threads().run(static_cast<int>(slots_), work);
+        run_on_pool(static_cast<int>(slots_), work);
       merge(column, count);
     }
   }

@@ -194,8 +194,8 @@ Config resolve_config(const Node& tree, const std::string& name) {
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
-  if (c.model.text) require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/bpe_simple_vocab_16e6.txt.gz}");
-  require(tree, "model", "extends: parts/vit_b16.yaml");
+  if (c.model.text) require(tree, "tokenizer", "tokenizer: {name: clip-bpe, merges: configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}");
+  require(tree, "model", "extends: sparc_vitb16.yaml");
   if (!c.run.name) c.run.name = name;
   if (!c.run.folder) c.run.folder = "runs/" + *c.run.name;
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/tokenizers/golden.h"
+#include "tests/support/test_name.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -36,7 +37,7 @@ TEST_P(ClipBpeGolden, GivesOpenClipsIdsOnEveryLineItsLevelCovers) {
   EXPECT_GE(tried, 230);
 }
 
-INSTANTIATE_TEST_SUITE_P(Levels, ClipBpeGolden, testing::Values("none", "basic", "mojibake", "full"));
+INSTANTIATE_TEST_SUITE_P(Levels, ClipBpeGolden, testing::Values("none", "basic", "mojibake", "full"), test_name<std::string>);
 
 TEST(ClipBpe, InvalidUtf8IsReplacedPartByPart) {
   const auto tokenizer = clip_bpe();

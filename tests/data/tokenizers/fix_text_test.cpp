@@ -5,6 +5,8 @@
 #include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/unicode.h"
 
+#include "tests/support/test_name.h"
+
 namespace tessera {
 namespace {
 
@@ -23,10 +25,14 @@ std::string misread(std::string text, int times = 1) {
 }
 
 struct Repair {
+  const char* name;
   const char* damaged;
   const char* mojibake;
   const char* full;
 };
+void PrintTo(const Repair& repair, std::ostream* out) {
+  *out << repair.name;
+}
 
 class FixText : public testing::TestWithParam<Repair> {};
 
@@ -40,25 +46,23 @@ TEST_P(FixText, RepairsWhatItsLevelKnows) {
 INSTANTIATE_TEST_SUITE_P(
     Ftfy, FixText,
     testing::Values(
-        // whole, as Windows-1252; quotes are straightened behind it
-        Repair{"It\u00E2\u20AC\u2122s a caf\u00C3\u00A9", "It's a caf\u00E9", "It's a caf\u00E9"},
-        // in part, beside characters that no one-byte encoding has
-        Repair{"\u4E2D\u6587 caf\u00C3\u00A9 \u2713", "\u4E2D\u6587 caf\u00E9 \u2713", "\u4E2D\u6587 caf\u00E9 \u2713"},
-        // twice
-        Repair{"caf\u00C3\u0192\u00C2\u00A9", "caf\u00E9", "caf\u00E9"},
-        // not damaged at all
-        Repair{"\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020",
+        // quotes are straightened behind the repair
+        Repair{"a whole caption", "It\u00E2\u20AC\u2122s a caf\u00C3\u00A9", "It's a caf\u00E9", "It's a caf\u00E9"},
+        Repair{"beside characters that no one-byte encoding has", "\u4E2D\u6587 caf\u00C3\u00A9 \u2713",
+               "\u4E2D\u6587 caf\u00E9 \u2713", "\u4E2D\u6587 caf\u00E9 \u2713"},
+        Repair{"damaged twice", "caf\u00C3\u0192\u00C2\u00A9", "caf\u00E9", "caf\u00E9"},
+        Repair{"not damaged", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020", "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020",
                "\u00C5ngstr\u00F6m na\u00EFve \u00A9 2020"},
-        // byte A0 that became a space: as a word and in one
-        Repair{"d\u00C3\u00A9j\u00C3 vu \u00C3 la mode", "d\u00E9j\u00C3 vu \u00C3 la mode",
+        // as a word and in one
+        Repair{"byte A0 that became a space", "d\u00C3\u00A9j\u00C3 vu \u00C3 la mode", "d\u00E9j\u00C3 vu \u00C3 la mode",
                "d\u00E9j\u00E0 vu \u00E0 la mode"},
-        // Windows-1251 and MacRoman
-        Repair{"\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421\u201A",
+        Repair{"Windows-1251", "\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421\u201A",
                "\u0420\u0457\u0421\u0402\u0420\u0451\u0420\u0406\u0420\u00B5\u0421'",
                "\u043F\u0440\u0438\u0432\u0435\u0442"},
-        Repair{"caf\u221A\u00A9", "caf\u221A\u00A9", "caf\u00E9"},
-        // a byte that was lost
-        Repair{"\u00E2\u20AC\u0153like this\u00E2\u20AC\uFFFD", "\"like this\u00E2\u20AC\uFFFD", "\"like this\uFFFD"}));
+        Repair{"MacRoman", "caf\u221A\u00A9", "caf\u221A\u00A9", "caf\u00E9"},
+        Repair{"a lost byte", "\u00E2\u20AC\u0153like this\u00E2\u20AC\uFFFD", "\"like this\u00E2\u20AC\uFFFD",
+               "\"like this\uFFFD"}),
+    test_name<Repair>);
 
 TEST(FixText, Cesu8AndJavasNullAreDecoded) {
   EXPECT_EQ(fixed(misread("x \xED\xA0\xBD\xED\xB8\x80"), Cleanup::full), "x \U0001F600");

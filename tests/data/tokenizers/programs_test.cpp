@@ -1,11 +1,10 @@
-#include <cstdio>
 #include <filesystem>
 #include <sstream>
-#include <sys/wait.h>
 
 #include <gtest/gtest.h>
 
 #include "tests/data/tokenizers/golden.h"
+#include "tests/support/program.h"
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -13,29 +12,19 @@ namespace {
 
 using test::Ids;
 
-struct RanProgram {
-  int code;
-  std::string text;  // standard output and error
-};
-
-RanProgram run_program_with(const std::string& arguments, const std::string& input = {}) {
+Answer answer_to(const std::string& command, const std::string& input) {
   const std::string path = testing::TempDir() + "tokenizer_input";
   io::write_file(path, input);
-  std::FILE* const pipe = popen((TESSERA_BINARY_DIR "/bin/" + arguments + " 2>&1 < " + path).c_str(), "r");
-  if (pipe == nullptr) return {-1, ""};
-  RanProgram out{};
-  char buffer[4096];
-  while (const std::size_t size = std::fread(buffer, 1, sizeof(buffer), pipe)) out.text.append(buffer, size);
-  out.code = WEXITSTATUS(pclose(pipe));
+  const Answer answer = answer_of(command + " < " + path);
   std::filesystem::remove(path);
-  return out;
+  return answer;
 }
 
 const std::string clip = "tessera-data tokenize --tokenizer clip-bpe --vocab " + test::clip_merges;
 const std::string bert = "tessera-data tokenize --tokenizer wordpiece --vocab " + test::wordpiece_vocab;
 
 // Each start of a program takes a second, most of it for LibTorch: several lines at once.
-std::vector<Ids> lines_of(const RanProgram& ran) {
+std::vector<Ids> lines_of(const Answer& ran) {
   EXPECT_EQ(ran.code, 0) << ran.text;
   std::vector<Ids> out;
   std::istringstream lines(ran.text);
@@ -50,7 +39,7 @@ TEST(TokenizeProgram, TakesTextHexBlankLinesAndHalvesOfSurrogatePairs) {
       "a cat", "", "a\uFFFD cat", "", "a \uFFFD b \uFFFD \U0001F600 \\ud83d", "\uFFFD\U0001F600"};
   std::vector<Ids> expected;
   for (const std::string& text : texts) expected.push_back(tokenizer->encode(text));
-  EXPECT_EQ(lines_of(run_program_with(clip, R"({"text": "a cat"}
+  EXPECT_EQ(lines_of(answer_to(clip, R"({"text": "a cat"}
 
 {"text": ""}
 {"utf8_hex": "61fF20636174"}
@@ -62,20 +51,20 @@ TEST(TokenizeProgram, TakesTextHexBlankLinesAndHalvesOfSurrogatePairs) {
 
 TEST(TokenizeProgram, OptionsAreSettings) {
   const std::string text = "A caf\u00C3\u00A9 on the corner", line = "{\"text\": \"" + text + "\"}\n";
-  const auto ids = [&](const std::string& arguments) { return lines_of(run_program_with(arguments, line)).at(0); };
+  const auto ids = [&](const std::string& arguments) { return lines_of(answer_to(arguments, line)).at(0); };
   EXPECT_EQ(ids(clip + " --cleanup full --context-length 4"),
             test::clip_bpe("full", 4)->encode("a caf\u00E9 on the corner"));
   EXPECT_EQ(ids(bert + " --context-length 5 --lower-case"), test::wordpiece(5)->encode(text));
   EXPECT_EQ(ids(bert + " --lower-case false"), test::wordpiece(76, false)->encode(text));
-  EXPECT_EQ(run_program_with(clip + " --lower-case=false", line).text,
+  EXPECT_EQ(answer_to(clip + " --lower-case=false", line).text,
             "tessera-data tokenize: --lower-case: the tokenizer clip-bpe has no such setting\n");
 }
 
 TEST(BenchTokenizer, PrintsATableAndWritesJson) {
   const std::string folder = testing::TempDir();
   io::write_file(folder + "captions.txt", "a cat\nTwo dogs, caf\u00E9\n");
-  const RanProgram ran =
-      run_program_with("tessera-bench tokenizer --repeats 1 --threads 2 --captions " + folder + "captions.txt --json " +
+  const Answer ran =
+      answer_of("tessera-bench tokenizer --repeats 1 --threads 2 --captions " + folder + "captions.txt --json " +
                        folder + "bench.json --tokenizers '{name: clip-bpe, merges: " + test::clip_merges +
                        "}' '{name: wordpiece, vocab: " + test::wordpiece_vocab + "}'");
   EXPECT_EQ(ran.code, 0);
@@ -85,7 +74,7 @@ TEST(BenchTokenizer, PrintsATableAndWritesJson) {
   ASSERT_EQ(measured.at("tokenizers").size(), 2u);
   EXPECT_EQ(measured["tokenizers"][0].at("ids_per_caption"), 5.0);
   EXPECT_GT(measured["tokenizers"][1].at("captions_per_second").get<double>(), 0);
-  EXPECT_EQ(run_program_with("tessera-bench tokenizer --captions /none").text,
+  EXPECT_EQ(answer_of("tessera-bench tokenizer --captions /none").text,
             "tessera-bench: --captions /none: cannot read, or empty; expected one caption a line\n");
   for (const char* name : {"captions.txt", "bench.json"}) std::filesystem::remove(folder + name);
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 
-#include "src/io/tar_format.h"
-#include "src/io/tar_header.h"
+#include <tessera/io/tar_format.h>
+#include <tessera/io/tar_header.h>
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Checks every #include of the project's own headers against the order of folders that docs/architecture.md states.
+
+  scripts/check_includes.py [--root .] [--page docs/architecture.md]
+
+A folder includes only from those that stand to its left in the page's order, which is read from the page: lines of a code block that
+begin with src (for the folders of src/, with kernels/ and tools/) or src/FOLDER (for the rooms in it). A file that lies in the
+folder itself counts as a room of its own; those that the page does not name stand on top. Headers under src/X are private: only
+src/X, tests/X and tests/fuzz, which feeds parsers their raw input, include them. Prints the number of rooms and arrows (pairs of rooms
+of which one includes the other). Exit code 0: every include is in order; 1: those that are not are listed.
+"""
+import argparse
+import collections
+import dataclasses
+import pathlib
+import re
+import sys
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]((?:tessera|src|kernels|tools)/[^">]+)[">]')
+PUBLIC = "include/tessera/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Include:
+    file: str    # that includes, from the root: src/data/registry.cpp
+    line: int
+    header: str  # as written: tessera/data/sample.h
+
+    def __str__(self):
+        return f"{self.file}:{self.line}: {self.header}"
+
+
+def read_includes(root):
+    for top in ("include", "src", "kernels", "tools", "tests"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+                continue
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                if match := INCLUDE.match(line):
+                    yield Include(str(path.relative_to(root)), number, match[1])
+
+
+def read_orders(page):
+    """{"src": [names from left to right], "src/data": ...} of the page's code blocks."""
+    orders = {}
+    for block in re.findall(r"^```\w*\n(.*?)^```", page, re.M | re.S):
+        for scope, names in re.findall(r"^(src\S*)((?: .*\n(?:[ ]+.*\n)*))", block, re.M):
+            orders[scope] = re.findall(r"\w+", names)
+    return orders
+
+
+def place(path):
+    """Where a file or header stands below src: (folder..., stem). kernels/ and tools/ count as folders of src."""
+    for prefix in (PUBLIC, "tessera/", "src/"):
+        path = path.removeprefix(prefix)
+    return pathlib.PurePosixPath(path).with_suffix("").parts
+
+
+class Scope:
+    """One of the page's orders, and the includes between its rooms."""
+
+    def __init__(self, name, order):
+        self.name, self.order = name, order
+        self.parents = place(name)[1:] if name == "src" else place(name)
+        self.rooms = set()
+        self.arrows = collections.defaultdict(list)
+
+    def room(self, path):
+        parts = place(path)
+        inside = parts[: len(self.parents)] == self.parents and len(parts) > len(self.parents)
+        return parts[len(self.parents)] if inside else None
+
+    def add(self, include):
+        here, there = self.room(include.file), self.room(include.header)
+        if here and there and here != there:
+            self.arrows[here, there].append(include)
+
+    def faults(self):
+        rank = {name: index for index, name in enumerate(self.order)}
+        for name in self.order:
+            if name not in self.rooms:
+                yield f"{self.name} has no {name}, which the page names"
+        for (here, there), includes in sorted(self.arrows.items()):
+            if here in rank and rank.get(there, len(rank)) > rank[here]:
+                for include in includes:
+                    yield f"{include}: {here} stands to the left of {there} in {self.name}"
+
+
+def is_private_elsewhere(include):
+    if not include.header.startswith("src/"):
+        return False
+    owner = place(include.header)[0]
+    return not include.file.startswith((f"src/{owner}/", f"tests/{owner}/", "tests/fuzz/"))
+
+
+def check(root, page):
+    """The lines to print and the faults."""
+    scopes = [Scope(name, order) for name, order in read_orders(page).items()]
+    if "src" not in {scope.name for scope in scopes}:
+        return [], ["the page states no order: expected a code block with a line that begins with src"]
+    includes = list(read_includes(root))
+    files = [str(path.relative_to(root)) for top in ("include/tessera", "src", "kernels", "tools")
+             for path in (root / top).rglob("*.*") if path.suffix in (".h", ".cpp", ".cu", ".cuh")]
+    faults = []
+    for scope in scopes:
+        scope.rooms = {room for room in map(scope.room, files) if room}
+        for include in includes:
+            if not include.file.startswith("tests/"):
+                scope.add(include)
+        faults += scope.faults()
+    folders = {place(file)[0] for file in files if len(place(file)) > 1}
+    faults += [f"{name} is missing in the page's order of src" for name in sorted(folders - set(scopes[0].order))]
+    faults += [f"{include}: a private header of another folder" for include in includes if is_private_elsewhere(include)]
+    return [f"{scope.name}: {len(scope.rooms)} rooms, {len(scope.arrows)} arrows" for scope in scopes], faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--page", type=pathlib.Path, help="default: docs/architecture.md of the root")
+    arguments = parser.parse_args()
+    page = arguments.page or arguments.root / "docs/architecture.md"
+    summary, faults = check(arguments.root, page.read_text(encoding="utf-8"))
+    print("\n".join(summary))
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

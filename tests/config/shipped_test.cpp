@@ -1,0 +1,119 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/config/node.h>
+#include <tessera/config/shipped.h>
+
+namespace tessera::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A working folder of the test's own, with a folder of shipped configurations elsewhere.
+class ShippedConfigurations : public ::testing::Test {
+ protected:
+  ShippedConfigurations()
+      : before_(fs::current_path()),
+        folder_(fs::canonical(fs::temp_directory_path()) /
+                concat("tessera_shipped_", ::getpid(), "_", ::testing::UnitTest::GetInstance()->current_test_info()->name())),
+        shipped_((folder_ / "share/configs").string()) {
+    fs::create_directories(folder_ / "work");
+    fs::create_directories(folder_ / "share/configs/suites");
+    fs::current_path(folder_ / "work");
+    write("share/configs/sparc_small.yaml", "# SPARC, small.\nseed: 1\n");
+    write("share/configs/clip_small.yaml", "# CLIP, small.\nextends: sparc_small.yaml\n");
+    write("share/configs/suites/shapes.yaml", "# The shapes.\n");
+  }
+  ~ShippedConfigurations() override {
+    fs::current_path(before_);
+    fs::remove_all(folder_);
+  }
+
+  void write(const std::string& name, const std::string& text) const { std::ofstream(folder_ / name) << text; }
+  std::string find(const std::string& name) const { return find_configuration(name, shipped_); }
+  std::string error_of(const std::string& name) const {
+    try {
+      return "found " + find(name);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+  }
+
+  fs::path before_, folder_;
+  std::string shipped_;
+};
+
+TEST_F(ShippedConfigurations, ANameThatTheWorkingFolderLacksIsOneThatShips) {
+  const std::string file = shipped_ + "/sparc_small.yaml";
+  for (const char* name : {"sparc_small.yaml", "sparc_small", "configs/sparc_small.yaml", "configs/sparc_small"})
+    EXPECT_EQ(find(name), file) << name;
+  EXPECT_EQ(find("configs/suites/shapes.yaml"), shipped_ + "/suites/shapes.yaml");
+}
+
+TEST_F(ShippedConfigurations, AFileOfTheWorkingFolderComesFirst) {
+  write("work/sparc_small.yaml", "seed: 2\n");
+  fs::create_directories("clip_small");
+  EXPECT_EQ(find("sparc_small.yaml"), "sparc_small.yaml");
+  EXPECT_EQ(find("sparc_small"), "sparc_small.yaml");
+  EXPECT_EQ(find("clip_small"), shipped_ + "/clip_small.yaml") << "a folder is no configuration";
+}
+
+TEST_F(ShippedConfigurations, AnUnknownNameSaysWhereWasSearchedAndTheNearest) {
+  const std::string places = ": no such configuration file in the working folder or in " + shipped_;
+  EXPECT_EQ(error_of("spark_small.yaml"), "spark_small.yaml" + places + ": did you mean sparc_small?");
+  EXPECT_EQ(error_of("configs/suite/shapes.yaml"), "configs/suite/shapes.yaml" + places + ": did you mean suites/shapes?");
+  EXPECT_EQ(error_of("quite_different"), "quite_different" + places + "; trainer --list-configs shows those that ship");
+  EXPECT_EQ(error_of("/no/where/sparc_smal.yaml"), "/no/where/sparc_smal.yaml: no such configuration file; trainer --list-configs "
+                                                  "shows those that ship");
+  fs::create_directories("mine");
+  EXPECT_EQ(error_of("mine"), "mine: is a folder, expected a YAML file");
+}
+
+TEST_F(ShippedConfigurations, AreListedWithTheFirstLineOfEach) {
+  EXPECT_EQ(list_configurations(shipped_), "in " + shipped_ + ", for --config:\n" +
+                                               "clip_small   CLIP, small.\n"
+                                               "sparc_small  SPARC, small.\n");
+  EXPECT_THROW(list_configurations((folder_ / "none").string()), UserError);
+}
+
+TEST_F(ShippedConfigurations, AreThoseOfTheSourceTreeForWhatWasBuiltThere) {
+  EXPECT_EQ(shipped_folder(), TESSERA_SOURCE_DIR "/configs");
+  EXPECT_NE(load_yaml("clip_vitb16").find("objective"), nullptr) << "with what it extends, from any working folder";
+}
+
+TEST_F(ShippedConfigurations, AreExtendedByName) {
+  write("work/mine.yaml", "extends: sparc_vitb16.yaml\nobjective: {name: clip}\n");
+  EXPECT_EQ(load_yaml("mine.yaml").find("objective")->find("name")->text(), "clip");
+  EXPECT_NE(load_yaml("mine.yaml").find("optimizer"), nullptr);
+  write("work/mine.yaml", "seed: 1\nextends: spark_vitb16.yaml\n");
+  try {
+    load_yaml("mine.yaml");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()), "mine.yaml:2: extends: spark_vitb16.yaml: no such configuration file in the working folder or in "
+                                         TESSERA_SOURCE_DIR "/configs: did you mean sparc_vitb16?");
+  }
+}
+
+TEST_F(ShippedConfigurations, EachBeginsWithALineThatSaysWhatItIs) {
+  std::istringstream lines(list_configurations());
+  std::string line;
+  std::getline(lines, line);
+  int count = 0;
+  while (std::getline(lines, line)) {
+    const std::string text = line.substr(line.find(' '));
+    EXPECT_GE(text.size(), 30u) << line;
+    EXPECT_LE(line.size(), 140u) << line;
+    EXPECT_EQ(line.back(), '.') << "a whole sentence on one line: " << line;
+    ++count;
+  }
+  EXPECT_GE(count, 30);
+}
+
+}  // namespace
+}  // namespace tessera::config

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Files of the repository that its pages, messages and comments name are there."""
+import itertools
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+FOLDERS = "cmake|configs|docs|include|kernels|scripts|src|tests|tools"
+# A path from the root, or one of configs/ as YAML files there name it; `#anchor` and `:line` behind it do not belong to it.
+PATH = re.compile(rf"(?<![\w/.$-])((?:{FOLDERS}|parts|suites|templates|vocabularies)/[\w./{{}},*-]*[\w}}*])")
+# Names that stand for any: x.h, a.yaml, FOLDER, {owner}.
+PLACEHOLDER = re.compile(r"(?:^|/)(?:a|x(?:_test)?|[A-Z]\w*)(?:\.\w+)?(?:/|$)|\b[A-Z]{2,}\b|\.\.\.|\{\w*\}")
+
+
+def alternatives(path):
+    """a/{b,c}.yaml -> a/b.yaml, a/c.yaml"""
+    parts = [part[1:-1].split(",") if part.startswith("{") else [part] for part in re.split(r"(\{[^{}]*\})", path)]
+    return ["".join(choice) for choice in itertools.product(*parts)]
+
+
+def named_paths(text):
+    for found in PATH.findall(text):
+        closed = found if found.count("{") == found.count("}") else found.rstrip("}")
+        if not PLACEHOLDER.search(closed):
+            yield from alternatives(closed)
+
+
+def exists(path, file):
+    folders = (ROOT, ROOT / "configs", file.parent)
+    return any(next(folder.glob(path + ending), None) for folder in folders for ending in ("", ".yaml"))
+
+
+class Paths(unittest.TestCase):
+    def test_are_found(self):
+        self.assertEqual(list(named_paths("see (configs/{a_b,c}_*.yaml), src/data/x.h and tests/{owner}, {merges: configs/v.gz}")),
+                         ["configs/a_b_*.yaml", "configs/c_*.yaml", "configs/v.gz"])
+
+    def test_of_the_repository_exist(self):
+        files = [ROOT / "README.md"] + [file for folder in FOLDERS.split("|") if folder != "tests" for file in (ROOT / folder).rglob("*")]
+        texts = [file for file in files if file.suffix in (".md", ".yaml", ".cmake", ".sh", ".py", ".h", ".cpp", ".cu")]
+        self.assertGreater(len(texts), 300)
+        for file in texts:
+            name = file.relative_to(ROOT)
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+                for path in named_paths(line):
+                    self.assertTrue(exists(path, file), f"{name}:{number}: {path} does not exist")
+
+
+if __name__ == "__main__":
+    unittest.main()
