@@ -1,19 +1,12 @@
 #include "tools/bench_tokenizer.h"
 
-#include <atomic>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 
-#include <ATen/Parallel.h>
-#include <nlohmann/json.hpp>
-
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
-#include <tessera/data/source.h>
-#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/bench/tokenizer_bench.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/measure/machine.h>
 #include <tessera/report/markdown_table.h>
@@ -27,34 +20,6 @@ std::vector<std::string> read_captions(const std::string& path) {
   for (std::string line; std::getline(file, line);) captions.push_back(std::move(line));
   if (captions.empty()) user_error("--captions ", path, ": cannot read, or empty; expected one caption a line");
   return captions;
-}
-
-std::vector<std::string> shapes_captions() {
-  config::Node settings = config::Node::map();
-  settings.set("size", config::Node::scalar("2000", {}));
-  settings.set("image_size", config::Node::scalar("16", {}));
-  const std::shared_ptr<Source> source = sources().make({"shapes", settings}, "source");
-  std::vector<std::string> captions;
-  for (std::int64_t i = 0; i < source->size(); ++i)
-    for (std::string& caption : source->get(i).captions) captions.push_back(std::move(caption));
-  return captions;
-}
-
-// Encodes all captions in as many threads as set; returns the number of ids.
-std::int64_t encode_all(const Tokenizer& tokenizer, const std::vector<std::string>& captions) {
-  constexpr std::int64_t grain = 64;
-  std::atomic<std::int64_t> ids = 0;
-  at::parallel_for(0, static_cast<std::int64_t>(captions.size()), grain, [&](std::int64_t begin, std::int64_t end) {
-    std::int64_t own = 0;
-    for (std::int64_t i = begin; i < end; ++i)
-      own += static_cast<std::int64_t>(tokenizer.encode(captions[static_cast<std::size_t>(i)]).size());
-    ids += own;
-  });
-  return ids;
-}
-
-double per(double amount, std::size_t count) {
-  return amount / static_cast<double>(count);
 }
 
 }  // namespace
@@ -89,49 +54,20 @@ int TokenizerBench::run() {
   const std::filesystem::path folder = std::filesystem::path(json_).parent_path();
   if (!folder.empty() && !std::filesystem::is_directory(folder))
     user_error("--json ", json_, ": there is no folder ", folder.string());
-  const std::vector<std::string> captions = captions_.empty() ? shapes_captions() : read_captions(captions_);
-  std::vector<std::shared_ptr<Tokenizer>> made;
-  std::vector<config::ModuleSettings> choices;
+  bench::TokenizerBenchSettings settings;
+  settings.captions = captions_.empty() ? bench::shapes_captions() : read_captions(captions_);
+  settings.threads = threads_;
+  settings.repeats = repeats_;
+  settings.time_limit = time_limit_;
   for (const std::string& text : tokenizers_) {
-    choices.push_back(config::Value<config::ModuleSettings>::read(config::parse_yaml(text, "--tokenizers"), "tokenizer", {}));
-    tokenizers().resolve(choices.back(), "tokenizer");
-    made.push_back(tokenizers().make(choices.back(), "tokenizer", TokenizerContext{}));
+    auto choice =
+        config::Value<config::ModuleSettings>::read(config::parse_yaml(text, "--tokenizers"), "tokenizer", {});
+    tokenizers().resolve(choice, "tokenizer");
+    settings.choices.push_back({text, tokenizers().make(choice, "tokenizer", TokenizerContext{})});
   }
-  std::size_t bytes = 0;
-  for (const std::string& caption : captions) bytes += caption.size();
-
-  at::set_num_threads(threads_);
-  std::vector<std::vector<std::string>> rows;
-  nlohmann::json list = nlohmann::json::array();
-  for (std::size_t i = 0; i < made.size(); ++i) {
-    const Tokenizer& tokenizer = *made[i];
-    std::int64_t ids = 0;
-    const double seconds = median_seconds(
-        at::kCPU, [&] { ids = encode_all(tokenizer, captions); }, repeats_, time_limit_);
-    const double rate = static_cast<double>(captions.size()) / seconds;
-    rows.push_back({tokenizer.name(), report::three_digits(per(static_cast<double>(ids), captions.size())),
-                    with_thousands(std::llround(rate)), with_thousands(std::llround(rate / threads_)),
-                    report::three_digits(static_cast<double>(bytes) / seconds / 1e6)});
-    list.push_back({{"name", tokenizer.name()},
-                    {"tokenizer", tokenizers_[i]},
-                    {"ids_per_caption", per(static_cast<double>(ids), captions.size())},
-                    {"seconds", seconds},
-                    {"captions_per_second", rate},
-                    {"captions_per_second_per_thread", rate / threads_}});
-  }
-  const std::string machine = machine_name(at::kCPU);
-  std::cout << "Machine: " << machine << ". " << with_thousands(static_cast<long long>(captions.size()))
-            << " captions of " << report::three_digits(per(static_cast<double>(bytes), captions.size()))
-            << " bytes on average.\n\n"
-            << report::markdown_table({"Tokenizer", "ids each", "captions/s", "per thread", "MB/s"}, rows);
-  if (!json_.empty())
-    io::write_file(json_, nlohmann::json{{"machine", machine},
-                                         {"threads", threads_},
-                                         {"captions", captions.size()},
-                                         {"bytes", bytes},
-                                         {"tokenizers", list}}
-                                  .dump(2) +
-                              "\n");
+  const bench::TokenizerBench measured = measure_tokenizers(settings);
+  std::cout << to_markdown(measured);
+  if (!json_.empty()) io::write_file(json_, to_json(measured));
   return 0;
 }
 

@@ -27,7 +27,7 @@ double clock_seconds() {
 
 // Runs `step` on one sample after the other until the time is over. Seconds of the processor per sample.
 template <class Step>
-double cost_of(const Source& source, double time_limit, std::int64_t& samples, Step step) {
+double cost_of(const IndexedSource& source, double time_limit, std::int64_t& samples, Step step) {
   const double until = clock_seconds() + time_limit;
   std::int64_t index = 0;
   for (; index < std::min<std::int64_t>(source.size(), 8); ++index) step(index);  // warms up
@@ -55,7 +55,7 @@ DataCost::Threads measure_loader(std::shared_ptr<const Source> source, const Dat
           (processor_seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin) / samples};
 }
 
-DataCost measure_source(const std::shared_ptr<const Source>& source, const DataBenchSettings& settings) {
+DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, const DataBenchSettings& settings) {
   const Needs needs{.texts = {}};
   const ImageViews views(settings.preprocessing, settings.loader, needs, 0);
   DataCost cost{source->describe()};
@@ -91,7 +91,7 @@ DataCost measure_source(const std::shared_ptr<const Source>& source, const DataB
 
 DataBench measure_data(const DataBenchSettings& settings) {
   DataBench bench{machine_name(at::kCPU), settings.preprocessing.image_size.height, {}};
-  for (const auto& source : settings.sources) bench.costs.push_back(measure_source(source, settings));
+  for (const auto& source : settings.sources) bench.costs.push_back(measure_source(indexed(source), settings));
   return bench;
 }
 

@@ -39,7 +39,7 @@ void add_edges(std::int64_t height, std::int64_t width, Random& random, std::vec
       levels[static_cast<std::size_t>(i)] += step;
 }
 
-class Photographs final : public Source {
+class Photographs final : public IndexedSource {
  public:
   Photographs(std::int64_t height, std::int64_t width, std::int64_t count)
       : described_(concat("generated, ", width, " x ", height)) {

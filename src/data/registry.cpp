@@ -1,19 +1,17 @@
+#include <tessera/data/shapes/shapes.h>
+#include <tessera/data/source.h>
 #include <tessera/data/sources/cifar.h>
 #include <tessera/data/sources/coco_captions.h>
 #include <tessera/data/sources/csv.h>
 #include <tessera/data/sources/flickr30k.h>
 #include <tessera/data/sources/image_folder.h>
 #include <tessera/data/sources/karpathy.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/sources/mixture.h>
-#include <tessera/data/shapes/shapes.h>
-#include <tessera/data/source.h>
-#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
 #include <tessera/data/tokenizers/sentencepiece.h>
+#include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/data/tokenizers/wordpiece.h>
-#include <tessera/data/image/transforms.h>
-#include <tessera/data/sources/webdataset/webdataset.h>
 
 namespace tessera {
 

@@ -125,7 +125,7 @@ Image to_image(const at::Tensor& pixels) {
 }
 
 Image model_view(const Source& source, std::int64_t index, const Preprocessing& preprocessing) {
-  const Sample sample = source.get(index);
+  const Sample sample = indexed(source).get(index);
   return preprocess(sample.image.empty() ? decode_image(sample.encoded) : sample.image, preprocessing);
 }
 

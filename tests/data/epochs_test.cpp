@@ -194,9 +194,9 @@ std::vector<Case> cases() {
 INSTANTIATE_TEST_SUITE_P(Any, Epochs, testing::ValuesIn(cases()), test_name<Case>);
 
 std::shared_ptr<Mixture> two_sources(MixtureMode mode) {
-  return std::make_shared<Mixture>(mode,
-                                   std::vector<Mixture::Part>{{"a", std::make_shared<MemorySource>(numbered(12)), 1.0},
-                                                              {"b", std::make_shared<MemorySource>(numbered(9)), 1.0}});
+  return std::make_shared<Mixture>(
+      mode, std::vector<Mixture::Component>{{"a", std::make_shared<MemorySource>(numbered(12)), 1.0},
+                                            {"b", std::make_shared<MemorySource>(numbered(9)), 1.0}});
 }
 
 Loader of_all_captions(std::shared_ptr<const Source> source, std::int64_t batch_size, const Needs& needs = {}) {

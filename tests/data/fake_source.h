@@ -16,7 +16,7 @@
 
 namespace tessera::test {
 
-class MemorySource : public Source {
+class MemorySource : public IndexedSource {
  public:
   explicit MemorySource(std::vector<Sample> samples) : samples_(std::move(samples)) {}
   std::int64_t size() const override { return static_cast<std::int64_t>(samples_.size()); }

@@ -111,7 +111,7 @@ TEST_F(HostileFiles, ATarWithOneKeyForAllItsFilesIsIndexedInOneSweep) {
   writer.finish();
   const ShardIndex index = index_shards({path_});
   ASSERT_EQ(index.samples.size(), 2U);
-  EXPECT_EQ(index.samples[0].parts.size(), static_cast<std::size_t>(count));
+  EXPECT_EQ(index.samples[0].members.size(), static_cast<std::size_t>(count));
   EXPECT_EQ(index.repeated, 1);
 }
 

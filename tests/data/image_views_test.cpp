@@ -28,10 +28,9 @@ views:
   wide: {scale: [1, 1], ratio: [1.5, 1.5]}
 )";
 
-Needs needs_of(std::vector<std::string> views) {
-  Needs needs;
-  needs.image_views = std::move(views);
-  needs.texts = {};
+Needs needs_of(const std::vector<std::string>& views) {
+  Needs needs{{}, {}};
+  for (const std::string& view : views) needs.images[view] = {};
   return needs;
 }
 
@@ -60,10 +59,10 @@ TEST(ImageViews, EachViewHasItsSizeAndItsOwnRandomCrop) {
       needs, 1);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.images.size(), 4U);
-  EXPECT_EQ(batch.images.at("image").sizes(), (at::IntArrayRef{4, 3, 16, 16}));
-  EXPECT_EQ(batch.images.at("global_0").sizes(), (at::IntArrayRef{4, 3, 24, 24}));
-  EXPECT_EQ(batch.images.at("local_2").sizes(), (at::IntArrayRef{4, 3, 8, 12}));
-  EXPECT_FALSE(at::equal(batch.images.at("global_0"), batch.images.at("global_1")));
+  EXPECT_EQ(batch.images.at("image").pixels.sizes(), (at::IntArrayRef{4, 3, 16, 16}));
+  EXPECT_EQ(batch.images.at("global_0").pixels.sizes(), (at::IntArrayRef{4, 3, 24, 24}));
+  EXPECT_EQ(batch.images.at("local_2").pixels.sizes(), (at::IntArrayRef{4, 3, 8, 12}));
+  EXPECT_FALSE(at::equal(batch.images.at("global_0").pixels, batch.images.at("global_1").pixels));
 }
 
 // What an objective asks for beside a view changes nothing of it.
@@ -73,10 +72,10 @@ TEST(ImageViews, AViewDoesNotDependOnTheOthers) {
   const auto all = ImageViews(of_size(32), settings, needs_of({"local_1", "image", "global_0"}), 5).make(sample, 3, 2);
   LoaderSettings exact = settings;
   exact.dct_scaling = "off";
-  const char* names[] = {"local_1", "image", "global_0"};
-  for (std::size_t i = 0; i < 3; ++i)
-    EXPECT_EQ(ImageViews(of_size(32), exact, needs_of({names[i]}), 5).make(sample, 3, 2)[0],
-              ImageViews(of_size(32), exact, needs_of({"local_1", "image", "global_0"}), 5).make(sample, 3, 2)[i]);
+  for (const char* name : {"local_1", "image", "global_0"})
+    EXPECT_EQ(
+        ImageViews(of_size(32), exact, needs_of({name}), 5).make(sample, 3, 2).at(name),
+        ImageViews(of_size(32), exact, needs_of({"local_1", "image", "global_0"}), 5).make(sample, 3, 2).at(name));
   const ImageViews views(of_size(32), settings, needs_of({"global_0"}), 5);
   EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 3, 3)) << "another epoch";
   EXPECT_NE(views.make(sample, 3, 2), views.make(sample, 4, 2)) << "another sample";

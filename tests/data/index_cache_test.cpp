@@ -162,7 +162,7 @@ TEST_F(IndexCaches, WebDatasetTakesTheSettingAndKeepsTheOrderOfShards) {
   settings.path = {shards};
   settings.index_cache = path("cache");
   for (int start = 0; start < 2; ++start) {
-    const auto source = make_webdataset(settings);
+    const auto source = indexed(make_webdataset(settings));
     ASSERT_EQ(source->size(), 21);
     for (std::int64_t i = 0; i < 21; ++i) EXPECT_EQ(source->get(i).key, keys[static_cast<std::size_t>(i)]);
   }

@@ -256,7 +256,7 @@ TEST(LoaderFailures, RejectsInARowAreBoundedAndNameTheFields) {
   for (int batch = 0; batch < 12; ++batch) loader.next();
   EXPECT_EQ(user_error_of([&] { loader.next(); }),
             "memory, 900 samples: 50 samples in a row cannot be used (50 no_caption), as many as max_bad_run allows; "
-            "found image and label; needed image and caption. Check the source's settings (names of its parts or "
+            "found image and label; needed image and caption. Check the source's settings (names of its members or "
             "columns); the first: sample 120 has no caption");
 }
 
@@ -324,7 +324,7 @@ TEST(LoaderFailures, MemoryStaysInItsBoundWhateverTheThreadsAndTheStreamIsTheSam
       Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), preprocessing, settings,
                     {}, 1);
       std::vector<at::Tensor> images;
-      for (int i = 0; i < 6; ++i) images.push_back(loader.next().images.at("image"));
+      for (int i = 0; i < 6; ++i) images.push_back(loader.next().images.at("image").pixels);
       if (first.empty()) first = images;
       for (std::size_t i = 0; i < images.size(); ++i) EXPECT_TRUE(at::equal(images[i], first[i])) << i;
       // The batch, its samples, one picture.

@@ -39,7 +39,7 @@ Loader make(std::vector<Sample> samples, const LoaderSettings& settings, std::ui
 }
 
 bool equal(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image"), b.images.at("image")) &&
+  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
          at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) &&
          at::equal(a.texts.at("caption").mask, b.texts.at("caption").mask) && at::equal(a.labels, b.labels);
 }
@@ -144,8 +144,9 @@ TEST(Loader, BatchHoldsWhatTheSamplesSay) {
   Loader loader = make(make_samples(9), settings);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.keys, (std::vector<std::string>{"0", "1", "2", "3"}));
-  EXPECT_EQ(batch.images.at("image").sizes(), (at::IntArrayRef{4, 3, 16, 16}));
-  EXPECT_TRUE(at::equal(batch.images.at("image")[0], to_tensor(resize(test::noise(20, 24, 0), 16, 16, "bicubic"))));
+  EXPECT_EQ(batch.images.at("image").pixels.sizes(), (at::IntArrayRef{4, 3, 16, 16}));
+  EXPECT_TRUE(
+      at::equal(batch.images.at("image").pixels[0], to_tensor(resize(test::noise(20, 24, 0), 16, 16, "bicubic"))));
   EXPECT_TRUE(at::equal(batch.labels, at::tensor({0, 1, 2, 0}, at::kLong)));
   const TowerInput& text = batch.texts.at("caption");
   EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{4, 20}));
@@ -175,7 +176,7 @@ TEST(Loader, SeedsGiveDifferentOrdersAndCrops) {
   in_order.shuffle = false;
   Loader c = make(make_samples(20), in_order, 1);
   Loader d = make(make_samples(20), in_order, 2);
-  EXPECT_FALSE(at::equal(c.next().images.at("image"), d.next().images.at("image")));
+  EXPECT_FALSE(at::equal(c.next().images.at("image").pixels, d.next().images.at("image").pixels));
 }
 
 TEST(Loader, ResumingAnywhereGivesTheUnbrokenStream) {
@@ -246,11 +247,12 @@ TEST(Loader, TooManyBadSamplesStopWithTheirCounts) {
 TEST(Loader, ASourceWithoutANeededFieldIsRefusedAtOnce) {
   std::vector<Sample> samples = make_samples(200);
   for (Sample& sample : samples) sample.captions.clear();
-  EXPECT_EQ(user_error_of([&] { make(samples, settings_with(10)); }),
-            "memory, 200 samples: none of the 32 samples looked at has all that the objective needs: missing caption; "
-            "found image and label; needed image and caption. Check the source's settings (names of its parts or columns)");
+  EXPECT_EQ(
+      user_error_of([&] { make(samples, settings_with(10)); }),
+      "memory, 200 samples: none of the 32 samples looked at has all that the objective needs: missing caption; "
+      "found image and label; needed image and caption. Check the source's settings (names of its members or columns)");
   Needs unknown;
-  unknown.image_views = {"global"};
+  unknown.images = {{"global", {}}};
   EXPECT_EQ(user_error_of([&] { make(make_samples(20), settings_with(10), 1, unknown); }),
             "the objective asks for the image view global, but the data pipeline makes only: image; "
             "data.loader.views names others");
@@ -296,16 +298,19 @@ TEST(Loader, SummariesObjectsAndRegionsAreCollated) {
   LoaderSettings settings = settings_with(4);
   settings.shuffle = false;
   Needs needs;
-  needs.texts = {"summary", "objects"};
-  needs.regions = true;
+  needs.texts = {{"summary", {}}, {"objects", {}}};
+  needs.images = {{"roi", {.regions = true}}};
   Loader loader = make(std::move(samples), settings, 1, needs);
   const Batch batch = loader.next();
   EXPECT_FALSE(batch.texts.contains("caption"));
   EXPECT_EQ(batch.texts.at("summary").ids[2][4].item<std::int64_t>(), '2');
-  EXPECT_TRUE(at::equal(batch.region_mask.sum(1), at::tensor({1, 2, 3, 4}, at::kLong)));
-  EXPECT_EQ(batch.regions.sizes(), (at::IntArrayRef{4, 4, 3}));
-  EXPECT_EQ(batch.regions[2][2][0].item<float>(), 2.0F);
-  EXPECT_EQ(batch.regions[2][3][0].item<float>(), 0.0F);
+  EXPECT_EQ(batch.images.size(), 1U);
+  const TowerInput& roi = batch.images.at("roi");
+  EXPECT_FALSE(roi.pixels.defined());
+  EXPECT_TRUE(at::equal(roi.mask.sum(1), at::tensor({1, 2, 3, 4}, at::kLong)));
+  EXPECT_EQ(roi.regions.sizes(), (at::IntArrayRef{4, 4, 3}));
+  EXPECT_EQ(roi.regions[2][2][0].item<float>(), 2.0F);
+  EXPECT_EQ(roi.regions[2][3][0].item<float>(), 0.0F);
 }
 
 TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
@@ -319,7 +324,7 @@ TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
   settings.shuffle = false;
   settings.caption_choice = "first";
   Needs needs;
-  EXPECT_FALSE(make(samples, settings, 1, needs).next().image_group.defined());
+  EXPECT_FALSE(make(samples, settings, 1, needs).next().duplicates.image_group.defined());
   needs.duplicates = true;
   const Batch batch = make(samples, settings, 1, needs).next();
   ASSERT_EQ(batch.duplicates.image_group.scalar_type(), at::kLong);
@@ -335,8 +340,9 @@ TEST(Loader, TellsWhichSamplesShareAPictureOrACaption) {
   EXPECT_GE(batch.duplicates.image_group.min().item<std::int64_t>(), 0);
   samples[3].image.height = 24;
   samples[3].image.width = 20;
-  EXPECT_EQ(equal_ones(make(samples, settings, 1, needs).next().image_group), (std::set<std::pair<int, int>>{{1, 4}}));
-  EXPECT_TRUE(at::equal(batch.to(at::kCPU).caption_group, batch.duplicates.caption_group));
+  EXPECT_EQ(equal_ones(make(samples, settings, 1, needs).next().duplicates.image_group),
+            (std::set<std::pair<int, int>>{{1, 4}}));
+  EXPECT_TRUE(at::equal(batch.to(at::kCPU).duplicates.caption_group, batch.duplicates.caption_group));
 }
 
 TEST(Loader, ASavedPositionBeyondTheDataIsRefused) {

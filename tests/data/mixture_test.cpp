@@ -22,15 +22,16 @@ using Keys = std::vector<std::string>;
 constexpr MixtureMode kModes[] = {MixtureMode::accumulate, MixtureMode::sequential, MixtureMode::concat,
                                   MixtureMode::weighted};
 
-Mixture::Part part(const std::string& label, std::vector<Sample> samples, double weight = 1.0) {
+Mixture::Component component(const std::string& label, std::vector<Sample> samples, double weight = 1.0) {
   return {label, std::make_shared<MemorySource>(std::move(samples)), weight};
 }
 
 // Divisible by three shards of batches of five in every mode.
-std::vector<Mixture::Part> usual_parts(MixtureMode mode) {
+std::vector<Mixture::Component> usual_components(MixtureMode mode) {
   const bool weighted = mode == MixtureMode::weighted;
-  return {part("a", make_samples(30), weighted ? 0.5 : 1.0), part("b", make_samples(15), weighted ? 2.0 : 1.0),
-          part("c", make_samples(60), weighted ? 1.25 : 1.0)};
+  return {component("a", make_samples(30), weighted ? 0.5 : 1.0),
+          component("b", make_samples(15), weighted ? 2.0 : 1.0),
+          component("c", make_samples(60), weighted ? 1.25 : 1.0)};
 }
 
 LoaderSettings plain_settings(std::int64_t batch_size, std::int64_t threads = 2) {
@@ -49,7 +50,7 @@ Loader load(std::shared_ptr<const Source> source, const LoaderSettings& settings
 }
 
 Loader load(MixtureMode mode, const LoaderSettings& settings, const RankSlice& shard = {}, std::uint64_t seed = 1) {
-  return load(std::make_shared<Mixture>(mode, usual_parts(mode)), settings, shard, seed);
+  return load(std::make_shared<Mixture>(mode, usual_components(mode)), settings, shard, seed);
 }
 
 std::vector<Batch> take(Loader& loader, std::int64_t count) {
@@ -75,7 +76,7 @@ std::map<std::string, int> counted(const Keys& keys) {
 }
 
 bool same_batch(const Batch& a, const Batch& b) {
-  return a.keys == b.keys && at::equal(a.images.at("image"), b.images.at("image")) &&
+  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
          at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
 }
 
@@ -186,25 +187,25 @@ TEST(Mixture, OrdersRepeatWithTheSeedAndDifferBetweenEpochs) {
 
 TEST(Mixture, ConcatIsOneBigSource) {
   std::vector<Sample> all;
-  std::vector<Mixture::Part> parts = usual_parts(MixtureMode::concat);
-  for (const Mixture::Part& each : parts)
+  std::vector<Mixture::Component> components = usual_components(MixtureMode::concat);
+  for (const Mixture::Component& each : components)
     for (std::int64_t i = 0; i < each.source->size(); ++i) {
       all.push_back(each.source->get(i));
       all.back().key = each.label + ":" + all.back().key;
       all.back().label = -1;
     }
-  Loader mixed = load(std::make_shared<Mixture>(MixtureMode::concat, parts), plain_settings(10));
+  Loader mixed = load(std::make_shared<Mixture>(MixtureMode::concat, components), plain_settings(10));
   Loader single = load(std::make_shared<MemorySource>(all), plain_settings(10));
   for (int i = 0; i < 25; ++i) EXPECT_TRUE(same_batch(mixed.next(), single.next())) << i;
 }
 
 TEST(Mixture, ASampleThatComesAgainIsCroppedAnew) {
-  auto source = std::make_shared<Mixture>(MixtureMode::weighted, std::vector{part("a", make_samples(10), 3.0)});
+  auto source = std::make_shared<Mixture>(MixtureMode::weighted, std::vector{component("a", make_samples(10), 3.0)});
   Loader loader = load(source, plain_settings(30));
   const Batch batch = loader.next();
   std::map<std::string, std::vector<at::Tensor>> views;
   for (std::size_t i = 0; i < 30; ++i)
-    views[batch.keys[i]].push_back(batch.images.at("image")[static_cast<std::int64_t>(i)]);
+    views[batch.keys[i]].push_back(batch.images.at("image").pixels[static_cast<std::int64_t>(i)]);
   ASSERT_EQ(views.size(), 10U);
   for (const auto& [key, images] : views) {
     ASSERT_EQ(images.size(), 3U);
@@ -216,11 +217,11 @@ TEST(Mixture, ASampleThatComesAgainIsCroppedAnew) {
 TEST(Mixture, WithoutShuffleEverythingComesAsListed) {
   LoaderSettings settings = plain_settings(5);
   settings.shuffle = false;
-  const auto first_batches = [&](MixtureMode mode, std::vector<Mixture::Part> parts, std::int64_t count) {
-    Loader loader = load(std::make_shared<Mixture>(mode, std::move(parts)), settings);
+  const auto first_batches = [&](MixtureMode mode, std::vector<Mixture::Component> components, std::int64_t count) {
+    Loader loader = load(std::make_shared<Mixture>(mode, std::move(components)), settings);
     return keys_of(take(loader, count));
   };
-  const auto two = [] { return std::vector{part("a", make_samples(6)), part("b", make_samples(5))}; };
+  const auto two = [] { return std::vector{component("a", make_samples(6)), component("b", make_samples(5))}; };
   EXPECT_EQ(first_batches(MixtureMode::concat, two(), 2),
             (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "a:5", "b:0", "b:1", "b:2", "b:3"}));
   EXPECT_EQ(
@@ -229,8 +230,9 @@ TEST(Mixture, WithoutShuffleEverythingComesAsListed) {
   EXPECT_EQ(first_batches(MixtureMode::accumulate, two(), 4),
             (Keys{"a:0", "a:1", "a:2", "a:3", "a:4", "b:0", "b:1", "b:2", "b:3", "b:4",  // the sixth of a is left out
                   "a:0", "a:1", "a:2", "a:3", "a:4", "b:1", "b:2", "b:3", "b:4", "b:0"}));  // place 6 of b's row
-  EXPECT_EQ(first_batches(MixtureMode::weighted, {part("a", make_samples(4), 0.5), part("b", make_samples(3))}, 2),
-            (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));
+  EXPECT_EQ(
+      first_batches(MixtureMode::weighted, {component("a", make_samples(4), 0.5), component("b", make_samples(3))}, 2),
+      (Keys{"a:0", "a:1", "b:0", "b:1", "b:2", "a:2", "a:3", "b:0", "b:1", "b:2"}));
 }
 
 // ---- going on ------------------------------------------------------------------------------------------------------
@@ -244,8 +246,8 @@ std::vector<Sample> with_bad(std::int64_t count, std::initializer_list<std::size
 std::shared_ptr<Mixture> damaged(MixtureMode mode) {
   const bool weighted = mode == MixtureMode::weighted;
   return std::make_shared<Mixture>(
-      mode, std::vector{part("a", with_bad(31, {3, 4, 20}), weighted ? 0.7 : 1.0),
-                        part("b", with_bad(17, {0}), weighted ? 1.5 : 1.0), part("c", make_samples(40))});
+      mode, std::vector{component("a", with_bad(31, {3, 4, 20}), weighted ? 0.7 : 1.0),
+                        component("b", with_bad(17, {0}), weighted ? 1.5 : 1.0), component("c", make_samples(40))});
 }
 
 TEST(Mixture, ResumingAnywhereGivesTheUnbrokenStream) {
@@ -326,8 +328,8 @@ TEST(Mixture, CorruptSamplesAreReplacedFromTheirOwnSource) {
 TEST(Mixture, ShardsThatSkipDifferentlyMeetInTheSameSource) {
   const auto source = [] {
     // In the order of listing all bad samples are of shard 1.
-    return std::make_shared<Mixture>(MixtureMode::sequential,
-                                     std::vector{part("a", with_bad(24, {1, 3, 5, 7})), part("b", make_samples(24))});
+    return std::make_shared<Mixture>(MixtureMode::sequential, std::vector{component("a", with_bad(24, {1, 3, 5, 7})),
+                                                                          component("b", make_samples(24))});
   };
   LoaderSettings settings = plain_settings(4);
   settings.shuffle = false;
@@ -348,8 +350,8 @@ TEST(Mixture, ShardsThatSkipDifferentlyMeetInTheSameSource) {
 TEST(Mixture, TooManyBadSamplesNameTheirSource) {
   std::vector<Sample> bad = make_samples(200);
   for (std::size_t i = 0; i < bad.size(); i += 3) bad[i].encoded = "junk";
-  Loader loader = load(std::make_shared<Mixture>(MixtureMode::concat, std::vector{part("good", make_samples(2000)),
-                                                                                  part("web", std::move(bad))}),
+  Loader loader = load(std::make_shared<Mixture>(MixtureMode::concat, std::vector{component("good", make_samples(2000)),
+                                                                                  component("web", std::move(bad))}),
                        plain_settings(10));
   const std::string error = user_error_of([&] {
     for (int i = 0; i < 220; ++i) loader.next();
@@ -362,7 +364,7 @@ TEST(Mixture, TooManyBadSamplesNameTheirSource) {
 TEST(Mixture, ASourceWithoutAReadableBatchEndsInAnErrorNotAHang) {
   for (const MixtureMode mode : {MixtureMode::sequential, MixtureMode::accumulate}) {
     auto source = std::make_shared<Mixture>(
-        mode, std::vector{part("a", make_samples(12)), part("b", with_bad(12, {0, 1, 2, 3, 4}))});
+        mode, std::vector{component("a", make_samples(12)), component("b", with_bad(12, {0, 1, 2, 3, 4}))});
     Loader loader = load(source, plain_settings(10));
     const std::string error = user_error_of([&] { take(loader, 4); });
     EXPECT_EQ(error.find("source b (memory, 12 samples): gave only "), 0U) << error;
@@ -377,12 +379,15 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsNamed) {
   std::vector<Sample> without = make_samples(20);
   for (Sample& sample : without) sample.captions.clear();
   for (const MixtureMode mode : kModes) {
-    auto source = std::make_shared<Mixture>(mode, std::vector{part("a", make_samples(20)), part("b", without)});
-    EXPECT_EQ(user_error_of([&] { load(source, plain_settings(4)); }),
-              "source b (memory, 20 samples): none of the 20 samples looked at has all that the objective needs: missing "
-              "caption; found image; needed image and caption. Check the source's settings (names of its parts or "
-              "columns)");
-    auto small = std::make_shared<Mixture>(mode, std::vector{part("a", make_samples(40)), part("b", make_samples(7))});
+    auto source =
+        std::make_shared<Mixture>(mode, std::vector{component("a", make_samples(20)), component("b", without)});
+    EXPECT_EQ(
+        user_error_of([&] { load(source, plain_settings(4)); }),
+        "source b (memory, 20 samples): none of the 20 samples looked at has all that the objective needs: missing "
+        "caption; found image; needed image and caption. Check the source's settings (names of its members or "
+        "columns)");
+    auto small =
+        std::make_shared<Mixture>(mode, std::vector{component("a", make_samples(40)), component("b", make_samples(7))});
     const bool apart = mode == MixtureMode::sequential || mode == MixtureMode::accumulate;
     EXPECT_EQ(user_error_of([&] {
                 load(small, plain_settings(4), {0, 2});
@@ -392,7 +397,7 @@ TEST(Mixture, ASourceThatLacksAFieldOrABatchIsNamed) {
                     : "no error");
   }
   auto tiny = std::make_shared<Mixture>(MixtureMode::concat,
-                                        std::vector{part("a", make_samples(2)), part("b", make_samples(3))});
+                                        std::vector{component("a", make_samples(2)), component("b", make_samples(3))});
   EXPECT_EQ(user_error_of([&] { load(tiny, plain_settings(6)); }),
             "mixture (concat) of {a: memory, 2 samples; b: memory, 3 samples}: fewer samples than one batch of 6: set "
             "batch_size to 5 or less");
@@ -417,7 +422,7 @@ TEST(Mixture, NamesItsSourcesInKeysAndErrors) {
     Sample get(std::int64_t) const override { throw SampleError("truncated", "x.tar: sample 7: cut off"); }
   };
   const Mixture mixture(MixtureMode::weighted,
-                        {part("a", make_samples(3), 2.0), {"b", std::make_shared<Failing>(make_samples(2)), 0.5}});
+                        {component("a", make_samples(3), 2.0), {"b", std::make_shared<Failing>(make_samples(2)), 0.5}});
   EXPECT_EQ(mixture.size(), 5);
   EXPECT_EQ(mixture.get(2).key, "a:2");
   try {
@@ -436,12 +441,12 @@ TEST(Mixture, KeepsClassesOnlyWhereAllSourcesShareThem) {
     settings.size = 4;
     settings.seed = seed;
     settings.label = label;
-    return Mixture::Part{concat("s", seed, label), std::make_shared<ShapesSource>(settings)};
+    return Mixture::Component{concat("s", seed, label), std::make_shared<ShapesSource>(settings)};
   };
   const Mixture same(MixtureMode::concat, {shapes(0, "shape"), shapes(1, "shape")});
-  EXPECT_EQ(same.class_names(), same.parts()[0].source->class_names());
-  EXPECT_EQ(same.background_class(), same.parts()[0].source->background_class());
-  EXPECT_EQ(same.get(5).label, same.parts()[1].source->get(1).label);
+  EXPECT_EQ(same.class_names(), same.components()[0].source->class_names());
+  EXPECT_EQ(same.background_class(), same.components()[0].source->background_class());
+  EXPECT_EQ(same.get(5).label, same.components()[1].source->get(1).label);
   EXPECT_FALSE(same.get(5).mask.empty());
   const Mixture other(MixtureMode::concat, {shapes(0, "shape"), shapes(1, "color")});
   EXPECT_TRUE(other.class_names().empty());
@@ -452,8 +457,10 @@ TEST(Mixture, KeepsClassesOnlyWhereAllSourcesShareThem) {
   ASSERT_FALSE(sample.objects.empty());
   for (const ObjectAnnotation& object : sample.objects) EXPECT_EQ(object.label, -1);
   // Numbers without names.
-  EXPECT_EQ(Mixture(MixtureMode::concat, {part("a", make_samples(2)), part("b", make_samples(2))}).get(3).label, -1);
-  EXPECT_EQ(Mixture(MixtureMode::concat, {part("a", make_samples(2))}).get(1).label, 1);
+  EXPECT_EQ(
+      Mixture(MixtureMode::concat, {component("a", make_samples(2)), component("b", make_samples(2))}).get(3).label,
+      -1);
+  EXPECT_EQ(Mixture(MixtureMode::concat, {component("a", make_samples(2))}).get(1).label, 1);
 }
 
 TEST(Mixture, SettingsAreCheckedAndSpeltOut) {
@@ -470,7 +477,7 @@ TEST(Mixture, SettingsAreCheckedAndSpeltOut) {
   EXPECT_EQ(second.find("source")->find("image_size")->text(), "64");
   const auto made = sources().make(full, "data.train");
   EXPECT_EQ(made->size(), 14);
-  EXPECT_EQ(made->get(8).key.substr(0, 5), "more:");
+  EXPECT_EQ(indexed(*made).get(8).key.substr(0, 5), "more:");
 
   const std::string head = "train:\n  name: mixture\n  sources:\n";
   EXPECT_EQ(user_error_of([&] { resolved("train: {name: mixture}"); }),

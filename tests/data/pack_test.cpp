@@ -45,10 +45,10 @@ class Pack : public ::testing::Test {
     return out;
   }
 
-  std::shared_ptr<Source> packed(const std::string& folder) const {
+  std::shared_ptr<const IndexedSource> packed(const std::string& folder) const {
     WebDatasetSettings webdataset;
     webdataset.path = {{folder_ + "/" + folder + "/shard-*.tar"}};
-    return make_webdataset(webdataset);
+    return indexed(make_webdataset(webdataset));
   }
 
   std::string folder_;
@@ -64,7 +64,7 @@ std::vector<Sample> samples_with_bad_ones() {
   return samples;
 }
 
-std::string fingerprint_of(const Source& source) {
+std::string fingerprint_of(const IndexedSource& source) {
   SetFingerprint out;
   for (std::int64_t i = source.size(); i-- > 0;) {
     const Sample sample = source.get(i);

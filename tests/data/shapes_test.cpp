@@ -459,7 +459,8 @@ TEST(Shapes, WrongSettingsAreNamed) {
 
 TEST(Shapes, TheRegistryMakesIt) {
   const config::Node node = config::parse_yaml("{name: shapes, split: test, size: 12}", "a.yaml");
-  const auto source = sources().make(config::Value<config::ModuleSettings>::read(node, "data", {}), "data");
+  const std::shared_ptr<const IndexedSource> source =
+      indexed(sources().make(config::Value<config::ModuleSettings>::read(node, "data", {}), "data"));
   EXPECT_EQ(source->size(), 12);
   EXPECT_EQ(source->describe(), "shapes test, 12 samples");
   EXPECT_EQ(source->get(3).key, "test_00000003");

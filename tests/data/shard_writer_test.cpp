@@ -120,7 +120,7 @@ TEST_F(ShardWriter, ShardsThatAreThereAreNotOverwritten) {
   }
 }
 
-class FailingSource final : public Source {
+class FailingSource final : public IndexedSource {
  public:
   std::int64_t size() const override { return 100; }
   Sample get(std::int64_t index) const override {

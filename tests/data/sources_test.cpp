@@ -7,15 +7,16 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "src/data/image/sample_picture.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
-#include <tessera/data/sources/image_folder.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/formats/paths.h>
-#include <tessera/data/shapes/shapes.h>
-#include <tessera/data/packing/shard_writer.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/packing/shard_writer.h>
+#include <tessera/data/shapes/shapes.h>
+#include <tessera/data/sources/image_folder.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/tar.h>
@@ -167,7 +168,7 @@ TEST_F(Sources, AnUnclosedBraceIsSaid) {
 TEST_F(Sources, WebDatasetReadsPartsByName) {
   write("a.tar", three_samples() + tar_end);
   write("classes.txt", "cat\ndog\nemu\n");
-  const auto source = make_webdataset(at_path("a.tar"));
+  const auto source = indexed(make_webdataset(at_path("a.tar")));
   ASSERT_EQ(source->size(), 3);
   EXPECT_EQ(source->class_names(), (std::vector<std::string>{"cat", "dog", "emu"}));
   EXPECT_EQ(source->describe(), "webdataset " + path("a.tar") + ", 3 samples");
@@ -194,7 +195,7 @@ TEST_F(Sources, WebDatasetReadsEveryKindOfPart) {
   write("names", "cat\ndog");
   WebDatasetSettings settings = at_path("a.tar");
   settings.classes = path("names");
-  const Sample sample = make_webdataset(settings)->get(0);
+  const Sample sample = indexed(make_webdataset(settings))->get(0);
   EXPECT_EQ(sample.captions, (std::vector<std::string>{"one", "two", "three"}));
   EXPECT_EQ(sample.mask, std::vector<std::uint8_t>(72, 3));
   EXPECT_EQ(sample.summary, "short");
@@ -213,7 +214,7 @@ TEST_F(Sources, AShardOfShapesReadsBackEqual) {
   shards.folder = path("shapes");
   shards.format = "png";
   write_shards(original, shards);
-  const auto source = make_webdataset(at_path("shapes"));
+  const auto source = indexed(make_webdataset(at_path("shapes")));
   ASSERT_EQ(source->size(), 5);
   EXPECT_EQ(source->class_names(), original.class_names());
   for (std::int64_t i = 0; i < 5; ++i) {
@@ -276,10 +277,11 @@ TEST_F(Sources, DamagedAndForeignFilesAreNamed) {
   write("empty.tar", "");
   EXPECT_NE(user_error_of([&] { make_webdataset(at_path("empty.tar")); }).find("holds no samples"), std::string::npos);
   write("texts.tar", tar_member("a.txt", "x") + tar_member("a.jpeg2", "x") + tar_end);
-  EXPECT_EQ(user_error_of([&] { make_webdataset(at_path("texts.tar")); }),
-            path("texts.tar") +
-                ": no sample has a picture: the parts found are jpeg2 and txt, the picture is looked for in jpg, jpeg, "
-                "png and webp (image_keys)");
+  EXPECT_EQ(
+      user_error_of([&] { make_webdataset(at_path("texts.tar")); }),
+      path("texts.tar") +
+          ": no sample has a picture: the members found are jpeg2 and txt, the picture is looked for in jpg, jpeg, "
+          "png and webp (image_keys)");
 }
 
 TEST_F(Sources, RandomDamageNeverCrashesTheIndex) {
@@ -305,7 +307,7 @@ TEST_F(Sources, RepeatedAndScatteredKeysLoseNothing) {
   write("a.tar", tar_member("a.png", png(1)) + tar_member("a.txt", "one") + tar_member("a.png", png(2)) +
                      tar_member("a.txt", "two") + tar_member("b.png", png(3)) + tar_member("c.png", png(4)) +
                      tar_member("b.txt", "b") + tar_member("c.txt", "c") + tar_end);
-  const auto source = make_webdataset(at_path("a.tar"));
+  const auto source = indexed(make_webdataset(at_path("a.tar")));
   ASSERT_EQ(source->size(), 4);
   EXPECT_EQ(source->get(0).captions[0], "one");
   EXPECT_EQ(source->get(1).captions[0], "two");
@@ -314,13 +316,14 @@ TEST_F(Sources, RepeatedAndScatteredKeysLoseNothing) {
   EXPECT_EQ(source->get(3).encoded, png(4));
 }
 
-TEST_F(Sources, BadPartsNameShardAndKey) {
+TEST_F(Sources, BadMembersNameShardAndKey) {
   write("a.tar", tar_member("good.png", png(1)) + tar_member("a.txt", "no picture") + tar_member("b.png", "") +
                      tar_member("c.png", png(1)) + tar_member("c.cls", "12x") + tar_end);
-  const auto source = make_webdataset(at_path("a.tar"));
+  const auto source = indexed(make_webdataset(at_path("a.tar")));
   const auto error_of = [&](std::int64_t index) {
     try {
-      source->get(index);
+      Sample sample = source->get(index);
+      take_image(sample);
     } catch (const SampleError& error) {
       return error.reason() + ": " + error.what();
     }
@@ -328,14 +331,14 @@ TEST_F(Sources, BadPartsNameShardAndKey) {
   };
   EXPECT_EQ(error_of(0), "no error");
   EXPECT_EQ(error_of(1), "no_image: " + path("a.tar") +
-                             ": sample a: has no picture; expected one of the parts jpg, jpeg, png and webp");
+                             ": sample a: has no picture; expected one of the members jpg, jpeg, png and webp");
   EXPECT_EQ(error_of(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
   EXPECT_EQ(error_of(3), "bad_label: " + path("a.tar") +
                              ": sample c: its class \"12x\" is neither an index nor a name in the file of classes");
 }
 
 // Writes the same samples, with names that need long-name records, by some other program; they must read back equal.
-void expect_long_names(const Source& source, const std::string& prefix) {
+void expect_long_names(const IndexedSource& source, const std::string& prefix) {
   ASSERT_EQ(source.size(), 3);
   for (std::int64_t i = 0; i < 3; ++i) {
     const Sample sample = source.get(i);
@@ -357,7 +360,7 @@ TEST_F(Sources, ReadsWhatGnuTarWrites) {
       if (std::string(format) == "ustar") continue;  // may refuse names this long
       GTEST_SKIP() << "no GNU tar here";
     }
-    expect_long_names(*make_webdataset(at_path(std::string(format) + ".tar")), prefix);
+    expect_long_names(*indexed(make_webdataset(at_path(std::string(format) + ".tar"))), prefix);
   }
 }
 
@@ -374,7 +377,7 @@ TEST_F(Sources, PassesOverLinksFoldersAndSparseFilesOfGnuTar) {
     const std::string sparse = std::string(format) == "v7" ? " --exclude=*.sparse" : " --sparse";
     if (!made || !shell("cd " + path("in") + " && tar --sort=name --format=" + format + sparse + " -cf ../a.tar x"))
       GTEST_SKIP() << "no GNU tar here";
-    const auto source = make_webdataset(at_path("a.tar"));
+    const auto source = indexed(make_webdataset(at_path("a.tar")));
     expect_long_names(*source, "x/");
   }
 }
@@ -382,7 +385,7 @@ TEST_F(Sources, PassesOverLinksFoldersAndSparseFilesOfGnuTar) {
 TEST_F(Sources, ALinksSizeFieldIsNoData) {
   std::string link = tar_member("k.txt", std::string(700, 'x'), '1').substr(0, 512);
   write("a.tar", tar_member("a.png", png(1)) + link + tar_member("a.txt", "fine") + tar_end);
-  EXPECT_EQ(make_webdataset(at_path("a.tar"))->get(0).captions, std::vector<std::string>{"fine"});
+  EXPECT_EQ(indexed(make_webdataset(at_path("a.tar")))->get(0).captions, std::vector<std::string>{"fine"});
 }
 
 TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
@@ -395,7 +398,7 @@ TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
   settings.label_keys = {"cls", "json.n"};
   settings.summary_keys = {"json.s"};
   settings.object_keys = {"json.none", "json.tags"};
-  const auto source = make_webdataset(settings);
+  const auto source = indexed(make_webdataset(settings));
   const Sample sample = source->get(0);
   EXPECT_EQ(sample.captions, std::vector<std::string>{"one"}) << "as img2dataset leaves out .txt";
   EXPECT_EQ(sample.label, 2);
@@ -418,7 +421,7 @@ TEST_F(Sources, ReadsWhatPythonWrites) {
               prefix + "00%d.png' % k, open('" + path("p") + "%d' % k, 'rb').read())\n  add('" + prefix +
               "00%d.txt' % k, b'caption %d' % k)\nt.close()\n");
     ASSERT_TRUE(shell("python3 " + path("make.py")));
-    expect_long_names(*make_webdataset(at_path("py.tar")), prefix);
+    expect_long_names(*indexed(make_webdataset(at_path("py.tar"))), prefix);
   }
 }
 
@@ -432,7 +435,7 @@ TEST_F(Sources, ReadsWhatTheWebDatasetLibraryWrites) {
                        "')\nfor k in range(3): s.write({'__key__': 'x/00%d' % k, 'png': open('" + path("p") +
                        "%d' % k, 'rb').read(), 'txt': 'caption %d' % k, 'cls': k, 'json': {'a': 1}})\ns.close()\n");
   ASSERT_TRUE(shell(interpreter + " " + path("make.py")));
-  expect_long_names(*make_webdataset(at_path("w.tar")), "x/");
+  expect_long_names(*indexed(make_webdataset(at_path("w.tar"))), "x/");
 }
 
 TEST_F(Sources, ImageFolderTakesClassesFromSortedFolders) {
@@ -580,7 +583,7 @@ TEST(RealData, Cifar10ShardsReadWhole) {
   WebDatasetSettings settings;
   settings.path = {{folder + "/train-{00000..00004}.tar"}};
   settings.index_cache = "off";
-  const auto source = make_webdataset(settings);
+  const auto source = indexed(make_webdataset(settings));
   EXPECT_EQ(source->size(), 5000);
   EXPECT_EQ(source->class_names().size(), 10U);
   const Sample sample = source->get(4999);

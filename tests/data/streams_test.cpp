@@ -8,9 +8,8 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/loading/ordered_workers.h"
-#include "src/data/sources/webdataset/shard_stream.h"
 #include "src/data/loading/stream_reader.h"
+#include "src/data/sources/webdataset/shard_stream.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
 #include <tessera/base/log.h>
@@ -61,9 +60,8 @@ class Streams : public test::TemporaryFolder {
   }
 
   static std::shared_ptr<const StreamSource> stream_of(const WebDatasetSettings& settings) {
-    auto stream = std::dynamic_pointer_cast<const StreamSource>(make_webdataset(settings));
-    if (!stream) throw std::logic_error("no stream");
-    return stream;
+    const std::shared_ptr<const Source> source = make_webdataset(settings);
+    return {source, std::get<const StreamSource*>(source->kind())};
   }
 
   static Keys take_keys(const StreamSource& source, const StreamStart& start, int count) {
@@ -113,10 +111,10 @@ TEST_F(Streams, GiveWhatTheTarsHold) {
   const Sample sample = source->open({.shuffle = false})->next()();
   EXPECT_EQ(sample.captions, Keys{"caption 0"});
   EXPECT_EQ(sample.encoded, test::encode(test::noise(8, 9, 1), ".png"));
-  EXPECT_TRUE(user_error_of([&] { source->get(0); }).ends_with("give local, uncompressed tar files"));
+  EXPECT_TRUE(user_error_of([&] { indexed(*source); }).ends_with("give local, uncompressed tar files"));
 }
 
-TEST_F(Streams, PartsOfAKeyThatLieApartAreSamplesOfTheirOwnAndTold) {
+TEST_F(Streams, MembersOfAKeyThatLieApartAreSamplesOfTheirOwnAndTold) {
   for (const char* shard : {"s0.tar", "s1.tar"}) {
     io::TarWriter tar(path(shard));
     for (const char* name : {"a.txt", "b.txt", "a.cls", "b.txt", "b.json"}) tar.add(name, "7");
@@ -181,7 +179,7 @@ TEST_F(Streams, AreSplitOverProcessesByFile) {
   Keys all;
   for (int rank = 0; rank < 2; ++rank) {
     const int own = rank == 0 ? 3 * kEach : 2 * kEach;
-    const Keys keys = take_keys(*source, {.seed = 1, .epoch = 3, .shard = {rank, 2}}, own);
+    const Keys keys = take_keys(*source, {.seed = 1, .epoch = 3, .slice = {rank, 2}}, own);
     all.insert(all.end(), keys.begin(), keys.end());
   }
   EXPECT_EQ(ordered(all), numbers(5 * kEach));
@@ -346,10 +344,10 @@ TEST_F(Streams, EvaluationReadsAStreamOnceInOrder) {
 
 TEST_F(Streams, CannotBeMixed) {
   write_stream_shards(1);
-  MixtureComponentSettings part;
-  part.source.name = "webdataset";
-  part.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
-  const std::string error = user_error_of([&] { make_mixture({"concat", {part}}); });
+  MixtureComponentSettings component;
+  component.source.name = "webdataset";
+  component.source.settings = config::parse_yaml("{path: 'pipe:cat " + path("s0.tar") + "'}", "c.yaml");
+  const std::string error = user_error_of([&] { make_mixture({"concat", {component}}); });
   EXPECT_TRUE(error.starts_with("mixture: source webdataset (webdataset pipe:cat ")) << error;
   EXPECT_TRUE(error.ends_with("streams cannot be mixed: give local, uncompressed tar files")) << error;
 }

@@ -40,7 +40,7 @@ class TemporaryFolder : public ::testing::Test {
 };
 
 /// "REASON: text" of the SampleError that get(index) throws; "no error" if there is none.
-inline std::string sample_error_of(const Source& source, std::int64_t index) {
+inline std::string sample_error_of(const IndexedSource& source, std::int64_t index) {
   try {
     source.get(index);
   } catch (const SampleError& error) {

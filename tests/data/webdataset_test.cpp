@@ -1,4 +1,4 @@
-// What the parts of a shard's samples mean: JSON as Python writes it, blank captions, and what messages tell of them.
+// What the members of a shard's samples mean: JSON as Python writes it, blank captions, and what messages tell of them.
 
 #include <gtest/gtest.h>
 
@@ -16,11 +16,11 @@ using test::user_error_of;
 using Captions = std::vector<std::string>;
 using Files = std::vector<std::pair<std::string, std::string>>;
 
-class WebDatasetParts : public test::TemporaryFolder {
+class WebDatasetMembers : public test::TemporaryFolder {
  protected:
   // A shard of these files and a picture KEY.png for each of the keys.
-  std::shared_ptr<Source> source_of(const std::vector<std::string>& keys, const Files& files,
-                                    WebDatasetSettings settings = {}) const {
+  std::shared_ptr<const IndexedSource> source_of(const std::vector<std::string>& keys, const Files& files,
+                                                 WebDatasetSettings settings = {}) const {
     io::TarWriter tar(path("a.tar"));
     const std::string picture = test::encode(test::noise(8, 9, 1), ".png");
     for (const std::string& key : keys) {
@@ -31,10 +31,10 @@ class WebDatasetParts : public test::TemporaryFolder {
     tar.finish();
     settings.path = {{path("a.tar")}};
     settings.index_cache = "off";
-    return make_webdataset(settings);
+    return indexed(make_webdataset(settings));
   }
 
-  static Loader loader_of(const std::shared_ptr<Source>& source, LoaderSettings settings = {}) {
+  static Loader loader_of(const std::shared_ptr<const Source>& source, LoaderSettings settings = {}) {
     Preprocessing small;
     small.image_size = 8;
     settings.batch_size = 2;
@@ -42,7 +42,7 @@ class WebDatasetParts : public test::TemporaryFolder {
   }
 };
 
-TEST_F(WebDatasetParts, JsonMayHoldWhatOnlyPythonWrites) {
+TEST_F(WebDatasetMembers, JsonMayHoldWhatOnlyPythonWrites) {
   WebDatasetSettings settings;
   settings.summary_keys = {"json.title"};
   const auto source =
@@ -61,7 +61,7 @@ TEST_F(WebDatasetParts, JsonMayHoldWhatOnlyPythonWrites) {
   EXPECT_THROW(source->get(4), SampleError);
 }
 
-TEST_F(WebDatasetParts, AJsonPartThatCannotBeReadIsToldOnceWhereACaptionIsThere) {
+TEST_F(WebDatasetMembers, AJsonPartThatCannotBeReadIsToldOnceWhereACaptionIsThere) {
   const auto source =
       source_of({"a", "b"}, {{"a.txt", "one"}, {"a.json", "{"}, {"b.txt", "two"}, {"b.json", "{"}});
   log::set_level(log::Level::info);
@@ -69,11 +69,11 @@ TEST_F(WebDatasetParts, AJsonPartThatCannotBeReadIsToldOnceWhereACaptionIsThere)
   EXPECT_EQ(source->get(0).captions, Captions{"one"});
   EXPECT_EQ(source->get(1).captions, Captions{"two"});
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("sample a: its json part is not JSON"), std::string::npos) << log;
+  EXPECT_NE(log.find("sample a: its json member is not JSON"), std::string::npos) << log;
   EXPECT_EQ(log.find("sample b"), std::string::npos) << log;
 }
 
-TEST_F(WebDatasetParts, BlankCaptionsAreNone) {
+TEST_F(WebDatasetMembers, BlankCaptionsAreNone) {
   const auto source = source_of({"a", "b"}, {{"a.json", R"({"captions": ["one", " ", "two", ""]})"},
                                              {"b.txt", " \n"},
                                              {"b.caption", "three"}});
@@ -88,7 +88,7 @@ TEST_F(WebDatasetParts, BlankCaptionsAreNone) {
   EXPECT_TRUE(loader.statistics().skipped.empty());
 }
 
-TEST_F(WebDatasetParts, AnErrorTellsTheSamplesKey) {
+TEST_F(WebDatasetMembers, AnErrorTellsTheSamplesKey) {
   const auto source = source_of({"a", "b"}, {{"a.txt", "one"}, {"b.json", "{"}});
   try {
     source->get(1);
@@ -99,18 +99,19 @@ TEST_F(WebDatasetParts, AnErrorTellsTheSamplesKey) {
   }
 }
 
-TEST_F(WebDatasetParts, AFieldThatNoSampleHasIsNamedWithWhatIsThere) {
+TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsNamedWithWhatIsThere) {
   const auto source = source_of({"a", "b"}, {{"a.json", R"({"title": "t", "url": "u"})"}, {"b.cls", "1"}});
   const std::string error = user_error_of([&] { loader_of(source); });
-  EXPECT_NE(error.find("missing caption; found image and label; needed image and caption. Its parts are cls, json and "
-                       "png (json: title and url); image is looked for in jpg, jpeg, png and webp (image_keys), "
-                       "caption is looked for in txt, caption and text (caption_keys) and in the json part's caption "
-                       "and captions (json_captions)"),
-            std::string::npos)
+  EXPECT_NE(
+      error.find("missing caption; found image and label; needed image and caption. Its members are cls, json and "
+                 "png (json: title and url); image is looked for in jpg, jpeg, png and webp (image_keys), "
+                 "caption is looked for in txt, caption and text (caption_keys) and in the json member's caption "
+                 "and captions (json_captions)"),
+      std::string::npos)
       << error;
 }
 
-TEST_F(WebDatasetParts, ThatNoSampleCouldBeReadIsNotCalledAnEmptySource) {
+TEST_F(WebDatasetMembers, ThatNoSampleCouldBeReadIsNotCalledAnEmptySource) {
   Files files;
   std::vector<std::string> keys;
   for (int i = 0; i < 120; ++i) {
@@ -122,7 +123,7 @@ TEST_F(WebDatasetParts, ThatNoSampleCouldBeReadIsNotCalledAnEmptySource) {
     Loader loader = loader_of(source);
     for (int i = 0; i < 60; ++i) loader.next();
   });
-  EXPECT_NE(error.find("none could be read; needed image and caption. Its parts are json and png"), std::string::npos)
+  EXPECT_NE(error.find("none could be read; needed image and caption. Its members are json and png"), std::string::npos)
       << error;
 }
 

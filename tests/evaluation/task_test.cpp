@@ -30,7 +30,7 @@ class LetterTokenizer final : public Tokenizer {
 };
 
 /// Plain pictures: class 0 dark, class 1 bright, class 2 `background`; the third sample is what a test makes of it.
-class PlainSource final : public Source {
+class PlainSource final : public IndexedSource {
  public:
   std::int64_t count = 6;
   bool named = true;

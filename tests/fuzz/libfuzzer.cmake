@@ -6,7 +6,7 @@ file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
 foreach(name formats/annotations formats/class_names formats/json_items formats/npy formats/paths formats/python_json
              formats/regions formats/sample_file formats/table image/decode image/image_header image/jpeg
              sources/coco_captions sources/csv sources/entities sources/karpathy sources/listed_pictures
-             sources/webdataset/byte_stream sources/webdataset/decompress sources/webdataset/index_cache
+             formats/byte_stream formats/decompress sources/webdataset/index_cache
              sources/webdataset/shard_index sources/webdataset/tar_stream)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()

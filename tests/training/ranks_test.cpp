@@ -270,7 +270,7 @@ TEST_F(RanksTest, ASignalOnOneRankStopsAllAndTheRunGoesOn) {
 }
 
 // Every fifth sample is unreadable, so that one of the ranks may be through with an epoch before the other.
-class Patchy : public Source {
+class Patchy : public IndexedSource {
  public:
   Patchy()
       : shapes_([] {

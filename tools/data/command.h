@@ -1,8 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
+
+#include <tessera/config/node.h>
 
 /// The subcommands of tessera-data: each adds itself with its options, and returns what runs when it is chosen.
 namespace tessera::tools {
@@ -11,6 +15,13 @@ struct Command {
   CLI::App* app;
   std::function<int()> run;
 };
+
+/// Settings of a module out of KEY=VALUE arguments.
+inline config::Node settings_of(const std::vector<std::string>& assignments) {
+  config::Node node = config::Node::map();
+  for (const std::string& assignment : assignments) config::apply_override(node, assignment);
+  return node;
+}
 
 Command tokenize_command(CLI::App& program);
 Command train_sentencepiece_command(CLI::App& program);

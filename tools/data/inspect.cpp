@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -8,16 +7,16 @@
 #include <thread>
 #include <vector>
 
-#include "src/data/loading/ordered_workers.h"
-#include "src/data/loading/read_sample.h"
+#include <nlohmann/json.hpp>
+
 #include "tools/command_line.h"
 #include "tools/data/command.h"
-#include "tools/data/findings.h"
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/packing/contact_sheet.h>
+#include <tessera/data/packing/inspect.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
@@ -30,61 +29,13 @@ struct InspectOptions {
   std::vector<std::string> settings;
   std::string tokenizer;
   std::vector<std::string> tokenizer_settings;
-  std::int64_t samples = 0;
-  std::int64_t threads = 1;
-  std::string dump;
+  InspectSettings inspect;
   std::string sheet;
   std::int64_t pictures = 24;
   std::int64_t columns = 6;
   std::int64_t cell = 192;
   bool json = false;
 };
-
-config::Node node_of(const std::vector<std::string>& assignments) {
-  config::Node node = config::Node::map();
-  for (const std::string& assignment : assignments) config::apply_override(node, assignment);
-  return node;
-}
-
-struct Looked {
-  Findings findings;
-  std::vector<Sample> pictures;
-};
-
-Looked look_through(const std::shared_ptr<const Source>& source, const InspectOptions& options) {
-  Looked out;
-  const std::int64_t size = source->size(), count = options.samples > 0 ? std::min(options.samples, size) : size;
-  FactsWanted wanted;
-  wanted.dump = !options.dump.empty();
-  wanted.keep = !options.sheet.empty();
-  if (!options.tokenizer.empty())
-    wanted.tokenizer =
-        tokenizers().make({options.tokenizer, node_of(options.tokenizer_settings)}, "--tokenizer", TokenizerContext{});
-  // Spread over the whole source, which may be sorted.
-  const auto place = [size, count](std::int64_t i) { return i * size / count; };
-  const SampleReader reader(source);
-  OrderedWorkers<SampleFacts> workers(options.threads, 4 * options.threads, count,
-                                      [&reader, place, wanted](std::int64_t i, std::int64_t) {
-                                        return facts_of([&] { return reader.read(i, place(i)); }, place(i), wanted);
-                                      });
-  const StreamStop stop(reader.stream());
-  const WaitPolicy wait_policy{60, 0, source->describe(), [&](std::int64_t i) { return source->name_of(place(i)); }};
-  std::optional<io::AtomicFile> dump;
-  if (wanted.dump) dump.emplace(options.dump);
-  Progress progress("samples", count);
-  for (std::int64_t i = 0; i < count; ++i) {
-    SampleFacts facts = workers.take(&wait_policy);
-    if (dump) dump->write(facts.dump.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-    const bool good = facts.bad_reason.empty();
-    out.findings.add(facts);
-    // As many as are due by now, so that they come from everywhere.
-    if (wanted.keep && good && std::ssize(out.pictures) <= i * options.pictures / count)
-      out.pictures.push_back(std::move(facts.sample));
-    progress.show(i + 1);
-  }
-  if (dump) dump->commit();
-  return out;
-}
 
 void print_bars(const std::string& title, const Json& counts) {
   constexpr std::size_t kMostRows = 32;
@@ -139,18 +90,26 @@ void print_report(const Json& json) {
   std::fflush(stdout);
 }
 
-int inspect(const InspectOptions& options) {
-  const std::shared_ptr<Source> source = sources().make({options.source, node_of(options.settings)}, "--source");
-  const Looked looked = look_through(source, options);
-  const bool all = options.samples <= 0 || options.samples >= source->size();
-  const Json json = looked.findings.report(*source, all);
+int run_inspect(const InspectOptions& options) {
+  const std::shared_ptr<Source> source = sources().make({options.source, settings_of(options.settings)}, "--source");
+  InspectSettings settings = options.inspect;
+  if (!options.tokenizer.empty())
+    settings.tokenizer = tokenizers().make({options.tokenizer, settings_of(options.tokenizer_settings)}, "--tokenizer",
+                                           TokenizerContext{});
+  if (!options.sheet.empty()) settings.pictures = options.pictures;
+  std::optional<Progress> progress;
+  const Inspection found = inspect(*source, settings, [&](std::int64_t done, std::int64_t total) {
+    if (!progress) progress.emplace("samples", total);
+    progress->show(done);
+  });
+  progress.reset();
   if (options.json)
-    std::cout << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+    std::cout << found.report << "\n";
   else
-    print_report(Json::parse(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    print_report(Json::parse(found.report));
   if (options.sheet.empty()) return 0;
-  if (looked.pictures.empty()) user_error("--sheet: no picture could be read");
-  io::write_file(options.sheet, encode_png(contact_sheet(looked.pictures, options.columns, options.cell)));
+  if (found.pictures.empty()) user_error("--sheet: no picture could be read");
+  io::write_file(options.sheet, encode_png(contact_sheet(found.pictures, options.columns, options.cell)));
   return 0;
 }
 
@@ -167,12 +126,12 @@ Command inspect_command(CLI::App& program) {
   app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
   app->add_option("--tokenizer", options->tokenizer, "registered name; counts the tokens of the captions too");
   app->add_option("--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer, KEY=VALUE");
-  app->add_option("--samples", options->samples,
+  app->add_option("--samples", options->inspect.samples,
                   "samples looked at, spread over the source (default: all; fewer give no fingerprint)")
       ->check(positive_number());
-  options->threads = std::max(1U, std::thread::hardware_concurrency());
-  app->add_option("--threads", options->threads, "changes nothing but speed")->check(positive_number());
-  app->add_option("--dump", options->dump,
+  options->inspect.threads = std::max(1U, std::thread::hardware_concurrency());
+  app->add_option("--threads", options->inspect.threads, "changes nothing but speed")->check(positive_number());
+  app->add_option("--dump", options->inspect.dump,
                   "file for one JSON line a sample: key, captions, SHA-256 of the picture, ...");
   app->add_option("--sheet", options->sheet, "PNG file for a contact sheet with captions");
   app->add_option("--pictures", options->pictures, "pictures on the sheet")
@@ -185,7 +144,7 @@ Command inspect_command(CLI::App& program) {
       ->capture_default_str()
       ->check(CLI::Range(16, 1024));
   app->add_flag("--json", options->json, "write JSON instead of tables");
-  return {app, [options] { return inspect(*options); }};
+  return {app, [options] { return run_inspect(*options); }};
 }
 
 }  // namespace tessera::tools

@@ -24,9 +24,7 @@ struct PackOptions {
 };
 
 int run_pack(const PackOptions& options) {
-  config::Node node = config::Node::map();
-  for (const std::string& assignment : options.settings) config::apply_override(node, assignment);
-  const config::ModuleSettings choice = sources().resolve({options.source, node}, "--source");
+  const config::ModuleSettings choice = sources().resolve({options.source, settings_of(options.settings)}, "--source");
   const std::shared_ptr<Source> source = sources().make(choice, "--source");
   std::optional<Progress> progress;
   const PackResult result =

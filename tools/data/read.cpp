@@ -1,10 +1,6 @@
-#include <algorithm>
-#include <chrono>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +10,7 @@
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/loading/loader.h>
+#include <tessera/data/loading/read_through.h>
 
 namespace tessera::tools {
 namespace {
@@ -31,71 +27,49 @@ struct ReadOptions {
   bool json = false;
 };
 
-config::Node from_assignments(const std::vector<std::string>& assignments) {
-  config::Node node = config::Node::map();
-  for (const std::string& assignment : assignments) config::apply_override(node, assignment);
-  return node;
+void print_json(const Source& source, const ReadReport& report) {
+  nlohmann::ordered_json json;
+  json["source"] = source.describe();
+  json["samples"] = report.samples;
+  json["skipped"] = report.statistics.skipped;
+  json["seconds"] = report.seconds;
+  json["samples_per_second"] = static_cast<double>(report.samples) / report.seconds;
+  json["retries"] = report.statistics.retries;
+  json["peak_bytes"] = report.statistics.peak_bytes;
+  for (const auto& [percent, bytes] : report.resident_bytes) json["resident_bytes"][concat(percent, "%")] = bytes;
+  json["resident_bytes"]["end"] = report.resident_at_end;
+  std::cout << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
 }
 
-// Bytes of this process that lie in memory.
-std::int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  std::int64_t size = 0, resident = 0;
-  statm >> size >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
+void print_text(const Source& source, const ReadReport& report) {
+  const auto rate = static_cast<long long>(static_cast<double>(report.samples) / report.seconds);
+  std::cout << source.describe() << ": " << with_thousands(report.samples) << " samples in "
+            << format_duration(report.seconds) << ", " << with_thousands(rate) << "/s\n";
+  for (const auto& [reason, count] : report.statistics.skipped)
+    std::cout << "skipped: " << count << " " << reason << "\n";
+  std::cout << "prefetched samples and batches took " << format_bytes(static_cast<double>(report.statistics.peak_bytes))
+            << " at most\nmemory of the process:";
+  for (const auto& [percent, bytes] : report.resident_bytes)
+    std::cout << " " << percent << "% " << format_bytes(static_cast<double>(bytes));
+  std::cout << " end " << format_bytes(static_cast<double>(report.resident_at_end)) << "\n";
 }
 
-int read_all(const ReadOptions& options) {
-  const std::shared_ptr<Source> source =
-      sources().make({options.source, from_assignments(options.settings)}, "--source");
+int run_read(const ReadOptions& options) {
+  const std::shared_ptr<Source> source = sources().make({options.source, settings_of(options.settings)}, "--source");
   Needs needs;
   std::shared_ptr<Tokenizer> tokenizer;
   if (options.tokenizer.empty())
     needs.texts.clear();
   else
-    tokenizer = tokenizers().make({options.tokenizer, from_assignments(options.tokenizer_settings)}, "--tokenizer",
+    tokenizer = tokenizers().make({options.tokenizer, settings_of(options.tokenizer_settings)}, "--tokenizer",
                                   TokenizerContext{});
   Preprocessing preprocessing;
   preprocessing.image_size = options.image_size;
-  const auto settings = config::read<LoaderSettings>(from_assignments(options.loader_settings));
+  const auto settings = config::read<LoaderSettings>(settings_of(options.loader_settings));
   Loader loader(source, tokenizer, preprocessing, settings, needs, 0, {}, {false, options.skipped});
-  const std::int64_t batches = loader.batches_per_epoch() * options.epochs;
-  Progress progress("batches", batches);
-  nlohmann::ordered_json resident = nlohmann::ordered_json::object();
-  std::int64_t samples = 0;
-  // The batch behind the last epoch comes when all of that has been looked at.
-  for (std::int64_t done = 0, share = 0;;) {
-    const Batch batch = loader.next();
-    if (loader.epoch() >= options.epochs) break;
-    samples += batch.size();
-    progress.show(std::min(++done, batches));
-    for (; share < 10 && done >= (share + 1) * batches / 10; ++share)
-      resident[concat(10 * (share + 1), "%")] = resident_bytes();
-  }
-  resident["end"] = resident_bytes();
-  const LoaderStatistics statistics = loader.statistics();
-  const double seconds = progress.seconds();
-  nlohmann::ordered_json json;
-  json["source"] = source->describe();
-  json["samples"] = samples;
-  json["skipped"] = statistics.skipped;
-  json["seconds"] = seconds;
-  json["samples_per_second"] = static_cast<double>(samples) / seconds;
-  json["retries"] = statistics.retries;
-  json["peak_bytes"] = statistics.peak_bytes;
-  json["resident_bytes"] = resident;
-  if (options.json) {
-    std::cout << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << "\n";
-    return 0;
-  }
-  std::cout << source->describe() << ": " << with_thousands(samples) << " samples in " << format_duration(seconds)
-            << ", " << with_thousands(static_cast<long long>(json["samples_per_second"].get<double>())) << "/s\n";
-  for (const auto& [reason, count] : statistics.skipped) std::cout << "skipped: " << count << " " << reason << "\n";
-  std::cout << "prefetched samples and batches took " << format_bytes(static_cast<double>(statistics.peak_bytes))
-            << " at most\nmemory of the process:";
-  for (const auto& [when, bytes] : resident.items())
-    std::cout << " " << when << " " << format_bytes(bytes.get<double>());
-  std::cout << "\n";
+  Progress progress("batches", loader.batches_per_epoch() * options.epochs);
+  const ReadReport report = read_through(loader, options.epochs, [&](std::int64_t done) { progress.show(done); });
+  (options.json ? print_json : print_text)(*source, report);
   return 0;
 }
 
@@ -119,7 +93,7 @@ Command read_command(CLI::App& program) {
       ->check(positive_number());
   app->add_option("--skipped", options->skipped, "file that lists the bad samples, a JSON object a line");
   app->add_flag("--json", options->json, "write JSON");
-  return {app, [options] { return read_all(*options); }};
+  return {app, [options] { return run_read(*options); }};
 }
 
 }  // namespace tessera::tools

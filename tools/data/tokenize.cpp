@@ -53,7 +53,7 @@ std::shared_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options) {
   };
   set("--vocab", {"merges", "vocab", "model"}, options.vocabulary, true);
   if (options.context_length)
-    set("--context-length", {"context_length", "context_length"}, std::to_string(*options.context_length), false);
+    set("--context-length", {"context_length"}, std::to_string(*options.context_length), false);
   if (options.cleanup) set("--cleanup", {"cleanup"}, *options.cleanup, true);
   for (const auto& [option, key, help] : switch_options)
     if (const std::string& value = options.switches.at(option); !value.empty()) set(option, {key}, value, false);

@@ -35,9 +35,8 @@ std::string train_on_lines(const TrainOptions& options) {
 }
 
 std::string train_on_source(const TrainOptions& options) {
-  config::Node settings = config::Node::map();
-  for (const std::string& assignment : options.settings) config::apply_override(settings, assignment);
-  const std::shared_ptr<Source> source = sources().make({options.source, settings}, "--source");
+  const std::shared_ptr<const IndexedSource> source =
+      indexed(sources().make({options.source, settings_of(options.settings)}, "--source"));
   const std::int64_t count = std::min(options.samples, source->size());
   std::int64_t index = 0;
   std::vector<std::string> captions;

@@ -40,6 +40,7 @@ struct Sample {
   std::string key;
   Image image;
   std::string encoded;
+  std::string no_image;  // of a sample without a picture, what a message says; empty: that there is none
   std::vector<std::string> captions;
   std::string summary;
   std::string object_tags;

@@ -4,30 +4,35 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <tessera/config/registry.h>
+#include <tessera/data/mixing.h>
 #include <tessera/data/sample.h>
 
 namespace tessera {
 
-/// A finite collection of samples with random access. Order, epochs, shards over ranks and the saved position are the loader's
-/// business: a sample's place is (epoch, cursor) in a permutation of 0..size-1.
+class IndexedSource;
+class StreamSource;
+
+/// Of which kind a source is. The list is closed: whoever reads samples handles each kind.
+using SourceKind = std::variant<const IndexedSource*, const StreamSource*>;
+
+/// A finite collection of samples: an IndexedSource or a StreamSource. Order, epochs and the saved position are the
+/// loader's business.
 class Source {
  public:
   virtual ~Source() = default;
+  virtual SourceKind kind() const = 0;
+  /// Samples of an epoch.
   virtual std::int64_t size() const = 0;
-  /// The index-th sample. Thread-safe. Throws SampleError when this one sample is unreadable, UserError when the source is.
-  virtual Sample get(std::int64_t index) const = 0;
   /// Class names, index = label; empty when the source has no classes.
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Index of the background class in masks, -1 = none.
   virtual std::int64_t background_class() const { return -1; }
-  /// How many captions the index-th sample has: what the loader's caption_choice `all` asks of each sample at the start.
-  /// Sources that know it without the whole sample say it themselves. Thread-safe; throws as get() does.
-  virtual std::int64_t caption_count(std::int64_t index) const {
-    return static_cast<std::int64_t>(get(index).captions.size());
-  }
+  /// The data sets that it consists of, and how training mixes them; by default one, itself.
+  virtual Mixing mixing() const;
   /// What messages call the index-th sample while it is not read yet: its file, or "sample number 7". Thread-safe.
   virtual std::string name_of(std::int64_t index) const { return "sample number " + std::to_string(index); }
   /// For messages about samples that lack `needed` fields ("image", "caption", ...): what its samples are made of, and
@@ -39,6 +44,23 @@ class Source {
   /// "shapes train, 10,000 samples", for logs.
   virtual std::string describe() const = 0;
 };
+
+/// A source with random access: a sample's place is (epoch, cursor) in a permutation of 0..size-1.
+class IndexedSource : public Source {
+ public:
+  SourceKind kind() const final { return this; }
+  /// The index-th sample. Thread-safe. Throws SampleError when this one sample is unreadable, UserError when the source is.
+  virtual Sample get(std::int64_t index) const = 0;
+  /// How many captions the index-th sample has: what the loader's caption_choice `all` asks of each sample at the start.
+  /// Sources that know it without the whole sample say it themselves. Thread-safe; throws as get() does.
+  virtual std::int64_t caption_count(std::int64_t index) const {
+    return static_cast<std::int64_t>(get(index).captions.size());
+  }
+};
+
+/// The source, for what needs any sample at any time. Throws UserError when it is read as a stream.
+const IndexedSource& indexed(const Source& source);
+std::shared_ptr<const IndexedSource> indexed(const std::shared_ptr<const Source>& source);
 
 /// One sample is corrupt or incomplete: the pipeline skips it, counts it by `reason` and reports it.
 class SampleError : public std::runtime_error {

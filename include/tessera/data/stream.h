@@ -3,12 +3,20 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <stop_token>
+#include <string>
 
-#include <tessera/data/loading/loader.h>
+#include <tessera/data/position.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
+
+/// Thrown to those who wait for samples when somebody has asked to stop.
+class Stopped : public std::runtime_error {
+ public:
+  Stopped() : std::runtime_error("the workers were stopped") {}
+};
 
 /// Samples one after the other, without end: when all have come, they come again, in another order.
 class SampleStream {
@@ -25,18 +33,17 @@ struct StreamStart {
   std::uint64_t seed = 0;
   std::int64_t epoch = 0;
   bool shuffle = true;
-  RankSlice shard;           // of the files, not of the samples
+  RankSlice slice;       // of the files, not of the samples
   std::stop_token stop;  // ends waiting
 };
 
 /// A source without random access: its samples come only in the order in which its files are read. size() is what an
-/// epoch is taken to be; a shard of it whose files hold less begins them again, one whose files hold more does not come
-/// to their end.
+/// epoch is taken to be; a rank whose files hold less begins them again, one whose files hold more does not come to
+/// their end.
 class StreamSource : public Source {
  public:
-  /// Throws UserError: there is no random access.
-  Sample get(std::int64_t index) const override;
-  /// Number of files, each of which one shard reads.
+  SourceKind kind() const final { return this; }
+  /// Number of files, each of which one rank reads.
   virtual std::int64_t files() const = 0;
   /// From the epoch's begin. Thread-safe.
   virtual std::unique_ptr<SampleStream> open(const StreamStart& start) const = 0;

@@ -25,7 +25,7 @@ bool contains(const std::vector<std::string>& list, const std::string& text) {
   return std::find(list.begin(), list.end(), text) != list.end();
 }
 
-// A side file usually repeats the caption that a part of its own holds.
+// A side file usually repeats the caption that a member of its own holds.
 void merge_captions(std::vector<std::string> listed, std::vector<std::string>& captions) {
   std::vector<std::string> others;
   for (const std::string& caption : captions)

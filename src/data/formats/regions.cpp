@@ -39,12 +39,12 @@ NpyMatrix read_tensor(std::string_view file, const std::string& wanted) {
   const std::string_view data = file.substr(sizeof(length) + length);
   io::SafetensorsHeader header;
   try {
-    header =
-        io::parse_safetensors_header(std::string(file.substr(sizeof(length), length)), data.size(), "safetensors part");
+    header = io::parse_safetensors_header(std::string(file.substr(sizeof(length), length)), data.size(),
+                                          "the safetensors file");
   } catch (const UserError& error) {
     refuse(error.what());
   }
-  if (header.entries.empty()) refuse("the safetensors part holds no tensor");
+  if (header.entries.empty()) refuse("the safetensors file holds no tensor");
   auto entry = header.entries.begin();
   if (!wanted.empty())
     entry = std::find_if(header.entries.begin(), header.entries.end(),

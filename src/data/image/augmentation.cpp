@@ -5,7 +5,7 @@
 #include "src/data/image/auto_augment.h"
 #include "src/data/image/image_views.h"
 #include <tessera/base/text.h>
-#include <tessera/data/image/augmentation.h>
+#include <tessera/data/image/image_settings.h>
 
 namespace tessera {
 namespace {
@@ -76,7 +76,7 @@ std::optional<config::Problem> validate(const RandAugment& s) {
   return config::Problem{"magnitude", concat("is ", s.magnitude, ", but must be below bins, ", s.bins)};
 }
 
-std::optional<config::Problem> validate(const LoaderSettings& s) {
+std::optional<config::Problem> validate(const ImageSettings& s) {
   if (s.views.contains("image"))
     return config::Problem{"views", "image is no view beside `image`: its settings are those of `augmentation`"};
   return std::nullopt;

@@ -5,7 +5,6 @@
 
 #include "src/data/image/image_file.h"
 #include "src/data/image/resample.h"
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/image/transforms.h>
 
 namespace tessera {

@@ -4,10 +4,12 @@
 #include <utility>
 
 #include "src/data/image/planes.h"
+#include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/source.h>
 
 namespace tessera {
 namespace {
@@ -38,7 +40,7 @@ std::string known_views(const std::map<std::string, ViewSettings>& views) {
 
 }  // namespace
 
-ImageViews::ImageViews(const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
+ImageViews::ImageViews(const Preprocessing& preprocessing, const ImageSettings& settings, const Needs& needs,
                        std::uint64_t seed)
     : filter_(filter_named(preprocessing.interpolation)),
       scaling_(settings.dct_scaling == "auto"),
@@ -48,7 +50,7 @@ ImageViews::ImageViews(const Preprocessing& preprocessing, const LoaderSettings&
     if (!wanted.regions) add_view(name, preprocessing, settings);
 }
 
-void ImageViews::add_view(const std::string& name, const Preprocessing& preprocessing, const LoaderSettings& settings) {
+void ImageViews::add_view(const std::string& name, const Preprocessing& preprocessing, const ImageSettings& settings) {
   if (name == "image") {
     views_.push_back({name, settings.augmentation, preprocessing.image_size});
     return;
@@ -67,18 +69,18 @@ std::map<std::string, config::Size> ImageViews::sizes() const {
 }
 
 std::map<std::string, std::vector<std::uint8_t>> ImageViews::make(const Sample& sample, std::int64_t index,
-                                                                  std::int64_t round) const {
+                                                                  std::int64_t repeat) const {
+  if (!has_picture(sample)) throw_no_image(sample);
   try {
-    return make_views(sample, index, round);
+    return make_views(sample, index, repeat);
   } catch (const SampleError& error) {
     throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
   }
 }
 
 std::map<std::string, std::vector<std::uint8_t>> ImageViews::make_views(const Sample& sample, std::int64_t index,
-                                                                        std::int64_t round) const {
+                                                                        std::int64_t repeat) const {
   const Image& image = sample.image;
-  if (image.empty() && sample.encoded.empty()) throw SampleError("no_image", "it has no picture");
   ImageHeader header;
   if (image.empty()) {
     header = check_image(sample.encoded, max_pixels_);
@@ -88,7 +90,7 @@ std::map<std::string, std::vector<std::uint8_t>> ImageViews::make_views(const Sa
   }
   std::vector<Crop> crops;
   for (const View& view : views_) {
-    Random random = draws_of(view, Purpose::crop, index, round);
+    Random random = draws_of(view, Purpose::crop, index, repeat);
     crops.push_back({random_resized_crop(header.height, header.width, view.settings.scale, view.settings.ratio,
                                          [&] { return random.uniform(); }),
                      view.size});
@@ -99,7 +101,7 @@ std::map<std::string, std::vector<std::uint8_t>> ImageViews::make_views(const Sa
   std::map<std::string, std::vector<std::uint8_t>> out;
   for (std::size_t i = 0; i < views_.size(); ++i)
     out[views_[i].name] = make_view(views_[i], part, crops[i].box,
-                                    [&](Purpose purpose) { return draws_of(views_[i], purpose, index, round); });
+                                    [&](Purpose purpose) { return draws_of(views_[i], purpose, index, repeat); });
   return out;
 }
 
@@ -119,9 +121,9 @@ std::vector<std::uint8_t> ImageViews::make_view(const View& view, const DecodedP
 }
 
 // Each view has random numbers of its own.
-Random ImageViews::draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t round) const {
-  if (view.word == 0) return Random(seed_, purpose, {draw_word(round), draw_word(index)});
-  return Random(seed_, purpose, {draw_word(round), draw_word(index), view.word});
+Random ImageViews::draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t repeat) const {
+  if (view.word == 0) return Random(seed_, purpose, {draw_word(repeat), draw_word(index)});
+  return Random(seed_, purpose, {draw_word(repeat), draw_word(index), view.word});
 }
 
 }  // namespace tessera

@@ -9,7 +9,7 @@
 #include "src/data/image/decode.h"
 #include <tessera/base/random.h>
 #include <tessera/batch.h>
-#include <tessera/data/loading/loader.h>
+#include <tessera/data/image/image_settings.h>
 
 namespace tessera {
 
@@ -20,16 +20,15 @@ bool changes_pixels(const Augmentation& settings);
 void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws);
 
 /// Makes the image views of training samples: one decode, then a random crop for each view. Thread-safe; every random
-/// choice follows from (seed, round, index, view).
+/// choice follows from (seed, repeat, index, view).
 class ImageViews {
  public:
   /// Throws UserError: a view that is not configured.
-  ImageViews(const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-             std::uint64_t seed);
+  ImageViews(const Preprocessing& preprocessing, const ImageSettings& settings, const Needs& needs, std::uint64_t seed);
 
   /// uint8 [3, h, w] by the name of each view of pixels. Throws SampleError naming the key.
   std::map<std::string, std::vector<std::uint8_t>> make(const Sample& sample, std::int64_t index,
-                                                        std::int64_t round) const;
+                                                        std::int64_t repeat) const;
 
   /// Of each view of pixels.
   std::map<std::string, config::Size> sizes() const;
@@ -42,11 +41,12 @@ class ImageViews {
     std::uint64_t word = 0;  // of the keys of its random numbers
   };
 
-  void add_view(const std::string& name, const Preprocessing& preprocessing, const LoaderSettings& settings);
-  std::map<std::string, std::vector<std::uint8_t>> make_views(const Sample& sample, std::int64_t index, std::int64_t round) const;
+  void add_view(const std::string& name, const Preprocessing& preprocessing, const ImageSettings& settings);
+  std::map<std::string, std::vector<std::uint8_t>> make_views(const Sample& sample, std::int64_t index,
+                                                              std::int64_t repeat) const;
   std::vector<std::uint8_t> make_view(const View& view, const DecodedPart& part, const Box& box,
                                       const std::function<Random(Purpose)>& draws) const;
-  Random draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t round) const;
+  Random draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t repeat) const;
 
   Filter filter_;
   bool scaling_;

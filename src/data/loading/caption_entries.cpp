@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kAsked = 256;  // samples at a time
 
-std::vector<std::int64_t> count_captions(const Source& source, std::int64_t first) {
+std::vector<std::int64_t> count_captions(const IndexedSource& source, std::int64_t first) {
   std::vector<std::int64_t> counts;
   for (std::int64_t i = first; i < std::min(first + kAsked, source.size()); ++i) {
     try {
@@ -26,16 +26,16 @@ std::vector<std::int64_t> count_captions(const Source& source, std::int64_t firs
 
 }  // namespace
 
-CaptionEntries::CaptionEntries(const std::shared_ptr<const Source>& source, const LoaderSettings& settings) {
+CaptionEntries::CaptionEntries(const std::shared_ptr<const IndexedSource>& source, const LoaderSettings& settings) {
   const std::int64_t chunks = (source->size() + kAsked - 1) / kAsked;
   OrderedWorkers<std::vector<std::int64_t>> workers(
       settings.threads, 4 * settings.threads, chunks,
       [source](std::int64_t ticket, std::int64_t) { return count_captions(*source, ticket * kAsked); });
   workers.abandon_after(kAbandonAfter);
   const WaitPolicy wait_policy{settings.warn_after, settings.timeout, source->describe(), [](std::int64_t ticket) {
-                            return concat("the number of captions of sample number ", ticket * kAsked,
-                                          " and those behind it");
-                          }};
+                                 return concat("the number of captions of sample number ", ticket * kAsked,
+                                               " and those behind it");
+                               }};
   first_ = {0};
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk)
     for (const std::int64_t count : workers.take(&wait_policy)) first_.push_back(first_.back() + count);
@@ -47,13 +47,13 @@ CaptionEntries::Pair CaptionEntries::at(std::int64_t entry) const {
   return {next - first_.begin() - 1, entry - *(next - 1)};
 }
 
-std::vector<SourceComponent> CaptionEntries::counted(std::vector<SourceComponent> parts) const {
-  for (SourceComponent& part : parts) {
-    const std::int64_t begin = first_[static_cast<std::size_t>(part.first)];
-    part.size = first_[static_cast<std::size_t>(part.first + part.size)] - begin;
-    part.first = begin;
+std::vector<SourceComponent> CaptionEntries::counted(std::vector<SourceComponent> components) const {
+  for (SourceComponent& component : components) {
+    const std::int64_t begin = first_[static_cast<std::size_t>(component.first)];
+    component.size = first_[static_cast<std::size_t>(component.first + component.size)] - begin;
+    component.first = begin;
   }
-  return parts;
+  return components;
 }
 
 }  // namespace tessera

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
-#include "src/data/loading/sampler.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 
@@ -15,7 +15,7 @@ class CaptionEntries {
  public:
   /// Asks the source once for each sample's captions, in threads. Throws UserError as the source does, and after
   /// settings.timeout without an answer.
-  CaptionEntries(const std::shared_ptr<const Source>& source, const LoaderSettings& settings);
+  CaptionEntries(const std::shared_ptr<const IndexedSource>& source, const LoaderSettings& settings);
 
   struct Pair {
     std::int64_t index = 0;    // of the sample
@@ -23,8 +23,8 @@ class CaptionEntries {
   };
   Pair at(std::int64_t entry) const;
   std::int64_t size() const { return first_.back(); }
-  /// The parts of a source, counted in entries.
-  std::vector<SourceComponent> counted(std::vector<SourceComponent> parts) const;
+  /// The components of the source, counted in entries.
+  std::vector<SourceComponent> counted(std::vector<SourceComponent> components) const;
 
  private:
   std::vector<std::int64_t> first_;  // entry of each sample; then the end

@@ -6,25 +6,26 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loading/sampler.h"
 #include "src/data/loading/sample_transform.h"
 #include "src/data/loading/skip_log.h"
+#include <tessera/data/mixing.h>
 
 namespace tessera {
 
-/// Good and bad samples met, of each part of the source. Stops when there are too many bad ones.
+/// Counts the good and bad samples of each component of the source, and stops when there are too many bad ones.
 class ComponentCounts {
  public:
-  ComponentCounts(std::vector<SourceComponent> parts, const LoaderSettings& settings, std::vector<std::string> needed);
+  ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
+                  std::vector<std::string> needed);
 
-  void good(std::int64_t part);
+  void good(std::int64_t component);
   /// Throws UserError: the share of bad samples is above max_bad_share, or max_bad_run of them came in a row.
-  void bad(std::int64_t part, const PreparedSample& sample);
+  void bad(std::int64_t component, const PreparedSample& sample);
 
-  /// Logs, of each part of which there are new ones, the samples skipped up to the end of this epoch.
+  /// Logs, of each component of which there are new ones, the samples skipped up to the end of this epoch.
   void report(std::int64_t epoch);
-  /// "3 bad_image; the first: ...", of one part or of all (-1).
-  std::string describe(std::int64_t part) const;
+  /// "3 bad_image; the first: ...", of one component or of all (-1).
+  std::string describe(std::int64_t component) const;
 
  private:
   struct Count {
@@ -36,10 +37,10 @@ class ComponentCounts {
     std::set<std::string> run_fields;
     std::string run_first;
   };
-  void check_share(const SourceComponent& part, const Count& count) const;
-  void check_run(const SourceComponent& part, const Count& count) const;
+  void check_share(const SourceComponent& component, const Count& count) const;
+  void check_run(const SourceComponent& component, const Count& count) const;
 
-  std::vector<SourceComponent> parts_;
+  std::vector<SourceComponent> components_;
   double max_bad_share_;
   std::int64_t max_bad_run_;
   std::vector<std::string> needed_;

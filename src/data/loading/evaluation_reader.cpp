@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <chrono>
 
+#include "src/data/image/sample_picture.h"
 #include "src/data/loading/ordered_workers.h"
-#include "src/data/loading/sample_transform.h"
-#include "src/data/loading/read_sample.h"
 #include "src/data/loading/sample_fetcher.h"
+#include "src/data/loading/sample_reader.h"
 #include "src/data/loading/skip_log.h"
-#include "src/data/loading/stream_reader.h"
 #include <tessera/base/error.h>
-#include <tessera/data/loading/loader.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/loading/loader.h>
 
 namespace tessera {
 namespace {
@@ -24,12 +23,12 @@ struct Outcome {
   MemoryBudget::Claim claim;
 };
 
-Outcome read_for_evaluation(const SampleReader& reader, const Preprocessing& preprocessing, MemoryBudget& budget,
+Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preprocessing, MemoryBudget& budget,
                             std::int64_t index) {
   Outcome out;
   try {
     out.sample.index = index;
-    out.sample.sample = reader.read(index, index);
+    out.sample.sample = reader.read_in_order(index, index);
     Sample& sample = out.sample.sample;
     out.claim = budget.claim_sample(index, working_bytes(sample));
     sample.image = take_image(sample);
@@ -59,7 +58,7 @@ struct EvaluationReader::Impl {
   SkipLog skips;
   std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>(kMostBytes);
   WaitPolicy wait_policy;
-  SampleReader reader;
+  std::shared_ptr<SampleReader> reader;
   OrderedWorkers<Outcome> workers;
 
   Impl(std::shared_ptr<const Source> given_source, const Preprocessing& preprocessing, std::int64_t given_batch_size,
@@ -69,14 +68,14 @@ struct EvaluationReader::Impl {
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
         skips(source->describe()),
         wait_policy{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
-        reader(source),
+        reader(make_ordered_reader(source)),
         workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
                 [from = reader, preprocessing, memory = budget](std::int64_t index, std::int64_t) {
-                  return read_for_evaluation(from, preprocessing, *memory, index);
+                  return read_for_evaluation(*from, preprocessing, *memory, index);
                 }) {}
   ~Impl() {
     budget->stop();
-    if (reader.stream()) reader.stream()->stop();
+    reader->stop();
   }
 };
 

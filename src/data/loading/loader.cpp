@@ -4,21 +4,22 @@
 
 #include "src/data/loading/caption_entries.h"
 #include "src/data/loading/collate.h"
-#include "src/data/loading/sampler.h"
-#include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/component_counts.h"
-#include "src/data/loading/sample_transform.h"
+#include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_fetcher.h"
+#include "src/data/loading/sample_transform.h"
+#include "src/data/loading/sampler.h"
 #include "src/data/loading/skip_list.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/loading/loader.h>
+#include <tessera/data/stream.h>
 
 namespace tessera {
 namespace {
 
-/// One batch of each component.
+/// The batches of an update.
 struct ReadyBatches {
   std::vector<Batch> batches;
   std::int64_t epoch = 0;
@@ -31,33 +32,41 @@ struct ReadyBatches {
 std::shared_ptr<const CaptionEntries> entries_of(const std::shared_ptr<const Source>& source,
                                                  const LoaderSettings& settings) {
   if (settings.caption_choice != "all") return nullptr;
-  return std::make_shared<CaptionEntries>(source, settings);
+  return std::make_shared<CaptionEntries>(indexed(source), settings);
 }
 
-std::shared_ptr<Sampler> order_of(const Source& source, const CaptionEntries* entries, bool shuffle,
-                                     std::uint64_t seed, const RankSlice& shard) {
-  std::vector<SourceComponent> parts = components_of(source);
-  if (entries != nullptr) parts = entries->counted(std::move(parts));
-  return std::make_shared<Sampler>(source, std::move(parts), shuffle, seed, shard);
+// Null: the source has random access.
+const StreamSource* stream_of(const Source& source) {
+  const SourceKind kind = source.kind();
+  const auto* stream = std::get_if<const StreamSource*>(&kind);
+  return stream != nullptr ? *stream : nullptr;
+}
+
+// A stream has an order of its own.
+std::shared_ptr<Sampler> sampler_of(const Source& source, const CaptionEntries* entries, bool shuffle,
+                                    std::uint64_t seed, const RankSlice& slice) {
+  Mixing mixing = source.mixing();
+  if (entries != nullptr) mixing.components = entries->counted(std::move(mixing.components));
+  return std::make_shared<Sampler>(std::move(mixing), shuffle && stream_of(source) == nullptr, seed, slice);
 }
 
 }  // namespace
 
-// Positions in here are the shard's own.
+// Positions in here are the rank's own.
 struct Loader::Impl {
   Impl(std::shared_ptr<const Source> given_source, const std::shared_ptr<const Tokenizer>& tokenizer,
        const Preprocessing& preprocessing, const LoaderSettings& given_settings, const Needs& needs,
-       std::uint64_t given_seed, const RankSlice& given_shard, const LoaderTarget& target)
+       std::uint64_t given_seed, const RankSlice& given_slice, const LoaderTarget& target)
       : source(std::move(given_source)),
         seed(given_seed),
-        shard(given_shard),
+        slice(given_slice),
         settings(given_settings),
         collator(tokenizer, ImageViews(preprocessing, settings, needs, seed).sizes(), needs, target.pinned),
         transform(std::make_shared<SampleTransform>(source, tokenizer, preprocessing, settings, needs, seed)),
         entries(entries_of(source, settings)),
-        order(order_of(*source, entries.get(), settings.shuffle, seed, shard)),
-        components(order->components()),
-        counts(order->parts(), settings, needed_fields(needs)),
+        sampler(sampler_of(*source, entries.get(), settings.shuffle, seed, slice)),
+        per_update(sampler->batches_per_update()),
+        counts(sampler->components(), settings, needed_fields(needs)),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
     announce_stream();
@@ -70,55 +79,59 @@ struct Loader::Impl {
     const auto check = [&](std::int64_t size, const std::string& described) {
       if (size >= settings.batch_size) return;
       user_error(described, ": fewer samples than one batch of ", settings.batch_size,
-                 shard.count > 1 ? concat(" for each of ", shard.count, " processes") : "",
+                 slice.count > 1 ? concat(" for each of ", slice.count, " processes") : "",
                  size > 0 ? concat(": set batch_size to ", size, " or less") : ": use fewer processes");
     };
-    if (components > 1)
-      for (const SourceComponent& part : order->parts()) check(part.size / shard.count, part.described);
-    for (const Segment& segment : order->segments(0)) check(segment.end - segment.begin, described(segment.part));
+    if (per_update > 1)
+      for (const SourceComponent& component : sampler->components())
+        check(component.size / slice.count, component.described);
+    for (const Segment& segment : sampler->segments(0))
+      check(segment.end - segment.begin, described(segment.component));
   }
 
   void announce_stream() const {
-    if (!stream_reader_of(source, seed, settings.shuffle, shard) || shard.index > 0) return;
-    log::info("data: ", dynamic_cast<const StreamSource&>(*source).describe_order());
+    make_reader();  // refuses a stream of too few files
+    const StreamSource* stream = stream_of(*source);
+    if (stream != nullptr && slice.index == 0) log::info("data: ", stream->describe_order());
   }
 
-  // A part of the source, or all of it (-1).
-  std::string described(std::int64_t part) const {
-    return part < 0 ? source->describe() : order->parts()[static_cast<std::size_t>(part)].described;
+  std::shared_ptr<SampleReader> make_reader() const { return make_sample_reader(source, settings, seed, slice, work); }
+
+  // A component of the source, or all of it (-1).
+  std::string described(std::int64_t component) const {
+    return component < 0 ? source->describe() : sampler->components()[static_cast<std::size_t>(component)].described;
   }
 
   // First the samples, or the collating thread would wait for ever.
   void stop() {
-    if (!maker) return;
-    maker->stop();
+    if (!fetcher) return;
+    fetcher->stop();
     samples->stop();
     batches.reset();
     samples.reset();
-    peak_bytes = std::max(peak_bytes, maker->budget().peak());
-    maker.reset();
+    peak_bytes = std::max(peak_bytes, fetcher->budget().peak());
+    fetcher.reset();
   }
 
   void start() {
     start_position = normalized(position);
     taken = 0;
-    batches_of_stretch = 0;
-    good_of_segment.assign(static_cast<std::size_t>(components), 0);
+    batches_of_segment = 0;
+    good_of_segment.assign(static_cast<std::size_t>(per_update), 0);
     rows.clear();
-    rows.resize(static_cast<std::size_t>(components));
+    rows.resize(static_cast<std::size_t>(per_update));
     for (auto& row : rows) row.resize(static_cast<std::size_t>(settings.batch_size));
-    filled.assign(static_cast<std::size_t>(components), 0);
-    maker = std::make_shared<SampleFetcher>(SampleFetcher::Parts{source, transform, order, entries, work,
-                                                             stream_reader_of(source, seed, settings.shuffle, shard)},
-                                          settings, start_position);
-    maker->leave_out(order->segment_of(start_position).number - 1);
+    filled.assign(static_cast<std::size_t>(per_update), 0);
+    fetcher = std::make_shared<SampleFetcher>(
+        SampleFetcher::Stages{sampler, entries, source, make_reader(), transform, work}, settings, start_position);
+    fetcher->leave_out(sampler->segment_of(start_position).number - 1);
     wait_policy = {settings.warn_after, settings.timeout, source->describe(),
-                [maker = maker](std::int64_t ticket) { return maker->describe(ticket); }};
+                   [fetcher = fetcher](std::int64_t ticket) { return fetcher->describe(ticket); }};
     samples = std::make_unique<OrderedWorkers<FetchedSample>>(
         settings.threads, 4 * settings.threads, -1,
-        [maker = maker](std::int64_t ticket, std::int64_t thread) { return maker->make(ticket, thread); });
+        [fetcher = fetcher](std::int64_t ticket, std::int64_t thread) { return fetcher->fetch(ticket, thread); });
     samples->abandon_after(kAbandonAfter);
-    const std::int64_t ahead = (settings.prefetch + components - 1) / components;
+    const std::int64_t ahead = (settings.prefetch + per_update - 1) / per_update;
     batches = std::make_unique<OrderedWorkers<ReadyBatches>>(
         1, ahead, -1, [this](std::int64_t, std::int64_t) { return make_batches(); });
   }
@@ -126,8 +139,8 @@ struct Loader::Impl {
   // What is left of a segment is skipped when it cannot fill a batch.
   DataPosition normalized(DataPosition place) const {
     while (true) {
-      if (place.cursor >= order->places()) place = {place.epoch + 1, 0};
-      const Segment segment = order->segment_of(place);
+      if (place.cursor >= sampler->places()) place = {place.epoch + 1, 0};
+      const Segment segment = sampler->segment_of(place);
       if (segment.end - place.cursor >= settings.batch_size) return place;
       place.cursor = segment.end;
     }
@@ -135,33 +148,33 @@ struct Loader::Impl {
 
   ReadyBatches make_batches() {
     // The samples of the batch, and then the batch beside them.
-    maker->budget().wait_for_batch(2 * bytes_of_batches);
+    fetcher->budget().wait_for_batch(2 * bytes_of_batches);
     ReadyBatches out;
     std::fill(filled.begin(), filled.end(), 0);
     for (bool complete = false; !complete;) {
-      const DataPosition place = maker->place_of(taken);
-      out.segment = order->segment_of(place);
+      const DataPosition place = fetcher->place_of(taken);
+      out.segment = sampler->segment_of(place);
       if (place.cursor == out.segment.begin) {
         std::fill(filled.begin(), filled.end(), 0);
         std::fill(good_of_segment.begin(), good_of_segment.end(), 0);
-        batches_of_stretch = 0;
+        batches_of_segment = 0;
       }
-      const bool left_out = maker->is_left_out(out.segment.number);
-      for (std::int64_t component = 0; component < components; ++component, ++taken) {
-        maker->budget().set_due(taken);
+      const bool left_out = fetcher->is_left_out(out.segment.number);
+      for (std::int64_t batch = 0; batch < per_update; ++batch, ++taken) {
+        fetcher->budget().set_due(taken);
         FetchedSample sample = take();
-        if (!left_out) accept(std::move(sample), static_cast<std::size_t>(component), place.epoch, out);
+        if (!left_out) accept(std::move(sample), static_cast<std::size_t>(batch), place.epoch, out);
       }
       out.end = {place.epoch, place.cursor + 1};
       const std::int64_t least = *std::min_element(filled.begin(), filled.end());
       complete = !left_out && least == settings.batch_size;
       if (!left_out && least + out.segment.end - out.end.cursor < settings.batch_size) end_segment(out.segment);
     }
-    ++batches_of_stretch;
+    ++batches_of_segment;
     out.epoch = out.end.epoch;
     out.end = normalized(out.end);
-    if (order->segment_of(out.end).number != out.segment.number) {
-      maker->leave_out(out.segment.number);
+    if (sampler->segment_of(out.end).number != out.segment.number) {
+      fetcher->leave_out(out.segment.number);
       report_epoch(out.segment);
     }
     collate(out);
@@ -184,85 +197,86 @@ struct Loader::Impl {
       bytes_of_batches += bytes_of(out.batches.back());
       for (PreparedSample& sample : row) sample = {};
     }
-    out.claim = maker->budget().claim_batch(bytes_of_batches);
+    out.claim = fetcher->budget().claim_batch(bytes_of_batches);
     if (!std::exchange(size_told, true) && 2 * bytes_of_batches > settings.prefetch_mb << 20)
       log::warning("data: prefetch_mb ", settings.prefetch_mb, " is less than two batches, which take ",
                    format_bytes(2 * static_cast<double>(bytes_of_batches)), ": none is made while another is ready");
   }
 
-  // A batch that is full while that of another component is not leaves further samples out: one cursor serves all components.
-  void accept(FetchedSample&& placed, std::size_t component, std::int64_t epoch, ReadyBatches& out) {
-    PreparedSample& sample = placed.sample;
+  // A batch that is full while another of its update is not leaves further samples out: one cursor serves all of them.
+  void accept(FetchedSample&& fetched, std::size_t batch, std::int64_t epoch, ReadyBatches& out) {
+    PreparedSample& sample = fetched.sample;
     if (sample.good()) {
-      counts.good(placed.part);
-      ++good_of_segment[component];
-      if (filled[component] < settings.batch_size) rows[component][static_cast<std::size_t>(filled[component]++)] = std::move(sample);
+      counts.good(fetched.component);
+      ++good_of_segment[batch];
+      if (filled[batch] < settings.batch_size)
+        rows[batch][static_cast<std::size_t>(filled[batch]++)] = std::move(sample);
       return;
     }
     ++out.skipped[sample.bad_reason];
     skip_list.note(epoch, sample.key, sample.bad_reason, sample.bad_text);
-    counts.bad(placed.part, sample);
+    counts.bad(fetched.component, sample);
   }
 
-  // Too few are left to fill the batch. The maker is spared the rest.
+  // Too few are left to fill the batch. The fetcher is spared the rest.
   void end_segment(const Segment& ended) {
-    maker->leave_out(ended.number);
+    fetcher->leave_out(ended.number);
     report_epoch(ended);
     const bool from_its_start =
-        order->segment_of(start_position).number != ended.number || start_position.cursor == ended.begin;
-    if (batches_of_stretch > 0 || !from_its_start) return;
+        sampler->segment_of(start_position).number != ended.number || start_position.cursor == ended.begin;
+    if (batches_of_segment > 0 || !from_its_start) return;
     const auto fewest = std::min_element(good_of_segment.begin(), good_of_segment.end());
-    const std::int64_t part = components > 1 ? fewest - good_of_segment.begin() : ended.part;
-    user_error(described(part), ": gave only ", *fewest, " readable samples, fewer than one batch of ",
-               settings.batch_size, "; skipped: ", counts.describe(part));
+    const std::int64_t component = per_update > 1 ? fewest - good_of_segment.begin() : ended.component;
+    user_error(described(component), ": gave only ", *fewest, " readable samples, fewer than one batch of ",
+               settings.batch_size, "; skipped: ", counts.describe(component));
   }
 
   void report_epoch(const Segment& ended) {
-    const std::int64_t epoch = maker->place_of(taken - 1).epoch;
-    if (ended.number == order->segments(epoch).back().number) counts.report(epoch);
+    const std::int64_t epoch = fetcher->place_of(taken - 1).epoch;
+    if (ended.number == sampler->segments(epoch).back().number) counts.report(epoch);
   }
 
   const std::shared_ptr<const Source> source;
   const std::uint64_t seed;
-  const RankSlice shard;
+  const RankSlice slice;
   const LoaderSettings settings;
   const Collator collator;
   const std::shared_ptr<const SampleTransform> transform;
   const std::shared_ptr<const CaptionEntries> entries;
-  const std::shared_ptr<Sampler> order;
-  const std::int64_t components;
+  const std::shared_ptr<Sampler> sampler;
+  const std::int64_t per_update;  // batches
   const std::shared_ptr<WorkTotals> work = std::make_shared<WorkTotals>();
 
   // The caller's side.
   DataPosition position;  // of the batches that are handed out next, or just now
-  std::int64_t next_lane = 0;
-  ReadyBatches ready;                                             // of these, what is not handed out yet
-  std::int64_t last_epoch = 0, last_stretch = 0, last_part = -1;  // of the batch that went out last
+  std::int64_t next_of_update = 0;
+  ReadyBatches ready;                                                  // of these, what is not handed out yet
+  std::int64_t last_epoch = 0, last_segment = 0, last_component = -1;  // of the batch that went out last
   LoaderStatistics statistics;
   std::int64_t peak_bytes = 0;  // before the last seek
 
   // The collating thread's side.
   DataPosition start_position;
   std::int64_t taken = 0;
-  std::int64_t batches_of_stretch = 0;
-  std::vector<std::int64_t> good_of_segment;  // of each component
+  std::int64_t batches_of_segment = 0;
+  std::vector<std::int64_t> good_of_segment;  // for each batch of an update
   ComponentCounts counts;
   SkipList skip_list;
-  std::vector<std::vector<PreparedSample>> rows;  // of each component
+  std::vector<std::vector<PreparedSample>> rows;  // of each batch of an update
   std::vector<std::int64_t> filled;
   std::int64_t bytes_of_batches = 0;
   bool size_told = false;
   WaitPolicy wait_policy;
 
-  std::shared_ptr<SampleFetcher> maker;
+  std::shared_ptr<SampleFetcher> fetcher;
   std::unique_ptr<OrderedWorkers<FetchedSample>> samples;
   std::unique_ptr<OrderedWorkers<ReadyBatches>> batches;
 };
 
 Loader::Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-               std::uint64_t seed, const RankSlice& shard, const LoaderTarget& target)
-    : impl_(std::make_unique<Impl>(std::move(source), tokenizer, preprocessing, settings, needs, seed, shard, target)) {
+               std::uint64_t seed, const RankSlice& slice, const LoaderTarget& target)
+    : impl_(std::make_unique<Impl>(std::move(source), tokenizer, preprocessing, settings, needs, seed, slice, target)) {
 }
 
 Loader::~Loader() = default;
@@ -276,14 +290,14 @@ Batch Loader::next() {
     ready = impl_->batches->take();
     for (const auto& [reason, count] : ready.skipped) impl_->statistics.skipped[reason] += count;
   }
-  Batch batch = std::move(ready.batches[static_cast<std::size_t>(impl_->next_lane)]);
+  Batch batch = std::move(ready.batches[static_cast<std::size_t>(impl_->next_of_update)]);
   impl_->statistics.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();
   impl_->statistics.samples += batch.size();
   impl_->last_epoch = ready.epoch;
-  impl_->last_stretch = ready.segment.number;
-  impl_->last_part = impl_->components > 1 ? impl_->next_lane : ready.segment.part;
-  if (++impl_->next_lane == impl_->components) {
-    impl_->next_lane = 0;
+  impl_->last_segment = ready.segment.number;
+  impl_->last_component = impl_->per_update > 1 ? impl_->next_of_update : ready.segment.component;
+  if (++impl_->next_of_update == impl_->per_update) {
+    impl_->next_of_update = 0;
     impl_->position = ready.end;
     ready.batches.clear();
     ready.claim = {};
@@ -296,39 +310,40 @@ std::int64_t Loader::epoch() const {
 }
 
 std::int64_t Loader::segment() const {
-  return impl_->last_stretch;
+  return impl_->last_segment;
 }
 
 std::string Loader::source_label() const {
-  return impl_->last_part < 0 ? "" : impl_->order->parts()[static_cast<std::size_t>(impl_->last_part)].label;
+  const std::int64_t last = impl_->last_component;
+  return last < 0 ? "" : impl_->sampler->components()[static_cast<std::size_t>(last)].label;
 }
 
 std::int64_t Loader::batches_per_update() const {
-  return impl_->components;
+  return impl_->per_update;
 }
 
 DataPosition Loader::position() const {
-  const DataPosition shared = impl_->order->to_shared(impl_->position);
-  return {shared.epoch, shared.cursor * impl_->components + impl_->next_lane};
+  const DataPosition shared = impl_->sampler->to_shared(impl_->position);
+  return {shared.epoch, shared.cursor * impl_->per_update + impl_->next_of_update};
 }
 
 void Loader::seek(const DataPosition& position) {
-  const std::int64_t components = impl_->components, entries = impl_->order->shared_places() * components;
+  const std::int64_t per_update = impl_->per_update, entries = impl_->sampler->shared_places() * per_update;
   if (position.epoch < 0 || position.cursor < 0 || position.cursor > entries)
     user_error("the saved data position is sample ", position.cursor, " of epoch ", position.epoch, ", but ",
                impl_->source->describe(),
                ": the data has changed since; start a new run, or give the data it was saved with");
   impl_->stop();
   impl_->ready = {};
-  impl_->next_lane = position.cursor % components;
-  impl_->position = impl_->normalized(impl_->order->to_own({position.epoch, position.cursor / components}));
+  impl_->next_of_update = position.cursor % per_update;
+  impl_->position = impl_->normalized(impl_->sampler->to_own({position.epoch, position.cursor / per_update}));
 }
 
 std::int64_t Loader::batches_per_epoch() const {
   std::int64_t batches = 0;
-  for (const Segment& segment : impl_->order->segments(0))
+  for (const Segment& segment : impl_->sampler->segments(0))
     batches += (segment.end - segment.begin) / impl_->settings.batch_size;
-  return batches * impl_->components;
+  return batches * impl_->per_update;
 }
 
 LoaderStatistics Loader::statistics() const {
@@ -336,7 +351,7 @@ LoaderStatistics Loader::statistics() const {
   out.work_seconds = 1e-9 * static_cast<double>(impl_->work->nanoseconds);
   out.cpu_seconds = 1e-9 * static_cast<double>(impl_->work->cpu_nanoseconds);
   out.retries = impl_->work->retries;
-  out.peak_bytes = std::max(impl_->peak_bytes, impl_->maker ? impl_->maker->budget().peak() : 0);
+  out.peak_bytes = std::max(impl_->peak_bytes, impl_->fetcher ? impl_->fetcher->budget().peak() : 0);
   return out;
 }
 

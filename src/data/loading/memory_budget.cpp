@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "src/data/loading/ordered_workers.h"
+#include <tessera/data/stream.h>
 
 namespace tessera {
 

@@ -9,22 +9,16 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "src/data/loading/wait_policy.h"
+#include <tessera/data/stream.h>
 
 namespace tessera {
 
 constexpr double kAbandonAfter = 10;  // seconds; a picture is decoded in less
-
-/// Thrown by take() after stop().
-class Stopped : public std::runtime_error {
- public:
-  Stopped() : std::runtime_error("the workers were stopped") {}
-};
 
 /// Threads that compute make(0), make(1), ... ahead of their use; take() hands the results out in this order, so that
 /// nothing depends on which thread was first. An exception out of make(i) comes out of the take() that would have given
@@ -63,7 +57,7 @@ class OrderedWorkers {
   OrderedWorkers& operator=(const OrderedWorkers&) = delete;
 
   /// The next result. One thread at a time may take. With `wait_policy`: says what it waits for, and throws UserError
-  /// after its timeout.
+  /// after its timeout. Throws Stopped after stop().
   Result take(const WaitPolicy* wait_policy = nullptr) {
     std::unique_lock lock(state_->mutex);
     const auto there = [this] { return state_->stopped || state_->done.contains(state_->taken); };

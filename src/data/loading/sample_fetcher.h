@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "src/data/loading/caption_entries.h"
-#include "src/data/loading/sampler.h"
 #include "src/data/loading/memory_budget.h"
+#include "src/data/loading/sample_reader.h"
 #include "src/data/loading/sample_transform.h"
-#include "src/data/loading/stream_reader.h"
+#include "src/data/loading/sampler.h"
 #include "src/data/loading/work_time.h"
 
 namespace tessera {
@@ -22,31 +22,32 @@ namespace tessera {
 /// our order of bytes).
 std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels = LoaderSettings().max_pixels);
 
-/// A sample made ready, and where it comes from.
+/// A sample made ready, and the component of the source that it comes from.
 struct FetchedSample {
   PreparedSample sample;
-  std::int64_t part = 0;  // of the source
+  std::int64_t component = 0;
 };
 
-/// What the decoding threads of a loader do, from one seek to the next: ticket i is the sample of place i / components
-/// behind the start and of component i % components. Kept alive by the threads, one of which may hang in a read when the loader
-/// goes.
+/// Does the work of a loader's threads, from one seek to the next: reads a sample and transforms it. Of n batches that an
+/// update has, ticket i is the sample of batch i % n at place i / n behind the start. The threads keep it alive: one of
+/// them may hang in a read when the loader goes.
 class SampleFetcher {
  public:
-  struct Parts {
+  /// What a sample passes through, first to last.
+  struct Stages {
+    std::shared_ptr<Sampler> sampler;
+    std::shared_ptr<const CaptionEntries> entries;  // null: the sampler's entries are samples
     std::shared_ptr<const Source> source;
+    std::shared_ptr<SampleReader> reader;
     std::shared_ptr<const SampleTransform> transform;
-    std::shared_ptr<Sampler> order;
-    std::shared_ptr<const CaptionEntries> entries;  // null: the order's entries are samples
-    std::shared_ptr<WorkTotals> work;
-    std::shared_ptr<StreamReader> stream;  // null: the source has random access
+    std::shared_ptr<WorkTotals> work;  // gets the time that all of it takes
   };
-  SampleFetcher(Parts parts, const LoaderSettings& settings, const DataPosition& start);
+  SampleFetcher(Stages stages, const LoaderSettings& settings, const DataPosition& start);
 
-  FetchedSample make(std::int64_t ticket, std::int64_t thread);
+  FetchedSample fetch(std::int64_t ticket, std::int64_t thread);
 
   DataPosition place_of(std::int64_t ticket) const;
-  /// Samples up to the end of this segment need not be made any more.
+  /// Samples up to the end of this segment need not be fetched any more.
   void leave_out(std::int64_t segment) { over_segment_ = segment; }
   bool is_left_out(std::int64_t segment) const { return segment <= over_segment_; }
   MemoryBudget& budget() { return *budget_; }
@@ -61,14 +62,13 @@ class SampleFetcher {
     std::string sample;
     std::string doing;
   };
-  Sample read(std::int64_t index, std::int64_t ticket, std::int64_t thread);
   void enter(std::int64_t ticket, std::int64_t thread, std::string sample, std::string doing);
-  void pause(double seconds);
+  Pause pause_in(std::int64_t ticket, std::int64_t thread, std::int64_t index);
 
-  const Parts parts_;
-  const LoaderSettings settings_;
+  const Stages stages_;
+  const std::int64_t max_pixels_;
   const DataPosition start_;
-  const std::int64_t components_;
+  const std::int64_t batches_per_update_;
   const std::shared_ptr<MemoryBudget> budget_;
   std::atomic<std::int64_t> over_segment_ = -1;
 

@@ -7,23 +7,22 @@
 #include <string>
 #include <vector>
 
-#include "src/data/loading/sampler.h"
 #include "src/data/image/image_views.h"
 #include "src/data/loading/memory_budget.h"
 #include <tessera/data/loading/loader.h>
+#include <tessera/data/mixing.h>
 
 namespace tessera {
 
-/// A training sample after decoding, augmentation and tokenizing; or why there is none.
+/// A training sample after decoding, augmentation and tokenizing; or why there is none. A view that it lacks is absent.
 struct PreparedSample {
   std::string key;
-  // Of each view of Needs, by name; one that the sample lacks is absent.
-  std::map<std::string, std::vector<std::uint8_t>> pixels;  // [3, h, w]
-  std::map<std::string, std::vector<std::int64_t>> ids;
-  std::vector<float> regions;                     // [R, F]
-  std::int64_t region_width = 0;
+  std::map<std::string, std::vector<std::uint8_t>> pixels;  // [3, h, w] of each view of pixels
+  std::map<std::string, std::vector<std::int64_t>> ids;     // of each text view
+  std::vector<float> regions;                               // [R, F] of the views of regions; empty: none
+  std::int64_t region_width = 0;                            // F
   std::int64_t label = -1;
-  std::int64_t image_group = 0;  // as Batch::image_group, if they are needed
+  std::int64_t image_group = 0;  // as DuplicateGroups', if they are needed
   std::int64_t caption_group = 0;
   std::string bad_reason;  // empty: good
   std::string bad_text;
@@ -43,34 +42,39 @@ struct SampleDraw {
   std::int64_t caption = -1;  // -1: as caption_choice says; else this one
 };
 
-/// "found image and label; needed image and caption. Check ...": `found` in samples of this part of a source; empty:
-/// none of them could be read.
+/// Text views that a sample can give: caption, summary, objects.
+const std::vector<std::string>& known_texts();
+
+/// "found image and label; needed image and caption. Check ...": `found` in samples of this component of a source;
+/// empty: none of them could be read.
 std::string describe_fields(const std::set<std::string>& found, const std::vector<std::string>& needed,
-                            const SourceComponent& part);
+                            const SourceComponent& component);
 
 /// Fields that a sample must have: those of the views that are not optional.
 std::vector<std::string> needed_fields(const Needs& needs);
 
-/// Turns samples of a source into what a batch is made of. Thread-safe; every random choice follows from (seed, draw);
-/// a source that gives each sample once an epoch has the epoch as its round.
+/// Turns samples of a source into what a batch is made of. A sample that lacks an optional view is made without it; one
+/// that lacks another view is bad, and so is one whose picture, text or region features are damaged, optional or not:
+/// damage is counted, and never taken for absence. Thread-safe; every random choice follows from (seed, draw).
 class SampleTransform {
  public:
   /// Throws UserError: a view that this loader cannot make, or a source none of whose samples has a field that is
   /// needed.
   SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
-                 const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-                 std::uint64_t seed);
+                  const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
+                  std::uint64_t seed);
 
   PreparedSample prepare(Sample sample, const SampleDraw& draw) const;
 
  private:
   void check_views() const;
   void check_fields() const;
-  void check_fields(const SourceComponent& part) const;
+  void check_fields(const SourceComponent& component) const;
   std::string missing_field(const Sample& sample) const;
   void prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
-  void prepare_text(const std::string& view, const Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
-  const std::string& choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;
+  void prepare_texts(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
+  void prepare_images(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
+  const std::string* choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;
 
   ImageViews images_;
   std::shared_ptr<const Source> source_;
@@ -79,8 +83,5 @@ class SampleTransform {
   Needs needs_;
   std::uint64_t seed_;
 };
-
-/// The picture of a sample, decoded if it is not yet. Throws SampleError naming the key.
-Image take_image(Sample& sample);
 
 }  // namespace tessera

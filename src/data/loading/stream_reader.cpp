@@ -1,28 +1,15 @@
 #include "src/data/loading/stream_reader.h"
 
-#include "src/data/loading/ordered_workers.h"
 #include <tessera/base/error.h>
 
 namespace tessera {
 
-Sample StreamSource::get(std::int64_t /*index*/) const {
-  user_error(describe(),
-             ": is read as a stream, in order; this needs any sample at any time: give local, uncompressed "
-             "tar files");
-}
-
 StreamReader::StreamReader(std::shared_ptr<const StreamSource> source, std::uint64_t seed, bool shuffle,
-                           const RankSlice& shard)
-    : source_(std::move(source)), seed_(seed), shuffle_(shuffle), shard_(shard) {
-  if (source_->files() < shard.count)
-    user_error(source_->describe(), ": ", source_->files(), " streams cannot be split over ", shard.count,
+                           const RankSlice& slice)
+    : source_(std::move(source)), seed_(seed), shuffle_(shuffle), slice_(slice) {
+  if (source_->files() < slice.count)
+    user_error(source_->describe(), ": ", source_->files(), " streams cannot be split over ", slice.count,
                " processes: each needs one of its own; write more shards, or use fewer processes");
-}
-
-std::shared_ptr<StreamReader> stream_reader_of(const std::shared_ptr<const Source>& source, std::uint64_t seed,
-                                               bool shuffle, const RankSlice& shard) {
-  const auto stream = std::dynamic_pointer_cast<const StreamSource>(source);
-  return stream ? std::make_shared<StreamReader>(stream, seed, shuffle, shard) : nullptr;
 }
 
 void StreamReader::wait_for_turn(std::unique_lock<std::mutex>& lock, std::int64_t ticket) {
@@ -31,7 +18,8 @@ void StreamReader::wait_for_turn(std::unique_lock<std::mutex>& lock, std::int64_
   if (failure_) std::rethrow_exception(failure_);
 }
 
-Sample StreamReader::take(std::int64_t ticket, const DataPosition& place) {
+Sample StreamReader::read(std::int64_t ticket, const DataPosition& place, std::int64_t /*index*/,
+                          const Pause& /*pause*/) {
   std::function<Sample()> make;
   {
     std::unique_lock lock(mutex_);
@@ -39,7 +27,7 @@ Sample StreamReader::take(std::int64_t ticket, const DataPosition& place) {
     lock.unlock();  // the turn itself keeps the others out
     std::exception_ptr failure;
     try {
-      make = read(place);
+      make = read_bytes(place);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -55,9 +43,9 @@ Sample StreamReader::take(std::int64_t ticket, const DataPosition& place) {
   return make();
 }
 
-std::function<Sample()> StreamReader::read(const DataPosition& place) {
+std::function<Sample()> StreamReader::read_bytes(const DataPosition& place) {
   if (!stream_ || at_.epoch != place.epoch) {
-    stream_ = source_->open({seed_, place.epoch, shuffle_, shard_, stopping_.get_token()});
+    stream_ = source_->open({seed_, place.epoch, shuffle_, slice_, stopping_.get_token()});
     at_ = {place.epoch, 0};
   }
   for (; at_.cursor < place.cursor; ++at_.cursor) stream_->next();

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "src/data/loading/ordered_workers.h"
-#include "src/data/packing/pack_sample.h"
-#include "src/data/loading/read_sample.h"
+#include "src/data/loading/sample_reader.h"
 #include "src/data/loading/skip_log.h"
+#include "src/data/packing/pack_sample.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
@@ -85,15 +85,15 @@ class Packer {
   void run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
     const std::int64_t first = next_, count = source_.size() - first;
     if (manifest_["complete"].get<bool>()) return;
-    const SampleReader reader(source_);
+    const auto reader = make_ordered_reader(source_);
     OrderedWorkers<PackedSample> workers(
         settings_.threads, 4 * settings_.threads, count, [this, first, &reader](std::int64_t ticket, std::int64_t) {
           const std::int64_t index = first + ticket;
-          return pack_sample([&] { return reader.read(ticket, index); }, index, settings_, classes_);
+          return pack_sample([&] { return reader->read_in_order(ticket, index); }, index, settings_, classes_);
         });
-    const StreamStop stop(reader.stream());
+    const ReaderStop stop(reader);
     const WaitPolicy wait_policy{60, 0, source_.describe(),
-                            [this, first](std::int64_t ticket) { return source_.name_of(first + ticket); }};
+                                 [this, first](std::int64_t ticket) { return source_.name_of(first + ticket); }};
     for (; next_ < source_.size(); ++next_) {
       add(workers.take(&wait_policy));
       if (progress) progress(next_ + 1, first);

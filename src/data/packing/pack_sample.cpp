@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cmath>
 #include <cstdio>
 
-#include "src/data/loading/sample_transform.h"
+#include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -15,7 +16,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kLongestKey = 84;  // with the part's name, 100 bytes fit into a tar's header
+constexpr std::size_t kLongestKey = 84;  // with the member's name, 100 bytes fit into a tar's header
 constexpr std::int64_t kTarBlock = 512;
 
 std::string without_picture_extension(std::string name) {

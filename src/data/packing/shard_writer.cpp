@@ -117,7 +117,7 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
   return files;
 }
 
-std::vector<std::string> write_shards(const Source& source, const ShardSettings& settings,
+std::vector<std::string> write_shards(const IndexedSource& source, const ShardSettings& settings,
                                       const std::function<void(std::int64_t)>& progress) {
   if (settings.format != "png" && settings.format != "jpg")
     user_error("format: expected png or jpg, got ", settings.format);

@@ -43,7 +43,7 @@ const CifarFormat& cifar100_format() {
   return format;
 }
 
-class Cifar : public Source {
+class Cifar : public IndexedSource {
  public:
   explicit Cifar(const CifarSettings& settings) : settings_(settings) {
     const fs::path folder = find_folder();
@@ -134,7 +134,7 @@ class Cifar : public Source {
 
 }  // namespace
 
-std::shared_ptr<Source> make_cifar(const CifarSettings& settings) {
+std::shared_ptr<IndexedSource> make_cifar(const CifarSettings& settings) {
   return std::make_shared<Cifar>(settings);
 }
 

@@ -19,7 +19,7 @@ struct CocoCaption {
 
 }  // namespace
 
-std::shared_ptr<Source> make_coco_captions(const CocoCaptionsSettings& settings) {
+std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& settings) {
   if (settings.annotations.empty())
     user_error("coco_captions: annotations is not set; expected a file such as captions_train2017.json");
   PictureList list{concat("coco_captions ", settings.annotations), settings.images};

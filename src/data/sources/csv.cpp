@@ -136,7 +136,7 @@ class CsvReader {
 
 }  // namespace
 
-std::shared_ptr<Source> make_csv(const CsvSettings& settings) {
+std::shared_ptr<IndexedSource> make_csv(const CsvSettings& settings) {
   return std::make_shared<ListedPictures>(CsvReader(settings).read());
 }
 

@@ -150,7 +150,7 @@ class Flickr30k : public ListedPictures {
 
 }  // namespace
 
-std::shared_ptr<Source> make_flickr30k(const Flickr30kSettings& settings) {
+std::shared_ptr<IndexedSource> make_flickr30k(const Flickr30kSettings& settings) {
   return std::make_shared<Flickr30k>(Flickr30kReader(settings).read(), settings.entities);
 }
 

@@ -26,7 +26,7 @@ bool is_picture(const fs::path& path) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
 }
 
-class ImageFolder : public Source {
+class ImageFolder : public IndexedSource {
  public:
   explicit ImageFolder(const ImageFolderSettings& settings) : settings_(settings), root_(settings.path) {
     std::error_code ignored;
@@ -217,7 +217,7 @@ class ImageFolder : public Source {
 
 }  // namespace
 
-std::shared_ptr<Source> make_image_folder(const ImageFolderSettings& settings) {
+std::shared_ptr<IndexedSource> make_image_folder(const ImageFolderSettings& settings) {
   return std::make_shared<ImageFolder>(settings);
 }
 

@@ -24,7 +24,7 @@ ListedPicture karpathy_picture(const JsonItem& item) {
 
 }  // namespace
 
-std::shared_ptr<Source> make_karpathy(const KarpathySettings& settings) {
+std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
   if (settings.annotations.empty())
     user_error("karpathy: annotations is not set; expected a file such as dataset_coco.json");
   PictureList list{concat("karpathy ", settings.annotations, " (", settings.split, ")"), settings.images};

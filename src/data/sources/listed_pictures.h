@@ -33,7 +33,7 @@ struct PictureList {
 };
 
 /// Pictures that a list names. One that is missing is a SampleError `no_image`.
-class ListedPictures : public Source {
+class ListedPictures : public IndexedSource {
  public:
   /// Throws UserError when the list is empty, or none of its first pictures is there.
   explicit ListedPictures(PictureList list);

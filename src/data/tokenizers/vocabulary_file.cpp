@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/data/sources/webdataset/byte_stream.h"
+#include "src/data/formats/byte_stream.h"
 #include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <set>
 
+#include "src/data/formats/byte_stream.h"
 #include "src/data/sources/webdataset/shard_index.h"
-#include "src/data/sources/webdataset/byte_stream.h"
 #include "src/data/sources/webdataset/tar_stream.h"
 #include <tessera/io/tar_format.h>
 #include "tests/fuzz/target.h"
@@ -42,18 +42,18 @@ void check_index(const io::TarIndex& index, std::uint64_t size) {
 }
 
 void check_shard(const ShardIndex& index, const io::RandomAccessFile& file) {
-  std::int64_t parts = 0, counted = 0;
+  std::int64_t members = 0, counted = 0;
   for (const ShardSample& sample : index.samples) {
-    require(sample.shard == 0 && !sample.key.empty() && !sample.parts.empty(), "tar: an empty sample");
+    require(sample.shard == 0 && !sample.key.empty() && !sample.members.empty(), "tar: an empty sample");
     std::set<std::string> names;
-    for (const ShardPart& part : sample.parts) {
-      require(names.insert(part.name).second, "tar: a sample has a part twice");
-      require(file.read(part.offset, part.size).size() == part.size, "tar: a part lies outside the file");
-      ++parts;
+    for (const ShardMember& member : sample.members) {
+      require(names.insert(member.name).second, "tar: a sample has a member twice");
+      require(file.read(member.offset, member.size).size() == member.size, "tar: a member lies outside the file");
+      ++members;
     }
   }
-  for (const auto& [name, count] : index.parts) counted += count;
-  require(parts == counted, "tar: parts are counted wrongly");
+  for (const auto& [name, count] : index.names) counted += count;
+  require(members == counted, "tar: members are counted wrongly");
   for (const std::string& problem : index.problems) check_message(UserError(problem));
 }
 

@@ -99,17 +99,4 @@ void fields(Visitor& v, Augmentation& s) {
 
 std::optional<config::Problem> validate(const Augmentation& s);
 
-/// An image view beside `image`: a crop of its own of the same picture.
-struct ViewSettings : Augmentation {
-  std::int64_t count = 0;
-  std::optional<config::Size> image_size;
-};
-
-template <class Visitor>
-void fields(Visitor& v, ViewSettings& s) {
-  v("count", s.count, "0: one view of this name; n: views NAME_0 to NAME_(n-1)", config::in_range(0, 1000));
-  v("image_size", s.image_size, "pixels, side or [height, width]; null: the model's image size");
-  fields(v, static_cast<Augmentation&>(s));
-}
-
 }  // namespace tessera

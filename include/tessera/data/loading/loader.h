@@ -10,7 +10,8 @@
 #include <vector>
 
 #include <tessera/batch.h>
-#include <tessera/data/image/augmentation.h>
+#include <tessera/data/image/image_settings.h>
+#include <tessera/data/position.h>
 #include <tessera/data/sample.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -18,7 +19,7 @@
 
 namespace tessera {
 
-struct LoaderSettings {
+struct LoaderSettings : ImageSettings {
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
   std::int64_t prefetch = 4;        // batches
@@ -33,10 +34,6 @@ struct LoaderSettings {
   std::string on_failure = "stop";
   double warn_after = 60;
   double timeout = 500;
-  std::string dct_scaling = "auto";
-  std::int64_t max_pixels = kDefaultMaxPixels;
-  Augmentation augmentation;
-  std::map<std::string, ViewSettings> views;
 };
 
 template <class Visitor>
@@ -66,30 +63,8 @@ void fields(Visitor& v, LoaderSettings& s) {
     "seconds of waiting for one sample until the run stops, 0: never; less than distributed.timeout, so that the process "
     "that waits can say for what",
     config::at_least(0));
-  v("dct_scaling", s.dct_scaling,
-    "auto: a JPEG picture is decoded at the least of 1/8, 1/4, 1/2 and full scale at which no crop is smaller than its size; off: at "
-    "full scale, and training crops are Pillow's bit for bit (evaluation always is)",
-    config::one_of({"auto", "off"}));
-  v("max_pixels", s.max_pixels, "pictures with more pixels than this are skipped undecoded (decompression bombs)", config::at_least(1));
-  v("augmentation", s.augmentation, "random changes of training pictures");
-  v("views", s.views,
-    "image views beside `image`, for objectives that ask for them: NAME: {count, image_size, and the keys of augmentation}");
+  fields(v, static_cast<ImageSettings&>(s));
 }
-
-std::optional<config::Problem> validate(const LoaderSettings& s);
-
-/// Which part of an epoch's order a process reads: entries index, index + count, index + 2 count, ...
-struct RankSlice {
-  int index = 0;
-  int count = 1;
-};
-
-/// Where the next batch starts: `cursor` samples into the order of `epoch`, counted over all shards (and over the sources
-/// of a mixture that gives a batch of each to every update).
-struct DataPosition {
-  std::int64_t epoch = 0;
-  std::int64_t cursor = 0;
-};
 
 struct LoaderStatistics {
   std::int64_t samples = 0;                        // delivered
@@ -109,21 +84,21 @@ struct LoaderTarget {
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
 /// from (seed, source, settings) alone; threads change nothing. A corrupt sample is skipped, counted, and its place taken by
-/// the next sample of the order. The last batch_size-1 or fewer samples of an epoch are left out. With several shards
-/// each sample belongs to one of them; (size modulo their number) samples of an epoch are left out beforehand, others in each
-/// epoch. Shards that skip corrupt samples may end an epoch sooner than others: see epoch(). With caption_choice `all`
-/// each caption of a sample makes a sample of its own.
+/// the next sample of the order; so is one that lacks a view, unless that is optional (ViewNeeds). The last batch_size-1
+/// or fewer samples of an epoch are left out. With several ranks each sample belongs to one of them; (size modulo their
+/// number) samples of an epoch are left out beforehand, others in each epoch. Ranks that skip corrupt samples may end an
+/// epoch sooner than others: see epoch(). With caption_choice `all` each caption of a sample makes a sample of its own.
 ///
-/// Of a Mixture, `sequential` gives batches of one source each, and what is said above of the end of an epoch holds for
-/// that of each source. `accumulate` gives a batch of each source in turn, all from the same cursor; when one of them
-/// skips corrupt samples the others leave out as many.
+/// Of a mixture, `sequential` gives batches of one component each, and what is said above of the end of an epoch holds for
+/// that of each component. `accumulate` gives a batch of each component in turn, all from the same cursor; when one of
+/// them skips corrupt samples the others leave out as many.
 class Loader {
  public:
-  /// tokenizer may be null when needs.texts is empty. Throws UserError when the source (of a mixture: one of them) holds
+  /// tokenizer may be null when needs.texts is empty. Throws UserError when the source (of a mixture: a component) holds
   /// less than one batch, or has no field that `needs` asks for.
-  Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer, const Preprocessing& preprocessing,
-         const LoaderSettings& settings, const Needs& needs, std::uint64_t seed, const RankSlice& shard = {},
-         const LoaderTarget& target = {});
+  Loader(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
+         const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs, std::uint64_t seed,
+         const RankSlice& slice = {}, const LoaderTarget& target = {});
   ~Loader();
 
   /// Throws UserError: the source failed, a sample did not come in time, too many are bad. Throws it again when called
@@ -131,17 +106,17 @@ class Loader {
   Batch next();
   /// Epoch of the batch that next() returned last.
   std::int64_t epoch() const;
-  /// Number of the part of an epoch that this batch is of: the epoch's own, or counted over the sources that follow each
-  /// other (mixture, sequential). Shards whose batches are of the same segment have batches of the same source.
+  /// Number of the segment that this batch is of: the epoch's own, or counted over the components that follow each other
+  /// (mixture, sequential). Ranks whose batches are of the same segment have batches of the same component.
   std::int64_t segment() const;
-  /// Label of the source that this batch is of; empty when it is of all of them.
+  /// Label of the component that this batch is of; empty when it is of all of them.
   std::string source_label() const;
-  /// Batches whose gradients an update must add up: 1, or of each source one (mixture, accumulate).
+  /// Batches whose gradients an update must add up: 1, or of each component one (mixture, accumulate).
   std::int64_t batches_per_update() const;
   /// Position of the batch that next() will return.
   DataPosition position() const;
-  /// A position of another shard, or of a run with another number of them, will do: reading goes on with the own samples from
-  /// there.
+  /// A position of another rank, or of a run with another number of them, will do: reading goes on with the own samples
+  /// from there.
   void seek(const DataPosition& position);
   std::int64_t batches_per_epoch() const;
   LoaderStatistics statistics() const;

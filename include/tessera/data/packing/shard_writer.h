@@ -41,7 +41,7 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
 /// classes. The same samples give the same bytes. `progress` hears of samples done, from several threads but never two
 /// at once. Throws UserError when the folder already holds shards of this name, or cannot be written. Returns the
 /// shards' paths.
-std::vector<std::string> write_shards(const Source& source, const ShardSettings& settings,
+std::vector<std::string> write_shards(const IndexedSource& source, const ShardSettings& settings,
                                       const std::function<void(std::int64_t)>& progress = {});
 
 }  // namespace tessera

@@ -61,17 +61,18 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 
 /// What the pictures hold:
 /// - 1-4 objects that do not touch, largest first in `objects`; no two agree in both shape and color.
-/// - `mask` and all labels index class_names(): the shapes (or, by the setting `label`, the colors), then `background`, which
-///   is no picture's label. A pixel belongs to an object when at least half of it is covered; boxes are tight around the mask.
-/// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60. `phrase` and `span` point
-///   into the first caption, article included, as in Flickr30k Entities.
+/// - `mask` and all labels index class_names(): the shapes (or, by the setting `label`, the colors), then `background`,
+///   which is no picture's label. A pixel belongs to an object when at least half of it is covered; boxes are tight
+///   around the mask.
+/// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60. `phrase` and `span`
+///   point into the first caption, article included, as in Flickr30k Entities.
 /// - `summary` gives color and shape of each object, `object_tags` all of its attributes, both largest first.
-/// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8), then
-///   left, top, right, bottom divided by the picture's side.
-/// - `negatives`: at most one of each kind, each false of the picture. A kind is missing where it cannot be made (swaps and
-///   relations want two objects).
+/// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8),
+///   then left, top, right, bottom divided by the picture's side.
+/// - `negatives`: at most one of each kind, each false of the picture. A kind is missing where it cannot be made (swaps
+///   and relations want two objects).
 /// get() is thread-safe.
-class ShapesSource final : public Source {
+class ShapesSource final : public IndexedSource {
  public:
   /// Throws UserError when `settings` do not pass validate().
   explicit ShapesSource(const ShapesSettings& settings);

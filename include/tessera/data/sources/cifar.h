@@ -27,6 +27,6 @@ void fields(Visitor& v, CifarSettings& s) {
 
 /// Keys are FILE/NUMBER. Class names come from batches.meta.txt or fine_label_names.txt in the folder; CIFAR-10's are
 /// built in. Throws UserError: no such folder, a file that is missing or of a wrong size.
-std::shared_ptr<Source> make_cifar(const CifarSettings& settings);
+std::shared_ptr<IndexedSource> make_cifar(const CifarSettings& settings);
 
 }  // namespace tessera

@@ -21,6 +21,6 @@ void fields(Visitor& v, CocoCaptionsSettings& s) {
 
 /// Samples in the order of `images`, captions in that of their ids; keys are the pictures' file names. Throws UserError
 /// naming the file and the item.
-std::shared_ptr<Source> make_coco_captions(const CocoCaptionsSettings& settings);
+std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& settings);
 
 }  // namespace tessera

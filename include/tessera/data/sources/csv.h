@@ -49,6 +49,6 @@ void fields(Visitor& v, CsvSettings& s) {
 }
 
 /// Throws UserError naming file, line and column.
-std::shared_ptr<Source> make_csv(const CsvSettings& settings);
+std::shared_ptr<IndexedSource> make_csv(const CsvSettings& settings);
 
 }  // namespace tessera

@@ -35,6 +35,6 @@ void fields(Visitor& v, Flickr30kSettings& s) {
 /// box around all boxes of the phrase and all zeros where there is none (scenes). Phrases that nothing in the picture
 /// shows (EN#0) are left out. A picture without such files, or with damaged ones, is a SampleError. Throws UserError
 /// naming file and line.
-std::shared_ptr<Source> make_flickr30k(const Flickr30kSettings& settings);
+std::shared_ptr<IndexedSource> make_flickr30k(const Flickr30kSettings& settings);
 
 }  // namespace tessera

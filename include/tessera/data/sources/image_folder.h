@@ -28,6 +28,6 @@ void fields(Visitor& v, ImageFolderSettings& s) {
 }
 
 /// Throws UserError when the folder or the captions file is missing or holds nothing.
-std::shared_ptr<Source> make_image_folder(const ImageFolderSettings& settings);
+std::shared_ptr<IndexedSource> make_image_folder(const ImageFolderSettings& settings);
 
 }  // namespace tessera

@@ -24,6 +24,6 @@ void fields(Visitor& v, KarpathySettings& s) {
 
 /// Captions are the sentences' `raw`; keys are the pictures' file names with `filepath` before them. Throws UserError
 /// naming the file and the item.
-std::shared_ptr<Source> make_karpathy(const KarpathySettings& settings);
+std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings);
 
 }  // namespace tessera

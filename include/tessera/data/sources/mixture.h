@@ -55,48 +55,43 @@ void fields(Visitor& v, MixtureSettings& s) {
 }
 std::optional<config::Problem> validate(const MixtureSettings& settings);
 
-/// How a mixture's sources follow each other in training; see docs/training.md.
-enum class MixtureMode { accumulate, sequential, concat, weighted };
-
 /// Several sources as one. By itself it is their samples one source after the other, which is what an evaluation reads;
-/// in which order they are trained on is the loader's business, by the mode. Keys and messages of samples begin with
+/// in which order they are trained on is the sampler's business, by the mode. Keys and messages of samples begin with
 /// "LABEL:". Labels, masks and objects keep their classes only where all sources have the same class names.
-class Mixture : public Source {
+class Mixture : public IndexedSource {
  public:
-  struct Part {
+  struct Component {
     std::string label;
-    std::shared_ptr<const Source> source;
+    std::shared_ptr<const IndexedSource> source;
     double weight = 1.0;
   };
 
-  Mixture(MixtureMode mode, std::vector<Part> parts);
+  Mixture(MixtureMode mode, std::vector<Component> components);
 
   std::int64_t size() const override { return first_.back(); }
   Sample get(std::int64_t index) const override;
   std::vector<std::string> class_names() const override { return class_names_; }
   std::int64_t background_class() const override { return background_class_; }
+  Mixing mixing() const override;
   std::int64_t caption_count(std::int64_t index) const override;
   std::string name_of(std::int64_t index) const override;
   std::string describe() const override;
 
-  MixtureMode mode() const { return mode_; }
-  const std::vector<Part>& parts() const { return parts_; }
-  /// Index of the part's first sample.
-  std::int64_t first_of(std::size_t part) const { return first_[part]; }
+  const std::vector<Component>& components() const { return components_; }
 
  private:
   void find_classes();
-  std::size_t part_of(std::int64_t index) const;
+  std::size_t component_of(std::int64_t index) const;
 
   MixtureMode mode_;
-  std::vector<Part> parts_;
-  std::vector<std::int64_t> first_;  // of each part; then the end
+  std::vector<Component> components_;
+  std::vector<std::int64_t> first_;  // sample of each component; then the end
   bool same_classes_ = false;
   std::vector<std::string> class_names_;
   std::int64_t background_class_ = -1;
 };
 
-/// Throws UserError as the sources do.
-std::shared_ptr<Source> make_mixture(const MixtureSettings& settings);
+/// Throws UserError as the sources do, and when one of them is a stream.
+std::shared_ptr<Mixture> make_mixture(const MixtureSettings& settings);
 
 }  // namespace tessera

@@ -20,23 +20,23 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kJsonField = "json.";  // "json.summary" is the field summary of the json part
+constexpr std::string_view kJsonField = "json.";  // "json.summary" is the field summary of the json member
 
-/// The parts of one sample with its json part parsed when it is first asked for.
-class PartTexts {
+/// The members of one sample with its json member parsed when it is first asked for.
+class MemberTexts {
  public:
-  explicit PartTexts(const SampleMembers& parts) : parts_(parts) {}
+  explicit MemberTexts(const SampleMembers& members) : members_(members) {}
 
-  /// Null: there is no json part, or it is not JSON.
+  /// Null: there is no json member, or it is not JSON.
   const nlohmann::json* json() {
-    if (!parsed_ && parts_.has("json")) parsed_ = parse_python_json(parts_.read("json"));
+    if (!parsed_ && members_.has("json")) parsed_ = parse_python_json(members_.read("json"));
     return parsed_ && !parsed_->is_discarded() ? &*parsed_ : nullptr;
   }
 
-  /// The first of these parts or fields that is there, without white space around it; or nothing.
+  /// The first of these members or fields that is there, without white space around it; or nothing.
   std::string first(const std::vector<std::string>& names) {
     for (const std::string& name : names) {
-      if (parts_.has(name)) return std::string(strip(parts_.read(name)));
+      if (members_.has(name)) return std::string(strip(members_.read(name)));
       if (!name.starts_with(kJsonField) || json() == nullptr) continue;
       std::string text = json_text(*json(), name.substr(kJsonField.size()));
       if (!text.empty()) return text;
@@ -45,13 +45,13 @@ class PartTexts {
   }
 
  private:
-  const SampleMembers& parts_;
+  const SampleMembers& members_;
   std::optional<nlohmann::json> parsed_;
 };
 
-std::optional<std::string> first_part(const SampleMembers& parts, const std::vector<std::string>& names) {
+std::optional<std::string> first_member(const SampleMembers& members, const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    if (parts.has(name)) return parts.read(name);
+    if (members.has(name)) return members.read(name);
   return std::nullopt;
 }
 
@@ -66,35 +66,46 @@ MemberMapper::MemberMapper(const WebDatasetSettings& settings, const std::string
     classes_ = read_class_names(beside.string());
 }
 
-Sample MemberMapper::load(const std::string& key, const SampleMembers& parts) const {
+Sample MemberMapper::load(const std::string& shard, const std::string& key, const SampleMembers& members) const {
+  const auto named = [&](const std::string& text) { return concat(shard, ": sample ", key, ": ", text); };
+  try {
+    Sample sample = read(key, members);
+    if (sample.encoded.empty())
+      sample.no_image = named("has no picture; expected one of the members " + join_names(settings_.image_keys));
+    return sample;
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), named(error.what()), key);
+  }
+}
+
+Sample MemberMapper::read(const std::string& key, const SampleMembers& members) const {
   Sample sample;
   sample.key = key;
-  PartTexts texts(parts);
-  std::optional<std::string> image = first_part(parts, settings_.image_keys);
-  if (!image)
-    throw SampleError("no_image", "has no picture; expected one of the parts " + join_names(settings_.image_keys));
-  sample.encoded = std::move(*image);
-  if (sample.encoded.empty()) throw SampleError("empty_image", "the image has 0 bytes");
-  read_captions(parts, texts.json(), sample);
+  MemberTexts texts(members);
+  if (std::optional<std::string> image = first_member(members, settings_.image_keys)) {
+    if (image->empty()) throw SampleError("empty_image", "the image has 0 bytes");
+    sample.encoded = std::move(*image);
+  }
+  read_captions(members, texts.json(), sample);
   sample.summary = texts.first(settings_.summary_keys);
   sample.object_tags = texts.first(settings_.object_keys);
   if (const std::string label = texts.first(settings_.label_keys); !label.empty())
     sample.label = parse_label(label, classes_);
-  if (const auto mask = first_part(parts, settings_.mask_keys)) sample.mask = decode_mask(*mask).values;
-  if (const auto regions = first_part(parts, settings_.region_keys))
+  if (const auto mask = first_member(members, settings_.mask_keys)) sample.mask = decode_mask(*mask).values;
+  if (const auto regions = first_member(members, settings_.region_keys))
     set_regions(*regions, settings_.region_tensor, sample);
   return sample;
 }
 
-std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMembers& parts) const {
+std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMembers& members) const {
   const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
-                                   [&](const std::string& name) { return parts.has(name); });
+                                   [&](const std::string& name) { return members.has(name); });
   // Several may hold blank ones among them, which are no captions; a single blank one is a bad sample either way.
-  const bool in_json = parts.has("json") && !settings_.json_captions.empty();
+  const bool in_json = members.has("json") && !settings_.json_captions.empty();
   if (!in_json && !settings_.caption_lines && texts <= 1) return texts;
   Sample sample;
   sample.key = key;
-  read_captions(parts, PartTexts(parts).json(), sample);
+  read_captions(members, MemberTexts(members).json(), sample);
   return std::ssize(sample.captions);
 }
 
@@ -112,22 +123,23 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
     const auto& [names, setting] = found->second;
     places.push_back(concat(field, " is looked for in ", join_names(*names), " (", setting, ")"));
     if (field == "caption")
-      places.back() += concat(" and in the json part's ", join_names(settings_.json_captions), " (json_captions)");
+      places.back() += concat(" and in the json member's ", join_names(settings_.json_captions), " (json_captions)");
   }
   std::string text;
   for (const std::string& place : places) text += (text.empty() ? "" : ", ") + place;
   return text;
 }
 
-void MemberMapper::read_captions(const SampleMembers& parts, const nlohmann::json* json, Sample& sample) const {
+void MemberMapper::read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const {
   for (const std::string& name : settings_.caption_keys)
-    if (parts.has(name)) add_captions(parts.read(name), sample);
+    if (members.has(name)) add_captions(members.read(name), sample);
   if (json != nullptr)
     read_annotations(*json, settings_.json_captions, sample);
-  else if (parts.has("json") && sample.captions.empty())
-    throw SampleError("bad_json", "its json part is not JSON");
-  else if (parts.has("json") && !told_bad_json_.exchange(true))
-    log::warning("sample ", sample.key, ": its json part is not JSON: of it and any like it only the other parts are used");
+  else if (members.has("json") && sample.captions.empty())
+    throw SampleError("bad_json", "its json member is not JSON");
+  else if (members.has("json") && !told_bad_json_.exchange(true))
+    log::warning("sample ", sample.key,
+                 ": its json member is not JSON: of it and any like it only the other members are used");
 }
 
 void MemberMapper::add_captions(const std::string& text, Sample& sample) const {

@@ -12,31 +12,33 @@
 
 namespace tessera {
 
-/// The files of one sample of a shard, wherever they are.
+/// The files of one sample of a shard, wherever they are; each goes by what follows the key in its name.
 class SampleMembers {
  public:
   virtual ~SampleMembers() = default;
   virtual bool has(const std::string& name) const = 0;
-  /// Its bytes; only of a part that is there. Throws SampleError when they cannot be had.
+  /// Its bytes; only of a member that is there. Throws SampleError when they cannot be had.
   virtual std::string read(const std::string& name) const = 0;
 };
 
-/// Makes samples out of their parts, as the settings map them.
+/// Makes samples out of their members, as the settings map them.
 class MemberMapper {
  public:
   /// `first_shard`: classes.txt is looked for beside it; empty: nowhere.
   MemberMapper(const WebDatasetSettings& settings, const std::string& first_shard);
 
-  /// Throws SampleError: no picture, parts that are damaged. Nothing is decoded but masks and region features.
-  Sample load(const std::string& key, const SampleMembers& parts) const;
-  /// Captions that load() would give: known by the parts' names, unless lines or the json part must be read for it.
-  std::int64_t count_captions(const std::string& key, const SampleMembers& parts) const;
+  /// The sample of this key in a shard; it may lack any field, the picture too. Throws SampleError naming both: members
+  /// that are damaged. Nothing is decoded but masks and region features.
+  Sample load(const std::string& shard, const std::string& key, const SampleMembers& members) const;
+  /// Captions that load() would give: known by the members' names, unless lines or the json member must be read for it.
+  std::int64_t count_captions(const std::string& key, const SampleMembers& members) const;
   const std::vector<std::string>& classes() const { return classes_; }
-  /// "caption is looked for in the parts txt and text (caption_keys)": of these fields (needed_fields()).
+  /// "caption is looked for in txt and text (caption_keys)": of these fields (needed_fields()).
   std::string describe_keys(const std::vector<std::string>& fields) const;
 
  private:
-  void read_captions(const SampleMembers& parts, const nlohmann::json* json, Sample& sample) const;
+  Sample read(const std::string& key, const SampleMembers& members) const;
+  void read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
   void add_captions(const std::string& text, Sample& sample) const;
 
   WebDatasetSettings settings_;

@@ -19,19 +19,19 @@ namespace {
 constexpr std::size_t kIndexThreads = 8;
 constexpr std::chrono::seconds kTellEvery{10};
 
-// Gathers the members of one shard into samples. A member goes to the last sample of its key, unless that has such a
-// part already: then the key comes twice, and a new sample begins, so that nothing is lost.
+// Gathers the members of one shard into samples. A member goes to the last sample of its key, unless that has one of its
+// name already: then the key comes twice, and a new sample begins, so that nothing is lost.
 class ShardReader {
  public:
   ShardReader(ShardIndex& index, std::uint32_t shard) : index_(index), shard_(shard), begin_(index.samples.size()) {}
 
   void add(const io::TarMember& member) {
-    std::string key, part;
-    if (!split_member_name(member.name, key, part)) return;
+    std::string key, name;
+    if (!split_member_path(member.name, key, name)) return;
     const auto found = latest_.find(key);
     if (found == latest_.end()) {
       begin_sample(key);
-    } else if (!is_new_part(found->second, part)) {
+    } else if (!is_new_name(found->second, name)) {
       ++index_.repeated;
       if (index_.repeated_example.empty()) index_.repeated_example = index_.paths[shard_] + ": " + key;
       begin_sample(key);
@@ -40,32 +40,32 @@ class ShardReader {
       if (index_.scattered_example.empty()) index_.scattered_example = index_.paths[shard_] + ": " + key;
     }
     current_ = latest_.at(key);
-    index_.samples[current_].parts.push_back({part, member.offset, member.size});
+    index_.samples[current_].members.push_back({name, member.offset, member.size});
   }
 
   // A cut archive's last sample is kept only when nothing of it can be missing.
   void drop_incomplete(const std::string& cut_member) {
     const std::size_t count = index_.samples.size() - begin_;
     if (count == 0) return;
-    std::string key, part;
-    const bool of_last = split_member_name(cut_member, key, part) && key == index_.samples.back().key;
+    std::string key, name;
+    const bool of_last = split_member_path(cut_member, key, name) && key == index_.samples.back().key;
     const bool smaller =
-        count > 1 && index_.samples.back().parts.size() < index_.samples[index_.samples.size() - 2].parts.size();
+        count > 1 && index_.samples.back().members.size() < index_.samples[index_.samples.size() - 2].members.size();
     if (of_last || smaller) index_.samples.pop_back();
   }
 
   std::size_t count() const { return index_.samples.size() - begin_; }
 
  private:
-  // Files named IMG.00001.jpg all have one key: looking through its parts one by one would take quadratic time.
-  bool is_new_part(std::size_t sample, const std::string& part) {
+  // Files named IMG.00001.jpg all have one key: looking through its members one by one would take quadratic time.
+  bool is_new_name(std::size_t sample, const std::string& name) {
     constexpr std::size_t few = 32;
-    const std::vector<ShardPart>& parts = index_.samples[sample].parts;
-    if (parts.size() < few) return index_.samples[sample].find(part) == nullptr;
-    std::unordered_set<std::string>& names = many_parts_[sample];
+    const std::vector<ShardMember>& members = index_.samples[sample].members;
+    if (members.size() < few) return index_.samples[sample].find(name) == nullptr;
+    std::unordered_set<std::string>& names = many_names_[sample];
     if (names.empty())
-      for (const ShardPart& each : parts) names.insert(each.name);
-    return names.insert(part).second;
+      for (const ShardMember& each : members) names.insert(each.name);
+    return names.insert(name).second;
   }
 
   void begin_sample(const std::string& key) {
@@ -79,7 +79,7 @@ class ShardReader {
   std::size_t current_ = 0;
   std::unordered_map<std::string, std::size_t> latest_;
   std::unordered_map<std::size_t, bool> scattered_;
-  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_parts_;  // names, of samples that have many
+  std::unordered_map<std::size_t, std::unordered_set<std::string>> many_names_;  // names, of samples that have many
 };
 
 // In threads: what takes time is waiting for the disk or the network. A path that comes twice is read once.
@@ -122,20 +122,21 @@ std::map<std::string, io::TarIndex> index_tars(const std::vector<std::string>& p
 
 }  // namespace
 
-const ShardPart* ShardSample::find(const std::string& name) const {
-  const auto found = std::find_if(parts.begin(), parts.end(), [&](const ShardPart& part) { return part.name == name; });
-  return found == parts.end() ? nullptr : &*found;
+const ShardMember* ShardSample::find(const std::string& name) const {
+  const auto found =
+      std::find_if(members.begin(), members.end(), [&](const ShardMember& member) { return member.name == name; });
+  return found == members.end() ? nullptr : &*found;
 }
 
-bool split_member_name(const std::string& name, std::string& key, std::string& part) {
-  const std::size_t slash = name.rfind('/');
+bool split_member_path(const std::string& path, std::string& key, std::string& name) {
+  const std::size_t slash = path.rfind('/');
   const std::size_t base = slash == std::string::npos ? 0 : slash + 1;
-  const std::size_t dot = name.find('.', base);
-  if (dot == std::string::npos || dot == base || dot + 1 == name.size()) return false;
-  if (name.size() > 4 && name.starts_with("__") && name.ends_with("__")) return false;
-  key = name.substr(0, dot);
-  part = name.substr(dot + 1);
-  std::transform(part.begin(), part.end(), part.begin(),
+  const std::size_t dot = path.find('.', base);
+  if (dot == std::string::npos || dot == base || dot + 1 == path.size()) return false;
+  if (path.size() > 4 && path.starts_with("__") && path.ends_with("__")) return false;
+  key = path.substr(0, dot);
+  name = path.substr(dot + 1);
+  std::transform(name.begin(), name.end(), name.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return true;
 }
@@ -154,7 +155,7 @@ ShardIndex index_shards(const std::vector<std::string>& paths, const std::string
                                     reader.count(), " complete samples are used"));
   }
   for (const ShardSample& sample : index.samples)
-    for (const ShardPart& part : sample.parts) ++index.parts[part.name];
+    for (const ShardMember& member : sample.members) ++index.names[member.name];
   return index;
 }
 

@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-/// A sample's parts in one shard.
-struct ShardPart {
+/// A file of a sample in its shard.
+struct ShardMember {
   std::string name;  // what follows the first dot, in lower case
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
@@ -17,16 +17,16 @@ struct ShardPart {
 struct ShardSample {
   std::uint32_t shard = 0;
   std::string key;
-  std::vector<ShardPart> parts;
+  std::vector<ShardMember> members;
 
-  const ShardPart* find(const std::string& name) const;
+  const ShardMember* find(const std::string& name) const;
 };
 
 /// All samples of some tar shards, and what was odd about them.
 struct ShardIndex {
   std::vector<std::string> paths;
   std::vector<ShardSample> samples;
-  std::map<std::string, std::int64_t> parts;  // name -> how many samples have it
+  std::map<std::string, std::int64_t> names;  // of members -> how many samples have one
   std::int64_t repeated = 0;                  // samples whose key had come before in the same shard
   std::int64_t scattered = 0;                 // samples whose members do not lie next to each other
   std::string repeated_example;
@@ -34,9 +34,9 @@ struct ShardIndex {
   std::vector<std::string> problems;  // one line for each damaged shard
 };
 
-/// Splits a member's name at the first dot of its last component: "a/b.seg.png" -> "a/b" and "seg.png". False for names
+/// Splits a member's path at the first dot of its file name: "a/b.seg.png" -> "a/b" and "seg.png". False for file names
 /// without a dot or that start with one, and for WebDataset's own meta files ("__x__").
-bool split_member_name(const std::string& name, std::string& key, std::string& part);
+bool split_member_path(const std::string& path, std::string& key, std::string& name);
 
 /// Reads the headers of the shards, in threads, or what `cache` (see IndexCache) keeps of them.
 ShardIndex index_shards(const std::vector<std::string>& paths, const std::string& cache = "off");

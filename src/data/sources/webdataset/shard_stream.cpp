@@ -20,37 +20,37 @@ bool has_files(const std::string& folder, const std::string& extension) {
 }  // namespace
 
 const std::string* RawSample::find(const std::string& name) const {
-  for (const auto& [each, bytes] : parts)
+  for (const auto& [each, bytes] : members)
     if (each == name) return &bytes;
   return nullptr;
 }
 
-bool StreamGrouping::begins(const std::string& key, const std::string& part) {
-  const bool is_new = names_.empty() || key != key_ || names_.contains(part);
+bool StreamGrouping::begins(const std::string& key, const std::string& name) {
+  const bool is_new = names_.empty() || key != key_ || names_.contains(name);
   if (is_new) {
     names_.clear();
     key_ = key;
     if (!keys_.insert(std::hash<std::string>()(key)).second && repeated_++ == 0) repeated_example_ = key;
   }
-  names_.insert(part);
+  names_.insert(name);
   return is_new;
 }
 
-ShardStream::ShardStream(const std::string& address, const StreamPatience& wait_policy,
+ShardStream::ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy,
                          std::function<bool(const std::string&)> wanted)
     : address_(address), wanted_(std::move(wanted)), tar_(decompress(open_bytes(address, wait_policy))) {}
 
 std::shared_ptr<RawSample> ShardStream::next() {
   io::TarMember member;
-  for (std::string key, part; tar_.next(member);) {
-    if (!split_member_name(member.name, key, part)) continue;
+  for (std::string key, name; tar_.next(member);) {
+    if (!split_member_path(member.name, key, name)) continue;
     std::shared_ptr<RawSample> complete;
-    if (grouping_.begins(key, part)) {
+    if (grouping_.begins(key, name)) {
       complete = std::exchange(open_, std::make_shared<RawSample>());
       open_->shard = address_;
       open_->key = key;
     }
-    if (wanted_(part)) open_->parts.emplace_back(part, tar_.content());
+    if (wanted_(name)) open_->members.emplace_back(name, tar_.content());
     if (complete) return complete;
   }
   return std::exchange(open_, nullptr);
@@ -59,13 +59,13 @@ std::shared_ptr<RawSample> ShardStream::next() {
 std::int64_t count_streamed(const std::vector<io::TarMember>& members) {
   StreamGrouping grouping;
   std::int64_t count = 0;
-  std::string key, part;
+  std::string key, name;
   for (const io::TarMember& member : members)
-    if (split_member_name(member.name, key, part) && grouping.begins(key, part)) ++count;
+    if (split_member_path(member.name, key, name) && grouping.begins(key, name)) ++count;
   return count;
 }
 
-io::TarIndex index_stream(const std::string& address, const StreamPatience& wait_policy) {
+io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy) {
   io::TarIndex index;
   try {
     TarStream tar(decompress(open_bytes(address, wait_policy)));

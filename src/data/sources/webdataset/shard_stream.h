@@ -14,11 +14,11 @@
 
 namespace tessera {
 
-/// The bytes of a sample's parts.
+/// A sample as its shard holds it: the bytes of its members.
 struct RawSample : public SampleMembers {
   std::string shard;
   std::string key;
-  std::vector<std::pair<std::string, std::string>> parts;  // name and bytes
+  std::vector<std::pair<std::string, std::string>> members;  // name and bytes
 
   bool has(const std::string& name) const override { return find(name) != nullptr; }
   std::string read(const std::string& name) const override { return *find(name); }
@@ -27,10 +27,10 @@ struct RawSample : public SampleMembers {
   const std::string* find(const std::string& name) const;
 };
 
-/// Tells where a new sample begins: at a new key, or a part that the sample has already.
+/// Tells where a new sample begins: at a new key, or at a name that the sample has already.
 class StreamGrouping {
  public:
-  bool begins(const std::string& key, const std::string& part);
+  bool begins(const std::string& key, const std::string& name);
 
   /// How many samples have begun with a key that came before in this shard.
   std::int64_t repeated() const { return repeated_; }
@@ -38,17 +38,17 @@ class StreamGrouping {
 
  private:
   std::string key_;
-  std::unordered_set<std::string> names_;  // of the parts of this sample
+  std::unordered_set<std::string> names_;  // of the members of this sample
   std::unordered_set<std::size_t> keys_;   // hashes of all that came: a shard may hold millions
   std::int64_t repeated_ = 0;
   std::string repeated_example_;
 };
 
-/// Samples of a shard that comes as a stream: the parts that follow each other under one key.
+/// Samples of a shard that comes as a stream: the members that follow each other under one key.
 class ShardStream {
  public:
-  /// `wanted`: parts that are kept. Throws StreamError, as next() does.
-  ShardStream(const std::string& address, const StreamPatience& wait_policy,
+  /// `wanted`: names of members that are kept. Throws StreamError, as next() does.
+  ShardStream(const std::string& address, const StreamWaitPolicy& wait_policy,
               std::function<bool(const std::string&)> wanted);
 
   /// Null at the end.
@@ -61,14 +61,14 @@ class ShardStream {
   const std::function<bool(const std::string&)> wanted_;
   TarStream tar_;
   StreamGrouping grouping_;
-  std::shared_ptr<RawSample> open_;  // may have more parts to come
+  std::shared_ptr<RawSample> open_;  // may have more members to come
 };
 
 /// How many samples ShardStream gives of these members.
 std::int64_t count_streamed(const std::vector<io::TarMember>& members);
 
 /// What index_tar tells, of a tar that comes as a stream; offsets count its bytes uncompressed.
-io::TarIndex index_stream(const std::string& address, const StreamPatience& wait_policy);
+io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wait_policy);
 
 /// True for commands ("pipe:...") and compressed tars (by their names).
 bool is_stream(const std::string& address);

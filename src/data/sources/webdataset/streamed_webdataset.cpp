@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "src/data/sources/webdataset/index_cache.h"
-#include "src/data/loading/ordered_workers.h"
 #include "src/data/sources/webdataset/sample_members.h"
 #include "src/data/sources/webdataset/shard_stream.h"
 #include <tessera/base/error.h>
@@ -34,16 +33,16 @@ struct StreamedShards {
     wanted.insert("json");
   }
 
-  StreamPatience wait_policy(const std::stop_token& stop) const {
+  StreamWaitPolicy wait_policy(const std::stop_token& stop) const {
     return {std::chrono::milliseconds(static_cast<std::int64_t>(1000 * settings.stream.timeout)), stop};
   }
 
   // Of the first such shard only: there may be thousands, each read once per epoch.
   void tell_repeated(const std::string& shard, const StreamGrouping& grouping) const {
     if (grouping.repeated() == 0 || told_repeated.exchange(true)) return;
-    log::warning(shard, ": ", grouping.repeated(), " keys come again after other samples (first: ",
-                 grouping.repeated_example(),
-                 "); a stream joins only parts that follow each other, so each is a sample of its own. Said of one "
+    log::warning(shard, ": ", grouping.repeated(),
+                 " keys come again after other samples (first: ", grouping.repeated_example(),
+                 "); a stream joins only members that follow each other, so each is a sample of its own. Said of one "
                  "shard; others may be alike");
   }
 
@@ -53,14 +52,6 @@ struct StreamedShards {
   std::set<std::string> wanted;
   mutable std::atomic<bool> told_repeated = false;
 };
-
-Sample load_raw(const StreamedShards& all, const RawSample& raw) {
-  try {
-    return all.mapper.load(raw.key, raw);
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), concat(raw.shard, ": sample ", raw.key, ": ", error.what()), raw.key);
-  }
-}
 
 /// One shard after the other; one that fails is begun again.
 class ShardRow {
@@ -75,7 +66,7 @@ class ShardRow {
         if (!shard_) begin_shard();
         if (std::shared_ptr<RawSample> raw = shard_->next()) {
           ++given_;
-          return [all = all_, raw = std::move(raw)] { return load_raw(*all, *raw); };
+          return [all = all_, raw = std::move(raw)] { return all->mapper.load(raw->shard, raw->key, *raw); };
         }
         all_->tell_repeated(shards_[at_], shard_->grouping());
         end_shard();
@@ -147,12 +138,12 @@ class ShuffledStream : public SampleStream {
         start_(start),
         draws_(
             start.seed, Purpose::shuffle,
-            {static_cast<std::uint64_t>(start.epoch), kOrderInBuffer, static_cast<std::uint64_t>(start.shard.index)}) {
+            {static_cast<std::uint64_t>(start.epoch), kOrderInBuffer, static_cast<std::uint64_t>(start.slice.index)}) {
     std::vector<std::string> order = all_->shards;
     if (start.shuffle)
       Random(start.seed, Purpose::shuffle, {static_cast<std::uint64_t>(start.epoch), kOrderOfShards}).shuffle(order);
-    for (auto i = static_cast<std::size_t>(start.shard.index); i < order.size();
-         i += static_cast<std::size_t>(start.shard.count))
+    for (auto i = static_cast<std::size_t>(start.slice.index); i < order.size();
+         i += static_cast<std::size_t>(start.slice.count))
       own_.push_back(order[i]);
     row_.emplace(all_, own_, start_.stop);
   }
@@ -210,7 +201,7 @@ class StreamedWebDataset : public StreamSource {
   std::int64_t background_class() const override { return all_->settings.background_class; }
   std::string describe_fields(const std::vector<std::string>& needed) const override {
     const std::string keys = all_->mapper.describe_keys(needed);
-    return keys.empty() ? keys : "In their parts, " + keys;
+    return keys.empty() ? keys : "In their members, " + keys;
   }
   std::string describe() const override {
     return concat("webdataset ", named(), ", ", with_thousands(size_), " samples as a stream");
@@ -235,7 +226,7 @@ class StreamedWebDataset : public StreamSource {
   std::int64_t counted() const {
     log::info(named(), ": counting the samples, which reads everything once; stream.samples spares it");
     const IndexCache cache(all_->settings.index_cache);
-    const StreamPatience wait_policy = all_->wait_policy({});
+    const StreamWaitPolicy wait_policy = all_->wait_policy({});
     std::vector<io::TarIndex> indices(all_->shards.size());
     std::mutex mutex;
     std::size_t next = 0;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "src/data/sources/webdataset/byte_stream.h"
+#include "src/data/formats/byte_stream.h"
 #include <tessera/io/tar.h>
 
 namespace tessera {

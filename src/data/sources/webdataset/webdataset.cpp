@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::size_t kNamed = 20;  // names in a message
 
-class IndexedParts : public SampleMembers {
+class IndexedMembers : public SampleMembers {
  public:
-  IndexedParts(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
+  IndexedMembers(const ShardSample& entry, const std::string& path) : entry_(entry), file_(path) {}
 
   bool has(const std::string& name) const override { return entry_.find(name) != nullptr; }
   std::string read(const std::string& name) const override {
-    const ShardPart& part = *entry_.find(name);
-    std::string bytes = file_.read(part.offset, part.size);
-    if (bytes.size() < part.size) throw SampleError("truncated", "the shard has become shorter since it was indexed");
+    const ShardMember& member = *entry_.find(name);
+    std::string bytes = file_.read(member.offset, member.size);
+    if (bytes.size() < member.size) throw SampleError("truncated", "the shard has become shorter since it was indexed");
     return bytes;
   }
 
@@ -33,7 +33,7 @@ class IndexedParts : public SampleMembers {
   const io::RandomAccessFile file_;
 };
 
-class WebDataset : public Source {
+class WebDataset : public IndexedSource {
  public:
   WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
       : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
@@ -56,21 +56,17 @@ class WebDataset : public Source {
 
   std::int64_t caption_count(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
-    return mapper_.count_captions(entry.key, IndexedParts(entry, index_.paths[entry.shard]));
+    return mapper_.count_captions(entry.key, IndexedMembers(entry, index_.paths[entry.shard]));
   }
 
   std::string describe_fields(const std::vector<std::string>& needed) const override {
-    return concat("Its parts are ", join_names(part_names()), json_fields(), "; ", mapper_.describe_keys(needed));
+    return concat("Its members are ", join_names(member_names()), json_fields(), "; ", mapper_.describe_keys(needed));
   }
 
   Sample get(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
     const std::string& path = index_.paths[entry.shard];
-    try {
-      return mapper_.load(entry.key, IndexedParts(entry, path));
-    } catch (const SampleError& error) {
-      throw SampleError(error.reason(), concat(path, ": sample ", entry.key, ": ", error.what()), entry.key);
-    }
+    return mapper_.load(path, entry.key, IndexedMembers(entry, path));
   }
 
  private:
@@ -83,7 +79,7 @@ class WebDataset : public Source {
       log::warning(where, ": ", index_.repeated,
                    " keys come more than once; each is a sample of its own (first: ", index_.repeated_example, ")");
     if (index_.scattered > 0)
-      log::warning(where, ": the parts of ", index_.scattered,
+      log::warning(where, ": the members of ", index_.scattered,
                    " samples do not lie together (first: ", index_.scattered_example, ")");
     if (index_.samples.empty()) {
       std::string why;
@@ -94,27 +90,27 @@ class WebDataset : public Source {
     for (const ShardSample& sample : index_.samples)
       without_image += first_of(sample, settings_.image_keys) == nullptr ? 1 : 0;
     if (without_image == size())
-      user_error(where, ": no sample has a picture: the parts found are ", join_names(part_names()),
+      user_error(where, ": no sample has a picture: the members found are ", join_names(member_names()),
                  ", the picture is looked for in ", join_names(settings_.image_keys), " (image_keys)");
     if (without_image > 0)
       log::warning(where, ": ", without_image, " of ", size(), " samples have no picture (",
                    join_names(settings_.image_keys), ")");
   }
 
-  std::vector<std::string> part_names() const {
+  std::vector<std::string> member_names() const {
     std::vector<std::string> names;
-    for (const auto& [name, count] : index_.parts)
+    for (const auto& [name, count] : index_.names)
       if (names.size() < kNamed) names.push_back(name);
     return names;
   }
 
-  // Of the first sample that has a json part: " (json: caption and url)".
+  // Of the first sample that has a json member: " (json: caption and url)".
   std::string json_fields() const {
     const auto found = std::find_if(index_.samples.begin(), index_.samples.end(),
                                     [](const ShardSample& sample) { return sample.find("json") != nullptr; });
     if (found == index_.samples.end()) return {};
     try {
-      const std::string text = IndexedParts(*found, index_.paths[found->shard]).read("json");
+      const std::string text = IndexedMembers(*found, index_.paths[found->shard]).read("json");
       const std::vector<std::string> names = json_names(text, kNamed);
       return names.empty() ? "" : " (json: " + join_names(names) + ")";
     } catch (const std::exception&) {
@@ -122,9 +118,9 @@ class WebDataset : public Source {
     }
   }
 
-  static const ShardPart* first_of(const ShardSample& entry, const std::vector<std::string>& names) {
+  static const ShardMember* first_of(const ShardSample& entry, const std::vector<std::string>& names) {
     for (const std::string& name : names)
-      if (const ShardPart* part = entry.find(name)) return part;
+      if (const ShardMember* member = entry.find(name)) return member;
     return nullptr;
   }
 

@@ -12,7 +12,7 @@
 namespace tessera {
 
 /// Samples in plain tar shards, grouped as the WebDataset library does: a sample's key is the member's path up to the
-/// first dot of its file name, what follows (in lower case) is the name of the part.
+/// first dot of its file name, what follows (in lower case) is the name of the member.
 struct WebDatasetSettings {
   PathList path;
   std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp"};
@@ -37,17 +37,17 @@ void fields(Visitor& v, WebDatasetSettings& s) {
     "tar files: one, a list, a pattern (train-{00000..00004}.tar, *.tar), or a folder of them; as streams: .tar.gz, "
     ".tgz, "
     "and what commands write (pipe:aws s3 cp s3://b/{000..099}.tar -)");
-  v("image_keys", s.image_keys, "parts that hold the picture; the first one there is taken");
-  v("caption_keys", s.caption_keys, "parts that hold a caption; each one there gives one");
+  v("image_keys", s.image_keys, "members that hold the picture; the first one there is taken");
+  v("caption_keys", s.caption_keys, "members that hold a caption; each one there gives one");
   v("json_captions", s.json_captions,
-    "fields of the json part that hold a caption or a list of them, beside those of the caption parts");
-  v("caption_lines", s.caption_lines, "each line of a caption part is a caption of its own");
+    "fields of the json member that hold a caption or a list of them, beside those of the caption members");
+  v("caption_lines", s.caption_lines, "each line of a caption member is a caption of its own");
   v("label_keys", s.label_keys,
-    "parts that hold the class: its index, or its name in `classes`; json.NAME is a field of the json part");
-  v("mask_keys", s.mask_keys, "parts that hold a PNG of class indices");
-  v("summary_keys", s.summary_keys, "parts (or json.NAME) that hold the one-line summary");
-  v("object_keys", s.object_keys, "parts (or json.NAME) that hold the text of object tags, or a list of them");
-  v("region_keys", s.region_keys, "parts that hold region features [R, F], .npy or .safetensors of floats");
+    "members that hold the class: its index, or its name in `classes`; json.NAME is a field of the json member");
+  v("mask_keys", s.mask_keys, "members that hold a PNG of class indices");
+  v("summary_keys", s.summary_keys, "members (or json.NAME) that hold the one-line summary");
+  v("object_keys", s.object_keys, "members (or json.NAME) that hold the text of object tags, or a list of them");
+  v("region_keys", s.region_keys, "members that hold region features [R, F], .npy or .safetensors of floats");
   v("region_tensor", s.region_tensor, "name of the tensor in .safetensors region features; empty: the first");
   v("classes", s.classes, "file of class names, one a line; null: classes.txt beside the first shard, if it is there");
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
@@ -58,7 +58,7 @@ void fields(Visitor& v, WebDatasetSettings& s) {
 
 /// Indexes the shards by their headers; when one of them is a stream (a command, a compressed tar), all are read as
 /// streams, see StreamSource. A shard that is cut off gives its complete samples and a warning; keys that
-/// come twice, keys whose parts lie apart, and samples without a picture are counted and reported. Throws UserError
+/// come twice, keys whose members lie apart, and samples without a picture are counted and reported. Throws UserError
 /// when a shard is missing or is no tar, or nothing is left.
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings);
 

@@ -7,7 +7,7 @@
 #include <archive.h>
 #include <zlib.h>
 
-#include "src/data/sources/webdataset/byte_stream.h"
+#include "src/data/formats/byte_stream.h"
 #include <tessera/base/error.h>
 
 namespace tessera {

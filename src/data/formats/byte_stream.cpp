@@ -1,4 +1,4 @@
-#include "src/data/sources/webdataset/byte_stream.h"
+#include "src/data/formats/byte_stream.h"
 
 #include <algorithm>
 #include <array>
@@ -12,8 +12,8 @@
 #include <thread>
 #include <unistd.h>
 
-#include "src/data/loading/ordered_workers.h"
 #include <tessera/base/error.h>
+#include <tessera/data/stream.h>
 
 extern char** environ;
 
@@ -50,7 +50,7 @@ class FileBytes : public ByteStream {
 
 class CommandBytes : public ByteStream {
  public:
-  CommandBytes(const std::string& command, const StreamPatience& wait_policy) : patience_(wait_policy) {
+  CommandBytes(const std::string& command, const StreamWaitPolicy& wait_policy) : patience_(wait_policy) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw StreamError(concat("no pipe: ", std::strerror(errno)));
     descriptor_ = ends[0];
@@ -132,14 +132,14 @@ class CommandBytes : public ByteStream {
     ::waitpid(process_, nullptr, 0);
   }
 
-  StreamPatience patience_;
+  StreamWaitPolicy patience_;
   int descriptor_ = -1;
   pid_t process_ = -1;
 };
 
 }  // namespace
 
-std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamPatience& wait_policy) {
+std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamWaitPolicy& wait_policy) {
   constexpr std::string_view kPipe = "pipe:";
   if (address.starts_with(kPipe)) return std::make_unique<CommandBytes>(address.substr(kPipe.size()), wait_policy);
   return std::make_unique<FileBytes>(address);

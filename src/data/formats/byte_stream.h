@@ -25,14 +25,14 @@ class ByteStream {
 };
 
 /// How long a command may give no byte, and who may end the waiting (Stopped is thrown then).
-struct StreamPatience {
+struct StreamWaitPolicy {
   std::chrono::milliseconds timeout{60'000};
   std::stop_token stop;
 };
 
 /// A local file, or what a command of the shell writes ("pipe:COMMAND"). The command runs in a process group of its
 /// own, which ends with this object. Throws StreamError when it cannot be started.
-std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamPatience& wait_policy);
+std::unique_ptr<ByteStream> open_bytes(const std::string& address, const StreamWaitPolicy& wait_policy);
 
 /// Decompresses gzip, zstd, bzip2 and xz, and gives anything else as it is.
 std::unique_ptr<ByteStream> decompress(std::unique_ptr<ByteStream> bytes);

@@ -1,18 +1,17 @@
-#include "tools/data/findings.h"
+#include "src/data/packing/dataset_statistics.h"
 
 #include <algorithm>
 #include <sstream>
 
-#include "src/data/loading/sample_transform.h"
+#include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/transforms.h>
 
-namespace tessera::tools {
+namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using StatisticsJson = nlohmann::ordered_json;
 
 constexpr std::size_t kExamples = 3;
 constexpr std::size_t kSizesListed = 100;
@@ -29,22 +28,22 @@ std::int64_t count_characters(const std::string& text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; });
 }
 
-std::string_view bytes_of(const std::vector<std::uint8_t>& values) {
+std::string_view as_bytes(const std::vector<std::uint8_t>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size()};
 }
 
 template <class Key>
-Json to_json(const std::map<Key, std::int64_t>& counts) {
-  Json json = Json::object();
+StatisticsJson to_json(const std::map<Key, std::int64_t>& counts) {
+  StatisticsJson json = StatisticsJson::object();
   for (const auto& [key, count] : counts) json[concat(key)] = count;
   return json;
 }
 
-Json dump_of(const Sample& sample) {
-  Json json;
+StatisticsJson dump_of(const Sample& sample) {
+  StatisticsJson json;
   json["key"] = sample.key;
   json["image_bytes"] = sample.encoded.size();
-  json["image_sha256"] = sha256(sample.encoded.empty() ? bytes_of(sample.image.pixels) : sample.encoded);
+  json["image_sha256"] = sha256(sample.encoded.empty() ? as_bytes(sample.image.pixels) : sample.encoded);
   json["captions"] = sample.captions;
   json["summary"] = sample.summary;
   json["object_tags"] = sample.object_tags;
@@ -52,15 +51,15 @@ Json dump_of(const Sample& sample) {
   json["objects"] = sample.objects.size();
   json["regions"] =
       sample.region_width > 0 ? static_cast<std::int64_t>(sample.regions.size()) / sample.region_width : 0;
-  json["mask_sha256"] = sample.mask.empty() ? "" : sha256(bytes_of(sample.mask));
+  json["mask_sha256"] = sample.mask.empty() ? "" : sha256(as_bytes(sample.mask));
   return json;
 }
 
-void look_at(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
+void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   out.key = sample.key;
   out.bytes = static_cast<std::int64_t>(sample.encoded.size());
   out.digest = digest_of(sample);
-  out.picture = fingerprint(sample.encoded.empty() ? bytes_of(sample.image.pixels) : sample.encoded);
+  out.picture = fingerprint(sample.encoded.empty() ? as_bytes(sample.image.pixels) : sample.encoded);
   if (wanted.dump) out.dump = dump_of(sample);
   for (const std::string& caption : sample.captions) {
     if (!is_utf8(caption)) throw SampleError("not_utf8", "sample " + sample.key + ": a caption is not UTF-8");
@@ -70,7 +69,7 @@ void look_at(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
     if (wanted.tokenizer) out.tokens.push_back(std::ssize(wanted.tokenizer->encode(caption)));
   }
   const auto note = [&](const char* what, bool there) {
-    if (there) out.having.emplace_back(what);
+    if (there) out.fields.emplace_back(what);
   };
   note("caption", std::any_of(sample.captions.begin(), sample.captions.end(),
                               [](const std::string& text) { return !strip(text).empty(); }));
@@ -85,7 +84,7 @@ void look_at(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   if (sample.image.empty()) sample.image = take_image(sample);
   out.height = sample.image.height;
   out.width = sample.image.width;
-  if (wanted.keep) out.sample = std::move(sample);
+  if (wanted.sample) out.sample = std::move(sample);
 }
 
 // The value below which a share of them lies.
@@ -106,7 +105,7 @@ SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, co
   out.key = concat("number ", index);
   try {
     Sample sample = read();
-    look_at(sample, wanted, out);
+    note_facts(sample, wanted, out);
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
     out.bad_text = error.what();
@@ -116,7 +115,7 @@ SampleFacts facts_of(const std::function<Sample()>& read, std::int64_t index, co
   return out;
 }
 
-void Findings::add(SampleFacts& facts) {
+void DatasetStatistics::add(const SampleFacts& facts) {
   if (!facts.bad_reason.empty()) {
     ++bad_[facts.bad_reason];
     std::vector<std::string>& examples = bad_examples_[facts.bad_reason];
@@ -135,7 +134,7 @@ void Findings::add(SampleFacts& facts) {
   for (const std::int64_t count : facts.tokens) ++tokens_[count];
   if (facts.objects > 0) ++objects_[facts.objects];
   if (facts.label >= 0) ++labels_[facts.label];
-  for (const std::string& what : facts.having) ++having_[what];
+  for (const std::string& what : facts.fields) ++fields_[what];
   const auto repeats = [&](const char* what, bool is_new) {
     if (is_new) return;
     auto& [count, first] = repeated_[what];
@@ -146,8 +145,8 @@ void Findings::add(SampleFacts& facts) {
   for (const std::uint64_t pair : facts.pairs) repeats("pairs of picture and caption", pairs_.insert(pair).second);
 }
 
-Json Findings::spread(const Counts& counts) {
-  Json json = Json::object();
+StatisticsJson DatasetStatistics::spread(const Counts& counts) {
+  StatisticsJson json = StatisticsJson::object();
   std::int64_t total = 0;
   for (const auto& [value, count] : counts) total += count;
   if (total == 0) return json;
@@ -158,20 +157,20 @@ Json Findings::spread(const Counts& counts) {
   return json;
 }
 
-Json Findings::report(const Source& source, bool all) const {
-  Json json;
+StatisticsJson DatasetStatistics::report(const Source& source, bool all) const {
+  StatisticsJson json;
   json["source"] = source.describe();
   json["samples"] = source.size();
   json["read"] = read_;
-  json["fingerprint"] = all ? Json(fingerprint_.text()) : Json();
+  json["fingerprint"] = all ? StatisticsJson(fingerprint_.text()) : StatisticsJson();
   json["bad"] = to_json(bad_);
   json["bad_examples"] = bad_examples_;
-  json["repeated"] = Json::object();
+  json["repeated"] = StatisticsJson::object();
   for (const auto& [what, found] : repeated_)
     json["repeated"][what] = {{"count", found.first}, {"first", found.second}};
   std::vector<std::pair<std::string, std::int64_t>> sizes(image_sizes_.begin(), image_sizes_.end());
   std::stable_sort(sizes.begin(), sizes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-  json["image_sizes"] = Json::object();
+  json["image_sizes"] = StatisticsJson::object();
   json["different_image_sizes"] = sizes.size();
   for (std::size_t i = 0; i < std::min(sizes.size(), kSizesListed); ++i)
     json["image_sizes"][sizes[i].first] = sizes[i].second;
@@ -183,12 +182,12 @@ Json Findings::report(const Source& source, bool all) const {
   json["words_per_caption"] = to_json(words_);
   json["tokens_per_caption"] = to_json(tokens_);
   json["objects_per_sample"] = to_json(objects_);
-  json["labels"] = Json::object();
+  json["labels"] = StatisticsJson::object();
   const std::vector<std::string> names = source.class_names();
   for (const auto& [label, count] : labels_)
     json["labels"][label < std::ssize(names) ? names[static_cast<std::size_t>(label)] : std::to_string(label)] = count;
-  json["samples_with"] = to_json(having_);
+  json["samples_with"] = to_json(fields_);
   return json;
 }
 
-}  // namespace tessera::tools
+}  // namespace tessera

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/data/source.h>
+#include <tessera/data/tokenizers/tokenizer.h>
+
+namespace tessera {
+
+struct InspectSettings {
+  std::int64_t samples = 0;                    // looked at, spread over the source, which may be sorted; 0: all
+  std::int64_t threads = 1;                    // changes nothing but speed
+  std::shared_ptr<const Tokenizer> tokenizer;  // whose tokens are counted; null: none are
+  std::string dump;                            // file for a JSON object a line of each sample; empty: none
+  std::int64_t pictures = 0;                   // good samples kept, decoded, from all over the source
+};
+
+struct Inspection {
+  /// A JSON object: source, samples, read, fingerprint (null unless all were looked at), bad and bad_examples (by reason),
+  /// repeated (keys, pictures, pairs), image_sizes, different_image_sizes, width, height, file_bytes,
+  /// captions_per_sample, characters_per_caption, words_per_caption, tokens_per_caption, objects_per_sample, labels,
+  /// samples_with (by field).
+  std::string report;
+  std::vector<Sample> pictures;
+};
+
+/// Reads and decodes samples of a source and counts what they hold. Throws UserError as the source does, and when the
+/// dump cannot be written.
+Inspection inspect(const Source& source, const InspectSettings& settings,
+                   const std::function<void(std::int64_t done, std::int64_t total)>& progress);
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+#include <algorithm>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+#include "src/data/loading/ordered_workers.h"
+#include "src/data/loading/sample_reader.h"
+#include "src/data/packing/dataset_statistics.h"
+#include <tessera/data/packing/inspect.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+std::string as_text(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+}  // namespace
+
+Inspection inspect(const Source& source, const InspectSettings& settings,
+                   const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const std::int64_t size = source.size(), count = settings.samples > 0 ? std::min(settings.samples, size) : size;
+  const FactsWanted wanted{settings.tokenizer, !settings.dump.empty(), settings.pictures > 0};
+  const auto place = [size, count](std::int64_t i) { return i * size / count; };
+  const auto reader = make_ordered_reader(source);
+  OrderedWorkers<SampleFacts> workers(
+      settings.threads, 4 * settings.threads, count, [&reader, place, wanted](std::int64_t i, std::int64_t) {
+        return facts_of([&] { return reader->read_in_order(i, place(i)); }, place(i), wanted);
+      });
+  const ReaderStop stop(reader);
+  const WaitPolicy wait_policy{60, 0, source.describe(), [&](std::int64_t i) { return source.name_of(place(i)); }};
+  std::optional<io::AtomicFile> dump;
+  if (wanted.dump) dump.emplace(settings.dump);
+  Inspection out;
+  DatasetStatistics statistics;
+  for (std::int64_t i = 0; i < count; ++i) {
+    SampleFacts facts = workers.take(&wait_policy);
+    if (dump) dump->write(as_text(facts.dump, -1) + "\n");
+    statistics.add(facts);
+    // As many as are due by now, so that they come from everywhere.
+    if (wanted.sample && facts.bad_reason.empty() && std::ssize(out.pictures) <= i * settings.pictures / count)
+      out.pictures.push_back(std::move(facts.sample));
+    progress(i + 1, count);
+  }
+  if (dump) dump->commit();
+  out.report = as_text(statistics.report(source, count == size), 2);
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+#include <tessera/base/error.h>
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+Mixing Source::mixing() const {
+  return {MixtureMode::concat, {{"", describe(), 0, size(), 1.0, this}}};
+}
+
+const IndexedSource& indexed(const Source& source) {
+  const SourceKind kind = source.kind();
+  if (const auto* found = std::get_if<const IndexedSource*>(&kind)) return **found;
+  user_error(source.describe(),
+             ": is read as a stream, in order; this needs any sample at any time: give local, uncompressed "
+             "tar files");
+}
+
+std::shared_ptr<const IndexedSource> indexed(const std::shared_ptr<const Source>& source) {
+  return {source, &indexed(*source)};
+}
+
+}  // namespace tessera
