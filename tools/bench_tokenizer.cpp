@@ -8,8 +8,6 @@
 #include <tessera/base/error.h>
 #include <tessera/bench/tokenizer_bench.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/measure/machine.h>
-#include <tessera/report/markdown_table.h>
 
 namespace tessera::tools {
 namespace {
