@@ -17,6 +17,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/loading/loader.h>
+#include <tessera/data/stream.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {

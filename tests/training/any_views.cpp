@@ -57,7 +57,7 @@ class AnyViews : public Objective {
   torch::nn::Linear head_;
 };
 
-class ShapesWithHoles : public Source {
+class ShapesWithHoles : public IndexedSource {
  public:
   explicit ShapesWithHoles(const ShapesSettings& settings) : shapes_(settings) {}
   std::int64_t size() const override { return shapes_.size(); }
