@@ -29,14 +29,15 @@ tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& argu
   return settings;
 }
 
-std::string dry_run(const tessera::Stage& stage, const tessera::PlanSettings& settings) {
+std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings) {
   tessera::Config config = stage.config;
   if (stage.follows) config.start = {};  // weights that may not be there yet
-  return tessera::to_text(tessera::measure_step(config, settings), config);
+  return tessera::to_text(tessera::dry_run(config, settings), config);
 }
 
 int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
-  const std::vector<tessera::Stage> stages = tessera::load_stages(arguments.config, arguments.overrides);
+  const std::vector<tessera::Stage> stages =
+      tessera::load_stages(arguments.config, arguments.overrides, /*without_vocabulary=*/arguments.dry_run);
   const auto for_each_stage = [&](const auto& text_of) {
     for (const tessera::Stage& stage : stages) {
       if (!stage.name.empty()) std::cout << "--- # stage " << stage.name << "\n";
@@ -50,7 +51,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
   if (arguments.dry_run) {
     if (launched.rank != 0) return 0;
     const tessera::PlanSettings settings = plan_settings(arguments, launched, variables);
-    return for_each_stage([&](const tessera::Stage& stage) { return dry_run(stage, settings); });
+    return for_each_stage([&](const tessera::Stage& stage) { return dry_run_text(stage, settings); });
   }
   const auto group =
       tessera::ProcessGroup::connect(launched, stages[0].config.distributed, tessera::trains_on_gpu(stages[0].config));

@@ -5,6 +5,8 @@
 #include <tessera/bench/loss_bench.h>
 #include <tessera/measure/machine.h>
 #include <tessera/measure/step_meter.h>
+#include <tessera/measure/synthetic_batch.h>
+#include <tessera/models/autocast.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera::bench {
@@ -14,35 +16,78 @@ namespace {
 constexpr double kLong = 10;
 constexpr const char* kClipFilip = "{name: weighted_sum, objectives: [{name: clip}, {name: filip}]}";
 
-// One objective with its features, ready for any number of forward and backward passes.
+// An objective, built, and features of two pairs that tell the shapes of what it sees.
+struct Subject {
+  std::shared_ptr<Objective> objective;
+  Features features;
+};
+
+// One view's features with so many tokens and the settings' D.
+TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, const LossBenchSettings& s) {
+  constexpr std::int64_t kPairs = 2, kSlots = 8;
+  const at::TensorOptions options(s.device);
+  TowerFeatures out;
+  out.global = at::zeros({kPairs, s.width}, options);
+  if (wanted.tokens) out.tokens = at::zeros({kPairs, tokens, s.width}, options);
+  if (wanted.dense) out.dense = at::zeros({kPairs, tokens, s.width}, options);
+  if (wanted.slots) out.slots = at::zeros({kPairs, kSlots, s.width}, options);
+  if (wanted.attention) out.attention = at::zeros({kPairs, kSlots, tokens}, options);
+  return out;
+}
+
+TowerFeatures features_of_text(const ViewNeeds& wanted, const LossBenchSettings& s) {
+  TowerFeatures out = features_of_view(wanted, s.tokens, s);
+  const at::Tensor ids = at::zeros({out.global.size(0), s.tokens}, at::TensorOptions(s.device).dtype(at::kLong));
+  out.mask = at::ones_like(ids, at::kBool);
+  if (wanted.input_ids) out.input = text_input(ids, out.mask);
+  return out;
+}
+
+Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, DualEncoder* model) {
+  SharedParameters shared;
+  if (model != nullptr) shared = model->shared();
+  Subject out;
+  out.objective = objectives().make(named.choice, named.label, ObjectiveContext{s.width, &shared});
+  out.objective->to(s.device);
+  const Needs needs = out.objective->needs();
+  if (model != nullptr) {
+    const at::NoGradGuard no_grad;
+    out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), needs);
+  } else {
+    for (const auto& [view, wanted] : needs.images) out.features.images[view] = features_of_view(wanted, s.patches, s);
+    for (const auto& [view, wanted] : needs.texts) out.features.texts[view] = features_of_text(wanted, s);
+    const at::Tensor apart = at::arange(2, at::TensorOptions(s.device));
+    if (needs.duplicates) out.features.duplicates = {apart, apart};
+  }
+  for (const auto& [view, wanted] : needs.images)
+    if (wanted.teacher) out.features.teacher_images[view] = out.features.images.at(view);
+  for (const auto& [view, wanted] : needs.texts)
+    if (wanted.teacher) out.features.teacher_texts[view] = out.features.texts.at(view);
+  out.features = map_tensors(
+      out.features, [&](const at::Tensor& tensor) { return tensor.is_floating_point() ? tensor.to(s.dtype) : tensor; });
+  return out;
+}
+
+// An objective with random features of a batch, ready for any number of forward and backward passes.
 class LossStep {
  public:
-  LossStep(const NamedObjective& objective, std::int64_t batch, const LossBenchSettings& s)
-      : objective_(objectives().make(objective.choice, objective.label, ObjectiveContext{s.width})) {
-    at::manual_seed(0);  // the same features for every objective, whatever its parameters
-    objective_->to(s.device);
-    const Needs needs = objective_->needs();
-    const at::TensorOptions options = at::TensorOptions(s.device).dtype(s.dtype);
-    const auto leaf = [&](at::IntArrayRef shape) {
-      return leaves_.emplace_back(at::randn(shape, options).set_requires_grad(true));
-    };
-    for (const auto& [view, wanted] : needs.images) {
-      TowerFeatures& image = features_.images[view];
-      image.global = leaf({batch, s.width});
-      if (wanted.tokens) image.tokens = leaf({batch, s.patches, s.width});
-    }
-    for (const auto& [view, wanted] : needs.texts) {
-      TowerFeatures& text = features_.texts[view];
-      text.global = leaf({batch, s.width});
-      if (wanted.tokens) text.tokens = leaf({batch, s.tokens, s.width});
-      text.mask = at::ones({batch, s.tokens}, options.dtype(at::kBool));
-    }
+  LossStep(const Subject& subject, std::int64_t batch) : objective_(subject.objective) {
+    at::manual_seed(0);
+    features_ = map_tensors(repeated_leaves(subject.features, batch), [&](const at::Tensor& tensor) {
+      return tensor.is_floating_point() ? at::randn_like(tensor) : tensor;
+    });
+    require_gradients(features_);
+    for_each_tensor(features_, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.requires_grad()) leaves_.push_back(tensor);
+    });
     for (const at::Tensor& parameter : objective_->parameters()) leaves_.push_back(parameter);
   }
 
   void run() {
     for (at::Tensor& leaf : leaves_) leaf.mutable_grad() = at::Tensor();
-    objective_->forward(features_, StepContext{}).total.backward();
+    StepContext context;
+    context.teacher = objective_.get();
+    objective_->forward(features_, context).total.backward();
   }
 
  private:
@@ -51,15 +96,15 @@ class LossStep {
   std::vector<at::Tensor> leaves_;
 };
 
-LossCost measure(const NamedObjective& objective, std::int64_t batch, const LossBenchSettings& s) {
-  LossCost cost{objective.label, batch};
+LossCost measure(const std::string& label, const Subject& subject, std::int64_t batch, const LossBenchSettings& s) {
+  LossCost cost{label, batch};
   const std::int64_t limit =
       s.memory_limit.value_or(static_cast<std::int64_t>(0.9 * static_cast<double>(available_memory(s.device))));
   const bool fits = fits_in_memory([&] {
     std::optional<LossStep> step;
     {
       const PeakMemory memory(s.device, s.device.is_cpu() ? std::optional(limit) : std::nullopt);
-      step.emplace(objective, batch, s);
+      step.emplace(subject, batch);
       const std::int64_t features = memory.held();
       const FlopCounter flops;
       step->run();
@@ -70,7 +115,7 @@ LossCost measure(const NamedObjective& objective, std::int64_t batch, const Loss
     cost.seconds = median_seconds(
         s.device, [&] { step->run(); }, s.repeats, s.time_limit);
   });
-  if (!fits) return {objective.label, batch, Outcome::does_not_fit};
+  if (!fits) return {label, batch, Outcome::does_not_fit};
   return cost;
 }
 
@@ -87,14 +132,26 @@ std::string progress_line(const LossCost& cost) {
   return name + format_bytes(static_cast<double>(cost.memory)) + ", " + concat(cost.seconds * 1e3) + " ms";
 }
 
-// The features that the model's towers would give.
-void follow_model(LossBenchSettings& s) {
-  const DualEncoder model(*s.model);
-  const config::Size grid = model.grid();
-  s.patches = grid.height * grid.width;
-  s.width = model.embed_dim();
-  if (const config::Node* length = model.settings().text->encoder.settings.find("context_length"))
-    s.tokens = config::Value<std::int64_t>::read(*length, "model.text.encoder.context_length", 0);
+ModelCost measure_model(const std::string& label, DualEncoder& model, const Objective& objective,
+                        const LossBenchSettings& s) {
+  ModelCost cost;
+  cost.objective = label;
+  for (const std::vector<at::Tensor>& parameters : {model.parameters(), objective.parameters()}) {
+    for (const at::Tensor& parameter : parameters) {
+      cost.parameters += parameter.numel();
+      cost.state += 4 * static_cast<std::int64_t>(parameter.nbytes());
+    }
+  }
+  const Needs needs = objective.needs();
+  for (const std::int64_t pairs : {1, 2}) {
+    model.zero_grad();
+    measure_towers(cost.towers, synthetic_batch(model, needs, pairs, s.device), [&](const Batch& batch) {
+      std::optional<Autocast> autocast;
+      if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
+      return model.forward(batch, needs);
+    });
+  }
+  return cost;
 }
 
 }  // namespace
@@ -108,7 +165,7 @@ NamedObjective parse_objective(const std::string& text) {
 
 std::function<void()> loss_step(const NamedObjective& objective, std::int64_t batch_size,
                                 const LossBenchSettings& settings) {
-  const auto step = std::make_shared<LossStep>(objective, batch_size, settings);
+  const auto step = std::make_shared<LossStep>(make_subject(objective, settings, nullptr), batch_size);
   return [step] { step->run(); };
 }
 
@@ -118,23 +175,37 @@ const LossCost* LossBench::find(const std::string& objective, std::int64_t batch
   return nullptr;
 }
 
-const TowerCost* LossBench::find_towers(const std::string& objective) const {
-  for (const TowerCost& cost : towers)
+const ModelCost* LossBench::find_model(const std::string& objective) const {
+  for (const ModelCost& cost : models)
     if (cost.objective == objective) return &cost;
   return nullptr;
 }
 
-double step_memory(const TowerCost& towers, const LossCost& loss) {
-  return static_cast<double>(towers.state) + towers.activations * static_cast<double>(loss.batch_size) +
-         static_cast<double>(loss.memory);
+double step_memory(const ModelCost& model, const LossCost& loss) {
+  return static_cast<double>(model.state + loss.memory) + model.towers.forward.trace(loss.batch_size).held();
 }
 
-double step_flops(const TowerCost& towers, const LossCost& loss) {
-  return towers.flops * static_cast<double>(loss.batch_size) + loss.flops;
+double step_flops(const ModelCost& model, const LossCost& loss) {
+  return model.towers.flops(loss.batch_size) + loss.flops;
+}
+
+ModelSettings load_model_settings(const std::string& path) {
+  const config::Node tree = config::load_yaml(path);
+  const config::Node* model = tree.find("model");
+  if (model == nullptr)
+    user_error(path, ": model: missing; a configuration of trainer such as configs/sparc_vitb16.yaml has it");
+  return resolve(config::read<ModelSettings>(*model, "model"), "model");
 }
 
 LossBench measure_losses(LossBenchSettings settings) {
-  if (settings.model) follow_model(settings);
+  std::optional<DualEncoder> model;
+  if (settings.model) {
+    model.emplace(*settings.model);
+    model->to(settings.device);
+    settings.patches = model->grid().height * model->grid().width;
+    settings.width = model->embed_dim();
+    if (model->has_text_tower()) settings.tokens = model->text_tower().encoder().context_length();
+  }
   LossBench bench{std::move(settings), "", {}, {}};
   const LossBenchSettings& s = bench.settings;
   const auto report = [&](const std::string& line) {
@@ -142,9 +213,10 @@ LossBench measure_losses(LossBenchSettings settings) {
   };
   bench.machine = machine_name(s.device);
   for (const NamedObjective& objective : s.objectives) {
-    if (s.model) {
+    const Subject subject = make_subject(objective, s, model ? &*model : nullptr);
+    if (model) {
       report(objective.label + ": towers");
-      bench.towers.push_back(measure_towers(*s.model, objective, s.device, s.dtype));
+      bench.models.push_back(measure_model(objective.label, *model, *subject.objective, s));
     }
     LossCost last{objective.label};
     for (const std::int64_t batch : s.batch_sizes) {
@@ -154,7 +226,7 @@ LossBench measure_losses(LossBenchSettings settings) {
       else if (measured_before && takes_too_long(last, batch, s.time_limit))
         last = {objective.label, batch, Outcome::takes_too_long};
       else
-        last = measure(objective, batch, s);
+        last = measure(objective.label, subject, batch, s);
       bench.costs.push_back(last);
       report(progress_line(last));
     }

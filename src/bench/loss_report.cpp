@@ -17,36 +17,36 @@ constexpr double kMebibyte = 1024.0 * 1024.0, kGiga = 1e9, kTera = 1e12;
 // One quantity of the tables and the plot.
 struct Quantity {
   std::string title;
-  std::function<double(const LossCost&, const TowerCost*)> value;  // of a step: with towers
+  std::function<double(const LossCost&, const ModelCost*)> value;  // of a step: with the model
   bool plotted = true;
 };
 
-using StepCost = double (*)(const TowerCost&, const LossCost&);
+using StepCost = double (*)(const ModelCost&, const LossCost&);
 
 // Percent that a step costs more than CLIP's of the same size; NaN where that was not measured.
-double percent_over_clip(const LossBench& bench, const LossCost& cost, const TowerCost& towers, StepCost step) {
+double percent_over_clip(const LossBench& bench, const LossCost& cost, const ModelCost& model, StepCost step) {
   const LossCost* const clip = bench.find("clip", cost.batch_size);
-  const TowerCost* const clip_towers = bench.find_towers("clip");
-  if (clip == nullptr || clip_towers == nullptr || clip->outcome != Outcome::measured)
+  const ModelCost* const clip_model = bench.find_model("clip");
+  if (clip == nullptr || clip_model == nullptr || clip->outcome != Outcome::measured)
     return std::numeric_limits<double>::quiet_NaN();
-  return (step(towers, cost) / step(*clip_towers, *clip) - 1) * 100;
+  return (step(model, cost) / step(*clip_model, *clip) - 1) * 100;
 }
 
 std::vector<Quantity> quantities(const LossBench& bench) {
   std::vector<Quantity> out = {
-      {"Loss alone, GFLOPs", [](const LossCost& c, const TowerCost*) { return c.flops / kGiga; }},
+      {"Loss alone, GFLOPs", [](const LossCost& c, const ModelCost*) { return c.flops / kGiga; }},
       {"Loss alone, peak memory (MiB)",
-       [](const LossCost& c, const TowerCost*) { return static_cast<double>(c.memory) / kMebibyte; }},
-      {"Loss alone, time (ms)", [](const LossCost& c, const TowerCost*) { return c.seconds * 1e3; }}};
-  if (bench.towers.empty()) return out;
+       [](const LossCost& c, const ModelCost*) { return static_cast<double>(c.memory) / kMebibyte; }},
+      {"Loss alone, time (ms)", [](const LossCost& c, const ModelCost*) { return c.seconds * 1e3; }}};
+  if (bench.models.empty()) return out;
   out.push_back(
-      {"Update step, TFLOPs", [](const LossCost& c, const TowerCost* t) { return step_flops(*t, c) / kTera; }, false});
+      {"Update step, TFLOPs", [](const LossCost& c, const ModelCost* t) { return step_flops(*t, c) / kTera; }, false});
   out.push_back({"Update step, peak memory (MiB)",
-                 [](const LossCost& c, const TowerCost* t) { return step_memory(*t, c) / kMebibyte; }});
-  if (bench.find_towers("clip") == nullptr) return out;
+                 [](const LossCost& c, const ModelCost* t) { return step_memory(*t, c) / kMebibyte; }});
+  if (bench.find_model("clip") == nullptr) return out;
   for (const auto& [title, step] : {std::pair<const char*, StepCost>{"Update step, FLOPs over CLIP's (%)", step_flops},
                                     {"Update step, peak memory over CLIP's (%)", step_memory}}) {
-    out.push_back({title, [&bench, step](const LossCost& c, const TowerCost* t) {
+    out.push_back({title, [&bench, step](const LossCost& c, const ModelCost* t) {
                      return percent_over_clip(bench, c, *t, step);
                    }});
   }
@@ -57,7 +57,7 @@ std::string cell(const LossBench& bench, const LossCost* cost, const Quantity& q
   if (cost == nullptr) return "-";
   if (cost->outcome == Outcome::does_not_fit) return "does not fit";
   if (cost->outcome == Outcome::takes_too_long) return "too long";
-  return report::three_digits(quantity.value(*cost, bench.find_towers(cost->objective)));
+  return report::three_digits(quantity.value(*cost, bench.find_model(cost->objective)));
 }
 
 std::string table(const LossBench& bench, const Quantity& quantity) {
@@ -93,10 +93,10 @@ std::string comparison(const LossBench& bench) {
       << report::three_digits(static_cast<double>(sparc->memory - clip->memory) / kMebibyte) << " MiB more ("
       << more(sparc->flops, clip->flops) << " and "
       << more(static_cast<double>(sparc->memory), static_cast<double>(clip->memory)) << ")";
-  const TowerCost *clip_towers = bench.find_towers("clip"), *sparc_towers = bench.find_towers("sparc");
-  if (clip_towers != nullptr && sparc_towers != nullptr) {
-    out << ", the update step " << more(step_flops(*sparc_towers, *sparc), step_flops(*clip_towers, *clip))
-        << " FLOPs and " << more(step_memory(*sparc_towers, *sparc), step_memory(*clip_towers, *clip)) << " memory";
+  const ModelCost *clip_model = bench.find_model("clip"), *sparc_model = bench.find_model("sparc");
+  if (clip_model != nullptr && sparc_model != nullptr) {
+    out << ", the update step " << more(step_flops(*sparc_model, *sparc), step_flops(*clip_model, *clip))
+        << " FLOPs and " << more(step_memory(*sparc_model, *sparc), step_memory(*clip_model, *clip)) << " memory";
   }
   out << ".\n";
   return out.str();
@@ -146,12 +146,13 @@ std::string to_json(const LossBench& bench) {
     }
     json["costs"].push_back(row);
   }
-  for (const TowerCost& cost : bench.towers) {
+  for (const ModelCost& cost : bench.models) {
+    const CostCurve& forward = cost.towers.forward;
     json["towers"].push_back({{"objective", cost.objective},
                               {"parameters", cost.parameters},
                               {"state_bytes", cost.state},
-                              {"activation_bytes_per_pair", cost.activations},
-                              {"flops_per_pair", cost.flops}});
+                              {"activation_bytes_per_pair", forward.trace(2).held() - forward.trace(1).held()},
+                              {"flops_per_pair", cost.towers.flops(2) - cost.towers.flops(1)}});
   }
   return json.dump(1) + "\n";
 }
@@ -166,7 +167,7 @@ std::string to_svg(const LossBench& bench) {
       for (const LossCost& cost : bench.costs) {
         if (cost.objective != objective.label || cost.outcome != Outcome::measured) continue;
         series.points.emplace_back(static_cast<double>(cost.batch_size),
-                                   quantity.value(cost, bench.find_towers(cost.objective)));
+                                   quantity.value(cost, bench.find_model(cost.objective)));
       }
     }
   }

@@ -86,16 +86,19 @@ at::ScalarType type_of(Arithmetic arithmetic) {
   }
 }
 
-// The fastest of a few products: others on the machine only make them slower.
+// The fastest product: others on the machine only make them slower, so it is looked for until none is faster for a
+// while.
 double fastest_product(const at::Device& device, at::ScalarType type, std::int64_t side) {
-  constexpr double kBudget = 0.1;  // seconds
+  constexpr double kBudget = 0.5;  // seconds
+  constexpr int kEnough = 8;
   const std::function<void()> product = square_product(device, type, side);
   seconds_of(device, product);  // the first one starts threads and chooses an algorithm
   double fastest = std::numeric_limits<double>::infinity(), spent = 0;
-  for (int i = 0; i < 3 || (spent < kBudget && i < 20); ++i) {
+  for (int slower = 0; slower < kEnough && (spent < kBudget || slower < 3); ++slower) {
     const double seconds = seconds_of(device, product);
-    fastest = std::min(fastest, seconds);
     spent += seconds;
+    if (seconds < fastest) slower = 0;
+    fastest = std::min(fastest, seconds);
   }
   return 2.0 * std::pow(static_cast<double>(side), 3) / fastest;
 }

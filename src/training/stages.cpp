@@ -31,12 +31,13 @@ bool finished(const Config& config) {
 
 }  // namespace
 
-std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides) {
+std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides,
+                               bool without_vocabulary) {
   Node tree = config::load_yaml(path);
   for (const std::string& assignment : overrides) config::apply_override(tree, assignment);
   const std::string run = std::filesystem::path(path).stem().string();
   const Node* list = tree.find("stages");
-  if (list == nullptr) return {{.name = "", .config = resolve_config(tree, run)}};
+  if (list == nullptr) return {{.name = "", .config = resolve_config(tree, run, without_vocabulary)}};
   if (!list->is_sequence() || list->items().empty())
     config::fail(*list, "stages", "expected a list like [{name: first, training: {steps: 100}}, ...]");
   const std::vector<Node> items = list->items();
@@ -51,7 +52,7 @@ std::vector<Stage> load_stages(const std::string& path, const std::vector<std::s
     const bool follows = i > 0 && over.find("start") == nullptr;
     Node whole = tree;
     whole.merge(over);
-    Config config = resolve_config(whole, run);
+    Config config = resolve_config(whole, run, without_vocabulary);
     config.run.name = concat(*config.run.name, "/", name);
     config.run.folder = concat(*config.run.folder, "/", name);
     if (follows) config.start.weights = *stages.back().config.run.folder;

@@ -29,12 +29,6 @@ std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
   return out;
 }
 
-std::vector<at::Tensor> buffers_of(const TrainingRun& run) {
-  std::vector<at::Tensor> out = run.model->buffers();
-  for (const at::Tensor& buffer : run.objective->buffers()) out.push_back(buffer);
-  return out;
-}
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, const std::string& resume, const ProcessGroup& group)

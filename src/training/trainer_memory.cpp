@@ -35,21 +35,18 @@ void Trainer::settle_micro_batch() {
   if (!config_.training.micro_batch.automatic) return;
   const PlanSettings settings = plan_settings();
   const std::int64_t batch = config_.data.loader.batch_size;
-  std::optional<MemoryPlan> plan;
-  std::string least;  // what one sample at a time would take
+  MemoryPlan plan;
   run_on_all_ranks(group_, "measuring memory", [&] {
-    MemoryModel model(run_, config_, settings);
-    plan = largest_that_fits(model, batch);
-    if (plan) return;
-    const MemoryPlan one = model.plan(1);
-    user_error("training.micro_batch auto: not even one sample at a time fits: it takes ", summary(one), ": set ",
-               joined_text(ways_out(one, config_)));
+    plan = plan_memory(run_, config_, settings);
+    if (!plan.fits())
+      user_error("training.micro_batch auto: not even one sample at a time fits: it takes ", summary(plan), ": set ",
+                 joined_text(ways_out(plan, config_)));
   });
-  at::Tensor samples = at::full({1}, plan->micro_batch, at::kLong);
+  at::Tensor samples = at::full({1}, plan.micro_batch, at::kLong);
   group_.all_reduce(samples, Reduction::min);
   config_.training.micro_batch = {false, samples.item<std::int64_t>()};
   log::info("training.micro_batch auto: ", samples.item<std::int64_t>(), " of ", batch,
-            " samples at a time; planned memory ", summary(*plan));
+            " samples at a time; planned memory ", summary(plan));
 }
 
 void Trainer::explain_out_of_memory() {
@@ -59,8 +56,7 @@ void Trainer::explain_out_of_memory() {
     PlanSettings settings;  // without the others: they may be lost
     settings.rank = group_.rank();
     settings.ranks = group_.size();
-    MemoryModel model(run_, config_, settings);
-    const MemoryPlan plan = model.plan(config_.training.micro_batch.of(batch).value_or(batch));
+    const MemoryPlan plan = plan_memory(run_, config_, settings);
     advice = concat("it takes about ", summary(plan), ": set ", joined_text(ways_out(plan, config_)));
   } catch (const std::exception&) {
     // There is no room even for a few samples: the line goes without numbers.

@@ -3,6 +3,7 @@
 #include <tessera/base/error.h>
 #include <tessera/bench/loss_bench.h>
 #include <tessera/measure/machine.h>
+#include <tessera/objectives/objective.h>
 
 namespace tessera::bench {
 namespace {
@@ -18,6 +19,21 @@ LossBenchSettings small(const std::vector<std::string>& objectives, std::vector<
   settings.width = kWidth;
   settings.repeats = 1;
   return settings;
+}
+
+ModelSettings tiny_model(const std::string& encoder_settings = "pre_norm: false") {
+  return config::read<ModelSettings>(config::parse_yaml(R"(
+preprocessing: {image_size: 16}
+image:
+  encoder: {name: vit, patch_size: 8, width: 24, layers: 1, heads: 2, class_token: false, )" + encoder_settings + R"(}
+  readout: {name: gap}
+  projection: {name: adaptor, embed_dim: 8}
+text:
+  encoder: {name: text_transformer, width: 24, layers: 1, heads: 2, context_length: 7, vocab_size: 50, attention: bidirectional}
+  readout: {name: gap}
+  projection: {name: adaptor, embed_dim: 8}
+)",
+                                                        "model.yaml"));
 }
 
 std::string error_of(const std::string& objective) {
@@ -90,32 +106,51 @@ TEST(LossBench, EveryObjectiveRunsInBfloat16) {
 
 TEST(LossBench, TowersOfAModelGiveTheUpdateStep) {
   LossBenchSettings settings = small({"clip", "sparc"}, {3});
-  settings.model = config::read<ModelSettings>(config::parse_yaml(R"(
-preprocessing: {image_size: 16}
-image:
-  encoder: {name: vit, patch_size: 8, width: 24, layers: 1, heads: 2, class_token: false, pre_norm: false}
-  readout: {name: gap}
-  projection: {name: adaptor, embed_dim: 8}
-text:
-  encoder: {name: text_transformer, width: 24, layers: 1, heads: 2, context_length: 7, vocab_size: 50, attention: bidirectional}
-  readout: {name: gap}
-  projection: {name: adaptor, embed_dim: 8}
-)",
-                                                                  "model.yaml"));
+  settings.model = tiny_model();
   const LossBench bench = measure_losses(settings);
   EXPECT_EQ(bench.settings.patches, 4);
   EXPECT_EQ(bench.settings.tokens, 7);
   EXPECT_EQ(bench.settings.width, 8);
-  const TowerCost &clip = *bench.find_towers("clip"), &sparc = *bench.find_towers("sparc");
+  const ModelCost &clip = *bench.find_model("clip"), &sparc = *bench.find_model("sparc");
   EXPECT_EQ(clip.state, 16 * clip.parameters) << "weight, gradient and two moments, four bytes each";
   EXPECT_EQ(clip.parameters, sparc.parameters);
-  EXPECT_GT(sparc.flops, clip.flops) << "the adaptors of patches and tokens";
-  EXPECT_GT(sparc.activations, clip.activations);
+  const auto activations = [](const ModelCost& cost) { return cost.towers.forward.trace(3).held(); };
+  EXPECT_GT(sparc.towers.flops(3), clip.towers.flops(3)) << "the adaptors of patches and tokens";
+  EXPECT_GT(activations(sparc), activations(clip));
   // At least the encoders' products, forward and backward: 12 w^2 multiply-adds per token and layer.
-  EXPECT_GT(clip.flops, 3.0 * 2 * 12 * 24 * 24 * (4 + 7));
+  EXPECT_GT(clip.towers.flops(3), 3 * 3.0 * 2 * 12 * 24 * 24 * (4 + 7));
   const LossCost& loss = *bench.find("sparc", 3);
-  EXPECT_EQ(step_flops(sparc, loss), 3 * sparc.flops + loss.flops);
-  EXPECT_EQ(step_memory(sparc, loss), static_cast<double>(sparc.state + loss.memory) + 3 * sparc.activations);
+  EXPECT_EQ(step_flops(sparc, loss), sparc.towers.flops(3) + loss.flops);
+  EXPECT_EQ(step_memory(sparc, loss), static_cast<double>(sparc.state + loss.memory) + activations(sparc));
+}
+
+// Asks for regions, several texts, token ids and a teacher, as no registered objective does.
+class ManyViews : public Objective {
+ public:
+  Losses forward(const Features& features, const StepContext& context) override {
+    TORCH_CHECK(context.teacher != nullptr);
+    const at::Tensor words = features.text().input.mask.sum(1, true);
+    const at::Tensor image = features.image().global + features.image("roi").global + words,
+                     text = features.text().global + features.text("summary").global;
+    return {(image - text).square().mean() + features.teacher_image().global.sum(), {}};
+  }
+  Needs needs() const override {
+    return {.images = {{"image", {.tokens = true, .teacher = true}}, {"roi", {.regions = true}}},
+            .texts = {{"caption", {.input_ids = true}}, {"summary", {.optional = true}}}};
+  }
+};
+
+TEST(LossBench, TakesEveryKindOfViewWithAndWithoutAModel) {
+  if (!objectives().contains("test_many_views"))
+    objectives().add<config::NoSettings>("test_many_views", "", [](const config::NoSettings&, const ObjectiveContext&) {
+      return std::make_shared<ManyViews>();
+    });
+  LossBenchSettings settings = small({"test_many_views"}, {4});
+  EXPECT_EQ(measure_losses(settings).costs.at(0).outcome, Outcome::measured);
+  settings.model = tiny_model("regions: {width: 12, first_block: 0}");
+  const LossBench bench = measure_losses(settings);
+  EXPECT_EQ(bench.costs.at(0).outcome, Outcome::measured);
+  EXPECT_GT(bench.models.at(0).towers.flops(1), 0);
 }
 
 TEST(LossBench, ObjectivesAreNamesOrSettings) {

@@ -62,8 +62,14 @@ TEST(LossReport, SparcIsComparedWithClipInPercent) {
                                     "(+50.0% and +500%).\n"),
             std::string::npos)
       << to_markdown(bench);
-  for (const char* name : {"clip", "sparc", "gloria"})
-    bench.towers.push_back({name, 1000 * kMebibyte, static_cast<double>(100 * kMebibyte), 1e11, 100});
+  for (const char* name : {"clip", "sparc", "gloria"}) {
+    ModelCost& cost = bench.models.emplace_back(ModelCost{name, 100, 1000 * kMebibyte});
+    for (const std::int64_t pairs : {1, 2}) {
+      const auto count = static_cast<double>(pairs);
+      cost.towers.forward.add(pairs, MemoryTrace({count * 100 * kMebibyte}), count * 4e10);
+      cost.towers.backward.add(pairs, {}, count * 6e10);
+    }
+  }
   // CLIP: 3,204 GFLOPs and 4,204 MiB.
   EXPECT_NE(to_markdown(bench).find(", the update step +0.0624% FLOPs and +0.476% memory.\n"), std::string::npos)
       << to_markdown(bench);

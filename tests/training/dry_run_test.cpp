@@ -1,14 +1,17 @@
 #include <gtest/gtest.h>
 
+#include "tests/training/any_views.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
 #include <tessera/training/memory/dry_run.h>
+#include <tessera/training/stages.h>
 
 namespace tessera {
 namespace {
 
 TEST(DryRun, CountsParametersAndBytes) {
   const TemporaryFolder folder;
-  const DryRunReport cost = measure_step(tiny_config(folder / "run"));
+  const DryRunReport cost = dry_run(tiny_config(folder / "run"));
   // conv1 3*8*8*16, positions 5*16, class 16, ln_pre and ln_post 2*32, block, projection 16*8
   const std::int64_t block = 4 * 16 + (48 * 16 + 48) + (16 * 16 + 16) + (64 * 16 + 64) + (16 * 64 + 16);
   EXPECT_EQ(cost.image_parameters, 3 * 8 * 8 * 16 + 5 * 16 + 16 + 64 + block + 16 * 8);
@@ -20,18 +23,19 @@ TEST(DryRun, CountsParametersAndBytes) {
   EXPECT_GT(cost.memory.activations, 0);
   EXPECT_GT(cost.memory.peak, cost.memory.weights + cost.memory.optimizer + cost.memory.activations);
   EXPECT_TRUE(cost.memory.fits());
-  EXPECT_GT(cost.total_flops, 2 * cost.forward_flops);
+  EXPECT_GT(cost.memory.total_flops, 2 * cost.memory.forward_flops);
+  EXPECT_TRUE(cost.synthetic.empty());
   EXPECT_FALSE(std::filesystem::exists(folder / "run")) << "a dry run writes nothing";
 }
 
 TEST(DryRun, CountsTheLossOfTheWholeBatchAndTheSecondForwardPass) {
   const TemporaryFolder folder;
-  const DryRunReport whole = measure_step(tiny_config(folder / "run"));
-  const DryRunReport parts = measure_step(tiny_config(folder / "run", {"training.micro_batch=2"}));
-  EXPECT_DOUBLE_EQ(parts.forward_flops, whole.forward_flops);
+  const DryRunReport whole = dry_run(tiny_config(folder / "run"));
+  const DryRunReport parts = dry_run(tiny_config(folder / "run", {"training.micro_batch=2"}));
+  EXPECT_DOUBLE_EQ(parts.memory.forward_flops, whole.memory.forward_flops);
   // All but the loss is computed a second time.
-  const double loss = 2.0 * 8 * 8;  // a sample's products with 8 texts of width 8
-  EXPECT_DOUBLE_EQ(parts.total_flops, whole.total_flops + whole.forward_flops - loss);
+  const double loss = 2.0 * 8 * 8 * 8;  // the products of 8 pictures and 8 texts of width 8
+  EXPECT_DOUBLE_EQ(parts.memory.total_flops, whole.memory.total_flops + whole.memory.forward_flops - loss);
 }
 
 TEST(DryRun, SaysWhereMemoryGoes) {
@@ -40,7 +44,7 @@ TEST(DryRun, SaysWhereMemoryGoes) {
   PlanSettings settings;
   settings.ranks = 4;
   settings.available = 1000;
-  const std::string text = to_text(measure_step(config, settings), config);
+  const std::string text = to_text(dry_run(config, settings), config);
   for (const char* part : {"parameters",
                            "samples a step    32: batch 8 x accumulation 1 x ranks 4; the towers see 2 at a time",
                            "memory plan of each of 4 ranks, on the CPU",
@@ -63,6 +67,56 @@ TEST(DryRun, SaysWhereMemoryGoes) {
                            "model.image.encoder.grad_checkpointing: true; model.text.encoder.grad_checkpointing: true",
                            "a smaller data.loader.batch_size"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
+}
+
+// Numbers that do not depend on what the samples show.
+std::vector<double> foretold(const DryRunReport& report) {
+  const MemoryPlan& plan = report.memory;
+  return {static_cast<double>(report.image_parameters),
+          static_cast<double>(report.text_parameters),
+          static_cast<double>(plan.data),
+          static_cast<double>(plan.peak),
+          plan.forward_flops,
+          plan.total_flops};
+}
+
+TEST(DryRun, WithoutDataTakesSyntheticSamplesAndSaysSo) {
+  const TemporaryFolder folder;
+  const Config real = tiny_config(folder / "run"),
+               missing = tiny_config(folder / "run", {"data.train={name: webdataset, path: no/such.tar}"});
+  const DryRunReport report = dry_run(missing);
+  EXPECT_EQ(report.synthetic, "image 16 x 16, caption of 24 tokens out of 64, for no/such.tar: no such file");
+  EXPECT_NE(to_text(report, missing).find("\nsynthetic samples image 16 x 16, "), std::string::npos);
+  EXPECT_EQ(foretold(report), foretold(dry_run(real)));
+}
+
+TEST(DryRun, TakesEveryKindOfView) {
+  const TemporaryFolder folder;
+  const std::string shards = write_shards_with_holes(folder / "shards", 48);
+  const DryRunReport real = dry_run(any_views_config(folder / "run", shards)),
+                     missing = dry_run(any_views_config(folder / "run", "no/such.tar"));
+  EXPECT_EQ(
+      missing.synthetic,
+      "image 16 x 16, local 8 x 8, caption of 24 tokens out of 64, summary of 24 tokens out of 64, for no/such.tar: "
+      "no such file");
+  EXPECT_EQ(real.memory.average, real.memory.weights) << "the teacher's";
+  EXPECT_GT(missing.memory.data, 8 * (3 * 16 * 16 + 3 * 8 * 8 + 36 * 2052 * 4));
+  EXPECT_GT(real.memory.total_flops, 2 * real.memory.forward_flops);
+}
+
+TEST(DryRun, WithoutVocabularyTheEncoderKeepsItsOwnSizes) {
+  const TemporaryFolder folder;
+  const std::string config = folder / "run.yaml";
+  io::write_file(config, tiny_yaml() + "run: {folder: " + folder / "run" + "}\n");
+  const std::vector<std::string> missing = {
+      "tokenizer={name: sentencepiece, model: no/such.model, context_length: 24}"};
+  register_test_modules();
+  EXPECT_NE(error_of([&] { load_stages(config, missing); }).find("no/such.model"), std::string::npos);
+  const Config read = load_stages(config, missing, /*without_vocabulary=*/true).front().config;
+  const DryRunReport report = dry_run(read);
+  EXPECT_NE(report.synthetic.find("caption of 24 tokens out of 49,408, for sentencepiece: model: no/such.model"),
+            std::string::npos)
+      << report.synthetic;
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
-#include <tessera/measure/step_meter.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/training/memory/memory_model.h>
+#include <tessera/measure/step_meter.h>
+#include <tessera/training/memory/memory_plan.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -54,24 +54,24 @@ TEST(MicroBatch, AsLargeAsTheBatchIsTheWholeBatch) {
 }
 
 TEST(MicroBatch, AutoIsTheLargestThatFits) {
-  const Config config = tiny_config("runs/none", {"data.loader.batch_size=24", "data.train.size=80"});
-  TrainingRun run = build_training_run(config);
-  const auto chosen = [&](std::int64_t available) -> std::int64_t {
+  const auto planned = [](const std::string& micro_batch, std::optional<std::int64_t> available) {
+    const Config config = tiny_config(
+        "runs/none", {"data.loader.batch_size=24", "data.train.size=80", "training.micro_batch=" + micro_batch});
+    TrainingRun run = build_training_run(config);
     PlanSettings settings;
     settings.available = available;
-    MemoryModel limited(run, config, settings);
-    const auto plan = largest_that_fits(limited, 24);
-    return plan ? plan->micro_batch : 0;
-  };
-  MemoryModel model(run, config, {});
-  const auto room_for = [&](std::int64_t samples) {
-    return static_cast<std::int64_t>(static_cast<double>(model.plan(samples).total()) / kUsableMemory) + 1;
+    return plan_memory(run, config, settings);
   };
   for (const std::int64_t samples : {24, 8, 1}) {
-    EXPECT_EQ(chosen(room_for(samples)), samples);
-    EXPECT_LT(chosen(room_for(samples) - 16), samples);
+    const auto needed = static_cast<double>(planned(std::to_string(samples), {}).total());
+    const auto room = static_cast<std::int64_t>(needed / kUsableMemory) + 1;
+    const MemoryPlan chosen = planned("auto", room), less = planned("auto", room - 16);
+    EXPECT_TRUE(chosen.fits());
+    EXPECT_EQ(chosen.micro_batch, samples);
+    EXPECT_TRUE(less.micro_batch < samples || !less.fits()) << samples;
   }
-  EXPECT_EQ(chosen(1000), 0);
+  EXPECT_EQ(planned("auto", 1000).micro_batch, 1);
+  EXPECT_FALSE(planned("auto", 1000).fits());
 }
 
 TEST(MicroBatch, AutoIsSettledAtTheStartAndWrittenDown) {

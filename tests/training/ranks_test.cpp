@@ -18,7 +18,7 @@
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/measure/step_meter.h>
-#include <tessera/training/memory/memory_model.h>
+#include <tessera/training/memory/memory_plan.h>
 #include <tessera/training/step/grad_cache.h>
 #include <tessera/training/trainer.h>
 
@@ -176,8 +176,7 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       settings.rank = group.rank();
       settings.ranks = 2;
       settings.most_loss_samples = 8;
-      MemoryModel model(run, config, settings);
-      const MemoryPlan plan = model.plan(config.training.micro_batch.of(16).value_or(16));
+      const MemoryPlan plan = plan_memory(run, config, settings);
       run.optimizer->zero_grad();
 
       std::vector<at::Tensor> parameters;
@@ -185,10 +184,9 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       GradientReducer reducer(parameters, group, 25);
       StepContext context;
       context.group = group;
+      const Batch loaded = run.loader->next();  // by threads that are not measured
       const MemoryMeter memory;
-      Batch batch = run.loader->next();
-      batch = map_tensors(
-          batch, [](const at::Tensor& tensor) { return tensor.clone(); });  // the loader's threads are not measured
+      const Batch batch = map_tensors(loaded, [](const at::Tensor& tensor) { return tensor.clone(); });
       if (const auto samples = config.training.micro_batch.of(16))
         cached_backward(run, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
       else

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/measure/pass_cost.h>
 #include <tessera/models/dual_encoder.h>
 
 namespace tessera::bench {
@@ -51,39 +52,35 @@ struct LossCost {
   double seconds = 0;       // median
 };
 
-/// What the towers hold and compute beside a loss. Linear in the batch size; measured with 1 and 2 pairs.
-struct TowerCost {
+/// What a model holds and computes beside a loss.
+struct ModelCost {
   std::string objective;
-  std::int64_t state = 0;  // bytes of weights, gradients and AdamW's two moments
-  double activations = 0;  // bytes per pair that the forward pass holds for the backward pass, features included
-  double flops = 0;        // per pair, forward and backward
   std::int64_t parameters = 0;
+  std::int64_t state = 0;  // bytes of weights, gradients and AdamW's two moments
+  PassCost towers{1};
 };
 
 struct LossBench {
   LossBenchSettings settings;
   std::string machine;
   std::vector<LossCost> costs;    // by objective, then batch size
-  std::vector<TowerCost> towers;  // by objective; empty without a model
+  std::vector<ModelCost> models;  // by objective; empty without a model
 
   const LossCost* find(const std::string& objective, std::int64_t batch_size) const;
-  const TowerCost* find_towers(const std::string& objective) const;
+  const ModelCost* find_model(const std::string& objective) const;
 };
 
 /// Bytes and FLOPs of one update step: the towers' state and activations with the loss at its peak.
-double step_memory(const TowerCost& towers, const LossCost& loss);
-double step_flops(const TowerCost& towers, const LossCost& loss);
+double step_memory(const ModelCost& model, const LossCost& loss);
+double step_flops(const ModelCost& model, const LossCost& loss);
 
 /// A forward and backward pass of an objective on random features, as they are measured.
 std::function<void()> loss_step(const NamedObjective& objective, std::int64_t batch_size,
                                 const LossBenchSettings& settings);
 
 /// Measures every objective at every batch size. What exceeds the memory or time is marked and not an error. With a
-/// model the features have the model's P, L and D.
+/// model the features have the shapes of the model's.
 LossBench measure_losses(LossBenchSettings settings);
-
-TowerCost measure_towers(const ModelSettings& model, const NamedObjective& objective, const at::Device& device,
-                         at::ScalarType dtype);
 
 /// Tables of objectives by batch sizes in Markdown, like SPARC's Table 11, and what SPARC adds to CLIP in percent.
 std::string to_markdown(const LossBench& bench);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -25,41 +24,6 @@ class MemoryTrace {
 
  private:
   std::vector<double> changes_;
-};
-
-/// What a piece of work costs as a function of the number of samples, from measurements of a few numbers: a polynomial
-/// through the latest of them (of degree 1: the two latest). Where the traces have the same allocations in the same
-/// order, which work of one kind does, each allocation is extrapolated by itself and the sum is followed through time;
-/// so the peak is right even when it moves to another place of the work. Otherwise the peaks themselves are.
-class CostCurve {
- public:
-  explicit CostCurve(std::size_t degree) : degree_(degree) {}
-
-  void add(std::int64_t samples, MemoryTrace trace, double flops = 0, double seconds = 0);
-  bool empty() const { return points_.empty(); }
-  /// Whether this number itself was measured.
-  bool measured(std::int64_t samples) const;
-
-  /// Bytes; exact where measured. At least one measurement must be there.
-  double peak(std::int64_t samples) const;
-  double held(std::int64_t samples) const;
-  double flops(std::int64_t samples) const;
-  /// Of the latest measurement.
-  double seconds() const { return points_.back().seconds; }
-
- private:
-  struct Point {
-    std::int64_t samples = 0;
-    MemoryTrace trace;
-    double flops = 0, seconds = 0;
-  };
-  /// The points that decide, and each one's weight (Lagrange).
-  std::vector<std::pair<const Point*, double>> weights(std::int64_t samples) const;
-  MemoryTrace trace(const std::vector<std::pair<const Point*, double>>& weights) const;
-  double number(std::int64_t samples, const std::function<double(const MemoryTrace&)>& of) const;
-
-  std::size_t degree_;
-  std::vector<Point> points_;
 };
 
 }  // namespace tessera

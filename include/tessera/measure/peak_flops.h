@@ -23,8 +23,9 @@ struct PeakFlops {
 /// nothing for others, for parts of one (MIG), and for bfloat16 where the GPU has no units for it.
 std::optional<double> known_peak_tflops(std::string_view gpu, Arithmetic arithmetic);
 
-/// The data sheet's number where there is one; otherwise what a large matrix product reaches here, measured in a tenth
-/// of a second or so. On a CPU the better of that type and float32: many have no units for half precision.
+/// The data sheet's number where there is one; otherwise what the fastest of several large matrix products reaches
+/// here, measured in some tenths of a second. On a CPU the better of that type and float32: many have no units for half
+/// precision. A machine that is busy all that time gives less than it could.
 PeakFlops peak_flops(const at::Device& device, Arithmetic arithmetic);
 
 }  // namespace tessera

@@ -19,9 +19,11 @@ struct Stage {
 /// Reads a configuration whose list `stages:` describes runs that follow one another. Each entry has a `name`, and lays
 /// its other settings over those of the file, as a file over the one it extends. Stage NAME has the run folder
 /// RUN/NAME, and begins with the weights that the stage before it ends with, unless it has a `start` of its own. A file
-/// without `stages` is one stage without a name. Overrides act on the file: "stages.0.training.steps=5". Throws
-/// UserError as load_config, and for stages without a name or with the same one.
-std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides = {});
+/// without `stages` is one stage without a name. Overrides act on the file: "stages.0.training.steps=5".
+/// without_vocabulary: as in resolve_config. Throws UserError as load_config, and for stages without a name or with the
+/// same one.
+std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides = {},
+                               bool without_vocabulary = false);
 
 /// Trains one stage after the other; one that an earlier session has finished is passed over when resume is "auto".
 /// Returns how the last one that was begun ended, and the signal that stopped it (0: none). Throws as Trainer, and

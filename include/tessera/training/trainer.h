@@ -9,7 +9,7 @@
 #include <tessera/training/checkpoint/checkpoint_keeper.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/log/training_monitor.h>
-#include <tessera/training/memory/memory_model.h>
+#include <tessera/training/memory/memory_plan.h>
 #include <tessera/training/non_finite/non_finite_handler.h>
 #include <tessera/training/step/non_finite_guard.h>
 #include <tessera/training/step/step_runner.h>

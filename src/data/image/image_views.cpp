@@ -8,6 +8,7 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/image_view_sizes.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
 
@@ -66,6 +67,11 @@ std::map<std::string, config::Size> ImageViews::sizes() const {
   std::map<std::string, config::Size> out;
   for (const View& view : views_) out[view.name] = view.size;
   return out;
+}
+
+std::map<std::string, config::Size> image_view_sizes(const Preprocessing& preprocessing, const ImageSettings& settings,
+                                                     const Needs& needs) {
+  return ImageViews(preprocessing, settings, needs, 0).sizes();
 }
 
 std::map<std::string, std::vector<std::uint8_t>> ImageViews::make(const Sample& sample, std::int64_t index,

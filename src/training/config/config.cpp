@@ -190,7 +190,7 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
   return *node;
 }
 
-Config resolve_config(const Node& tree, const std::string& name) {
+Config resolve_config(const Node& tree, const std::string& name, bool without_vocabulary) {
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
@@ -202,7 +202,11 @@ Config resolve_config(const Node& tree, const std::string& name) {
   resolve(c.data.train, sources(), "data.train", tree);
   if (c.data.validation) resolve(*c.data.validation, sources(), "data.validation", tree);
   if (c.tokenizer) resolve(*c.tokenizer, tokenizers(), "tokenizer", tree);
-  follow_tokenizer(c);
+  try {
+    follow_tokenizer(c);
+  } catch (const UserError&) {
+    if (!without_vocabulary) throw;
+  }
   follow_image_size(c, tree);
   resolve_model(c.model);
   resolve(c.objective, objectives(), "objective", tree);

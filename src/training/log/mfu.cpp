@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include <ATen/Context.h>
 
 #include <tessera/measure/peak_flops.h>
@@ -23,8 +26,10 @@ Mfu::Mfu(const Config& config, const at::Device& device) {
     peak_origin_ = "log.peak_tflops";
     return;
   }
-  const PeakFlops peak = peak_flops(device, arithmetic_of(config.training.precision));
+  const Arithmetic arithmetic = arithmetic_of(config.training.precision);
+  const PeakFlops peak = peak_flops(device, arithmetic);
   peak_tflops_ = peak.flops / 1e12;
+  if (peak.measured) measure_ = [=] { return peak_flops(device, arithmetic).flops / 1e12; };
   peak_origin_ = peak.measured ? concat("measured: ", peak.origin, "; log.peak_tflops sets another") : peak.origin;
 }
 
@@ -40,9 +45,20 @@ std::optional<double> Mfu::tflops(double samples_per_second_and_device) const {
   return flops_per_sample_ * samples_per_second_and_device / 1e12;
 }
 
-std::optional<double> Mfu::share(std::optional<double> tflops) const {
+std::optional<double> Mfu::share(std::optional<double> tflops) {
   if (!tflops || peak_tflops_ <= 0) return std::nullopt;
+  if (measure_ && *tflops > peak_tflops_) {
+    const double before = peak_tflops_;
+    peak_tflops_ = std::max(measure_(), *tflops);
+    news_ = concat("the training reached ", format_flop_rate(*tflops), ", more than the measured peak of ",
+                   format_flop_rate(before), ": MFU is the share of ", format_flop_rate(peak_tflops_), " from here on");
+  }
   return *tflops / peak_tflops_;
+}
+
+std::optional<std::string> Mfu::news() {
+  std::string line = std::exchange(news_, {});
+  return line.empty() ? std::nullopt : std::optional(std::move(line));
 }
 
 std::string Mfu::describe() const {

@@ -110,6 +110,7 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   row.seconds = now.seconds;
   row.tflops = mfu_.tflops(row.samples_per_second / group_.size());
   row.mfu = mfu_.share(row.tflops);
+  if (const auto line = mfu_.news()) log_.line(*line);
   const MemoryUse memory = memory_use(run_.device);
   row.resident = memory.resident;
   row.resident_peak = memory.resident_peak;

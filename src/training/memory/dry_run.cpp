@@ -2,10 +2,9 @@
 #include <iomanip>
 #include <sstream>
 
-#include <ATen/ATen.h>
-
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/image_view_sizes.h>
 #include <tessera/measure/step_meter.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/run/training_run.h>
@@ -13,62 +12,69 @@
 namespace tessera {
 namespace {
 
-void count_parameters(const TrainingRun& run, DryRunReport& cost) {
+void count_parameters(const TrainingRun& run, DryRunReport& report) {
   const auto towers = run.model->state_dict();
   for (const NamedParameter& parameter : run.optimizer->parameters()) {
-    std::int64_t& count = !towers.contains(parameter.name)        ? cost.objective_parameters
-                          : parameter.name.starts_with("visual.") ? cost.image_parameters
-                                                                  : cost.text_parameters;
+    std::int64_t& count = !towers.contains(parameter.name)     ? report.objective_parameters
+                          : is_image_parameter(parameter.name) ? report.image_parameters
+                                                               : report.text_parameters;
     count += parameter.tensor.numel();
   }
 }
 
-MemoryPlan plan_of(MemoryModel& model, const Config& config) {
-  const std::int64_t batch = config.data.loader.batch_size;
-  const MicroBatch& wanted = config.training.micro_batch;
-  if (!wanted.automatic) return model.plan(wanted.of(batch).value_or(batch));
-  const std::optional<MemoryPlan> found = largest_that_fits(model, batch);
-  return found ? *found : model.plan(1);
+// "pictures of 224 x 224, texts of 55 tokens out of 32,000, for data/train: no such file".
+std::string synthetic_samples(const TrainingRun& run, const Config& config, const std::string& reason) {
+  std::string out;
+  for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, run.needs))
+    out += concat(name, " ", size.height, " x ", size.width, ", ");
+  for (const auto& [name, view] : run.needs.texts) {
+    const Encoder& encoder = run.model->text_tower().encoder();
+    out +=
+        concat(name, " of ", encoder.context_length(), " tokens out of ", with_thousands(encoder.vocab_size()), ", ");
+  }
+  return out + "for " + reason;
 }
 
 }  // namespace
 
-DryRunReport measure_step(const Config& config, const PlanSettings& settings) {
-  TrainingRun run = build_training_run(config);
-  make_loader(run, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
+DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
+  std::string unreadable;
+  TrainingRun run = build_training_run(config, {}, &unreadable);
+  DryRunReport report;
+  if (run.loader) {
+    make_loader(run, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
+    report.sources = run.loader->batches_per_update();
+  } else {
+    report.synthetic = synthetic_samples(run, config, unreadable);
+  }
   load_initial_weights(*run.model, *run.objective, config.start);
-  DryRunReport cost;
-  cost.sources = run.loader->batches_per_update();
-  count_parameters(run, cost);
-  MemoryModel model(run, config, settings);
-  cost.memory = plan_of(model, config);
-  const auto batch = static_cast<double>(config.data.loader.batch_size);
-  cost.forward_flops = model.forward_flops() / batch;
-  cost.total_flops = model.total_flops(cost.memory.micro_batch) / batch;
-  cost.samples = model.sample_count();
-  cost.seconds = model.sample_seconds();
-  cost.loss = model.sample_loss();
-  return cost;
+  count_parameters(run, report);
+  report.memory = plan_memory(run, config, settings);
+  return report;
 }
 
-std::string to_text(const DryRunReport& cost, const Config& config) {
+std::string to_text(const DryRunReport& report, const Config& config) {
   std::ostringstream out;
-  const std::int64_t all = cost.image_parameters + cost.text_parameters + cost.objective_parameters;
+  const MemoryPlan& plan = report.memory;
+  const std::int64_t all = report.image_parameters + report.text_parameters + report.objective_parameters;
   const std::int64_t batch = config.data.loader.batch_size, accumulation = config.training.accumulation;
-  out << "parameters        " << with_thousands(all) << ": image tower " << with_thousands(cost.image_parameters)
-      << ", text tower " << with_thousands(cost.text_parameters) << ", objective "
-      << with_thousands(cost.objective_parameters) << "\n"
-      << "FLOPs per sample  " << format_flops(cost.total_flops) << " forward and backward, "
-      << format_flops(cost.forward_flops)
+  const auto of_sample = [&](double flops) { return format_flops(flops / static_cast<double>(batch)); };
+  out << "parameters        " << with_thousands(all) << ": image tower " << with_thousands(report.image_parameters)
+      << ", text tower " << with_thousands(report.text_parameters) << ", objective "
+      << with_thousands(report.objective_parameters) << "\n"
+      << "FLOPs per sample  " << of_sample(plan.total_flops) << " forward and backward, "
+      << of_sample(plan.forward_flops)
       << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included)\n"
-      << "samples a step    " << with_thousands(batch * accumulation * cost.sources * cost.memory.ranks) << ": batch "
-      << batch << " x accumulation " << accumulation << (cost.sources > 1 ? concat(" x sources ", cost.sources) : "")
-      << " x ranks " << cost.memory.ranks << "; the towers see " << cost.memory.micro_batch << " at a time"
-      << (config.training.micro_batch.automatic ? " (micro_batch: auto)" : "") << "\n"
-      << "first " << std::left << std::setw(12) << cost.samples << "samples through forward and backward in "
-      << format_duration(cost.seconds) << ", loss " << cost.loss << (std::isfinite(cost.loss) ? "" : " (not finite!)")
-      << "\n"
-      << to_text(cost.memory, config);
+      << "samples a step    " << with_thousands(batch * accumulation * report.sources * plan.ranks) << ": batch "
+      << batch << " x accumulation " << accumulation
+      << (report.sources > 1 ? concat(" x sources ", report.sources) : "") << " x ranks " << plan.ranks
+      << "; the towers see " << plan.micro_batch << " at a time"
+      << (config.training.micro_batch.automatic ? " (micro_batch: auto)" : "") << "\n";
+  if (!report.synthetic.empty()) out << "synthetic samples " << report.synthetic << "\n";
+  out << "first " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
+      << format_duration(plan.seconds) << ", loss " << plan.sample_loss
+      << (std::isfinite(plan.sample_loss) ? "" : " (not finite!)") << "\n"
+      << to_text(plan, config);
   return out.str();
 }
 

@@ -1,10 +1,9 @@
+#include <functional>
 #include <iomanip>
 #include <sstream>
 
-#include "src/training/memory/loss_costs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/models/registry.h>
 #include <tessera/training/memory/memory_plan.h>
 
 namespace tessera {
@@ -25,7 +24,6 @@ struct Row {
 };
 
 std::vector<Row> rows_of(const MemoryPlan& plan) {
-  const bool cached = plan.micro_batch < plan.batch;
   std::vector<Row> all{
       {"weights", plan.weights, ""},
       {"gradients", plan.gradients, ""},
@@ -40,27 +38,22 @@ std::vector<Row> rows_of(const MemoryPlan& plan) {
                              : "gradients of the features included",
               plan.loss_measured ? "" : "; extrapolated")},
   };
-  if (!cached) std::erase_if(all, [](const Row& row) { return row.what == "features"; });
   std::erase_if(all, [](const Row& row) { return row.bytes == 0 && row.what != "loss"; });
   return all;
 }
 
-// The encoders that could compute their blocks again, but do not.
-std::vector<std::string> without_checkpointing(const Config& config) {
-  std::vector<std::string> out;
-  const auto look = [&](const config::ModuleSettings& encoder, const char* tower) {
-    const config::Node* node = encoder.settings.find("grad_checkpointing");
-    if (node != nullptr && node->text() == "false") out.push_back(tower);
-  };
-  look(config.model.image.encoder, "image");
-  if (config.model.text) look(config.model.text->encoder, "text");
-  return out;
+// Calls visit(path, value) for each single value of a module's settings.
+void for_each_setting(const config::Node& node, const std::string& path,
+                      const std::function<void(const std::string&, const config::Node&)>& visit) {
+  if (!node.is_map() && !node.is_sequence()) visit(path, node);
+  for (const auto& [key, value] : node.members()) for_each_setting(value, config::join_path(path, key), visit);
+  for (std::size_t i = 0; i < node.items().size(); ++i) for_each_setting(node.items()[i], concat(path, ".", i), visit);
 }
 
 }  // namespace
 
 bool MemoryPlan::fits() const {
-  return total() <= usable(available) && (!gpu || host() <= usable(host_available));
+  return !refused && total() <= usable(available) && (!gpu || host() <= usable(host_available));
 }
 
 std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) {
@@ -69,15 +62,13 @@ std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) 
     towers.emplace_back("training.micro_batch: auto");
   else if (plan.micro_batch > 1)
     towers.emplace_back("a smaller training.micro_batch (or auto)");
-  for (const std::string& tower : without_checkpointing(config))
-    towers.push_back(concat("model.", tower, ".encoder.grad_checkpointing: true"));
+  for_each_setting(config::dump(config.model), "model", [&](const std::string& path, const config::Node& value) {
+    if (path.ends_with(".grad_checkpointing") && value.text() == "false") towers.push_back(path + ": true");
+  });
   if (plan.gpu && config.training.precision == "float32") towers.emplace_back("training.precision: bf16");
-  const config::Node* chunk = config.objective.settings.find("chunk");
-  const std::optional<std::int64_t> greatest = greatest_chunk(config.objective.settings);
-  if (greatest && *greatest > 1)
-    loss.emplace_back("a smaller objective.chunk");
-  else if (chunk != nullptr && chunk->is_null())
-    loss.emplace_back("objective.chunk: 256");
+  for_each_setting(config.objective.settings, "objective", [&](const std::string& path, const config::Node& value) {
+    if (path.ends_with(".chunk")) loss.push_back(value.is_null() ? path + ": 256" : "a smaller " + path);
+  });
   if (config.checkpoint.background) host.emplace_back("checkpoint.background: false");
   if (plan.ready > plan.total() / 10) host.emplace_back("a smaller data.loader.prefetch");
 
@@ -95,8 +86,8 @@ std::string summary(const MemoryPlan& plan) {
   std::string parts;
   for (const Row& row : rows_of(plan)) parts += concat(parts.empty() ? "" : ", ", row.what, " ", bytes_text(row.bytes));
   if (!plan.gpu && plan.host() > 0) parts += concat(", checkpoint and ready batches ", bytes_text(plan.host()));
-  return concat(bytes_text(plan.total()), " of ", bytes_text(plan.available), ", highest in ", plan.moment, " (", parts,
-                ")");
+  return concat(bytes_text(plan.total()), " of ", bytes_text(plan.available), ", highest in ", plan.peak_phase, " (",
+                parts, ")");
 }
 
 std::string to_text(const MemoryPlan& plan, const Config& config) {
@@ -108,7 +99,7 @@ std::string to_text(const MemoryPlan& plan, const Config& config) {
   out << "memory plan" << (plan.ranks > 1 ? concat(" of each of ", plan.ranks, " ranks") : "") << ", "
       << (plan.gpu ? "on the GPU" : "on the CPU") << "\n";
   for (const Row& row : rows_of(plan)) line(row.what, bytes_text(row.bytes), row.note);
-  line("peak of a step", bytes_text(plan.peak), "in " + plan.moment + "; not all parts exist at one time");
+  line("peak of a step", bytes_text(plan.peak), "in " + plan.peak_phase + "; not all parts exist at one time");
   if (plan.checkpoint > 0)
     line("checkpoint", bytes_text(plan.checkpoint),
          concat("written in the background from a copy", plan.gpu ? ", in the host's memory" : ""));

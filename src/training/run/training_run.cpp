@@ -53,15 +53,21 @@ void check_tokenizer(const Config& config, const TrainingRun& run) {
 }
 
 // What the objective asks for must be there to be asked.
-void check_needs(const TrainingRun& run) {
+void check_needs(const Config& config, const TrainingRun& run) {
   if (!run.needs.texts.empty() && !run.model->has_text_tower())
     user_error("objective: wants the text ", run.needs.texts.begin()->first, ", but model.text is null");
-  if (!run.needs.texts.empty() && !run.tokenizer)
+  if (!run.needs.texts.empty() && !config.tokenizer)
     user_error("objective: wants the text ", run.needs.texts.begin()->first, ", but tokenizer is null");
   for (const auto& [name, view] : run.needs.images)
     if (view.regions && run.model->image_tower().encoder().region_width() == 0)
       user_error("objective: wants the region features ", name,
                  ", but the image encoder takes none: set model.image.encoder.regions");
+}
+
+void open_data(const Config& config, TrainingRun& run) {
+  run.train = sources().make(config.data.train, "data.train");
+  if (config.data.validation) run.validation = sources().make(*config.data.validation, "data.validation");
+  if (config.tokenizer) run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{});
 }
 
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
@@ -109,6 +115,12 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
   std::map<std::string, at::Tensor> out = model.state_dict();
   out.merge(objective_state(objective));
+  return out;
+}
+
+std::vector<at::Tensor> buffers_of(const TrainingRun& run) {
+  std::vector<at::Tensor> out = run.model->buffers(), more = run.objective->buffers();
+  out.insert(out.end(), more.begin(), more.end());
   return out;
 }
 
@@ -168,27 +180,33 @@ bool trains_on_gpu(const Config& config) {
   return gpu && config.training.device != "cpu";
 }
 
-TrainingRun build_training_run(const Config& config, const ProcessGroup& group) {
+TrainingRun build_training_run(const Config& config, const ProcessGroup& group, std::string* unreadable) {
   TrainingRun run;
   run.device = choose_device(config, group.local_rank());
   set_tf32(config.training.tf32);
   if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
 
-  run.train = sources().make(config.data.train, "data.train");
-  if (config.data.validation) run.validation = sources().make(*config.data.validation, "data.validation");
-  if (config.tokenizer) run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{});
+  try {
+    open_data(config, run);
+  } catch (const UserError& error) {
+    if (unreadable == nullptr) throw;
+    *unreadable = error.what();
+    run.train = run.validation = nullptr;
+    run.tokenizer = nullptr;
+  }
 
   at::manual_seed(derive_seed(config.seed, Purpose::initialization));
   std::tie(run.model, run.objective) = build_model_and_objective(config, run.device);
   check_tokenizer(config, run);
   run.needs = run.objective->needs();
-  check_needs(run);
+  check_needs(config, run);
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules(std::move(parameters), config.parameters);
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
   if (run.needs.teacher()) run.teacher.emplace(make_teacher(config, run));
+  if (!run.train) return run;
   // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},

@@ -8,25 +8,10 @@
 #include <tessera/base/recomputing.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/training/step/grad_cache.h>
+#include <tessera/training/step/tensors_kept.h>
 
 namespace tessera {
 namespace {
-
-// Running averages of batch norms move in the second pass only.
-class BuffersKept {
- public:
-  explicit BuffersKept(const DualEncoder& model) : buffers_(model.buffers()) {
-    for (const at::Tensor& buffer : buffers_) values_.push_back(buffer.clone());
-  }
-  ~BuffersKept() {
-    for (std::size_t i = 0; i < buffers_.size(); ++i) buffers_[i].copy_(values_[i]);
-  }
-  BuffersKept(const BuffersKept&) = delete;
-  BuffersKept& operator=(const BuffersKept&) = delete;
-
- private:
-  std::vector<at::Tensor> buffers_, values_;
-};
 
 class Chunks {
  public:
@@ -76,7 +61,7 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
   Features whole;
   {
     const c10::NoGradGuard no_grad;
-    const BuffersKept buffers(*run.model);
+    const TensorsKept buffers(run.model->buffers());  // running averages of batch norms move in the second pass only
     std::vector<Features> pieces;
     for (std::int64_t i = 0; i < chunks.count(); ++i) {
       {

@@ -235,8 +235,9 @@ void fields(Visitor& v, Config& s) {
 /// `image_size` the one left out follows the other. Throws UserError naming file, line and key.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
-/// The same from a tree of settings; `name` is the run's name when the tree gives none.
-Config resolve_config(const config::Node& tree, const std::string& name);
+/// The same from a tree of settings; `name` is the run's name when the tree gives none. without_vocabulary: a vocabulary
+/// file that cannot be read is no error, and a text encoder that would take its size keeps its own default.
+Config resolve_config(const config::Node& tree, const std::string& name, bool without_vocabulary = false);
 
 /// YAML of the whole configuration; loads back to an identical one.
 std::string to_yaml(const Config& config);

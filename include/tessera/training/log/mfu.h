@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -17,7 +18,7 @@ namespace tessera {
 /// (Chowdhery et al. 2022, PaLM, appendix B), and is left out.
 class Mfu {
  public:
-  /// Takes the peak from the settings, the GPU's data sheet, or a measurement of a tenth of a second or so.
+  /// Takes the peak from the settings, the GPU's data sheet, or a measurement of some tenths of a second.
   Mfu(const Config& config, const at::Device& device);
 
   /// Whether the next step's operations are still to be counted.
@@ -27,8 +28,11 @@ class Mfu {
 
   /// The model's 1e12 FLOPs per second and device; nothing before a step was counted.
   std::optional<double> tflops(double samples_per_second_and_device) const;
-  /// The share of the peak that these are.
-  std::optional<double> share(std::optional<double> tflops) const;
+  /// The share of the peak that these are. A measured peak that they exceed, for the machine was busy, is measured
+  /// again and raised to no less than these: such a share is never above 1.
+  std::optional<double> share(std::optional<double> tflops);
+  /// A line for the log when the peak has been raised since the last call.
+  std::optional<std::string> news();
 
   /// A line for the log: operations per sample, and what the share is of.
   std::string describe() const;
@@ -36,8 +40,9 @@ class Mfu {
  private:
   bool counted_ = false;
   double flops_per_sample_ = 0, recomputed_per_sample_ = 0;
+  std::function<double()> measure_;  // the peak; empty: it is known
   double peak_tflops_ = 0;
-  std::string peak_origin_;
+  std::string peak_origin_, news_;
 };
 
 }  // namespace tessera

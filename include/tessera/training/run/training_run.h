@@ -44,8 +44,9 @@ struct TrainingRun {
 bool trains_on_gpu(const Config& config);
 
 /// Builds everything; the initial weights follow from config.seed. The loader reads the rank's share of the samples.
-/// Throws UserError when files are missing or parts do not fit.
-TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {});
+/// Throws UserError when files are missing or parts do not fit. unreadable: if given, data or a vocabulary that cannot be
+/// read is no error: it gets the message, and sources, tokenizer and loader stay null.
+TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {}, std::string* unreadable = nullptr);
 
 /// The batches of one shard of run.train, as the configuration has them. Throws UserError when there is not one.
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
@@ -57,6 +58,9 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
 
 /// Parameters and buffers of model and objective under the same names; shared with them.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
+
+/// The buffers of model and objective; shared with them.
+std::vector<at::Tensor> buffers_of(const TrainingRun& run);
 
 /// Copies weights of an earlier model in, if the settings name one: all, or the parts that are named. Position embeddings are resampled to the model's
 /// size. What belongs to another objective is passed over. Throws UserError naming the file.

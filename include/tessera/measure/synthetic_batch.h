@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include <c10/core/Device.h>
+
+#include <tessera/batch.h>
+#include <tessera/config/fields.h>
+#include <tessera/models/dual_encoder.h>
+
+namespace tessera {
+
+/// A batch of `size` samples of random contents in the shapes that the model takes, every view that `needs` names in
+/// each of them: what a measurement needs where there is no data. Texts are of the model's context length, without
+/// padding. image_sizes: of views of pixels that are not of the model's image size.
+Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device,
+                      const std::map<std::string, config::Size>& image_sizes = {});
+
+}  // namespace tessera

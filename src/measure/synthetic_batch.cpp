@@ -1,0 +1,38 @@
+#include <ATen/ATen.h>
+
+#include <tessera/measure/synthetic_batch.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kRegions = 36;  // of a picture, as bottom-up attention takes them (Anderson et al. 2018)
+
+}  // namespace
+
+Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device,
+                      const std::map<std::string, config::Size>& image_sizes) {
+  const at::TensorOptions numbers = at::TensorOptions(device).dtype(at::kLong);
+  Batch batch;
+  for (const auto& [name, view] : needs.images) {
+    const auto found = image_sizes.find(name);
+    const auto [height, width] = found != image_sizes.end() ? found->second : model.settings().preprocessing.image_size;
+    TowerInput& input = batch.images[name];
+    if (view.regions)
+      input.regions =
+          at::randn({size, kRegions, model.image_tower().encoder().region_width()}, numbers.dtype(at::kFloat));
+    else
+      input.pixels = at::randint(256, {size, 3, height, width}, numbers.dtype(at::kByte));
+  }
+  for (const auto& [name, view] : needs.texts) {
+    const Encoder& encoder = model.text_tower().encoder();
+    const std::int64_t length = encoder.context_length();
+    batch.texts[name] = text_input(at::randint(encoder.vocab_size(), {size, length}, numbers),
+                                   at::ones({size, length}, numbers.dtype(at::kBool)));
+  }
+  batch.labels = at::full({size}, -1, numbers);
+  if (needs.duplicates) batch.duplicates = {at::arange(size, numbers), at::arange(size, numbers)};
+  batch.keys.assign(static_cast<std::size_t>(size), "synthetic");
+  return batch;
+}
+
+}  // namespace tessera

@@ -1,0 +1,28 @@
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/training/log/mfu.h>
+
+namespace tessera {
+namespace {
+
+TEST(Mfu, AMeasuredPeakThatIsExceededIsRaisedAndTheLogSaysSo) {
+  Mfu mfu(tiny_config("runs/none", {"log.peak_tflops=null"}), at::kCPU);
+  EXPECT_LT(mfu.share(1e-6), 1.0);
+  EXPECT_EQ(mfu.news(), std::nullopt);
+  EXPECT_EQ(mfu.share(1e6), 1.0) << "more than any machine computes";
+  const std::string line = mfu.news().value_or("");
+  EXPECT_TRUE(line.starts_with("the training reached 1000000 TFLOP/s, more than the measured peak of ")) << line;
+  EXPECT_NE(line.find(": MFU is the share of 1000000 TFLOP/s from here on"), std::string::npos) << line;
+  EXPECT_EQ(mfu.news(), std::nullopt) << "once";
+  EXPECT_EQ(mfu.share(5e5), 0.5);
+}
+
+TEST(Mfu, APeakThatTheSettingsGiveStays) {
+  Mfu mfu(tiny_config("runs/none", {"log.peak_tflops=0.5"}), at::kCPU);
+  EXPECT_EQ(mfu.share(1.0), 2.0);
+  EXPECT_EQ(mfu.news(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tessera
