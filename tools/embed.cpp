@@ -8,6 +8,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
+#include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
@@ -38,15 +39,13 @@ at::Tensor read_picture(const std::string& path, const Preprocessing& preprocess
   }
 }
 
-at::Tensor embed_images(const InferenceModel& loaded, const Options& options) {
-  std::vector<at::Tensor> rows = {at::empty({0, loaded.model->embed_dim()})};
-  const auto step = static_cast<std::size_t>(options.batch_size);
-  for (std::size_t begin = 0; begin < options.images.size(); begin += step) {
+at::Tensor embed_images(const Embedder& embedder, const Options& options) {
+  std::vector<at::Tensor> rows;
+  for (auto begin = options.images.begin(); begin != options.images.end();) {
+    const auto end = begin + std::min<std::ptrdiff_t>(options.batch_size, options.images.end() - begin);
     std::vector<at::Tensor> pixels;
-    for (std::size_t i = begin; i < std::min(options.images.size(), begin + step); ++i) {
-      pixels.push_back(read_picture(options.images[i], loaded.model->settings().preprocessing));
-    }
-    rows.push_back(loaded.model->encode_image(at::stack(pixels).to(loaded.device)).global.to(at::kCPU, at::kFloat));
+    for (; begin != end; ++begin) pixels.push_back(read_picture(*begin, embedder.preprocessing()));
+    rows.push_back(embedder.images(at::stack(pixels), {}).global);
   }
   return at::cat(rows);
 }
@@ -61,29 +60,15 @@ std::vector<std::string> read_captions(const std::string& path) {
   return lines;
 }
 
-at::Tensor embed_texts(const InferenceModel& loaded, const Options& options) {
-  const std::vector<std::string> captions = read_captions(options.texts);
-  std::vector<at::Tensor> rows = {at::empty({0, loaded.model->embed_dim()})};
-  const auto step = static_cast<std::size_t>(options.batch_size);
-  for (std::size_t begin = 0; begin < captions.size(); begin += step) {
-    const auto end = std::min(captions.size(), begin + step);
-    TowerInput batch = loaded.tokenizer->encode_batch(
-        {captions.begin() + static_cast<std::ptrdiff_t>(begin), captions.begin() + static_cast<std::ptrdiff_t>(end)});
-    batch.ids = batch.ids.to(loaded.device);
-    batch.mask = batch.mask.to(loaded.device);
-    rows.push_back(loaded.model->encode_text(batch).global.to(at::kCPU, at::kFloat));
-  }
-  return at::cat(rows);
-}
-
 int embed(const Options& options) {
   if (options.images.empty() && options.texts.empty())
     user_error("nothing to embed: give --images FILE... or --texts FILE");
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
-  const c10::AutoGradMode no_gradients(false);
+  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
+  if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   std::map<std::string, at::Tensor> tensors;
-  if (!options.images.empty()) tensors["image_embeddings"] = embed_images(loaded, options);
-  if (!options.texts.empty()) tensors["text_embeddings"] = embed_texts(loaded, options);
+  if (!options.images.empty()) tensors["image_embeddings"] = embed_images(embedder, options);
+  if (!options.texts.empty()) tensors["text_embeddings"] = embedder.texts(read_captions(options.texts), {}).global;
   for (auto& [name, rows] : tensors) rows = options.raw ? rows.contiguous() : unit(rows).contiguous();
   io::save_safetensors(
       options.out, tensors,

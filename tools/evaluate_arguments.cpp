@@ -16,8 +16,8 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "the tasks of the run's own configuration");
   app.add_option(
       "--data", options.data,
-      "data of tasks that name none: shapes, a folder, a .tar file, or {name: SOURCE, ...}. Default: the run's "
-      "validation data");
+      "data of tasks that name none: shapes, a folder, a .tar or .tar.gz file, or {name: SOURCE, ...}. Default: the "
+      "run's validation data");
   app.add_option("--train-data", options.train_data,
                  "the same for what linear_probe and knn learn from. Default: the run's training data");
   app.add_option("--set", options.overrides,
@@ -29,7 +29,8 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   app.add_flag("--json", options.json, "print the results as JSON");
   app.add_flag("!--no-pictures", options.pictures, "leave the pictures out of the report");
   app.footer(
-      "Examples:\n"
+      "A task that fails is named at the end, with exit code 2; the results of the others are written all the same.\n"
+      "\nExamples:\n"
       "  evaluate --checkpoint runs/shapes_sparc --suite configs/suites/shapes.yaml\n"
       "  evaluate --checkpoint model.safetensors --task zero_shot --data photos/ --set "
       "templates=configs/templates/cifar10.txt");

@@ -9,6 +9,7 @@
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/distributed/process_group.h>
+#include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>

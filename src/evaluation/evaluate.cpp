@@ -10,9 +10,9 @@
 #include <tessera/base/text.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/report/report.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/report/report.h>
 
 namespace tessera {
 namespace {
@@ -38,7 +38,7 @@ config::Node run_config_of(const InferenceModel& loaded) {
 
 std::int64_t count_parameters(const DualEncoder& model) {
   std::int64_t count = 0;
-  for (const auto& [name, tensor] : model.state_dict()) count += tensor.numel();
+  for (const at::Tensor& parameter : model.parameters()) count += parameter.numel();
   return count;
 }
 
@@ -84,8 +84,9 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder) 
       {"Parameters", with_thousands(count_parameters(*loaded.model))},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
       {"Picture", concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches")},
-      {"Tokenizer",
-       concat(loaded.tokenizer->name(), ", ", with_thousands(loaded.tokenizer->vocab_size()), " entries")}};
+      {"Tokenizer", loaded.tokenizer == nullptr ? "none"
+                                                : concat(loaded.tokenizer->name(), ", ",
+                                                         with_thousands(loaded.tokenizer->vocab_size()), " entries")}};
   const auto step = loaded.file.extra.find("step");
   if (step != loaded.file.extra.end()) head.facts.emplace_back("Step", step->second);
   const config::Node config = run_config_of(loaded);
@@ -99,10 +100,12 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder) 
 }
 
 nlohmann::json results_of(const InferenceModel& loaded, const EvaluateOptions& options,
-                          const std::vector<TaskResult>& results) {
-  nlohmann::json tasks = nlohmann::json::array();
+                          const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
+  auto tasks = nlohmann::json::array(), failed = nlohmann::json::array();
   for (const TaskResult& result : results) tasks.push_back(to_json(result));
-  nlohmann::json out = {{"checkpoint", options.checkpoint}, {"model_file", loaded.path}, {"tasks", tasks}};
+  for (const TaskFailure& failure : failures) failed.push_back({{"task", failure.task}, {"reason", failure.reason}});
+  nlohmann::json out = {
+      {"checkpoint", options.checkpoint}, {"model_file", loaded.path}, {"tasks", tasks}, {"failed", failed}};
   const auto step = loaded.file.extra.find("step");
   if (step != loaded.file.extra.end()) out["step"] = nlohmann::json::parse(step->second, nullptr, false);
   if (out.contains("step") && out["step"].is_discarded()) out["step"] = step->second;
@@ -134,7 +137,6 @@ int evaluate(const EvaluateOptions& options) {
   if (problem) user_error("--out ", out, ": cannot make this folder: ", problem.message());
 
   EvaluationContext context;
-  context.device = loaded.device;
   context.batch_size = suite.batch_size;
   context.threads = suite.threads;
   context.pictures = options.pictures;
@@ -148,17 +150,25 @@ int evaluate(const EvaluateOptions& options) {
     context.train_source = sources().make(*suite.train, "train");
   }
 
-  check_tasks(suite.tasks, context);
+  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
+  check_tasks(suite.tasks, embedder, context);
   std::vector<TaskResult> results;
+  std::vector<TaskFailure> failures;
   for (const config::ModuleSettings& task : suite.tasks) {
     Progress progress(task.name);
     context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
-    results.push_back(run_task(task, *loaded.model, *loaded.tokenizer, context));
+    try {
+      results.push_back(run_task(task, embedder, context));
+    } catch (const c10::Error& error) {
+      failures.push_back({task.name, error.what_without_backtrace()});
+    } catch (const std::exception& error) {
+      failures.push_back({task.name, error.what()});
+    }
   }
 
-  const nlohmann::json json = results_of(loaded, options, results);
+  const nlohmann::json json = results_of(loaded, options, results, failures);
   io::write_file(out + "/results.json", json.dump(2) + "\n");
-  io::write_file(out + "/report.html", html_report(head_of(loaded, run_folder), results));
+  io::write_file(out + "/report.html", html_report(head_of(loaded, run_folder), results, failures));
   if (options.json) {
     std::cout << json.dump(2) << std::endl;
   } else {
@@ -166,7 +176,9 @@ int evaluate(const EvaluateOptions& options) {
               << "results: " << out << "/results.json\n"
               << "report:  " << out << "/report.html" << std::endl;
   }
-  return 0;
+  for (const TaskFailure& failure : failures)
+    std::cerr << "evaluate: task " << failure.task << " failed: " << failure.reason << std::endl;
+  return failures.empty() ? 0 : 2;
 }
 
 }  // namespace tessera

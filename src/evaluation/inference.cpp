@@ -36,6 +36,7 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   out.model = build_model(out.file, out.path);
   out.model->to(out.device);
   out.model->eval();
+  if (!out.model->has_text_tower()) return out;
   if (out.file.tokenizer.name.empty()) user_error(out.path, ": the file names no tokenizer");
   out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary});
   return out;

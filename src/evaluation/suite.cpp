@@ -9,9 +9,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Plain tars and compressed ones, which are read as streams.
+bool is_tar(const std::string& name) {
+  return name.find(".tar") != std::string::npos || name.ends_with(".tgz");
+}
+
 bool holds_tars(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (entry.path().extension() == ".tar") return true;
+    if (is_tar(entry.path().filename().string())) return true;
   }
   return false;
 }
@@ -72,9 +77,9 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
   if (sources().contains(text)) return {text};
   std::error_code ignored;
   if (fs::is_directory(text, ignored)) return source_at(holds_tars(text) ? "webdataset" : "image_folder", text);
-  if (fs::is_regular_file(text, ignored) || text.find(".tar") != std::string::npos) {
-    if (text.find(".tar") == std::string::npos) {
-      user_error(option, " ", text, ": of files only .tar is known; give {name: SOURCE, path: ", text,
+  if (fs::is_regular_file(text, ignored) || is_tar(text)) {
+    if (!is_tar(text)) {
+      user_error(option, " ", text, ": of files only .tar, .tar.gz and .tgz are known; give {name: SOURCE, path: ", text,
                  "} for another kind");
     }
     return source_at("webdataset", text);

@@ -83,7 +83,8 @@ Outputs zero_shot_classification(Run& run) {
   const auto scores =
       metrics::zero_shot_classification(run.input("image_features"), run.input("labels"), run.input("prompt_features"),
                                         run.input("prompt_class"), s.num_classes, s.topk);
-  return {{"class_embeddings", scores.class_embeddings},
+  return {{"class_embeddings",
+           metrics::class_embeddings(run.input("prompt_features"), run.input("prompt_class"), s.num_classes)},
           {"prediction", scores.prediction},
           {"topk", numbers(scores.topk)},
           {"per_class", scores.per_class},

@@ -2,20 +2,21 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/report/sections.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
 #include <tessera/report/chart.h>
 #include <tessera/report/html.h>
-#include <tessera/report/run_curves.h>
-#include "src/report/sections.h"
-#include <tessera/base/text.h>
 #include <tessera/report/report.h>
-#include <tessera/io/atomic_file.h>
+#include <tessera/report/run_curves.h>
 
 namespace tessera {
 namespace {
 
 using report::escape;
 
-std::string summary(const std::vector<TaskResult>& results) {
+std::string summary(const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
   std::string html =
       "<h2 id=\"results\">Results</h2><div class=\"card scroll\"><table><tr><th>Task</th><th>Data</th><th "
       "class=\"n\">Images</th>"
@@ -29,7 +30,10 @@ std::string summary(const std::vector<TaskResult>& results) {
                      "</td><td class=\"n\">", escape(format_metric(name, value)), "</td></tr>");
     }
   }
-  return html + "</table></div>";
+  html += "</table></div>";
+  for (const TaskFailure& failure : failures)
+    html += concat("<p><b>", escape(failure.task), "</b> failed: ", escape(failure.reason), "</p>");
+  return html;
 }
 
 std::string section(const TaskResult& result, std::size_t index) {
@@ -45,13 +49,14 @@ std::string section(const TaskResult& result, std::size_t index) {
   }
   html += "</div>";
   return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
-         report::segmentation_overlays(result.pictures) + report::class_values(result) +
+         report::segmentation_overlays(result.pictures) + report::class_values(result.pictures) +
          report::confusion_table(result.pictures);
 }
 
 }  // namespace
 
-std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results) {
+std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results,
+                        const std::vector<TaskFailure>& failures) {
   const std::string training = report::chart_cards(head.charts);
   std::string navigation = "<nav><a href=\"#results\">results</a>";
   std::string sections;
@@ -64,7 +69,7 @@ std::string html_report(const ReportHead& head, const std::vector<TaskResult>& r
   const std::string curves = training.empty() ? "" : "<h2 id=\"training\">Training</h2>" + training;
   return report::page(head.title + " \u00b7 evaluation", "",
                       concat("<h1>", escape(head.title), "</h1>", "<p class=\"soft\">Evaluation by Tessera</p>",
-                             navigation, report::fact_card(head.facts), summary(results), sections, curves,
+                             navigation, report::fact_card(head.facts), summary(results, failures), sections, curves,
                              "<footer>Everything on this page is inline; it can be mailed or archived as one "
                              "file.</footer>"));
 }

@@ -1,8 +1,10 @@
 #include "src/report/sections.h"
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
+#include <tessera/base/error.h>
 #include <tessera/report/html.h>
 
 namespace tessera::report {
@@ -76,14 +78,11 @@ std::string image_sheet(const RetrievalSheet& sheet) {
 
 }  // namespace
 
-std::string class_values(const TaskResult& result) {
-  const auto& values = result.pictures.class_values;
-  if (values.empty()) return "";
-  const bool iou = result.task == "segmentation";
-  std::string html = concat("<h3>", iou ? "IoU by class" : "Accuracy by class",
-                            "</h3><div class=\"card bars\" style=\"columns:2;"
-                            "display:block\">");
-  for (const auto& [name, value] : values) {
+std::string class_values(const TaskPictures& pictures) {
+  if (pictures.class_values.empty()) return "";
+  std::string html = concat("<h3>", pictures.class_measure,
+                            " by class</h3><div class=\"card bars\" style=\"columns:2;display:block\">");
+  for (const auto& [name, value] : pictures.class_values) {
     html += "<div style=\"break-inside:avoid;padding:1.5px 0\">" + bar(name, value, false) + "</div>";
   }
   return html + "</div>";

@@ -2,12 +2,12 @@
 
 #include <string>
 
-#include <tessera/evaluation/task.h>
+#include <tessera/report/task_pictures.h>
 
 namespace tessera::report {
 
 /// The pictures of one task as HTML; an empty text for what the task does not have.
-std::string class_values(const TaskResult& result);
+std::string class_values(const TaskPictures& pictures);
 std::string confusion_table(const TaskPictures& pictures);
 std::string classification_examples(const TaskPictures& pictures);
 std::string retrieval_sheets(const TaskPictures& pictures);

@@ -49,8 +49,10 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
     log::set_file(folder_ + "/log.txt");
   else
     log::set_level(log::Level::warning);
-  run_on_rank0(group_, "checking the evaluation tasks",
-               [&] { return check_tasks(config_.evaluation.tasks, evaluation_context()), true; });
+  run_on_rank0(group_, "checking the evaluation tasks", [&] {
+    const DualEncoderEmbedder embedder(run_.model, run_.tokenizer);
+    return check_tasks(config_.evaluation.tasks, embedder, evaluation_context()), true;
+  });
   restore_or_initialize(resume);
   settle_micro_batch();
   if (!group_.first()) return;

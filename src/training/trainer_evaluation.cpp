@@ -35,7 +35,6 @@ EvaluationContext Trainer::evaluation_context() const {
   EvaluationContext context;
   context.source = run_.validation;
   context.train_source = run_.train;
-  context.device = run_.device;
   context.batch_size = config_.evaluation.batch_size;
   context.threads = config_.evaluation.threads;
   return context;
@@ -51,10 +50,11 @@ void Trainer::evaluate() {
 void Trainer::run_evaluation() {
   monitor_.log().clear();
   const MeasuredWeights measured(config_.evaluation.ema ? &*run_.ema : nullptr);
+  const DualEncoderEmbedder embedder(run_.model, run_.tokenizer);
   const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
   for (const config::ModuleSettings& task : config_.evaluation.tasks) {
-    const TaskResult result = run_task(task, *run_.model, *run_.tokenizer, context);
+    const TaskResult result = run_task(task, embedder, context);
     monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
     std::vector<std::pair<std::string, double>> metrics;
     for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/text.h>
+#include <tessera/data/packing/shard_writer.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
@@ -25,45 +27,63 @@ class Evaluate : public ::testing::Test {
     options.checkpoint = (folder_ / "model.safetensors").string();
     options.out = (folder_ / "out").string();
     options.device = "cpu";
-    ModelFile file;
-    file.model = config::read<ModelSettings>(config::parse_yaml(
-        "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}\n"
-        "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: "
-        "2}}\n"
-        "preprocessing: {image_size: 32}\n",
-        "model.yaml"));
-    at::manual_seed(3);
-    file.weights = DualEncoder(file.model).state_dict();
     file.tokenizer.name = "wordpiece";
     file.tokenizer.settings = config::parse_yaml("{context_length: 24}", "tokenizer.yaml");
     file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\nsquare\npicture\nof\nthe\n";
     file.extra["step"] = "7";
     file.extra["config"] = "objective: {name: sparc}\ndata: {validation: {name: shapes, split: validation, size: 9}}\n";
-    save_model_file(options.checkpoint, file);
+    save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   }
   ~Evaluate() override { fs::remove_all(folder_); }
 
+  void save_model(const std::string& image, const std::string& text = kTextTower) {
+    file.model = config::read<ModelSettings>(
+        config::parse_yaml(image + "\n" + text + "\npreprocessing: {image_size: 32}\n", "model.yaml"));
+    at::manual_seed(3);
+    file.weights = DualEncoder(file.model).state_dict();
+    save_model_file(options.checkpoint, file);
+  }
+  /// Pictures of `shapes` in a tar, and the same tar compressed, which can only be read as a stream.
+  std::pair<std::string, std::string> shards(const std::string& name, int size) {
+    const auto source = sources().make(
+        config::Value<config::ModuleSettings>::read(
+            config::parse_yaml(concat("{name: shapes, split: test, size: ", size, "}"), "source.yaml"), "", {}),
+        "source");
+    const std::string tar = write_shards(*source, {.folder = (folder_ / name).string()}).front();
+    EXPECT_EQ(std::system(("gzip -k " + tar).c_str()), 0);
+    return {tar, tar + ".gz"};
+  }
+  /// results.json.
+  nlohmann::json results() const { return nlohmann::json::parse(io::read_file(options.out + "/results.json")); }
   void write_suite(const std::string& text) {
     options.suite = (folder_ / "suite.yaml").string();
     std::ofstream(options.suite) << text;
   }
   int run() {
     ::testing::internal::CaptureStdout();
-    const int code = evaluate(options);
-    printed = ::testing::internal::GetCapturedStdout();
-    return code;
+    try {
+      const int code = evaluate(options);
+      printed = ::testing::internal::GetCapturedStdout();
+      return code;
+    } catch (const UserError&) {
+      ::testing::internal::GetCapturedStdout();
+      throw;
+    }
   }
   std::string error() {
     try {
       run();
     } catch (const UserError& problem) {
-      ::testing::internal::GetCapturedStdout();
       return problem.what();
     }
     return "no error";
   }
 
+  static constexpr const char* kTextTower =
+      "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: 2}}";
+
   fs::path folder_;
+  ModelFile file;
   EvaluateOptions options;
   std::string printed;
 };
@@ -75,7 +95,7 @@ TEST_F(Evaluate, WritesResultsAndAReportThatNeedsNothingElse) {
       "tasks: [zero_shot, retrieval, segmentation, hard_negatives, {name: linear_probe, l2: 0.01}, {name: knn, k: "
       "3}]\n");
   EXPECT_EQ(run(), 0);
-  const auto json = nlohmann::json::parse(io::read_file(options.out + "/results.json"));
+  const auto json = results();
   ASSERT_EQ(json.at("tasks").size(), 6U);
   EXPECT_EQ(json.at("step"), 7);
   for (const auto& task : json.at("tasks")) EXPECT_EQ(task.at("samples"), 12) << task;
@@ -118,6 +138,76 @@ TEST_F(Evaluate, MistakesAreNamedInOneLine) {
   options.device = "tpu";
   options.checkpoint = folder_.string();
   EXPECT_EQ(error(), "--device tpu: expected auto, cpu, cuda or cuda:N");
+}
+
+TEST_F(Evaluate, EveryTaskMeasuresAStreamAsItMeasuresItsFiles) {
+  const auto [test, test_stream] = shards("test", 14);
+  const auto [train, train_stream] = shards("train", 40);
+  const std::string tasks =
+      "tasks: [zero_shot, retrieval, segmentation, hard_negatives, {name: linear_probe, l2: 0.01}, {name: knn, k: "
+      "3}]\n";
+  const auto measure = [&](const std::string& tested, const std::string& fitted) {
+    write_suite(concat("source: {name: webdataset, path: ", tested, "}\ntrain: {name: webdataset, path: ", fitted,
+                       "}\n", tasks));
+    EXPECT_EQ(run(), 0);
+    return results().at("tasks");
+  };
+  const nlohmann::json files = measure(test, train);
+  const nlohmann::json streams = measure(test_stream, train_stream);
+  ASSERT_EQ(streams.size(), 6U);
+  for (std::size_t i = 0; i < streams.size(); ++i) EXPECT_EQ(streams[i].at("metrics"), files[i].at("metrics"));
+  EXPECT_NE(io::read_file(options.out + "/report.html").find("Text to image"), std::string::npos);
+}
+
+TEST_F(Evaluate, ATaskThatFailsLeavesTheResultsOfTheOthers) {
+  write_suite(
+      "source: {name: shapes, split: test, size: 12}\n"
+      "tasks: [retrieval, {name: zero_shot, classes: [circle]}, segmentation]\n");
+  EXPECT_EQ(run(), 2);
+  const auto json = results();
+  ASSERT_EQ(json.at("tasks").size(), 2U);
+  EXPECT_EQ(json.at("tasks").at(1).at("task"), "segmentation");
+  ASSERT_EQ(json.at("failed").size(), 1U);
+  EXPECT_EQ(json.at("failed").at(0).at("task"), "zero_shot");
+  const std::string reason = json.at("failed").at(0).at("reason");
+  EXPECT_NE(reason.find("there are only 1 class names (0 to 0)"), std::string::npos) << reason;
+  EXPECT_NE(io::read_file(options.out + "/report.html").find("there are only 1 class names"), std::string::npos);
+  EXPECT_NE(printed.find("image_to_text_recall@5"), std::string::npos);
+}
+
+TEST_F(Evaluate, AModelWithoutATextTowerIsMeasuredByItsPicturesAlone) {
+  file.tokenizer = {};
+  file.vocabulary.clear();
+  save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
+             "text: null");
+  write_suite(
+      "source: {name: shapes, split: test, size: 12}\n"
+      "train: {name: shapes, size: 40}\n"
+      "tasks: [{name: linear_probe, l2: 0.01}, {name: knn, k: 3}]\n");
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(results().at("tasks").size(), 2U);
+  for (const char* task : {"zero_shot", "retrieval", "segmentation", "hard_negatives"}) {
+    write_suite(concat("source: {name: shapes, split: test, size: 12}\ntasks: [", task, "]\n"));
+    EXPECT_EQ(error(), concat(task,
+                              " compares pictures with texts, but this model has no text tower: linear_probe and "
+                              "knn do without one"));
+  }
+}
+
+TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
+  file.tokenizer = {};
+  save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
+  options.task = "knn";
+  EXPECT_EQ(error(), options.checkpoint + ": the file names no tokenizer");
+}
+
+TEST_F(Evaluate, ParametersOfTheReportAreNotBuffers) {
+  save_model("image: {encoder: {name: modified_resnet, layers: [1, 1, 1, 1], width: 2}, readout: gap}");
+  options.task = "retrieval";
+  EXPECT_EQ(run(), 0);
+  std::int64_t count = 0;
+  for (const at::Tensor& parameter : DualEncoder(file.model).parameters()) count += parameter.numel();
+  EXPECT_NE(io::read_file(options.out + "/report.html").find(">" + with_thousands(count) + "<"), std::string::npos);
 }
 
 }  // namespace

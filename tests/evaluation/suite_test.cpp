@@ -107,8 +107,13 @@ TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
 TEST_F(SuiteFiles, DataIsGuessedFromThePath) {
   write("a.tar", "");
   fs::create_directories(folder_ / "cats");
+  write("b.tgz", "");
+  fs::create_directories(folder_ / "compressed");
+  write("compressed/a.tar.gz", "");
   EXPECT_EQ(source_from_text(folder_.string(), "--data").name, "webdataset");
   EXPECT_EQ(source_from_text((folder_ / "a.tar").string(), "--data").name, "webdataset");
+  EXPECT_EQ(source_from_text((folder_ / "b.tgz").string(), "--data").name, "webdataset");
+  EXPECT_EQ(source_from_text((folder_ / "compressed").string(), "--data").name, "webdataset");
   EXPECT_EQ(source_from_text((folder_ / "cats").string(), "--data").name, "image_folder");
   EXPECT_EQ(source_from_text("{name: shapes, split: test}", "--data").settings.find("split")->text(), "test");
   EXPECT_THROW(source_from_text("shapess", "--data"), UserError);

@@ -78,7 +78,9 @@ class Tasks : public ::testing::Test {
     context.batch_size = 4;
   }
 
-  TaskResult run(const std::string& yaml) { return run_task(task(yaml), *model, tokenizer, context); }
+  TaskResult run(const std::string& yaml) {
+    return run_task(task(yaml), DualEncoderEmbedder(model, tokenizer), context);
+  }
   std::string error_of(const std::string& yaml) {
     try {
       run(yaml);
@@ -90,7 +92,7 @@ class Tasks : public ::testing::Test {
 
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<PlainSource> source;
-  LetterTokenizer tokenizer;
+  std::shared_ptr<LetterTokenizer> tokenizer = std::make_shared<LetterTokenizer>();
   EvaluationContext context;
 };
 
@@ -103,12 +105,81 @@ TEST_F(Tasks, ZeroShotLeavesTheBackgroundOut) {
   EXPECT_EQ(result.pictures.classification.size(), 6U);
 }
 
-TEST_F(Tasks, PutTheModelsModeBack) {
-  run("{name: retrieval}");
-  EXPECT_TRUE(model->is_training());
-  model->eval();
-  run("{name: retrieval}");
-  EXPECT_FALSE(model->is_training());
+TEST_F(Tasks, TheEmbedderPutsTheModelsModeBack) {
+  for (const bool training : {true, false}) {
+    model->train(training);
+    {
+      const DualEncoderEmbedder embedder(model, tokenizer);
+      EXPECT_FALSE(model->is_training());
+    }
+    EXPECT_EQ(model->is_training(), training);
+  }
+}
+
+TEST_F(Tasks, TextsAreEmbeddedAloneAsInBatches) {
+  const std::vector<std::string> texts = {"dark", "bright", "a picture", "a b c", "z"};
+  const at::Tensor alone = DualEncoderEmbedder(model, tokenizer, 1).texts(texts, {}).global;
+  const at::Tensor together = DualEncoderEmbedder(model, tokenizer, 3).texts(texts, {}).global;
+  EXPECT_TRUE(at::allclose(alone, together, 1e-5, 1e-6));
+  EXPECT_EQ(DualEncoderEmbedder(model, tokenizer).texts({}, {}).global.sizes(), alone.slice(0, 0, 0).sizes());
+}
+
+/// Pictures by their brightness, texts by their letters: no model at all.
+class BrightnessEmbedder final : public Embedder {
+ public:
+  const Preprocessing& preprocessing() const override { return preprocessing_; }
+  config::Size grid() const override { return {2, 2}; }
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+    TowerFeatures out;
+    out.global = pixels.to(at::kFloat).mean({1, 2, 3}).unsqueeze(1).div(255);  // [B, 1]
+    const at::Tensor bright = out.global.gt(0.5);
+    if (needs.dense)
+      out.dense = at::cat({bright, bright.logical_not()}, 1).to(at::kFloat).unsqueeze(1).expand({-1, 4, 2});
+    return out;
+  }
+  bool takes_texts() const override { return true; }
+  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
+    std::vector<float> rows;
+    for (const std::string& text : texts) {
+      rows.push_back(text.find("bright") != std::string::npos ? 1 : 0);
+      rows.push_back(text.find("dark") != std::string::npos ? 1 : 0);
+    }
+    TowerFeatures out;
+    out.global = at::tensor(rows).view({-1, 2});
+    return out;
+  }
+  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
+    TowerFeatures out;
+    out.global = prompts.global.view({-1, per_class, 2}).amax(1);
+    return out;
+  }
+  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
+    return at::cat({images.global, 1 - images.global}, 1).matmul(texts.global.t());
+  }
+
+ private:
+  Preprocessing preprocessing_ = [] {
+    Preprocessing settings;
+    settings.image_size = 16;
+    return settings;
+  }();
+};
+
+TEST_F(Tasks, TakeWhateverASystemCallsSimilar) {
+  source->change = [](std::int64_t, Sample& sample) {
+    sample.captions.pop_back();
+    sample.negatives = {{"swap_att", sample.label == 0 ? "bright" : "dark"}};
+  };
+  const BrightnessEmbedder embedder;
+  const auto first = [&](const std::string& yaml) { return run_task(task(yaml), embedder, context).metrics.at(0); };
+  using Metric = std::pair<std::string, double>;
+  EXPECT_EQ(first("{name: zero_shot, topk: [1]}"), Metric("top1", 1.0));
+  EXPECT_EQ(first("{name: zero_shot, topk: [1], templates: [\"a {}\", \"the {} {}\"]}"), Metric("top1", 1.0));
+  EXPECT_EQ(first("{name: hard_negatives}"), Metric("accuracy", 1.0));
+  EXPECT_EQ(first("{name: segmentation, candidates: all}"), Metric("image_miou", 0.5));  // half of it is background
+  // Of three equal pictures the first finds its own caption first.
+  EXPECT_EQ(first("{name: retrieval, topk: [1]}"), Metric("image_to_text_recall@1", 2.0 / 6));
+  EXPECT_EQ(first("{name: retrieval, topk: [3]}"), Metric("image_to_text_recall@3", 1.0));
 }
 
 TEST_F(Tasks, GiveTheSameNumbersWhateverTheBatchSize) {
@@ -120,10 +191,53 @@ TEST_F(Tasks, GiveTheSameNumbersWhateverTheBatchSize) {
 }
 
 TEST_F(Tasks, RetrievalCountsCaptionsPerImage) {
-  context.pictures = true;
   const TaskResult result = run("{name: retrieval, captions_per_image: 1, topk: [6]}");
   EXPECT_EQ(result.metrics.at(0), (std::pair<std::string, double>("image_to_text_recall@6", 1.0)));
-  EXPECT_EQ(result.pictures.retrieval.size(), 12U);
+}
+
+// The pictures are kept while the only pass goes by, so the sheets must show what a look at all of them gives.
+TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
+  source->count = 11;
+  source->change = [](std::int64_t index, Sample& sample) {
+    std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(20 * index));
+    sample.captions = {std::string(1, static_cast<char>('a' + index))};
+  };
+  context.pictures = true;
+  const TaskResult result = run("{name: retrieval, prompt_prefix: \"x \"}");
+  const DualEncoderEmbedder embedder(model, tokenizer);
+  std::vector<at::Tensor> pixels;
+  for (std::int64_t i = 0; i < source->count; ++i) pixels.push_back(at::full({3, 16, 16}, 20 * i, at::kByte));
+  const TowerFeatures images = embedder.images(at::stack(pixels), {});
+  std::vector<std::string> queries;
+  for (const RetrievalSheet& sheet : result.pictures.retrieval) {
+    if (!sheet.text_to_image) continue;
+    queries.push_back(sheet.query_text);
+    const at::Tensor order = std::get<1>(
+        embedder.similarity(images, embedder.texts({"x " + sheet.query_text}, {})).squeeze(1).sort(0, true));
+    ASSERT_EQ(sheet.items.size(), 5U);
+    for (std::int64_t i = 0; i < 5; ++i) {
+      const auto image = order[i].item<std::int64_t>();
+      const RetrievalSheet::Item& item = sheet.items[static_cast<std::size_t>(i)];
+      EXPECT_EQ(item.image.pixels.front(), 20 * image);
+      EXPECT_EQ(item.right, sheet.query_text.front() - 'a' == image);
+    }
+    EXPECT_EQ(sheet.query_image.pixels.front(), 20 * (sheet.query_text.front() - 'a'));
+  }
+  EXPECT_EQ(queries, (std::vector<std::string>{"a", "b", "c", "d"})) << "the first batch's";
+  EXPECT_EQ(result.pictures.retrieval.size(), 4U + 6U);
+}
+
+TEST_F(Tasks, ExamplesAreSpreadOverTheSetAndSkippedOnesReplaced) {
+  source->count = 36;
+  source->change = [](std::int64_t index, Sample& sample) {
+    std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(index));
+    if (index == 3 || index == 4) sample.label = -1;
+  };
+  context.pictures = true;
+  std::vector<int> shown;
+  for (const ClassificationExample& example : run("{name: zero_shot}").pictures.classification)
+    shown.push_back(example.image.pixels.front());
+  EXPECT_EQ(shown, (std::vector<int>{0, 5, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33}));
 }
 
 TEST_F(Tasks, SegmentationOfOneClassIsAllRightWhereItIs) {
@@ -169,16 +283,16 @@ TEST_F(Tasks, DataThatLacksWhatATaskNeedsIsNamed) {
     sample.captions.clear();
   };
   EXPECT_EQ(error_of("{name: zero_shot}"), "plain pictures: no sample has a class label");
-  EXPECT_EQ(error_of("{name: segmentation}"), "segmentation: no sample of plain pictures has a mask");
+  EXPECT_EQ(error_of("{name: segmentation}"), "plain pictures: no sample has a mask");
   EXPECT_EQ(error_of("{name: retrieval}"), "retrieval: no sample of plain pictures has a caption");
-  EXPECT_EQ(error_of("{name: hard_negatives}"), "hard_negatives: no sample of plain pictures has hard negatives");
+  EXPECT_EQ(error_of("{name: hard_negatives}"), "plain pictures: no sample has hard negatives");
   EXPECT_EQ(error_of("{name: zero_shot, classes: [one]}").find("plain pictures"), 0U);
 }
 
 TEST_F(Tasks, MissingClassNamesAreFoundBeforeAnythingIsComputed) {
   const auto check = [&](const std::string& yaml) -> std::string {
     try {
-      check_tasks({task(yaml)}, context);
+      check_tasks({task(yaml)}, DualEncoderEmbedder(model, tokenizer), context);
     } catch (const UserError& error) {
       return error.what();
     }
@@ -215,8 +329,8 @@ TEST_F(Tasks, BrokenWeightsAreSaidAloud) {
   }
   EXPECT_EQ(
       error_of("{name: retrieval}"),
-      "the model's embedding of the pictures sample0 to sample3 is not finite: the weights are broken or the training "
-      "diverged; take an earlier checkpoint");
+      "the model's embedding of the picture sample0 is not finite: the weights are broken or the training diverged; "
+      "take an earlier checkpoint");
 }
 
 }  // namespace

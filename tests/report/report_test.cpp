@@ -1,10 +1,14 @@
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <regex>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/error.h>
 #include <tessera/report/chart.h>
 #include <tessera/report/html.h>
 #include <tessera/report/thin_curve.h>
@@ -62,6 +66,11 @@ TEST(Report, IsOnePageWithoutAnythingFromOutside) {
   EXPECT_NE(html.find("54.32%"), std::string::npos);
   EXPECT_NE(html.find("right item at place 2"), std::string::npos);
   EXPECT_NE(html.find("skipped 2 (bad_image)"), std::string::npos);
+}
+
+TEST(Report, FailedTasksAreNamedWithTheirReason) {
+  const std::string html = html_report({"run", {}, {}}, {}, {{"knn", "no <train>"}});
+  EXPECT_NE(html.find("<b>knn</b> failed: no &lt;train&gt;"), std::string::npos);
 }
 
 TEST(Report, NamesAreEscaped) {

@@ -42,8 +42,8 @@ struct EvaluateOptions {
 };
 
 /// A source out of one word: a source's name ("shapes", with its defaults), settings ("{name: shapes, split: test}"),
-/// or a path: a .tar file or a folder of them (webdataset), or a folder of class folders (image_folder). Throws
-/// UserError.
+/// or a path: a tar file, compressed or not, or a folder of them (webdataset), or a folder of class folders
+/// (image_folder). Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
 
 /// Reads the suite or makes one of one task, lays the overrides on it, and checks every name and key. `run_config` is
@@ -51,7 +51,7 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config);
 
 /// The whole program: loads, runs, prints, and writes results.json and report.html into the folder. Returns the exit
-/// code.
+/// code: 2 if a task failed, whose reason is then in both files; the others run all the same.
 int evaluate(const EvaluateOptions& options);
 
 }  // namespace tessera

@@ -12,8 +12,8 @@ namespace tessera {
 struct InferenceModel {
   std::string path;  // the file itself
   ModelFile file;
-  std::shared_ptr<DualEncoder> model;  // in evaluation mode, on `device`
-  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<DualEncoder> model;          // in evaluation mode, on `device`
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the model has no text tower
   at::Device device = at::kCPU;
 };
 
@@ -21,8 +21,8 @@ struct InferenceModel {
 /// there.
 at::Device parse_device(const std::string& name);
 
-/// Loads a model file, checkpoint folder or run folder. Throws UserError: nothing there, broken, or without a
-/// tokenizer.
+/// Loads a model file, checkpoint folder or run folder. Throws UserError: nothing there, broken, or with a text tower but
+/// no tokenizer.
 InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto");
 
 }  // namespace tessera

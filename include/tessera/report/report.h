@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include <tessera/evaluation/task.h>
+#include <tessera/report/task_result.h>
 
 namespace tessera {
 
@@ -30,7 +30,8 @@ struct ReportHead {
 };
 
 /// One self-contained HTML page: no script, no external file, pictures inline; light and dark.
-std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results);
+std::string html_report(const ReportHead& head, const std::vector<TaskResult>& results,
+                        const std::vector<TaskFailure>& failures = {});
 
 /// The training curves in a run's metrics.jsonl (loss, its terms, learning rate, gradient norm; rows that are no JSON
 /// are passed over). Empty when there is no such file.

@@ -47,7 +47,8 @@ struct TaskPictures {
   std::vector<SegmentationExample> segmentation;
   std::vector<ClassificationExample> classification;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
-  std::vector<std::pair<std::string, double>> class_values;  // accuracy or IoU by class name, where there is one
+  std::vector<std::pair<std::string, double>> class_values;  // by class name, where there is one
+  std::string class_measure = "Accuracy";                    // what class_values are
 };
 
 }  // namespace tessera

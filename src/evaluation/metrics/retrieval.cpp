@@ -5,15 +5,15 @@ namespace tessera::metrics {
 namespace {
 
 /// Place of the best right candidate of each query, -1 where there is none. A candidate is right when its id is the
-/// query's and not -1. queries [Q, D] and candidates [M, D] have unit rows; ids int64.
-at::Tensor best_right_rank(const at::Tensor& queries, const at::Tensor& candidates, const at::Tensor& query_id,
+/// query's and not -1. `scores_of` gives the similarity of some queries with all candidates; ids int64.
+at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of, const at::Tensor& query_id,
                            const at::Tensor& candidate_id) {
-  const std::int64_t count = candidates.size(0);
-  at::Tensor ranks = at::full({queries.size(0)}, -1, query_id.options());
+  const std::int64_t queries = query_id.size(0), count = candidate_id.size(0);
+  at::Tensor ranks = at::full({queries}, -1, query_id.options());
   if (count == 0) return ranks;
   const at::Tensor index = at::arange(count, query_id.options()).unsqueeze(0);
-  for_tiles(queries.size(0), count, [&](std::int64_t begin, std::int64_t end) {
-    const at::Tensor scores = at::nan_to_num(queries.slice(0, begin, end).matmul(candidates.t()), -INFINITY);
+  for_tiles(queries, count, [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor scores = at::nan_to_num(scores_of({begin, end}), -INFINITY);
     const at::Tensor id = query_id.slice(0, begin, end).unsqueeze(1);
     const at::Tensor right = at::logical_and(candidate_id.unsqueeze(0).eq(id), id.ge(0));
     const at::Tensor best = at::where(right, scores, -INFINITY).amax(1, true);
@@ -29,6 +29,25 @@ at::Tensor best_right_rank(const at::Tensor& queries, const at::Tensor& candidat
 
 }  // namespace
 
+RetrievalScores retrieval_recall(const SimilarityTile& similarity, std::int64_t images, const at::Tensor& text_image,
+                                 const std::vector<std::int64_t>& topk) {
+  const at::Tensor owner = text_image.to(at::kLong);
+  const std::int64_t texts = owner.size(0);
+  TORCH_CHECK(texts == 0 || owner.max().item<std::int64_t>() < images, "retrieval_recall: text_image must lie below ",
+              images);
+  const at::Tensor image = at::arange(images, owner.options());
+  RetrievalScores out;
+  out.image_to_text_rank = best_right_rank([&](RowRange rows) { return similarity(rows, {0, texts}); }, image, owner);
+  out.text_to_image_rank = best_right_rank(
+      [&](RowRange rows) {
+        return similarity({0, images}, rows).t();
+      },
+      owner, image);
+  out.image_to_text = recall_at(out.image_to_text_rank, topk);
+  out.text_to_image = recall_at(out.text_to_image_rank, topk);
+  return out;
+}
+
 RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Tensor& text_features,
                                  const at::Tensor& text_image, const std::vector<std::int64_t>& topk) {
   TORCH_CHECK(image_features.dim() == 2 && text_features.dim() == 2 && image_features.size(1) == text_features.size(1),
@@ -36,18 +55,11 @@ RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Ten
               text_features.sizes());
   TORCH_CHECK(text_image.dim() == 1 && text_image.size(0) == text_features.size(0),
               "retrieval_recall: text_image must be [", text_features.size(0), "], got ", text_image.sizes());
-  TORCH_CHECK(text_image.numel() == 0 || text_image.max().item<std::int64_t>() < image_features.size(0),
-              "retrieval_recall: text_image must lie below ", image_features.size(0));
-  const at::Tensor owner = text_image.to(image_features.device(), at::kLong);
-  const at::Tensor images = at::arange(image_features.size(0), owner.options());
-  const at::Tensor image_rows = unit_rows(image_features);
-  const at::Tensor text_rows = unit_rows(text_features);
-  RetrievalScores out;
-  out.image_to_text_rank = best_right_rank(image_rows, text_rows, images, owner);
-  out.text_to_image_rank = best_right_rank(text_rows, image_rows, owner, images);
-  out.image_to_text = recall_at(out.image_to_text_rank, topk);
-  out.text_to_image = recall_at(out.text_to_image_rank, topk);
-  return out;
+  const at::Tensor image_rows = unit_rows(image_features), text_rows = unit_rows(text_features);
+  const auto cosines = [&](RowRange images, RowRange texts) {
+    return image_rows.slice(0, images.begin, images.end).matmul(text_rows.slice(0, texts.begin, texts.end).t());
+  };
+  return retrieval_recall(cosines, image_features.size(0), text_image.to(image_features.device()), topk);
 }
 
 std::pair<at::Tensor, at::Tensor> nearest_by_cosine(const at::Tensor& queries, const at::Tensor& candidates,

@@ -20,6 +20,49 @@ at::Tensor class_embeddings(const at::Tensor& prompt_features, const at::Tensor&
   return unit_rows(sums / counts.unsqueeze(1));
 }
 
+ZeroShotMeter::ZeroShotMeter(std::int64_t num_classes, std::vector<std::int64_t> topk)
+    : num_classes_(num_classes), topk_(std::move(topk)) {
+  TORCH_CHECK(num_classes > 0, "zero_shot_classification: num_classes must be positive");
+}
+
+void ZeroShotMeter::add(const at::Tensor& similarity, const at::Tensor& labels) {
+  TORCH_CHECK(similarity.dim() == 2 && similarity.size(1) == num_classes_,
+              "zero_shot_classification: similarity must be [B, ", num_classes_, "], got ", similarity.sizes());
+  TORCH_CHECK(labels.dim() == 1 && labels.size(0) == similarity.size(0), "zero_shot_classification: labels must be [",
+              similarity.size(0), "], got ", labels.sizes());
+  const at::Tensor truth = labels.to(similarity.device(), at::kLong);
+  TORCH_CHECK(truth.numel() == 0 || truth.max().item<std::int64_t>() < num_classes_,
+              "zero_shot_classification: labels must lie below ", num_classes_);
+  const at::Tensor scores = at::nan_to_num(similarity, -INFINITY);
+  const at::Tensor label = truth.clamp_min(0).unsqueeze(1);
+  const at::Tensor own = scores.gather(1, label);
+  const at::Tensor index = at::arange(num_classes_, truth.options()).unsqueeze(0);
+  const at::Tensor before = at::logical_or(scores.gt(own), at::logical_and(scores.eq(own), index.lt(label))).sum(1);
+  // A feature that is not a number finds nothing.
+  const at::Tensor place = at::where(own.squeeze(1).eq(-INFINITY), num_classes_, before);
+  predictions_.push_back(scores.argmax(1));
+  ranks_.push_back(at::where(truth.lt(0), -1, place));
+  labels_.push_back(truth);
+}
+
+ZeroShotScores ZeroShotMeter::scores() const {
+  const auto all = [](const std::vector<at::Tensor>& batches) {
+    return batches.empty() ? at::empty({0}, at::kLong) : at::cat(batches);
+  };
+  ZeroShotScores out;
+  out.prediction = all(predictions_);
+  const at::Tensor ranks = all(ranks_), labeled = ranks.ge(0);
+  // k above the number of classes finds every label, as k = number of classes does.
+  out.topk = recall_at(ranks, topk_);
+  const at::Tensor known = all(labels_).masked_select(labeled);
+  const at::Tensor right = ranks.masked_select(labeled).eq(0).to(at::kDouble);
+  const at::Tensor counts = at::bincount(known, {}, num_classes_).to(at::kDouble);
+  const at::Tensor hits = at::bincount(known, right, num_classes_).to(at::kDouble);
+  out.per_class = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);
+  out.mean_per_class = mean_of_present(out.per_class);
+  return out;
+}
+
 ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const at::Tensor& labels,
                                         const at::Tensor& prompt_features, const at::Tensor& prompt_class,
                                         std::int64_t num_classes, const std::vector<std::int64_t>& topk) {
@@ -27,44 +70,14 @@ ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const 
       image_features.dim() == 2 && prompt_features.dim() == 2 && image_features.size(1) == prompt_features.size(1),
       "zero_shot_classification: features must be [N, D] and [M, D], got ", image_features.sizes(), " and ",
       prompt_features.sizes());
-  const std::int64_t images = image_features.size(0);
-  TORCH_CHECK(labels.dim() == 1 && labels.size(0) == images, "zero_shot_classification: labels must be [", images,
-              "], got ", labels.sizes());
-  TORCH_CHECK(num_classes > 0, "zero_shot_classification: num_classes must be positive");
-  TORCH_CHECK(images == 0 || labels.max().item<std::int64_t>() < num_classes,
-              "zero_shot_classification: labels must lie below ", num_classes);
-
-  ZeroShotScores out;
-  out.class_embeddings = class_embeddings(prompt_features, prompt_class, num_classes);
-  const auto options = labels.options().device(image_features.device()).dtype(at::kLong);
-  const at::Tensor truth = labels.to(options);
-  const at::Tensor index = at::arange(num_classes, options);
-  out.prediction = at::empty({images}, options);
-  at::Tensor ranks = at::empty({images}, options);
-  for_tiles(images, num_classes, [&](std::int64_t begin, std::int64_t end) {
-    const at::Tensor tile = unit_rows(image_features.slice(0, begin, end)).matmul(out.class_embeddings.t());
-    const at::Tensor scores = at::nan_to_num(tile, -INFINITY);
-    const at::Tensor label = truth.slice(0, begin, end).clamp_min(0).unsqueeze(1);
-    const at::Tensor own = scores.gather(1, label);
-    const at::Tensor before =
-        at::logical_or(scores.gt(own), at::logical_and(scores.eq(own), index.unsqueeze(0).lt(label)));
-    // A feature that is not a number finds nothing.
-    const at::Tensor place = at::where(own.squeeze(1).eq(-INFINITY), num_classes, before.sum(1));
-    out.prediction.slice(0, begin, end).copy_(scores.argmax(1));
-    ranks.slice(0, begin, end).copy_(place);
+  TORCH_CHECK(labels.dim() == 1 && labels.size(0) == image_features.size(0),
+              "zero_shot_classification: labels must be [", image_features.size(0), "], got ", labels.sizes());
+  ZeroShotMeter meter(num_classes, topk);
+  const at::Tensor classes = class_embeddings(prompt_features, prompt_class, num_classes);
+  for_tiles(image_features.size(0), num_classes, [&](std::int64_t begin, std::int64_t end) {
+    meter.add(unit_rows(image_features.slice(0, begin, end)).matmul(classes.t()), labels.slice(0, begin, end));
   });
-  ranks = at::where(truth.lt(0), -1, ranks);
-  // k above the number of classes finds every label, as k = number of classes does.
-  out.topk = recall_at(ranks, topk);
-
-  const at::Tensor labeled = truth.ge(0);
-  const at::Tensor known = truth.masked_select(labeled);
-  const at::Tensor right = ranks.masked_select(labeled).eq(0).to(at::kDouble);
-  const at::Tensor counts = at::bincount(known, {}, num_classes).to(at::kDouble);
-  const at::Tensor hits = at::bincount(known, right, num_classes).to(at::kDouble);
-  out.per_class = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);
-  out.mean_per_class = mean_of_present(out.per_class);
-  return out;
+  return meter.scores();
 }
 
 }  // namespace tessera::metrics

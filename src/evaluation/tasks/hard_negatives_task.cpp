@@ -1,7 +1,8 @@
 #include <set>
 
-#include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/encode.h"
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/evaluation/metrics/pairs.h>
 
@@ -12,42 +13,48 @@ class HardNegativesTask final : public EvaluationTask {
  public:
   explicit HardNegativesTask(HardNegativeSettings settings) : settings_(std::move(settings)) {}
 
-  TaskResult run(DualEncoder& model, const Tokenizer& tokenizer, const EvaluationContext& context) const override {
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "hard_negatives.source");
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = {[](const EvaluationSample& sample) {
+                                   return !sample.sample.captions.empty() && !sample.sample.negatives.empty();
+                                 },
+                                 "no_negatives", "hard negatives"}};
     TaskResult result;
-    std::vector<at::Tensor> rows;
-    std::vector<std::string> right, wrong, kinds;
-    std::vector<std::int64_t> image;  // of each pair
-    std::int64_t seen = 0;
-    encode_source(model, source, context, settings_.data.max_samples, false, result,
-                  [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-                    for (const EvaluationSample& sample : samples) {
-                      if (sample.sample.captions.empty() || sample.sample.negatives.empty())
-                        ++result.skipped["no_negatives"];
-                      for (const HardNegative& negative : sample.sample.negatives) {
-                        if (sample.sample.captions.empty()) break;
-                        right.push_back(sample.sample.captions.front());
-                        wrong.push_back(negative.caption);
-                        kinds.push_back(negative.kind);
-                        image.push_back(seen);
-                      }
-                      ++seen;
-                    }
-                    rows.push_back(features.global.to(at::kCPU, at::kFloat));
-                  });
-    if (image.empty()) user_error("hard_negatives: no sample of ", source->describe(), " has hard negatives");
+    std::vector<at::Tensor> right, wrong;  // similarities, by batch
+    std::vector<std::string> kinds;        // of each pair
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      std::vector<std::string> texts;
+      std::vector<std::int64_t> image, positive, negative;  // of each pair: rows and columns
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        const std::int64_t own = std::ssize(texts);
+        texts.push_back(samples[i].sample.captions.front());
+        for (const HardNegative& wrong_one : samples[i].sample.negatives) {
+          image.push_back(static_cast<std::int64_t>(i));
+          positive.push_back(own);
+          negative.push_back(std::ssize(texts));
+          texts.push_back(wrong_one.caption);
+          kinds.push_back(wrong_one.kind);
+        }
+      }
+      const at::Tensor similarity = embedder.similarity(features, embed_texts(embedder, texts));
+      const at::Tensor rows = similarity.index_select(0, at::tensor(image, at::kLong));  // [pairs, texts]
+      const auto column = [&](const std::vector<std::int64_t>& columns) {
+        return rows.gather(1, at::tensor(columns, at::kLong).unsqueeze(1)).squeeze(1);
+      };
+      right.push_back(column(positive));
+      wrong.push_back(column(negative));
+    });
+
     const std::set<std::string> sorted(kinds.begin(), kinds.end());
     const std::vector<std::string> names(sorted.begin(), sorted.end());
     std::vector<std::int64_t> category;
-    for (const std::string& kind : kinds)
-      category.push_back(std::distance(names.begin(), std::find(names.begin(), names.end(), kind)));
-
-    const at::Tensor own = metrics::unit_rows(at::cat(rows).index_select(0, at::tensor(image, at::kLong)));
-    const auto cosines = [&](const std::vector<std::string>& texts) {
-      return (metrics::unit_rows(encode_texts(model, tokenizer, texts, context)) * own).sum(1);
-    };
-    const auto scores = metrics::pairwise_accuracy(cosines(right), cosines(wrong), at::tensor(category, at::kLong),
-                                                   static_cast<std::int64_t>(names.size()));
+    for (const std::string& kind : kinds) category.push_back(std::distance(sorted.begin(), sorted.find(kind)));
+    const auto scores =
+        metrics::pairwise_accuracy(at::cat(right), at::cat(wrong), at::tensor(category, at::kLong), std::ssize(names));
     result.metrics = {{"accuracy", scores.accuracy}, {"mean_category_accuracy", scores.mean_category_accuracy}};
     for (std::size_t k = 0; k < names.size(); ++k) {
       const double accuracy = scores.category_accuracy[static_cast<std::int64_t>(k)].item<double>();

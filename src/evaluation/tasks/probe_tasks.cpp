@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "src/evaluation/metrics/cosine.h"
-#include "src/evaluation/encode.h"
+#include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
@@ -13,9 +13,10 @@
 namespace tessera {
 namespace {
 
+/// Image embeddings of labeled samples.
 struct Split {
   at::Tensor features;  // [N, D]
-  at::Tensor labels;    // [N]
+  at::Tensor labels;    // [N] int64
 };
 
 Split rows_of(const Split& all, const std::vector<std::int64_t>& rows) {
@@ -23,35 +24,50 @@ Split rows_of(const Split& all, const std::vector<std::int64_t>& rows) {
   return {all.features.index_select(0, index), all.labels.index_select(0, index)};
 }
 
-/// Both sides' labeled features; the result counts the test side alone.
+Split embed_labeled(const Embedder& embedder, const EvaluationContext& context,
+                    const std::shared_ptr<const Source>& source, std::int64_t max_samples, TaskResult& result) {
+  std::vector<at::Tensor> features;
+  std::vector<std::int64_t> labels;
+  const Pass pass{
+      .embedder = embedder, .context = context, .source = source, .max_samples = max_samples, .required = labeled()};
+  pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
+    features.push_back(batch.global);
+    for (const EvaluationSample& sample : samples) labels.push_back(sample.sample.label);
+  });
+  return {at::cat(features), at::tensor(labels, at::kLong)};
+}
+
 struct TrainAndTest {
   Split train;
   Split test;
   std::int64_t classes = 0;
 };
 
+/// Both sides; the result counts the test side alone.
 template <class Settings>
-TrainAndTest encode_both(const std::string& task, const Settings& settings, DualEncoder& model,
-                         const EvaluationContext& context, TaskResult& result) {
+TrainAndTest embed_both(const std::string& task, const Settings& settings, const Embedder& embedder,
+                        const EvaluationContext& context, TaskResult& result) {
   const auto train = open_source(settings.train, context.train_source, task + ".train");
   const auto test = open_source(settings.source, context.source, task + ".source");
   TaskResult uncounted;
-  const LabeledFeatures fitted = encode_labeled(model, train, context, settings.max_train_samples, uncounted);
-  const LabeledFeatures measured = encode_labeled(model, test, context, settings.max_samples, result);
-  result.data =
-      concat(test->describe(), " (fitted on ", with_thousands(fitted.labels.size(0)), " of ", train->describe(), ")");
-  const std::int64_t classes =
-      std::max(fitted.labels.max().item<std::int64_t>(), measured.labels.max().item<std::int64_t>()) + 1;
-  return {{fitted.features, fitted.labels}, {measured.features, measured.labels}, classes};
+  TrainAndTest out;
+  out.train = embed_labeled(embedder, context, train, settings.max_train_samples, uncounted);
+  out.test = embed_labeled(embedder, context, test, settings.max_samples, result);
+  result.data = concat(test->describe(), " (fitted on ", with_thousands(out.train.labels.size(0)), " of ",
+                       train->describe(), ")");
+  out.classes = std::max(out.train.labels.max().item<std::int64_t>(), out.test.labels.max().item<std::int64_t>()) + 1;
+  return out;
 }
 
 class LinearProbeTask final : public EvaluationTask {
  public:
   explicit LinearProbeTask(LinearProbeSettings settings) : settings_(std::move(settings)) {}
 
-  TaskResult run(DualEncoder& model, const Tokenizer&, const EvaluationContext& context) const override {
+  bool uses_texts() const override { return false; }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     TaskResult result;
-    TrainAndTest data = encode_both("linear_probe", settings_, model, context, result);
+    TrainAndTest data = embed_both("linear_probe", settings_, embedder, context, result);
     if (settings_.normalize) {
       data.train.features = metrics::unit_rows(data.train.features);
       data.test.features = metrics::unit_rows(data.test.features);
@@ -113,9 +129,11 @@ class KnnTask final : public EvaluationTask {
  public:
   explicit KnnTask(KnnSettings settings) : settings_(std::move(settings)) {}
 
-  TaskResult run(DualEncoder& model, const Tokenizer&, const EvaluationContext& context) const override {
+  bool uses_texts() const override { return false; }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     TaskResult result;
-    const TrainAndTest data = encode_both("knn", settings_, model, context, result);
+    const TrainAndTest data = embed_both("knn", settings_, embedder, context, result);
     const auto scores = metrics::knn_classification(data.train.features, data.train.labels, data.test.features,
                                                     data.test.labels, data.classes, settings_.k, settings_.temperature);
     result.metrics = {{"top1", scores.top1}, {"top5", scores.top5}};

@@ -1,25 +1,17 @@
 #include <chrono>
 
-#include <c10/core/GradMode.h>
-
 #include "src/evaluation/tasks/tasks.h"
 
 namespace tessera {
 namespace {
 
-/// Evaluation mode for as long as it lives.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(DualEncoder& model) : model_(model), training_(model.is_training()) { model_.eval(); }
-  ~EvaluationMode() { model_.train(training_); }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  DualEncoder& model_;
-  bool training_;
-  c10::AutoGradMode no_gradients_{false};
-};
+std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, const Embedder& embedder) {
+  auto made = evaluation_tasks().make(task, task.name);
+  if (made->uses_texts() && !embedder.takes_texts())
+    user_error(task.name, " compares pictures with texts, but this model has no text tower: linear_probe and knn do ",
+               "without one");
+  return made;
+}
 
 }  // namespace
 
@@ -39,22 +31,22 @@ TaskRegistry& evaluation_tasks() {
   return registry;
 }
 
-TaskResult run_task(const config::ModuleSettings& task, DualEncoder& model, const Tokenizer& tokenizer,
-                    const EvaluationContext& context) {
-  const auto made = evaluation_tasks().make(task, task.name);
-  const EvaluationMode mode(model);
+TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context) {
+  const auto made = make_task(task, embedder);
   const auto start = std::chrono::steady_clock::now();
-  TaskResult result = made->run(model, tokenizer, context);
+  TaskResult result = made->run(embedder, context);
   result.task = task.name;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
-void check_tasks(const std::vector<config::ModuleSettings>& tasks, const EvaluationContext& context) {
-  for (const config::ModuleSettings& task : tasks) evaluation_tasks().make(task, task.name)->check(context);
+void check_tasks(const std::vector<config::ModuleSettings>& tasks, const Embedder& embedder,
+                 const EvaluationContext& context) {
+  for (const config::ModuleSettings& task : tasks) make_task(task, embedder)->check(context);
 }
 
-std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path) {
+std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,
+                                                  const std::string& path) {
   std::vector<config::ModuleSettings> out;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const std::string at = concat(path, "[", i, "]");

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +16,23 @@ struct RetrievalScores {
   at::Tensor text_to_image_rank;  // [M] int64; -1: the text has no image
 };
 
-/// Recall at k both ways by cosine: a hit if at least one right item is among the first k; equal cosines rank by index.
-/// image_features [N, D], text_features [M, D] float; text_image [M] int64, the image each text belongs to (-1: none).
-/// Works in tiles: never holds [N, M] when that is large. Throws c10::Error for shapes that do not match.
+/// Rows begin .. end - 1.
+struct RowRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+/// Gives the similarity of some images with some texts, [images, texts] float.
+using SimilarityTile = std::function<at::Tensor(RowRange images, RowRange texts)>;
+
+/// Recall at k both ways: a hit if at least one right item is among the first k; equal similarities rank by index.
+/// text_image [M] int64 is the image (of so many) that each text belongs to (-1: none). Works in tiles: never holds
+/// [N, M] when that is large. Throws c10::Error for a text_image out of range.
+RetrievalScores retrieval_recall(const SimilarityTile& similarity, std::int64_t images, const at::Tensor& text_image,
+                                 const std::vector<std::int64_t>& topk = {1, 5, 10});
+
+/// The same by cosine of image_features [N, D] and text_features [M, D] float. Throws c10::Error for shapes that do not
+/// match.
 RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Tensor& text_features,
                                  const at::Tensor& text_image, const std::vector<std::int64_t>& topk = {1, 5, 10});
 

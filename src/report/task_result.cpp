@@ -1,11 +1,14 @@
+#include <array>
+#include <cmath>
 #include <iomanip>
 #include <numeric>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/evaluation/task.h>
+#include <tessera/report/task_result.h>
 
 namespace tessera {
 namespace {

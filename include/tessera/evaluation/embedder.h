@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/models/dual_encoder.h>
+
+namespace tessera {
+
+/// Gives features of pictures and texts, and how similar they are: all that evaluation sees of a model. Features lie on
+/// the CPU, floating ones as float32 or float64, without gradient; `global` is always among them.
+class Embedder {
+ public:
+  virtual ~Embedder() = default;
+
+  /// How a picture becomes the model's input.
+  virtual const Preprocessing& preprocessing() const = 0;
+  /// Rows and columns of the patches in TowerFeatures::dense.
+  virtual config::Size grid() const = 0;
+  /// Features of one batch of pictures, uint8 [B, 3, H, W]: what similarity() takes, and what `needs` asks for besides.
+  virtual TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const = 0;
+
+  /// Whether the model takes texts at all; if not, texts() throws c10::Error.
+  virtual bool takes_texts() const = 0;
+  /// Features of any number of texts, likewise.
+  virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
+  /// Features of classes for similarity(), each made of its `per_class` prompts, which follow each other in `prompts`.
+  /// Patches (TowerFeatures::dense of pictures) are compared with their `global` [C, D] by cosine.
+  virtual TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const = 0;
+
+  /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
+  virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
+};
+
+/// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit
+/// embeddings (Radford et al. 2021, 3.1.4). A system that compares something else overrides what differs. The model is
+/// in evaluation mode for as long as the embedder lives.
+class DualEncoderEmbedder : public Embedder {
+ public:
+  /// `tokenizer` may be null where the model has no text tower. So many texts are encoded at a time.
+  DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
+                      std::int64_t texts_at_a_time = 256);
+  ~DualEncoderEmbedder() override;
+  DualEncoderEmbedder(const DualEncoderEmbedder&) = delete;
+  DualEncoderEmbedder& operator=(const DualEncoderEmbedder&) = delete;
+
+  const Preprocessing& preprocessing() const override;
+  config::Size grid() const override;
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override;
+  bool takes_texts() const override;
+  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
+  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
+  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
+
+ private:
+  std::shared_ptr<DualEncoder> model_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::int64_t texts_at_a_time_;
+  bool was_training_;
+};
+
+/// The features of consecutive batches as those of one; at least one batch.
+TowerFeatures joined(const std::vector<TowerFeatures>& batches);
+
+}  // namespace tessera

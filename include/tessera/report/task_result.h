@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <tessera/report/task_pictures.h>
+
+namespace tessera {
+
+/// What an evaluation task measured.
+struct TaskResult {
+  std::string task;                                     // registered name
+  std::string data;                                     // the source's description
+  std::vector<std::pair<std::string, double>> metrics;  // in a fixed order; shares are in [0, 1]
+  std::int64_t samples = 0;                             // images looked at
+  std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
+  double seconds = 0;
+  TaskPictures pictures;
+
+  std::int64_t skipped_total() const;
+};
+
+/// A task that ended without a result.
+struct TaskFailure {
+  std::string task;
+  std::string reason;  // one line
+};
+
+/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds"}; pictures are left out.
+nlohmann::json to_json(const TaskResult& result);
+
+/// One line for a log: "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".
+std::string summary_line(const TaskResult& result);
+
+/// Aligned columns task, data, images, metric, value for the terminal.
+std::string results_table(const std::vector<TaskResult>& results);
+
+/// A metric for people: shares as "54.31%", anything else as a plain number. What is a share follows from the metric's
+/// name.
+std::string format_metric(const std::string& name, double value);
+
+}  // namespace tessera

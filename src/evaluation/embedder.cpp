@@ -1,0 +1,89 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "src/evaluation/metrics/cosine.h"
+#include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/metrics/zero_shot.h>
+
+namespace tessera {
+namespace {
+
+at::Device device_of(const DualEncoder& model) {
+  return model.parameters().front().device();
+}
+
+TowerFeatures on_cpu(const TowerFeatures& features) {
+  TORCH_CHECK(features.global.defined(), "evaluation needs global embeddings, but the model's read-out gives none");
+  return map_tensors(features, [](const at::Tensor& tensor) {
+    return tensor.to(at::kCPU, tensor.is_floating_point() ? at::kFloat : tensor.scalar_type());
+  });
+}
+
+}  // namespace
+
+DualEncoderEmbedder::DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
+                                         std::int64_t texts_at_a_time)
+    : model_(std::move(model)),
+      tokenizer_(std::move(tokenizer)),
+      texts_at_a_time_(texts_at_a_time),
+      was_training_(model_->is_training()) {
+  model_->eval();
+}
+
+DualEncoderEmbedder::~DualEncoderEmbedder() {
+  model_->train(was_training_);
+}
+
+const Preprocessing& DualEncoderEmbedder::preprocessing() const {
+  return model_->settings().preprocessing;
+}
+
+config::Size DualEncoderEmbedder::grid() const {
+  return model_->grid();
+}
+
+TowerFeatures DualEncoderEmbedder::images(const at::Tensor& pixels, const ViewNeeds& needs) const {
+  const c10::AutoGradMode no_gradients(false);
+  return on_cpu(model_->encode_image(pixels.to(device_of(*model_)), needs));
+}
+
+bool DualEncoderEmbedder::takes_texts() const {
+  return model_->has_text_tower() && tokenizer_ != nullptr;
+}
+
+TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+  TORCH_CHECK(takes_texts(), "this model takes no texts");
+  const c10::AutoGradMode no_gradients(false);
+  std::vector<TowerFeatures> batches;
+  for (auto begin = texts.begin(); begin != texts.end();) {
+    const auto end = begin + std::min<std::ptrdiff_t>(texts_at_a_time_, texts.end() - begin);
+    const TowerInput input = map_tensors(tokenizer_->encode_batch({begin, end}),
+                                         [&](const at::Tensor& tensor) { return tensor.to(device_of(*model_)); });
+    batches.push_back(on_cpu(model_->encode_text(input, needs)));
+    begin = end;
+  }
+  if (!batches.empty()) return joined(batches);
+  TowerFeatures none;
+  none.global = at::empty({0, model_->embed_dim()});
+  return none;
+}
+
+TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {
+  const std::int64_t count = prompts.global.size(0) / per_class;
+  TowerFeatures out;
+  out.global =
+      metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
+  return out;
+}
+
+at::Tensor DualEncoderEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {
+  return metrics::unit_rows(images.global).matmul(metrics::unit_rows(texts.global).t());
+}
+
+TowerFeatures joined(const std::vector<TowerFeatures>& batches) {
+  std::vector<Features> chunks(batches.size());
+  for (std::size_t i = 0; i < batches.size(); ++i) chunks[i].images["image"] = batches[i];
+  return joined(chunks).image();
+}
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+#include "src/evaluation/tasks/pass.h"
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kPromptsAtATime = 4096;  // before they become classes
+
+/// `name_of` says what a row is the embedding of.
+void check_finite(const at::Tensor& rows, const std::function<std::string(std::size_t)>& name_of) {
+  const at::Tensor broken = rows.isfinite().all(1).logical_not().nonzero();
+  if (broken.numel() == 0) return;
+  user_error("the model's embedding of ", name_of(static_cast<std::size_t>(broken[0][0].item<std::int64_t>())),
+             " is not finite: the weights are broken or the training diverged; take an earlier checkpoint");
+}
+
+std::string filled(std::string form, const std::string& name) {
+  for (std::size_t at = form.find("{}"); at != std::string::npos; at = form.find("{}", at + name.size()))
+    form.replace(at, 2, name);
+  return form;
+}
+
+}  // namespace
+
+std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
+                                          const std::shared_ptr<const Source>& fallback, const std::string& key) {
+  if (choice) return sources().make(*choice, key);
+  if (fallback == nullptr) {
+    user_error(
+        key, " is not set, and there is no data of a run to fall back on: set it, say to {name: shapes, split: test}");
+  }
+  return fallback;
+}
+
+std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task) {
+  const std::vector<std::string> names = classes.items.empty() ? source.class_names() : classes.items;
+  if (names.empty()) {
+    user_error(task, ": ", source.describe(), " has no class names: set ", task, ".classes to a list or a file");
+  }
+  return names;
+}
+
+Required labeled() {
+  return {[](const EvaluationSample& sample) { return sample.sample.label >= 0; }, "no_label", "a class label"};
+}
+
+std::int64_t Pass::total() const {
+  return max_samples < 0 ? source->size() : std::min(max_samples, source->size());
+}
+
+void Pass::run(TaskResult& result, const BatchBody& body) const {
+  result.data = source->describe();
+  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples);
+  std::int64_t read = 0, used = 0;
+  for (;;) {
+    std::vector<EvaluationSample> samples = reader.next();
+    if (samples.empty()) break;
+    read += std::ssize(samples);
+    if (required.in) {
+      const auto lacking = std::erase_if(samples, [&](const EvaluationSample& sample) { return !required.in(sample); });
+      if (lacking > 0) result.skipped[required.reason] += static_cast<std::int64_t>(lacking);
+    }
+    if (!samples.empty()) {
+      used += std::ssize(samples);
+      std::vector<at::Tensor> pixels;
+      for (const EvaluationSample& sample : samples) pixels.push_back(sample.pixels);
+      const TowerFeatures features = embedder.images(at::stack(pixels), needs);
+      check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row].sample.key; });
+      body(samples, features);
+    }
+    if (context.progress) context.progress(read, total());
+  }
+  for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
+  result.samples += used;
+  if (read == 0) user_error(source->describe(), ": none of its ", with_thousands(total()), " samples could be read");
+  if (used == 0) user_error(source->describe(), ": no sample has ", required.name);
+}
+
+TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts) {
+  const TowerFeatures features = embedder.texts(texts, {});
+  check_finite(features.global, [&](std::size_t row) { return concat("the text \"", texts[row], "\""); });
+  return features;
+}
+
+TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names,
+                            const TextList& templates) {
+  const std::size_t forms = templates.items.size();
+  std::vector<TowerFeatures> classes;
+  std::vector<std::string> prompts;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    for (const std::string& form : templates.items) prompts.push_back(filled(form, names[i]));
+    if (i + 1 < names.size() && prompts.size() + forms <= kPromptsAtATime) continue;
+    classes.push_back(embedder.classes(embed_texts(embedder, prompts), static_cast<std::int64_t>(forms)));
+    prompts.clear();
+  }
+  return joined(classes);
+}
+
+TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows) {
+  return map_tensors(features,
+                     [&](const at::Tensor& tensor) { return tensor.narrow(0, rows.begin, rows.end - rows.begin); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/data/loading/loader.h>
+#include <tessera/evaluation/metrics/retrieval.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/evaluation/tasks/task_settings.h>
+
+namespace tessera {
+
+/// The source that a task names, or the run's. `key` is its path in the settings ("zero_shot.source"). Throws UserError
+/// when there is neither.
+std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
+                                          const std::shared_ptr<const Source>& fallback, const std::string& key);
+
+/// The classes a task asks about: those of its `classes` setting, or the source's. Throws UserError when there are none;
+/// `task` is its registered name.
+std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task);
+
+/// What a sample must have for a task to use it.
+struct Required {
+  std::function<bool(const EvaluationSample&)> in;  // empty: nothing
+  std::string reason;                               // counts the samples that lack it: "no_label"
+  std::string name;                                 // "a class label"
+};
+/// A class label.
+Required labeled();
+
+/// Samples with their features, row by row.
+using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const TowerFeatures& features)>;
+
+/// One pass of a source through the image tower, in order: what comes by is not to be had again.
+struct Pass {
+  const Embedder& embedder;
+  const EvaluationContext& context;
+  std::shared_ptr<const Source> source;
+  std::int64_t max_samples = -1;  // -1: all
+  Required required = {};
+  ViewNeeds needs = {};
+
+  /// Number of samples that will be read, unusable ones included.
+  std::int64_t total() const;
+  /// Adds to the result's samples and skipped, and sets its data. Throws UserError when an embedding is not finite, or
+  /// when no sample is usable.
+  void run(TaskResult& result, const BatchBody& body) const;
+};
+
+/// Throws UserError when an embedding of a text is not finite.
+TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts);
+
+/// Features of classes by their prompts: every template filled with every class name.
+TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates);
+
+/// Some rows of features; shares memory with them.
+TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows);
+
+}  // namespace tessera

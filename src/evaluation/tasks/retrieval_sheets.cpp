@@ -1,0 +1,92 @@
+#include "src/evaluation/tasks/retrieval_sheets.h"
+
+#include <algorithm>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/pass.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kSheets = 6;  // each way
+constexpr std::int64_t kItems = 5;
+
+/// Keeps the picture if it is among the best so far; the earlier one of equals comes first.
+void offer(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right) {
+  auto& items = sheet.items;
+  const auto place = std::upper_bound(items.begin(), items.end(), score,
+                                      [](double value, const auto& item) { return value > item.score; });
+  if (place == items.end() && std::ssize(items) == kItems) return;
+  items.insert(place, {to_image(pixels), {}, score, right});
+  if (std::ssize(items) > kItems) items.pop_back();
+}
+
+}  // namespace
+
+std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix) {
+  std::vector<std::string> out;
+  for (const std::string& text : texts) out.push_back(prefix + text);
+  return out;
+}
+
+RetrievalSheets::RetrievalSheets(const Embedder& embedder, std::string prompt_prefix, std::int64_t total)
+    : embedder_(embedder), prompt_prefix_(std::move(prompt_prefix)), images_(total, kSheets) {}
+
+void RetrievalSheets::choose_captions(const Captions& captions) {
+  ExampleChooser chooser(std::ssize(captions.texts), kSheets);
+  std::vector<std::string> texts;
+  for (std::int64_t m = 0; m < std::ssize(captions.texts); ++m) {
+    if (!chooser.choose(m)) continue;
+    texts.push_back(captions.texts[static_cast<std::size_t>(m)]);
+    by_text_.push_back({m, {.text_to_image = true, .query_text = texts.back()}});
+  }
+  if (!texts.empty()) queries_ = embed_texts(embedder_, prefixed(texts, prompt_prefix_));
+}
+
+void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features,
+                          const Captions& captions) {
+  const std::int64_t first = std::ssize(captions.by_image) - std::ssize(samples);
+  if (first == 0) choose_captions(captions);
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    const std::int64_t image = first + static_cast<std::int64_t>(i);
+    const auto& own = captions.by_image[static_cast<std::size_t>(image)];
+    if (!own.empty() && images_.choose(samples[i].index))
+      by_image_.push_back({image, {.text_to_image = false, .query_image = to_image(samples[i].pixels), .truth = own}});
+  }
+  if (by_text_.empty()) return;
+  const at::Tensor similarity = embedder_.similarity(features, queries_).to(at::kDouble);  // [B, queries]
+  for (std::size_t q = 0; q < by_text_.size(); ++q) {
+    Query& query = by_text_[q];
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const auto row = static_cast<std::int64_t>(i);
+      const bool right = captions.owner[static_cast<std::size_t>(query.row)] == first + row;
+      if (right) query.sheet.query_image = to_image(samples[i].pixels);
+      offer(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i].pixels, right);
+    }
+  }
+}
+
+std::vector<RetrievalSheet> RetrievalSheets::finished(const TowerFeatures& images, const TowerFeatures& texts,
+                                                      const Captions& captions,
+                                                      const metrics::RetrievalScores& scores) {
+  std::vector<RetrievalSheet> out;
+  for (Query& query : by_text_) {
+    query.sheet.rank = scores.text_to_image_rank[query.row].item<std::int64_t>();
+    out.push_back(std::move(query.sheet));
+  }
+  for (Query& query : by_image_) {
+    query.sheet.rank = scores.image_to_text_rank[query.row].item<std::int64_t>();
+    const at::Tensor similarity = embedder_.similarity(slice(images, {query.row, query.row + 1}), texts).squeeze(0);
+    const at::Tensor best = metrics::best_first(similarity, kItems);
+    for (std::int64_t i = 0; i < best.size(0); ++i) {
+      const auto text = best[i].item<std::int64_t>();
+      const auto place = static_cast<std::size_t>(text);
+      query.sheet.items.push_back(
+          {{}, captions.texts[place], similarity[text].item<double>(), captions.owner[place] == query.row});
+    }
+    out.push_back(std::move(query.sheet));
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "src/evaluation/tasks/examples.h"
+#include <tessera/data/loading/loader.h>
+#include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/metrics/retrieval.h>
+#include <tessera/report/task_pictures.h>
+
+namespace tessera {
+
+/// Captions with the image (row of the features) that each belongs to.
+struct Captions {
+  std::vector<std::string> texts;
+  std::vector<std::int64_t> owner;
+  std::vector<std::vector<std::string>> by_image;
+};
+
+/// Texts with a prompt's beginning before each.
+std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix);
+
+/// Makes a report's retrieval sheets in one pass over the pictures: it keeps those alone that it may show. The captions
+/// that pictures are found for are the first batch's, so that all pictures come by while the best are kept; the
+/// pictures that captions are found for are spread over the whole pass.
+class RetrievalSheets {
+ public:
+  /// `total`: samples of the pass.
+  RetrievalSheets(const Embedder& embedder, std::string prompt_prefix, std::int64_t total);
+  /// The next batch; `captions` are those of all pictures so far, this batch's included.
+  void add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Captions& captions);
+  /// After the last batch, with the features of all pictures and captions.
+  std::vector<RetrievalSheet> finished(const TowerFeatures& images, const TowerFeatures& texts,
+                                       const Captions& captions, const metrics::RetrievalScores& scores);
+
+ private:
+  struct Query {
+    std::int64_t row = 0;  // among the captions or the images
+    RetrievalSheet sheet;
+  };
+
+  void choose_captions(const Captions& captions);
+
+  const Embedder& embedder_;
+  std::string prompt_prefix_;
+  ExampleChooser images_;
+  std::vector<Query> by_text_, by_image_;
+  TowerFeatures queries_;  // of by_text_
+};
+
+}  // namespace tessera
