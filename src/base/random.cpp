@@ -1,8 +1,5 @@
 #include <tessera/base/random.h>
 
-#include <cmath>
-#include <numbers>
-
 namespace tessera {
 namespace {
 
@@ -62,11 +59,6 @@ std::int64_t Random::below(std::int64_t count) {
     const std::uint64_t value = (high << 32) | next();
     if (value < limit) return static_cast<std::int64_t>(value % n);
   }
-}
-
-double Random::normal() {
-  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
-  return radius * std::cos(2.0 * std::numbers::pi * uniform());
 }
 
 }  // namespace tessera

@@ -141,6 +141,7 @@ void Trainer::update(double learning_rate) {
   run_.optimizer->step(learning_rate, weight_decay, guard_.found_inf());
   const StepContext done = step_context(run_, config_, group_, state_.step);
   run_.objective->after_step(done);
+  guard_.keep_buffers();
   // On a GPU the steps that are under way may still move the averages towards weights that stand still.
   const bool stands_still =
       run_.device.is_cpu() && guard_.found_inf().defined() && guard_.found_inf().item<float>() > 0;

@@ -27,17 +27,5 @@ TEST(Random, BelowIsUniform) {
   for (int count : counts) EXPECT_NEAR(count, 10000, 400);
 }
 
-TEST(Random, NormalHasUnitVariance) {
-  Random random(1, Purpose::projection);
-  double sum = 0, squares = 0;
-  for (int i = 0; i < 50000; ++i) {
-    const double x = random.normal();
-    sum += x;
-    squares += x * x;
-  }
-  EXPECT_NEAR(sum / 50000, 0, 0.02);
-  EXPECT_NEAR(squares / 50000, 1, 0.02);
-}
-
 }  // namespace
 }  // namespace tessera

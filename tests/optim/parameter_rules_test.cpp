@@ -1,4 +1,6 @@
 #include <cctype>
+#include <cmath>
+#include <map>
 #include <optional>
 
 #include "tests/models/small_models.h"

@@ -181,11 +181,13 @@ TEST(NonFiniteGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
   guard.begin();
   mean.fill_(2);
   guard.check(at::tensor({1.0, 1.0}));
+  guard.keep_buffers();
   EXPECT_EQ(guard.found_inf().item<float>(), 0);
   EXPECT_EQ(mean[0].item<float>(), 2);
   guard.begin();
   mean.fill_(std::numeric_limits<double>::quiet_NaN());
   guard.check(at::tensor({std::numeric_limits<double>::quiet_NaN(), 1.0}));
+  guard.keep_buffers();
   EXPECT_EQ(mean[0].item<float>(), 2);
   guard.begin();
   guard.check(at::tensor({1.0, 1.0}));

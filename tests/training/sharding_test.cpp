@@ -51,13 +51,11 @@ class ShardedOptimizer : public ::testing::TestWithParam<Case> {
     };
     add("embedding", at::randn({40, 30}));
     add("visual.conv1.weight", at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast));
-    add("mlp.weight", at::randn({16, 8}), 0.5);
+    add("mlp.weight", at::randn({16, 8}), 0.5, 2);
     add("mlp.bias", at::randn({16}), 0.5);
-    add("late.weight", at::randn({7, 3}), 1, 2);
-    add("later.weight", at::randn({3, 7}), 1, 4);
     add("unused", at::randn({5, 5}));
     add("logit_scale", at::randn({}));
-    add("transposed", at::randn({6, 9}).t());
+    add("transposed", at::randn({6, 9}).t(), 1, 4);
     return out;
   }
 

@@ -1,3 +1,4 @@
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <sys/resource.h>
@@ -111,7 +112,7 @@ TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
     epochs.push_back(context.epoch);
     EXPECT_EQ(context.total_steps, 11);
   });
-  const std::vector<std::string> settings{"training.steps=11", "checkpoint.every_steps=5"};
+  const std::vector<std::string> settings{"training.steps=11", "checkpoint={every_steps: 5, keep_last: 9}"};
   Trainer(tiny_config(folder_ / "whole", settings, "test_observed"), "none").run();
   EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
   EXPECT_EQ(epochs, (std::vector<std::int64_t>{0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2}));

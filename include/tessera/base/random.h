@@ -38,8 +38,6 @@ class Random {
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   /// Uniform in {0, ..., count - 1}, without bias. count must be positive.
   std::int64_t below(std::int64_t count);
-  /// Standard normal (Box-Muller).
-  double normal();
   bool chance(double probability) { return uniform() < probability; }
   /// Permutes the items (Fisher-Yates).
   template <class T>

@@ -25,8 +25,6 @@ NonFiniteGuard::StepDecision NonFiniteGuard::check(const at::Tensor& numbers) {
   if (!host_decides_) {
     const at::Tensor now = bad.to(at::kFloat);
     halted_ = halted_.defined() ? at::maximum(halted_, now) : now;
-    for (std::size_t i = 0; i < buffers_.size(); ++i)
-      buffers_[i].copy_(at::where(halted_.to(buffers_[i].device()) > 0, values_[i], buffers_[i]));
     return StepDecision::update;
   }
   const bool finite = !bad.item<bool>();
@@ -35,6 +33,13 @@ NonFiniteGuard::StepDecision NonFiniteGuard::check(const at::Tensor& numbers) {
   if (finite) return StepDecision::update;
   restore();
   return overflow ? StepDecision::overflow : StepDecision::skip;
+}
+
+void NonFiniteGuard::keep_buffers() {
+  if (!halted_.defined()) return;
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffers_.size(); ++i)
+    buffers_[i].copy_(at::where(halted_.to(buffers_[i].device()) > 0, values_[i], buffers_[i]));
 }
 
 void NonFiniteGuard::restore() {
