@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "src/data/image/image_views.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/data_bench.h>
+#include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/measure/machine.h>
 #include <tessera/report/markdown_table.h>
@@ -56,11 +56,10 @@ DataCost::Threads measure_loader(std::shared_ptr<const Source> source, const Dat
 }
 
 DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, const DataBenchSettings& settings) {
-  const Needs needs{.texts = {}};
-  const ImageViews views(settings.preprocessing, settings.loader, needs, 0);
+  const auto make_picture = training_picture_work(settings.preprocessing, settings.loader);
   DataCost cost{source->describe()};
   std::int64_t count = 0;
-  double bytes = 0, read = 0;
+  double bytes = 0;
   const auto stage = [&](const char* name, const std::function<void(std::int64_t)>& step) {
     if (settings.progress) settings.progress(concat(cost.source, ": ", name));
     const auto tolerant = [&](std::int64_t index) {
@@ -79,10 +78,10 @@ DataCost measure_source(const std::shared_ptr<const IndexedSource>& source, cons
   cost.bytes = bytes / static_cast<double>(std::max<std::int64_t>(count, 1));
   stage("read + decode whole, full scale", [&](std::int64_t index) { decode_image(source->get(index).encoded); });
   stage("read + decode for the crop + transform",
-        [&](std::int64_t index) { views.make(source->get(index), index, 0); });
+        [&](std::int64_t index) { make_picture(source->get(index), index); });
   for (const std::int64_t threads : settings.threads) {
     if (settings.progress) settings.progress(concat(cost.source, ": loader, ", threads, " threads"));
-    cost.loader.push_back(measure_loader(source, settings, needs, threads));
+    cost.loader.push_back(measure_loader(source, settings, Needs{.texts = {}}, threads));
   }
   return cost;
 }

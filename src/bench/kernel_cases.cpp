@@ -16,7 +16,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Function = std::function<Tensors(const Tensors&)>;
 
-struct PassCost {
+struct KernelPass {
   double flops, bytes;
 };
 
@@ -25,7 +25,7 @@ struct Comparison {
   std::string kernel, shape;
   Tensors inputs;
   Function fused, composed;
-  PassCost forward, backward;
+  KernelPass forward, backward;
 };
 
 // One of the two, with what its passes need.
@@ -59,7 +59,7 @@ std::vector<KernelCase> both_passes(const Comparison& c) {
   const at::ScalarType dtype = c.inputs.front().scalar_type();
   std::vector<KernelCase> cases;
   for (const bool forward : {true, false}) {
-    const PassCost& cost = forward ? c.forward : c.backward;
+    const KernelPass& cost = forward ? c.forward : c.backward;
     const auto pass = [forward](const std::shared_ptr<Side>& side) {
       return forward ? std::function<void()>([side] { side->forward(); }) : [side] { side->backward(); };
     };

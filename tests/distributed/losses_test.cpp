@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "src/objectives/common/flops_regularizer.h"
+#include <tessera/objectives/flops_regularizer.h>
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/pairs.h"
 #include <tessera/distributed/gradient_reducer.h>

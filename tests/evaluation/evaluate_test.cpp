@@ -49,7 +49,7 @@ class Evaluate : public ::testing::Test {
         config::Value<config::ModuleSettings>::read(
             config::parse_yaml(concat("{name: shapes, split: test, size: ", size, "}"), "source.yaml"), "", {}),
         "source");
-    const std::string tar = write_shards(*source, {.folder = (folder_ / name).string()}).front();
+    const std::string tar = write_shards(indexed(*source), {.folder = (folder_ / name).string()}).front();
     EXPECT_EQ(std::system(("gzip -k " + tar).c_str()), 0);
     return {tar, tar + ".gz"};
   }

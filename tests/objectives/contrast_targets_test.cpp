@@ -5,7 +5,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kPairs = 6;
+constexpr std::int64_t kRows = 6;
 
 // The second pair lacks its image, the fifth its text.
 Pairs pairs_with_absent() {
@@ -13,10 +13,6 @@ Pairs pairs_with_absent() {
   pairs.image_present = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
   pairs.text_present = at::tensor({1, 1, 1, 1, 0, 1}).to(at::kBool);
   return pairs;
-}
-
-at::Tensor leaf(const at::Tensor& values) {
-  return values.detach().clone().requires_grad_(true);
 }
 
 Pairs map_rows(const Pairs& pairs, const std::function<at::Tensor(const at::Tensor&)>& f) {
@@ -67,7 +63,7 @@ TEST_P(AbsentPairs, AreAsIfTheyWereNotInTheBatch) {
 
 TEST_P(AbsentPairs, MayBeAllOfThem) {
   Pairs pairs = pairs_with_absent();
-  pairs.text_present = at::zeros({kPairs}, at::kBool);
+  pairs.text_present = at::zeros({kRows}, at::kBool);
   pairs = with_junk(pairs);
   for (const char* more : {"skip_absent: true", "skip_absent: true, chunk: 2"}) {
     const Outcome ours = evaluate(*make_objective(GetParam().name, with(GetParam().yaml, more)), pairs);
@@ -86,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(All, AbsentPairs, testing::ValuesIn(objectives_on_pairs
 
 TEST(AbsentPairsOfABatch, LeaveNoContrastWithoutTwoThatArePresent) {
   Pairs pairs = pairs_with_absent();
-  pairs.text_present = at::arange(kPairs) == 3;
+  pairs.text_present = at::arange(kRows) == 3;
   pairs = with_junk(pairs);
   for (const char* name : {"clip", "filip", "pacl", "gloria"})
     for (const char* more : {"", ", chunk: 2", ", label_smoothing: 0.2", ", label_smoothing: 0.2, chunk: 2"}) {
@@ -99,7 +95,7 @@ TEST(AbsentPairsOfABatch, LeaveNoContrastWithoutTwoThatArePresent) {
 
 TEST(AbsentPairsOfABatch, WrongMasksAreNamed) {
   Pairs pairs = pairs_with_absent();
-  pairs.image_present = at::ones({kPairs});
+  pairs.image_present = at::ones({kRows});
   try {
     make_objective("clip", "{skip_absent: true}")->forward(pairs.features(), {});
     FAIL() << "no error";
@@ -130,9 +126,9 @@ at::Tensor softened_cross_entropy(const at::Tensor& logits, const at::Tensor& pr
 
 // golden/pyramidclip.md. The third pair has no negative left; the first and the last but one are duplicates.
 TEST(SoftenedTargets, FollowTheDefinitionWithDuplicatesAndAbsentPairs) {
-  const at::Tensor all = at::ones({kPairs}, at::kBool), some = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
-  const at::Tensor different = at::arange(kPairs), repeated = at::tensor({0, 1, 2, 3, 0, 3}, at::kLong),
-                   same = at::zeros({kPairs}, at::kLong);
+  const at::Tensor all = at::ones({kRows}, at::kBool), some = at::tensor({1, 0, 1, 1, 1, 1}).to(at::kBool);
+  const at::Tensor different = at::arange(kRows), repeated = at::tensor({0, 1, 2, 3, 0, 3}, at::kLong),
+                   same = at::zeros({kRows}, at::kLong);
   for (const at::Tensor& present : {all, some})
     for (const at::Tensor& groups : {different, repeated, same})
       for (const char* chunk : {"", ", chunk: 1", ", chunk: 4"}) {

@@ -35,6 +35,11 @@ struct Pairs {
   std::vector<at::Tensor> embeddings() const { return {image_global, image_tokens, text_global, text_tokens}; }
 };
 
+/// A copy that takes a gradient.
+inline at::Tensor leaf(const at::Tensor& values) {
+  return values.detach().clone().requires_grad_(true);
+}
+
 /// Captions of the given lengths, padded to `words`; padding holds numbers. Embeddings require grad. The last pair has
 /// the first one's picture, and of four pairs or more the second and third share their caption.
 inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t words, std::int64_t patches = 4,

@@ -31,10 +31,6 @@ class ObjectiveProperties : public testing::TestWithParam<ObjectiveCase> {
 // MGCA normalizes its prototypes in each forward: a second one may differ in the last bit.
 constexpr double kSame = 1e-12;
 
-at::Tensor leaf(const at::Tensor& values) {
-  return values.detach().clone().requires_grad_(true);
-}
-
 TEST_P(ObjectiveProperties, ChunkChangesNothing) {
   if (GetParam().name == "weighted_sum") GTEST_SKIP() << "chunk is a setting of its objectives";
   const Pairs pairs = random_pairs({3, 1, 0, 2, 3, 2, 1}, 3);

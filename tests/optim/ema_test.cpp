@@ -39,7 +39,7 @@ TEST(Ema, SwappedTwiceIsAsBefore) {
 }
 
 TEST(Ema, StateThatDoesNotFitIsNamed) {
-  Ema average({{"w", at::ones({2})}}, {});
+  Ema average({{"w", at::ones({2})}}, EmaSettings{});
   const auto error = [&](const std::map<std::string, at::Tensor>& state) -> std::string {
     try {
       average.load(state, "f");

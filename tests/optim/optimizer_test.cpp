@@ -250,7 +250,9 @@ void expect_updates_by_hand(Settings settings, double (*by_hand)(const Updates&,
     if (t < 2) {
       EXPECT_TRUE(at::equal(optimizer.parameters()[1].tensor, at::ones({2, 2}))) << t;
       for (const auto& [name, tensor] : optimizer.state())
-        if (name.ends_with(".late")) EXPECT_TRUE(at::equal(tensor, at::zeros({2, 2}))) << name;
+        if (name.ends_with(".late")) {
+          EXPECT_TRUE(at::equal(tensor, at::zeros({2, 2}))) << name;
+        }
     }
   }
   for (std::size_t i = 0; i < 2; ++i) {

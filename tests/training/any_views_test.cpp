@@ -18,17 +18,17 @@
 namespace tessera {
 namespace {
 
-Tensors end_of(const Trainer& trainer) {
+Tensors end_of_run(const Trainer& trainer) {
   const TrainingRun& run = trainer.training_run();
   Tensors out = weights_of(*run.model, *run.objective);
   for (const auto& [name, tensor] : run.teacher->ema.averages()) out["teacher." + name] = tensor;
   return out;
 }
 
-class AnyViews : public ::testing::Test {
+class EveryKindOfView : public ::testing::Test {
  protected:
   // 48 samples, of which 24 lack a summary and 16 regions.
-  AnyViews() : shards_(write_shards_with_holes(folder_ / "shards", 48)) {}
+  EveryKindOfView() : shards_(write_shards_with_holes(folder_ / "shards", 48)) {}
 
   Config config(const std::string& run, const std::vector<std::string>& overrides = {}) const {
     return any_views_config(folder_ / run, shards_, overrides);
@@ -39,7 +39,7 @@ class AnyViews : public ::testing::Test {
     const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {
       Trainer trainer(config(run, all), "auto", group);
       trainer.run();
-      return end_of(trainer);
+      return end_of_run(trainer);
     });
     return ends.empty() ? Tensors() : ends[0];
   }
@@ -48,12 +48,12 @@ class AnyViews : public ::testing::Test {
   std::string shards_;
 };
 
-void expect_equal(const Tensors& a, const Tensors& b) {
+void expect_same_tensors(const Tensors& a, const Tensors& b) {
   ASSERT_EQ(a.size(), b.size());
   for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
-TEST_F(AnyViews, ReachTheObjectiveWithTheSamplesThatLackThem) {
+TEST_F(EveryKindOfView, ReachTheObjectiveWithTheSamplesThatLackThem) {
   const auto seen = run_ranks(1, [&](const ProcessGroup&) {
     TrainingRun run = build_training_run(config("run", {"data.loader.shuffle=false", "data.loader.batch_size=12"}));
     const Features features = encode_batch(run, run.loader->next(), "float32");
@@ -78,7 +78,7 @@ TEST_F(AnyViews, ReachTheObjectiveWithTheSamplesThatLackThem) {
   }
 }
 
-TEST_F(AnyViews, CurveAndEndAreTheSameOnOneAndTwoRanks) {
+TEST_F(EveryKindOfView, CurveAndEndAreTheSameOnOneAndTwoRanks) {
   const Tensors one = train("one", 1), two = train("two", 2);
   ASSERT_FALSE(two.empty());
   const auto ours = rows(folder_ / "one"), theirs = rows(folder_ / "two");
@@ -90,7 +90,7 @@ TEST_F(AnyViews, CurveAndEndAreTheSameOnOneAndTwoRanks) {
   for (const auto& [name, tensor] : one) EXPECT_TRUE(at::allclose(tensor, two.at(name), 1e-3, 1e-4)) << name;
 }
 
-TEST_F(AnyViews, GradCacheGivesTheGradientsOfOnePass) {
+TEST_F(EveryKindOfView, GradCacheGivesTheGradientsOfOnePass) {
   const auto gradients = [&](std::int64_t chunk) {
     return run_ranks(1, [&](const ProcessGroup&) {
       const Config settings = config("run");
@@ -115,7 +115,7 @@ TEST_F(AnyViews, GradCacheGivesTheGradientsOfOnePass) {
   }
 }
 
-TEST_F(AnyViews, KilledAndResumedEndsBitForBitAsUnbroken) {
+TEST_F(EveryKindOfView, KilledAndResumedEndsBitForBitAsUnbroken) {
   const std::vector<std::string> save = {"checkpoint.every_steps=2", "checkpoint.background=false"};
   const Tensors unbroken = train("unbroken", 1, save);
   const pid_t child = ::fork();
@@ -128,7 +128,7 @@ TEST_F(AnyViews, KilledAndResumedEndsBitForBitAsUnbroken) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
   ASSERT_TRUE(std::filesystem::exists(folder_ / "broken/checkpoints/step_0000004/teacher.safetensors"));
-  expect_equal(train("broken", 1, save), unbroken);
+  expect_same_tensors(train("broken", 1, save), unbroken);
 }
 
 }  // namespace

@@ -129,8 +129,9 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
     if (entry.path().extension() != ".yaml") continue;
     const Config config = shipped_config(entry.path().stem().string());
     EXPECT_EQ(config.run.name, entry.path().stem().string());
-    if (config.tokenizer->name == "clip-bpe")
+    if (config.tokenizer->name == "clip-bpe") {
       EXPECT_TRUE(std::filesystem::exists(config.tokenizer->settings.find("merges")->text())) << entry.path();
+    }
     ++checked;
   }
   std::filesystem::current_path(before);

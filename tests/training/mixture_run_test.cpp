@@ -50,8 +50,8 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
   const std::vector<std::string> overrides = {mixture_of("accumulate"),  "training.steps=1",
                                               "training.clip_norm=null", "optimizer={name: sgd, lr: 0.1}",
                                               "schedule.warmup_steps=0", "schedule.schedule=constant"};
-  const std::string run = folder_ / "run";
-  Trainer trainer(tiny_config(run, overrides), "none");
+  const std::string folder = folder_ / "run";
+  Trainer trainer(tiny_config(folder, overrides), "none");
   trainer.run();
 
   // By hand: the same two batches, each with its own loss, p - lr * (g1 + g2).
@@ -83,7 +83,7 @@ TEST_F(MixtureTraining, AccumulateAddsTheGradientsOfOneBatchOfEachSource) {
     EXPECT_TRUE(at::allclose(trained.at(parameters[k].name), expected, 1e-5, 1e-7)) << parameters[k].name;
   }
 
-  const auto row = rows(run).at(0);
+  const auto row = rows(folder).at(0);
   EXPECT_NEAR(row["loss"].get<double>(), losses[0] + losses[1], 1e-5);
   EXPECT_NEAR(row["terms"]["many.loss"].get<double>(), losses[0], 1e-5);
   EXPECT_NEAR(row["terms"]["few.loss"].get<double>(), losses[1], 1e-5);

@@ -44,8 +44,8 @@ class Repeater : public WorkRecorder {
 GraphInputs inputs_of(std::int64_t step, std::int64_t rows = 4) {
   at::manual_seed(static_cast<std::uint64_t>(step) + 1);
   GraphInputs out;
-  out.batch.images["image"] = at::randint(256, {rows, 3, 16, 16}, at::kByte);
-  out.batch.texts["caption"] = {at::randint(1, 20, {rows, 8}, at::kLong), at::ones({rows, 8}, at::kBool)};
+  out.batch.images["image"] = image_input(at::randint(256, {rows, 3, 16, 16}, at::kByte));
+  out.batch.texts["caption"] = text_input(at::randint(1, 20, {rows, 8}, at::kLong), at::ones({rows, 8}, at::kBool));
   out.batch.labels = at::arange(rows);
   out.rows = row_keys(7, step * rows, 1, rows);
   out.weight = at::scalar_tensor(0.5 + static_cast<double>(step), at::kFloat);
@@ -141,7 +141,7 @@ TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
   const at::Tensor w = at::ones({3, 16, 16}).requires_grad_();
   const auto work = [&](const GraphInputs& in) {
     Losses losses;
-    losses.total = (in.batch.images.at("image").to(at::kFloat) * w).sum();
+    losses.total = (in.batch.images.at("image").pixels.to(at::kFloat) * w).sum();
     (losses.total * in.weight).backward();
     return losses;
   };
@@ -152,7 +152,7 @@ TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
     for (std::int64_t i = 0; i < 2; ++i) {
       const GraphInputs in = inputs_of(2 * update + i);
       graph.run(in);
-      expected += in.batch.images.at("image").to(at::kFloat).sum(0) * in.weight;
+      expected += in.batch.images.at("image").pixels.to(at::kFloat).sum(0) * in.weight;
     }
     EXPECT_TRUE(at::allclose(w.grad(), expected)) << update;
   }

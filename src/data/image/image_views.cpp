@@ -1,6 +1,7 @@
 #include "src/data/image/image_views.h"
 
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "src/data/image/planes.h"
@@ -9,6 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/image_view_sizes.h>
+#include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
 
@@ -130,6 +132,12 @@ std::vector<std::uint8_t> ImageViews::make_view(const View& view, const DecodedP
 Random ImageViews::draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t repeat) const {
   if (view.word == 0) return Random(seed_, purpose, {draw_word(repeat), draw_word(index)});
   return Random(seed_, purpose, {draw_word(repeat), draw_word(index), view.word});
+}
+
+std::function<void(const Sample&, std::int64_t)> training_picture_work(const Preprocessing& preprocessing,
+                                                                       const ImageSettings& settings) {
+  return [views = std::make_shared<ImageViews>(preprocessing, settings, Needs{.texts = {}}, 0)](
+             const Sample& sample, std::int64_t index) { views->make(sample, index, 0); };
 }
 
 }  // namespace tessera

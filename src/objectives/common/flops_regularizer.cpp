@@ -1,4 +1,4 @@
-#include "src/objectives/common/flops_regularizer.h"
+#include <tessera/objectives/flops_regularizer.h>
 
 #include <ATen/ATen.h>
 

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include <tessera/data/image/image_settings.h>
+#include <tessera/data/sample.h>
+#include <tessera/preprocessing.h>
+
+namespace tessera {
+
+/// A function that makes the training picture of a sample (decoding, random crop, augmentation) and drops it: what the
+/// loader spends on a picture, for benchmarks. It throws SampleError naming the key.
+std::function<void(const Sample& sample, std::int64_t index)> training_picture_work(const Preprocessing& preprocessing,
+                                                                                   const ImageSettings& settings);
+
+}  // namespace tessera
