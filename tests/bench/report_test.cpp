@@ -26,7 +26,7 @@ LossBench example() {
 }
 
 TEST(Table, ColumnsAreAligned) {
-  EXPECT_EQ(markdown_table({"name", "B"}, {{"clip", "1,234"}, {"a longer one"}}),
+  EXPECT_EQ(report::markdown_table({"name", "B"}, {{"clip", "1,234"}, {"a longer one"}}),
             "| name         |     B |\n"
             "| ------------ | ----: |\n"
             "| clip         | 1,234 |\n"
@@ -34,13 +34,13 @@ TEST(Table, ColumnsAreAligned) {
 }
 
 TEST(Table, NumbersHaveThreeDigits) {
-  EXPECT_EQ(three_digits(0), "0.00");
-  EXPECT_EQ(three_digits(0.012345), "0.0123");
-  EXPECT_EQ(three_digits(1.005), "1.00");
-  EXPECT_EQ(three_digits(9.999), "10.0");
-  EXPECT_EQ(three_digits(99.96), "100");
-  EXPECT_EQ(three_digits(-12.34), "-12.3");
-  EXPECT_EQ(three_digits(1234567), "1,234,567");
+  EXPECT_EQ(report::three_digits(0), "0.00");
+  EXPECT_EQ(report::three_digits(0.012345), "0.0123");
+  EXPECT_EQ(report::three_digits(1.005), "1.00");
+  EXPECT_EQ(report::three_digits(9.999), "10.0");
+  EXPECT_EQ(report::three_digits(99.96), "100");
+  EXPECT_EQ(report::three_digits(-12.34), "-12.3");
+  EXPECT_EQ(report::three_digits(1234567), "1,234,567");
 }
 
 TEST(LossReport, TablesHaveObjectivesByBatchSizes) {
@@ -106,15 +106,15 @@ TEST(Plot, HasACurvePerObjectiveAndPanel) {
 }
 
 TEST(Plot, AxesAreLogarithmic) {
-  const std::string svg = svg_plot({{"t", "x", {{"a", {{1, 1}, {2, 10}, {4, 100}}}}}});
+  const std::string svg = report::svg_plot({{"t", "x", {{"a", {{1, 1}, {2, 10}, {4, 100}}}}}});
   // Width 330 less margins 52 and 12, height 270 less 34 and 44: equal factors are equal steps.
   EXPECT_NE(svg.find("points=\"52.0,226.0 185.0,130.0 318.0,34.0 \""), std::string::npos) << svg;
 }
 
 TEST(Plot, NothingAndNotPositiveValuesDrawNothing) {
-  EXPECT_EQ(count(svg_plot({{"a < b & c", "x", {{"s", {}}}}}), "<polyline"), 0u);
-  EXPECT_NE(svg_plot({{"a < b & c", "x", {}}}).find("a &lt; b &amp; c"), std::string::npos);
-  EXPECT_EQ(count(svg_plot({{"t", "x", {{"s", {{1, 0}, {2, 3}}}}}}), "<circle"), 2u) << "one point and the legend";
+  EXPECT_EQ(count(report::svg_plot({{"a < b & c", "x", {{"s", {}}}}}), "<polyline"), 0u);
+  EXPECT_NE(report::svg_plot({{"a < b & c", "x", {}}}).find("a &lt; b &amp; c"), std::string::npos);
+  EXPECT_EQ(count(report::svg_plot({{"t", "x", {{"s", {{1, 0}, {2, 3}}}}}}), "<circle"), 2u) << "one point and the legend";
 }
 
 }  // namespace

@@ -151,7 +151,7 @@ TEST(OptionalViews, WhereNothingIsLackingTheyAreAsRequiredOnes) {
   const Batch one = in_order(samples, required, 6).next();
   Batch other = in_order(samples, optional, 6).next();
   EXPECT_TRUE(other.images.at("image").mask.all().item<bool>());
-  other.images.at("image").mask = {};
+  other.images.at("image").mask = at::Tensor();
   std::vector<at::Tensor> expected, got;
   for_each_tensor(one, [&](const at::Tensor& tensor) { expected.push_back(tensor); });
   for_each_tensor(other, [&](const at::Tensor& tensor) { got.push_back(tensor); });

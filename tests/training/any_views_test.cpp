@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include "tests/distributed/ranks.h"
 #include "tests/training/any_views.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/bench/loss_bench.h>
 #include <tessera/models/per_sample_rng.h>
+#include <tessera/training/memory/dry_run.h>
 #include <tessera/training/step/grad_cache.h>
 #include <tessera/training/trainer.h>
 
@@ -120,6 +123,7 @@ TEST_F(EveryKindOfView, KilledAndResumedEndsBitForBitAsUnbroken) {
   const Tensors unbroken = train("unbroken", 1, save);
   const pid_t child = ::fork();
   if (child == 0) {
+    at::set_num_threads(1);  // as ranks have
     kill_any_views_at(5);
     Trainer(config("broken", save), "none").run();
     ::_exit(0);
@@ -129,6 +133,26 @@ TEST_F(EveryKindOfView, KilledAndResumedEndsBitForBitAsUnbroken) {
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
   ASSERT_TRUE(std::filesystem::exists(folder_ / "broken/checkpoints/step_0000004/teacher.safetensors"));
   expect_same_tensors(train("broken", 1, save), unbroken);
+}
+
+TEST_F(EveryKindOfView, IsMeasuredByTheDryRunAndByTheBenchmarkOfLosses) {
+  const auto costs = run_ranks(1, [&](const ProcessGroup&) {
+    const Config settings = config("run");
+    const DryRunReport plan = dry_run(settings);
+    bench::LossBenchSettings bench;
+    bench.objectives = {bench::parse_objective("test_any_views")};
+    bench.batch_sizes = {4};
+    bench.width = 8;
+    bench.patches = bench.tokens = 4;
+    bench.model = settings.model;
+    const bench::LossBench measured = bench::measure_losses(bench);
+    return Tensors{{"measured", at::scalar_tensor(measured.costs.at(0).outcome == bench::Outcome::measured)},
+                   {"step_flops", at::scalar_tensor(measured.models.at(0).towers.flops(1), at::kDouble)},
+                   {"planned", at::scalar_tensor(plan.memory.peak, at::kDouble)},
+                   {"planned_flops", at::scalar_tensor(plan.memory.total_flops, at::kDouble)}};
+  });
+  ASSERT_EQ(costs.size(), 1U);
+  for (const auto& [name, value] : costs[0]) EXPECT_GT(value.item<double>(), 0) << name;
 }
 
 }  // namespace
