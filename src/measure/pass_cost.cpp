@@ -48,14 +48,15 @@ MemoryTrace CostCurve::trace(std::int64_t samples) const {
       for (std::size_t i = 0; i < length; ++i) changes[i] += weight * point->trace.changes()[i];
     return MemoryTrace(std::move(changes));
   }
-  const auto highest = [&](double (MemoryTrace::*of)() const) {
-    double polynomial = 0, line = 0;
-    for (const auto& [point, weight] : all) polynomial += weight * (point->trace.*of)();
-    for (const auto& [point, weight] : weights(samples, 1)) line += weight * (point->trace.*of)();
-    return std::max(polynomial, line);
+  const auto sum = [](const auto& points, double (MemoryTrace::*of)() const) {
+    double total = 0;
+    for (const auto& [point, weight] : points) total += weight * (point->trace.*of)();
+    return total;
   };
-  const double peak = highest(&MemoryTrace::peak);
-  return MemoryTrace({peak, highest(&MemoryTrace::held) - peak});
+  // What is held goes on as a line, so that what a forward pass keeps and its backward pass frees stays equal.
+  const auto line = weights(samples, 1);
+  const double peak = std::max(sum(all, &MemoryTrace::peak), sum(line, &MemoryTrace::peak));
+  return MemoryTrace({peak, sum(line, &MemoryTrace::held) - peak});
 }
 
 double CostCurve::flops(std::int64_t samples) const {

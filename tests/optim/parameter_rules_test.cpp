@@ -103,7 +103,9 @@ TEST(ParameterRules, LayerDecayShrinksTowardsTheInputOfEachTower) {
   resnet.text->projection = {"linear", settings("{embed_dim: 1024}")};
   resnet.preprocessing.image_size = 32;
   ModelSettings pooled = small_sparc();
-  pooled.image.readout = {"attentional_pool", settings("{output_dim: 8, heads: 2, queries: 4}")};
+  pooled.image.encoder.settings.set("final_norm", config::Node::scalar("none"));
+  pooled.image.readout = {"attentional_pool", settings("{output_dim: 6, heads: 2, queries: 4}")};
+  pooled.image.projection = {"none"};
   struct Case {
     const char* name;
     ModelSettings model;

@@ -37,7 +37,7 @@ class TeacherTest : public ::testing::Test {
 
 TEST_F(TeacherTest, FollowsTheStudentAsInALoopByHand) {
   const std::vector<std::string> settings{"training={steps: 5, device: cpu}",
-                                          "optimizer={name: sgd, lr: 0.05, momentum: 0}",
+                                          "optimizer={name: sgd, lr: 0.002, momentum: 0}",
                                           "schedule={schedule: constant, warmup_steps: 0}"};
   EXPECT_EQ(Trainer(config(folder_ / "run", settings), "none").run(), Outcome::finished);
 
@@ -61,7 +61,7 @@ TEST_F(TeacherTest, FollowsTheStudentAsInALoopByHand) {
       student.objective->forward(features, context).total.backward();
     }
     for (const NamedParameter& each : student.optimizer->parameters())
-      if (each.tensor.grad().defined()) at::Tensor(each.tensor).sub_(each.tensor.grad(), 0.05);
+      if (each.tensor.grad().defined()) at::Tensor(each.tensor).sub_(each.tensor.grad(), 0.002);
     student.objective->after_step(context);
     const double momentum = 0.5 + 0.1 * static_cast<double>(step);
     for (const auto& [name, average] : averages)

@@ -111,7 +111,7 @@ class StudentAndTeacher : public Objective {
     at::Tensor total = distance + distillation;
     if (context.step == settings_.nan_at) total = total + at::log(-total);
     if (context.step == settings_.overflow_at) total = total + at::sqrt(total - total.detach());
-    seen_ = total.detach().clone();
+    seen_ = total.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
     return {total, {{"distance", distance}, {"distillation", distillation}}};
   }
   Needs needs() const override {

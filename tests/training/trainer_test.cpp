@@ -125,7 +125,7 @@ TEST_F(Training, ObjectiveSeesTheEpochOfItsBatch) {
 TEST_F(Training, UpdateRatesAreThoseOfALoopByHand) {
   const std::vector<std::string> settings{
       "optimizer={name: sgd, lr: 0.5, momentum: 0, weight_decay: 0.5, no_decay: []}",
-      "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}", "training.clip_norm=0.05",
+      "schedule={schedule: linear, warmup_steps: 2, weight_decay_end: 0.1}", "training.clip_norm=0.5",
       "training.clip_mode=per_tensor",
       "parameters={groups: [{match: [visual.*], frozen_steps: 3}, {match: [text_projection], lr_scale: 0.5}]}"};
   Trainer(tiny_config(folder_ / "run", settings, "test_distance"), "none").run();
@@ -141,8 +141,8 @@ TEST_F(Training, UpdateRatesAreThoseOfALoopByHand) {
     for (const NamedParameter& each : run.optimizer->parameters()) {
       if (!each.tensor.grad().defined() || (each.name.starts_with("visual.") && step < 3)) continue;
       const double norm = each.tensor.grad().norm().item<double>();
-      ++(norm > 0.05 ? clipped : kept);
-      at::Tensor move = each.tensor.grad() * std::min(1.0, 0.05 / (norm + 1e-6));
+      ++(norm > 0.5 ? clipped : kept);
+      at::Tensor move = each.tensor.grad() * std::min(1.0, 0.5 / (norm + 1e-6));
       if (each.tensor.dim() >= 2) move = move + decay * each.tensor.detach();
       each.tensor.detach().sub_(move, rate * (each.name == "text_projection" ? 0.5 : 1.0));
     }
