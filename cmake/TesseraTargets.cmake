@@ -60,7 +60,7 @@ function(tessera_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   tessera_test_timeout(timeout ${arg_LABELS})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-                       PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${timeout})
+                       PROPERTIES TIMEOUT ${timeout} LABELS "${arg_LABELS}")
 endfunction()
 
 # The precompiled header of tessera_core, for a target that uses LibTorch heavily.

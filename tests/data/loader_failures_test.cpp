@@ -114,14 +114,14 @@ TEST(LoaderFailures, AHangingReadIsNamedAndEndsTheRunNotHangsIt) {
   source->hangs = true;
   LoaderSettings settings = in_order(10, 3);
   settings.warn_after = 0.01;
-  settings.timeout = 0.05;
+  settings.timeout = 0.5;  // long enough for the samples that do not hang, on a busy machine too
   log::set_level(log::Level::info);
   testing::internal::CaptureStderr();
   {
     Loader loader = over(source, settings);
     loader.next();
     const std::string error = user_error_of([&] { loader.next(); });
-    EXPECT_TRUE(error.starts_with("data: memory, 40 samples: waited 0.0")) << error;
+    EXPECT_TRUE(error.starts_with("data: memory, 40 samples: waited ")) << error;
     EXPECT_NE(error.find(" s for sample number 17 (thread "), std::string::npos) << error;
     EXPECT_TRUE(
         error.ends_with(" is reading it), the timeout: look at this sample, and at the disk, network or command that "
@@ -130,7 +130,8 @@ TEST(LoaderFailures, AHangingReadIsNamedAndEndsTheRunNotHangsIt) {
     EXPECT_EQ(user_error_of([&] { loader.next(); }), error);
   }  // leaves the thread behind
   const std::string log = testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("data: waiting since 0.01 s for sample number 17 (thread "), std::string::npos) << log;
+  EXPECT_NE(log.find("data: waiting since "), std::string::npos) << log;
+  EXPECT_NE(log.find(" s for sample number 17 (thread "), std::string::npos) << log;
   EXPECT_NE(log.find("data: 1 thread hangs in a sample and cannot be stopped"), std::string::npos) << log;
   source->release();
 }

@@ -36,7 +36,7 @@ class TeacherTest : public ::testing::Test {
 };
 
 TEST_F(TeacherTest, FollowsTheStudentAsInALoopByHand) {
-  const std::vector<std::string> settings{"training={steps: 5, device: cpu}",
+  const std::vector<std::string> settings{"training={steps: 5, device: cpu, clip_norm: null}",
                                           "optimizer={name: sgd, lr: 0.002, momentum: 0}",
                                           "schedule={schedule: constant, warmup_steps: 0}"};
   EXPECT_EQ(Trainer(config(folder_ / "run", settings), "none").run(), Outcome::finished);
