@@ -73,7 +73,7 @@ def tensors(path):
 
 def newest(run):
     folder = run / "checkpoints" / (run / "checkpoints/latest").read_text().strip()
-    return {name: tensors(folder / f"{name}.safetensors") for name in ("model", "averaged", "state")}
+    return {name: tensors(folder / f"{name}.safetensors") for name in ("model", "ema", "state")}
 
 
 MEASURED = ("seconds", "samples_per_second", "wait_share", "tflops", "mfu", "memory")  # may differ from run to run
