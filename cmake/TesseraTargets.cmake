@@ -59,8 +59,10 @@ function(tessera_test name)
                              TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   tessera_test_timeout(timeout ${arg_LABELS})
+  # gtest_discover_tests takes a list among the properties apart; `ctest -L` looks for a part of the label, so one will do.
+  string(REPLACE ";" "-" label "${arg_LABELS}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-                       PROPERTIES TIMEOUT ${timeout} LABELS "${arg_LABELS}")
+                       PROPERTIES LABELS ${label} TIMEOUT ${timeout})
 endfunction()
 
 # The precompiled header of tessera_core, for a target that uses LibTorch heavily.

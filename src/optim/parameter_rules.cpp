@@ -6,16 +6,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/models/dual_encoder.h>
 #include <tessera/optim/parameter_rules.h>
 
 namespace tessera {
 namespace {
-
-constexpr std::string_view kImage = "visual.";
-
-bool of_image(const std::string& name) {
-  return name.starts_with(kImage);
-}
 
 void check_pattern(const std::string& pattern, const std::string& key, const std::vector<NamedParameter>& parameters) {
   std::vector<std::string> names{"image", "text"};
@@ -40,8 +35,8 @@ bool of_objective(const std::string& name) {
 }
 
 bool matches(const std::string& pattern, const std::string& name) {
-  if (pattern == "image") return of_image(name);
-  if (pattern == "text") return !of_image(name) && !of_objective(name);
+  if (pattern == "image") return is_image_parameter(name);
+  if (pattern == "text") return !is_image_parameter(name) && !of_objective(name);
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
@@ -63,7 +58,7 @@ std::vector<NamedParameter> apply_rules(std::vector<NamedParameter> parameters, 
       parameter.frozen_steps = std::max(parameter.frozen_steps, group.frozen_steps);
     }
     if (!of_objective(parameter.name))
-      parameter.lr_scale *= std::pow(of_image(parameter.name) ? settings.layer_decay.image : settings.layer_decay.text,
+      parameter.lr_scale *= std::pow(is_image_parameter(parameter.name) ? settings.layer_decay.image : settings.layer_decay.text,
                                      static_cast<double>(parameter.blocks_behind));
     out.push_back(std::move(parameter));
   }

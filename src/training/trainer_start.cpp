@@ -14,7 +14,7 @@ namespace {
 std::int64_t count(const std::map<std::string, at::Tensor>& weights, bool image) {
   std::int64_t total = 0;
   for (const auto& [name, tensor] : weights)
-    if (tensor.requires_grad() && name.starts_with("visual.") == image) total += tensor.numel();
+    if (tensor.requires_grad() && is_image_parameter(name) == image) total += tensor.numel();
   return total;
 }
 
