@@ -8,9 +8,6 @@
 namespace tessera::bert_text {
 namespace {
 
-using unicode::Range;
-using unicode::Shift;
-
 #include "src/data/tokenizers/tables/bert_classes.inc"
 
 enum Class : std::uint8_t { removed = 1, space = 2, cjk = 4, mark = 8, punctuation = 16 };

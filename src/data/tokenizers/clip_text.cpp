@@ -9,9 +9,6 @@
 namespace tessera::clip_text {
 namespace {
 
-using unicode::Range;
-using unicode::Shift;
-
 #include "src/data/tokenizers/tables/clip_classes.inc"
 
 enum SigmaClass : std::uint8_t { cased = 16, ignorable = 32 };
@@ -25,8 +22,7 @@ const unicode::ClassTable& classes() {
     out.add(clip_sigma_cased, cased);
     out.add(clip_sigma_ignorable, ignorable);
     // `regex` folds U+0345 to a letter when it tests a negated set, but not when it tests \p{L}.
-    constexpr Range iota[] = {{0x345, 0x345}};
-    out.add(iota, unmatched);
+    out.add(U'\u0345', unmatched);
     return out;
   }();
   return table;

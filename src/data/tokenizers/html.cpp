@@ -1,41 +1,42 @@
 #include "src/data/tokenizers/html.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
-#include <unordered_map>
 
+#include "src/data/tokenizers/unicode.h"
 #include "src/data/tokenizers/windows_1252.h"
+#include <tessera/base/text.h>
 
 namespace tessera::html {
 namespace {
 
-struct Entity {
-  std::string_view name;
-  std::u32string_view value;
-};
-
 #include "src/data/tokenizers/tables/html_entities.inc"
 
-using Names = std::unordered_map<std::string_view, std::u32string_view>;
+using Names = std::map<std::string, std::u32string, std::less<>>;
+
+// Of a table "name=characters name=characters"; the names get their semicolon.
+Names parse_names(std::string_view table) {
+  Names out;
+  for (const std::string& item : split(table, ' ')) {
+    const std::size_t equals = item.find('=');
+    out.emplace(item.substr(0, equals) + ";", unicode::decode(std::string_view(item).substr(equals + 1)));
+  }
+  return out;
+}
 
 const Names& html5() {
   static const Names names = [] {
-    Names out;
-    for (const Entity& entity : entities) out.emplace(entity.name, entity.value);
+    Names out = parse_names(entities);
+    for (const std::string& name : split(without_semicolon, ' ')) out.emplace(name, out.at(name + ";"));
     return out;
   }();
   return names;
 }
 
-const Names& upper_forms() {
-  static const Names names = [] {
-    Names out;
-    for (const Entity& entity : upper_entities) out.emplace(entity.name, entity.value);
-    return out;
-  }();
-  return names;
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
 }
-
 bool is_digit(char32_t c) {
   return c >= U'0' && c <= U'9';
 }
@@ -94,6 +95,21 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
     return Reference{std::u32string(found->second) + std::u32string(text.substr(i + size, end - i - size)), end};
   }
   return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
+}
+
+// ftfy's names in upper case: those that HTML5 does not read otherwise.
+const Names& upper_forms() {
+  static const Names names = [] {
+    Names out = parse_names(upper_entities);  // whose characters have an upper case too
+    for (const auto& [name, value] : html5()) {
+      if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), is_upper)) continue;
+      std::u32string upper(name.begin(), name.end());
+      for (char32_t& c : upper) c -= c >= U'a' && c <= U'z' ? 0x20 : 0;
+      if (named_reference(upper, 0)->value == U"&" + upper) out.emplace(std::string(upper.begin(), upper.end()), value);
+    }
+    return out;
+  }();
+  return names;
 }
 
 // ftfy's reference that begins at `i`, behind the `&`.
