@@ -153,11 +153,6 @@ TensorFile load_safetensors(const std::string& path) {
   return out;
 }
 
-std::map<std::string, std::string> load_safetensors_metadata(const std::string& path) {
-  const InputFile file(path);
-  return read_header(file, path).header.metadata;
-}
-
 void save_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,
                       const std::map<std::string, std::string>& metadata) {
   const std::vector<OutputTensor> order = in_file_order(tensors);
