@@ -7,7 +7,6 @@
 #include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/normalization.h"
 #include "src/data/tokenizers/unicode.h"
-#include "src/data/tokenizers/windows_1252.h"
 
 namespace tessera {
 namespace {
@@ -53,8 +52,8 @@ void append_narrow(std::u32string& out, char32_t code) {
 const unicode::ClassTable& unsettled_characters() {
   static const unicode::ClassTable table = [] {
     constexpr std::uint8_t bit = 1;
-    unicode::ClassTable out;
-    out.add("0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC", bit);
+    unicode::ClassTable out{
+        {"0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC", bit}};
     for (const Ligature& ligature : ligatures) out.add(ligature.code, bit);
     unicode::mark_composable(out, bit);
     return out;
@@ -72,7 +71,7 @@ std::u32string map_characters(std::u32string_view text) {
       out += text[i];
       continue;
     }
-    const char32_t code = unicode::windows_1252(text[i]);
+    const char32_t code = mojibake::windows_1252(text[i]);
     if (code < 0x80) {
       if (code != U'\r')
         out += code;

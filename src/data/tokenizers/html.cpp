@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 
+#include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/unicode.h"
-#include "src/data/tokenizers/windows_1252.h"
 #include <tessera/base/text.h>
 
 namespace tessera::html {
@@ -50,7 +50,7 @@ bool is_alphanumeric(char32_t c) {
 // What a numeric reference stands for (HTML5, 12.2.5.80); nothing for most controls and for noncharacters.
 std::u32string numeric_value(char32_t number) {
   if (number == 0 || (number >= 0xD800 && number <= 0xDFFF) || number > 0x10FFFF) return U"\uFFFD";
-  if (number >= 0x80 && number <= 0x9F) return {unicode::windows_1252(number)};
+  if (number >= 0x80 && number <= 0x9F) return {mojibake::windows_1252(number)};
   const bool control =
       (number < 0x20 && number != '\t' && number != '\n' && number != '\f' && number != '\r') || number == 0x7F;
   const bool noncharacter = (number & 0xFFFE) == 0xFFFE || (number >= 0xFDD0 && number <= 0xFDEF);
@@ -134,48 +134,43 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
   return std::nullopt;
 }
 
-}  // namespace
-
-std::u32string unescape(std::u32string_view text) {
-  if (text.find(U'&') == std::u32string_view::npos) return std::u32string(text);
+// find(i): the reference that begins at `i`, behind an `&`.
+template <class Find>
+std::u32string replace_references(std::u32string_view text, Find&& find) {
   std::u32string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
-    std::optional<Reference> reference;
-    if (text[i] == U'&' && i + 1 < text.size())
-      reference = text[i + 1] == U'#' ? numeric_reference(text, i + 1) : named_reference(text, i + 1);
-    if (reference) {
+    const std::optional<Reference> reference = text[i] == U'&' ? find(i + 1) : std::nullopt;
+    if (reference)
       out += reference->value;
-      i = reference->end;
-    } else {
-      out += text[i++];
-    }
+    else
+      out += text[i];
+    i = reference ? reference->end : i + 1;
   }
   return out;
 }
 
+}  // namespace
+
+std::u32string unescape(std::u32string_view text) {
+  return replace_references(text, [&](std::size_t i) -> std::optional<Reference> {
+    if (i == text.size()) return std::nullopt;
+    return text[i] == U'#' ? numeric_reference(text, i) : named_reference(text, i);
+  });
+}
+
 std::u32string unescape_strict(std::u32string_view text) {
-  if (text.find(U'&') == std::u32string_view::npos) return std::u32string(text);
-  std::u32string out;
-  out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
-    std::optional<Reference> reference;
-    if (text[i] == U'&') reference = strict_reference(text, i + 1);
-    if (!reference) {
-      out += text[i++];
-      continue;
-    }
+  return replace_references(text, [&](std::size_t i) {
+    std::optional<Reference> reference = strict_reference(text, i);
     // ftfy would come back once for each level of `&amp;amp;amp;`: take the whole chain now, or a long one costs
     // quadratic time.
-    while (reference->value == U"&") {
+    while (reference && reference->value == U"&") {
       std::optional<Reference> next = strict_reference(text, reference->end);
       if (!next || next->value != U"&") break;
       reference = next;
     }
-    out += reference->value;
-    i = reference->end;
-  }
-  return out;
+    return reference;
+  });
 }
 
 }  // namespace tessera::html

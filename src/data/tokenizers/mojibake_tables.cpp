@@ -44,4 +44,8 @@ std::span<const char32_t, 128> one_byte_page(std::size_t encoding) {
   return std::span(one_byte_pages).subspan(128 * encoding).first<128>();
 }
 
+char32_t windows_1252(char32_t code) {
+  return code >= 0x80 && code <= 0x9F ? one_byte_page(0)[code - 0x80] : code;
+}
+
 }  // namespace tessera::mojibake

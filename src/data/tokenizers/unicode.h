@@ -2,8 +2,10 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// Text as code points, and tables over all of Unicode. The tables are frozen copies of what the reference tokenizers
@@ -57,6 +59,10 @@ class PageTable {
 /// Up to eight classes per code point, one bit each.
 class ClassTable {
  public:
+  ClassTable() = default;
+  ClassTable(std::initializer_list<std::pair<std::string_view, std::uint8_t>> classes) {
+    for (const auto& [runs, bit] : classes) add(runs, bit);
+  }
   void add(char32_t code, std::uint8_t bit) { bits_.at(code) |= bit; }
   void add(std::string_view runs, std::uint8_t bit) {
     for (const Run& run : parse_runs(runs))
