@@ -93,53 +93,53 @@ def text(name, items):
     return f"constexpr std::string_view {name} =\n" + filled("    ", words, '"', '"') + ";\n"
 
 
-def runs(name, rows):
-    """The notation that unicode::parse_runs reads: rows of (first, last, stride, value) or of their beginning."""
-    def run(first, last, stride=1, value=1):
-        return (f"{first:X}" + (f"-{last:X}" if last != first else "") + (f"/{stride}" if stride != 1 else "") +
-                (f":{value}" if value != 1 else ""))
-    return text(name, [run(*row) for row in rows])
-
-
-def value_runs(values):
-    """(first, last, 1, value) of each run of equal values that are not 0."""
+def runs_of(codes):
+    """Sorted code points as (first, last, stride), stride 2 only where there are three of them."""
     out = []
-    for code, value in enumerate(values):
-        if value == 0:
-            continue
-        if out and out[-1][1] == code - 1 and out[-1][3] == value:
-            out[-1][1] = code
+    for code in codes:
+        first, last, stride = out[-1] if out else (None, None, None)
+        step = code - last if out else 0
+        if out and (step == stride or (first == last and step == 1)):
+            out[-1] = (first, code, step)
+        elif len(out) > 1 and out[-1][0] == last == first and out[-2][0] == out[-2][1] == last - 2 == code - 4:
+            out[-2:] = [(last - 2, code, 2)]
         else:
-            out.append([code, code, 1, value])
+            out.append((code, code, 1))
     return out
 
 
-def lower_shifts(name, lower):
+def ranges(name, pairs):
+    """The notation that unicode::parse_runs reads: "41-5A AA 100-12E/2"."""
+    return text(name, [run(first, last, 1) for first, last in pairs])
+
+
+def run(first, last, stride):
+    return f"{first:X}" + (f"-{last:X}" if last != first else "") + (f"/{stride}" if stride != 1 else "")
+
+
+def values(name, value_of):
+    """The same of {code point: value}, "=VALUE" before the runs that have it."""
+    codes = {}
+    for code, value in sorted(value_of.items()):
+        codes.setdefault(value, []).append(code)
+    return text(name, [word for value, those in codes.items() for word in [f"={value}", *(run(*each) for each in runs_of(those))]])
+
+
+def lower_distances(name, lower):
     """The distance to the lower case; mappings to two characters (only U+0130) are left to the code."""
-    single = {int(k, 16): ord(v) for k, v in lower.items() if len(v) == 1}
     assert [k for k, v in lower.items() if len(v) != 1] in ([], ["130"])
-    out = []
-    for code in sorted(single):
-        delta = single[code] - code
-        if out and out[-1][3] == delta:
-            first, last, stride, _ = out[-1]
-            step = code - last
-            if (first == last and step <= 2) or step == stride:
-                out[-1] = [first, code, step, delta]
-                continue
-        out.append([code, code, 1, delta])
-    return runs(name, out)
+    return values(name, {int(k, 16): ord(v) - int(k, 16) for k, v in lower.items() if len(v) == 1})
 
 
 def classes():
     clip = json.loads((CLASSES / "clip_classes.json").read_text())
     bert = json.loads((CLASSES / "bert_classes.json").read_text())
     names = ["letter", "number", "space", "sigma_cased", "sigma_ignorable"]
-    parts = [runs(f"clip_{n}", clip[n]) for n in names]
-    write("clip_classes.inc", parts + [lower_shifts("clip_lower", clip["lower"])])
-    write("decimal.inc", [runs("decimal", value_runs([chr(c).isdecimal() for c in range(0x110000)]))])
+    parts = [ranges(f"clip_{n}", clip[n]) for n in names]
+    write("clip_classes.inc", parts + [lower_distances("clip_lower", clip["lower"])])
+    write("decimal.inc", [text("decimal", [run(*each) for each in runs_of(c for c in range(0x110000) if chr(c).isdecimal())])])
     names = ["removed", "space", "cjk", "mark", "punctuation"]
-    write("bert_classes.inc", [runs(f"bert_{n}", bert[n]) for n in names] + [lower_shifts("bert_lower", bert["lower"])])
+    write("bert_classes.inc", [ranges(f"bert_{n}", bert[n]) for n in names] + [lower_distances("bert_lower", bert["lower"])])
 
 
 def normalization():
@@ -167,7 +167,7 @@ def normalization():
         replaced("singletons", one),
         marked("composites", composites),
         marked("separated", separated),
-        runs("combining_classes", value_runs([unicodedata.combining(chr(c)) for c in range(0x110000)])),
+        values("combining_classes", {c: k for c in range(0x110000) if (k := unicodedata.combining(chr(c)))}),
         text("newer_marks", NEWER_MARKS.split())])
     write("width.inc", [replaced("widths", narrow)])
 
@@ -267,8 +267,8 @@ def mojibake():
         *(f"constexpr Places {name} = {halves(mask)};\n" for name, mask in
           [("first_places", first), ("anchored_places", anchored_first), ("last_places", last)]),
         array("Places place_sets", [halves(mask) for mask in distinct]),
-        runs("place_runs", value_runs([index[mask] for mask in masks])),
-        runs("clue_runs", value_runs(bits)),
+        values("place_runs", {code: index[mask] for code, mask in enumerate(masks) if index[mask]}),
+        values("clue_runs", {code: bit for code, bit in enumerate(bits) if bit}),
         "// Bytes 0x80 to 0xFF of: " + ", ".join(encodings[1:]) + ".\n",
         "constexpr std::u32string_view one_byte_pages =\n" + filled("    ", map(escape, pages), 'U"', '"') + ";\n"])
 

@@ -54,12 +54,15 @@ bool take(std::string_view& text, char wanted) {
 
 std::vector<Run> parse_runs(std::string_view table) {
   std::vector<Run> out;
-  while (!table.empty()) {
+  std::int32_t value = 1;
+  for (; !table.empty(); take(table, ' ')) {
+    if (take(table, '=')) {
+      value = take_number<std::int32_t>(table, 10);
+      continue;
+    }
     const char32_t first = take_number<std::uint32_t>(table, 16);
     const char32_t last = take(table, '-') ? take_number<std::uint32_t>(table, 16) : first;
-    const char32_t stride = take(table, '/') ? take_number<std::uint32_t>(table, 10) : 1;
-    out.push_back({first, last, stride, take(table, ':') ? take_number<std::int32_t>(table, 10) : 1});
-    take(table, ' ');
+    out.push_back({first, last, take(table, '/') ? take_number<std::uint32_t>(table, 10) : 1, value});
   }
   return out;
 }

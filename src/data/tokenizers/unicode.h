@@ -18,8 +18,8 @@ struct Run {
   std::int32_t value;
 };
 
-/// The runs of a table as it stands in the source, "41-5A AA:3 100-12E/2:-1": code points in hexadecimal, then stride
-/// and value in decimal, 1 where they do not stand.
+/// The runs of a table as it stands in the source, "41-5A AA =3 100-12E/2": code points in hexadecimal, a stride other
+/// than 1 behind the slash, and before runs whose value is not that of those before, at first 1, the value.
 std::vector<Run> parse_runs(std::string_view table);
 
 /// Consecutive code points, each replaced by its character of the text.
