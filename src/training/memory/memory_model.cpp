@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -83,8 +84,8 @@ class StepModel {
     plan.activations = std::llround(std::max(0.0, forward.held()));
     if (in_parts) plan.features = bytes_of(features_) / sample_.size() * plan.batch;
 
-    const auto features = static_cast<double>(plan.features), gradients = static_cast<double>(plan.gradients);
-    double level = features + (accumulates() ? gradients : 0), peak = 0;
+    const auto given = static_cast<double>(plan.data + plan.features), gradients = static_cast<double>(plan.gradients);
+    double level = given + (accumulates() ? gradients : 0), peak = 0;
     const auto goes_through = [&](const char* phase, const MemoryTrace& trace) {
       if (level + trace.peak() > peak) {
         peak = level + trace.peak();
@@ -94,14 +95,14 @@ class StepModel {
     };
     if (in_parts) {  // the loss is there before the towers' second passes, of which all but the first find gradients
       goes_through("the loss", loss);
-      level = features + gradients + loss.held();
+      level = given + gradients + loss.held();
     }
     goes_through("the towers' forward pass", forward);
     if (!in_parts) goes_through("the loss", loss);
     goes_through("the towers' backward pass", pass.backward.trace(plan.micro_batch));
-    level = gradients;
+    level = gradients;  // the batch is gone by then
     goes_through("the update", MemoryTrace({static_cast<double>(update_)}));
-    plan.peak = plan.weights + plan.optimizer + plan.average + plan.buckets + plan.data + std::llround(peak);
+    plan.peak = plan.weights + plan.optimizer + plan.average + plan.buckets + std::llround(peak);
     return plan;
   }
 
@@ -154,8 +155,7 @@ class StepModel {
 
   // Of at least three sizes, where the batch has them: it takes as many to tell a parabola from a line.
   void measure_loss() {
-    const StepContext on_rank =
-        step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
+    const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
     const double room = static_cast<double>(available_memory(run_.device)) / 4;
     std::int64_t samples = std::min<std::int64_t>(base_.batch, 2);
     for (int sizes = 1;; ++sizes, samples = std::min(base_.batch, 2 * samples)) {
@@ -166,9 +166,9 @@ class StepModel {
         loss_.backward.measure(samples, [&] { std::exchange(losses, {}).total.backward(); });
       });
       base_.loss_measured = samples == base_.batch;
-      const bool enough = settings_.most_loss_samples > 0 && 2 * samples > settings_.most_loss_samples,
-                 large = 4 * seconds > kLossSeconds || 4 * loss_.trace(samples).peak() > room;
-      if (base_.loss_measured || (sizes >= 3 && (enough || large))) break;
+      const bool large = 4 * seconds > kLossSeconds || 4 * loss_.trace(samples).peak() > room,
+                 enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
+      if (base_.loss_measured || (sizes >= 3 && enough)) break;
     }
     base_.loss = std::llround(loss_.trace(base_.batch).peak());
   }
@@ -207,7 +207,7 @@ class StepModel {
   const PassCost& towers(bool in_parts) {
     const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
     if (fresh)
-      for (const std::int64_t samples : base_.gpu ? {21, 32} : {2, 3}) {
+      for (const std::int64_t samples : base_.gpu ? std::array{21, 32} : std::array{2, 3}) {
         if (!in_parts && !accumulates()) run_.optimizer->zero_grad();
         pass_towers(found->second, samples, in_parts);
       }
