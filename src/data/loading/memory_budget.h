@@ -17,12 +17,10 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
   class Claim {
    public:
     Claim() = default;
-    Claim(Claim&&) noexcept = default;
+    Claim(Claim&& other) noexcept { swap(other); }
     Claim& operator=(Claim&& other) noexcept {
-      const Claim before(std::move(*this));
-      budget_ = std::move(other.budget_);
-      bytes_ = other.bytes_;
-      is_batch_ = other.is_batch_;
+      Claim taken(std::move(other));
+      swap(taken);
       return *this;
     }
     ~Claim();
@@ -32,6 +30,11 @@ class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
 
    private:
     friend class MemoryBudget;
+    void swap(Claim& other) noexcept {
+      std::swap(budget_, other.budget_);
+      std::swap(bytes_, other.bytes_);
+      std::swap(is_batch_, other.is_batch_);
+    }
     std::shared_ptr<MemoryBudget> budget_;
     std::int64_t bytes_ = 0;
     bool is_batch_ = false;
