@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include <tessera/base/error.h>
-#include <tessera/io/tar_format.h>
+#include <tessera/io/tar_header.h>
 #include <tessera/io/tar_writer.h>
 
 namespace tessera::io {

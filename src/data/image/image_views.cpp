@@ -9,7 +9,6 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/image_view_sizes.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>

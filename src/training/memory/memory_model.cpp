@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/data/image/image_view_sizes.h>
+#include <tessera/data/image/training_views.h>
 #include <tessera/distributed/fake_process_group.h>
 #include <tessera/measure/machine.h>
 #include <tessera/measure/pass_cost.h>
