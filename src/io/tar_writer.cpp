@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 
 #include <tessera/base/error.h>

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <memory>
-#include <utility>
 
 #include "src/data/image/planes.h"
 #include "src/data/image/sample_picture.h"
