@@ -18,6 +18,7 @@ import sys
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]((?:tessera|src|kernels|tools)/[^">]+)[">]')
 PUBLIC = "include/tessera/"
+ENDINGS = (".h", ".cpp", ".cu", ".cuh")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Include:
 def read_includes(root):
     for top in ("include", "src", "kernels", "tools", "tests"):
         for path in sorted((root / top).rglob("*")):
-            if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
+            if path.suffix not in ENDINGS:
                 continue
             for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
                 if match := INCLUDE.match(line):
@@ -56,34 +57,11 @@ def place(path):
     return pathlib.PurePosixPath(path).with_suffix("").parts
 
 
-class Scope:
-    """One of the page's orders, and the includes between its rooms."""
-
-    def __init__(self, name, order):
-        self.name, self.order = name, order
-        self.parents = place(name)[1:] if name == "src" else place(name)
-        self.rooms = set()
-        self.arrows = collections.defaultdict(list)
-
-    def room(self, path):
-        parts = place(path)
-        inside = parts[: len(self.parents)] == self.parents and len(parts) > len(self.parents)
-        return parts[len(self.parents)] if inside else None
-
-    def add(self, include):
-        here, there = self.room(include.file), self.room(include.header)
-        if here and there and here != there:
-            self.arrows[here, there].append(include)
-
-    def faults(self):
-        rank = {name: index for index, name in enumerate(self.order)}
-        for name in self.order:
-            if name not in self.rooms:
-                yield f"{self.name} has no {name}, which the page names"
-        for (here, there), includes in sorted(self.arrows.items()):
-            if here in rank and rank.get(there, len(rank)) > rank[here]:
-                for include in includes:
-                    yield f"{include}: {here} stands to the left of {there} in {self.name}"
+def room(scope, path):
+    """The room of src or src/FOLDER that a file or header lies in; None: it lies elsewhere."""
+    parents, parts = () if scope == "src" else place(scope), place(path)
+    inside = parts[: len(parents)] == parents and len(parts) > len(parents)
+    return parts[len(parents)] if inside else None
 
 
 def is_private_elsewhere(include):
@@ -95,23 +73,29 @@ def is_private_elsewhere(include):
 
 def check(root, page):
     """The lines to print and the faults."""
-    scopes = [Scope(name, order) for name, order in read_orders(page).items()]
-    if "src" not in {scope.name for scope in scopes}:
+    orders = read_orders(page)
+    if "src" not in orders:
         return [], ["the page states no order: expected a code block with a line that begins with src"]
     includes = list(read_includes(root))
     files = [str(path.relative_to(root)) for top in ("include/tessera", "src", "kernels", "tools")
-             for path in (root / top).rglob("*.*") if path.suffix in (".h", ".cpp", ".cu", ".cuh")]
-    faults = []
-    for scope in scopes:
-        scope.rooms = {room for room in map(scope.room, files) if room}
+             for path in (root / top).rglob("*.*") if path.suffix in ENDINGS]
+    summary, faults = [], []
+    for scope, order in orders.items():
+        rank = {name: index for index, name in enumerate(order)}
+        rooms = {room(scope, file) for file in files} - {None}
+        arrows = collections.defaultdict(list)
         for include in includes:
-            if not include.file.startswith("tests/"):
-                scope.add(include)
-        faults += scope.faults()
+            here, there = room(scope, include.file), room(scope, include.header)
+            if here and there and here != there and not include.file.startswith("tests/"):
+                arrows[here, there].append(include)
+        summary.append(f"{scope}: {len(rooms)} rooms, {len(arrows)} arrows")
+        faults += [f"{scope} has no {name}, which the page names" for name in order if name not in rooms]
+        faults += [f"{include}: {here} stands to the left of {there} in {scope}" for (here, there), those in sorted(arrows.items())
+                   if here in rank and rank.get(there, len(rank)) > rank[here] for include in those]
     folders = {place(file)[0] for file in files if len(place(file)) > 1}
-    faults += [f"{name} is missing in the page's order of src" for name in sorted(folders - set(scopes[0].order))]
+    faults += [f"{name} is missing in the page's order of src" for name in sorted(folders - set(orders["src"]))]
     faults += [f"{include}: a private header of another folder" for include in includes if is_private_elsewhere(include)]
-    return [f"{scope.name}: {len(scope.rooms)} rooms, {len(scope.arrows)} arrows" for scope in scopes], faults
+    return summary, faults
 
 
 def main():

@@ -9,64 +9,48 @@ import argparse
 import json
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import side_by_side
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=pathlib.Path, default=ROOT / "configs/openclip_vitb32.yaml", help="a configuration (default: %(default)s)")
-    parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "build/bin/tessera-bench")
+    parser.add_argument("--model", type=pathlib.Path, default=side_by_side.ROOT / "configs/openclip_vitb32.yaml", help="a configuration (default: %(default)s)")
+    parser.add_argument("--bench", type=pathlib.Path, default=side_by_side.BENCH)
     parser.add_argument("--repetitions", type=int, default=25)
     parser.add_argument("--threads", type=int, default=0, help="default: one per core")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--at-most", type=float, metavar="SHARE", help="exit 1 if ours / PyTorch's time is above it")
     args = parser.parse_args()
-    try:
-        import torch
-    except ImportError:
-        sys.exit(f"compare_adamw.py: {sys.executable} has no torch: run it with the Python of LibTorch's environment")
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    torch = side_by_side.torch_of(args)
     settings = "{name: adamw, lr: 5.0e-4, betas: [0.9, 0.98], eps: 1.0e-6, weight_decay: 0.2}"
-    command = [args.bench, "optimizer", "--on-demand", "--model", args.model, "--optimizers", settings, "--device", args.device,
-               "--threads", torch.get_num_threads()]
-    ours = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    line = ours.stdout.readline()
-    if not line:
-        sys.exit(f"compare_adamw.py: {args.bench} failed")
+    ours = side_by_side.OnDemand(args.bench, "optimizer", "--on-demand", "--model", args.model, "--optimizers", settings, "--device",
+                                 args.device, "--threads", torch.get_num_threads())
     groups = {}
-    for parameter in json.loads(line):
+    for parameter in json.loads(ours.line()):
         tensor = torch.nn.Parameter(0.02 * torch.randn(parameter["shape"], device=args.device))
         tensor.grad = 1e-3 * torch.randn_like(tensor)
         groups.setdefault(parameter["weight_decay"], []).append(tensor)
     optimizer = torch.optim.AdamW([{"params": tensors, "weight_decay": decay} for decay, tensors in groups.items()],
                                   lr=5e-4, betas=(0.9, 0.98), eps=1e-6, fused=True)
 
-    def our_step():
-        ours.stdin.write("\n")
-        ours.stdin.flush()
-        return float(ours.stdout.readline())
-
     def their_step():
         begin = time.perf_counter()
         optimizer.step()
         if args.device != "cpu":
             torch.cuda.synchronize()
-        return 1e3 * (time.perf_counter() - begin)
+        return time.perf_counter() - begin
 
     times = {"Tessera": [], "PyTorch": []}
     for repetition in range(args.repetitions + 3):
-        for name, step in (("Tessera", our_step), ("PyTorch", their_step)):
+        for name, step in (("Tessera", ours.step), ("PyTorch", their_step)):
             time.sleep(0.02)  # until the other's threads have stopped waiting for work
-            milliseconds = step()
+            seconds = step()
             if repetition >= 3:
-                times[name].append(milliseconds)
-    ours.stdin.close()
-    ours.wait()
+                times[name].append(1e3 * seconds)
+    ours.end()
     tensors = [tensor for group in groups.values() for tensor in group]
     print(f"{len(tensors)} tensors, {sum(tensor.numel() for tensor in tensors):,} parameters, float32, {args.device}; "
           f"{torch.get_num_threads()} threads, median of {args.repetitions}, PyTorch {torch.__version__}\n")

@@ -10,50 +10,19 @@ ClipLoss written in eager PyTorch (two matrices of logits, a cross-entropy each)
 Times are medians over repetitions in which the two take turns. Memory is how far the resident set of a fresh process grows above what it
 holds before a step (features and weights), gradients of the features included.
 """
-import argparse
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
 import side_by_side
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-SMALL_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
 
-
-class Ours:
-    """A tessera-bench that takes a step when asked to."""
-
-    def __init__(self, args, batch, environment):
-        objective = f"{{name: clip, chunk: {args.chunk}}}" if args.chunk else "clip"
-        command = [args.bench, "loss", "--on-demand", "--objectives", objective, "--batch-sizes", batch, "--width", args.width, "--tokens", 1]
-        if args.threads:
-            command += ["--threads", args.threads]
-        self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                        env={**os.environ, **environment})
-
-    def step(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("compare_clip_chunk.py: tessera-bench failed")
-        return float(line) / 1e3
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait()
-
-    def grown_memory(self):
-        proc = pathlib.Path("/proc", str(self.process.pid))
-        self.step()
-        (proc / "clear_refs").write_text("5")  # the high-water mark starts again
-        before = side_by_side.resident("VmRSS", proc)
-        self.step()
-        return side_by_side.resident("VmHWM", proc) - before
+def ours_of(args, batch, environment=None):
+    objective = f"{{name: clip, chunk: {args.chunk}}}" if args.chunk else "clip"
+    threads = ["--threads", args.threads] if args.threads else []
+    return side_by_side.OnDemand(args.bench, "loss", "--on-demand", "--objectives", objective, "--batch-sizes", batch, "--width", args.width,
+                                 "--tokens", 1, *threads, environment=environment)
 
 
 def composed(torch, args):
@@ -82,7 +51,7 @@ def main():
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--chunk", type=int, default=256, help="0: our composed loss")
     parser.add_argument("--ours", type=int, metavar="BATCH", help="also measure ours alone at this size")
-    parser.add_argument("--bench", type=pathlib.Path, default=ROOT / "build/bin/tessera-bench")
+    parser.add_argument("--bench", type=pathlib.Path, default=side_by_side.BENCH)
     args = parser.parse_args()
     torch = side_by_side.torch_of(args)
     if args.memory_of:
@@ -90,13 +59,13 @@ def main():
         return
 
     def memory_of_ours(batch):
-        ours = Ours(args, batch, SMALL_BLOCKS)
+        ours = ours_of(args, batch, side_by_side.SMALL_BLOCKS)
         memory = ours.grown_memory()
         ours.end()
         return memory
 
     memory = {"ours": memory_of_ours(args.batch), "eager": side_by_side.memory_in_fresh_process("eager")}
-    ours, their_step = Ours(args, args.batch, {}), composed(torch, args)
+    ours, their_step = ours_of(args, args.batch), composed(torch, args)
     times = {"ours": [], "eager": []}
     for repetition in range(args.repetitions + 1):
         began = time.perf_counter()
@@ -117,7 +86,7 @@ def main():
     time_share, memory_share = median["ours"] / median["eager"], memory["ours"] / memory["eager"]
     print(f"\nours / eager: time {time_share:.2f}, memory {memory_share:.4f} (1/{1 / memory_share:.0f})")
     if args.ours:
-        alone = Ours(args, args.ours, {})
+        alone = ours_of(args, args.ours)
         seconds = statistics.median([alone.step() for _ in range(1 + min(3, args.repetitions))][1:])
         alone.end()
         print(f"ours at B={args.ours}: {seconds:.2f} s, {memory_of_ours(args.ours) / 1e6:.0f} MB")

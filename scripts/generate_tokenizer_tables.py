@@ -32,107 +32,158 @@ def write(name, parts):
     (TABLES / name).write_text(text)
 
 
-def table(declaration, items):
-    """A constexpr array, items filled into lines of 120 columns."""
-    lines, line = [], "   "
+def filled(indent, items, left="", right=""):
+    """Lines of at most 120 columns, each with as many items as fit between left and right."""
+    lines, line = [], ""
     for item in items:
-        if len(line) + len(item) + 2 > 120:
-            lines.append(line)
-            line = "   "
-        line += f" {item},"
-    return f"constexpr {declaration}[] = {{\n" + "\n".join(lines + [line]) + "\n};\n"
+        if line and len(indent + left + line + item + right) > 120:
+            lines.append(indent + left + line + right)
+            line = ""
+        line += item
+    return "\n".join(lines + [indent + left + line + right])
 
 
-def ranges(name, pairs):
-    return table(f"Range {name}", [f"{{0x{a:X}, 0x{b:X}}}" for a, b in pairs])
+def array(declaration, items):
+    return f"constexpr {declaration}[] = {{\n" + filled("   ", [f" {item}," for item in items]) + "\n};\n"
 
 
-def merge_ranges(codes):
-    out = []
-    for code in sorted(codes):
-        if out and out[-1][1] == code - 1:
-            out[-1][1] = code
+def escape(characters):
+    """As they stand in a C++ literal: what is not seen, joins its neighbor or turns the line around as its number,
+    and so does what an editor might normalize."""
+    def one(c):
+        if c in '"\\':
+            return "\\" + c
+        plain = c.isprintable() and unicodedata.normalize("NFC", c) == c
+        if plain and unicodedata.bidirectional(c) not in ("R", "AL", "AN", "NSM"):
+            return c
+        return f"\\u{ord(c):04X}" if ord(c) < 0x10000 else f"\\U{ord(c):08X}"
+    return "".join(one(c) for c in characters)
+
+
+def literal(parts):
+    return 'U"' + "".join(escape(part) for part in parts) + '"'
+
+
+def replaced(name, mapping):
+    """{code, text}: runs of code points, each replaced by its character of the text."""
+    rows = []
+    for code, value in mapping.items():
+        if rows and code == rows[-1][0] + len(rows[-1][1]) and len(literal(rows[-1][1])) < 90:
+            rows[-1][1].append(chr(value))
         else:
-            out.append([code, code])
+            rows.append((code, [chr(value)]))
+    return array(f"Replaced {name}", [f"{{0x{code:X}, {literal(text)}}}" for code, text in rows])
+
+
+def marked(name, groups):
+    """{mark, text}: pairs of a character and what it is with the mark behind it."""
+    rows = []
+    for mark, pairs in sorted(groups.items()):
+        rows.append((mark, []))
+        for pair in pairs:
+            if len(literal(rows[-1][1])) >= 80:
+                rows.append((mark, []))
+            rows[-1][1].append(pair)
+    return array(f"Marked {name}", [f"{{0x{mark:X}, {literal(pairs)}}}" for mark, pairs in rows])
+
+
+def text(name, items):
+    """A constexpr text of items with spaces between them."""
+    words = [f"{item} " for item in items[:-1]] + [items[-1]]
+    return f"constexpr std::string_view {name} =\n" + filled("    ", words, '"', '"') + ";\n"
+
+
+def runs_of(codes):
+    """Sorted code points as (first, last, stride), stride 2 only where there are three of them."""
+    out = []
+    for code in codes:
+        first, last, stride = out[-1] if out else (None, None, None)
+        step = code - last if out else 0
+        if out and (step == stride or (first == last and step == 1)):
+            out[-1] = (first, code, step)
+        elif len(out) > 1 and out[-1][0] == last == first and out[-2][0] == out[-2][1] == last - 2 == code - 4:
+            out[-2:] = [(last - 2, code, 2)]
+        else:
+            out.append((code, code, 1))
     return out
 
 
-def lower_shifts(name, lower):
-    """Runs of {first, last, stride, delta}; mappings to two characters (only U+0130) are left to the code."""
-    single = {int(k, 16): ord(v) for k, v in lower.items() if len(v) == 1}
+def ranges(name, pairs):
+    """The notation that unicode::parse_runs reads: "41-5A AA 100-12E/2"."""
+    return text(name, [run(first, last, 1) for first, last in pairs])
+
+
+def run(first, last, stride):
+    return f"{first:X}" + (f"-{last:X}" if last != first else "") + (f"/{stride}" if stride != 1 else "")
+
+
+def values(name, value_of):
+    """The same of {code point: value}, "=VALUE" before the runs that have it."""
+    codes = {}
+    for code, value in sorted(value_of.items()):
+        codes.setdefault(value, []).append(code)
+    return text(name, [word for value, those in codes.items() for word in [f"={value}", *(run(*each) for each in runs_of(those))]])
+
+
+def lower_distances(name, lower):
+    """The distance to the lower case; mappings to two characters (only U+0130) are left to the code."""
     assert [k for k, v in lower.items() if len(v) != 1] in ([], ["130"])
-    runs = []
-    for code in sorted(single):
-        delta = single[code] - code
-        if runs and runs[-1][3] == delta:
-            first, last, stride, _ = runs[-1]
-            step = code - last
-            if (first == last and step <= 2) or step == stride:
-                runs[-1] = [first, code, step, delta]
-                continue
-        runs.append([code, code, 1, delta])
-    return table(f"Shift {name}", [f"{{0x{a:X}, 0x{b:X}, {s}, {d}}}" for a, b, s, d in runs])
+    return values(name, {int(k, 16): ord(v) - int(k, 16) for k, v in lower.items() if len(v) == 1})
 
 
 def classes():
     clip = json.loads((CLASSES / "clip_classes.json").read_text())
     bert = json.loads((CLASSES / "bert_classes.json").read_text())
     names = ["letter", "number", "space", "sigma_cased", "sigma_ignorable"]
-    decimal = [c for c in range(0x110000) if chr(c).isdecimal()]
     parts = [ranges(f"clip_{n}", clip[n]) for n in names]
-    write("clip_classes.inc", parts + [lower_shifts("clip_lower", clip["lower"])])
-    write("decimal.inc", [ranges("decimal", merge_ranges(decimal))])
+    write("clip_classes.inc", parts + [lower_distances("clip_lower", clip["lower"])])
+    write("decimal.inc", [text("decimal", [run(*each) for each in runs_of(c for c in range(0x110000) if chr(c).isdecimal())])])
     names = ["removed", "space", "cjk", "mark", "punctuation"]
-    write("bert_classes.inc", [ranges(f"bert_{n}", bert[n]) for n in names] + [lower_shifts("bert_lower", bert["lower"])])
+    write("bert_classes.inc", [ranges(f"bert_{n}", bert[n]) for n in names] + [lower_distances("bert_lower", bert["lower"])])
 
 
 def normalization():
-    decompositions, combining = [], []
+    one, composites, separated = {}, {}, {}
     for code in range(0x110000):
         char = chr(code)
-        k = unicodedata.combining(char)
-        if k:
-            if combining and combining[-1][1] == code - 1 and combining[-1][2] == k:
-                combining[-1][1] = code
-            else:
-                combining.append([code, code, k])
         parts = unicodedata.decomposition(char)
-        if parts and not parts.startswith("<"):
-            codes = [int(p, 16) for p in parts.split()]
-            composes = len(codes) == 2 and unicodedata.normalize("NFC", char) == char
-            second = codes[1] if len(codes) == 2 else 0
-            decompositions.append(f"{{0x{code:X}, 0x{codes[0]:X}, 0x{second:X}, {int(composes)}}}")
-    width = []
+        if not parts or parts.startswith("<"):
+            continue
+        codes = [int(p, 16) for p in parts.split()]
+        if len(codes) == 1:
+            one[code] = codes[0]
+        else:
+            composes = unicodedata.normalize("NFC", char) == char
+            group = (composites if composes else separated).setdefault(codes[1], [])
+            group.append(chr(codes[0]) + char)
+    narrow = {}
     for code in range(0xFF01, 0xFFF0):
         new = unicodedata.normalize("NFKC", chr(code))
-        if new != chr(code):
-            assert len(new) <= 2
-            width.append(f"{{0x{code:X}, 0x{ord(new[0]):X}, 0x{ord(new[1]) if len(new) > 1 else 0:X}}}")
-    newer = [[int(x, 16) for x in (item.split("-") * 2)[:2]] for item in NEWER_MARKS.split()]
+        if new != chr(code) and code != 0xFFE3:
+            narrow[code] = ord(new)
+    assert unicodedata.normalize("NFKC", "\uFFE3") == " \u0304"
+
     write("normalization.inc", [
-        table("Decomposition decompositions", decompositions),
-        table("CombiningClass combining_classes", [f"{{0x{a:X}, 0x{b:X}, {k}}}" for a, b, k in combining]),
-        ranges("newer_marks", newer)])
-    write("width.inc", [table("Width widths", width)])
-
-
-def literal(text):
-    escape = lambda c: f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
-    return 'U"' + "".join(escape(c) if not 32 <= ord(c) < 127 or c in '"\\' else c for c in text) + '"'
+        replaced("singletons", one),
+        marked("composites", composites),
+        marked("separated", separated),
+        values("combining_classes", {c: k for c in range(0x110000) if (k := unicodedata.combining(chr(c)))}),
+        text("newer_marks", NEWER_MARKS.split())])
+    write("width.inc", [replaced("widths", narrow)])
 
 
 def entities():
     html5 = html.entities.html5
-    rows = [f'{{"{name}", {literal(value)}}}' for name, value in sorted(html5.items())]
-    upper = {}
-    for name, value in html5.items():
-        if name.endswith(";") and name == name.lower():
-            form = "&" + name.upper()
-            if html.unescape(form) == form:
-                upper[name.upper()] = value.upper()
+    pairs = lambda values: [f"{name.rstrip(';')}={escape(value)}" for name, value in sorted(values.items())]
+    legacy = [name for name in sorted(html5) if not name.endswith(";")]
+    assert all(html5[name] == html5[name + ";"] for name in legacy)
+    upper = {name.upper(): value.upper() for name, value in html5.items()
+             if name.endswith(";") and name == name.lower() and html.unescape("&" + name.upper()) == "&" + name.upper()
+             and value != value.upper()}
     write("html_entities.inc", [
-        table("Entity entities", rows),
-        table("Entity upper_entities", [f'{{"{name}", {literal(value)}}}' for name, value in sorted(upper.items())])])
+        text("entities", pairs({name: value for name, value in html5.items() if name.endswith(";")})),
+        text("without_semicolon", legacy),
+        text("upper_entities", pairs(upper))])
 
 
 def pattern_set(item):
@@ -172,19 +223,6 @@ def pattern_sequences(pattern):
             yield sequence, anchored
 
 
-def value_runs(values):
-    """[first, last, value] of each run of equal values that are not None."""
-    runs = []
-    for code, value in enumerate(values):
-        if value is None:
-            continue
-        if runs and runs[-1][1] == code - 1 and runs[-1][2] == value:
-            runs[-1][1] = code
-        else:
-            runs.append([code, code, value])
-    return runs
-
-
 def mojibake():
     try:
         import ftfy
@@ -209,7 +247,6 @@ def mojibake():
     common = max(set(masks), key=masks.count)
     distinct = [common] + sorted(set(masks) - {common})
     index = {mask: k for k, mask in enumerate(distinct)}
-    runs = value_runs([index[mask] or None for mask in masks])
     halves = lambda mask: f"{{0x{mask & (1 << 64) - 1:X}, 0x{mask >> 64:X}}}"
     clues = ["first_of_2", "first_of_3", "first_of_4", "continuation", "continuation_strict"]
     bits = [0] * 0x110000
@@ -220,20 +257,20 @@ def mojibake():
                 bits[code] |= 1 << bit
     encodings = chardata.CHARMAP_ENCODINGS
     assert encodings[0] == "latin-1" and encodings[-2] == "macroman"
-    pages = []
+    pages = ""
     for encoding in encodings[1:]:
         page = bytes(range(0x80, 0x100)).decode(encoding)
         assert len(set(page)) == 128 and min(page) >= "\x80"
-        pages += [f"0x{ord(c):X}" for c in page]
+        pages += page
     write("mojibake.inc", [
         notice,
         *(f"constexpr Places {name} = {halves(mask)};\n" for name, mask in
           [("first_places", first), ("anchored_places", anchored_first), ("last_places", last)]),
-        table("Places place_sets", [halves(mask) for mask in distinct]),
-        table("ValueRun place_runs", [f"{{0x{a:X}, 0x{b:X}, {k}}}" for a, b, k in runs]),
-        table("ValueRun clue_runs", [f"{{0x{a:X}, 0x{b:X}, {k}}}" for a, b, k in value_runs([b or None for b in bits])]),
+        array("Places place_sets", [halves(mask) for mask in distinct]),
+        values("place_runs", {code: index[mask] for code, mask in enumerate(masks) if index[mask]}),
+        values("clue_runs", {code: bit for code, bit in enumerate(bits) if bit}),
         "// Bytes 0x80 to 0xFF of: " + ", ".join(encodings[1:]) + ".\n",
-        table("char32_t one_byte_pages", pages)])
+        "constexpr std::u32string_view one_byte_pages =\n" + filled("    ", map(escape, pages), 'U"', '"') + ";\n"])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""What the scripts/compare_*.py have in common: time and memory of a fused operator beside eager PyTorch's composed operations.
+"""What the scripts/compare_*.py have in common: tessera-bench that takes turns with PyTorch, and time and memory of a fused operator
+beside eager PyTorch's composed operations.
 
 Times are medians over repetitions in which the two take turns, in one process. Memory is measured in one fresh process each, which
 runs everything once, then reads how far the resident set grows above what it holds before a second run. What both must hold, the
@@ -15,6 +16,41 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIBRARY = ROOT / "build/lib/libtessera_ops.so"
+BENCH = ROOT / "build/bin/tessera-bench"
+SMALL_BLOCKS = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+
+
+class OnDemand:
+    """A tessera-bench that takes a step when asked to."""
+
+    def __init__(self, bench, *arguments, environment=None):
+        command = [str(word) for word in (bench.resolve(), *arguments)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+                                        env={**os.environ, **(environment or {})})
+
+    def line(self):
+        line = self.process.stdout.readline()
+        if not line:
+            sys.exit(f"{pathlib.Path(sys.argv[0]).name}: tessera-bench failed")
+        return line
+
+    def step(self):
+        """Takes one, and returns its seconds."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return float(self.line()) / 1e3
+
+    def grown_memory(self):
+        proc = pathlib.Path("/proc", str(self.process.pid))
+        self.step()
+        (proc / "clear_refs").write_text("5")  # the high-water mark starts again
+        before = resident("VmRSS", proc)
+        self.step()
+        return resident("VmHWM", proc) - before
+
+    def end(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
 def parser(description):
@@ -65,7 +101,7 @@ def grown_memory(step):
 
 
 def memory_in_fresh_process(name):
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+    environment = {**os.environ, **SMALL_BLOCKS}
     command = [sys.executable, *sys.argv, "--memory-of", name]
     return int(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
 

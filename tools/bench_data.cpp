@@ -1,7 +1,4 @@
-#include "tools/bench_data.h"
-
 #include <array>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -9,6 +6,7 @@
 #include <vector>
 
 #include "tools/command_line.h"
+#include "tools/data_benchmarks.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/data_bench.h>
 #include <tessera/config/node.h>
@@ -49,9 +47,7 @@ int run_data(const DataOptions& options) {
   }
   if (!yaml.empty()) settings.loader = config::read<LoaderSettings>(config::parse_yaml(yaml, "--set"));
   settings.threads = options.threads;
-  const std::filesystem::path folder = std::filesystem::path(options.json).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    user_error("--json ", options.json, ": there is no folder ", folder.string());
+  check_folder_of("--json", options.json);
 
   for (const std::string& shards : options.shards) {
     config::Node node = config::Node::map();
@@ -77,23 +73,16 @@ std::function<int()> add_data_benchmark(CLI::App& command) {
   command
       .add_option("--shards", options->shards, "WebDataset shards, each a path or pattern; without: generated pictures")
       ->type_name("PATH");
-  command
-      .add_option("--sizes", options->sizes, "of generated pictures (JPEG of quality 90, noise like a photograph's)")
-      ->type_name("WxH")
-      ->capture_default_str();
-  command.add_option("--pictures", options->pictures, "generated pictures of each size")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  command.add_option("--image-size", options->image_size, "side of the crops")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command.add_option("--threads", options->threads, "threads of the whole loader")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
+  add_default(command, "--sizes", options->sizes,
+              "of generated pictures (JPEG of quality 90, noise like a photograph's)")
+      ->type_name("WxH");
+  add_default(command, "--pictures", options->pictures, "generated pictures of each size")
+      ->check(CLI::Range(1, 100000));
+  add_default(command, "--image-size", options->image_size, "side of the crops")->check(CLI::Range(1, 4096));
+  add_default(command, "--threads", options->threads, "threads of the whole loader")->check(CLI::Range(1, 4096));
   command.add_option("--set", options->settings, "a setting of data.loader, KEY=VALUE (dct_scaling=off)");
-  command.add_option("--time-limit", options->time_limit, "seconds that one measurement takes")
-      ->check(positive_number())
-      ->capture_default_str();
+  add_default(command, "--time-limit", options->time_limit, "seconds that one measurement takes")
+      ->check(positive_number());
   command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");
   command.add_flag("--quiet", options->quiet, "no lines on standard error while measuring");
   command.footer(

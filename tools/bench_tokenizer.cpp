@@ -1,16 +1,23 @@
-#include "tools/bench_tokenizer.h"
-
-#include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
 
 #include "tools/command_line.h"
+#include "tools/data_benchmarks.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/tokenizer_bench.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera::tools {
 namespace {
+
+struct TokenizerOptions {
+  std::vector<std::string> tokenizers = {
+      "{name: clip-bpe, merges: configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}"};
+  std::string captions, json;
+  int threads = 1, repeats = 9;
+  double time_limit = 20;
+};
 
 std::vector<std::string> read_captions(const std::string& path) {
   std::ifstream file(path);
@@ -20,44 +27,14 @@ std::vector<std::string> read_captions(const std::string& path) {
   return captions;
 }
 
-}  // namespace
-
-void TokenizerBench::add_to(CLI::App& command) {
-  command.option_defaults()->take_last();
-  command
-      .add_option("--tokenizers", tokenizers_,
-                  "as in a configuration's `tokenizer`: '{name: wordpiece, vocab: bert-base-uncased/vocab.txt}'")
-      ->take_all();
-  command.add_option("--captions", captions_, "a text file, one caption a line; default: those of the built-in shapes")
-      ->type_name("FILE");
-  command.add_option("--threads", threads_, "threads that share the captions")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command.add_option("--repeats", repeats_, "timed runs over all captions, of which the median is given")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  command.add_option("--time-limit", time_limit_, "seconds that one tokenizer's runs may take")
-      ->check(positive_number())
-      ->capture_default_str();
-  command.add_option("--json", json_, "also write the measurements to this file")->type_name("FILE");
-  command.footer(
-      "Ids of single captions, without padding, cut at the tokenizer's length. Beside OpenCLIP's and Hugging Face's:\n"
-      "scripts/compare_tokenizers.py.\n\n"
-      "  tessera-bench tokenizer\n"
-      "  tessera-bench tokenizer --captions captions.txt --threads 4 --tokenizers '{name: sentencepiece, model: "
-      "spm.model}'");
-}
-
-int TokenizerBench::run() {
-  const std::filesystem::path folder = std::filesystem::path(json_).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    user_error("--json ", json_, ": there is no folder ", folder.string());
+int run_tokenizers(const TokenizerOptions& options) {
+  check_folder_of("--json", options.json);
   bench::TokenizerBenchSettings settings;
-  settings.captions = captions_.empty() ? bench::shapes_captions() : read_captions(captions_);
-  settings.threads = threads_;
-  settings.repeats = repeats_;
-  settings.time_limit = time_limit_;
-  for (const std::string& text : tokenizers_) {
+  settings.captions = options.captions.empty() ? bench::shapes_captions() : read_captions(options.captions);
+  settings.threads = options.threads;
+  settings.repeats = options.repeats;
+  settings.time_limit = options.time_limit;
+  for (const std::string& text : options.tokenizers) {
     auto choice =
         config::Value<config::ModuleSettings>::read(config::parse_yaml(text, "--tokenizers"), "tokenizer", {});
     tokenizers().resolve(choice, "tokenizer");
@@ -65,8 +42,36 @@ int TokenizerBench::run() {
   }
   const bench::TokenizerBench measured = measure_tokenizers(settings);
   std::cout << to_markdown(measured);
-  if (!json_.empty()) io::write_file(json_, to_json(measured));
+  if (!options.json.empty()) io::write_file(options.json, to_json(measured));
   return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_tokenizer_benchmark(CLI::App& command) {
+  auto options = std::make_shared<TokenizerOptions>();
+  command.option_defaults()->take_last();
+  command
+      .add_option("--tokenizers", options->tokenizers,
+                  "as in a configuration's `tokenizer`: '{name: wordpiece, vocab: bert-base-uncased/vocab.txt}'")
+      ->take_all();
+  command
+      .add_option("--captions", options->captions,
+                  "a text file, one caption a line; default: those of the built-in shapes")
+      ->type_name("FILE");
+  add_default(command, "--threads", options->threads, "threads that share the captions")->check(CLI::Range(1, 4096));
+  add_default(command, "--repeats", options->repeats, "timed runs over all captions, of which the median is given")
+      ->check(CLI::Range(1, 100000));
+  add_default(command, "--time-limit", options->time_limit, "seconds that one tokenizer's runs may take")
+      ->check(positive_number());
+  command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");
+  command.footer(
+      "Ids of single captions, without padding, cut at the tokenizer's length. Beside OpenCLIP's and Hugging Face's:\n"
+      "scripts/compare_tokenizers.py.\n\n"
+      "  tessera-bench tokenizer\n"
+      "  tessera-bench tokenizer --captions captions.txt --threads 4 --tokenizers '{name: sentencepiece, model: "
+      "spm.model}'");
+  return [options] { return run_tokenizers(*options); };
 }
 
 }  // namespace tessera::tools

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cmath>
+#include <filesystem>
 #include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
+
+#include <tessera/base/error.h>
 
 namespace tessera::tools {
 
@@ -17,6 +20,19 @@ inline CLI::Validator positive_number() {
         return right ? "" : "expected a number above 0, got " + text;
       },
       "POSITIVE");
+}
+
+/// Adds an option whose help shows the value that it has without being given.
+template <class T>
+CLI::Option* add_default(CLI::App& app, const std::string& name, T& value, const std::string& help) {
+  return app.add_option(name, value, help)->capture_default_str();
+}
+
+/// Throws UserError if the folder of a file to be written is not there: better said before an hour of measuring.
+inline void check_folder_of(const std::string& option, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    user_error(option, " ", path, ": there is no folder ", folder.string());
 }
 
 /// Parses a program's arguments. Returns the exit code where there is nothing to run: 0 after --help, 2 after a

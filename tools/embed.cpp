@@ -91,10 +91,9 @@ int main(int argc, char** argv) {
   app.add_option("--images", options.images, "picture files (JPEG, PNG, WebP)");
   app.add_option("--texts", options.texts, "text file with one caption a line");
   app.add_option("--out", options.out, "safetensors file to write")->required();
-  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "pictures or captions at a time")
-      ->check(tessera::tools::positive_number())
-      ->capture_default_str();
+  tools::add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
+  tools::add_default(app, "--batch-size", options.batch_size, "pictures or captions at a time")
+      ->check(tessera::tools::positive_number());
   app.add_flag("--raw", options.raw, "as the model gives them; without it they are scaled to length 1");
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return run_program("tessera-embed", [&] { return embed(options); });

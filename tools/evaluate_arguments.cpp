@@ -1,5 +1,6 @@
-#include "tools/command_line.h"
 #include "tools/evaluate_arguments.h"
+
+#include "tools/command_line.h"
 #include "tools/front_end.h"
 
 namespace tessera::tools {
@@ -25,7 +26,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       ->allow_extra_args(false);
   app.add_option("--out", options.out,
                  "folder for results.json and report.html. Default: evaluation in the run's folder");
-  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
   app.add_flag("--json", options.json, "print the results as JSON");
   app.add_flag("!--no-pictures", options.pictures, "leave the pictures out of the report");
   app.footer(

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <iostream>
 #include <limits>
 #if defined(__GLIBC__)
@@ -11,23 +10,20 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 
-#ifdef TESSERA_WITH_DATA
-#include "tools/bench_data.h"
-#endif
 #include "tools/command_line.h"
+#include "tools/data_benchmarks.h"
 #include <tessera/base/error.h>
 #include <tessera/bench/kernel_bench.h>
 #include <tessera/bench/loss_bench.h>
 #include <tessera/bench/optimizer_bench.h>
 #include <tessera/io/atomic_file.h>
-#ifdef TESSERA_WITH_DATA
-#include "tools/bench_tokenizer.h"
-#endif
 
 namespace {
 
 using tessera::bench::KernelBenchSettings;
 using tessera::bench::LossBenchSettings;
+using tessera::tools::add_default;
+using tessera::tools::check_folder_of;
 
 // What both subcommands take.
 struct Common {
@@ -40,15 +36,13 @@ struct Common {
 
   void add_to(CLI::App& command) {
     command.option_defaults()->take_last();
-    command.add_option("--device", device, "cpu, cuda or cuda:N")->capture_default_str();
+    add_default(command, "--device", device, "cpu, cuda or cuda:N");
     command.add_option("--threads", threads, "threads of one operator on the CPU; 0: one per core")
         ->check(CLI::Range(0, 4096));
-    command.add_option("--repeats", repeats, "timed runs, of which the median is given")
-        ->check(CLI::Range(1, 100000))
-        ->capture_default_str();
-    command.add_option("--time-limit", time_limit, "seconds that one measurement may take")
-        ->check(tessera::tools::positive_number())
-        ->capture_default_str();
+    add_default(command, "--repeats", repeats, "timed runs, of which the median is given")
+        ->check(CLI::Range(1, 100000));
+    add_default(command, "--time-limit", time_limit, "seconds that one measurement may take")
+        ->check(tessera::tools::positive_number());
     command.add_option("--json", json, "also write the measurements to this file")->type_name("FILE");
     command.add_flag("--quiet", quiet, "no lines on standard error while measuring");
   }
@@ -87,13 +81,6 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-// Before anything is measured: a folder that does not exist should not cost an hour.
-void check_folder_of(const std::string& option, const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty() && !std::filesystem::is_directory(folder))
-    tessera::user_error(option, " ", path, ": there is no folder ", folder.string());
-}
-
 int take_turns(const at::Device& device, const std::function<void()>& step) {
   for (std::string line; std::getline(std::cin, line);) {
     const auto begin = std::chrono::steady_clock::now();
@@ -114,25 +101,15 @@ struct LossCommand {
 
   void add_to(CLI::App& command) {
     settings.batch_sizes = {16, 32, 64, 128, 256, 512, 1024};
-    command
-        .add_option("--objectives", objectives,
-                    "registered names, clip_filip (CLIP + FILIP), or YAML such as '{name: gloria, chunk: 16}'")
-        ->capture_default_str();
-    command.add_option("--batch-sizes", settings.batch_sizes, "pairs in one process")
-        ->check(CLI::Range(1, 1 << 24))
-        ->capture_default_str();
-    command.add_option("--patches", settings.patches, "P, patches per image")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    command.add_option("--tokens", settings.tokens, "L, tokens per caption, all of them real")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    command.add_option("--width", settings.width, "D, width of the embeddings")
-        ->check(CLI::Range(1, 1 << 20))
-        ->capture_default_str();
-    command.add_option("--dtype", dtype, "type of the features; losses compute in float32")
-        ->check(CLI::IsMember({"float32", "bfloat16"}))
-        ->capture_default_str();
+    add_default(command, "--objectives", objectives,
+                "registered names, clip_filip (CLIP + FILIP), or YAML such as '{name: gloria, chunk: 16}'");
+    add_default(command, "--batch-sizes", settings.batch_sizes, "pairs in one process")->check(CLI::Range(1, 1 << 24));
+    add_default(command, "--patches", settings.patches, "P, patches per image")->check(CLI::Range(1, 1 << 20));
+    add_default(command, "--tokens", settings.tokens, "L, tokens per caption, all of them real")
+        ->check(CLI::Range(1, 1 << 20));
+    add_default(command, "--width", settings.width, "D, width of the embeddings")->check(CLI::Range(1, 1 << 20));
+    add_default(command, "--dtype", dtype, "type of the features; losses compute in float32")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
     command
         .add_option(
             "--model", model,
@@ -203,9 +180,8 @@ struct KernelsCommand {
         .add_option("--max-similarity", similarities,
                     "shapes BxLxPxD, B images with B texts; default 32x55x196x256; float32 on the CPU")
         ->type_name("SHAPE");
-    command.add_option("--dtypes", dtypes, "float32, bfloat16 or both")
-        ->check(CLI::IsMember({"float32", "bfloat16"}))
-        ->capture_default_str();
+    add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
     common.add_to(command);
     command.footer(
         "Each pass of each kernel beside the same pass composed of LibTorch's operators. Bandwidth: of the least bytes "
@@ -256,12 +232,9 @@ struct OptimizerCommand {
   std::string model = "configs/openclip_vitb32.yaml";
 
   void add_to(CLI::App& command) {
-    command
-        .add_option("--optimizers", optimizers, "registered names, or YAML such as '{name: adamw, betas: [0.9, 0.95]}'")
-        ->capture_default_str();
-    command.add_option("--model", model, "a configuration, whose towers' parameters are updated")
-        ->type_name("FILE")
-        ->capture_default_str();
+    add_default(command, "--optimizers", optimizers,
+                "registered names, or YAML such as '{name: adamw, betas: [0.9, 0.95]}'");
+    add_default(command, "--model", model, "a configuration, whose towers' parameters are updated")->type_name("FILE");
     common.add_to(command);
     common.add_turns_to(command);
     command.footer(
@@ -307,9 +280,8 @@ int main(int argc, char** argv) {
   kernels.add_to(kernels_app);
   optimizer.add_to(optimizer_app);
 #ifdef TESSERA_WITH_DATA
-  tessera::tools::TokenizerBench tokenizer;
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
-  tokenizer.add_to(tokenizer_app);
+  const std::function<int()> run_tokenizers = tessera::tools::add_tokenizer_benchmark(tokenizer_app);
   CLI::App& data_app =
       *app.add_subcommand("data", "images per second: reading, decoding, transforms, the whole loader");
   const std::function<int()> run_data = tessera::tools::add_data_benchmark(data_app);
@@ -320,7 +292,7 @@ int main(int argc, char** argv) {
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return tessera::run_program("tessera-bench", [&] {
 #ifdef TESSERA_WITH_DATA
-    if (tokenizer_app.parsed()) return tokenizer.run();
+    if (tokenizer_app.parsed()) return run_tokenizers();
     if (data_app.parsed()) return run_data();
 #endif
     if (loss_app.parsed()) return loss.run();

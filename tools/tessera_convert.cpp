@@ -2,8 +2,8 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
-#include <CLI/CLI.hpp>
 
+#include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -123,8 +123,8 @@ int main(int argc, char** argv) {
   const CLI::IsMember formats({"tessera", "open_clip"});
   app.add_option("input", arguments.input, "file to read (a run or checkpoint folder for a model of ours)");
   app.add_option("output", arguments.output, "file to write");
-  app.add_option("--from", arguments.from, "format of the input")->check(formats)->capture_default_str();
-  app.add_option("--to", arguments.to, "format of the output")->check(formats)->capture_default_str();
+  tools::add_default(app, "--from", arguments.from, "format of the input")->check(formats);
+  tools::add_default(app, "--to", arguments.to, "format of the output")->check(formats);
   app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known)");
   app.add_option("--settings", arguments.settings,
                  "YAML with the model's settings instead (at the top, or under `model:`)");

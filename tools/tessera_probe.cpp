@@ -1,9 +1,9 @@
 #include <iostream>
 
 #include <ATen/Context.h>
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/probe/compare.h>
 
@@ -84,11 +84,10 @@ int main(int argc, char** argv) {
       "Exit code: 0 all agree, 1 some differ, 2 a case could not be read or run.");
   Arguments arguments;
   app.add_option("paths", arguments.paths, "reference cases (.safetensors, .json, .jsonl), or folders of them");
-  app.add_option("--device", arguments.device, "cpu, cuda or cuda:N")->capture_default_str();
-  app.add_option("--dtype", arguments.dtype,
-                 "of the inputs; bfloat16 runs under autocast and allows 100 times the tolerance")
-      ->check(CLI::IsMember({"float32", "float64", "bfloat16"}))
-      ->capture_default_str();
+  tessera::tools::add_default(app, "--device", arguments.device, "cpu, cuda or cuda:N");
+  tessera::tools::add_default(app, "--dtype", arguments.dtype,
+                              "of the inputs; bfloat16 runs under autocast and allows 100 times the tolerance")
+      ->check(CLI::IsMember({"float32", "float64", "bfloat16"}));
   app.add_flag("--json", arguments.json, "print the comparison as JSON");
   app.add_flag("--brief", arguments.brief, "print only the tensors that differ");
   app.add_flag("--list", arguments.list, "print the names of the modules that can be checked");

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
 #include <tessera/bench/data_bench.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include <tessera/base/random.h>
-#include <tessera/base/text.h>
 #include <tessera/bench/data_bench.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/image/transforms.h>

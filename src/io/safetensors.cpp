@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -151,11 +150,6 @@ TensorFile load_safetensors(const std::string& path) {
     out.tensors[entry.name] = is_bool ? tensor.ne(0) : tensor;
   }
   return out;
-}
-
-std::map<std::string, std::string> load_safetensors_metadata(const std::string& path) {
-  const InputFile file(path);
-  return read_header(file, path).header.metadata;
 }
 
 void save_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,

@@ -8,7 +8,6 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/io/tar.h>
-#include <tessera/io/tar_format.h>
 #include <tessera/io/tar_header.h>
 
 namespace tessera::io {

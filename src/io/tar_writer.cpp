@@ -1,10 +1,9 @@
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <numeric>
 
 #include <tessera/base/error.h>
-#include <tessera/io/tar_format.h>
+#include <tessera/io/tar_header.h>
 #include <tessera/io/tar_writer.h>
 
 namespace tessera::io {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <numeric>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
@@ -8,6 +9,22 @@
 #include <tessera/measure/step_meter.h>
 
 namespace tessera {
+
+MemoryTrace MemoryTrace::of(const std::function<void()>& body) {
+  const MemoryMeter meter;
+  body();
+  return MemoryTrace(meter.changes());
+}
+
+double MemoryTrace::peak() const {
+  double level = 0, highest = 0;
+  for (const double change : changes_) highest = std::max(highest, level += change);
+  return highest;
+}
+
+double MemoryTrace::held() const {
+  return std::accumulate(changes_.begin(), changes_.end(), 0.0);
+}
 
 void CostCurve::measure(std::int64_t samples, const std::function<void()>& body) {
   const FlopCounter counter;
@@ -20,48 +37,45 @@ void CostCurve::add(std::int64_t samples, MemoryTrace trace, double flops) {
   points_.push_back({samples, std::move(trace), flops});
 }
 
-std::vector<std::pair<const CostCurve::Point*, double>> CostCurve::weights(std::int64_t samples,
-                                                                           std::size_t degree) const {
+// The latest points that a polynomial of this degree goes through, or the one that was measured at this very size.
+std::vector<CostCurve::Point> CostCurve::weighted(std::int64_t samples, std::size_t degree) const {
   TORCH_CHECK(!points_.empty(), "a cost curve without measurements");
-  std::vector<std::pair<const Point*, double>> out;
-  for (const Point& point : points_)
-    if (point.samples == samples) return {{&point, 1.0}};
   const std::size_t count = std::min(points_.size(), degree + 1);
-  for (std::size_t i = points_.size() - count; i < points_.size(); ++i) {
-    double weight = 1;
-    for (std::size_t j = points_.size() - count; j < points_.size(); ++j)
-      if (j != i)
-        weight *= static_cast<double>(samples - points_[j].samples) /
-                  static_cast<double>(points_[i].samples - points_[j].samples);
-    out.emplace_back(&points_[i], weight);
+  std::vector<Point> out(points_.end() - static_cast<std::ptrdiff_t>(count), points_.end());
+  for (const Point& point : points_)
+    if (point.samples == samples) out = {point};
+  for (Point& point : out) {
+    point.weight = 1;
+    for (const Point& other : out)
+      if (other.samples != point.samples)
+        point.weight *=
+            static_cast<double>(samples - other.samples) / static_cast<double>(point.samples - other.samples);
   }
   return out;
 }
 
 MemoryTrace CostCurve::trace(std::int64_t samples) const {
-  const auto all = weights(samples, degree_);
-  const std::size_t length = all.front().first->trace.changes().size();
-  if (std::all_of(all.begin(), all.end(),
-                  [&](const auto& each) { return each.first->trace.changes().size() == length; })) {
-    std::vector<double> changes(length);
-    for (const auto& [point, weight] : all)
-      for (std::size_t i = 0; i < length; ++i) changes[i] += weight * point->trace.changes()[i];
+  const std::vector<Point> all = weighted(samples, degree_);
+  std::vector<double> changes(all.front().trace.changes().size());
+  if (std::all_of(all.begin(), all.end(), [&](const Point& p) { return p.trace.changes().size() == changes.size(); })) {
+    for (const Point& point : all)
+      for (std::size_t i = 0; i < changes.size(); ++i) changes[i] += point.weight * point.trace.changes()[i];
     return MemoryTrace(std::move(changes));
   }
-  const auto sum = [](const auto& points, double (MemoryTrace::*of)() const) {
-    double total = 0;
-    for (const auto& [point, weight] : points) total += weight * (point->trace.*of)();
-    return total;
-  };
+  double peak = 0, peak_of_line = 0, held = 0;
+  for (const Point& point : all) peak += point.weight * point.trace.peak();
   // What is held goes on as a line, so that what a forward pass keeps and its backward pass frees stays equal.
-  const auto line = weights(samples, 1);
-  const double peak = std::max(sum(all, &MemoryTrace::peak), sum(line, &MemoryTrace::peak));
-  return MemoryTrace({peak, sum(line, &MemoryTrace::held) - peak});
+  for (const Point& point : weighted(samples, 1)) {
+    peak_of_line += point.weight * point.trace.peak();
+    held += point.weight * point.trace.held();
+  }
+  peak = std::max(peak, peak_of_line);
+  return MemoryTrace({peak, held - peak});
 }
 
 double CostCurve::flops(std::int64_t samples) const {
   double sum = 0;
-  for (const auto& [point, weight] : weights(samples, degree_)) sum += weight * point->flops;
+  for (const Point& point : weighted(samples, degree_)) sum += point.weight * point.flops;
   return sum;
 }
 

@@ -128,22 +128,22 @@ class Reporter : public c10::MemoryReportingInfoBase {
 
   void reportMemoryUsage(void* pointer, std::int64_t size, std::size_t /*allocated*/, std::size_t /*reserved*/,
                          c10::Device device) override {
+    const std::lock_guard<std::mutex> lock(mutex);
     if (limit && size > 0 && device.is_cpu() && held + size > *limit) {
       // Nobody owns the block yet, and nobody has written to it: the kernel has given no memory for it.
       c10::free_cpu(pointer);
       throw MemoryLimitExceeded("an allocation of " + std::to_string(size) + " bytes beside " + std::to_string(held) +
                                 " exceeds the limit of " + std::to_string(*limit));
     }
-    held += size;
-    std::int64_t seen = peak;
-    while (seen < held && !peak.compare_exchange_weak(seen, held)) {
-    }
+    peak = std::max(peak, held += size);
+    changes.push_back(static_cast<double>(size));
   }
   bool memoryProfilingEnabled() const override { return true; }
 
   const std::optional<std::int64_t> limit;
-  std::atomic<std::int64_t> held{0};
-  std::atomic<std::int64_t> peak{0};
+  std::mutex mutex;
+  std::int64_t held = 0, peak = 0;
+  std::vector<double> changes;
 };
 
 }  // namespace
@@ -194,10 +194,16 @@ struct MemoryMeter::Impl {
 MemoryMeter::MemoryMeter(std::optional<std::int64_t> limit) : impl_(std::make_unique<Impl>(limit)) {}
 MemoryMeter::~MemoryMeter() = default;
 std::int64_t MemoryMeter::held() const {
+  const std::lock_guard<std::mutex> lock(impl_->reporter->mutex);
   return impl_->reporter->held;
 }
 std::int64_t MemoryMeter::peak() const {
+  const std::lock_guard<std::mutex> lock(impl_->reporter->mutex);
   return impl_->reporter->peak;
+}
+std::vector<double> MemoryMeter::changes() const {
+  const std::lock_guard<std::mutex> lock(impl_->reporter->mutex);
+  return impl_->reporter->changes;
 }
 
 }  // namespace tessera

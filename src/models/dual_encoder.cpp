@@ -3,11 +3,9 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/text.h>
 #include <tessera/models/attention.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/per_sample_rng.h>
-#include <tessera/models/registry.h>
 
 namespace tessera {
 namespace {

@@ -1,5 +1,3 @@
-#include <tessera/report/html.h>
-
 #include <iomanip>
 #include <sstream>
 
@@ -10,6 +8,7 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/report/html.h>
 
 namespace tessera::report {
 namespace {
@@ -79,24 +78,8 @@ footer{margin-top:48px;color:var(--soft);font-size:12px}
 
 std::string escape(std::string_view text) {
   std::string out;
-  for (const char c : repair_utf8(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
+  for (const char c : repair_utf8(text))
+    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
   return out;
 }
 
@@ -132,18 +115,13 @@ std::string img(const Image& image, const std::string& alt) {
 }
 
 std::array<std::uint8_t, 3> class_color(std::int64_t index) {
-  static constexpr std::array<std::array<std::uint8_t, 3>, 10> kColors = {{{31, 119, 180},
-                                                                            {255, 127, 14},
-                                                                            {44, 160, 44},
-                                                                            {214, 39, 40},
-                                                                            {148, 103, 189},
-                                                                            {140, 86, 75},
-                                                                            {227, 119, 194},
-                                                                            {188, 189, 34},
-                                                                            {23, 190, 207},
-                                                                            {255, 187, 120}}};
-  if (index >= 0 && index < static_cast<std::int64_t>(kColors.size()))
-    return kColors[static_cast<std::size_t>(index)];
+  constexpr std::array<std::uint32_t, 10> kColors = {0x1F77B4, 0xFF7F0E, 0x2CA02C, 0xD62728, 0x9467BD,
+                                                     0x8C564B, 0xE377C2, 0xBCBD22, 0x17BECF, 0xFFBB78};
+  if (index >= 0 && index < std::ssize(kColors)) {
+    const std::uint32_t color = kColors[static_cast<std::size_t>(index)];
+    return {static_cast<std::uint8_t>(color >> 16), static_cast<std::uint8_t>(color >> 8),
+            static_cast<std::uint8_t>(color)};
+  }
   // Further ones: hues a golden angle apart.
   const double hue = std::fmod(0.5 + 0.618033988749895 * static_cast<double>(index), 1.0) * 6;
   const auto channel = [&](double shift) {

@@ -60,7 +60,7 @@ std::vector<CurveChart> RunCurves::training() const {
 std::vector<CurveChart> RunCurves::machine() const {
   std::vector<CurveChart> charts = {
       chart("Samples per second", {{"samples_per_second", "samples/s"}}),
-      chart("Model FLOPs MFU (MFU), %", {{"mfu", "MFU", 100}}),
+      chart("Model FLOPs utilization (MFU), %", {{"mfu", "MFU", 100}}),
       chart("Time waiting for data, %", {{"wait_share", "wait", 100}}),
       chart("Memory of rank 0, GiB", {{"memory.resident", "resident", 1 / kGibibyte},
                                       {"memory.resident_peak", "resident, peak", 1 / kGibibyte},

@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>

@@ -1,5 +1,6 @@
 // How much of a batch the towers see at a time, and what is said when memory runs out.
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/host.h>
@@ -8,16 +9,6 @@
 #include <tessera/training/trainer.h>
 
 namespace tessera {
-namespace {
-
-std::string joined_text(const std::vector<std::string>& items) {
-  std::string out;
-  for (const std::string& item : items) out += (out.empty() ? "" : ", or ") + item;
-  return out;
-}
-
-}  // namespace
-
 PlanSettings Trainer::plan_settings() const {
   PlanSettings out;
   out.rank = group_.rank();
@@ -40,7 +31,7 @@ void Trainer::settle_micro_batch() {
     plan = plan_memory(run_, config_, settings);
     if (!plan.fits())
       user_error("training.micro_batch auto: not even one sample at a time fits: it takes ", summary(plan), ": set ",
-                 joined_text(ways_out(plan, config_)));
+                 c10::Join(", or ", ways_out(plan, config_)));
   });
   at::Tensor samples = at::full({1}, plan.micro_batch, at::kLong);
   group_.all_reduce(samples, Reduction::min);
@@ -57,7 +48,7 @@ void Trainer::explain_out_of_memory() {
     settings.rank = group_.rank();
     settings.ranks = group_.size();
     const MemoryPlan plan = plan_memory(run_, config_, settings);
-    advice = concat("it takes about ", summary(plan), ": set ", joined_text(ways_out(plan, config_)));
+    advice = concat("it takes about ", summary(plan), ": set ", c10::Join(", or ", ways_out(plan, config_)));
   } catch (const std::exception&) {
     // There is no room even for a few samples: the line goes without numbers.
   }

@@ -53,6 +53,7 @@ struct PlanCase {
   const char* name;
   const char* objective;
   std::vector<std::string> overrides;
+  double tolerance = 0.05;  // of the peak: what is extrapolated, or freed a moment sooner or later
 };
 void PrintTo(const PlanCase& each, std::ostream* out) {
   *out << each.name;
@@ -79,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(
         PlanCase{"filip_parts", kFilip, kParts}, PlanCase{"filip_chunk", "{name: filip, chunk: 3}", kAccumulated},
         PlanCase{"pacl", "{name: pacl}", kParts}, PlanCase{"gloria", "{name: gloria}", kAccumulated},
         PlanCase{"mgca", "{name: mgca, num_prototypes: 5}", kAll},
-        PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}}),
+        PlanCase{"lamb", "{name: clip}", {"optimizer={name: lamb}", "data.loader.batch_size=2"}, 0.01}),
     test_name<PlanCase>);
 
 // What one step really takes beside weights and optimizer state: the bytes of tensors that its own threads allocate.
@@ -126,7 +127,7 @@ TEST_P(PlannedMemory, IsThatOfTheStep) {
   EXPECT_EQ(plan.loss_measured, plan.batch <= 16);
   const double measured = measured_step(config),
                planned = static_cast<double>(plan.peak - plan.weights - plan.optimizer);
-  EXPECT_NEAR(planned / measured, 1.0, 0.1) << plan.peak_phase << "\n" << to_text(plan, config);
+  EXPECT_NEAR(planned / measured, 1.0, GetParam().tolerance) << plan.peak_phase << "\n" << to_text(plan, config);
 }
 
 TEST(MemoryPlan, LeavesEverythingAsItWas) {

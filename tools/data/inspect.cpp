@@ -134,15 +134,9 @@ Command inspect_command(CLI::App& program) {
   app->add_option("--dump", options->inspect.dump,
                   "file for one JSON line a sample: key, captions, SHA-256 of the picture, ...");
   app->add_option("--sheet", options->sheet, "PNG file for a contact sheet with captions");
-  app->add_option("--pictures", options->pictures, "pictures on the sheet")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 10'000));
-  app->add_option("--columns", options->columns, "pictures side by side")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100));
-  app->add_option("--cell", options->cell, "pixels, the side of a picture on the sheet")
-      ->capture_default_str()
-      ->check(CLI::Range(16, 1024));
+  add_default(*app, "--pictures", options->pictures, "pictures on the sheet")->check(CLI::Range(1, 10'000));
+  add_default(*app, "--columns", options->columns, "pictures side by side")->check(CLI::Range(1, 100));
+  add_default(*app, "--cell", options->cell, "pixels, the side of a picture on the sheet")->check(CLI::Range(16, 1024));
   app->add_flag("--json", options->json, "write JSON instead of tables");
   return {app, [options] { return run_inspect(*options); }};
 }

@@ -75,26 +75,20 @@ Command pack_command(CLI::App& program) {
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
   app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
   app->add_option("--out", settings.folder, "folder for NAME-00000.tar, ..., NAME.json and classes.txt")->required();
-  app->add_option("--name", settings.name, "what the shards' names begin with")->capture_default_str();
-  app->add_option("--shard-size", settings.samples_per_shard, "samples in a shard")
-      ->capture_default_str()
-      ->check(positive_number());
+  add_default(*app, "--name", settings.name, "what the shards' names begin with");
+  add_default(*app, "--shard-size", settings.samples_per_shard, "samples in a shard")->check(positive_number());
   app->add_option_function<std::string>(
       "--shard-bytes", [options](const std::string& text) { options->pack.bytes_per_shard = parse_bytes(text); },
       "bytes of a shard at most, such as 1GB; 0: any number (default)");
   app->add_option("--resize", settings.resize,
                   "pixels of the shorter side, for pictures that are larger; without it the files' own bytes are kept")
       ->check(positive_number());
-  app->add_option("--quality", settings.quality, "of the JPEG files that --resize writes")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100));
-  app->add_option("--format", settings.format, "of pictures that are resized, or not encoded: jpg or png")
-      ->capture_default_str()
+  add_default(*app, "--quality", settings.quality, "of the JPEG files that --resize writes")->check(CLI::Range(1, 100));
+  add_default(*app, "--format", settings.format, "of pictures that are resized, or not encoded: jpg or png")
       ->check(CLI::IsMember({"jpg", "png"}));
-  app->add_option("--max-bad-share", settings.max_bad_share,
-                  "stop when more of the samples are bad: judged from the 100th sample on, and at the end; 0: at the "
-                  "first bad one")
-      ->capture_default_str()
+  add_default(*app, "--max-bad-share", settings.max_bad_share,
+              "stop when more of the samples are bad: judged from the 100th sample on, and at the end; 0: at the "
+              "first bad one")
       ->check(CLI::Range(0.0, 1.0));
   settings.threads = std::max(1U, std::thread::hardware_concurrency());
   app->add_option("--threads", settings.threads, "changes nothing but speed")->check(positive_number());

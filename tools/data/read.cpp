@@ -85,12 +85,8 @@ Command read_command(CLI::App& program) {
   app->add_option("--tokenizer", options->tokenizer, "registered name; without one only pictures are read");
   app->add_option("--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer, KEY=VALUE");
   app->add_option("--loader", options->loader_settings, "a setting of data.loader, KEY=VALUE");
-  app->add_option("--image-size", options->image_size, "pixels, the side of the pictures")
-      ->capture_default_str()
-      ->check(positive_number());
-  app->add_option("--epochs", options->epochs, "passes over the data")
-      ->capture_default_str()
-      ->check(positive_number());
+  add_default(*app, "--image-size", options->image_size, "pixels, the side of the pictures")->check(positive_number());
+  add_default(*app, "--epochs", options->epochs, "passes over the data")->check(positive_number());
   app->add_option("--skipped", options->skipped, "file that lists the bad samples, a JSON object a line");
   app->add_flag("--json", options->json, "write JSON");
   return {app, [options] { return run_read(*options); }};

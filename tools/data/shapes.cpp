@@ -58,11 +58,9 @@ Command shapes_command(CLI::App& program) {
       "Example: tessera-data shapes --out data/shapes --split train --size 100000\n"
       "Read them with {name: webdataset, path: FOLDER/train-*.tar}; txt holds the first caption, json all of them.");
   app->add_option("--out", options->shards.folder, "folder for SPLIT-00000.tar, ... and classes.txt")->required();
-  app->add_option("--samples-per-shard", options->shards.samples_per_shard, "samples in a shard")
-      ->capture_default_str()
+  add_default(*app, "--samples-per-shard", options->shards.samples_per_shard, "samples in a shard")
       ->check(positive_number());
-  app->add_option("--format", options->shards.format, "of the pictures: png or jpg")
-      ->capture_default_str()
+  add_default(*app, "--format", options->shards.format, "of the pictures: png or jpg")
       ->check(CLI::IsMember({"png", "jpg"}));
   options->shards.threads = std::max(1U, std::thread::hardware_concurrency());
   app->add_option("--threads", options->shards.threads, "changes nothing but speed")->check(positive_number());

@@ -68,18 +68,14 @@ Command train_sentencepiece_command(CLI::App& program) {
   app->add_option("--input", options->input, "text file, one caption a line; - is standard input");
   app->add_option("--source", options->source, "or the captions of a data source, by its registered name");
   app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
-  app->add_option("--samples", options->samples, "samples taken from the source")
-      ->capture_default_str()
-      ->check(positive_number());
+  add_default(*app, "--samples", options->samples, "samples taken from the source")->check(positive_number());
   app->add_option("--vocab-size", options->training.vocab_size, "number of pieces")
       ->required()
       ->check(positive_number());
-  app->add_option("--model-type", options->training.model_type, "unigram or bpe")
-      ->capture_default_str()
+  add_default(*app, "--model-type", options->training.model_type, "unigram or bpe")
       ->check(CLI::IsMember({"unigram", "bpe"}));
-  app->add_option("--character-coverage", options->training.character_coverage,
-                  "share of characters that get a piece; the rest is unknown")
-      ->capture_default_str()
+  add_default(*app, "--character-coverage", options->training.character_coverage,
+              "share of characters that get a piece; the rest is unknown")
       ->check(CLI::Range(0.9, 1.0));
   app->add_option("--out", options->out, "the model file to write")->required();
   return {app, [options] { return train(*options); }};

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace tessera::io {
+
+inline constexpr std::size_t kBlock = 512;  // headers and data come in blocks of this size (POSIX.1-1988, ustar)
 
 /// What the header of a tar member says.
 struct TarHeader {

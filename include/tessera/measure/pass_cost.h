@@ -2,13 +2,28 @@
 
 #include <cstdint>
 #include <functional>
-#include <utility>
 #include <vector>
 
 #include <tessera/features.h>
-#include <tessera/measure/memory_trace.h>
 
 namespace tessera {
+
+/// The memory of tensors that a piece of work took and gave back, in order.
+class MemoryTrace {
+ public:
+  MemoryTrace() = default;
+  /// changes: bytes, negative when given back.
+  explicit MemoryTrace(std::vector<double> changes) : changes_(std::move(changes)) {}
+  /// Runs the body and notes what a MemoryMeter sees.
+  static MemoryTrace of(const std::function<void()>& body);
+
+  double peak() const;  // the highest level, in bytes above the start; at least 0
+  double held() const;  // the level at the end; negative when more was given back than taken
+  const std::vector<double>& changes() const { return changes_; }
+
+ private:
+  std::vector<double> changes_;
+};
 
 /// What a piece of work costs as a function of the number of samples: a polynomial of the given degree through the
 /// latest measurements. Exact for a number that was measured.
@@ -31,10 +46,9 @@ class CostCurve {
   struct Point {
     std::int64_t samples = 0;
     MemoryTrace trace;
-    double flops = 0;
+    double flops = 0, weight = 0;  // weight: of this point in what is foretold (Lagrange)
   };
-  /// The latest points that a polynomial of this degree goes through, and each one's weight (Lagrange).
-  std::vector<std::pair<const Point*, double>> weights(std::int64_t samples, std::size_t degree) const;
+  std::vector<Point> weighted(std::int64_t samples, std::size_t degree) const;
 
   std::size_t degree_;
   std::vector<Point> points_;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
@@ -38,7 +39,8 @@ class MemoryLimitExceeded : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Bytes of tensors allocated by this thread (and the operators it calls) while it lives. With a limit, an allocation
+/// Bytes of tensors allocated by this thread, the operators it calls and the autograd threads that work for it, while it
+/// lives. With a limit, an allocation
 /// on the CPU that would bring them above it is not made and throws MemoryLimitExceeded.
 class MemoryMeter {
  public:
@@ -48,6 +50,7 @@ class MemoryMeter {
   MemoryMeter& operator=(const MemoryMeter&) = delete;
   std::int64_t held() const;  // allocated and not freed
   std::int64_t peak() const;
+  std::vector<double> changes() const;  // bytes taken, and negative: given back, in order
 
  private:
   struct Impl;

@@ -1,6 +1,5 @@
 #include "src/data/formats/byte_stream.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 #include <tessera/base/printable.h>
@@ -40,15 +41,25 @@ std::vector<std::int64_t> parse_shape(std::string_view text) {
 }
 
 template <class T>
-void convert(std::string_view data, std::vector<float>& out) {
+std::vector<float> converted(std::string_view data) {
+  std::vector<float> out(data.size() / sizeof(T));
   for (std::size_t i = 0; i < out.size(); ++i) {
     T value;
     std::memcpy(&value, data.data() + i * sizeof(T), sizeof(T));
     out[i] = static_cast<float>(value);
   }
+  return out;
 }
 
 }  // namespace
+
+std::optional<std::vector<float>> to_floats(std::string_view data, at::ScalarType type) {
+  if (type == at::kHalf) return converted<c10::Half>(data);
+  if (type == at::kBFloat16) return converted<c10::BFloat16>(data);
+  if (type == at::kFloat) return converted<float>(data);
+  if (type == at::kDouble) return converted<double>(data);
+  return std::nullopt;
+}
 
 NpyMatrix read_npy(std::string_view file) {
   using namespace std::string_view_literals;
@@ -69,10 +80,9 @@ NpyMatrix read_npy(std::string_view file) {
   if (width == 0) fail("its type is " + printable(type, 60));
   const auto count = static_cast<std::size_t>(out.rows * out.columns);
   if (data.size() / width < count) fail("it is cut off");
-  out.values.resize(count);
-  if (width == 2) convert<c10::Half>(data, out.values);
-  if (width == 4) convert<float>(data, out.values);
-  if (width == 8) convert<double>(data, out.values);
+  out.values = *to_floats(data.substr(0, count * width), width == 2   ? at::kHalf
+                                                         : width == 4 ? at::kFloat
+                                                                      : at::kDouble);
   return out;
 }
 

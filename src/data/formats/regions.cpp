@@ -4,31 +4,17 @@
 #include <cstring>
 #include <vector>
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include "src/data/formats/npy.h"
-#include <tessera/io/safetensors_header.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
+#include <tessera/io/safetensors_header.h>
 
 namespace tessera {
 namespace {
 
 [[noreturn]] void refuse(const std::string& text) {
   throw SampleError("bad_regions", "the region features are not [R, F] floats: " + text);
-}
-
-template <class T>
-std::vector<float> to_floats(std::string_view data) {
-  std::vector<float> out(data.size() / sizeof(T));
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    T value;
-    std::memcpy(&value, data.data() + i * sizeof(T), sizeof(T));
-    out[i] = static_cast<float>(value);
-  }
-  return out;
 }
 
 NpyMatrix read_tensor(std::string_view file, const std::string& wanted) {
@@ -56,25 +42,9 @@ NpyMatrix read_tensor(std::string_view file, const std::string& wanted) {
   }
   if (entry->shape.empty() || entry->shape.size() > 2)
     refuse("tensor " + entry->name + " has " + std::to_string(entry->shape.size()) + " dimensions");
-  NpyMatrix out{entry->shape.size() == 2 ? entry->shape[0] : 1, entry->shape.back(), {}};
-  const std::string_view bytes = data.substr(entry->begin, entry->end - entry->begin);
-  switch (entry->dtype) {
-    case at::kHalf:
-      out.values = to_floats<c10::Half>(bytes);
-      break;
-    case at::kBFloat16:
-      out.values = to_floats<c10::BFloat16>(bytes);
-      break;
-    case at::kFloat:
-      out.values = to_floats<float>(bytes);
-      break;
-    case at::kDouble:
-      out.values = to_floats<double>(bytes);
-      break;
-    default:
-      refuse("tensor " + entry->name + " is of type " + io::safetensors_dtype_name(entry->dtype));
-  }
-  return out;
+  auto values = to_floats(data.substr(entry->begin, entry->end - entry->begin), entry->dtype);
+  if (!values) refuse("tensor " + entry->name + " is of type " + io::safetensors_dtype_name(entry->dtype));
+  return {entry->shape.size() == 2 ? entry->shape[0] : 1, entry->shape.back(), std::move(*values)};
 }
 
 }  // namespace

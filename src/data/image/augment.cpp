@@ -23,16 +23,13 @@ void apply_table(Image& image, const Table& table) {
   for (std::uint8_t& value : image.pixels) value = table[value];
 }
 
-void apply_tables(Image& image, const std::array<Table, 3>& tables) {
-  for (std::size_t i = 0; i < image.pixels.size(); i += 3)
-    for (std::size_t c = 0; c < 3; ++c) image.pixels[i + c] = tables[c][image.pixels[i + c]];
-}
-
-std::array<Histogram, 3> histograms_of(const Image& image) {
-  std::array<Histogram, 3> out{};
-  for (std::size_t i = 0; i < image.pixels.size(); i += 3)
-    for (std::size_t c = 0; c < 3; ++c) ++out[c][image.pixels[i + c]];
-  return out;
+// Each channel by the table that `make` gives for its histogram.
+template <class Make>
+void apply_by_histogram(Image& image, Make make) {
+  std::array<Histogram, 3> histograms{};
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) ++histograms[i % 3][image.pixels[i]];
+  const std::array<Table, 3> tables = {make(histograms[0]), make(histograms[1]), make(histograms[2])};
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = tables[i % 3][image.pixels[i]];
 }
 
 /// Pillow's conversion to L: ITU-R 601 in 16 bits.
@@ -203,36 +200,28 @@ void invert(Image& image) {
 }
 
 void autocontrast(Image& image) {
-  std::array<Table, 3> tables;
-  const auto histograms = histograms_of(image);
-  for (std::size_t c = 0; c < 3; ++c) {
-    const Histogram& histogram = histograms[c];
+  apply_by_histogram(image, [](const Histogram& histogram) {
     int low = 0, high = 255;
     while (low < 255 && histogram[static_cast<std::size_t>(low)] == 0) ++low;
     while (high > 0 && histogram[static_cast<std::size_t>(high)] == 0) --high;
     const double scale = high > low ? 255.0 / (high - low) : 1.0;
     const double offset = high > low ? -low * scale : 0.0;
-    tables[c] = table_of([&](int value) { return std::clamp(static_cast<int>(value * scale + offset), 0, 255); });
-  }
-  apply_tables(image, tables);
+    return table_of([&](int value) { return std::clamp(static_cast<int>(value * scale + offset), 0, 255); });
+  });
 }
 
 void equalize(Image& image) {
-  std::array<Table, 3> tables;
-  const auto histograms = histograms_of(image);
-  for (std::size_t c = 0; c < 3; ++c) {
-    const Histogram& histogram = histograms[c];
+  apply_by_histogram(image, [&](const Histogram& histogram) {
     const auto last = std::find_if(histogram.rbegin(), histogram.rend(), [](std::int64_t n) { return n > 0; });
     const std::int64_t step = (image.height * image.width - *last) / 255;
     std::int64_t sum = step / 2;
-    tables[c] = table_of([&](int value) {
+    return table_of([&](int value) {
       if (step == 0) return std::int64_t{value};
       const std::int64_t level = sum / step;
       sum += histogram[static_cast<std::size_t>(value)];
       return std::min<std::int64_t>(level, 255);
     });
-  }
-  apply_tables(image, tables);
+  });
 }
 
 void gaussian_blur(Image& image, double radius) {

@@ -4,7 +4,6 @@
 #include "src/data/image/augment.h"
 #include "src/data/image/auto_augment.h"
 #include "src/data/image/image_views.h"
-#include <tessera/base/text.h>
 #include <tessera/data/image/image_settings.h>
 
 namespace tessera {

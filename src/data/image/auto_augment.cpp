@@ -14,6 +14,7 @@ namespace {
 
 struct Operation {
   std::string_view name;
+  void (*apply)(Image& image, double magnitude);
   double low = 0, high = 0;  // magnitudes of the first and of the last bin
   bool has_sign = false;
   bool of_width = false, of_height = false;  // these are shares of a side
@@ -21,21 +22,39 @@ struct Operation {
 
 constexpr double kShift = 150.0 / 331.0;
 // In RandAugment's order; Invert, which is only AutoAugment's, comes last.
-constexpr std::array kOperations = {Operation{"Identity"},
-                                    Operation{"ShearX", 0, 0.3, true},
-                                    Operation{"ShearY", 0, 0.3, true},
-                                    Operation{"TranslateX", 0, kShift, true, true, false},
-                                    Operation{"TranslateY", 0, kShift, true, false, true},
-                                    Operation{"Rotate", 0, 30, true},
-                                    Operation{"Brightness", 0, 0.9, true},
-                                    Operation{"Color", 0, 0.9, true},
-                                    Operation{"Contrast", 0, 0.9, true},
-                                    Operation{"Sharpness", 0, 0.9, true},
-                                    Operation{"Posterize", 8, 4},
-                                    Operation{"Solarize", 255, 0},
-                                    Operation{"AutoContrast"},
-                                    Operation{"Equalize"},
-                                    Operation{"Invert"}};
+constexpr std::array<Operation, 15> kOperations = {{
+    {"Identity", [](Image&, double) {}},
+    {"ShearX",
+     [](Image& image, double m) {
+       affine(image, {1, m, 0, 0, 1, 0});
+     },
+     0, 0.3, true},
+    {"ShearY",
+     [](Image& image, double m) {
+       affine(image, {1, 0, 0, m, 1, 0});
+     },
+     0, 0.3, true},
+    {"TranslateX",
+     [](Image& image, double m) {
+       affine(image, {1, 0, -std::trunc(m), 0, 1, 0});
+     },
+     0, kShift, true, true},
+    {"TranslateY",
+     [](Image& image, double m) {
+       affine(image, {1, 0, 0, 0, 1, -std::trunc(m)});
+     },
+     0, kShift, true, false, true},
+    {"Rotate", rotate, 0, 30, true},
+    {"Brightness", [](Image& image, double m) { adjust_brightness(image, 1 + m); }, 0, 0.9, true},
+    {"Color", [](Image& image, double m) { adjust_saturation(image, 1 + m); }, 0, 0.9, true},
+    {"Contrast", [](Image& image, double m) { adjust_contrast(image, 1 + m); }, 0, 0.9, true},
+    {"Sharpness", [](Image& image, double m) { adjust_sharpness(image, 1 + m); }, 0, 0.9, true},
+    {"Posterize", [](Image& image, double m) { posterize(image, static_cast<int>(m)); }, 8, 4},
+    {"Solarize", solarize, 255, 0},
+    {"AutoContrast", [](Image& image, double) { autocontrast(image); }},
+    {"Equalize", [](Image& image, double) { equalize(image); }},
+    {"Invert", [](Image& image, double) { invert(image); }},
+}};
 constexpr std::int64_t kRandOperations = static_cast<std::int64_t>(kOperations.size()) - 1;
 
 const Operation& operation_named(std::string_view name) {
@@ -94,36 +113,7 @@ bool is_signed(std::string_view name) {
 }
 
 void apply_operation(Image& image, std::string_view name, double magnitude) {
-  if (name == "ShearX")
-    affine(image, {1, magnitude, 0, 0, 1, 0});
-  else if (name == "ShearY")
-    affine(image, {1, 0, 0, magnitude, 1, 0});
-  else if (name == "TranslateX")
-    affine(image, {1, 0, -std::trunc(magnitude), 0, 1, 0});
-  else if (name == "TranslateY")
-    affine(image, {1, 0, 0, 0, 1, -std::trunc(magnitude)});
-  else if (name == "Rotate")
-    rotate(image, magnitude);
-  else if (name == "Brightness")
-    adjust_brightness(image, 1 + magnitude);
-  else if (name == "Color")
-    adjust_saturation(image, 1 + magnitude);
-  else if (name == "Contrast")
-    adjust_contrast(image, 1 + magnitude);
-  else if (name == "Sharpness")
-    adjust_sharpness(image, 1 + magnitude);
-  else if (name == "Posterize")
-    posterize(image, static_cast<int>(magnitude));
-  else if (name == "Solarize")
-    solarize(image, magnitude);
-  else if (name == "AutoContrast")
-    autocontrast(image);
-  else if (name == "Equalize")
-    equalize(image);
-  else if (name == "Invert")
-    invert(image);
-  else
-    TORCH_CHECK(name == "Identity", "no augmentation is called ", name);
+  operation_named(name).apply(image, magnitude);
 }
 
 void rand_augment(Image& image, const RandAugment& settings, Random& random) {

@@ -1,7 +1,6 @@
 #include "src/data/image/decode.h"
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 
 #include <opencv2/core.hpp>

@@ -2,14 +2,12 @@
 
 #include <map>
 #include <memory>
-#include <utility>
 
 #include "src/data/image/planes.h"
 #include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/image_view_sizes.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>

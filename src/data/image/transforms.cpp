@@ -166,14 +166,6 @@ Image crop_resize(const Image& image, const Box& box, const config::Size& size, 
   return resample(view_of(image, box), size.height, size.width, filter_named(interpolation));
 }
 
-void flip_horizontally(Image& image) {
-  for (std::int64_t y = 0; y < image.height; ++y) {
-    std::uint8_t* row = image.pixels.data() + y * image.width * 3;
-    for (std::int64_t a = 0, b = image.width - 1; a < b; ++a, --b)
-      std::swap_ranges(row + 3 * a, row + 3 * a + 3, row + 3 * b);
-  }
-}
-
 void write_planes(const Image& image, std::uint8_t* out) {
   resample_loops().planes(image.pixels.data(), out, image.height * image.width);
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 
 #include "src/data/loading/caption_entries.h"

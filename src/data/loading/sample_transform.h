@@ -71,7 +71,6 @@ class SampleTransform {
   void check_fields() const;
   void check_fields(const SourceComponent& component) const;
   std::string missing_field(const Sample& sample) const;
-  void prepare_fields(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   void prepare_texts(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   void prepare_images(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   const std::string* choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;

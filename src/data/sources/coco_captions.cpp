@@ -6,7 +6,6 @@
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/text.h>
 #include <tessera/data/sources/coco_captions.h>
 
 namespace tessera {

@@ -8,23 +8,16 @@
 namespace tessera::bert_text {
 namespace {
 
-using unicode::Range;
-using unicode::Shift;
-
 #include "src/data/tokenizers/tables/bert_classes.inc"
 
 enum Class : std::uint8_t { removed = 1, space = 2, cjk = 4, mark = 8, punctuation = 16 };
 
 const unicode::ClassTable& classes() {
-  static const unicode::ClassTable table = [] {
-    unicode::ClassTable out;
-    out.add(bert_removed, removed);
-    out.add(bert_space, space);
-    out.add(bert_cjk, cjk);
-    out.add(bert_mark, mark);
-    out.add(bert_punctuation, punctuation);
-    return out;
-  }();
+  static const unicode::ClassTable table = {{bert_removed, removed},
+                                            {bert_space, space},
+                                            {bert_cjk, cjk},
+                                            {bert_mark, mark},
+                                            {bert_punctuation, punctuation}};
   return table;
 }
 

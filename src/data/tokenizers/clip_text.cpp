@@ -9,26 +9,18 @@
 namespace tessera::clip_text {
 namespace {
 
-using unicode::Range;
-using unicode::Shift;
-
 #include "src/data/tokenizers/tables/clip_classes.inc"
 
 enum SigmaClass : std::uint8_t { cased = 16, ignorable = 32 };
 
 const unicode::ClassTable& classes() {
-  static const unicode::ClassTable table = [] {
-    unicode::ClassTable out;
-    out.add(clip_letter, letter);
-    out.add(clip_number, number);
-    out.add(clip_space, space);
-    out.add(clip_sigma_cased, cased);
-    out.add(clip_sigma_ignorable, ignorable);
-    // `regex` folds U+0345 to a letter when it tests a negated set, but not when it tests \p{L}.
-    constexpr Range iota[] = {{0x345, 0x345}};
-    out.add(iota, unmatched);
-    return out;
-  }();
+  // `regex` folds U+0345 to a letter when it tests a negated set, but not when it tests \p{L}.
+  static const unicode::ClassTable table = {{clip_letter, letter},
+                                            {clip_number, number},
+                                            {clip_space, space},
+                                            {clip_sigma_cased, cased},
+                                            {clip_sigma_ignorable, ignorable},
+                                            {"345", unmatched}};
   return table;
 }
 

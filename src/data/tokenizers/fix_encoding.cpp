@@ -7,7 +7,6 @@
 #include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/one_byte_encodings.h"
 #include "src/data/tokenizers/unicode.h"
-#include "src/data/tokenizers/windows_1252.h"
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -85,7 +84,7 @@ std::u32string decode_runs(std::u32string_view text, Cleanup level) {
 }
 
 std::u32string replace_c1_controls(std::u32string text) {
-  for (char32_t& code : text) code = unicode::windows_1252(code);
+  for (char32_t& code : text) code = mojibake::windows_1252(code);
   return text;
 }
 

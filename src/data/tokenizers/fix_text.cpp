@@ -1,26 +1,17 @@
 #include "src/data/tokenizers/fix_text.h"
 
 #include <algorithm>
-#include <array>
 
 #include "src/data/tokenizers/fix_encoding.h"
 #include "src/data/tokenizers/html.h"
 #include "src/data/tokenizers/mojibake_tables.h"
 #include "src/data/tokenizers/normalization.h"
 #include "src/data/tokenizers/unicode.h"
-#include "src/data/tokenizers/windows_1252.h"
 
 namespace tessera {
 namespace {
 
-using unicode::Range;
-using unicode::Shift;
-
-struct Width {
-  char32_t code;
-  char32_t first;
-  char32_t second;  // 0: one character
-};
+using unicode::Replaced;
 
 #include "src/data/tokenizers/tables/decimal.inc"
 #include "src/data/tokenizers/tables/width.inc"
@@ -44,33 +35,26 @@ char32_t straight_quote(char32_t code) {
 }
 
 void append_narrow(std::u32string& out, char32_t code) {
-  if (code == 0x3000) {
-    out += U' ';
-    return;
-  }
-  if (code >= 0xFF01 && code <= 0xFFEF) {
-    const auto* found = std::lower_bound(std::begin(widths), std::end(widths), code,
-                                         [](const Width& entry, char32_t wanted) { return entry.code < wanted; });
-    if (found != std::end(widths) && found->code == code) {
-      out += found->first;
-      if (found->second != 0) out += found->second;
-      return;
-    }
-  }
-  out += straight_quote(code);
+  static const unicode::PageTable<char32_t> narrow = [] {
+    unicode::PageTable<char32_t> table;
+    table.at(0x3000) = U' ';
+    for (const Replaced& run : widths)
+      for (std::size_t i = 0; i < run.text.size(); ++i) table.at(run.first + static_cast<char32_t>(i)) = run.text[i];
+    return table;
+  }();
+  if (code == 0xFFE3)
+    out += U" \u0304";
+  else
+    out += narrow[code] != 0 ? narrow[code] : straight_quote(code);
 }
 
 // The characters that some step changes, moves or looks at.
 const unicode::ClassTable& unsettled_characters() {
   static const unicode::ClassTable table = [] {
     constexpr std::uint8_t bit = 1;
-    unicode::ClassTable out;
-    constexpr Range others[] = {{0, 8},           {0xB, 0xB},       {0xD, 0x1F},      {U'&', U'&'},
-                                {0x7F, 0x9F},     {0x2BC, 0x2BC},   {0x2018, 0x201F}, {0x2028, 0x2029},
-                                {0x206A, 0x206F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}, {0xFF01, 0xFFEF},
-                                {0xFFF9, 0xFFFC}};
-    out.add(others, bit);
-    for (const Ligature& ligature : ligatures) out.add(std::array{Range{ligature.code, ligature.code}}, bit);
+    unicode::ClassTable out{
+        {"0-8 B D-1F 26 7F-9F 2BC 2018-201F 2028-2029 206A-206F 3000 FEFF FF01-FFEF FFF9-FFFC", bit}};
+    for (const Ligature& ligature : ligatures) out.add(ligature.code, bit);
     unicode::mark_composable(out, bit);
     return out;
   }();
@@ -87,7 +71,7 @@ std::u32string map_characters(std::u32string_view text) {
       out += text[i];
       continue;
     }
-    const char32_t code = unicode::windows_1252(text[i]);
+    const char32_t code = mojibake::windows_1252(text[i]);
     if (code < 0x80) {
       if (code != U'\r')
         out += code;
@@ -110,10 +94,8 @@ std::u32string map_characters(std::u32string_view text) {
 }
 
 bool is_decimal(char32_t code) {
-  if (code < 0x80) return code >= U'0' && code <= U'9';
-  const auto* found = std::lower_bound(std::begin(decimal), std::end(decimal), code,
-                                       [](const Range& range, char32_t wanted) { return range.last < wanted; });
-  return found != std::end(decimal) && found->first <= code;
+  static const unicode::PageTable<std::uint8_t> digits(decimal);
+  return digits[code] != 0;
 }
 
 // The index behind the terminal escape that begins at `i` (ESC [ digits and semicolons, a letter), or `i` if there is

@@ -1,41 +1,42 @@
 #include "src/data/tokenizers/html.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
-#include <unordered_map>
 
-#include "src/data/tokenizers/windows_1252.h"
+#include "src/data/tokenizers/mojibake_tables.h"
+#include "src/data/tokenizers/unicode.h"
+#include <tessera/base/text.h>
 
 namespace tessera::html {
 namespace {
 
-struct Entity {
-  std::string_view name;
-  std::u32string_view value;
-};
-
 #include "src/data/tokenizers/tables/html_entities.inc"
 
-using Names = std::unordered_map<std::string_view, std::u32string_view>;
+using Names = std::map<std::string, std::u32string, std::less<>>;
+
+// Of a table "name=characters name=characters"; the names get their semicolon.
+Names parse_names(std::string_view table) {
+  Names out;
+  for (const std::string& item : split(table, ' ')) {
+    const std::size_t equals = item.find('=');
+    out.emplace(item.substr(0, equals) + ";", unicode::decode(std::string_view(item).substr(equals + 1)));
+  }
+  return out;
+}
 
 const Names& html5() {
   static const Names names = [] {
-    Names out;
-    for (const Entity& entity : entities) out.emplace(entity.name, entity.value);
+    Names out = parse_names(entities);
+    for (const std::string& name : split(without_semicolon, ' ')) out.emplace(name, out.at(name + ";"));
     return out;
   }();
   return names;
 }
 
-const Names& upper_forms() {
-  static const Names names = [] {
-    Names out;
-    for (const Entity& entity : upper_entities) out.emplace(entity.name, entity.value);
-    return out;
-  }();
-  return names;
+bool is_upper(char c) {
+  return c >= 'A' && c <= 'Z';
 }
-
 bool is_digit(char32_t c) {
   return c >= U'0' && c <= U'9';
 }
@@ -49,7 +50,7 @@ bool is_alphanumeric(char32_t c) {
 // What a numeric reference stands for (HTML5, 12.2.5.80); nothing for most controls and for noncharacters.
 std::u32string numeric_value(char32_t number) {
   if (number == 0 || (number >= 0xD800 && number <= 0xDFFF) || number > 0x10FFFF) return U"\uFFFD";
-  if (number >= 0x80 && number <= 0x9F) return {unicode::windows_1252(number)};
+  if (number >= 0x80 && number <= 0x9F) return {mojibake::windows_1252(number)};
   const bool control =
       (number < 0x20 && number != '\t' && number != '\n' && number != '\f' && number != '\r') || number == 0x7F;
   const bool noncharacter = (number & 0xFFFE) == 0xFFFE || (number >= 0xFDD0 && number <= 0xFDEF);
@@ -96,6 +97,21 @@ std::optional<Reference> named_reference(std::u32string_view text, std::size_t i
   return Reference{U"&" + std::u32string(text.substr(i, end - i)), end};
 }
 
+// ftfy's names in upper case: those that HTML5 does not read otherwise.
+const Names& upper_forms() {
+  static const Names names = [] {
+    Names out = parse_names(upper_entities);  // whose characters have an upper case too
+    for (const auto& [name, value] : html5()) {
+      if (!name.ends_with(';') || std::any_of(name.begin(), name.end(), is_upper)) continue;
+      std::u32string upper(name.begin(), name.end());
+      for (char32_t& c : upper) c -= c >= U'a' && c <= U'z' ? 0x20 : 0;
+      if (named_reference(upper, 0)->value == U"&" + upper) out.emplace(std::string(upper.begin(), upper.end()), value);
+    }
+    return out;
+  }();
+  return names;
+}
+
 // ftfy's reference that begins at `i`, behind the `&`.
 std::optional<Reference> strict_reference(std::u32string_view text, std::size_t i) {
   constexpr std::size_t longest = 24;
@@ -118,48 +134,43 @@ std::optional<Reference> strict_reference(std::u32string_view text, std::size_t 
   return std::nullopt;
 }
 
-}  // namespace
-
-std::u32string unescape(std::u32string_view text) {
-  if (text.find(U'&') == std::u32string_view::npos) return std::u32string(text);
+// find(i): the reference that begins at `i`, behind an `&`.
+template <class Find>
+std::u32string replace_references(std::u32string_view text, Find&& find) {
   std::u32string out;
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size();) {
-    std::optional<Reference> reference;
-    if (text[i] == U'&' && i + 1 < text.size())
-      reference = text[i + 1] == U'#' ? numeric_reference(text, i + 1) : named_reference(text, i + 1);
-    if (reference) {
+    const std::optional<Reference> reference = text[i] == U'&' ? find(i + 1) : std::nullopt;
+    if (reference)
       out += reference->value;
-      i = reference->end;
-    } else {
-      out += text[i++];
-    }
+    else
+      out += text[i];
+    i = reference ? reference->end : i + 1;
   }
   return out;
 }
 
+}  // namespace
+
+std::u32string unescape(std::u32string_view text) {
+  return replace_references(text, [&](std::size_t i) -> std::optional<Reference> {
+    if (i == text.size()) return std::nullopt;
+    return text[i] == U'#' ? numeric_reference(text, i) : named_reference(text, i);
+  });
+}
+
 std::u32string unescape_strict(std::u32string_view text) {
-  if (text.find(U'&') == std::u32string_view::npos) return std::u32string(text);
-  std::u32string out;
-  out.reserve(text.size());
-  for (std::size_t i = 0; i < text.size();) {
-    std::optional<Reference> reference;
-    if (text[i] == U'&') reference = strict_reference(text, i + 1);
-    if (!reference) {
-      out += text[i++];
-      continue;
-    }
+  return replace_references(text, [&](std::size_t i) {
+    std::optional<Reference> reference = strict_reference(text, i);
     // ftfy would come back once for each level of `&amp;amp;amp;`: take the whole chain now, or a long one costs
     // quadratic time.
-    while (reference->value == U"&") {
+    while (reference && reference->value == U"&") {
       std::optional<Reference> next = strict_reference(text, reference->end);
       if (!next || next->value != U"&") break;
       reference = next;
     }
-    out += reference->value;
-    i = reference->end;
-  }
-  return out;
+    return reference;
+  });
 }
 
 }  // namespace tessera::html

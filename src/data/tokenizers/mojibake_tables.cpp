@@ -10,26 +10,14 @@ struct Places {
   std::uint64_t low, high;
 };
 
-struct ValueRun {
-  char32_t first, last;
-  std::uint8_t value;
-};
-
 #include "src/data/tokenizers/tables/mojibake.inc"
-
-unicode::PageTable<std::uint8_t> table_of(std::span<const ValueRun> runs) {
-  unicode::PageTable<std::uint8_t> out;
-  for (const ValueRun& run : runs)
-    for (char32_t code = run.first; code <= run.last; ++code) out.at(code) = run.value;
-  return out;
-}
 
 }  // namespace
 
 // All alternatives run at once, a bit for each place that a match may have reached (Baeza-Yates and Gonnet 1992). What
 // leaves an alternative at its end would enter the next one, but by then there is a match.
 bool is_bad(std::u32string_view text) {
-  static const unicode::PageTable<std::uint8_t> sets = table_of(place_runs);
+  static const unicode::PageTable<std::uint8_t> sets(place_runs);
   Places reached{0, 0};
   Places entries{first_places.low | anchored_places.low, first_places.high | anchored_places.high};
   for (const char32_t code : text) {
@@ -44,7 +32,7 @@ bool is_bad(std::u32string_view text) {
 
 std::uint8_t clues_of(char32_t code) {
   static const unicode::PageTable<std::uint8_t> clues = [] {
-    unicode::PageTable<std::uint8_t> out = table_of(clue_runs);
+    unicode::PageTable<std::uint8_t> out(clue_runs);
     for (const char32_t each : one_byte_page(0)) out.at(each) |= western;
     for (char32_t each = 0x80; each < 0x100; ++each) out.at(each) |= western;
     return out;
@@ -54,6 +42,10 @@ std::uint8_t clues_of(char32_t code) {
 
 std::span<const char32_t, 128> one_byte_page(std::size_t encoding) {
   return std::span(one_byte_pages).subspan(128 * encoding).first<128>();
+}
+
+char32_t windows_1252(char32_t code) {
+  return code >= 0x80 && code <= 0x9F ? one_byte_page(0)[code - 0x80] : code;
 }
 
 }  // namespace tessera::mojibake

@@ -24,4 +24,7 @@ std::uint8_t clues_of(char32_t code);
 /// The characters of bytes 0x80 to 0xFF of an encoding, counted from Windows-1252.
 std::span<const char32_t, 128> one_byte_page(std::size_t encoding);
 
+/// The Windows-1252 character of a C1 control, as the Web takes it; any other code point is returned as it is.
+char32_t windows_1252(char32_t code);
+
 }  // namespace tessera::mojibake

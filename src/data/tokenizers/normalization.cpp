@@ -1,8 +1,8 @@
 #include "src/data/tokenizers/normalization.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 
 #include "src/data/tokenizers/unicode.h"
@@ -10,19 +10,14 @@
 namespace tessera::unicode {
 namespace {
 
-struct Decomposition {
-  char32_t code;
-  char32_t first;
-  char32_t second;  // 0: decomposes to one
-  bool composes;    // NFC puts it together again
+// Pairs of a character and what it is with the mark behind it.
+struct Marked {
+  char32_t mark;
+  std::u32string_view pairs;
 };
 
-struct CombiningClass {
-  char32_t first;
-  char32_t last;
-  std::uint8_t value;
-};
-
+// `singletons` decompose to one character, `composites` to two that NFC puts together again, `separated` to two that
+// stay apart.
 #include "src/data/tokenizers/tables/normalization.inc"
 
 // Hangul syllables are computed (Unicode 3.12).
@@ -30,26 +25,40 @@ constexpr char32_t hangul = 0xAC00, lead = 0x1100, vowel = 0x1161, trail = 0x11A
 constexpr char32_t lead_count = 19, vowel_count = 21, trail_count = 28;
 constexpr char32_t syllable_count = lead_count * vowel_count * trail_count;
 
+struct Decomposition {
+  char32_t first = 0, second = 0;  // 0: none
+};
+
+// Calls visit(character, mark, both) for each pair of a table.
+template <class Visit>
+void for_each_pair(std::span<const Marked> table, Visit&& visit) {
+  for (const Marked& row : table)
+    for (std::size_t i = 0; i < row.pairs.size(); i += 2) visit(row.pairs[i], row.mark, row.pairs[i + 1]);
+}
+
 struct Tables {
-  explicit Tables(Version version) {
-    for (const CombiningClass& entry : combining_classes)
-      for (char32_t code = entry.first; code <= entry.last; ++code) combining.at(code) = entry.value;
-    std::uint16_t index = 0;
-    for (const Decomposition& entry : decompositions) {
-      decomposition.at(entry.code) = ++index;
-      if (entry.composes) pairs.emplace(pair_key(entry.first, entry.second), entry.code);
-    }
+  explicit Tables(Version version) : combining(combining_classes) {
+    for (const Replaced& run : singletons)
+      for (std::size_t i = 0; i < run.text.size(); ++i)
+        decomposition.at(run.first + static_cast<char32_t>(i)) = {run.text[i]};
+    const auto decompose = [&](char32_t first, char32_t mark, char32_t both) {
+      decomposition.at(both) = {first, mark};
+    };
+    for_each_pair(separated, decompose);
+    for_each_pair(composites, decompose);
+    for_each_pair(composites,
+                  [&](char32_t first, char32_t mark, char32_t both) { pairs.emplace(pair_key(first, mark), both); });
     if (version == Version::hugging_face) {
-      for (const Range& range : newer_marks)
-        for (char32_t code = range.first; code <= range.last; ++code) combining.at(code) = 0;
-      decomposition.at(0x11938) = 0;
+      for (const Run& run : parse_runs(newer_marks))
+        for (char32_t code = run.first; code <= run.last; ++code) combining.at(code) = 0;
+      decomposition.at(0x11938) = {};
     }
   }
 
   static std::uint64_t pair_key(char32_t first, char32_t second) { return std::uint64_t{first} << 32 | second; }
 
   PageTable<std::uint8_t> combining;
-  PageTable<std::uint16_t> decomposition;  // 1 + index, 0 = none
+  PageTable<Decomposition> decomposition;
   std::unordered_map<std::uint64_t, char32_t> pairs;
 };
 
@@ -67,12 +76,11 @@ void append_decomposed(std::u32string& out, char32_t code, const Tables& t) {
     if (s % trail_count != 0) out += trail + s % trail_count;
     return;
   }
-  const std::uint16_t index = t.decomposition[code];
-  if (index == 0) {
+  const Decomposition entry = t.decomposition[code];
+  if (entry.first == 0) {
     out += code;
     return;
   }
-  const Decomposition& entry = decompositions[index - 1];
   append_decomposed(out, entry.first, t);
   if (entry.second != 0) append_decomposed(out, entry.second, t);
 }
@@ -117,14 +125,13 @@ std::u32string decompose(std::u32string_view text, Version version) {
 }
 
 void mark_composable(ClassTable& table, std::uint8_t bit) {
-  const auto mark = [&](char32_t first, char32_t last) { table.add(std::array{Range{first, last}}, bit); };
-  for (const CombiningClass& entry : combining_classes) mark(entry.first, entry.last);
-  for (const Decomposition& entry : decompositions) {
-    if (!entry.composes) mark(entry.code, entry.code);
-    if (entry.composes) mark(entry.second, entry.second);
-  }
-  mark(vowel, vowel + vowel_count - 1);
-  mark(trail + 1, trail + trail_count - 1);
+  table.add(combining_classes, bit);
+  for (const Replaced& run : singletons)
+    for (std::size_t i = 0; i < run.text.size(); ++i) table.add(run.first + static_cast<char32_t>(i), bit);
+  for_each_pair(separated, [&](char32_t, char32_t, char32_t both) { table.add(both, bit); });
+  for (const Marked& row : composites) table.add(row.mark, bit);
+  for (char32_t code = vowel; code < vowel + vowel_count; ++code) table.add(code, bit);
+  for (char32_t code = trail + 1; code < trail + trail_count; ++code) table.add(code, bit);
 }
 
 std::u32string compose(std::u32string_view text) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cctype>
 #include <optional>
 #include <string_view>

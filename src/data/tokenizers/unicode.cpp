@@ -1,6 +1,7 @@
 #include "src/data/tokenizers/unicode.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include <tessera/base/text.h>
 
@@ -35,7 +36,36 @@ bool decode_valid(std::string_view text, std::u32string& out) {
   return true;
 }
 
+template <class T>
+T take_number(std::string_view& text, int base) {
+  T number{};
+  const char* end = std::from_chars(text.data(), text.data() + text.size(), number, base).ptr;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return number;
+}
+
+bool take(std::string_view& text, char wanted) {
+  const bool found = text.starts_with(wanted);
+  if (found) text.remove_prefix(1);
+  return found;
+}
+
 }  // namespace
+
+std::vector<Run> parse_runs(std::string_view table) {
+  std::vector<Run> out;
+  std::int32_t value = 1;
+  for (; !table.empty(); take(table, ' ')) {
+    if (take(table, '=')) {
+      value = take_number<std::int32_t>(table, 10);
+      continue;
+    }
+    const char32_t first = take_number<std::uint32_t>(table, 16);
+    const char32_t last = take(table, '-') ? take_number<std::uint32_t>(table, 16) : first;
+    out.push_back({first, last, take(table, '/') ? take_number<std::uint32_t>(table, 10) : 1, value});
+  }
+  return out;
+}
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<std::uint8_t>(c) < 0x80; });

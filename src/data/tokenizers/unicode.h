@@ -2,27 +2,30 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// Text as code points, and tables over all of Unicode. The tables are frozen copies of what the reference tokenizers
 /// use, so that ids do not depend on the Unicode version of a library.
 namespace tessera::unicode {
 
-/// An inclusive range of code points.
-struct Range {
-  char32_t first;
-  char32_t last;
+/// The value of every `stride`-th code point from first to last.
+struct Run {
+  char32_t first, last, stride;
+  std::int32_t value;
 };
 
-/// Every `stride`-th code point of an inclusive range maps to itself plus `delta`.
-struct Shift {
+/// The runs of a table as it stands in the source, "41-5A AA =3 100-12E/2": code points in hexadecimal, a stride other
+/// than 1 behind the slash, and before runs whose value is not that of those before, at first 1, the value.
+std::vector<Run> parse_runs(std::string_view table);
+
+/// Consecutive code points, each replaced by its character of the text.
+struct Replaced {
   char32_t first;
-  char32_t last;
-  char32_t stride;
-  std::int32_t delta;
+  std::u32string_view text;
 };
 
 constexpr char32_t code_points = 0x110000;
@@ -32,6 +35,10 @@ template <class T>
 class PageTable {
  public:
   PageTable() : pages_(1) {}
+  explicit PageTable(std::string_view runs) : PageTable() {
+    for (const Run& run : parse_runs(runs))
+      for (char32_t code = run.first; code <= run.last; code += run.stride) at(code) = static_cast<T>(run.value);
+  }
 
   T operator[](char32_t code) const { return pages_[index_[code >> 8]][code & 0xFF]; }
 
@@ -52,9 +59,14 @@ class PageTable {
 /// Up to eight classes per code point, one bit each.
 class ClassTable {
  public:
-  void add(std::span<const Range> ranges, std::uint8_t bit) {
-    for (const Range& range : ranges)
-      for (char32_t code = range.first; code <= range.last; ++code) bits_.at(code) |= bit;
+  ClassTable() = default;
+  ClassTable(std::initializer_list<std::pair<std::string_view, std::uint8_t>> classes) {
+    for (const auto& [runs, bit] : classes) add(runs, bit);
+  }
+  void add(char32_t code, std::uint8_t bit) { bits_.at(code) |= bit; }
+  void add(std::string_view runs, std::uint8_t bit) {
+    for (const Run& run : parse_runs(runs))
+      for (char32_t code = run.first; code <= run.last; code += run.stride) add(code, bit);
   }
   std::uint8_t operator[](char32_t code) const { return bits_[code]; }
 
@@ -65,10 +77,7 @@ class ClassTable {
 /// Lower case, one code point to one. U+0130, the only one that becomes two, is the caller's.
 class LowerTable {
  public:
-  explicit LowerTable(std::span<const Shift> shifts) {
-    for (const Shift& shift : shifts)
-      for (char32_t code = shift.first; code <= shift.last; code += shift.stride) deltas_.at(code) = shift.delta;
-  }
+  explicit LowerTable(std::string_view distances) : deltas_(distances) {}
   char32_t operator[](char32_t code) const { return code + static_cast<char32_t>(deltas_[code]); }
 
  private:

@@ -1,6 +1,5 @@
 #include "src/training/config/config_checks.h"
 
-#include <tessera/base/text.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera {

@@ -1,6 +1,5 @@
 #include <sstream>
 
-#include <tessera/base/text.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/models/registry.h>

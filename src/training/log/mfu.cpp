@@ -5,7 +5,6 @@
 
 #include <tessera/measure/peak_flops.h>
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
 #include <tessera/training/log/metrics_row.h>
 #include <tessera/training/log/mfu.h>
 

@@ -4,7 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/image_view_sizes.h>
+#include <tessera/data/image/training_views.h>
 #include <tessera/measure/step_meter.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/run/training_run.h>

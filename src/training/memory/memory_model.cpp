@@ -6,7 +6,7 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/data/image/image_view_sizes.h>
+#include <tessera/data/image/training_views.h>
 #include <tessera/distributed/fake_process_group.h>
 #include <tessera/measure/machine.h>
 #include <tessera/measure/pass_cost.h>
@@ -25,10 +25,10 @@ std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   return bytes;
 }
 
-std::int64_t gradient_bytes(const std::vector<at::Tensor>& parameters) {
+std::int64_t gradient_bytes(const std::vector<NamedParameter>& parameters) {
   std::int64_t bytes = 0;
-  for (const at::Tensor& parameter : parameters)
-    if (parameter.grad().defined()) bytes += static_cast<std::int64_t>(parameter.grad().nbytes());
+  for (const NamedParameter& parameter : parameters)
+    if (parameter.tensor.grad().defined()) bytes += static_cast<std::int64_t>(parameter.tensor.nbytes());
   return bytes;
 }
 
@@ -40,91 +40,69 @@ std::vector<at::Tensor> changeable(const TrainingRun& run) {
   return out;
 }
 
-// The first samples of the rank's data; the run's own loader stays where it is. Enough of them on a GPU that the size
-// of a block of its allocator matters little.
-Batch few_samples(const TrainingRun& run, const Config& config, const RankSlice& rank) {
-  Config few = config;
-  few.data.loader.batch_size = std::min<std::int64_t>(run.device.is_cpu() ? 3 : 32, config.data.loader.batch_size);
-  few.data.loader.prefetch = 1;
-  if (run.loader) return make_loader(run, few, rank)->next().to(run.device);
-  return synthetic_batch(*run.model, run.needs, few.data.loader.batch_size, run.device,
-                         image_view_sizes(config.model.preprocessing, config.data.loader, run.needs));
-}
-
 // What an update needs for a moment beside parameters, gradients and moments: seen in one of small tensors, of which
 // there are as many, under the same names.
-double update_bytes(const TrainingRun& run, const Config& config, std::int64_t gradients) {
-  const std::int64_t scale = std::max<std::int64_t>(1, gradients >> 22);
+std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
   std::vector<NamedParameter> parameters = run.optimizer->parameters();
-  std::vector<at::Tensor> tensors;
+  const std::int64_t gradients = gradient_bytes(parameters), scale = std::max<std::int64_t>(1, gradients >> 22);
   for (NamedParameter& parameter : parameters) {
     std::vector<std::int64_t> sizes = parameter.tensor.sizes().vec();
     if (!sizes.empty()) sizes[0] = (sizes[0] + scale - 1) / scale;
-    at::Tensor small = at::zeros(sizes, parameter.tensor.options());
-    if (parameter.tensor.grad().defined()) small.mutable_grad() = at::zeros_like(small);
-    parameter.tensor = tensors.emplace_back(std::move(small));
+    const bool trained = parameter.tensor.grad().defined();
+    parameter.tensor = at::zeros(sizes, parameter.tensor.options());
+    if (trained) parameter.tensor.mutable_grad() = at::zeros_like(parameter.tensor);
   }
   const auto optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   const double peak = MemoryTrace::of([&] { optimizer->step(0.0); }).peak();
-  return peak / static_cast<double>(std::max<std::int64_t>(1, gradient_bytes(tensors))) *
-         static_cast<double>(gradients);
+  return std::llround(peak / static_cast<double>(std::max<std::int64_t>(1, gradient_bytes(parameters))) *
+                      static_cast<double>(gradients));
 }
 
 // A run's step, measured in pieces.
-struct StepModel {
-  TrainingRun& run;
-  const Config& config;
-  const PlanSettings settings;
-  const std::int64_t batch = config.data.loader.batch_size;
-  // Gradients of several batches make an update.
-  const bool accumulates = config.training.accumulation * (run.loader ? run.loader->batches_per_update() : 1) > 1;
-  const TensorsKept kept{changeable(run)};
-  const Batch sample = few_samples(run, config, {settings.rank, settings.ranks});
-  Features features = {};                                 // of the sample, detached
-  double forward_flops = 0;                               // of the towers, per sample
-  PassCost loss{2};                                       // what the objective needs beyond the features it is given
-  std::array<std::optional<PassCost>, 2> of_towers = {};  // the batch all at once, in parts
-  double update = 0;                                      // bytes beside parameters, gradients and moments
-  MemoryPlan base = {};                                   // what does not depend on the micro-batch
-
-  StepModel(TrainingRun& given_run, const Config& given_config, const PlanSettings& given_settings)
-      : run(given_run), config(given_config), settings(given_settings) {
+class StepModel {
+ public:
+  StepModel(TrainingRun& run, const Config& config, const PlanSettings& settings)
+      : run_(run), config_(config), settings_(settings), kept_(changeable(run)), sample_(few_samples()) {
+    base_.gpu = !run.device.is_cpu();
+    base_.ranks = settings.ranks;
+    base_.batch = config.data.loader.batch_size;
     pass_sample();
     measure_loss();
     note_what_lasts();
-    note_what_is_available();
   }
-  ~StepModel() { run.optimizer->zero_grad(); }
+  ~StepModel() { run_.optimizer->zero_grad(); }
 
   MemoryPlan plan(std::int64_t micro_batch) {
-    MemoryPlan plan = base;
-    plan.micro_batch = std::min(micro_batch, batch);
-    const bool in_parts = plan.micro_batch < batch;
+    MemoryPlan plan = base_;
+    plan.micro_batch = std::min(micro_batch, plan.batch);
+    const bool in_parts = plan.micro_batch < plan.batch;
     const PassCost& pass = towers(in_parts);
-    const MemoryTrace forward = pass.forward.trace(plan.micro_batch), backward = pass.backward.trace(plan.micro_batch),
-                      of_loss = loss.trace(batch);
-    const double again = in_parts ? forward_flops * static_cast<double>(batch) : 0;
-    plan.forward_flops = forward_flops * static_cast<double>(batch) + loss.forward.flops(batch);
-    plan.total_flops = again + pass.flops(batch) + loss.flops(batch);
+    const MemoryTrace forward = pass.forward.trace(plan.micro_batch), loss = loss_.trace(plan.batch);
+    const double of_towers = forward_flops_ * static_cast<double>(plan.batch);
+    plan.forward_flops = of_towers + loss_.forward.flops(plan.batch);
+    plan.total_flops = (in_parts ? of_towers : 0) + pass.flops(plan.batch) + loss_.flops(plan.batch);
     plan.activations = std::llround(std::max(0.0, forward.held()));
-    if (in_parts) plan.features = bytes_of(features) / sample.size() * batch;
+    if (in_parts) plan.features = bytes_of(features_) / sample_.size() * plan.batch;
 
-    // The features' gradients are what the loss holds in the end.
-    const auto gradients = static_cast<double>(plan.gradients), all_features = static_cast<double>(plan.features);
-    const double in_loss = accumulates ? gradients : static_cast<double>(gradient_bytes(run.objective->parameters())),
-                 in_towers = in_parts      ? gradients + of_loss.held()
-                             : accumulates ? gradients
-                                           : 0,
-                 in_backward = in_parts ? in_towers : in_loss + of_loss.held();
-    const std::array<std::pair<const char*, double>, 4> phases = {
-        {{"the towers' forward pass", all_features + in_towers + forward.peak()},
-         {"the loss", all_features + in_loss + (in_parts ? 0 : forward.held()) + of_loss.peak()},
-         {"the towers' backward pass", all_features + in_backward + forward.held() + backward.peak()},
-         {"the update", gradients + update}}};
-    const auto highest = std::max_element(phases.begin(), phases.end(),
-                                          [](const auto& a, const auto& b) { return a.second < b.second; });
-    plan.peak_phase = highest->first;
-    plan.peak = plan.weights + plan.optimizer + plan.average + plan.buckets + plan.data + std::llround(highest->second);
+    const auto given = static_cast<double>(plan.data + plan.features), gradients = static_cast<double>(plan.gradients);
+    double level = given + (accumulates() ? gradients : 0), peak = 0;
+    const auto goes_through = [&](const char* phase, const MemoryTrace& trace) {
+      if (level + trace.peak() > peak) {
+        peak = level + trace.peak();
+        plan.peak_phase = phase;
+      }
+      level += trace.held();
+    };
+    if (in_parts) {  // the loss is there before the towers' second passes, of which all but the first find gradients
+      goes_through("the loss", loss);
+      level = given + gradients + loss.held();
+    }
+    goes_through("the towers' forward pass", forward);
+    if (!in_parts) goes_through("the loss", loss);
+    goes_through("the towers' backward pass", pass.backward.trace(plan.micro_batch));
+    level = gradients;  // the batch is gone by then
+    goes_through("the update", MemoryTrace({static_cast<double>(update_)}));
+    plan.peak = plan.weights + plan.optimizer + plan.average + plan.buckets + std::llround(peak);
     return plan;
   }
 
@@ -132,120 +110,134 @@ struct StepModel {
   // can be caught; true on the CPU.
   bool fits_when_tried(const MemoryPlan& plan) {
     if (!plan.gpu) return true;
-    const bool in_parts = plan.micro_batch < batch;
+    const bool in_parts = plan.micro_batch < plan.batch;
     const std::int64_t of_loss = in_parts ? plan.features : plan.loss_measured ? plan.loss : 0;
     return fits_in_memory([&] {
       const at::Tensor beside =
-          at::empty({plan.buckets + plan.features + of_loss}, at::TensorOptions(run.device).dtype(at::kByte));
+          at::empty({plan.buckets + plan.features + of_loss}, at::TensorOptions(run_.device).dtype(at::kByte));
       PassCost tried(1);
       pass_towers(tried, plan.micro_batch, in_parts);
     });
   }
 
-  StepContext context(const ProcessGroup& group) const {
-    StepContext out;
-    out.total_steps = config.training.steps;
-    out.group = group;
-    if (run.teacher) out.teacher = run.teacher->objective.get();
-    return out;
+ private:
+  // Gradients of several batches make an update.
+  bool accumulates() const {
+    return config_.training.accumulation * (run_.loader ? run_.loader->batches_per_update() : 1) > 1;
+  }
+
+  // The first samples of the rank's data; the run's own loader stays where it is. Enough of them on a GPU that the size
+  // of a block of its allocator matters little.
+  Batch few_samples() const {
+    Config few = config_;
+    few.data.loader.batch_size = std::min<std::int64_t>(run_.device.is_cpu() ? 3 : 32, config_.data.loader.batch_size);
+    few.data.loader.prefetch = 1;
+    if (run_.loader) return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
+    return synthetic_batch(*run_.model, run_.needs, few.data.loader.batch_size, run_.device,
+                           image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs));
   }
 
   // Shows whether it works at all, and which parameters get a gradient. What operators keep from their first call on
   // (constants, workspaces) is there afterwards.
   void pass_sample() {
-    run.optimizer->zero_grad();
-    base.samples = sample.size();
-    base.seconds = seconds_of(run.device, [&] {
+    run_.optimizer->zero_grad();
+    base_.samples = sample_.size();
+    base_.seconds = seconds_of(run_.device, [&] {
       const FlopCounter counter;
-      features = encode_batch(run, sample, config.training.precision);
-      forward_flops = counter.flops() / static_cast<double>(sample.size());
-      const Losses losses = run.objective->forward(features, context({}));
+      features_ = encode_batch(run_, sample_, config_.training.precision);
+      forward_flops_ = counter.flops() / static_cast<double>(sample_.size());
+      const Losses losses = run_.objective->forward(features_, step_context(run_, config_, {}, 0));
       losses.total.backward();
-      base.sample_loss = losses.total.item<double>();
+      base_.sample_loss = losses.total.item<double>();
     });
-    features = map_tensors(features, [](const at::Tensor& tensor) { return tensor.detach(); });
+    features_ = map_tensors(features_, [](const at::Tensor& tensor) { return tensor.detach(); });
   }
 
   // Of at least three sizes, where the batch has them: it takes as many to tell a parabola from a line.
   void measure_loss() {
-    const StepContext on_rank = context(fake_process_group(settings.rank, settings.ranks));
-    const double room = static_cast<double>(available_memory(run.device)) / 4;
-    std::int64_t samples = std::min<std::int64_t>(batch, 2);
-    for (int sizes = 1;; ++sizes, samples = std::min(batch, 2 * samples)) {
-      const Features leaves = repeated_leaves(features, samples);
-      const double seconds = seconds_of(run.device, [&] {
+    const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
+    const double room = static_cast<double>(available_memory(run_.device)) / 4;
+    std::int64_t samples = std::min<std::int64_t>(base_.batch, 2);
+    for (int sizes = 1;; ++sizes, samples = std::min(base_.batch, 2 * samples)) {
+      const Features leaves = repeated_leaves(features_, samples);
+      const double seconds = seconds_of(run_.device, [&] {
         Losses losses;
-        loss.forward.measure(samples, [&] { losses = run.objective->forward(leaves, on_rank); });
-        loss.backward.measure(samples, [&] { std::exchange(losses, {}).total.backward(); });
+        loss_.forward.measure(samples, [&] { losses = run_.objective->forward(leaves, on_rank); });
+        loss_.backward.measure(samples, [&] { std::exchange(losses, {}).total.backward(); });
       });
-      base.loss_measured = samples == batch;
-      const bool enough = settings.most_loss_samples > 0 && 2 * samples > settings.most_loss_samples,
-                 large = 4 * seconds > kLossSeconds || 4 * loss.trace(samples).peak() > room;
-      if (base.loss_measured || (sizes >= 3 && (enough || large))) break;
+      base_.loss_measured = samples == base_.batch;
+      const bool large = 4 * seconds > kLossSeconds || 4 * loss_.trace(samples).peak() > room,
+                 enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
+      if (base_.loss_measured || (sizes >= 3 && enough)) break;
     }
-    base.loss = std::llround(loss.trace(batch).peak());
+    base_.loss = std::llround(loss_.trace(base_.batch).peak());
   }
 
   void note_what_lasts() {
-    base.gpu = !run.device.is_cpu();
-    base.ranks = settings.ranks;
-    base.batch = batch;
-    base.weights = total_bytes(weights_of(*run.model, *run.objective));
-    base.optimizer = total_bytes(run.optimizer->state());
-    if (run.ema) base.average += total_bytes(run.ema->averages());
-    if (run.teacher) base.average += total_bytes(run.teacher->ema.averages());
-    for (const NamedParameter& parameter : run.optimizer->parameters())
-      base.gradients += gradient_bytes({parameter.tensor});
-    if (settings.ranks > 1) base.buckets = base.gradients;
-    update = update_bytes(run, config, base.gradients);
-    base.data = bytes_of(sample) / sample.size() * batch;
-    const LoaderSettings& loader = config.data.loader;
-    base.ready = std::min(loader.prefetch * base.data, std::max(loader.prefetch_mb << 20, base.data)) +
-                 base.data;            // the batch that is being trained with
-    if (config.checkpoint.background)  // and the largest of its files, read back for its checksum
-      base.checkpoint = base.weights + base.optimizer + base.average + std::max(base.weights, base.optimizer);
-  }
+    base_.weights = total_bytes(weights_of(*run_.model, *run_.objective));
+    base_.optimizer = total_bytes(run_.optimizer->state());
+    if (run_.ema) base_.average += total_bytes(run_.ema->averages());
+    if (run_.teacher) base_.average += total_bytes(run_.teacher->ema.averages());
+    base_.gradients = gradient_bytes(run_.optimizer->parameters());
+    if (settings_.ranks > 1) base_.buckets = base_.gradients;
+    update_ = update_bytes(run_, config_);
+    base_.data = bytes_of(sample_) / sample_.size() * base_.batch;
+    const LoaderSettings& loader = config_.data.loader;
+    base_.ready = std::min(loader.prefetch * base_.data, std::max(loader.prefetch_mb << 20, base_.data)) +
+                  base_.data;           // the batch that is being trained with
+    if (config_.checkpoint.background)  // and the largest of its files, read back for its checksum
+      base_.checkpoint = base_.weights + base_.optimizer + base_.average + std::max(base_.weights, base_.optimizer);
 
-  void note_what_is_available() {
-    const std::int64_t free = available_memory(run.device),
-                       mine = base.weights + base.optimizer + base.average + settings.allocated;
-    base.available = base.gpu ? free + unused_by_allocator(run.device) + mine
-                              : (free + mine * settings.started) / settings.ranks_here;
-    base.host_available = base.gpu ? available_memory(at::kCPU) / settings.ranks_here : base.available;
-    if (settings.available) base.available = base.host_available = *settings.available;
+    const std::int64_t free = available_memory(run_.device),
+                       mine = base_.weights + base_.optimizer + base_.average + settings_.allocated;
+    base_.available = base_.gpu ? free + unused_by_allocator(run_.device) + mine
+                                : (free + mine * settings_.started) / settings_.ranks_here;
+    base_.host_available = base_.gpu ? available_memory(at::kCPU) / settings_.ranks_here : base_.available;
+    if (settings_.available) base_.available = base_.host_available = *settings_.available;
   }
 
   // In parts, the teacher has seen the batch before.
   void pass_towers(PassCost& cost, std::int64_t samples, bool in_parts) {
-    measure_towers(cost, repeated(sample, samples), [&](const Batch& few) {
-      const std::string& precision = config.training.precision;
-      return in_parts ? encode_student(run, few, precision) : encode_batch(run, few, precision);
+    measure_towers(cost, repeated(sample_, samples), [&](const Batch& few) {
+      return (in_parts ? encode_student : encode_batch)(run_, few, config_.training.precision);
     });
   }
 
   // The gradients of earlier passes are there, unless a step has one pass alone.
   const PassCost& towers(bool in_parts) {
-    std::optional<PassCost>& cost = of_towers.at(in_parts ? 1 : 0);
-    if (cost) return *cost;
-    cost.emplace(1);
-    for (const std::int64_t samples : run.device.is_cpu() ? std::array{2, 3} : std::array{21, 32}) {
-      if (!in_parts && !accumulates) run.optimizer->zero_grad();
-      pass_towers(*cost, samples, in_parts);
-    }
-    return *cost;
+    const auto [found, fresh] = towers_.try_emplace(in_parts, 1);
+    if (fresh)
+      for (const std::int64_t samples : base_.gpu ? std::array{21, 32} : std::array{2, 3}) {
+        if (!in_parts && !accumulates()) run_.optimizer->zero_grad();
+        pass_towers(found->second, samples, in_parts);
+      }
+    return found->second;
   }
+
+  TrainingRun& run_;
+  const Config& config_;
+  const PlanSettings settings_;
+  const TensorsKept kept_;
+  const Batch sample_;
+  Features features_;                // of the sample, detached
+  double forward_flops_ = 0;         // of the towers, per sample
+  PassCost loss_{2};                 // what the objective needs beyond the features it is given
+  std::map<bool, PassCost> towers_;  // by whether the batch goes through in parts
+  std::int64_t update_ = 0;          // bytes beside parameters, gradients and moments
+  MemoryPlan base_;                  // what does not depend on the micro-batch
 };
 
 }  // namespace
 
 MemoryPlan plan_memory(TrainingRun& run, const Config& config, const PlanSettings& settings) {
   StepModel model(run, config, settings);
+  const std::int64_t batch = config.data.loader.batch_size;
   const MicroBatch& wanted = config.training.micro_batch;
-  if (!wanted.automatic) return model.plan(wanted.of(model.batch).value_or(model.batch));
+  if (!wanted.automatic) return model.plan(wanted.of(batch).value_or(batch));
   for (std::uint64_t parts = 1;;
        parts += std::has_single_bit(parts) ? std::max<std::uint64_t>(1, parts / 2) : parts / 3) {
     const auto count = static_cast<std::int64_t>(parts);  // 1, 2, 3, 4, 6, 8, 12, 16, ...
-    MemoryPlan plan = model.plan((model.batch + count - 1) / count);
+    MemoryPlan plan = model.plan((batch + count - 1) / count);
     plan.refused = plan.fits() && !model.fits_when_tried(plan);
     if (plan.fits() || plan.micro_batch == 1) return plan;
   }

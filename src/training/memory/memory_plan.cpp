@@ -2,6 +2,8 @@
 #include <iomanip>
 #include <sstream>
 
+#include <c10/util/StringUtil.h>
+
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/training/memory/memory_plan.h>
@@ -109,11 +111,7 @@ std::string to_text(const MemoryPlan& plan, const Config& config) {
       concat("of ", bytes_text(plan.available), " that are free for it",
              plan.gpu ? concat("; on the host ", bytes_text(plan.host()), " of ", bytes_text(plan.host_available)) : "",
              plan.fits() ? ": fits" : ": does not fit"));
-  if (!plan.fits()) {
-    std::string list;
-    for (const std::string& way : ways_out(plan, config)) list += (list.empty() ? "" : "; ") + way;
-    out << "  ways out          " << list << "\n";
-  }
+  if (!plan.fits()) out << "  ways out          " << c10::Join("; ", ways_out(plan, config)) << "\n";
   return out.str();
 }
 

@@ -8,7 +8,6 @@
 #include <c10/core/GradMode.h>
 
 #include <tessera/base/error.h>
-#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {

@@ -273,7 +273,7 @@ StepContext step_context(const TrainingRun& run, const Config& config, const Pro
   StepContext context;
   context.step = step;
   context.total_steps = config.training.steps;
-  context.epoch = run.loader->epoch();
+  if (run.loader) context.epoch = run.loader->epoch();
   context.group = group;
   if (run.teacher) context.teacher = run.teacher->objective.get();
   return context;

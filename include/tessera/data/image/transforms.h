@@ -40,7 +40,6 @@ Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<doub
 
 /// Crops, then resizes without looking outside the box.
 Image crop_resize(const Image& image, const Box& box, const config::Size& size, const std::string& interpolation);
-void flip_horizontally(Image& image);
 
 /// uint8 [3, H, W].
 at::Tensor to_tensor(const Image& image);

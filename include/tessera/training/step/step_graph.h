@@ -49,7 +49,6 @@ class StepGraph {
   Losses run(const GraphInputs& inputs);
   /// In place of optimizer->zero_grad().
   void zero_gradients();
-  bool recorded() const { return recorded_ != nullptr; }
 
  private:
   struct Recording {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include <tessera/io/tar_format.h>
 #include <tessera/io/tar_header.h>
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
