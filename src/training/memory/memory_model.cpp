@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/avoided_flops.h>
 #include <tessera/data/image/image_view_sizes.h>
 #include <tessera/distributed/fake_process_group.h>
 #include <tessera/measure/machine.h>
@@ -157,8 +158,10 @@ struct StepModel {
     base.samples = sample.size();
     base.seconds = seconds_of(run.device, [&] {
       const FlopCounter counter;
+      const std::int64_t avoided = AvoidedFlops::total();
       features = encode_batch(run, sample, config.training.precision);
-      forward_flops = counter.flops() / static_cast<double>(sample.size());
+      forward_flops = base.tower_flops = counter.flops() / static_cast<double>(sample.size());
+      base.avoided_flops = static_cast<double>(AvoidedFlops::total() - avoided) / static_cast<double>(sample.size());
       const Losses losses = run.objective->forward(features, context({}));
       losses.total.backward();
       base.sample_loss = losses.total.item<double>();
