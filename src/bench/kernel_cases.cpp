@@ -150,14 +150,14 @@ std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::D
                       concat("B=", batch, " L=", slots, " N=", tokens, " d=", width, " D=", key),
                       {x, queries, weight, bias},
                       [slots = slots](const Tensors& in) {
-                        SlotAttentionInputs inputs{.tokens = in[0],
-                                                   .mask = {},
-                                                   .queries = in[1].unsqueeze(1),
-                                                   .key_weight = in[2].unflatten(0, {slots, -1}),
-                                                   .value_weight = {},
-                                                   .value_bias = in[3].unflatten(0, {slots, -1})};
-                        inputs.value_weight = inputs.key_weight;
-                        return Tensors{slot_attention(inputs).heads};
+                        SlotAttentionInputs all{.tokens = in[0],
+                                                .mask = {},
+                                                .queries = in[1].unsqueeze(1),
+                                                .key_weight = in[2].unflatten(0, {slots, -1}),
+                                                .value_weight = {},
+                                                .value_bias = in[3].unflatten(0, {slots, -1})};
+                        all.value_weight = all.key_weight;
+                        return Tensors{slot_attention(all).heads};
                       },
                       [](const Tensors& in) { return Tensors{composed_slot_attention(in[0], in[1], in[2], in[3])}; },
                       {2 * per_token + per_slot + once, inputs + heads},

@@ -104,8 +104,7 @@ void merge_value_copies(std::map<std::string, at::Tensor>& weights, const std::m
     const auto [kept, alone] = weights.emplace(key, stored->second);
     if (!alone && !at::equal(kept->second, stored->second))
       user_error(origin, ": tensors ", key, " and ", value,
-                 " differ, but the model's values are its keys: set share_values: "
-                 "false");
+                 " differ, but the model's values are its keys: set share_values: false");
     weights.erase(stored);
   }
 }
