@@ -16,6 +16,7 @@
 #include <tessera/bench/kernel_bench.h>
 #include <tessera/bench/loss_bench.h>
 #include <tessera/bench/optimizer_bench.h>
+#include <tessera/bench/readout_bench.h>
 #include <tessera/io/atomic_file.h>
 
 namespace {
@@ -169,7 +170,7 @@ void keep_freed_memory() {
 
 struct KernelsCommand {
   Common common{9, 20};
-  std::vector<std::string> groups, encodings, similarities, dtypes = {"float32", "bfloat16"};
+  std::vector<std::string> groups, encodings, similarities, slots, dtypes = {"float32", "bfloat16"};
 
   void add_to(CLI::App& command) {
     command.add_option("--sparsify-group", groups, "shapes BxLxPxD; default 64x55x196x512, on a GPU more")
@@ -179,6 +180,12 @@ struct KernelsCommand {
     command
         .add_option("--max-similarity", similarities,
                     "shapes BxLxPxD, B images with B texts; default 32x55x196x256; float32 on the CPU")
+        ->type_name("SHAPE");
+    command
+        .add_option(
+            "--slot-attention", slots,
+            "shapes BxLxNxdxD, L slots over N tokens of width d with keys of width D; default 32x128x50x768x64 and "
+            "32x64x196x768x64")
         ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
@@ -204,13 +211,15 @@ struct KernelsCommand {
     settings.progress = common.progress();
     settings.dtypes.clear();
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
-    if (groups.empty() && encodings.empty() && similarities.empty()) {
+    if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
+      slots = {"32x128x50x768x64", "32x64x196x768x64"};
       if (!settings.device.is_cpu()) {
         groups.insert(groups.end(), {"1024x55x196x512", "1024x55x49x512", "256x77x256x768", "256x55x576x512"});
         encodings = {"1024x30522", "8192x30522"};
+        slots.insert(slots.end(), {"1024x128x50x768x64", "1024x128x197x768x64"});
       }
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
@@ -218,6 +227,7 @@ struct KernelsCommand {
       settings.encodings.push_back(tessera::bench::parse_encoding_shape(shape));
     for (const std::string& shape : similarities)
       settings.similarities.push_back(tessera::bench::parse_group_shape(shape, "--max-similarity"));
+    for (const std::string& shape : slots) settings.slots.push_back(tessera::bench::parse_slot_shape(shape));
     check_folder_of("--json", common.json);
     const tessera::bench::KernelBench bench = measure_kernels(settings);
     std::cout << to_markdown(bench);
@@ -263,22 +273,67 @@ struct OptimizerCommand {
   }
 };
 
+struct ReadoutsCommand {
+  Common common{9, 20};
+  std::vector<std::string> readouts = {"{name: sparo, slots: 64}", "{name: sparo, slots: 128}", "attentional_pool",
+                                       "gap"};
+  std::vector<std::string> shapes = {"32x50x768", "32x197x768", "32x77x512"};
+  std::string dtype = "float32";
+
+  void add_to(CLI::App& command) {
+    add_default(command, "--readouts", readouts, "registered names, or YAML such as '{name: sparo, slots: 128}'");
+    add_default(command, "--shapes", shapes,
+                "BxNxd: batch, tokens and their width; ViT-B/32, ViT-B/16 and CLIP's text tower")
+        ->type_name("SHAPE");
+    add_default(command, "--dtype", dtype, "float32, or bfloat16 under autocast")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
+    common.add_to(command);
+    command.footer(
+        "Forward and backward pass of each read-out and of a transformer block with heads of 64, on random tokens. "
+        "FLOPs as in\n`loss`. Peak memory is that of activations and gradients.\n\n"
+        "  tessera-bench readouts\n"
+        "  tessera-bench readouts --shapes 256x197x768 --dtype bfloat16 --device cuda");
+  }
+
+  int run() {
+    keep_freed_memory();
+    tessera::bench::ReadoutBenchSettings settings;
+    settings.device = common.checked_device();
+    settings.dtype = dtype_of(dtype);
+    settings.repeats = common.repeats;
+    settings.time_limit = common.time_limit;
+    settings.progress = common.progress();
+    for (const std::string& text : readouts) settings.readouts.push_back(tessera::bench::parse_readout(text));
+    for (const std::string& shape : shapes) settings.shapes.push_back(tessera::bench::parse_token_shape(shape));
+    check_folder_of("--json", common.json);
+    const tessera::bench::ReadoutBench bench = measure_readouts(settings);
+    std::cout << to_markdown(bench);
+    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
+    return 0;
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures what losses, kernels, optimizers, tokenizers and data cost; prints Markdown tables.",
-               "tessera-bench");
+  CLI::App app(
+      "Measures what losses, kernels, read-outs, optimizers, tokenizers and data cost; prints Markdown tables.",
+      "tessera-bench");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
   LossCommand loss;
   KernelsCommand kernels;
   OptimizerCommand optimizer;
+  ReadoutsCommand readouts;
   CLI::App& loss_app = *app.add_subcommand("loss", "FLOPs, peak memory and time of each objective by batch size");
   CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel beside LibTorch's composed operators");
   CLI::App& optimizer_app = *app.add_subcommand("optimizer", "one update of a model's parameters");
+  CLI::App& readouts_app =
+      *app.add_subcommand("readouts", "read-outs beside the transformer block that they may replace");
   loss.add_to(loss_app);
   kernels.add_to(kernels_app);
   optimizer.add_to(optimizer_app);
+  readouts.add_to(readouts_app);
 #ifdef TESSERA_WITH_DATA
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
   const std::function<int()> run_tokenizers = tessera::tools::add_tokenizer_benchmark(tokenizer_app);
@@ -296,6 +351,7 @@ int main(int argc, char** argv) {
     if (data_app.parsed()) return run_data();
 #endif
     if (loss_app.parsed()) return loss.run();
+    if (readouts_app.parsed()) return readouts.run();
     return kernels_app.parsed() ? kernels.run() : optimizer.run();
   });
 }

@@ -10,6 +10,7 @@
 #include <tessera/io/safetensors.h>
 #include <tessera/models/architectures.h>
 #include <tessera/models/model_file.h>
+#include <tessera/models/readouts/sparo.h>
 
 namespace {
 
@@ -53,6 +54,7 @@ ModelFile from_open_clip(const Arguments& arguments) {
   // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) stored.tensors.erase(name);
   DualEncoder model(file.model);
+  merge_value_copies(stored.tensors, model.state_dict(), arguments.input);
   model.load_state(stored.tensors, arguments.input);
   file.model = model.settings();
   file.weights = model.state_dict();
@@ -80,6 +82,7 @@ std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std:
     if (!name.starts_with("objective.")) weights.emplace(name, tensor);
   weights.emplace("logit_scale",
                   at::tensor(std::log(1 / 0.07), at::kFloat));  // where the file has none: CLIP's start value
+  add_value_copies(weights);
   return weights;
 }
 
@@ -116,8 +119,10 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Converts model files from and to OpenCLIP's safetensors.\n"
+      "Converts model files from and to OpenCLIP's safetensors, and those of SPARO's code, which is made of "
+      "OpenCLIP's.\n"
       "  tessera-convert --from open_clip --architecture ViT-B-32 --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"
+      "  tessera-convert --from open_clip --settings configs/sparo_laion400m_vitb32.yaml IN OUT\n"
       "  tessera-convert --to open_clip RUN_OR_FILE OUT");
   Arguments arguments;
   const CLI::IsMember formats({"tessera", "open_clip"});

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/bench/kernel_cases.h"
+#include "src/bench/parse_shape.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/kernel_bench.h>
@@ -10,19 +11,6 @@
 
 namespace tessera::bench {
 namespace {
-
-std::vector<std::int64_t> parse_shape(const std::string& text, std::size_t dimensions, const char* option,
-                                      const char* example) {
-  std::vector<std::int64_t> out;
-  for (const std::string& part : split(text, 'x')) {
-    const bool digits = !part.empty() && part.size() < 10 && part.find_first_not_of("0123456789") == std::string::npos;
-    out.push_back(digits ? std::stoll(part) : 0);
-  }
-  bool good = out.size() == dimensions;
-  for (const std::int64_t size : out) good = good && size > 0;
-  if (!good) user_error(option, " ", text, ": expected sizes of at least 1 such as ", example);
-  return out;
-}
 
 double triad_bandwidth(const KernelBenchSettings& s) {
   const std::int64_t count = std::int64_t{1} << (s.device.is_cpu() ? 25 : 28);
@@ -68,6 +56,11 @@ EncodingShape parse_encoding_shape(const std::string& text) {
   return {sizes[0], sizes[1]};
 }
 
+SlotShape parse_slot_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 5, "--slot-attention", "32x128x50x768x64 (B, L, N, d, D)");
+  return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]};
+}
+
 double KernelBench::product_flops(at::ScalarType dtype) const {
   double best = 0;
   for (const MachinePeak::Product& each : peak.products)
@@ -92,6 +85,7 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
   for (const at::ScalarType dtype : s.dtypes) {
     for (const GroupShape& shape : s.groups) add(sparsify_group_cases(shape, s.device, dtype));
     for (const EncodingShape& shape : s.encodings) add(flops_regularizer_cases(shape, s.device, dtype));
+    for (const SlotShape& shape : s.slots) add(slot_attention_cases(shape, s.device, dtype));
     if (dtype != at::kFloat || !s.device.is_cpu()) continue;
     for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device));
   }

@@ -1,5 +1,6 @@
 #include "src/bench/kernel_cases.h"
 
+#include <cmath>
 #include <memory>
 
 #include <ATen/ATen.h>
@@ -8,6 +9,7 @@
 #include <tessera/base/error.h>
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/max_similarity.h>
+#include <tessera/ops/slot_attention.h>
 #include <tessera/ops/sparsify_group.h>
 
 namespace tessera::bench {
@@ -95,6 +97,14 @@ std::pair<at::Tensor, at::Tensor> composed_max_similarity(const at::Tensor& patc
   return {std::get<0>(products.max(3)).mean(2), std::get<0>(products.max(2)).mean(2)};
 }
 
+at::Tensor composed_slot_attention(const at::Tensor& tokens, const at::Tensor& queries, const at::Tensor& weight,
+                                   const at::Tensor& bias) {
+  const std::int64_t slots = queries.size(0), key = queries.size(1);
+  const at::Tensor keys = at::linear(tokens, weight, bias).unflatten(2, {slots, key}).transpose(1, 2);  // [B, L, N, D]
+  const at::Tensor scaled = (queries / std::sqrt(static_cast<double>(key))).unsqueeze(1);               // [L, 1, D]
+  return at::matmul(at::matmul(scaled, keys.mT()).softmax(-1), keys).squeeze(2);
+}
+
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {
   const auto [batch, tokens, patches, width] = shape;
   const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
@@ -123,6 +133,35 @@ std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, cons
                       [](const Tensors& x) { return Tensors{composed_flops_regularizer(x[0])}; },
                       {0, bytes_of(encoding)},
                       {0, bytes_of(encoding)}});
+}
+
+std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::Device& device, at::ScalarType dtype) {
+  const auto [batch, slots, tokens, width, key] = shape;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  const at::Tensor x = at::randn({batch, tokens, width}, options), queries = at::randn({slots, key}, options),
+                   weight = at::randn({slots * key, width}, options) / std::sqrt(static_cast<double>(width)),
+                   bias = at::zeros({slots * key}, options);
+  const double per_token = 2.0 * static_cast<double>(batch * tokens * slots * width),  // one [L, d] with each token
+      per_slot = 2.0 * static_cast<double>(batch * slots * width * key),
+               once = 2.0 * static_cast<double>(slots * width * key);
+  const double inputs = bytes_of(x) + bytes_of(queries) + bytes_of(weight) + bytes_of(bias);
+  const double heads = static_cast<double>(batch * slots * key) * static_cast<double>(x.element_size());
+  return both_passes({"slot_attention",
+                      concat("B=", batch, " L=", slots, " N=", tokens, " d=", width, " D=", key),
+                      {x, queries, weight, bias},
+                      [slots = slots](const Tensors& in) {
+                        SlotAttentionInputs all{.tokens = in[0],
+                                                .mask = {},
+                                                .queries = in[1].unsqueeze(1),
+                                                .key_weight = in[2].unflatten(0, {slots, -1}),
+                                                .value_weight = {},
+                                                .value_bias = in[3].unflatten(0, {slots, -1})};
+                        all.value_weight = all.key_weight;
+                        return Tensors{slot_attention(all).heads};
+                      },
+                      [](const Tensors& in) { return Tensors{composed_slot_attention(in[0], in[1], in[2], in[3])}; },
+                      {2 * per_token + per_slot + once, inputs + heads},
+                      {5 * per_token + 2 * per_slot + 2 * once, 2 * inputs + heads}});
 }
 
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device) {

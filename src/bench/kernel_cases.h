@@ -29,10 +29,16 @@ at::Tensor composed_flops_regularizer(const at::Tensor& encoding);
 /// C].
 std::pair<at::Tensor, at::Tensor> composed_max_similarity(const at::Tensor& patches, const at::Tensor& tokens);
 
+/// Attention of SPARO's slots written with LibTorch's operators, as the paper's appendix 0.A does: every token is projected
+/// to every slot's key, which is its value too. tokens [B, N, d], queries [L, D], weight [L D, d], bias [L D] -> [B, L, D].
+at::Tensor composed_slot_attention(const at::Tensor& tokens, const at::Tensor& queries, const at::Tensor& weight,
+                                   const at::Tensor& bias);
+
 /// Forward and backward.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
                                                 at::ScalarType dtype);
+std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::Device& device, at::ScalarType dtype);
 /// float32 on the CPU, the only kernel there is.
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device);
 

@@ -6,6 +6,7 @@
 #include <tessera/models/attention.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/per_sample_rng.h>
+#include <tessera/models/readouts/sparo.h>
 
 namespace tessera {
 namespace {
@@ -35,6 +36,17 @@ void hide_missing_pictures(TowerFeatures& features) {
     features.mask = features.mask.defined() ? features.mask & there : there;
     *tokens = zero_padding(*tokens, features.mask);
   }
+}
+
+/// SPARO compares slot by slot. 64 slots of 64 and 32 of 128 have one width, but nothing to compare.
+void check_slots_agree(Tower& image, Tower& text, const std::string& path) {
+  const auto* ours = dynamic_cast<const Sparo*>(&image.readout());
+  const auto* theirs = dynamic_cast<const Sparo*>(&text.readout());
+  if (ours == nullptr || theirs == nullptr) return;
+  const SparoSettings &a = ours->settings(), &b = theirs->settings();
+  if (a.slots != b.slots || a.slot_width != b.slot_width)
+    user_error(path, ": the image tower's read-out gives ", a.slots, " slots of ", a.slot_width, ", the text tower's ",
+               b.slots, " of ", b.slot_width, ": make slots and slot_width of both sparo read-outs equal");
 }
 
 std::map<std::string, at::Tensor> without_text_prefix(const std::map<std::string, at::Tensor>& tensors) {
@@ -190,6 +202,7 @@ DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path)
         register_module("text", std::make_shared<Tower>(*full.text, Modality::text, impl_->shared, path + ".text"));
   impl_->image =
       register_module("image", std::make_shared<Tower>(full.image, Modality::image, impl_->shared, path + ".image"));
+  if (impl_->text) check_slots_agree(*impl_->image, *impl_->text, path);
   if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
     user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
                impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");

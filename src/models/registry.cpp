@@ -2,7 +2,10 @@
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
 #include <tessera/models/readouts/attentional_pool.h>
+#include <tessera/models/readouts/fdt.h>
+#include <tessera/models/readouts/linear_bottleneck.h>
 #include <tessera/models/readouts/pooling.h>
+#include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/text_transformer.h>
 #include <tessera/models/vit.h>
@@ -54,6 +57,10 @@ ReadOutRegistry& readouts() {
     add_readout<AttentionalPool, AttentionalPoolSettings>(list, "attentional_pool", "CoCa's attentional pooler");
     add_readout<AttentionPool2d, AttentionPool2dSettings>(list, "attention_pool_2d",
                                                           "attention pooling of modified_resnet");
+    add_readout<Sparo, SparoSettings>(list, "sparo", "separately attended slots (projection none)");
+    add_readout<LinearBottleneck, LinearBottleneckSettings>(list, "linear_bottleneck",
+                                                            "a pooled vector through a narrow linear map");
+    add_readout<Fdt, FdtSettings>(list, "fdt", "a sparse combination of a codebook that both towers share");
     list.add<config::NoSettings>(
         "none", "no vector; for objectives that read the tokens",
         [](const config::NoSettings&, const ReadOutContext& context) { return std::make_shared<NoReadOut>(context); });

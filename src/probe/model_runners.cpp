@@ -4,9 +4,13 @@
 #include <tessera/models/attention.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/projections.h>
+#include <tessera/models/readouts/fdt.h>
+#include <tessera/models/readouts/linear_bottleneck.h>
 #include <tessera/models/readouts/pooling.h>
+#include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/vit.h>
+#include <tessera/ops/sparsemax.h>
 
 namespace tessera::probe {
 namespace {
@@ -236,16 +240,44 @@ Runner readout_runner(const std::string& name) {
     ReadOutContext context;
     context.width = take<std::int64_t>(settings, "width", 0);
     context.modality = Modality::text;  // any token sequence with a mask; the first token may be a class token
+    SharedParameters shared;
+    context.shared = &shared;
     const auto readout = readouts().make({name, settings}, run.path(), context);
     run.bind_all(*readout);
-    const ReadOutOutput pooled = readout->forward(
-        {.tokens = run.input("tokens"), .mask = run.optional_input("mask"), .ids = run.optional_input("ids")},
-        {.slots = true, .attention = true});
+    const Encoded encoded{
+        .tokens = run.input("tokens"), .mask = run.optional_input("mask"), .ids = run.optional_input("ids")};
+    const ReadOutOutput pooled = readout->forward(encoded, {.slots = true, .attention = true});
     Outputs outputs = {{"embedding", pooled.embedding}};
     if (pooled.slots.defined()) outputs[name == "attentional_pool" ? "queries" : "slots"] = pooled.slots;
     if (pooled.attention.defined()) outputs["attention"] = pooled.attention;
+    if (auto* bottleneck = dynamic_cast<LinearBottleneck*>(readout.get()))
+      outputs["bottleneck"] = bottleneck->bottleneck(encoded);
+    if (auto* fdt = dynamic_cast<Fdt*>(readout.get())) {
+      const Fdt::Codes codes = fdt->codes(encoded);
+      outputs["scores"] = codes.scores;
+      outputs["weights"] = codes.weights;
+    }
     return outputs;
   };
+}
+
+struct SparsemaxSettings {
+  std::int64_t dim = -1;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SparsemaxSettings& s) {
+  v("dim", s.dim, "dimension that sums to 1");
+}
+
+Outputs run_sparsemax(Run& run) {
+  return {{"output", sparsemax(run.input("input"), config::read<SparsemaxSettings>(run.settings()).dim)}};
+}
+
+Outputs run_slot_normalize(Run& run) {
+  const at::Tensor image = concatenated_unit_slots(run.input("image_slots")),
+                   text = concatenated_unit_slots(run.input("text_slots"));
+  return {{"image_embedding", image}, {"text_embedding", text}, {"similarity", at::matmul(image, text.t())}};
 }
 
 }  // namespace
@@ -258,7 +290,10 @@ void add_model_runners(Runners& runners) {
   runners.add("resize_pos_embed", run_resize_pos_embed);
   runners.add("resize_text_pos_embed", run_resize_text_pos_embed);
   runners.add("sparc_head", run_sparc_head);
-  for (const char* name : {"cls", "eos", "gap", "max", "attentional_pool"}) runners.add(name, readout_runner(name));
+  for (const char* name : {"cls", "eos", "gap", "max", "attentional_pool", "sparo", "linear_bottleneck", "fdt"})
+    runners.add(name, readout_runner(name));
+  runners.add("sparsemax", run_sparsemax);
+  runners.add("slot_normalize", run_slot_normalize);
 }
 
 }  // namespace tessera::probe

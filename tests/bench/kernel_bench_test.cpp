@@ -8,6 +8,7 @@
 #include <tessera/measure/step_meter.h>
 #include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/max_similarity.h>
+#include <tessera/ops/slot_attention.h>
 #include <tessera/ops/sparsify_group.h>
 
 namespace tessera::bench {
@@ -22,6 +23,16 @@ TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
   const auto [composed_i2t, composed_t2i] = composed_max_similarity(image, text);
   EXPECT_TRUE(at::allclose(composed_i2t, i2t, 1e-5, 1e-6));
   EXPECT_TRUE(at::allclose(composed_t2i, t2i, 1e-5, 1e-6));
+  const at::Tensor queries = at::randn({3, 4}), weight = at::randn({12, 16}), bias = at::randn({12});
+  SlotAttentionInputs slots{.tokens = image,
+                            .mask = {},
+                            .queries = queries.unsqueeze(1),
+                            .key_weight = weight.view({3, 4, 16}),
+                            .value_weight = {},
+                            .value_bias = bias.view({3, 4})};
+  slots.value_weight = slots.key_weight;
+  EXPECT_TRUE(
+      at::allclose(composed_slot_attention(image, queries, weight, bias), slot_attention(slots).heads, 1e-4, 1e-5));
   const at::Tensor encoding = at::rand({6, 11});
   EXPECT_TRUE(at::allclose(composed_flops_regularizer(encoding), flops_regularizer(encoding)));
 }
@@ -36,6 +47,8 @@ double counted(const std::function<void()>& call) {
 TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   std::vector<KernelCase> cases = sparsify_group_cases({2, 5, 9, 16}, at::kCPU, at::kFloat);
   for (KernelCase& each : max_similarity_cases({2, 5, 9, 16}, at::kCPU)) cases.push_back(std::move(each));
+  for (KernelCase& each : slot_attention_cases({2, 3, 9, 16, 4}, at::kCPU, at::kFloat))
+    cases.push_back(std::move(each));
   for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;
   const double product = 2.0 * 2 * 5 * 9 * 16;
   EXPECT_EQ(cases[0].flops, 2 * product);
@@ -44,17 +57,21 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   EXPECT_EQ(counted(cases[1].composed), 4 * product);
   EXPECT_EQ(counted(cases[2].composed), 2 * product) << "two texts for each image";
   EXPECT_EQ(counted(cases[3].composed), 4 * product);
+  const double keys = 2.0 * 2 * 9 * 3 * 4 * 16, scores = 2.0 * 2 * 9 * 3 * 4;
+  EXPECT_EQ(counted(cases[4].composed), keys + 2 * scores);
+  EXPECT_LT(cases[4].flops, counted(cases[4].composed));
 }
 
 TEST(KernelBench, MeasuresEveryPassInEveryType) {
   KernelBenchSettings settings;
   settings.groups = {{2, 5, 9, 16}};
   settings.encodings = {{4, 33}};
+  settings.slots = {{2, 3, 9, 16, 4}};
   settings.similarities = {{3, 5, 9, 16}};
   settings.repeats = 1;
   settings.time_limit = 0.2;
   const KernelBench bench = measure_kernels(settings);
-  ASSERT_EQ(bench.costs.size(), 10u);
+  ASSERT_EQ(bench.costs.size(), 14u);
   for (const KernelCost& cost : bench.costs) {
     EXPECT_GT(cost.seconds, 0) << cost.kernel << cost.pass;
     EXPECT_GT(cost.composed_seconds, 0) << cost.kernel << cost.pass;
@@ -66,7 +83,7 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   const KernelCost& forward = bench.costs.front();
   EXPECT_EQ(forward.bytes, 4.0 * (2 * 2 * 5 * 16 + 2 * 9 * 16 + 2 * 5 * 3)) << "text, grouped, patches, statistics";
   const auto json = nlohmann::json::parse(to_json(bench));
-  EXPECT_EQ(json["kernels"].size(), 10u);
+  EXPECT_EQ(json["kernels"].size(), 14u);
   EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
 }
 

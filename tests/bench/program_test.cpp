@@ -1,11 +1,11 @@
+#include "tests/support/program.h"
+
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-
-#include "tests/support/program.h"
 
 namespace tessera::bench {
 namespace {
@@ -25,11 +25,16 @@ TEST(BenchProgram, MistakesGiveOneLineAndCodeTwo) {
   expect_refused("loss --objectives sparcc",
                  "--objectives:1: objective: unknown objective sparcc: did you mean sparc?");
   expect_refused("loss --device tpu", "--device tpu: expected cpu, cuda or cuda:N");
-  expect_refused("loss --model no/such.yaml", "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
-                                         "/configs; trainer --list-configs shows those that ship");
+  expect_refused("loss --model no/such.yaml",
+                 "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
+                 "/configs; trainer --list-configs shows those that ship");
   expect_refused("loss --plot no/such/plot.svg", "--plot no/such/plot.svg: there is no folder no/such");
   expect_refused("kernels --sparsify-group 4x4",
                  "--sparsify-group 4x4: expected sizes of at least 1 such as 64x55x196x512 (B, L, P, D)");
+  expect_refused("kernels --slot-attention 4x4x4x4",
+                 "--slot-attention 4x4x4x4: expected sizes of at least 1 such as 32x128x50x768x64 (B, L, N, d, D)");
+  expect_refused("readouts --shapes 4x4", "--shapes 4x4: expected sizes of at least 1 such as 32x50x768 (B, N, d)");
+  expect_refused("readouts --readouts spar", "--readouts:1: readout: unknown read-out spar: did you mean sparo?");
   for (const std::string value : {"0", "-1", "many"})
     expect_refused("loss --memory-limit " + value,
                    "--memory-limit: expected a number above 0, got " + value + " (see --help)");
@@ -63,6 +68,29 @@ TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   EXPECT_TRUE(std::filesystem::exists(folder + "/a.svg"));
   std::ifstream json(folder + "/a.json");
   EXPECT_EQ(nlohmann::json::parse(json)["costs"].size(), 4u);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const Answer ran =
+      run("readouts --readouts '{name: sparo, slots: 2}' gap --shapes 2x5x8 3x4x8 --repeats 1 --quiet --json " +
+          folder + "/a.json");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_NE(ran.text.find("| transformer block"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("| {name: sparo, slots: 2}"), std::string::npos) << ran.text;
+  std::ifstream file(folder + "/a.json");
+  const auto parts = nlohmann::json::parse(file)["parts"];
+  ASSERT_EQ(parts.size(), 6u);
+  EXPECT_EQ(parts[0]["name"], "transformer block");
+  EXPECT_EQ(parts[3]["name"], "transformer block") << "of the second shape";
+  EXPECT_EQ(parts[1]["parameters"], 2 * 64 + 2 * 64 * 8 + 2 * 64 + 64 * 64 + 64) << "queries, keys, projection";
+  for (const auto& part : parts) {
+    EXPECT_GT(part["seconds"], 0);
+    EXPECT_GT(part["peak_bytes"], 0);
+  }
+  EXPECT_EQ(parts[2]["flops"], 0) << "gap";
   std::filesystem::remove_all(folder);
 }
 

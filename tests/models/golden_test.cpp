@@ -13,7 +13,8 @@ TEST_P(GoldenModels, Agrees) {
 
 std::vector<std::string> readout_cases() {
   std::vector<std::string> cases;
-  for (const char* name : {"attentional_pool", "cls", "eos", "gap", "max"})
+  for (const char* name : {"attentional_pool", "cls", "eos", "fdt", "gap", "linear_bottleneck", "max", "slot_normalize",
+                           "sparo", "sparsemax"})
     for (const std::string& path : golden_cases("sparo", std::string(name) + "_")) cases.push_back(path);
   return cases;
 }

@@ -39,14 +39,83 @@ class Convert : public ::testing::Test {
 };
 
 TEST_F(Convert, TheTokenizerOfAnOpenClipModelRepairsTextAsOpenClipDoes) {
-  const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") +
-                                  " --merges " TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz " +
-                                  path("open_clip.safetensors") + " " + path("model.safetensors"));
+  const Answer answer =
+      answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") +
+                " --merges " TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz " +
+                path("open_clip.safetensors") + " " + path("model.safetensors"));
   ASSERT_EQ(answer.code, 0) << answer.text;
   const InferenceModel run = load_for_inference(path("model.safetensors"));
   EXPECT_EQ(run.file.tokenizer.settings.find("context_length")->text(), "16");
   // "café" whose UTF-8 was read as Latin-1, and as it should be: with ftfy's repair they are one caption.
   EXPECT_EQ(run.tokenizer->encode("caf\u00C3\u00A9 on the corner"), run.tokenizer->encode("caf\u00E9 on the corner"));
+}
+
+constexpr const char* kSparoModel = R"(
+image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3}, readout: {name: sparo, slots: 2, slot_width: 3, key_width: 4},
+        projection: {name: none}}
+text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2},
+       readout: {name: sparo, slots: 2, slot_width: 3, key_width: 4}, projection: {name: none}}
+preprocessing: {image_size: 16}
+)";
+
+class ConvertSparo : public Convert {
+ protected:
+  ConvertSparo() {
+    io::write_file(path("sparo.yaml"), kSparoModel);
+    ours_.model = resolve(config::read<ModelSettings>(config::load_yaml(path("sparo.yaml"))));
+    ours_.weights = DualEncoder(ours_.model).state_dict();
+    save_model_file(path("ours.safetensors"), ours_);
+    const Answer answer =
+        answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
+    EXPECT_EQ(answer.code, 0) << answer.text;
+    theirs_ = io::load_safetensors(path("theirs.safetensors")).tensors;
+  }
+  Answer back(const std::map<std::string, at::Tensor>& tensors) const {
+    io::save_safetensors(path("changed.safetensors"), tensors);
+    return answer_of("tessera-convert --from open_clip --settings " + path("sparo.yaml") + " " +
+                     path("changed.safetensors") + " " + path("back.safetensors"));
+  }
+
+  ModelFile ours_;
+  std::map<std::string, at::Tensor> theirs_;
+};
+
+TEST_F(ConvertSparo, WritesTheReferenceCodesLayout) {
+  for (const std::string prefix : {"visual.sparo.", "text_sparo."}) {
+    EXPECT_TRUE(theirs_.contains(prefix + "q_emb"));
+    EXPECT_TRUE(theirs_.contains(prefix + "proj.weight"));
+    for (const char* part : {"weight", "bias"}) {
+      ASSERT_TRUE(theirs_.contains(prefix + "v." + part));
+      EXPECT_TRUE(at::equal(theirs_.at(prefix + "v." + part), theirs_.at(prefix + "k." + part)));
+    }
+  }
+}
+
+TEST_F(ConvertSparo, ReadsFilesWithKeysValuesOrBoth) {
+  std::map<std::string, at::Tensor> keys = theirs_, values = theirs_;
+  for (const std::string prefix : {"visual.sparo.", "text_sparo."}) {
+    for (const std::string part : {"weight", "bias"}) {
+      keys.erase(prefix + "v." + part);
+      values.erase(prefix + "k." + part);
+    }
+  }
+  for (const auto& tensors : {theirs_, keys, values}) {
+    const Answer answer = back(tensors);
+    ASSERT_EQ(answer.code, 0) << answer.text;
+    const ModelFile again = load_model_file(path("back.safetensors"));
+    for (const auto& [name, tensor] : ours_.weights) EXPECT_TRUE(at::equal(again.weights.at(name), tensor)) << name;
+    EXPECT_EQ(again.weights.size(), ours_.weights.size() + 1) << "and the temperature";
+  }
+}
+
+TEST_F(ConvertSparo, ValuesThatAreNoKeysAreRefused) {
+  theirs_.at("text_sparo.v.weight") = theirs_.at("text_sparo.v.weight") + 1;
+  const Answer answer = back(theirs_);
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_EQ(answer.text,
+            "tessera-convert: " + path("changed.safetensors") +
+                ": tensors text_sparo.k.weight and text_sparo.v.weight differ, but the model's values are its keys: "
+                "set share_values: false\n");
 }
 
 }  // namespace

@@ -69,6 +69,27 @@ TEST(DryRun, SaysWhereMemoryGoes) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
 }
 
+TEST(DryRun, GivesMultiplyAddsOfTheTowersAndThosePapersCount) {
+  const TemporaryFolder folder;
+  const Config clip = tiny_config(folder / "run");
+  const DryRunReport plain = dry_run(clip);
+  // A picture: patches, a block over 5 tokens, the projection; a text of 24 tokens.
+  const auto block = [](double tokens) { return tokens * 12 * 16 * 16 + 2 * tokens * tokens * 16; };
+  EXPECT_EQ(plain.memory.tower_flops / 2, 4 * 3 * 8 * 8 * 16 + block(5) + block(24) + 2 * 16 * 8);
+  EXPECT_NE(to_text(plain, clip).find("\ntowers forward    0.12 M multiply-adds per sample\n"), std::string::npos)
+      << to_text(plain, clip);
+
+  const std::string sparo = "={name: sparo, slots: 4, slot_width: 4, key_width: 8}";
+  const Config config = tiny_config(folder / "run", {"model.image.readout" + sparo, "model.text.readout" + sparo,
+                                                     "model.image.projection=none", "model.text.projection=none"});
+  const DryRunReport report = dry_run(config);
+  const auto slots = [](double tokens) { return tokens * 4 * 8 * 16 + 2 * tokens * 4 * 8 + 4 * 8 * 4; };
+  EXPECT_NEAR((report.memory.tower_flops + report.memory.avoided_flops) / 2,
+              plain.memory.tower_flops / 2 - 2 * 16 * 8 + slots(5) + slots(24), 1e-6);
+  EXPECT_NE(to_text(report, config).find("0.14 M multiply-adds as papers count them"), std::string::npos)
+      << to_text(report, config);
+}
+
 // Numbers that do not depend on what the samples show.
 std::vector<double> foretold(const DryRunReport& report) {
   const MemoryPlan& plan = report.memory;

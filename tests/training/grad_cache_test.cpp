@@ -70,6 +70,17 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
   }
 }
 
+TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassForSlotReadOuts) {
+  const std::string sparo = "={name: sparo, slots: 4, slot_width: 4, key_width: 3}";
+  const std::vector<std::string> slots{"model.image.readout" + sparo, "model.text.readout" + sparo};
+  const StepOutcome whole = step(0, slots), cached = step(3, slots);
+  EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss));
+  for (const auto& [name, gradient] : whole.gradients)
+    EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
+              1e-5 * gradient.norm().item<double>() + 1e-7)
+        << name;
+}
+
 TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
   const StepOutcome plain = step(0);
   const std::vector<std::string> again{"model.image.encoder.grad_checkpointing=true",

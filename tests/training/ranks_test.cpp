@@ -119,6 +119,30 @@ TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
   expect_equal_weights(ranks[0], ranks[1]);
 }
 
+// Slots, a codebook that both towers share, and parameters that no gradient reaches (the bias of keys that are no values).
+TEST_F(RanksTest, ReadOutsGiveTheCurveOfOneProcess) {
+  const std::vector<std::string> names = {
+      "{name: sparo, slots: 4, slot_width: 4, key_width: 3, group_size: 2}",
+      "{name: sparo, slots: 4, slot_width: 4, key_width: 3, share_values: false, layer_norm: full}",
+      "{name: fdt, codes: 12, code_width: 8, temperature: 1.0}"};
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    std::vector<std::string> plain{"training.steps=6", "model.image.projection=none", "model.text.projection=none"};
+    for (const char* tower : {"image", "text"}) {
+      plain.push_back(std::string("model.") + tower + ".readout=" + names[i]);
+      if (names[i].find("fdt") != std::string::npos)
+        plain.push_back(std::string("model.") + tower + ".encoder.final_norm=none");
+    }
+    std::vector<std::string> cached = plain;
+    cached.emplace_back("training.micro_batch=3");
+    const std::string alone = folder_ / ("alone" + std::to_string(i)), both = folder_ / ("both" + std::to_string(i));
+    run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
+    const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
+    ASSERT_EQ(ranks.size(), 2U);
+    expect_same_curve(both, alone, 2e-4);
+    expect_equal_weights(ranks[0], ranks[1]);
+  }
+}
+
 // Sixteen steps: several epochs of one source after the other.
 TEST_F(RanksTest, MixturesOfDataSetsGiveTheCurveOfOneProcess) {
   for (const char* mode : {"accumulate", "sequential"}) {

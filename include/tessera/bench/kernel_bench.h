@@ -15,15 +15,22 @@ struct EncodingShape {
   std::int64_t rows, columns;  // N, V
 };
 
-/// "64x55x196x512" -> GroupShape, "512x30522" -> EncodingShape. Throw UserError naming the option.
+struct SlotShape {
+  std::int64_t batch, slots, tokens, width, key;  // B, L, N, d, D
+};
+
+/// "64x55x196x512" -> GroupShape, "512x30522" -> EncodingShape, "32x128x50x768x64" -> SlotShape. Throw UserError naming the
+/// option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 EncodingShape parse_encoding_shape(const std::string& text);
+SlotShape parse_slot_shape(const std::string& text);
 
 struct KernelBenchSettings {
   at::Device device{at::kCPU};
   std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
   std::vector<GroupShape> groups;        // of sparsify_group
   std::vector<EncodingShape> encodings;  // of flops_regularizer
+  std::vector<SlotShape> slots;          // of slot_attention
   std::vector<GroupShape> similarities;  // of max_similarity, float32 on the CPU
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement

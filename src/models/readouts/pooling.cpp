@@ -3,32 +3,12 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/readouts/positions.h"
 #include <tessera/models/attention.h>
 #include <tessera/models/readouts/pooling.h>
 
 namespace tessera {
 namespace {
-
-/// The tokens (and their mask) from position `skip` on.
-struct Positions {
-  at::Tensor tokens;
-  at::Tensor mask;
-};
-
-Positions skip_positions(const Encoded& encoded, std::int64_t skip) {
-  TORCH_CHECK(skip < encoded.tokens.size(1), "skip_prefix ", skip, " leaves nothing of ", encoded.tokens.size(1),
-              " tokens");
-  const at::Tensor mask = encoded.mask.defined() ? encoded.mask.slice(1, skip) : encoded.mask;
-  return {at_least_float(encoded.tokens.slice(1, skip)), mask};
-}
-
-/// Encoders keep their class token apart, so of the leading tokens to leave out it is already gone.
-std::int64_t tokens_to_skip(const PositionsSettings& settings, const ReadOutContext& context) {
-  const std::int64_t skip = settings.skip_prefix - (context.class_token ? 1 : 0);
-  if (context.tokens > 0 && skip >= context.tokens)
-    user_error(context.path, ".skip_prefix: ", settings.skip_prefix, " leaves nothing of ", context.tokens, " tokens");
-  return std::max<std::int64_t>(0, skip);
-}
 
 /// tokens [B, N, w] at index [B] -> [B, w]; 0 where that position is padding.
 at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
@@ -94,7 +74,7 @@ at::Tensor EosReadOut::find(const Encoded& encoded) const {
 }
 
 GapReadOut::GapReadOut(const PositionsSettings& settings, const ReadOutContext& context)
-    : PoolingReadOut(settings, context), skip_(tokens_to_skip(settings, context)) {}
+    : PoolingReadOut(settings, context), skip_(tokens_to_skip(settings.skip_prefix, context)) {}
 
 at::Tensor GapReadOut::pool(const Encoded& encoded) const {
   const auto [tokens, mask] = skip_positions(encoded, skip_);
@@ -103,7 +83,7 @@ at::Tensor GapReadOut::pool(const Encoded& encoded) const {
 }
 
 MaxReadOut::MaxReadOut(const PositionsSettings& settings, const ReadOutContext& context)
-    : PoolingReadOut(settings, context), skip_(tokens_to_skip(settings, context)) {}
+    : PoolingReadOut(settings, context), skip_(tokens_to_skip(settings.skip_prefix, context)) {}
 
 at::Tensor MaxReadOut::pool(const Encoded& encoded) const {
   const auto [tokens, mask] = skip_positions(encoded, skip_);

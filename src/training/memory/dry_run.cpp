@@ -35,6 +35,14 @@ std::string synthetic_samples(const TrainingRun& run, const Config& config, cons
   return out + "for " + reason;
 }
 
+// "7.39 G multiply-adds"; FLOPs are 2 each.
+std::string multiply_adds(double flops) {
+  std::ostringstream out;
+  const bool giga = flops >= 2e9;
+  out << std::fixed << std::setprecision(2) << flops / (giga ? 2e9 : 2e6) << (giga ? " G" : " M") << " multiply-adds";
+  return out.str();
+}
+
 }  // namespace
 
 DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
@@ -65,6 +73,11 @@ std::string to_text(const DryRunReport& report, const Config& config) {
       << "FLOPs per sample  " << of_sample(plan.total_flops) << " forward and backward, "
       << of_sample(plan.forward_flops)
       << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included)\n"
+      << "towers forward    " << multiply_adds(plan.tower_flops) << " per sample"
+      << (plan.avoided_flops > 0 ? concat("; ", multiply_adds(plan.tower_flops + plan.avoided_flops),
+                                          " as papers count them, with every slot's keys made for every token")
+                                 : "")
+      << "\n"
       << "samples a step    " << with_thousands(batch * accumulation * report.sources * plan.ranks) << ": batch "
       << batch << " x accumulation " << accumulation
       << (report.sources > 1 ? concat(" x sources ", report.sources) : "") << " x ranks " << plan.ranks

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/avoided_flops.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/distributed/fake_process_group.h>
 #include <tessera/measure/machine.h>
@@ -144,8 +145,10 @@ class StepModel {
     base_.samples = sample_.size();
     base_.seconds = seconds_of(run_.device, [&] {
       const FlopCounter counter;
+      const std::int64_t avoided = AvoidedFlops::total();
       features_ = encode_batch(run_, sample_, config_.training.precision);
-      forward_flops_ = counter.flops() / static_cast<double>(sample_.size());
+      forward_flops_ = base_.tower_flops = counter.flops() / static_cast<double>(sample_.size());
+      base_.avoided_flops = static_cast<double>(AvoidedFlops::total() - avoided) / static_cast<double>(sample_.size());
       const Losses losses = run_.objective->forward(features_, step_context(run_, config_, {}, 0));
       losses.total.backward();
       base_.sample_loss = losses.total.item<double>();

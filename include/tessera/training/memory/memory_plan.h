@@ -51,8 +51,10 @@ struct MemoryPlan {
   std::int64_t host_available = 0;    // on the host, to this rank
 
   double forward_flops = 0, total_flops = 0;  // of the whole batch; what is computed again counts again
-  std::int64_t samples = 0;                   // of the pass that it was foretold from,
-  double seconds = 0, sample_loss = 0;        // which took so long, forward and backward, and had this loss
+  // Of one sample in the towers' forward pass: made, and avoided (AvoidedFlops).
+  double tower_flops = 0, avoided_flops = 0;
+  std::int64_t samples = 0;             // of the pass that it was foretold from,
+  double seconds = 0, sample_loss = 0;  // which took so long, forward and backward, and had this loss
 
   std::int64_t host() const { return checkpoint + ready; }
   /// What must find room on the device: on a CPU the host's share as well.

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/config/registry.h>
+
+namespace tessera::bench {
+
+struct TokenShape {
+  std::int64_t batch, tokens, width;  // B, N, d
+};
+
+/// "32x50x768" -> TokenShape. Throws UserError naming the option.
+TokenShape parse_token_shape(const std::string& text);
+
+struct NamedReadout {
+  std::string label;
+  config::ModuleSettings choice;
+};
+
+/// `gap`, or YAML such as `{name: sparo, slots: 128}`. Throws UserError.
+NamedReadout parse_readout(const std::string& text);
+
+struct ReadoutBenchSettings {
+  std::vector<NamedReadout> readouts;
+  std::vector<TokenShape> shapes;
+  at::Device device{at::kCPU};
+  at::ScalarType dtype = at::kFloat;  // bfloat16: autocast
+  int repeats = 9;
+  double time_limit = 20;  // seconds per measurement
+  std::function<void(const std::string&)> progress;
+};
+
+/// One forward and backward pass of a read-out, or of a transformer block, over random tokens.
+struct ReadoutCost {
+  std::string name, shape;
+  std::int64_t parameters = 0;
+  double flops = 0;         // of the batch
+  double seconds = 0;       // median
+  std::int64_t memory = 0;  // bytes at the peak above tokens and weights
+};
+
+struct ReadoutBench {
+  std::string machine;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<ReadoutCost> costs;  // of each shape the block first
+};
+
+ReadoutBench measure_readouts(const ReadoutBenchSettings& settings);
+
+std::string to_markdown(const ReadoutBench& bench);
+std::string to_json(const ReadoutBench& bench);
+
+}  // namespace tessera::bench
