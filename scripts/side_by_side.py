@@ -130,3 +130,25 @@ def compare(args, torch, title, steps, results):
     failed = (args.time_at_most is not None and time_share > args.time_at_most) or (
         args.memory_at_most is not None and memory_share > args.memory_at_most)
     sys.exit(1 if failed else 0)
+
+
+def compare_operator(description, sizes, title, make):
+    """The whole script of one operator. make(torch, args) gives the inputs that take gradients, the gradients of the results, and
+    {"eager": function, "fused": function}, which give the results as a tuple."""
+    arguments = parser(description)
+    for name, size in sizes.items():
+        arguments.add_argument(f"--{name}", type=int, default=size)
+    args = arguments.parse_args()
+    torch = prepare(args)
+    torch.manual_seed(0)
+    inputs, gradients, operators = make(torch, args)
+
+    def step(operator):
+        results = operator()
+        return [result.detach() for result in results], torch.autograd.grad(results, inputs, gradients)
+
+    for ours, theirs in zip(*(sum(map(list, step(operators[name])), []) for name in ("fused", "eager"))):
+        difference = (ours - theirs).abs().max().item()
+        assert difference < 1e-4, f"the two differ by {difference}"
+    compare(args, torch, title.format(**vars(args)), {name: lambda operator=operator: step(operator) for name, operator in operators.items()},
+            results=(*gradients, *inputs))  # of their sizes
