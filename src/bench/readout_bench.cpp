@@ -15,13 +15,13 @@
 namespace tessera::bench {
 namespace {
 
-struct Subject {
+struct MeasuredModule {
   std::string name;
   std::shared_ptr<torch::nn::Module> module;
   std::function<at::Tensor(const at::Tensor& tokens)> forward;
 };
 
-Subject block_of(std::int64_t width) {
+MeasuredModule measured_block(std::int64_t width) {
   TransformerSettings settings;
   settings.width = width;
   settings.heads = std::max<std::int64_t>(1, width / 64);
@@ -30,7 +30,7 @@ Subject block_of(std::int64_t width) {
   return {"transformer block", block, [block](const at::Tensor& tokens) { return block->forward(tokens); }};
 }
 
-Subject subject_of(const NamedReadout& named, const TokenShape& shape, SharedParameters& shared) {
+MeasuredModule measured_readout(const NamedReadout& named, const TokenShape& shape, SharedParameters& shared) {
   ReadOutContext context;
   context.width = shape.width;
   context.modality = Modality::text;  // tokens without a grid
@@ -40,11 +40,11 @@ Subject subject_of(const NamedReadout& named, const TokenShape& shape, SharedPar
           [readout](const at::Tensor& tokens) { return readout->forward({.tokens = tokens}, {}).embedding; }};
 }
 
-ReadoutCost measure(const Subject& subject, const TokenShape& shape, const ReadoutBenchSettings& s) {
-  subject.module->to(s.device);
-  ReadoutCost cost{subject.name, concat("B=", shape.batch, " N=", shape.tokens, " d=", shape.width)};
+ReadoutCost measure(const MeasuredModule& measured, const TokenShape& shape, const ReadoutBenchSettings& s) {
+  measured.module->to(s.device);
+  ReadoutCost cost{measured.name, concat("B=", shape.batch, " N=", shape.tokens, " d=", shape.width)};
   std::vector<at::Tensor> leaves = {at::randn({shape.batch, shape.tokens, shape.width}, s.device).requires_grad_(true)};
-  for (const at::Tensor& parameter : subject.module->parameters()) {
+  for (const at::Tensor& parameter : measured.module->parameters()) {
     cost.parameters += parameter.numel();
     leaves.push_back(parameter);
   }
@@ -53,7 +53,7 @@ ReadoutCost measure(const Subject& subject, const TokenShape& shape, const Reado
     {
       std::optional<Autocast> autocast;
       if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
-      out = subject.forward(leaves[0]);
+      out = measured.forward(leaves[0]);
     }
     torch::autograd::grad({out}, leaves, {at::ones_like(out)}, std::nullopt, /*create_graph=*/false,
                           /*allow_unused=*/true);
@@ -88,14 +88,14 @@ NamedReadout parse_readout(const std::string& text) {
 ReadoutBench measure_readouts(const ReadoutBenchSettings& s) {
   ReadoutBench bench{machine_name(s.device), s.dtype, {}};
   for (const TokenShape& shape : s.shapes) {
-    const auto add = [&](const Subject& subject) {
-      const ReadoutCost& cost = bench.costs.emplace_back(measure(subject, shape, s));
+    const auto add = [&](const MeasuredModule& measured) {
+      const ReadoutCost& cost = bench.costs.emplace_back(measure(measured, shape, s));
       if (s.progress) s.progress(concat(cost.name, ", ", cost.shape, ": ", cost.seconds * 1e3, " ms"));
     };
-    add(block_of(shape.width));
+    add(measured_block(shape.width));
     for (const NamedReadout& named : s.readouts) {
       SharedParameters shared;
-      add(subject_of(named, shape, shared));
+      add(measured_readout(named, shape, shared));
     }
   }
   return bench;

@@ -1,4 +1,4 @@
-#include "src/probe/data_runners.h"
+#include "src/probe/all_runners.h"
 #include <tessera/probe/runner.h>
 
 namespace tessera::probe {

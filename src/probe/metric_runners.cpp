@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "src/probe/core_runners.h"
+#include "src/probe/all_runners.h"
 #include <tessera/base/text.h>
 #include <tessera/config/fields.h>
 #include <tessera/evaluation/metrics/hyperparameter_sweep.h>

@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "src/probe/core_runners.h"
+#include "src/probe/all_runners.h"
 #include <tessera/models/attention.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/projections.h>

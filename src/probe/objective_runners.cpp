@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "src/probe/core_runners.h"
+#include "src/probe/all_runners.h"
 #include <tessera/objectives/objective.h>
 #include <tessera/ops/sparsify_group.h>
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "src/probe/core_runners.h"
+#include "src/probe/all_runners.h"
 #include <tessera/base/error.h>
 #include <tessera/probe/runner.h>
 

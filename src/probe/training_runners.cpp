@@ -1,6 +1,6 @@
 #include <ATen/ATen.h>
 
-#include "src/probe/core_runners.h"
+#include "src/probe/all_runners.h"
 #include <tessera/optim/adamw.h>
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/optim/lamb.h>

@@ -2,7 +2,7 @@
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
-#include "src/probe/data_runners.h"
+#include "src/probe/all_runners.h"
 #include <tessera/base/error.h>
 #include <tessera/config/registry.h>
 #include <tessera/data/image/transforms.h>

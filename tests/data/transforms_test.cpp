@@ -397,7 +397,7 @@ std::string_view file_in(const at::Tensor& bytes) {
 }
 
 // Grey, alpha, palettes, few bits, 16 bits, interlaced, transparent; lossy and lossless WebP; CMYK, progressive, RGB
-// JPEG, EXIF orientation: see scripts/generate_image_vectors.py.
+// JPEG, EXIF orientation: see tests/data/images/generate.py.
 TEST(Decode, EveryFormatGivesPillowsPixels) {
   const io::TensorFile formats = io::load_safetensors(TESSERA_TEST_DATA "/images/formats.safetensors");
   EXPECT_GT(formats.tensors.size(), 50U);

@@ -2,12 +2,13 @@
 
 #include <tessera/probe/runner.h>
 
-// One line per file of runners; registry.cpp calls them.
+// One line per file of runners; registry.cpp calls them, data_registry.cpp those of modules in tessera_data.
 namespace tessera::probe {
 
 void add_metric_runners(Runners& runners);
 void add_model_runners(Runners& runners);
 void add_objective_runners(Runners& runners);
 void add_training_runners(Runners& runners);
+void add_transform_runners(Runners& runners);
 
 }  // namespace tessera::probe

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes tests/data/images: pictures in the formats that users have, as Pillow encodes them, and what Pillow and torchvision make of them.
+"""Writes the files beside it: pictures in the formats that users have, as Pillow encodes them, and what Pillow and torchvision make of them.
 
 Needs the Python packages pillow, numpy, torchvision and safetensors.
 
-  scripts/generate_image_vectors.py
+  tests/data/images/generate.py
 """
 import io
 import pathlib
@@ -18,9 +18,9 @@ try:
     from safetensors.numpy import save_file
     from torchvision.transforms.autoaugment import AutoAugment, RandAugment, _apply_op
 except ImportError as error:
-    sys.exit(f"generate_image_vectors.py: {sys.executable} has no {error.name}: it needs pillow, numpy, torchvision and safetensors")
+    sys.exit(f"generate.py: {sys.executable} has no {error.name}: it needs pillow, numpy, torchvision and safetensors")
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/data/images"
+FOLDER = pathlib.Path(__file__).resolve().parent
 
 
 def picture(width, height):
@@ -158,7 +158,6 @@ def write_augmentations():
 
 
 def main():
-    FOLDER.mkdir(parents=True, exist_ok=True)
     write_jpegs()
     write_formats()
     write_augmentations()
