@@ -1,5 +1,7 @@
 #include <filesystem>
+#include <map>
 
+#include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
@@ -136,6 +138,16 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   }
   std::filesystem::current_path(before);
   EXPECT_GE(checked, 30u);
+}
+
+TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
+  const std::map<std::string, std::int64_t> sizes = {{"sparo_laion400m_vitb32", 150'908'545},
+                                                     {"sparo_cc15m_rn50_d32", 97'197'473}};
+  for (const auto& [name, size] : sizes) {
+    std::int64_t numbers = 1;  // the temperature
+    for (const at::Tensor& parameter : DualEncoder(load_config(name).model).parameters()) numbers += parameter.numel();
+    EXPECT_EQ(numbers, size) << name;
+  }
 }
 
 TEST(TrainingConfig, BaselinesDifferFromSparcOnlyInTheirObjective) {
