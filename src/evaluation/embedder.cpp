@@ -3,6 +3,7 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
 
 namespace tessera {
@@ -73,7 +74,12 @@ TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::in
   TowerFeatures out;
   out.global =
       metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
+  if (prompts.slots.defined()) out.slots = metrics::class_slots(prompts.slots.unflatten(0, {count, per_class}));
   return out;
+}
+
+std::string DualEncoderEmbedder::token_text(std::int64_t id) const {
+  return tokenizer_ == nullptr ? Embedder::token_text(id) : tokenizer_->decode({id});
 }
 
 at::Tensor DualEncoderEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {

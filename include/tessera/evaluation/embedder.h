@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/models/dual_encoder.h>
 
@@ -30,8 +31,11 @@ class Embedder {
   /// Features of any number of texts, likewise.
   virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
   /// Features of classes for similarity(), each made of its `per_class` prompts, which follow each other in `prompts`.
-  /// Patches (TowerFeatures::dense of pictures) are compared with their `global` [C, D] by cosine.
+  /// Patches (TowerFeatures::dense of pictures) are compared with their `global` [C, D] by cosine. Where the prompts have
+  /// slots, `slots` [C, L, V] are the classes' (metrics::class_slots).
   virtual TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const = 0;
+  /// What one token of a text says, for people; its number where that is not known.
+  virtual std::string token_text(std::int64_t id) const { return concat("#", id); }
 
   /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
@@ -55,6 +59,7 @@ class DualEncoderEmbedder : public Embedder {
   bool takes_texts() const override;
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
+  std::string token_text(std::int64_t id) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
 
  private:
