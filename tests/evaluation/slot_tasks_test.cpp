@@ -103,7 +103,7 @@ class GraySource final : public IndexedSource {
   }
   std::vector<std::string> class_names() const override { return {"one", "two", "three", "background"}; }
   std::int64_t background_class() const override { return 3; }
-  std::string describe() const override { return "gray pictures"; }
+  std::string describe() const override { return first == 0 ? "gray pictures" : concat("gray pictures from ", first); }
 };
 
 config::ModuleSettings settings_of(const std::string& yaml) {
@@ -298,7 +298,7 @@ TEST_F(Slots, AMaskIsTrainedOnOneSplitAndMeasuredOnAnother) {
     const TaskResult result = run(concat("{name: slot_mask, lr: 0.005, granularity: ", granularity, "}"), model);
     const std::map<std::string, double> metrics(result.metrics.begin(), result.metrics.end());
     EXPECT_EQ(result.samples, 40);
-    EXPECT_EQ(result.data, "gray pictures (trained on 80 pairs of gray pictures)");
+    EXPECT_EQ(result.data, "gray pictures (trained on 80 pairs of gray pictures from 100)");
     EXPECT_EQ(metrics.at("parts"), granularity == "slot" ? 5 : 20);
     EXPECT_GT(metrics.at("train_accuracy"), metrics.at("train_accuracy_before"));
     EXPECT_LT(metrics.at("loss_last"), metrics.at("loss_first"));
@@ -353,8 +353,9 @@ TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
 TEST_F(Slots, SheetsShowTheSlotsThatAreNamedOrKept) {
   context.pictures = true;
   const auto shown = [&](const std::string& yaml) {
+    const TaskResult result = run(yaml, model);
     std::vector<std::int64_t> indices;
-    for (const SlotExample::Slot& slot : run(yaml, model).pictures.slots.at(0).slots) indices.push_back(slot.index);
+    for (const SlotExample::Slot& slot : result.pictures.slots.at(0).slots) indices.push_back(slot.index);
     return indices;
   };
   EXPECT_EQ(shown("{name: slots, slots: [4, 1]}"), (std::vector<std::int64_t>{4, 1}));
