@@ -13,12 +13,6 @@
 namespace tessera {
 namespace {
 
-template <class T>
-std::vector<T> to_vector(const at::Tensor& values) {
-  const at::Tensor flat = values.contiguous();
-  return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
-}
-
 /// The list's own mistakes.
 void check_list(const SlotChoice& choice, const std::string& path) {
   if (choice.slots.empty()) user_error(path, ": `slots` is empty: nothing would be left to compare");

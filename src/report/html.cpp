@@ -61,7 +61,7 @@ ol.found{margin:0;padding:0;list-style:none;display:grid;gap:5px;font-size:14px}
 ol.found li{border:2px solid var(--line);border-radius:7px;padding:3px 9px;display:flex;justify-content:space-between;gap:12px}
 ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font-variant-numeric:tabular-nums}
 .slots{display:grid;grid-template-columns:repeat(5,minmax(0,1fr));gap:12px}
-.tokens{display:flex;flex-wrap:wrap;gap:1px;font-size:12px;margin-top:4px}.tokens span{padding:0 3px;border-radius:3px}
+.tokens{font-size:13px;margin-top:4px}.tokens span{padding:1px 0}
 .overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 .overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
 .overlay .three{display:grid;grid-template-columns:repeat(3,1fr);gap:8px}

@@ -73,14 +73,20 @@ Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_
   return out;
 }
 
-/// The caption's tokens, the darker the more a slot looks at them.
+/// The caption's tokens, the darker the more a slot looks at them; those of one word stand together.
 std::string shaded_tokens(const std::vector<std::string>& tokens, const std::vector<float>& weights) {
   const float greatest = std::max(1e-12F, weights.empty() ? 0 : *std::max_element(weights.begin(), weights.end()));
   std::string html = "<div class=\"tokens\">";
   for (std::size_t t = 0; t < tokens.size(); ++t) {
-    const std::string_view text = strip(tokens[t]);
+    const std::string text(strip(tokens[t]));
+    const bool special = tokens[t].empty();
+    if (special || (tokens[t].starts_with(' ') && !text.empty())) html += ' ';
     html += concat("<span style=\"background:color-mix(in srgb,var(--heat) ", fixed(100.0 * weights[t] / greatest, 0),
-                   "%,transparent)\">", text.empty() ? "&middot;" : escape(text), "</span>");
+                   "%,transparent)\">",
+                   special        ? "&middot;"
+                   : text.empty() ? " "
+                                  : escape(text),
+                   "</span>");
   }
   return html + "</div>";
 }

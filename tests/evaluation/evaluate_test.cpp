@@ -204,22 +204,40 @@ TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
 class EvaluateSlots : public Evaluate {
  protected:
   EvaluateSlots() {
-    const std::string pool =
-        "readout: {name: attentional_pool, output_dim: 32, heads: 2, queries: 6}, projection: none}";
+    const std::string sparo = "readout: {name: sparo, slots: 6, slot_width: 4, key_width: 8}, projection: none}";
     save_model(
-        "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2, final_norm: "
-        "none}, " +
-            pool,
-        "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: 2, "
-        "final_norm: none}, " +
-            pool);
+        "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2, "
+        "final_norm: tokens}, " +
+            sparo,
+        "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: "
+        "2}, " +
+            sparo);
     write_suite(
         "source: {name: shapes, split: test, size: 12}\n"
         "train: {name: shapes, size: 40}\n"
-        "tasks: [zero_shot, retrieval, hard_negatives, {name: knn, k: 3}, {name: slot_mask, granularity: "
-        "dimension}]\n");
+        "tasks: [zero_shot, retrieval, hard_negatives, {name: knn, k: 3}, slot_mask, slots]\n");
   }
 };
+
+TEST_F(EvaluateSlots, AllOfThemAreThePlainEvaluation) {
+  EXPECT_EQ(run(), 0);
+  const nlohmann::json plain = results();
+  options.slots = (folder_ / "all.json").string();
+  std::ofstream(options.slots) << "{\"slots\": [5, 0, 1, 2, 4, 3]}";
+  EXPECT_EQ(run(), 0);
+  const nlohmann::json through = results();
+  for (std::size_t i = 0; i < 4; ++i)
+    for (const auto& [name, value] : plain.at("tasks").at(i).at("metrics").items())
+      EXPECT_NEAR(through.at("tasks").at(i).at("metrics").at(name), value, 1e-6) << name;
+}
+
+TEST_F(EvaluateSlots, TheReportShowsWhatTheyAttendTo) {
+  EXPECT_EQ(run(), 0);
+  const std::string html = io::read_file(options.out + "/report.html");
+  EXPECT_NE(html.find("What single slots attend to"), std::string::npos);
+  EXPECT_NE(html.find("transparent)\">circle</span>"), std::string::npos) << "words and not numbers of tokens";
+  EXPECT_NE(html.find("transparent)\">&middot;</span>"), std::string::npos) << "special tokens";
+}
 
 TEST_F(EvaluateSlots, TheChosenOnesAreWrittenAndTakenAgain) {
   options.slots = "top:2";
@@ -235,8 +253,8 @@ TEST_F(EvaluateSlots, TheChosenOnesAreWrittenAndTakenAgain) {
   options.slots = (folder_ / "kept.json").string();
   fs::rename(options.out + "/slots.json", options.slots);
   EXPECT_EQ(run(), 0);
-  ASSERT_EQ(results().at("tasks").size(), 5U);
-  for (std::size_t i = 0; i < 5; ++i)
+  ASSERT_EQ(results().at("tasks").size(), 6U);
+  for (std::size_t i = 0; i < 6; ++i)
     EXPECT_EQ(results().at("tasks").at(i).at("metrics"), first.at("tasks").at(i).at("metrics")) << i;
   EXPECT_FALSE(fs::exists(options.out + "/slots.json")) << "nothing was chosen";
 }
@@ -277,7 +295,7 @@ TEST_F(EvaluateSlots, MistakesAreNamedInOneLine) {
   EXPECT_EQ(run(), 0);
   options.slots = (folder_ / "kept.json").string();
   fs::rename(options.out + "/slots.json", options.slots);
-  file.weights["visual.proj"] = file.weights.at("visual.proj").detach() + 1;
+  file.weights["visual.sparo.q_emb"] = file.weights.at("visual.sparo.q_emb").detach() + 1;
   save_model_file(options.checkpoint, file);
   EXPECT_NE(error().find("its slots are another model's"), std::string::npos);
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");

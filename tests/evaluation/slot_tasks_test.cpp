@@ -333,7 +333,7 @@ TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
   const SlotExample& second = result.pictures.slots[1];
   EXPECT_EQ(second.image.pixels.front(), 20) << "spread over the data";
   EXPECT_EQ(second.rows * second.columns, 4);
-  EXPECT_EQ(second.tokens, (std::vector<std::string>{"#7", "#8"})) << "without padding";
+  EXPECT_EQ(second.tokens, (std::vector<std::string>{" #7", " #8"})) << "without padding";
   const at::Tensor pixels = at::full({1, 3, 16, 16}, 20, at::kByte);
   const at::Tensor cosines = at::cosine_similarity(model.images(pixels, {.slots = true}).slots[0],
                                                    model.texts({"right 20"}, {.slots = true}).slots[0], 1);

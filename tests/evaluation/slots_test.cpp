@@ -27,13 +27,13 @@ double cosine(const at::Tensor& a, const at::Tensor& b) {
 }
 
 TEST(SlotEmbeddings, TheirProductIsTheMeanCosineOfTheSlots) {
-  const at::Tensor a = normal({kSlots, kWidth}, 1), b = normal({kSlots, kWidth}, 2);
+  const at::Tensor slots = normal({2, kSlots, kWidth}, 1);
   double mean = 0, of_chosen = 0;
-  for (std::int64_t l = 0; l < kSlots; ++l) mean += cosine(a[l], b[l]) / kSlots;
-  for (const std::int64_t l : {4, 1}) of_chosen += cosine(a[l], b[l]) / 2;
-  EXPECT_NEAR(slot_embeddings(a).dot(slot_embeddings(b)).item<double>(), mean, 1e-12);
-  const at::Tensor chosen = at::tensor({4, 1}, at::kLong);
-  EXPECT_NEAR(slot_embeddings(a, chosen).dot(slot_embeddings(b, chosen)).item<double>(), of_chosen, 1e-12);
+  for (std::int64_t l = 0; l < kSlots; ++l) mean += cosine(slots[0][l], slots[1][l]) / kSlots;
+  for (const std::int64_t l : {4, 1}) of_chosen += cosine(slots[0][l], slots[1][l]) / 2;
+  const auto product = [](const at::Tensor& rows) { return rows[0].dot(rows[1]).item<double>(); };
+  EXPECT_NEAR(product(slot_embeddings(slots)), mean, 1e-12);
+  EXPECT_NEAR(product(slot_embeddings(slots, at::tensor({4, 1}, at::kLong))), of_chosen, 1e-12);
 }
 
 /// Accuracy of each slot by loops.

@@ -7,7 +7,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/base/error.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/models/dual_encoder.h>
 
@@ -34,8 +33,9 @@ class Embedder {
   /// Patches (TowerFeatures::dense of pictures) are compared with their `global` [C, D] by cosine. Where the prompts have
   /// slots, `slots` [C, L, V] are the classes' (metrics::class_slots).
   virtual TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const = 0;
-  /// What one token of a text says, for people; its number where that is not known.
-  virtual std::string token_text(std::int64_t id) const { return concat("#", id); }
+  /// What each token adds to a text, for people: a word begins with a space, a special token is empty. Their numbers
+  /// where the words are not known.
+  virtual std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const;
 
   /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
@@ -59,7 +59,7 @@ class DualEncoderEmbedder : public Embedder {
   bool takes_texts() const override;
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
-  std::string token_text(std::int64_t id) const override;
+  std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
 
  private:

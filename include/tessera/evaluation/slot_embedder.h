@@ -29,7 +29,9 @@ class EmbedderView : public Embedder {
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
     return model_.classes(prompts, per_class);
   }
-  std::string token_text(std::int64_t id) const override { return model_.token_text(id); }
+  std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override {
+    return model_.token_texts(ids);
+  }
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
     return model_.similarity(images, texts);
   }

@@ -44,12 +44,12 @@ struct SlotExample {
   struct Slot {
     std::int64_t index = 0;
     double cosine = 0;         // between the picture's slot and the caption's
-    std::vector<float> image;  // attention to each patch, row by row; sums to 1
-    std::vector<float> text;   // attention to each token; sums to 1
+    std::vector<float> image;  // attention to each patch, row by row
+    std::vector<float> text;   // attention to each token
   };
   Image image;
   std::int64_t rows = 0, columns = 0;  // of patches
-  std::vector<std::string> tokens;
+  std::vector<std::string> tokens;     // a word begins with a space; empty: a token without text
   std::vector<Slot> slots;
 };
 

@@ -1,12 +1,13 @@
 #include "src/evaluation/metrics/cosine.h"
 #include <tessera/evaluation/metrics/slots.h>
+#include <tessera/models/readouts/sparo.h>
 
 namespace tessera::metrics {
 
 at::Tensor slot_embeddings(const at::Tensor& slots, const at::Tensor& chosen) {
-  TORCH_CHECK(slots.dim() >= 2, "slot_embeddings: slots must be [..., L, V], got ", slots.sizes());
-  const at::Tensor unit = unit_rows(chosen.defined() ? slots.index_select(-2, chosen.to(slots.device())) : slots);
-  return unit.flatten(-2) / std::sqrt(static_cast<double>(unit.size(-2)));
+  TORCH_CHECK(slots.dim() == 3, "slot_embeddings: slots must be [B, L, V], got ", slots.sizes());
+  const at::Tensor exact = slots.to(at::kDouble);
+  return concatenated_unit_slots(chosen.defined() ? exact.index_select(1, chosen.to(slots.device())) : exact);
 }
 
 at::Tensor class_slots(const at::Tensor& prompt_slots) {

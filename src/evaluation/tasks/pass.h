@@ -57,6 +57,13 @@ TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::strin
 TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,
                             const ViewNeeds& needs = {});
 
+/// The elements of a CPU tensor of type T, row by row.
+template <class T>
+std::vector<T> to_vector(const at::Tensor& values) {
+  const at::Tensor flat = values.contiguous();
+  return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
+}
+
 /// Some rows of features; shares memory with them.
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows);
 

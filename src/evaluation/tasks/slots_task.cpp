@@ -8,11 +8,6 @@
 namespace tessera {
 namespace {
 
-std::vector<float> to_floats(const at::Tensor& weights) {
-  const at::Tensor flat = weights.to(at::kFloat).contiguous();
-  return {flat.const_data_ptr<float>(), flat.const_data_ptr<float>() + flat.numel()};
-}
-
 /// What both towers attend to, sample by sample.
 struct Attended {
   TowerFeatures images, texts;
@@ -96,12 +91,12 @@ class SlotsTask final : public EvaluationTask {
         .image = to_image(sample.pixels), .rows = grid.height, .columns = grid.width, .tokens = {}, .slots = {}};
     const at::Tensor ids = batch.texts.input.ids[row], mask = batch.texts.input.mask;
     const std::int64_t tokens = mask.defined() ? mask[row].sum().item<std::int64_t>() : ids.size(0);
-    for (std::int64_t t = 0; t < tokens; ++t) out.tokens.push_back(embedder.token_text(ids[t].item<std::int64_t>()));
+    out.tokens = embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, tokens)));
     for (const std::int64_t slot : shown(batch.cosines[row], context))
       out.slots.push_back({.index = slot,
                            .cosine = batch.cosines[row][slot].item<double>(),
-                           .image = to_floats(batch.images.attention[row][slot]),
-                           .text = to_floats(batch.texts.attention[row][slot].narrow(0, 0, tokens))});
+                           .image = to_vector<float>(batch.images.attention[row][slot]),
+                           .text = to_vector<float>(batch.texts.attention[row][slot].narrow(0, 0, tokens))});
     return out;
   }
 

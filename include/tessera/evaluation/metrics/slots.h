@@ -6,9 +6,8 @@
 
 namespace tessera::metrics {
 
-/// The embedding that chosen slots make: each brought to length 1, one after the other, over sqrt(their number), so that
-/// the product of two embeddings is the mean cosine of their slots (Vani et al. 2024, eq. 2).
-/// slots [..., L, V] floating; chosen [S] int64 in 0..L-1, undefined: all; returns [..., S*V] double. Differentiable.
+/// The embeddings that chosen slots make (concatenated_unit_slots): the product of two is the mean cosine of their slots.
+/// slots [B, L, V] floating; chosen [S] int64 in 0..L-1, undefined: all; returns [B, S*V] double. Differentiable.
 at::Tensor slot_embeddings(const at::Tensor& slots, const at::Tensor& chosen = {});
 
 /// The slots of classes: the mean of their prompts' slots, each of length 1 before.
