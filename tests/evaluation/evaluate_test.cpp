@@ -291,6 +291,9 @@ TEST_F(EvaluateSlots, MistakesAreNamedInOneLine) {
   EXPECT_EQ(error(), "--slots top:7: this model has 6 slots");
   options.slots = "nowhere.json";
   EXPECT_EQ(error(), "--slots nowhere.json: there is no such file: give top:32, or the slots.json of an evaluation");
+  options.slots = options.checkpoint;
+  EXPECT_EQ(error(), options.checkpoint +
+                         ": this is no mask: slot_mask writes one, a tensor `mask` of one weight for each slot");
   options.slots = "top:2";
   EXPECT_EQ(run(), 0);
   options.slots = (folder_ / "kept.json").string();
