@@ -7,6 +7,7 @@ Runs that are complete already are not trained again, so a stopped comparison go
 needed; the programs must be built (scripts/setup.sh).
 """
 import argparse
+import concurrent.futures
 import json
 import pathlib
 import statistics
@@ -34,20 +35,48 @@ def train_and_evaluate(config, seed, args):
         command = [ROOT / "build/bin/trainer", "--config", config, "--resume", "auto"]
         for override in overrides:
             command += ["--set", override]
+        minutes = folder / "minutes"
+        before = float(minutes.read_text()) if minutes.exists() else 0
         started = time.time()
         run(command, folder / "trainer.out")
-        (folder / "minutes").write_text(f"{(time.time() - started) / 60:.2f}")
+        minutes.write_text(f"{before + (time.time() - started) / 60:.2f}")
         run([ROOT / "build/bin/evaluate", "--checkpoint", folder, "--suite", args.suite, "--out", folder / "evaluation"],
             folder / "evaluate.out")
-    metrics = {}
-    for result in json.loads(results.read_text())["tasks"]:
+    return metrics_of(json.loads(results.read_text())), float((folder / "minutes").read_text())
+
+
+def metrics_of(results):
+    """{task.metric: value}; a task's second turn in the suite counts as task_2."""
+    turns, metrics = {}, {}
+    for result in results["tasks"]:
+        task = result["task"]
+        turns[task] = turns.get(task, 0) + 1
+        if turns[task] > 1:
+            task += f"_{turns[task]}"
         for name, value in result["metrics"].items():
-            metrics[f"{result['task']}.{name}"] = value
-    return metrics, float((folder / "minutes").read_text())
+            metrics[f"{task}.{name}"] = value
+    return metrics
 
 
-def table(rows, columns):
-    lines = ["| configuration | " + " | ".join(columns) + " | minutes |", "| --- |" + " --- |" * (len(columns) + 1)]
+def compare(configs, args):
+    """[(configuration, [(metrics, minutes) of each seed])]; args: seeds, suite, out, set, jobs."""
+    args.out = args.out.resolve()
+
+    def run_one(pair):
+        config, seed = pair
+        result = train_and_evaluate(config.resolve(), seed, args)
+        print(f"{config.stem} seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in result[0].items()), file=sys.stderr)
+        return result
+
+    pairs = [(config, seed) for config in configs for seed in args.seeds]
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        results = list(pool.map(run_one, pairs))
+    count = len(args.seeds)
+    return [(config.stem, results[i * count:(i + 1) * count]) for i, config in enumerate(configs)]
+
+
+def table(rows, columns, headings=None):
+    lines = ["| configuration | " + " | ".join(headings or columns) + " | minutes |", "| --- |" + " --- |" * (len(columns) + 1)]
     for name, runs in rows:
         cells = []
         for column in columns:
@@ -59,27 +88,29 @@ def table(rows, columns):
     return "\n".join(lines)
 
 
+def add_arguments(parser, out):
+    """What every comparison can be told."""
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--out", type=pathlib.Path, default=out)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, as the trainer's --set")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
+
+
+def print_table(rows, args, columns, headings=None):
+    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent.\n")
+    print(table(rows, columns, headings))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("configs", nargs="+", type=pathlib.Path, help="configurations to compare")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--suite", type=pathlib.Path, default=ROOT / "configs/suites/shapes.yaml")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/compare"))
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, as the trainer's --set")
     parser.add_argument("--columns", nargs="+", help="task.metric names (default: all that the suite gives)")
+    add_arguments(parser, pathlib.Path("runs/compare"))
     args = parser.parse_args()
-    args.out = args.out.resolve()
 
-    rows = []
-    for config in args.configs:
-        runs = []
-        for seed in args.seeds:
-            runs.append(train_and_evaluate(config.resolve(), seed, args))
-            print(f"{config.stem} seed {seed}: " + ", ".join(f"{k} {v:.4f}" for k, v in runs[-1][0].items()), file=sys.stderr)
-        rows.append((config.stem, runs))
-    columns = args.columns or list(rows[0][1][0][0])
-    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent.\n")
-    print(table(rows, columns))
+    rows = compare(args.configs, args)
+    print_table(rows, args, args.columns or list(rows[0][1][0][0]))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,19 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option(
       "--task", options.task,
-      "one task: zero_shot, retrieval, segmentation, linear_probe, knn or hard_negatives. Without --suite and --task: "
-      "the tasks of the run's own configuration");
+      "one task: zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask or slots. Without "
+      "--suite and --task: the tasks of the run's own configuration");
   app.add_option(
       "--data", options.data,
       "data of tasks that name none: shapes, a folder, a .tar or .tar.gz file, or {name: SOURCE, ...}. Default: the "
       "run's validation data");
   app.add_option("--train-data", options.train_data,
-                 "the same for what linear_probe and knn learn from. Default: the run's training data");
+                 "the same for what linear_probe, knn and slot_mask learn from. Default: the run's training data");
+  app.add_option(
+      "--slots", options.slots,
+      "measure with some slots of a sparo model: top:32 (the best by zero-shot accuracy of each alone, on the "
+      "run's validation data), {top: 32, source: {name: SOURCE, ...}, templates: FILE}, a slots.json that an "
+      "earlier evaluation wrote, or the slot_mask.safetensors of slot_mask");
   app.add_option("--set", options.overrides,
                  "KEY=VALUE: changes the suite (tasks.0.topk=[1]) or, with --task, the task (topk=[1])")
       ->allow_extra_args(false);

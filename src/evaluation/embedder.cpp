@@ -3,6 +3,7 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
 
 namespace tessera {
@@ -20,6 +21,12 @@ TowerFeatures on_cpu(const TowerFeatures& features) {
 }
 
 }  // namespace
+
+std::vector<std::string> Embedder::token_texts(const std::vector<std::int64_t>& ids) const {
+  std::vector<std::string> texts;
+  for (const std::int64_t id : ids) texts.push_back(concat(" #", id));
+  return texts;
+}
 
 DualEncoderEmbedder::DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
                                          std::int64_t texts_at_a_time)
@@ -73,7 +80,21 @@ TowerFeatures DualEncoderEmbedder::classes(const TowerFeatures& prompts, std::in
   TowerFeatures out;
   out.global =
       metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
+  if (prompts.slots.defined()) out.slots = metrics::class_slots(prompts.slots.unflatten(0, {count, per_class}));
   return out;
+}
+
+std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std::int64_t>& ids) const {
+  if (tokenizer_ == nullptr) return Embedder::token_texts(ids);
+  std::vector<std::string> texts;
+  std::string before;
+  for (auto end = ids.begin(); end != ids.end();) {
+    const std::string text = tokenizer_->decode({ids.begin(), ++end});
+    // Half a character may decode to something else than its beginning.
+    texts.push_back(text.starts_with(before) ? text.substr(before.size()) : tokenizer_->decode({*std::prev(end)}));
+    before = text;
+  }
+  return texts;
 }
 
 at::Tensor DualEncoderEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {

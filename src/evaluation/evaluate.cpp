@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/evaluation/kept_slots.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/evaluation/evaluate.h>
@@ -140,6 +141,7 @@ int evaluate(const EvaluateOptions& options) {
   context.batch_size = suite.batch_size;
   context.threads = suite.threads;
   context.pictures = options.pictures;
+  context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {
@@ -150,7 +152,12 @@ int evaluate(const EvaluateOptions& options) {
     context.train_source = sources().make(*suite.train, "train");
   }
 
-  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
+  const DualEncoderEmbedder whole(loaded.model, loaded.tokenizer);
+  KeptSlots kept;
+  if (!options.slots.empty())
+    kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, whole, context, out);
+  const Embedder& embedder = kept.embedder ? *kept.embedder : static_cast<const Embedder&>(whole);
+  context.slots = kept.slots;
   check_tasks(suite.tasks, embedder, context);
   std::vector<TaskResult> results;
   std::vector<TaskFailure> failures;
@@ -166,14 +173,20 @@ int evaluate(const EvaluateOptions& options) {
     }
   }
 
-  const nlohmann::json json = results_of(loaded, options, results, failures);
+  nlohmann::json json = results_of(loaded, options, results, failures);
+  ReportHead head = head_of(loaded, run_folder);
+  if (!options.slots.empty()) {
+    json["slots"] = kept.json;
+    head.facts.emplace_back("Slots", kept.description);
+  }
   io::write_file(out + "/results.json", json.dump(2) + "\n");
-  io::write_file(out + "/report.html", html_report(head_of(loaded, run_folder), results, failures));
+  io::write_file(out + "/report.html", html_report(head, results, failures));
   if (options.json) {
     std::cout << json.dump(2) << std::endl;
   } else {
     std::cout << results_table(results) << "\n"
-              << "results: " << out << "/results.json\n"
+              << (options.slots.empty() ? "" : concat("slots:   ", kept.description, "\n")) << "results: " << out
+              << "/results.json\n"
               << "report:  " << out << "/report.html" << std::endl;
   }
   for (const TaskFailure& failure : failures)

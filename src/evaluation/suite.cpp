@@ -62,12 +62,6 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   return tree;
 }
 
-std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path) {
-  const config::Node* node = find_path(run_config, path);
-  if (node == nullptr || node->is_null()) return std::nullopt;
-  return config::Value<config::ModuleSettings>::read(*node, path, {});
-}
-
 }  // namespace
 
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option) {
@@ -79,13 +73,20 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
   if (fs::is_directory(text, ignored)) return source_at(holds_tars(text) ? "webdataset" : "image_folder", text);
   if (fs::is_regular_file(text, ignored) || is_tar(text)) {
     if (!is_tar(text)) {
-      user_error(option, " ", text, ": of files only .tar, .tar.gz and .tgz are known; give {name: SOURCE, path: ", text,
+      user_error(option, " ", text,
+                 ": of files only .tar, .tar.gz and .tgz are known; give {name: SOURCE, path: ", text,
                  "} for another kind");
     }
     return source_at("webdataset", text);
   }
   user_error(option, " ", text, ": there is no such file or folder, and no source of this name",
              suggestion(text, sources().names()));
+}
+
+std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path) {
+  const config::Node* node = find_path(run_config, path);
+  if (node == nullptr || node->is_null()) return std::nullopt;
+  return config::Value<config::ModuleSettings>::read(*node, path, {});
 }
 
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config) {

@@ -11,6 +11,8 @@
 #include <tessera/evaluation/metrics/pairs.h>
 #include <tessera/evaluation/metrics/retrieval.h>
 #include <tessera/evaluation/metrics/segmentation.h>
+#include <tessera/evaluation/metrics/slot_mask.h>
+#include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/token_group_iou.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
 
@@ -34,6 +36,11 @@ struct MetricSettings {
   std::int64_t k = 20;
   double temperature = 0.07;
   std::vector<std::string> categories;
+  std::int64_t top = 0;
+  std::string granularity = "slot";
+  std::int64_t slots = 0;
+  std::int64_t steps = 0;
+  double momentum = 0.9;
 };
 
 template <class Visitor>
@@ -53,6 +60,11 @@ void fields(Visitor& v, MetricSettings& s) {
   v("k", s.k, "neighbors", config::at_least(1));
   v("temperature", s.temperature, "of the votes", config::above(0));
   v("categories", s.categories, "names");
+  v("top", s.top, "slots to keep", config::at_least(1));
+  v("granularity", s.granularity, "what a mask scales", config::one_of({"slot", "dimension"}));
+  v("slots", s.slots, "slots of an embedding", config::at_least(1));
+  v("steps", s.steps, "updates", config::at_least(1));
+  v("momentum", s.momentum, "of SGD", config::in_half_open(0, 1));
 }
 
 /// Reads the settings; keys that this metric does not have are errors.
@@ -222,6 +234,49 @@ Outputs interpretability_ranking(Run& run) {
   return {{"rank", out.rank}, {"topk", numbers(out.topk)}};
 }
 
+Outputs slot_selection(Run& run) {
+  const MetricSettings s = read_settings(run, {"top"});
+  const at::Tensor image_slots = run.input("image_slots"), text_slots = run.input("text_slots");
+  metrics::SlotMeter slots(metrics::class_slots(text_slots));
+  slots.add(image_slots, run.input("labels"));
+  const at::Tensor accuracy = slots.accuracy();
+  const at::Tensor selected = metrics::best_slots(accuracy, s.top);
+  // From here on as with any embedding: that of the chosen slots.
+  const std::int64_t classes = text_slots.size(0);
+  const at::Tensor owner = at::arange(classes, at::kLong).repeat_interleave(text_slots.size(1));
+  const at::Tensor prompts = metrics::slot_embeddings(text_slots.flatten(0, 1), selected);
+  const at::Tensor scores =
+      metrics::slot_embeddings(image_slots, selected).matmul(metrics::class_embeddings(prompts, owner, classes).t());
+  metrics::ZeroShotMeter meter(classes, {1});
+  meter.add(scores.detach(), run.input("labels"));
+  return {{"slot_accuracy", accuracy},
+          {"selected", selected},
+          {"scores", scores},
+          {"accuracy", number(meter.scores().topk[0])}};
+}
+
+/// The mask and the pairs of a case.
+std::pair<metrics::SlotMask, metrics::MaskPairs> mask_case(Run& run, const MetricSettings& s) {
+  const at::Tensor image = run.input("image");
+  const std::int64_t parts = s.granularity == "slot" ? s.slots : image.size(1);
+  return {{run.parameter("theta"), run.parameter("alpha")},
+          metrics::mask_pairs(image, run.input("positive"), run.input("negative"), parts)};
+}
+
+Outputs slot_mask(Run& run) {
+  const auto [mask, pairs] = mask_case(run, read_settings(run, {"granularity", "slots"}));
+  const auto scores = metrics::slot_mask_scores(mask, pairs);
+  return {{"loss", scores.loss}, {"mask", mask.weights()}, {"logits", scores.logits}};
+}
+
+Outputs slot_mask_training(Run& run) {
+  const MetricSettings s =
+      read_settings(run, {"granularity", "slots", "steps", "lr", "momentum"}, {.lr = 0.02, .momentum = 0.9});
+  const auto [mask, pairs] = mask_case(run, s);
+  const auto out = metrics::train_slot_mask(mask, pairs, s.steps, s.lr, s.momentum);
+  return {{"losses", out.losses}, {"theta", out.theta}, {"alpha", out.alpha}};
+}
+
 }  // namespace
 
 void add_metric_runners(Runners& runners) {
@@ -238,6 +293,9 @@ void add_metric_runners(Runners& runners) {
   runners.add("winoground", winoground);
   runners.add("token_group_iou", token_group_iou);
   runners.add("interpretability_ranking", interpretability_ranking);
+  runners.add("slot_selection", slot_selection);
+  runners.add("slot_mask", slot_mask);
+  runners.add("slot_mask_training", slot_mask_training);
 }
 
 }  // namespace tessera::probe

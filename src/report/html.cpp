@@ -18,8 +18,8 @@ constexpr std::int64_t kGreatest = 320;  // larger pictures are scaled down
 
 const char* style() {
   return R"css(
-:root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1c1e21;--soft:#666b73;--line:#e3e4e6;--accent:#2b6cb0;--good:#1f9d55;--bad:#b23b3b;--bar:#dfe7f0}
-@media (prefers-color-scheme:dark){:root{--bg:#15171a;--card:#1d2024;--ink:#e6e7e9;--soft:#9aa0a8;--line:#31353b;--accent:#6cb2f5;--good:#3ecf7e;--bad:#e57373;--bar:#2b3440}}
+:root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1c1e21;--soft:#666b73;--line:#e3e4e6;--accent:#2b6cb0;--good:#1f9d55;--bad:#b23b3b;--bar:#dfe7f0;--heat:#f5952b}
+@media (prefers-color-scheme:dark){:root{--bg:#15171a;--card:#1d2024;--ink:#e6e7e9;--soft:#9aa0a8;--line:#31353b;--accent:#6cb2f5;--good:#3ecf7e;--bad:#e57373;--bar:#2b3440;--heat:#a85a0a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif}
 main{max-width:1120px;margin:0 auto;padding:32px 20px 64px}
@@ -60,6 +60,8 @@ figure{margin:0;font-size:12px;color:var(--soft)}figcaption{margin-top:3px;overf
 ol.found{margin:0;padding:0;list-style:none;display:grid;gap:5px;font-size:14px}
 ol.found li{border:2px solid var(--line);border-radius:7px;padding:3px 9px;display:flex;justify-content:space-between;gap:12px}
 ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font-variant-numeric:tabular-nums}
+.slots{display:grid;grid-template-columns:repeat(5,minmax(0,1fr));gap:12px}
+.tokens{font-size:13px;margin-top:4px}.tokens span{padding:1px 0}
 .overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 .overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
 .overlay .three{display:grid;grid-template-columns:repeat(3,1fr);gap:8px}
@@ -70,7 +72,7 @@ svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:11p
 .confusion td,.confusion th{padding:3px 5px;text-align:center;font-size:11px;border:1px solid var(--line)}
 .confusion{width:auto}.confusion th.side{text-align:right}.confusion th.top{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;vertical-align:bottom}
 footer{margin-top:48px;color:var(--soft);font-size:12px}
-@media (max-width:640px){.row{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
+@media (max-width:640px){.row,.slots{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
 )css";
 }
 

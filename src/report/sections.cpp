@@ -1,10 +1,15 @@
 #include "src/report/sections.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
 #include <sstream>
 
+#include <c10/util/Exception.h>
+#include <opencv2/imgproc.hpp>
+
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/report/html.h>
 
 namespace tessera::report {
@@ -46,6 +51,44 @@ Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, 
     }
   }
   return out;
+}
+
+/// The picture, dark where a slot does not look and tinted where it looks most. `weights` [rows, columns] >= 0.
+Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_t rows, std::int64_t columns) {
+  TORCH_CHECK(std::ssize(weights) == rows * columns, "slot sheet: ", weights.size(), " weights for ", rows, " x ",
+              columns, " patches");
+  const cv::Mat patches(static_cast<int>(rows), static_cast<int>(columns), CV_32F, weights.data());
+  cv::Mat pixels;
+  cv::resize(patches, pixels, {static_cast<int>(image.width), static_cast<int>(image.height)}, 0, 0, cv::INTER_LINEAR);
+  const double greatest = std::max(1e-12F, *std::max_element(weights.begin(), weights.end()));
+  constexpr std::array<double, 3> kTint = {255, 120, 0};
+  Image out = image;
+  for (std::size_t i = 0; i < pixels.total(); ++i) {
+    const double weight = pixels.ptr<float>()[i] / greatest;
+    for (std::size_t c = 0; c < 3; ++c) {
+      const double value = (0.3 + 0.5 * weight) * image.pixels[3 * i + c] + 0.35 * weight * kTint[c];
+      out.pixels[3 * i + c] = static_cast<std::uint8_t>(std::min(255.0, value + 0.5));
+    }
+  }
+  return out;
+}
+
+/// The caption's tokens, the darker the more a slot looks at them; those of one word stand together.
+std::string shaded_tokens(const std::vector<std::string>& tokens, const std::vector<float>& weights) {
+  const float greatest = std::max(1e-12F, weights.empty() ? 0 : *std::max_element(weights.begin(), weights.end()));
+  std::string html = "<div class=\"tokens\">";
+  for (std::size_t t = 0; t < tokens.size(); ++t) {
+    const std::string text(strip(tokens[t]));
+    const bool special = tokens[t].empty();
+    if (special || (tokens[t].starts_with(' ') && !text.empty())) html += ' ';
+    html += concat("<span style=\"background:color-mix(in srgb,var(--heat) ", fixed(100.0 * weights[t] / greatest, 0),
+                   "%,transparent)\">",
+                   special        ? "&middot;"
+                   : text.empty() ? " "
+                                  : escape(text),
+                   "</span>");
+  }
+  return html + "</div>";
 }
 
 std::string text_sheet(const RetrievalSheet& sheet) {
@@ -170,6 +213,26 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
     html += "</div></div>";
   }
   return html + "</div>";
+}
+
+std::string slot_sheets(const TaskPictures& pictures) {
+  if (pictures.slots.empty()) return "";
+  std::string html =
+      "<h3>Slots</h3><p class=\"soft\">What single slots attend to: bright patches of the picture, dark words of the "
+      "caption, each beside the greatest of its kind; a middle dot is a token without text. The number is the cosine "
+      "between the picture's slot and the caption's.</p>";
+  for (const SlotExample& example : pictures.slots) {
+    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "picture"), "picture");
+    for (const SlotExample::Slot& slot : example.slots) {
+      const Image tinted = tint_by_weight(example.image, slot.image, example.rows, example.columns);
+      html += "<div>" +
+              figure(img(tinted, concat("slot ", slot.index)),
+                     concat("slot ", slot.index, " &middot; ", fixed(slot.cosine, 2))) +
+              shaded_tokens(example.tokens, slot.text) + "</div>";
+    }
+    html += "</div></div>";
+  }
+  return html;
 }
 
 }  // namespace tessera::report

@@ -201,6 +201,112 @@ TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
   EXPECT_EQ(error(), options.checkpoint + ": the file names no tokenizer");
 }
 
+class EvaluateSlots : public Evaluate {
+ protected:
+  EvaluateSlots() {
+    const std::string sparo = "readout: {name: sparo, slots: 6, slot_width: 4, key_width: 8}, projection: none}";
+    save_model(
+        "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2, "
+        "final_norm: tokens}, " +
+            sparo,
+        "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: "
+        "2}, " +
+            sparo);
+    write_suite(
+        "source: {name: shapes, split: test, size: 12}\n"
+        "train: {name: shapes, size: 40}\n"
+        "tasks: [zero_shot, retrieval, hard_negatives, {name: knn, k: 3}, slot_mask, slots]\n");
+  }
+};
+
+TEST_F(EvaluateSlots, AllOfThemAreThePlainEvaluation) {
+  EXPECT_EQ(run(), 0);
+  const nlohmann::json plain = results();
+  options.slots = (folder_ / "all.json").string();
+  std::ofstream(options.slots) << "{\"slots\": [5, 0, 1, 2, 4, 3]}";
+  EXPECT_EQ(run(), 0);
+  const nlohmann::json through = results();
+  for (std::size_t i = 0; i < 4; ++i)
+    for (const auto& [name, value] : plain.at("tasks").at(i).at("metrics").items())
+      EXPECT_NEAR(through.at("tasks").at(i).at("metrics").at(name), value, 1e-6) << name;
+}
+
+TEST_F(EvaluateSlots, TheReportShowsWhatTheyAttendTo) {
+  EXPECT_EQ(run(), 0);
+  const std::string html = io::read_file(options.out + "/report.html");
+  EXPECT_NE(html.find("What single slots attend to"), std::string::npos);
+  EXPECT_NE(html.find("transparent)\">circle</span>"), std::string::npos) << "words and not numbers of tokens";
+  EXPECT_NE(html.find("transparent)\">&middot;</span>"), std::string::npos) << "special tokens";
+}
+
+TEST_F(EvaluateSlots, TheChosenOnesAreWrittenAndTakenAgain) {
+  options.slots = "top:2";
+  EXPECT_EQ(run(), 0);
+  const nlohmann::json first = results();
+  const auto list = nlohmann::json::parse(io::read_file(options.out + "/slots.json"));
+  EXPECT_EQ(list.at("slots").size(), 2U);
+  EXPECT_EQ(list.at("of"), 6);
+  EXPECT_EQ(list.at("data"), "shapes validation, 9 samples") << "the run's validation data";
+  EXPECT_EQ(first.at("slots").at("slots"), list.at("slots"));
+  EXPECT_NE(printed.find("2 of 6, by zero-shot accuracy on shapes validation, 9 samples"), std::string::npos);
+  EXPECT_NE(io::read_file(options.out + "/report.html").find("2 of 6, by zero-shot"), std::string::npos);
+  options.slots = (folder_ / "kept.json").string();
+  fs::rename(options.out + "/slots.json", options.slots);
+  EXPECT_EQ(run(), 0);
+  ASSERT_EQ(results().at("tasks").size(), 6U);
+  for (std::size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(results().at("tasks").at(i).at("metrics"), first.at("tasks").at(i).at("metrics")) << i;
+  EXPECT_FALSE(fs::exists(options.out + "/slots.json")) << "nothing was chosen";
+}
+
+TEST_F(EvaluateSlots, AMaskIsWrittenAndTakenAgain) {
+  options.slots = "";
+  EXPECT_EQ(run(), 0);
+  const double masked = results().at("tasks").at(4).at("metrics").at("accuracy");
+  options.slots = (folder_ / "mask.safetensors").string();
+  fs::rename(options.out + "/slot_mask.safetensors", options.slots);
+  EXPECT_EQ(run(), 0);
+  EXPECT_DOUBLE_EQ(results().at("tasks").at(2).at("metrics").at("accuracy"), masked);
+  EXPECT_EQ(results().at("slots").at("mask"), options.slots);
+}
+
+TEST_F(EvaluateSlots, ChoosingOnMeasuredSamplesIsAWarning) {
+  const auto warnings = [&](const std::string& slots) {
+    options.slots = slots;
+    ::testing::internal::CaptureStderr();
+    run();
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 12}}")
+                .find("slots are chosen on the very samples that zero_shot measures"),
+            std::string::npos);
+  EXPECT_NE(warnings("{top: 2, source: {name: shapes, split: test, size: 13}}")
+                .find("slots are chosen on samples of a test split"),
+            std::string::npos);
+  EXPECT_EQ(warnings("top:2").find("slots are chosen"), std::string::npos);
+}
+
+TEST_F(EvaluateSlots, MistakesAreNamedInOneLine) {
+  options.slots = "top:7";
+  EXPECT_EQ(error(), "--slots top:7: this model has 6 slots");
+  options.slots = "nowhere.json";
+  EXPECT_EQ(error(), "--slots nowhere.json: there is no such file: give top:32, or the slots.json of an evaluation");
+  options.slots = options.checkpoint;
+  EXPECT_EQ(error(), options.checkpoint +
+                         ": this is no mask: slot_mask writes one, a tensor `mask` of one weight for each slot");
+  options.slots = "top:2";
+  EXPECT_EQ(run(), 0);
+  options.slots = (folder_ / "kept.json").string();
+  fs::rename(options.out + "/slots.json", options.slots);
+  file.weights["visual.sparo.q_emb"] = file.weights.at("visual.sparo.q_emb").detach() + 1;
+  save_model_file(options.checkpoint, file);
+  EXPECT_NE(error().find("its slots are another model's"), std::string::npos);
+  save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
+  EXPECT_EQ(error(),
+            "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
+            "by slots, as sparo does");
+}
+
 TEST_F(Evaluate, ParametersOfTheReportAreNotBuffers) {
   save_model("image: {encoder: {name: modified_resnet, layers: [1, 1, 1, 1], width: 2}, readout: gap}");
   options.task = "retrieval";

@@ -1,6 +1,6 @@
-#include <gtest/gtest.h>
+#include "tests/support/golden.h"
 
-#include <tessera/probe/compare.h>
+#include <gtest/gtest.h>
 
 namespace tessera {
 namespace {
@@ -14,6 +14,14 @@ TEST(MetricsGolden, EveryReferenceCaseAgrees) {
     EXPECT_TRUE(report.agrees()) << file << "\n" << report.failure << "\n" << probe::format_table(report);
   }
 }
+
+class GoldenSlots : public ::testing::TestWithParam<std::string> {};
+TEST_P(GoldenSlots, Agrees) {
+  expect_case_agrees(GetParam(), probe::core_runners());
+}
+INSTANTIATE_TEST_SUITE_P(Selection, GoldenSlots, ::testing::ValuesIn(golden_cases("sparo", "slot_selection")),
+                         golden_name);
+INSTANTIATE_TEST_SUITE_P(Mask, GoldenSlots, ::testing::ValuesIn(golden_cases("sparo", "slot_mask")), golden_name);
 
 }  // namespace
 }  // namespace tessera

@@ -18,7 +18,14 @@ class LetterTokenizer final : public Tokenizer {
     ids.push_back(2);
     return ids;
   }
-  std::string decode(const std::vector<std::int64_t>&) const override { return ""; }
+  std::string decode(const std::vector<std::int64_t>& ids) const override {
+    std::string text;
+    for (const std::int64_t id : ids) {
+      if (id == 28) text += ' ';  // a word begins with z here
+      if (id >= 3) text += static_cast<char>('a' + id - 3);
+    }
+    return text;
+  }
   std::int64_t vocab_size() const override { return 32; }
   std::int64_t context_length() const override { return 16; }
   std::int64_t pad_id() const override { return 0; }
@@ -122,6 +129,12 @@ TEST_F(Tasks, TextsAreEmbeddedAloneAsInBatches) {
   const at::Tensor together = DualEncoderEmbedder(model, tokenizer, 3).texts(texts, {}).global;
   EXPECT_TRUE(at::allclose(alone, together, 1e-5, 1e-6));
   EXPECT_EQ(DualEncoderEmbedder(model, tokenizer).texts({}, {}).global.sizes(), alone.slice(0, 0, 0).sizes());
+}
+
+TEST_F(Tasks, TokensAreShownAsTheWordsThatTheyAdd) {
+  const DualEncoderEmbedder embedder(model, tokenizer);
+  EXPECT_EQ(embedder.token_texts({1, 3, 4, 28, 5, 2}), (std::vector<std::string>{"", "a", "b", " z", "c", ""}));
+  EXPECT_EQ(DualEncoderEmbedder(model, nullptr).token_texts({7}), (std::vector<std::string>{" #7"}));
 }
 
 /// Pictures by their brightness, texts by their letters: no model at all.

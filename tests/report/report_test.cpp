@@ -11,8 +11,8 @@
 #include <tessera/base/error.h>
 #include <tessera/report/chart.h>
 #include <tessera/report/html.h>
-#include <tessera/report/thin_curve.h>
 #include <tessera/report/report.h>
+#include <tessera/report/thin_curve.h>
 
 namespace tessera {
 namespace {
@@ -46,7 +46,10 @@ std::vector<TaskResult> some_results() {
   segmentation.pictures.class_names = {"sky", "background"};
   segmentation.pictures.background_class = 1;
   segmentation.pictures.segmentation = {{grey(2, 2), {0, 0, 1, 255}, {0, 0, 0, 0}, 0.5}};
-  return {zero_shot, retrieval, segmentation};
+  TaskResult slots{.task = "slots", .data = "z", .metrics = {{"mean_cosine", 0.5}}, .samples = 1};
+  slots.pictures.slots = {
+      {grey(2, 2), 2, 1, {"a", " <b>", "s", " ", ""}, {{17, 0.5, {0, 0.6F}, {0.25F, 0.5F, 0.25F, 0, 0}}}}};
+  return {zero_shot, retrieval, segmentation, slots};
 }
 
 TEST(Report, IsOnePageWithoutAnythingFromOutside) {
@@ -66,6 +69,27 @@ TEST(Report, IsOnePageWithoutAnythingFromOutside) {
   EXPECT_NE(html.find("54.32%"), std::string::npos);
   EXPECT_NE(html.find("right item at place 2"), std::string::npos);
   EXPECT_NE(html.find("skipped 2 (bad_image)"), std::string::npos);
+}
+
+TEST(Report, SlotsAreShownOverPatchesAndTokens) {
+  TaskResult result{.task = "slots", .data = "z", .metrics = {{"mean_cosine", 0.5}}, .samples = 1};
+  SlotExample example{
+      grey(2, 2), 2, 1, {"a", " <b>", "s", " ", ""}, {{17, 0.5, {0, 0.6F}, {0.25F, 0.5F, 0.25F, 0, 0}}}};
+  result.pictures.slots = {example};
+  const std::string html = html_report({"run", {}, {}}, {result});
+  EXPECT_NE(html.find("slot 17 &middot; 0.50"), std::string::npos);
+  EXPECT_NE(html.find("var(--heat) 50%,transparent)\">a</span>"), std::string::npos);
+  EXPECT_NE(
+      html.find("</span> <span style=\"background:color-mix(in srgb,var(--heat) 100%,transparent)\">&lt;b&gt;</span>"
+                "<span style=\"background:color-mix(in srgb,var(--heat) 50%,transparent)\">s</span>"),
+      std::string::npos)
+      << "tokens of one word stand together";
+  EXPECT_NE(html.find("var(--heat) 0%,transparent)\"> </span> <span"), std::string::npos) << "a token that is a space";
+  EXPECT_NE(html.find("var(--heat) 0%,transparent)\">&middot;</span>"), std::string::npos);
+  // The upper patch has no weight, gray 100 becomes 30; the lower one has most: 80 and a tint of (89, 42, 0).
+  Image expected = grey(2, 2);
+  expected.pixels = {30, 30, 30, 30, 30, 30, 169, 122, 80, 169, 122, 80};
+  EXPECT_NE(html.find(report::img(expected, "slot 17")), std::string::npos);
 }
 
 TEST(Report, FailedTasksAreNamedWithTheirReason) {

@@ -30,8 +30,12 @@ class Embedder {
   /// Features of any number of texts, likewise.
   virtual TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const = 0;
   /// Features of classes for similarity(), each made of its `per_class` prompts, which follow each other in `prompts`.
-  /// Patches (TowerFeatures::dense of pictures) are compared with their `global` [C, D] by cosine.
+  /// Patches (TowerFeatures::dense of pictures) are compared with their `global` [C, D] by cosine. Where the prompts have
+  /// slots, `slots` [C, L, V] are the classes' (metrics::class_slots).
   virtual TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const = 0;
+  /// What each token adds to a text, for people: a word begins with a space, a special token is empty. Their numbers
+  /// where the words are not known.
+  virtual std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const;
 
   /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
@@ -55,6 +59,7 @@ class DualEncoderEmbedder : public Embedder {
   bool takes_texts() const override;
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
+  std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
 
  private:

@@ -29,11 +29,12 @@ void fields(Visitor& v, SuiteSettings& s) {
 
 /// What the program `evaluate` is told.
 struct EvaluateOptions {
-  std::string checkpoint;              // model file, checkpoint folder or run folder
-  std::string suite;                   // YAML file of SuiteSettings; or
-  std::string task;                    // one task; neither: the tasks of the run's own configuration
-  std::string data;                    // source of the tasks that name none: see source_from_text
-  std::string train_data;              // the same for `train`
+  std::string checkpoint;  // model file, checkpoint folder or run folder
+  std::string suite;       // YAML file of SuiteSettings; or
+  std::string task;        // one task; neither: the tasks of the run's own configuration
+  std::string data;        // source of the tasks that name none: see source_from_text
+  std::string train_data;  // the same for `train`
+  std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is
   std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
   std::string out;                     // folder; empty: RUN/evaluation, or evaluation beside the model file
   std::string device = "auto";
@@ -45,6 +46,9 @@ struct EvaluateOptions {
 /// or a path: a tar file, compressed or not, or a folder of them (webdataset), or a folder of class folders
 /// (image_folder). Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
+
+/// The source that a run's resolved configuration names at a dotted path ("data.validation"), if any.
+std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path);
 
 /// Reads the suite or makes one of one task, lays the overrides on it, and checks every name and key. `run_config` is
 /// the resolved configuration of the model's run, null if unknown. Throws UserError.

@@ -19,8 +19,10 @@ struct EvaluationContext {
   std::shared_ptr<const Source> train_source;  // for tasks whose `train` is null: the run's training data
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool pictures = false;     // fill TaskResult::pictures
-  double logit_scale = 100;  // factor of similarities in the probabilities that pictures show
+  bool pictures = false;            // fill TaskResult::pictures
+  double logit_scale = 100;         // factor of similarities in the probabilities that pictures show
+  std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: they write none
+  std::vector<std::int64_t> slots;  // those that the evaluation keeps (--slots); empty: all
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
@@ -39,7 +41,7 @@ class EvaluationTask {
 
 using TaskRegistry = config::Registry<EvaluationTask>;
 
-/// zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives. A user's own code adds one with
+/// zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots. A user's own code adds one with
 /// evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 

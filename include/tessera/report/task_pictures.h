@@ -39,6 +39,20 @@ struct ClassificationExample {
   std::vector<std::pair<std::int64_t, double>> best;  // class and probability, best first
 };
 
+/// A picture with its caption, and where single slots look in both.
+struct SlotExample {
+  struct Slot {
+    std::int64_t index = 0;
+    double cosine = 0;         // between the picture's slot and the caption's
+    std::vector<float> image;  // attention to each patch, row by row
+    std::vector<float> text;   // attention to each token
+  };
+  Image image;
+  std::int64_t rows = 0, columns = 0;  // of patches
+  std::vector<std::string> tokens;     // a word begins with a space; empty: a token without text
+  std::vector<Slot> slots;
+};
+
 /// What a task hands to the report besides numbers. Empty where the task has none, or nobody asked.
 struct TaskPictures {
   std::vector<std::string> class_names;
@@ -46,6 +60,7 @@ struct TaskPictures {
   std::vector<RetrievalSheet> retrieval;
   std::vector<SegmentationExample> segmentation;
   std::vector<ClassificationExample> classification;
+  std::vector<SlotExample> slots;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
   std::vector<std::pair<std::string, double>> class_values;  // by class name, where there is one
   std::string class_measure = "Accuracy";                    // what class_values are

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/evaluation/metrics/pairs.h>
 
@@ -19,34 +19,20 @@ class HardNegativesTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = {[](const EvaluationSample& sample) {
-                                   return !sample.sample.captions.empty() && !sample.sample.negatives.empty();
-                                 },
-                                 "no_negatives", "hard negatives"}};
+                    .required = with_negatives()};
     TaskResult result;
     std::vector<at::Tensor> right, wrong;  // similarities, by batch
     std::vector<std::string> kinds;        // of each pair
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      std::vector<std::string> texts;
-      std::vector<std::int64_t> image, positive, negative;  // of each pair: rows and columns
-      for (std::size_t i = 0; i < samples.size(); ++i) {
-        const std::int64_t own = std::ssize(texts);
-        texts.push_back(samples[i].sample.captions.front());
-        for (const HardNegative& wrong_one : samples[i].sample.negatives) {
-          image.push_back(static_cast<std::int64_t>(i));
-          positive.push_back(own);
-          negative.push_back(std::ssize(texts));
-          texts.push_back(wrong_one.caption);
-          kinds.push_back(wrong_one.kind);
-        }
-      }
-      const at::Tensor similarity = embedder.similarity(features, embed_texts(embedder, texts));
-      const at::Tensor rows = similarity.index_select(0, at::tensor(image, at::kLong));  // [pairs, texts]
+      const NegativePairs pairs(samples);
+      kinds.insert(kinds.end(), pairs.kinds.begin(), pairs.kinds.end());
+      const at::Tensor similarity = embedder.similarity(features, embed_texts(embedder, pairs.texts));
+      const at::Tensor rows = similarity.index_select(0, at::tensor(pairs.image, at::kLong));  // [pairs, texts]
       const auto column = [&](const std::vector<std::int64_t>& columns) {
         return rows.gather(1, at::tensor(columns, at::kLong).unsqueeze(1)).squeeze(1);
       };
-      right.push_back(column(positive));
-      wrong.push_back(column(negative));
+      right.push_back(column(pairs.positive));
+      wrong.push_back(column(pairs.negative));
     });
 
     const std::set<std::string> sorted(kinds.begin(), kinds.end());

@@ -79,21 +79,21 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   if (used == 0) user_error(source->describe(), ": no sample has ", required.name);
 }
 
-TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts) {
-  const TowerFeatures features = embedder.texts(texts, {});
+TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs) {
+  const TowerFeatures features = embedder.texts(texts, needs);
   check_finite(features.global, [&](std::size_t row) { return concat("the text \"", texts[row], "\""); });
   return features;
 }
 
-TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names,
-                            const TextList& templates) {
+TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,
+                            const ViewNeeds& needs) {
   const std::size_t forms = templates.items.size();
   std::vector<TowerFeatures> classes;
   std::vector<std::string> prompts;
   for (std::size_t i = 0; i < names.size(); ++i) {
     for (const std::string& form : templates.items) prompts.push_back(filled(form, names[i]));
     if (i + 1 < names.size() && prompts.size() + forms <= kPromptsAtATime) continue;
-    classes.push_back(embedder.classes(embed_texts(embedder, prompts), static_cast<std::int64_t>(forms)));
+    classes.push_back(embedder.classes(embed_texts(embedder, prompts, needs), static_cast<std::int64_t>(forms)));
     prompts.clear();
   }
   return joined(classes);

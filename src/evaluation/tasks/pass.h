@@ -51,10 +51,18 @@ struct Pass {
 };
 
 /// Throws UserError when an embedding of a text is not finite.
-TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts);
+TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs = {});
 
 /// Features of classes by their prompts: every template filled with every class name.
-TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates);
+TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,
+                            const ViewNeeds& needs = {});
+
+/// The elements of a CPU tensor of type T, row by row.
+template <class T>
+std::vector<T> to_vector(const at::Tensor& values) {
+  const at::Tensor flat = values.contiguous();
+  return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
+}
 
 /// Some rows of features; shares memory with them.
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows);

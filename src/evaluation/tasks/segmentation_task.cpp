@@ -47,6 +47,10 @@ class SegmentationTask final : public EvaluationTask {
     ExampleChooser examples(pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       if (!features.dense.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
+      if (features.dense.size(2) != classes.size(1))
+        user_error("segmentation: this model's patch embeddings are ", features.dense.size(2),
+                   " wide and those of its texts ", classes.size(1),
+                   ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
       const at::Tensor targets = masks_of(samples, std::ssize(names), *source);
       const auto found = metrics::zero_shot_segmentation(features.dense, classes, targets, options);
       const at::Tensor iou = meter.add(found.prediction, targets);

@@ -14,5 +14,7 @@ std::shared_ptr<EvaluationTask> make_segmentation_task(const SegmentationSetting
 std::shared_ptr<EvaluationTask> make_linear_probe_task(const LinearProbeSettings& settings);
 std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings);
 std::shared_ptr<EvaluationTask> make_hard_negatives_task(const HardNegativeSettings& settings);
+std::shared_ptr<EvaluationTask> make_slot_mask_task(const SlotMaskSettings& settings);
+std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& settings);
 
 }  // namespace tessera

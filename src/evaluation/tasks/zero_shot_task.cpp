@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -13,22 +14,6 @@ namespace {
 constexpr std::int64_t kBars = 5;
 constexpr std::size_t kGreatestConfusion = 40;
 
-/// The classes to choose from, and the place among them of each class that labels know.
-struct Candidates {
-  std::vector<std::string> names;
-  std::vector<std::int64_t> place;  // -1: the background of masks, which is no class of pictures and gets no prompt
-};
-
-Candidates without_background(const std::vector<std::string>& names, std::int64_t background) {
-  Candidates out;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const bool left_out = static_cast<std::int64_t>(i) == background;
-    out.place.push_back(left_out ? -1 : std::ssize(out.names));
-    if (!left_out) out.names.push_back(names[i]);
-  }
-  return out;
-}
-
 class ZeroShotTask final : public EvaluationTask {
  public:
   explicit ZeroShotTask(ZeroShotSettings settings) : settings_(std::move(settings)) {}
@@ -40,9 +25,7 @@ class ZeroShotTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
-    const std::int64_t background = settings_.classes.items.empty() ? source->background_class() : -1;
-    const Candidates candidates =
-        without_background(class_names_for(settings_.classes, *source, "zero_shot"), background);
+    const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
     metrics::ZeroShotMeter meter(std::ssize(candidates.names), settings_.topk);
     const TowerFeatures classes = embed_classes(embedder, candidates.names, settings_.templates);
 
@@ -57,7 +40,7 @@ class ZeroShotTask final : public EvaluationTask {
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, classes);  // [B, C]
       std::vector<std::int64_t> own;
-      for (const EvaluationSample& sample : samples) own.push_back(label_of(sample.sample, candidates, *source));
+      for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));
       meter.add(similarity, at::tensor(own, at::kLong));
       labels.insert(labels.end(), own.begin(), own.end());
       for (std::size_t i = 0; context.pictures && i < samples.size(); ++i)
@@ -74,14 +57,6 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
  private:
-  static std::int64_t label_of(const Sample& sample, const Candidates& candidates, const Source& source) {
-    const std::size_t known = candidates.place.size();
-    if (sample.label >= static_cast<std::int64_t>(known))
-      user_error("zero_shot: ", source.describe(), " has a sample of class ", sample.label, ", but there are only ",
-                 known, " class names (0 to ", known - 1, ")");
-    return candidates.place[static_cast<std::size_t>(sample.label)];
-  }
-
   static ClassificationExample example(const EvaluationSample& sample, std::int64_t label, const at::Tensor& similarity,
                                        double logit_scale) {
     const at::Tensor shares = (similarity * logit_scale).softmax(0);

@@ -149,4 +149,50 @@ void fields(Visitor& v, HardNegativeSettings& s) {
   data_fields(v, s.data);
 }
 
+/// A mask over the slots of image embeddings, trained on hard negatives with the model as it is (Vani et al. 2024, 5.2).
+struct SlotMaskSettings {
+  std::optional<config::ModuleSettings> train;
+  std::optional<config::ModuleSettings> source;
+  std::int64_t max_train_samples = -1;
+  std::int64_t max_samples = -1;
+  std::string granularity = "slot";
+  std::optional<std::int64_t> slots;
+  std::int64_t steps = 100;
+  double lr = 0.02;
+  double momentum = 0.9;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SlotMaskSettings& s) {
+  v("train", s.train, "data set with hard negatives that the mask is trained on; null: the run's training data");
+  v("source", s.source, "data set it is tested on; null: the run's validation data");
+  v("max_train_samples", s.max_train_samples, "train on the first so many samples only; -1: on all",
+    config::at_least(-1));
+  v("max_samples", s.max_samples, "test on the first so many samples only; -1: on all", config::at_least(-1));
+  v("granularity", s.granularity, "what has a weight of its own: each slot, or each dimension of the embedding",
+    config::one_of({"slot", "dimension"}));
+  v("slots", s.slots, "equal parts of the embedding that count as slots; null: the model's own slots",
+    config::at_least(1));
+  v("steps", s.steps, "updates, each over all pairs", config::at_least(1));
+  v("lr", s.lr, "learning rate of SGD", config::above(0));
+  v("momentum", s.momentum, "momentum of SGD", config::in_half_open(0, 1));
+}
+
+/// Pictures of what single slots attend to.
+struct SlotPictureSettings {
+  TaskData data;
+  std::int64_t samples = 8;
+  std::int64_t per_sample = 4;
+  std::vector<std::int64_t> slots;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SlotPictureSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "pictures to show, spread over the data", config::at_least(1));
+  v("per_sample", s.per_sample, "slots to show of each: those whose cosine between picture and caption is greatest",
+    config::at_least(1));
+  v("slots", s.slots, "show these slots of every picture; empty: the best of each", config::at_least(0));
+}
+
 }  // namespace tessera

@@ -1,0 +1,113 @@
+#include <cstdio>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "src/evaluation/tasks/candidates.h"
+#include "src/evaluation/tasks/pass.h"
+#include <tessera/base/digest.h>
+#include <tessera/evaluation/metrics/slots.h>
+#include <tessera/evaluation/slot_choice.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+/// The list's own mistakes.
+void check_list(const SlotChoice& choice, const std::string& path) {
+  if (choice.slots.empty()) user_error(path, ": `slots` is empty: nothing would be left to compare");
+  std::set<std::int64_t> seen;
+  for (const std::int64_t slot : choice.slots) {
+    if (slot < 0) user_error(path, ": slot ", slot, " is below 0");
+    if (!seen.insert(slot).second) user_error(path, ": slot ", slot, " is listed twice");
+  }
+}
+
+}  // namespace
+
+std::optional<config::Problem> validate(const SlotSettings& settings) {
+  if (settings.top == 0) return config::Problem{"top", "is missing: how many slots are kept, say 32"};
+  if (!settings.templates.items.empty()) return check_templates(settings.templates);
+  return std::nullopt;
+}
+
+std::string SlotChoice::describe() const {
+  const std::string all = of > 0 ? concat(" of ", of) : "";
+  return concat(slots.size(), all, data.empty() ? "" : ", by zero-shot accuracy on " + data);
+}
+
+SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSettings& settings,
+                        const EvaluationContext& context) {
+  if (settings.top > count) user_error("--slots top:", settings.top, ": this model has ", count, " slots");
+  const auto source = open_source(settings.data.source, context.source, "--slots: source");
+  const Candidates candidates = candidates_for(settings.classes, *source, "--slots");
+  metrics::SlotMeter meter(embed_classes(model, candidates.names, settings.templates, {.slots = true}).slots);
+  TaskResult result;
+  const Pass pass{.embedder = model,
+                  .context = context,
+                  .source = source,
+                  .max_samples = settings.data.max_samples,
+                  .required = labeled(),
+                  .needs = {.slots = true}};
+  pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+    std::vector<std::int64_t> labels;
+    for (const EvaluationSample& sample : samples) labels.push_back(candidates.label_of(sample.sample, *source));
+    meter.add(features.slots, at::tensor(labels, at::kLong));
+  });
+  const at::Tensor accuracy = meter.accuracy();
+  const at::Tensor best = metrics::best_slots(accuracy, settings.top);
+  return {.slots = to_vector<std::int64_t>(best),
+          .accuracy = to_vector<double>(accuracy.index_select(0, best)),
+          .of = count,
+          .model = {},
+          .data = result.data};
+}
+
+std::string weights_fingerprint(const std::map<std::string, at::Tensor>& weights) {
+  std::uint64_t mark = 0;
+  for (const auto& [name, tensor] : weights) {
+    const at::Tensor bytes = tensor.cpu().contiguous();
+    mark = fingerprint(name, mark);
+    mark = fingerprint({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()}, mark);
+  }
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(mark));
+  return text.data();
+}
+
+void write_slots(const std::string& path, const SlotChoice& choice) {
+  const nlohmann::json json = {{"slots", choice.slots},
+                               {"accuracy", choice.accuracy},
+                               {"of", choice.of},
+                               {"model", choice.model},
+                               {"data", choice.data}};
+  io::write_file(path, json.dump() + "\n");
+}
+
+SlotChoice read_slots(const std::string& path, std::int64_t count, const std::string& fingerprint) {
+  SlotChoice choice;
+  try {
+    const auto json = nlohmann::json::parse(io::read_file(path));
+    json.at("slots").get_to(choice.slots);
+    choice.accuracy = json.value("accuracy", choice.accuracy);
+    choice.of = json.value("of", choice.of);
+    choice.model = json.value("model", choice.model);
+    choice.data = json.value("data", choice.data);
+  } catch (const nlohmann::json::exception&) {
+    user_error(path, ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
+  }
+  check_list(choice, path);
+  for (const std::int64_t slot : choice.slots)
+    if (slot >= count) user_error(path, ": it lists slot ", slot, ", but this model's slots are 0 to ", count - 1);
+  if (choice.of != 0 && choice.of != count)
+    user_error(path, ": its slots are chosen from ", choice.of, ", but this model has ", count,
+               ": choose them anew with --slots top:", choice.slots.size());
+  if (!choice.model.empty() && choice.model != fingerprint)
+    user_error(path, ": its slots are another model's (weights ", choice.model, ", here ", fingerprint,
+               "): choose them anew with --slots top:", choice.slots.size(),
+               ", or leave `model` out of the file to take them all the same");
+  choice.of = count;
+  return choice;
+}
+
+}  // namespace tessera

@@ -1,0 +1,106 @@
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/negative_pairs.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/text.h>
+#include <tessera/evaluation/metrics/slot_mask.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera {
+namespace {
+
+/// The parts of an embedding [M] that a mask scales: each dimension, or each slot (unless the settings say how many
+/// parts there are, as for the control on embeddings without slots).
+std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& features) {
+  const std::int64_t width = features.global.size(1);
+  if (settings.granularity == "dimension") return width;
+  if (settings.slots) {
+    if (width % *settings.slots != 0)
+      user_error("slot_mask.slots: embeddings of ", width, " dimensions do not fall into ", *settings.slots,
+                 " equal parts");
+    return *settings.slots;
+  }
+  // With chosen slots the embedding holds fewer of them than the model.
+  if (!features.slots.defined() || width % features.slots.size(2) != 0 || width == features.slots.size(2))
+    user_error(
+        "slot_mask: this model's embedding is not made of slots: set slots to a number of equal parts, or granularity "
+        "to dimension");
+  return width / features.slots.size(2);
+}
+
+class SlotMaskTask final : public EvaluationTask {
+ public:
+  explicit SlotMaskTask(SlotMaskSettings settings) : settings_(std::move(settings)) {}
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto train = open_source(settings_.train, context.train_source, "slot_mask.train");
+    const auto test = open_source(settings_.source, context.source, "slot_mask.source");
+    TaskResult uncounted, result;
+    const metrics::MaskPairs train_pairs = pairs_of(embedder, context, train, settings_.max_train_samples, uncounted);
+    const metrics::MaskPairs test_pairs = pairs_of(embedder, context, test, settings_.max_samples, result);
+    result.data = concat(test->describe(), " (trained on ", with_thousands(train_pairs.squares.size(0)), " pairs of ",
+                         train->describe(), ")");
+
+    const auto start = metrics::SlotMask::start(train_pairs.squares.size(1));
+    const auto trained =
+        metrics::train_slot_mask(start, train_pairs, settings_.steps, settings_.lr, settings_.momentum);
+    const at::Tensor weights = trained.best.weights();
+    result.metrics = {{"accuracy", accuracy(trained.best, test_pairs)},
+                      {"accuracy_before", accuracy(start, test_pairs)},
+                      {"train_accuracy", accuracy(trained.best, train_pairs)},
+                      {"train_accuracy_before", accuracy(start, train_pairs)},
+                      {"loss_first", trained.losses[0].item<double>()},
+                      {"loss_last", trained.losses[-1].item<double>()},
+                      {"parts", static_cast<double>(weights.size(0))},
+                      {"mean_weight", weights.mean().item<double>()}};
+    if (!context.out.empty())
+      io::save_safetensors(context.out + "/slot_mask.safetensors",
+                           {{"mask", weights}, {"theta", trained.best.theta}, {"alpha", trained.best.alpha}},
+                           {{"granularity", settings_.granularity}});
+    return result;
+  }
+
+ private:
+  metrics::MaskPairs pairs_of(const Embedder& embedder, const EvaluationContext& context,
+                              const std::shared_ptr<const Source>& source, std::int64_t max_samples,
+                              TaskResult& result) const {
+    const bool by_slot = settings_.granularity == "slot" && !settings_.slots;
+    std::vector<metrics::MaskPairs> batches;
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = max_samples,
+                    .required = with_negatives(),
+                    .needs = {.slots = by_slot}};
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      const NegativePairs pairs(samples);
+      const at::Tensor texts = embed_texts(embedder, pairs.texts).global;
+      const auto rows = [](const at::Tensor& embeddings, const std::vector<std::int64_t>& chosen) {
+        return embeddings.index_select(0, at::tensor(chosen, at::kLong));
+      };
+      batches.push_back(metrics::mask_pairs(rows(features.global, pairs.image), rows(texts, pairs.positive),
+                                            rows(texts, pairs.negative), parts_of(settings_, features)));
+    });
+    const auto all = [&](at::Tensor metrics::MaskPairs::*member) {
+      std::vector<at::Tensor> tensors;
+      for (const metrics::MaskPairs& batch : batches) tensors.push_back(batch.*member);
+      return at::cat(tensors);
+    };
+    return {all(&metrics::MaskPairs::positive), all(&metrics::MaskPairs::negative), all(&metrics::MaskPairs::squares)};
+  }
+
+  static double accuracy(const metrics::SlotMask& mask, const metrics::MaskPairs& pairs) {
+    const at::Tensor logits = metrics::slot_mask_scores(mask, pairs).logits;
+    return logits.select(1, 0).gt(logits.select(1, 1)).to(at::kDouble).mean().item<double>();
+  }
+
+  SlotMaskSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_slot_mask_task(const SlotMaskSettings& settings) {
+  return std::make_shared<SlotMaskTask>(settings);
+}
+
+}  // namespace tessera

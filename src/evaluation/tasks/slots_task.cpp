@@ -1,0 +1,112 @@
+#include <ATen/ATen.h>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+
+namespace tessera {
+namespace {
+
+/// What both towers attend to, sample by sample.
+struct Attended {
+  TowerFeatures images, texts;
+  at::Tensor cosines;  // [B, L]
+};
+
+class SlotsTask final : public EvaluationTask {
+ public:
+  explicit SlotsTask(SlotPictureSettings settings) : settings_(std::move(settings)) {}
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "slots.source");
+    const ViewNeeds needs{.slots = true, .attention = true};
+    TaskResult result;
+    at::Tensor cosines, image_peaks, text_peaks;  // sums by slot, [L]
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = {[](const EvaluationSample& sample) { return !sample.sample.captions.empty(); },
+                                 "no_caption", "a caption"},
+                    .needs = needs};
+    ExampleChooser examples(pass.total(), settings_.samples);
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      std::vector<std::string> captions;
+      for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
+      ViewNeeds text_needs = needs;
+      text_needs.input_ids = true;
+      const Attended batch = attended(features, embed_texts(embedder, captions, text_needs));
+      const auto add = [](at::Tensor& sum, const at::Tensor& rows) {
+        sum = sum.defined() ? sum + rows.sum(0) : rows.sum(0);
+      };
+      add(cosines, batch.cosines);
+      add(image_peaks, batch.images.attention.to(at::kDouble).amax(2));
+      add(text_peaks, batch.texts.attention.to(at::kDouble).amax(2));
+      for (std::size_t i = 0; context.pictures && i < samples.size(); ++i)
+        if (examples.choose(samples[i].index))
+          result.pictures.slots.push_back(example(samples[i], static_cast<std::int64_t>(i), batch, embedder, context));
+    });
+    const auto mean = [&](const at::Tensor& sum) {
+      return sum.mean().item<double>() / static_cast<double>(result.samples);
+    };
+    result.metrics = {{"mean_cosine", mean(cosines)},
+                      {"best_slot_cosine", cosines.max().item<double>() / static_cast<double>(result.samples)},
+                      {"image_peak", mean(image_peaks)},
+                      {"text_peak", mean(text_peaks)}};
+    return result;
+  }
+
+ private:
+  static Attended attended(const TowerFeatures& images, const TowerFeatures& texts) {
+    if (!images.slots.defined() || !texts.slots.defined() || !images.attention.defined() || !texts.attention.defined())
+      user_error(
+          "slots: this model's read-outs give no slots with attention: take a model whose towers both read out by "
+          "slots, as sparo does");
+    if (images.slots.sizes() != texts.slots.sizes())
+      user_error("slots: this model's towers give different slots, ", images.slots.size(1), " of width ",
+                 images.slots.size(2), " for pictures and ", texts.slots.size(1), " of width ", texts.slots.size(2),
+                 " for texts");
+    return {images, texts, (metrics::unit_rows(images.slots) * metrics::unit_rows(texts.slots)).sum(2)};
+  }
+
+  /// The slots that the sample's sheet shows, in order.
+  std::vector<std::int64_t> shown(const at::Tensor& cosines, const EvaluationContext& context) const {
+    const std::int64_t count = cosines.size(0);
+    for (const std::int64_t slot : settings_.slots)
+      if (slot >= count) user_error("slots.slots: slot ", slot, ": this model's slots are 0 to ", count - 1);
+    if (!settings_.slots.empty()) return settings_.slots;
+    at::Tensor candidates = at::arange(count, at::kLong);
+    if (!context.slots.empty()) candidates = at::tensor(context.slots, at::kLong);
+    const at::Tensor best = metrics::best_first(cosines.index_select(0, candidates), settings_.per_sample);
+    std::vector<std::int64_t> out;
+    for (std::int64_t i = 0; i < best.size(0); ++i) out.push_back(candidates[best[i]].item<std::int64_t>());
+    return out;
+  }
+
+  SlotExample example(const EvaluationSample& sample, std::int64_t row, const Attended& batch, const Embedder& embedder,
+                      const EvaluationContext& context) const {
+    const config::Size grid = embedder.grid();
+    SlotExample out{
+        .image = to_image(sample.pixels), .rows = grid.height, .columns = grid.width, .tokens = {}, .slots = {}};
+    const at::Tensor ids = batch.texts.input.ids[row], mask = batch.texts.input.mask;
+    const std::int64_t tokens = mask.defined() ? mask[row].sum().item<std::int64_t>() : ids.size(0);
+    out.tokens = embedder.token_texts(to_vector<std::int64_t>(ids.narrow(0, 0, tokens)));
+    for (const std::int64_t slot : shown(batch.cosines[row], context))
+      out.slots.push_back({.index = slot,
+                           .cosine = batch.cosines[row][slot].item<double>(),
+                           .image = to_vector<float>(batch.images.attention[row][slot]),
+                           .text = to_vector<float>(batch.texts.attention[row][slot].narrow(0, 0, tokens))});
+    return out;
+  }
+
+  SlotPictureSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& settings) {
+  return std::make_shared<SlotsTask>(settings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,376 @@
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <gtest/gtest.h>
+
+#include "src/evaluation/kept_slots.h"
+#include <tessera/base/digest.h>
+#include <tessera/evaluation/metrics/slots.h>
+#include <tessera/evaluation/metrics/zero_shot.h>
+#include <tessera/evaluation/slot_choice.h>
+#include <tessera/evaluation/slot_embedder.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kSlots = 5, kWidth = 4;
+
+/// Random slots that follow from a picture's first byte and from a text's letters; attention over 2 x 2 patches and over
+/// three tokens.
+class RandomSlots final : public Embedder {
+ public:
+  std::vector<std::int64_t> order = {0, 1, 2, 3, 4};  // of the slots
+  std::int64_t text_slots = kSlots;
+  bool slots = true, attention = true, text_tower = true;
+
+  RandomSlots() { preprocessing_.image_size = 16; }
+  const Preprocessing& preprocessing() const override { return preprocessing_; }
+  config::Size grid() const override { return {2, 2}; }
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+    std::vector<std::uint64_t> seeds;
+    for (std::int64_t i = 0; i < pixels.size(0); ++i) seeds.push_back(pixels[i][0][0][0].item<std::uint8_t>());
+    TowerFeatures out = features(seeds, kSlots, 4, needs);
+    if (needs.dense) out.dense = at::ones({pixels.size(0), 4, kSlots * kWidth});
+    return out;
+  }
+  bool takes_texts() const override { return text_tower; }
+  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
+    std::vector<std::uint64_t> seeds;
+    for (const std::string& text : texts) seeds.push_back(fingerprint(text) >> 1);
+    TowerFeatures out = features(seeds, text_slots, 3, needs);
+    if (needs.input_ids) {
+      out.input.ids = at::tensor({7, 8, 9}, at::kLong).repeat({std::ssize(texts), 1});
+      out.input.mask = at::tensor({1, 1, 0}, at::kLong).to(at::kBool).repeat({std::ssize(texts), 1});
+    }
+    return out;
+  }
+  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
+    const std::int64_t count = prompts.global.size(0) / per_class;
+    TowerFeatures out;
+    out.global =
+        metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
+    if (prompts.slots.defined()) out.slots = metrics::class_slots(prompts.slots.unflatten(0, {count, per_class}));
+    return out;
+  }
+  at::Tensor similarity(const TowerFeatures& a, const TowerFeatures& b) const override {
+    return a.global.to(at::kDouble).matmul(b.global.to(at::kDouble).t());
+  }
+
+ private:
+  TowerFeatures features(const std::vector<std::uint64_t>& seeds, std::int64_t count, std::int64_t places,
+                         const ViewNeeds& needs) const {
+    std::vector<at::Tensor> rows, weights;
+    for (const std::uint64_t seed : seeds) {
+      const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+      rows.push_back(at::randn({kSlots, kWidth}, generator, at::kFloat).index_select(0, at::tensor(order, at::kLong)));
+      weights.push_back(at::randn({kSlots, places}, generator, at::kFloat).softmax(1));
+    }
+    const at::Tensor own = at::stack(rows).narrow(1, 0, count);
+    TowerFeatures out;
+    out.global = metrics::slot_embeddings(own).to(at::kFloat);
+    if (slots && needs.slots) out.slots = own;
+    if (attention && needs.attention) out.attention = at::stack(weights).narrow(1, 0, count);
+    return out;
+  }
+
+  Preprocessing preprocessing_;
+};
+
+/// Sample i is a plain picture of gray i with a label, captions, a mask and hard negatives.
+class GraySource final : public IndexedSource {
+ public:
+  std::int64_t count = 40, first = 0;
+
+  std::int64_t size() const override { return count; }
+  Sample get(std::int64_t index) const override {
+    const std::int64_t number = first + index;
+    Sample sample;
+    sample.key = concat("sample", number);
+    sample.label = number % 3;
+    sample.image = {16, 16, std::vector<std::uint8_t>(16 * 16 * 3, static_cast<std::uint8_t>(number))};
+    sample.mask.assign(16 * 16, 0);
+    sample.captions = {concat("right ", number)};
+    sample.negatives = {{"swap_att", concat("wrong ", number)}, {"add_obj", concat("also wrong ", number)}};
+    return sample;
+  }
+  std::vector<std::string> class_names() const override { return {"one", "two", "three", "background"}; }
+  std::int64_t background_class() const override { return 3; }
+  std::string describe() const override { return first == 0 ? "gray pictures" : concat("gray pictures from ", first); }
+};
+
+config::ModuleSettings settings_of(const std::string& yaml) {
+  return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
+}
+
+class Slots : public ::testing::Test {
+ protected:
+  Slots() : folder_(fs::temp_directory_path() / concat("tessera_slots_", ::getpid())) {
+    fs::create_directories(folder_);
+    context.source = std::make_shared<GraySource>();
+    auto train = std::make_shared<GraySource>();
+    train->first = 100;
+    context.train_source = train;
+    context.batch_size = 16;
+  }
+  ~Slots() override { fs::remove_all(folder_); }
+
+  TaskResult run(const std::string& yaml, const Embedder& embedder) const {
+    return run_task(settings_of(yaml), embedder, context);
+  }
+  template <class Body>
+  static std::string error_of(const Body& body) {
+    try {
+      body();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return (folder_ / name).string();
+  }
+  SlotChoice choose(std::int64_t top) const {
+    SlotSettings settings;
+    settings.top = top;
+    settings.templates = {"a {}", "the {}"};
+    return choose_slots(model, count_slots(model, "--slots"), settings, context);
+  }
+
+  fs::path folder_;
+  RandomSlots model;
+  EvaluationContext context;
+};
+
+TEST_F(Slots, AllOfThemAreThePlainEvaluation) {
+  const SlotEmbedder all(model, {3, 0, 1, 4, 2});
+  const at::Tensor pixels = at::arange(6, at::kByte).view({6, 1, 1, 1}).expand({6, 3, 16, 16});
+  const auto similarity = [&](const Embedder& embedder) {
+    return embedder.similarity(embedder.images(pixels, {}), embedder.texts({"a", "b", "c"}, {}));
+  };
+  EXPECT_LT((similarity(all) - similarity(model)).abs().max().item<double>(), 1e-6);
+  for (const char* task : {"zero_shot", "retrieval", "hard_negatives", "{name: linear_probe, l2: 0.1}", "knn"}) {
+    const TaskResult plain = run(task, model), through = run(task, all);
+    ASSERT_EQ(plain.metrics.size(), through.metrics.size());
+    for (std::size_t i = 0; i < plain.metrics.size(); ++i)
+      EXPECT_NEAR(plain.metrics[i].second, through.metrics[i].second, 1e-6) << task << ' ' << plain.metrics[i].first;
+  }
+}
+
+TEST_F(Slots, SomeOfThemCompareBySomeAlone) {
+  const at::Tensor pixels = at::full({1, 3, 16, 16}, 9, at::kByte);
+  const SlotEmbedder two(model, {4, 1});
+  const at::Tensor found = two.similarity(two.images(pixels, {}), two.texts({"a"}, {}));
+  const at::Tensor picture = model.images(pixels, {.slots = true}).slots[0],
+                   text = model.texts({"a"}, {.slots = true}).slots[0];
+  const double expected =
+      at::cosine_similarity(picture, text, 1).index_select(0, at::tensor({1, 4}, at::kLong)).mean().item<double>();
+  EXPECT_NEAR(found.item<double>(), expected, 1e-6);
+  EXPECT_FALSE(two.images(pixels, {}).slots.defined()) << "nobody asked for them";
+}
+
+TEST_F(Slots, TheBestByZeroShotAccuracyAreKept) {
+  const SlotChoice choice = choose(2);
+  std::vector<double> alone;
+  for (std::int64_t slot = 0; slot < kSlots; ++slot)
+    alone.push_back(run("{name: zero_shot, topk: [1], templates: [\"a {}\", \"the {}\"]}", SlotEmbedder(model, {slot}))
+                        .metrics.at(0)
+                        .second);
+  std::vector<std::int64_t> order = {0, 1, 2, 3, 4};
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) {
+    return alone[static_cast<std::size_t>(a)] > alone[static_cast<std::size_t>(b)];
+  });
+  EXPECT_EQ(choice.slots, (std::vector<std::int64_t>{order[0], order[1]}));
+  EXPECT_DOUBLE_EQ(choice.accuracy.at(0), alone[static_cast<std::size_t>(order[0])]);
+  EXPECT_GT(alone[static_cast<std::size_t>(order[0])], alone[static_cast<std::size_t>(order[4])]);
+  EXPECT_EQ(choice.describe(), "2 of 5, by zero-shot accuracy on gray pictures");
+}
+
+TEST_F(Slots, PermutedSlotsPermuteTheChoice) {
+  const SlotChoice before = choose(2);
+  ASSERT_NE(before.accuracy[0], before.accuracy[1]) << "a tie goes to the lower number";
+  model.order = {4, 3, 2, 1, 0};
+  const SlotChoice after = choose(2);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(after.slots[i], kSlots - 1 - before.slots[i]);
+  EXPECT_EQ(after.accuracy, before.accuracy);
+}
+
+TEST_F(Slots, ModelsWithoutThemAreNamed) {
+  const auto count = [&] { return error_of([&] { count_slots(model, "--slots"); }); };
+  EXPECT_EQ(count(), "no error");
+  EXPECT_EQ(error_of([&] { choose(6); }), "--slots top:6: this model has 5 slots");
+  model.text_slots = 3;
+  EXPECT_EQ(count(),
+            "--slots: this model's towers give different slots, 5 of width 4 for pictures and 3 of width 4 for texts");
+  model.slots = false;
+  EXPECT_EQ(count(),
+            "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
+            "by slots, as sparo does");
+  model.text_tower = false;
+  EXPECT_EQ(count(), "--slots: slots of pictures are compared with those of texts, but this model has no text tower");
+}
+
+TEST_F(Slots, PatchesAreNotComparedThroughThem) {
+  EXPECT_EQ(error_of([&] { run("segmentation", SlotEmbedder(model, {1})); }),
+            "--slots changes the embeddings of whole pictures, not those of patches: measure segmentation without it");
+}
+
+TEST_F(Slots, AListIsReadAsItWasWritten) {
+  const SlotChoice choice{.slots = {3, 0}, .accuracy = {0.75, 1.0 / 3}, .of = 5, .model = "0123", .data = "x"};
+  const std::string path = (folder_ / "slots.json").string();
+  write_slots(path, choice);
+  const SlotChoice read = read_slots(path, 5, "0123");
+  EXPECT_EQ(read.slots, choice.slots);
+  EXPECT_EQ(read.accuracy, choice.accuracy);
+  EXPECT_EQ(read.describe(), "2 of 5, by zero-shot accuracy on x");
+  EXPECT_EQ(read_slots(write("own.json", "{\"slots\": [2]}"), 5, "0123").describe(), "1 of 5");
+}
+
+TEST_F(Slots, WrongListsAreNamed) {
+  const auto error = [&](const std::string& text) {
+    const std::string path = write("slots.json", text);
+    const std::string message = error_of([&] { read_slots(path, 5, "0123"); });
+    return message.starts_with(path) ? message.substr(path.size()) : message;
+  };
+  EXPECT_EQ(error("3, 4"), ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
+  EXPECT_EQ(error("{\"slots\": \"3\"}"), ": this is no list of slots: expected JSON as {\"slots\": [3, 17, 5]}");
+  EXPECT_EQ(error("{\"slots\": []}"), ": `slots` is empty: nothing would be left to compare");
+  EXPECT_EQ(error("{\"slots\": [1, 2, 1]}"), ": slot 1 is listed twice");
+  EXPECT_EQ(error("{\"slots\": [-1]}"), ": slot -1 is below 0");
+  EXPECT_EQ(error("{\"slots\": [5]}"), ": it lists slot 5, but this model's slots are 0 to 4");
+  EXPECT_EQ(error("{\"slots\": [1], \"of\": 64}"),
+            ": its slots are chosen from 64, but this model has 5: choose them anew with --slots top:1");
+  EXPECT_EQ(error("{\"slots\": [1, 2], \"of\": 5, \"model\": \"4567\"}"),
+            ": its slots are another model's (weights 4567, here 0123): choose them anew with --slots top:2, or leave "
+            "`model` out of the file to take them all the same");
+}
+
+TEST_F(Slots, TheFingerprintChangesWithAnyWeight) {
+  std::map<std::string, at::Tensor> weights = {{"a", at::ones({3})}, {"b", at::ones({2})}};
+  const std::string before = weights_fingerprint(weights);
+  EXPECT_EQ(weights_fingerprint({{"b", at::ones({2})}, {"a", at::ones({3})}}), before);
+  weights["b"][1] = 2;
+  EXPECT_NE(weights_fingerprint(weights), before);
+}
+
+TEST_F(Slots, ClassesTemplatesAndDataComeFromSuiteAndRun) {
+  SuiteSettings suite;
+  suite.tasks = resolve_tasks(
+      {settings_of("hard_negatives"), settings_of("{name: zero_shot, templates: [\"the {}\"], classes: [x]}")},
+      "tasks");
+  suite.source = settings_of("{name: shapes, split: test}");
+  const config::Node run = config::parse_yaml("data: {validation: {name: shapes, split: validation}}", "run.yaml");
+  const SlotSettings of_run = slot_settings("top:3", suite, run);
+  EXPECT_EQ(of_run.top, 3);
+  EXPECT_EQ(of_run.templates, (TextList{"the {}"}));
+  EXPECT_EQ(of_run.classes, (TextList{"x"}));
+  EXPECT_EQ(of_run.data.source->settings.find("split")->text(), "validation");
+  const config::Node none = config::Node::map();
+  EXPECT_EQ(slot_settings("top:3", suite, none).data.source->settings.find("split")->text(), "test");
+  const SlotSettings own =
+      slot_settings("{top: 2, source: {name: shapes, split: train}, templates: [\"{}\"]}", suite, run);
+  EXPECT_EQ(own.data.source->settings.find("split")->text(), "train");
+  EXPECT_EQ(own.templates, (TextList{"{}"}));
+  suite.tasks.clear();
+  EXPECT_EQ(slot_settings("top:3", suite, run).templates, (TextList{"a photo of a {}."}));
+  suite.source = std::nullopt;
+  const auto error = [&](const std::string& option) { return error_of([&] { slot_settings(option, suite, none); }); };
+  EXPECT_EQ(error("top:3"),
+            "--slots top:3: there is no data to choose them on: name some, --slots '{top: 32, source: {name: shapes, "
+            "split: validation}}'");
+  EXPECT_EQ(error("top:0"), "--slots top:0: expected top: and a number above 0, say top:32");
+  EXPECT_EQ(error("top:3x"), "--slots top:3x: expected top: and a number above 0, say top:32");
+  EXPECT_EQ(error("{source: shapes}"), "--slots:1: top: is missing: how many slots are kept, say 32");
+  EXPECT_EQ(error("{top: 2, sorce: shapes}"), "--slots:1: sorce: unknown key: did you mean source?");
+}
+
+TEST_F(Slots, AMaskIsTrainedOnOneSplitAndMeasuredOnAnother) {
+  context.out = folder_.string();
+  for (const std::string granularity : {"slot", "dimension"}) {
+    const TaskResult result = run(concat("{name: slot_mask, lr: 0.005, granularity: ", granularity, "}"), model);
+    const std::map<std::string, double> metrics(result.metrics.begin(), result.metrics.end());
+    EXPECT_EQ(result.samples, 40);
+    EXPECT_EQ(result.data, "gray pictures (trained on 80 pairs of gray pictures from 100)");
+    EXPECT_EQ(metrics.at("parts"), granularity == "slot" ? 5 : 20);
+    EXPECT_GT(metrics.at("train_accuracy"), metrics.at("train_accuracy_before"));
+    EXPECT_LT(metrics.at("loss_last"), metrics.at("loss_first"));
+    // The unmasked and the masked pictures as any task sees them.
+    EXPECT_DOUBLE_EQ(run("hard_negatives", model).metrics.at(0).second, metrics.at("accuracy_before"));
+    const at::Tensor mask = io::load_safetensors((folder_ / "slot_mask.safetensors").string()).tensors.at("mask");
+    EXPECT_NEAR(mask.mean().item<double>(), metrics.at("mean_weight"), 1e-6);
+    EXPECT_DOUBLE_EQ(run("hard_negatives", MaskEmbedder(model, mask, "")).metrics.at(0).second, metrics.at("accuracy"));
+  }
+}
+
+TEST_F(Slots, AMaskNeedsPartsThatFit) {
+  EXPECT_EQ(error_of([&] { run("{name: slot_mask, slots: 3}", model); }),
+            "slot_mask.slots: embeddings of 20 dimensions do not fall into 3 equal parts");
+  EXPECT_EQ(error_of([&] { run("hard_negatives", MaskEmbedder(model, at::ones({3}), "m.safetensors")); }),
+            "--slots m.safetensors: a mask of 3 weights does not fit this model's embedding of 20 dimensions");
+  model.slots = false;
+  EXPECT_EQ(error_of([&] { run("slot_mask", model); }),
+            "slot_mask: this model's embedding is not made of slots: set slots to a number of equal parts, or "
+            "granularity to dimension");
+  EXPECT_EQ(run("{name: slot_mask, slots: 4}", model).metrics.at(6), (std::pair<std::string, double>("parts", 4)));
+}
+
+TEST_F(Slots, AMaskOfChosenSlotsHasAWeightForEach) {
+  EXPECT_EQ(run("slot_mask", SlotEmbedder(model, {4, 0, 2})).metrics.at(6).second, 3);
+}
+
+TEST_F(Slots, SheetsShowTheSlotsThatAgreeMost) {
+  context.pictures = true;
+  const TaskResult result = run("{name: slots, samples: 2, per_sample: 3}", model);
+  ASSERT_EQ(result.pictures.slots.size(), 2U);
+  const SlotExample& second = result.pictures.slots[1];
+  EXPECT_EQ(second.image.pixels.front(), 20) << "spread over the data";
+  EXPECT_EQ(second.rows * second.columns, 4);
+  EXPECT_EQ(second.tokens, (std::vector<std::string>{" #7", " #8"})) << "without padding";
+  const at::Tensor pixels = at::full({1, 3, 16, 16}, 20, at::kByte);
+  const at::Tensor cosines = at::cosine_similarity(model.images(pixels, {.slots = true}).slots[0],
+                                                   model.texts({"right 20"}, {.slots = true}).slots[0], 1);
+  const at::Tensor order = std::get<1>(cosines.sort(0, true));
+  const at::Tensor attention = model.images(pixels, {.attention = true}).attention[0];
+  ASSERT_EQ(second.slots.size(), 3U);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    const SlotExample::Slot& slot = second.slots[static_cast<std::size_t>(i)];
+    EXPECT_EQ(slot.index, order[i].item<std::int64_t>());
+    EXPECT_NEAR(slot.cosine, cosines[slot.index].item<double>(), 1e-6);
+    for (std::size_t p = 0; p < 4; ++p)
+      EXPECT_EQ(slot.image[p], attention[slot.index][static_cast<std::int64_t>(p)].item<float>());
+    EXPECT_EQ(slot.text.size(), 2U);
+  }
+}
+
+TEST_F(Slots, SheetsShowTheSlotsThatAreNamedOrKept) {
+  context.pictures = true;
+  const auto shown = [&](const std::string& yaml) {
+    const TaskResult result = run(yaml, model);
+    std::vector<std::int64_t> indices;
+    for (const SlotExample::Slot& slot : result.pictures.slots.at(0).slots) indices.push_back(slot.index);
+    return indices;
+  };
+  EXPECT_EQ(shown("{name: slots, slots: [4, 1]}"), (std::vector<std::int64_t>{4, 1}));
+  EXPECT_EQ(error_of([&] { shown("{name: slots, slots: [5]}"); }),
+            "slots.slots: slot 5: this model's slots are 0 to 4");
+  context.slots = {2};
+  EXPECT_EQ(shown("slots"), (std::vector<std::int64_t>{2}));
+}
+
+TEST_F(Slots, SheetsNeedAttention) {
+  model.attention = false;
+  EXPECT_EQ(error_of([&] { run("slots", model); }),
+            "slots: this model's read-outs give no slots with attention: take a model whose towers both read out by "
+            "slots, as sparo does");
+}
+
+}  // namespace
+}  // namespace tessera
