@@ -2,7 +2,7 @@
 """Measures the tables and the picture of docs/benchmarks.md again and puts them into it. Wants an idle machine, for about half an hour.
 
   scripts/update_benchmarks.py                    all
-  scripts/update_benchmarks.py --only kernels     one of the three tables
+  scripts/update_benchmarks.py --only kernels     one of the tables
   scripts/update_benchmarks.py --only loss --extra "--batch-sizes 16 32 --threads 1"     with more arguments, for a quick look
 """
 import argparse
@@ -29,10 +29,10 @@ def measure(page: str, name: str, extra: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["loss", "kernels", "readouts"])
+    parser.add_argument("--only", choices=["loss", "kernels", "slots", "readouts"])
     parser.add_argument("--extra", default="", help="more arguments for tessera-bench")
     arguments = parser.parse_args()
-    for name in ["loss", "kernels", "readouts"]:
+    for name in ["loss", "kernels", "slots", "readouts"]:
         if arguments.only in (None, name):
             extra = shlex.split(arguments.extra)
             PAGE.write_text(measure(PAGE.read_text(), name, extra))

@@ -185,7 +185,7 @@ struct KernelsCommand {
         .add_option(
             "--slot-attention", slots,
             "shapes BxLxNxdxD, L slots over N tokens of width d with keys of width D; default 32x128x50x768x64 and "
-            "32x64x196x768x64")
+            "32x64x197x768x64")
         ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
@@ -215,7 +215,7 @@ struct KernelsCommand {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
-      slots = {"32x128x50x768x64", "32x64x196x768x64"};
+      slots = {"32x128x50x768x64", "32x64x197x768x64"};
       if (!settings.device.is_cpu()) {
         groups.insert(groups.end(), {"1024x55x196x512", "1024x55x49x512", "256x77x256x768", "256x55x576x512"});
         encodings = {"1024x30522", "8192x30522"};
