@@ -91,7 +91,7 @@ class Runners {
 };
 
 /// The runners of all modules of the core library. Owners: one file src/probe/NAME_runners.cpp, declared in
-/// src/probe/core_runners.h and called in src/probe/registry.cpp.
+/// src/probe/all_runners.h and called in src/probe/registry.cpp.
 Runners core_runners();
 
 /// core_runners() and those of modules that need the data libraries; in tessera_data (src/probe/data_registry.cpp).
