@@ -1,4 +1,5 @@
 #include <tessera/objectives/clip.h>
+#include <tessera/objectives/dino.h>
 #include <tessera/objectives/filip.h>
 #include <tessera/objectives/gloria.h>
 #include <tessera/objectives/mgca.h>
@@ -32,6 +33,7 @@ ObjectiveRegistry& objectives() {
     add<Pacl, PaclSettings>(list, "pacl", "patch aligned contrastive learning (Mukhoti et al. 2023)");
     add<Gloria, GloriaSettings>(list, "gloria", "words attending to patches (Huang et al. 2021)");
     add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
+    add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/error.h>
 #include <tessera/objectives/contrastive_objective.h>
 #include <tessera/objectives/weighted_sum.h>
 
@@ -73,9 +74,20 @@ bool WeightedSum::follows_step() const {
 }
 
 double WeightedSum::teacher_momentum(const StepContext& step) const {
-  for (const Term& term : terms_)
-    if (term.objective->needs().teacher()) return term.objective->teacher_momentum(step);
-  return Objective::teacher_momentum(step);
+  const Term* first = nullptr;
+  double momentum = Objective::teacher_momentum(step);
+  for (const Term& term : terms_) {
+    if (!term.objective->needs().teacher()) continue;
+    const double own = term.objective->teacher_momentum(step);
+    if (first == nullptr) {
+      first = &term;
+      momentum = own;
+    } else if (own != momentum) {
+      user_error("objectives: ", first->label, " keeps ", momentum, " of the teacher at an update, ", term.label, " ",
+                 own, ", but there is one teacher for all: make them equal");
+    }
+  }
+  return momentum;
 }
 
 }  // namespace tessera

@@ -1,6 +1,8 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include <tessera/objectives/dino_head.h>
+#include <tessera/objectives/dino_loss.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/ops/sparsify_group.h>
 
@@ -47,10 +49,74 @@ Outputs run_sparsify_group(Run& run) {
           {"weights", sparsify_weights(text, image, mask, settings)}};
 }
 
+struct DinoHeadCase : DinoHeadSettings {
+  std::int64_t in_dim = 0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DinoHeadCase& s) {
+  v("in_dim", s.in_dim, "width of the input", config::at_least(1));
+  fields(v, static_cast<DinoHeadSettings&>(s));
+}
+
+Outputs run_dino_head(Run& run) {
+  const auto settings = config::read<DinoHeadCase>(run.settings(), "");
+  DinoHead head(settings, settings.in_dim);
+  run.bind_all(head);
+  const at::Tensor bottleneck = head.bottleneck(run.input("input"));
+  return {{"bottleneck", bottleneck}, {"logits", at::linear(bottleneck, head.last_layer())}};
+}
+
+// The loss as the reference cases write it: sizes and the run's length stand beside its settings.
+struct DinoLossCase : DinoLossSettings {
+  std::int64_t out_dim = 65536;
+  std::int64_t crops = 10;
+  std::int64_t global_crops = 2;
+  std::int64_t epochs = 100;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DinoLossCase& s) {
+  v("out_dim", s.out_dim, "K", config::at_least(1));
+  v("crops", s.crops, "of a picture, global ones included", config::at_least(1));
+  v("global_crops", s.global_crops, "large ones", config::at_least(1));
+  v("epochs", s.epochs, "length of the run", config::at_least(1));
+  fields(v, static_cast<DinoLossSettings&>(s));
+}
+
+at::Tensor temperature_of(const DinoLossSettings& settings, const at::Tensor& epochs) {
+  at::Tensor out = at::empty(epochs.sizes(), at::kDouble);
+  for (std::int64_t i = 0; i < epochs.numel(); ++i)
+    out.view(-1)[i] = teacher_temperature_at(epochs.reshape(-1)[i].item<std::int64_t>(), settings);
+  return out.to(at::kFloat);
+}
+
+Outputs run_dino_loss(Run& run) {
+  const auto settings = config::read<DinoLossCase>(run.settings(), "");
+  DinoLoss loss(settings, settings.out_dim);
+  run.bind_all(loss);
+  const at::Tensor& teacher = run.input("teacher_logits");
+  const at::Tensor probabilities = loss.probabilities(teacher, run.input("epoch").item<std::int64_t>());
+  const at::Tensor value =
+      loss.forward(run.input("student_logits").chunk(settings.crops), probabilities.chunk(settings.global_crops));
+  loss.move_center(teacher, {});
+  return {{"loss", value},
+          {"center", loss.named_buffers()["center"]},
+          {"teacher_temperature", temperature_of(settings, run.input("epoch"))}};
+}
+
+Outputs run_teacher_temperature_schedule(Run& run) {
+  const auto settings = config::read<DinoLossCase>(run.settings(), "");
+  return {{"temperature", temperature_of(settings, run.input("epoch"))}};
+}
+
 }  // namespace
 
 void add_objective_runners(Runners& runners) {
   runners.add("sparsify_group", run_sparsify_group);
+  runners.add("dino_head", run_dino_head);
+  runners.add("dino_loss", run_dino_loss);
+  runners.add("teacher_temperature_schedule", run_teacher_temperature_schedule);
   for (const char* name : {"clip", "siglip", "sparc", "filip", "pacl", "gloria", "mgca", "weighted_sum"})
     runners.add(name, pairwise_objective(name));
 }

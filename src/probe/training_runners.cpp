@@ -1,8 +1,10 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include <tessera/base/half_cosine.h>
 #include <tessera/optim/adamw.h>
 #include <tessera/optim/clip_grad_norm.h>
+#include <tessera/optim/ema.h>
 #include <tessera/optim/lamb.h>
 #include <tessera/optim/schedule.h>
 #include <tessera/probe/runner.h>
@@ -22,6 +24,55 @@ void fields(Visitor& v, LrScheduleCase& s) {
   v("lr", s.lr, "peak");
   v("total_steps", s.total_steps, "length, warm-up included");
   fields(v, s.shape);
+}
+
+// A run's length, as cases of DINO count it.
+struct EpochsCase {
+  std::int64_t epochs = 100;
+  std::int64_t steps_per_epoch = 1;
+};
+
+template <class Visitor>
+void fields(Visitor& v, EpochsCase& s) {
+  v("epochs", s.epochs, "length of the run", config::at_least(1));
+  v("steps_per_epoch", s.steps_per_epoch, "steps of one", config::at_least(1));
+}
+
+struct CosineScheduleCase : EpochsCase {
+  double base_value = 1.0;
+  double final_value = 0.0;
+  std::int64_t warmup_epochs = 0;
+  double start_warmup_value = 0.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, CosineScheduleCase& s) {
+  fields(v, static_cast<EpochsCase&>(s));
+  v("base_value", s.base_value, "after the warm-up");
+  v("final_value", s.final_value, "after the last step");
+  v("warmup_epochs", s.warmup_epochs, "of linear growth", config::at_least(0));
+  v("start_warmup_value", s.start_warmup_value, "its first value");
+}
+
+struct EmaCase : EpochsCase {
+  double base_value = 0.996;
+  double final_value = 1.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, EmaCase& s) {
+  fields(v, static_cast<EpochsCase&>(s));
+  v("base_value", s.base_value, "momentum of the first step");
+  v("final_value", s.final_value, "after the last one");
+}
+
+struct ClipPerParameterCase {
+  double max_norm = 3.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ClipPerParameterCase& s) {
+  v("max_norm", s.max_norm, "limit", config::above(0));
 }
 
 struct ClipCase {
@@ -89,6 +140,45 @@ Outputs run_lr_schedule(Run& run) {
   return {{"lr", rates.to(at::kFloat)}};
 }
 
+Outputs run_cosine_schedule(Run& run) {
+  const auto settings = config::read<CosineScheduleCase>(run.settings(), "");
+  const ScheduleSettings shape{.min_lr = settings.final_value,
+                               .warmup_steps = settings.warmup_epochs * settings.steps_per_epoch,
+                               .warmup_lr = settings.start_warmup_value};
+  const at::Tensor steps = run.input("step").to(at::kCPU);
+  at::Tensor values = at::empty_like(steps, at::kDouble);
+  for (std::int64_t i = 0; i < steps.numel(); ++i)
+    values[i] = learning_rate_at(steps[i].item<std::int64_t>(), shape, settings.base_value,
+                                 settings.epochs * settings.steps_per_epoch);
+  return {{"value", values.to(at::kFloat)}};
+}
+
+Outputs run_ema_update(Run& run) {
+  const auto settings = config::read<EmaCase>(run.settings(), "");
+  const double momentum =
+      half_cosine(run.input("step").item<std::int64_t>(), settings.epochs * settings.steps_per_epoch,
+                  settings.base_value, settings.final_value);
+  Ema ema({{"weight", run.input("student")}}, EmaSettings{});
+  ema.load({{"weight", run.input("teacher")}}, run.path());
+  ema.update_with(momentum);
+  return {{"teacher", ema.averages().at("weight")}, {"momentum", at::scalar_tensor(momentum)}};
+}
+
+Outputs run_gradient_clip_per_parameter(Run& run) {
+  const auto settings = config::read<ClipPerParameterCase>(run.settings(), "");
+  std::vector<at::Tensor> gradients;
+  std::vector<std::size_t> each_alone;
+  for (const auto& [name, gradient] : run.inputs()) {
+    each_alone.push_back(gradients.size());
+    gradients.push_back(gradient.detach().clone());
+  }
+  const GradientNorms norms =
+      clip_grad_norm(gradients, settings.max_norm, each_alone, gradients.size(), ClipMode::per_tensor);
+  Outputs out{{"norms", at::stack(norms.groups)}};
+  for (std::size_t i = 0; const auto& [name, gradient] : run.inputs()) out["clipped_" + name] = gradients[i++];
+  return out;
+}
+
 Outputs run_clip_grad_norm(Run& run) {
   const auto settings = config::read<ClipCase>(run.settings(), "");
   std::vector<std::string> names;
@@ -109,6 +199,9 @@ void add_training_runners(Runners& runners) {
   runners.add("lamb", run_lamb);
   runners.add("lr_schedule", run_lr_schedule);
   runners.add("clip_grad_norm", run_clip_grad_norm);
+  runners.add("cosine_schedule", run_cosine_schedule);
+  runners.add("ema_update", run_ema_update);
+  runners.add("gradient_clip_per_parameter", run_gradient_clip_per_parameter);
 }
 
 }  // namespace tessera::probe

@@ -80,6 +80,7 @@ Outcome Trainer::run() {
 Outcome Trainer::train() {
   started_ = Clock::now();
   seconds_before_ = state_.seconds;
+  if (config_.evaluation.at_start && state_.step == 0) evaluate();
   while (state_.step < config_.training.steps) {
     monitor_.observe(state_.step + 1, [&] { return train_step(); });
     // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step, unless

@@ -48,8 +48,9 @@ void Trainer::evaluate() {
 
 void Trainer::run_evaluation() {
   monitor_.log().clear();
-  const MeasuredWeights measured(config_.evaluation.ema ? &*run_.ema : nullptr);
-  const DualEncoderEmbedder embedder(run_.model, run_.tokenizer);
+  const std::string& weights = config_.evaluation.weights;
+  const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
+  const DualEncoderEmbedder embedder(weights == "teacher" ? run_.teacher->model : run_.model, run_.tokenizer);
   const EvaluationContext context = evaluation_context();
   auto results = nlohmann::json::array();
   for (const config::ModuleSettings& task : config_.evaluation.tasks) {

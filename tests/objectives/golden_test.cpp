@@ -3,13 +3,15 @@
 namespace tessera {
 namespace {
 
-class GoldenSparc : public testing::TestWithParam<std::string> {};
+class GoldenObjectives : public testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenSparc, Agrees) {
+TEST_P(GoldenObjectives, Agrees) {
   expect_case_agrees(GetParam(), probe::core_runners());
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenSparc, testing::ValuesIn(golden_cases("sparc")), golden_name);
+INSTANTIATE_TEST_SUITE_P(Sparc, GoldenObjectives, testing::ValuesIn(golden_cases("sparc")), golden_name);
+INSTANTIATE_TEST_SUITE_P(Dino, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "dino_")), golden_name);
+INSTANTIATE_TEST_SUITE_P(Teacher, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "teacher_")), golden_name);
 
 }  // namespace
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "tests/objectives/pairs.h"
+#include <tessera/base/error.h>
 
 namespace tessera {
 namespace {
@@ -73,6 +74,26 @@ TEST(WeightedSum, ATermFollowsStepAndTeacherAsItDoesAlone) {
   EXPECT_TRUE(sum->follows_step());
   EXPECT_DOUBLE_EQ(sum->teacher_momentum(context), 0.7);
   EXPECT_FALSE(make_objective("weighted_sum", "{objectives: [{name: clip}]}")->follows_step());
+}
+
+TEST(WeightedSum, TermsThatWantDifferentTeachersAreRefused) {
+  const auto momentum_of = [](const std::string& other) {
+    const std::string small = "out_dim: 4, hidden_dim: 4, bottleneck_dim: 4, teacher_momentum: ";
+    const auto sum =
+        make_objective("weighted_sum", "{objectives: [{name: clip}, {name: dino, settings: {" + small +
+                                           "0.9}}, {name: dino, label: other, settings: {" + small + other + "}}]}");
+    return sum->teacher_momentum({.step = 0, .total_steps = 10});
+  };
+  EXPECT_DOUBLE_EQ(momentum_of("0.9"), 0.9);
+  try {
+    momentum_of("0.99");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "objectives: dino keeps 0.9 of the teacher at an update, other 0.99, but there is one teacher for all: "
+        "make them equal");
+  }
 }
 
 }  // namespace

@@ -14,8 +14,11 @@ namespace tessera {
 namespace {
 
 TEST(OptimizerGolden, EveryReferenceCaseAgrees) {
-  const auto files = probe::case_files(TESSERA_TEST_DATA "/golden/optim");
+  auto files = probe::case_files(TESSERA_TEST_DATA "/golden/optim");
   ASSERT_EQ(files.size(), 13u);
+  for (const char* name :
+       {"cosine_schedule_learning_rate", "cosine_schedule_momentum", "ema_update", "gradient_clip_per_parameter"})
+    files.push_back(std::string(TESSERA_TEST_DATA "/golden/sparo/") + name + ".safetensors");
   for (const std::string& file : files) {
     const probe::CaseReport report = probe::run_file(file, probe::core_runners());
     EXPECT_TRUE(report.agrees()) << probe::format_table(report);
@@ -330,6 +333,14 @@ TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheEnd) {
   EXPECT_DOUBLE_EQ(learning_rate_at(100, linear, 1.0, 6), 0.1);
   EXPECT_DOUBLE_EQ(learning_rate_at(3, {.schedule = "cosine", .min_lr = 0.2, .warmup_steps = 3}, 1.0, 3), 0.2);
   EXPECT_DOUBLE_EQ(learning_rate_at(100, {.schedule = "constant"}, 1.0, 6), 1.0);
+}
+
+TEST(LrSchedule, WarmUpFromAGivenRateHasBothEndsAmongItsSteps) {
+  const ScheduleSettings settings{.min_lr = 0.1, .warmup_steps = 5, .warmup_lr = 0.2};
+  for (std::int64_t t = 0; t < 5; ++t)
+    EXPECT_DOUBLE_EQ(learning_rate_at(t, settings, 1.0, 10), 0.2 + 0.2 * static_cast<double>(t)) << t;
+  EXPECT_DOUBLE_EQ(learning_rate_at(5, settings, 1.0, 10), 1.0) << "the peak comes twice";
+  EXPECT_DOUBLE_EQ(learning_rate_at(0, {.warmup_steps = 1, .warmup_lr = 0.2}, 1.0, 10), 0.2);
 }
 
 TEST(WeightDecaySchedule, IsHalfACosineOverTheWholeRun) {

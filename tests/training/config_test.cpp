@@ -117,9 +117,13 @@ TEST(TrainingConfig, DifferencesNameBothSidesAndSkipWhatDoesNoHarm) {
             "objective.name: clip there, test_distance here");
 }
 
-// The small ones follow a tokenizer file that the quick start makes; their sizes are given here instead.
+// Some follow a tokenizer file that the quick start makes; their sizes are given here instead.
 Config shipped_config(const std::string& name) {
-  return load_config(name, {"model.text.encoder.vocab_size=64000"});
+  try {
+    return load_config(name);
+  } catch (const UserError&) {
+    return load_config(name, {"model.text.encoder.vocab_size=64000"});
+  }
 }
 
 TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
@@ -131,7 +135,7 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
     if (entry.path().extension() != ".yaml") continue;
     const Config config = shipped_config(entry.path().stem().string());
     EXPECT_EQ(config.run.name, entry.path().stem().string());
-    if (config.tokenizer->name == "clip-bpe") {
+    if (config.tokenizer && config.tokenizer->name == "clip-bpe") {
       EXPECT_TRUE(std::filesystem::exists(config.tokenizer->settings.find("merges")->text())) << entry.path();
     }
     ++checked;

@@ -44,7 +44,7 @@ class WeightedSum : public Objective {
   Needs needs() const override;
   void after_step(const StepContext& done) override;
   bool follows_step() const override;
-  /// The first one's that wants a teacher.
+  /// That of the objectives that want a teacher. Throws UserError when they differ: a run keeps one.
   double teacher_momentum(const StepContext& step) const override;
 
  private:

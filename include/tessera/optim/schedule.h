@@ -14,6 +14,7 @@ struct ScheduleSettings {
   double min_lr = 0.0;
   std::int64_t warmup_steps = 0;
   std::optional<double> warmup_share;
+  std::optional<double> warmup_lr;
   std::optional<double> weight_decay_end;
 };
 
@@ -22,10 +23,14 @@ void fields(Visitor& v, ScheduleSettings& s) {
   v("schedule", s.schedule, "shape after the warm-up; constant stays at the peak",
     config::one_of({"cosine", "linear", "constant"}));
   v("min_lr", s.min_lr, "learning rate at the end (cosine, linear)", config::at_least(0));
-  v("warmup_steps", s.warmup_steps, "steps of linear growth from 0 to the peak; part of the run's steps",
-    config::at_least(0));
+  v("warmup_steps", s.warmup_steps, "steps of linear growth to the peak; part of the run's steps", config::at_least(0));
   v("warmup_share", s.warmup_share, "the same as a share of the run's steps, in place of warmup_steps",
     config::in_range(0, 1));
+  v("warmup_lr", s.warmup_lr,
+    "learning rate of the first of these steps (DINO: 0), the last one having the peak; null: the growth is from 0, "
+    "which "
+    "no step has",
+    config::at_least(0));
   v("weight_decay_end", s.weight_decay_end,
     "weight decay at the end of the run, reached from the optimizer's by half a cosine; null: it stays the same",
     config::at_least(0));
@@ -37,8 +42,9 @@ std::optional<config::Problem> validate(const ScheduleSettings& settings);
 /// Steps of warm-up of a run: warmup_steps, or warmup_share of total_steps, rounded to the nearest.
 std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t total_steps);
 
-/// Learning rate of update `step` (0 = first): lr (step + 1) / warmup during the warm-up, then the schedule's shape
-/// down to min_lr at total_steps, and that value past the end.
+/// Learning rate of update `step` (0 = first): lr (step + 1) / warmup during the warm-up, or with warmup_lr numpy's
+/// linspace(warmup_lr, lr, warmup); then the schedule's shape from lr, once more, down to min_lr at total_steps, and that
+/// value past the end.
 double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps);
 
 /// Weight decay of update `step` (0 = first): half a cosine over the whole run, warm-up included, from weight_decay down

@@ -32,9 +32,9 @@ void check_embed_dim(const Config& c, const Node& tree) {
 }
 
 void check_schedule(const Config& c, const Node& tree) {
-  if (c.evaluation.ema && !c.training.ema)
-    config::fail(nearest_node(tree, "evaluation.ema"), "evaluation.ema",
-                 "is true, but nothing is averaged: set training.ema");
+  if (c.evaluation.weights == "ema" && !c.training.ema)
+    config::fail(nearest_node(tree, "evaluation.weights"), "evaluation.weights",
+                 "is ema, but nothing is averaged: set training.ema");
   if (c.schedule.warmup_steps > c.training.steps) {
     const std::string path = "schedule.warmup_steps";
     config::fail(

@@ -8,6 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
+#include <tessera/data/image/image_view_sizes.h>
 #include <tessera/models/autocast.h>
 #include <tessera/training/run/training_run.h>
 
@@ -61,6 +62,28 @@ void check_needs(const Config& config, const TrainingRun& run) {
     if (view.regions && run.model->image_tower().encoder().region_width() == 0)
       user_error("objective: wants the region features ", name,
                  ", but the image encoder takes none: set model.image.encoder.regions");
+  if (config.evaluation.weights == "teacher" && !run.needs.teacher())
+    user_error("evaluation.weights is teacher, but the objective ", config.objective.name,
+               " keeps none: set it to model");
+}
+
+// Each size of view that is not the model's, by one picture.
+void check_view_sizes(const Config& config, const TrainingRun& run) {
+  std::set<std::pair<std::int64_t, std::int64_t>> known = {
+      {config.model.preprocessing.image_size.height, config.model.preprocessing.image_size.width}};
+  const at::NoGradGuard no_grad;
+  run.model->eval();
+  for (const auto& [name, size] : image_view_sizes(config.model.preprocessing, config.data.loader, run.needs)) {
+    if (!known.emplace(size.height, size.width).second) continue;
+    try {
+      run.model->encode_image(
+          at::zeros({1, 3, size.height, size.width}, at::TensorOptions(run.device).dtype(at::kByte)));
+    } catch (const c10::Error& error) {
+      user_error("data.loader.views: the image tower does not take ", name, ", which is ", size.height, " x ",
+                 size.width, " pixels: ", error.what_without_backtrace());
+    }
+  }
+  run.model->train();
 }
 
 void open_data(const Config& config, TrainingRun& run) {
@@ -199,6 +222,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   check_tokenizer(config, run);
   run.needs = run.objective->needs();
   check_needs(config, run);
+  check_view_sizes(config, run);
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules(std::move(parameters), config.parameters);
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);

@@ -170,7 +170,8 @@ struct EvaluationSettings {
   std::int64_t every_steps = 0;
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
-  bool ema = false;
+  bool at_start = false;
+  std::string weights = "model";
   std::vector<config::ModuleSettings> tasks;
 };
 
@@ -179,7 +180,10 @@ void fields(Visitor& v, EvaluationSettings& s) {
   v("every_steps", s.every_steps, "run the tasks after so many steps; 0: only at the end", config::at_least(0));
   v("batch_size", s.batch_size, "images at a time", config::at_least(1));
   v("threads", s.threads, "decoding threads", config::at_least(1));
-  v("ema", s.ema, "measure the averaged weights (training.ema)");
+  v("at_start", s.at_start, "run them before the first step, too");
+  v("weights", s.weights,
+    "what is measured: model, the trained weights; ema, their average (training.ema); teacher, the objective's (DINO)",
+    config::one_of({"model", "ema", "teacher"}));
   v("tasks", s.tasks, "what is measured: [{name: zero_shot, ...}, ...]");
 }
 

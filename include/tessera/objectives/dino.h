@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/objectives/dino_head.h>
+#include <tessera/objectives/dino_loss.h>
+#include <tessera/objectives/objective.h>
+
+namespace tessera {
+
+struct DinoSettings {
+  std::int64_t global_crops = 2;
+  std::int64_t local_crops = 8;
+  bool student_global_crops = true;
+  DinoHeadSettings head;
+  DinoLossSettings loss;
+  double teacher_momentum = 0.996;
+  double teacher_momentum_end = 1.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DinoSettings& s) {
+  v("global_crops", s.global_crops, "large crops, which the teacher sees: the image views global_0, global_1, ...",
+    config::in_range(1, 100));
+  v("local_crops", s.local_crops, "small crops, which only the student sees: the image views local_0, local_1, ...",
+    config::in_range(0, 100));
+  v("student_global_crops", s.student_global_crops,
+    "the student's global crops are compared with the teacher's other ones, too; false: its local crops alone (SILC)");
+  fields(v, s.head);
+  fields(v, s.loss);
+  v("teacher_momentum", s.teacher_momentum, "share of the teacher's weights that stays at the run's first update",
+    config::in_range(0, 1));
+  v("teacher_momentum_end", s.teacher_momentum_end, "the same at its end, reached by half a cosine",
+    config::in_range(0, 1));
+}
+std::optional<config::Problem> validate(const DinoSettings& settings);
+
+/// DINO (Caron et al. 2021): from any crop of a picture the student predicts what the teacher, a moving average of its
+/// weights, makes of another, large one. It takes image embeddings alone, through a head of its own: `head.*` (DinoHead)
+/// and the buffer `loss.center` (DinoLoss). The center moves at the end of each forward pass in training, as the running
+/// averages of batch norm do. Term `teacher_entropy`, of the teacher's probabilities, mean over rows: near 0 or log K
+/// it has collapsed.
+class Dino : public Objective {
+ public:
+  Dino(const DinoSettings& settings, const ObjectiveContext& context);
+  /// Throws c10::Error where the run keeps no teacher.
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+  bool follows_step() const override { return true; }
+  double teacher_momentum(const StepContext& step) const override;
+
+ private:
+  DinoSettings settings_;
+  std::vector<std::string> global_views_, local_views_;
+  std::shared_ptr<DinoHead> head_;
+  std::shared_ptr<DinoLoss> loss_;
+};
+
+}  // namespace tessera

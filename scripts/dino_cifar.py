@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Trains DINO with and without SPARO on CIFAR-10 shards and prints the teacher's k-NN accuracy before, half-way and at the end.
+
+  scripts/dino_cifar.py DIR --out runs/dino_cifar        # DIR holds train-00000.tar ... and test-00000.tar
+
+Runs that are complete already are not trained again, so a stopped comparison goes on where it was. At the end a linear probe is fitted
+on each teacher. Only the standard library is needed; the programs must be built (scripts/setup.sh).
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def run(command, log):
+    with open(log, "w") as out:
+        status = subprocess.run([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT).returncode
+    if status != 0:
+        sys.exit(f"{' '.join(str(c) for c in command)}\nfailed with exit code {status}; its output: {log}")
+
+
+def metric(results, task, name="top1"):
+    return 100 * next(result["metrics"][name] for result in results if result["task"] == task)
+
+
+def train_and_evaluate(config, args):
+    """k-NN accuracy of the teacher by step, and that of a linear probe at the end."""
+    folder = args.out / config.stem
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = sorted(args.data.glob("train-*.tar"))
+    source = "{name: webdataset, path: [" + ", ".join(map(str, shards)) + "]}"
+    overrides = [f"run.folder={folder}", f"data.train={source}", f"data.validation.path={args.data}/test-00000.tar", *args.set]
+    command = [args.bin / "trainer", "--config", config, "--resume", "auto"]
+    for override in overrides:
+        command += ["--set", override]
+    run(command, folder / "trainer.out")
+    knn = {}
+    for file in sorted((folder / "evaluation").glob("step_*.json")):
+        measured = json.loads(file.read_text())
+        knn[measured["step"]] = metric(measured["results"], "knn")
+    last = max(folder.glob("checkpoints/step_*"))
+    probe = folder / "linear_probe"
+    if not (probe / "results.json").exists():
+        run([args.bin / "evaluate", "--checkpoint", last / "teacher.safetensors", "--task", "linear_probe", "--out", probe],
+            folder / "evaluate.out")
+    return knn, metric(json.loads((probe / "results.json").read_text())["tasks"], "linear_probe")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=pathlib.Path, help="folder of the shards")
+    parser.add_argument("--configs", nargs="+", type=pathlib.Path,
+                        default=[ROOT / "configs/cifar10_dino.yaml", ROOT / "configs/cifar10_dino_sparo.yaml"])
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/dino_cifar"))
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help="folder of the programs")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="for every run, as the trainer's --set")
+    args = parser.parse_args()
+    args.data, args.out, args.bin = args.data.resolve(), args.out.resolve(), args.bin.resolve()
+
+    rows = [(config.stem, *train_and_evaluate(config.resolve(), args)) for config in args.configs]
+    steps = sorted(rows[0][1])
+    print("k-NN (k = 20) and linear probe on the teacher's features, top-1 in percent.\n")
+    print("| configuration | " + " | ".join(f"k-NN, step {step:,}" for step in steps) + " | linear probe |")
+    print("| --- |" + " --- |" * (len(steps) + 1))
+    for name, knn, probe in rows:
+        print(f"| {name} | " + " | ".join(f"{knn[step]:.1f}" for step in steps) + f" | {probe:.1f} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+#include <ATen/ATen.h>
+
+#include <tessera/base/half_cosine.h>
+#include <tessera/objectives/dino.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+// As data.loader.views names counted ones.
+std::vector<std::string> counted_names(const std::string& name, std::int64_t count) {
+  std::vector<std::string> out;
+  for (std::int64_t i = 0; i < count; ++i) out.push_back(name + "_" + std::to_string(i));
+  return out;
+}
+
+}  // namespace
+
+std::optional<config::Problem> validate(const DinoSettings& s) {
+  if (s.local_crops > 0 || (s.student_global_crops && s.global_crops > 1)) return std::nullopt;
+  return config::Problem{"local_crops", s.student_global_crops
+                                            ? "is 0, and one global crop alone has none to be compared with: set "
+                                              "local_crops, or two global_crops"
+                                            : "is 0, and without student_global_crops the student sees no others"};
+}
+
+Dino::Dino(const DinoSettings& settings, const ObjectiveContext& context)
+    : settings_(settings),
+      global_views_(counted_names("global", settings.global_crops)),
+      local_views_(counted_names("local", settings.local_crops)) {
+  head_ = register_module("head", std::make_shared<DinoHead>(settings.head, context.embed_dim));
+  loss_ = register_module("loss", std::make_shared<DinoLoss>(settings.loss, settings.head.out_dim));
+}
+
+Needs Dino::needs() const {
+  Needs needs{.images = {}, .texts = {}};
+  for (const std::string& view : global_views_) needs.images[view] = {.teacher = true};
+  for (const std::string& view : local_views_) needs.images[view] = {};
+  return needs;
+}
+
+double Dino::teacher_momentum(const StepContext& step) const {
+  return half_cosine(step.step, step.total_steps, settings_.teacher_momentum, settings_.teacher_momentum_end);
+}
+
+Losses Dino::forward(const Features& features, const StepContext& context) {
+  const NoAutocast no_autocast;
+  TORCH_CHECK(context.teacher != nullptr, "dino: there is no teacher");
+  at::Tensor teacher_logits;  // [global B, K]
+  {
+    const at::NoGradGuard no_grad;
+    std::vector<at::Tensor> crops;
+    for (const std::string& view : global_views_) crops.push_back(features.teacher_image(view).global);
+    teacher_logits = static_cast<Dino&>(*context.teacher).head_->forward(at::cat(crops));
+  }
+  const at::Tensor teacher = loss_->probabilities(teacher_logits, context.epoch);
+  if (context.training) loss_->move_center(teacher_logits, context.group);
+  teacher_logits.reset();
+
+  std::vector<at::Tensor> crops;
+  if (settings_.student_global_crops)
+    for (const std::string& view : global_views_) crops.push_back(features.image(view).global);
+  for (const std::string& view : local_views_) crops.push_back(features.image(view).global);
+  std::vector<at::Tensor> student = head_->bottleneck(at::cat(crops)).chunk(std::ssize(crops));
+  if (!settings_.student_global_crops) student.insert(student.begin(), global_views_.size(), at::Tensor());
+  const at::Tensor loss = loss_->forward(student, teacher.chunk(settings_.global_crops), head_->last_layer());
+  return {loss, {{"teacher_entropy", at::special_entr(teacher).sum(1).mean()}}, {}};
+}
+
+}  // namespace tessera

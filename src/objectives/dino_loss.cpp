@@ -1,0 +1,74 @@
+#include <ATen/ATen.h>
+
+#include <tessera/objectives/dino_loss.h>
+#include <tessera/ops/activation_checkpoint.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+// For each of `crops` crops the sum of the teacher's probabilities for the other global crops: as cross-entropy is linear
+// in them, a crop's pairs take one pass over its logits. All local crops share one tensor.
+std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher, std::size_t crops) {
+  const auto sum_without = [&](std::size_t left_out) {
+    at::Tensor sum;
+    for (std::size_t i = 0; i < teacher.size(); ++i)
+      if (i != left_out) sum = sum.defined() ? sum + teacher[i] : teacher[i];
+    return sum;  // undefined: there is no other one
+  };
+  std::vector<at::Tensor> out;
+  for (std::size_t i = 0; i < std::min(crops, teacher.size()); ++i) out.push_back(sum_without(i));
+  if (crops > teacher.size()) out.resize(crops, sum_without(teacher.size()));
+  return out;
+}
+
+}  // namespace
+
+double teacher_temperature_at(std::int64_t epoch, const DinoLossSettings& s) {
+  const std::int64_t warmup = s.warmup_teacher_temperature_epochs;
+  if (epoch >= warmup) return s.teacher_temperature;
+  const double share = warmup > 1 ? static_cast<double>(epoch) / static_cast<double>(warmup - 1) : 0.0;
+  return s.warmup_teacher_temperature + (s.teacher_temperature - s.warmup_teacher_temperature) * share;
+}
+
+DinoLoss::DinoLoss(const DinoLossSettings& settings, std::int64_t out_dim) : settings_(settings) {
+  center_ = register_buffer("center", at::zeros({1, out_dim}));
+}
+
+at::Tensor DinoLoss::probabilities(const at::Tensor& teacher_logits, std::int64_t epoch) const {
+  const at::NoGradGuard no_grad;
+  return ((to_compute(teacher_logits) - center_) / teacher_temperature_at(epoch, settings_)).softmax(1);
+}
+
+at::Tensor DinoLoss::cross_entropy(const at::Tensor& logits, const at::Tensor& targets) const {
+  return -(targets * (to_compute(logits) / settings_.student_temperature).log_softmax(1)).sum(1).mean();
+}
+
+at::Tensor DinoLoss::forward(const std::vector<at::Tensor>& student, const std::vector<at::Tensor>& teacher,
+                             const at::Tensor& last_layer) const {
+  const std::vector<at::Tensor> targets = targets_of_crops(teacher, student.size());
+  const auto of_logits = [this](const std::vector<at::Tensor>& tile) { return cross_entropy(tile[0], tile[1]); };
+  const auto of_bottleneck = [this](const std::vector<at::Tensor>& tile) {
+    return cross_entropy(at::linear(tile[0], tile[2]), tile[1]);
+  };
+  at::Tensor sum;
+  std::size_t pairs = 0;
+  for (std::size_t i = 0; i < student.size(); ++i) {
+    if (!student[i].defined() || !targets[i].defined()) continue;
+    const at::Tensor loss = last_layer.defined() ? checkpointed(of_bottleneck, {student[i], targets[i], last_layer})
+                                                 : of_logits({student[i], targets[i]});
+    sum = sum.defined() ? sum + loss : loss;
+    pairs += i < teacher.size() ? teacher.size() - 1 : teacher.size();
+  }
+  TORCH_CHECK(pairs > 0, "DinoLoss: no crop of the student has a global one to be compared with");
+  return sum / static_cast<double>(pairs);
+}
+
+void DinoLoss::move_center(const at::Tensor& teacher_logits, const ProcessGroup& group) {
+  const at::NoGradGuard no_grad;
+  at::Tensor mean = to_compute(teacher_logits).mean(0, /*keepdim=*/true);
+  group.all_reduce(mean);
+  center_.lerp_(mean / group.size(), 1 - settings_.center_momentum);
+}
+
+}  // namespace tessera

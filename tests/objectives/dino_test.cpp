@@ -1,0 +1,255 @@
+#include <cmath>
+
+#include <ATen/autocast_mode.h>
+#include <gtest/gtest.h>
+
+#include "tests/objectives/pairs.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/base/error.h>
+#include <tessera/measure/memory_trace.h>
+#include <tessera/objectives/dino.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kWidth = 4;
+
+struct DinoCase {
+  std::string yaml;
+  std::shared_ptr<Dino> student, teacher;
+  Features features;
+
+  explicit DinoCase(const std::string& more = "", std::int64_t batch = 3, at::ScalarType dtype = at::kDouble,
+                    const std::string& sizes = "global_crops: 2, local_crops: 3, out_dim: 6")
+      : yaml("{hidden_dim: 5, bottleneck_dim: 3, " + sizes + (more.empty() ? "" : ", " + more) + "}"),
+        student(make(7, dtype)),
+        teacher(make(8, dtype)) {
+    at::manual_seed(1);
+    for (const auto& [view, need] : student->needs().images) {
+      features.images[view].global = at::randn({batch, kWidth}, dtype).requires_grad_(true);
+      if (need.teacher) features.teacher_images[view].global = at::randn({batch, kWidth}, dtype);
+    }
+  }
+
+  std::shared_ptr<Dino> make(std::uint64_t seed, at::ScalarType dtype) const {
+    at::manual_seed(seed);
+    auto out = std::dynamic_pointer_cast<Dino>(
+        objectives().make({"dino", config::parse_yaml(yaml, "test")}, "dino", {.embed_dim = kWidth}));
+    out->to(dtype);
+    const at::NoGradGuard no_grad;  // starts at 0.02, where all outputs are nearly the same
+    for (at::Tensor& parameter : out->parameters())
+      if (parameter.requires_grad()) parameter.normal_();
+    return out;
+  }
+  Losses forward(StepContext context = {}) {
+    context.teacher = teacher.get();
+    return student->forward(features, context);
+  }
+  at::Tensor center() const { return student->named_buffers()["loss.center"]; }
+  at::Tensor logits(Dino& objective, const at::Tensor& crop) const {
+    return std::dynamic_pointer_cast<DinoHead>(objective.named_modules()["head"])->forward(crop);
+  }
+};
+
+// Two outputs, temperatures of 1: teacher 3/4 and 1/4, student 1/4 and 3/4.
+TEST(DinoLoss, IsTheCrossEntropyOfOnePairByHand) {
+  const DinoLoss loss({.student_temperature = 1, .teacher_temperature = 1}, 2);
+  const at::Tensor teacher = loss.probabilities(at::tensor({std::log(3.0), 0.0}).view({1, 2}).to(at::kFloat), 0);
+  const at::Tensor student = at::tensor({0.0, std::log(3.0)}).view({1, 2}).to(at::kFloat);
+  EXPECT_NEAR(loss.forward({at::Tensor(), student}, {teacher}).item<double>(),
+              -0.75 * std::log(0.25) - 0.25 * std::log(0.75), 1e-6);
+}
+
+TEST(Dino, LossIsTheMeanOverPairsOfAGlobalCropAndAnotherOne) {
+  for (const bool global_too : {true, false}) {
+    DinoCase tiny(global_too ? "" : "student_global_crops: false");
+    tiny.center().copy_(at::randn({1, 6}, at::kDouble));
+    const at::Tensor center = tiny.center().clone();
+    double sum = 0;
+    std::int64_t pairs = 0;
+    for (const char* global : {"global_0", "global_1"}) {
+      const at::Tensor goal =
+          ((tiny.logits(*tiny.teacher, tiny.features.teacher_image(global).global) - center) / 0.04).softmax(1);
+      for (const char* crop : {"global_0", "global_1", "local_0", "local_1", "local_2"}) {
+        if (std::string(crop) == global || (!global_too && crop[0] == 'g')) continue;
+        const at::Tensor seen = (tiny.logits(*tiny.student, tiny.features.image(crop).global) / 0.1).log_softmax(1);
+        sum -= (goal * seen).sum(1).mean().item<double>();
+        ++pairs;
+      }
+    }
+    EXPECT_EQ(pairs, global_too ? 8 : 6);
+    EXPECT_NEAR(tiny.forward().total.item<double>(), sum / static_cast<double>(pairs), 1e-9) << global_too;
+  }
+}
+
+TEST(Dino, GradientsMatchFiniteDifferences) {
+  for (const char* sizes : {"global_crops: 2, local_crops: 1, out_dim: 6, norm_last_layer: false",
+                            "global_crops: 1, local_crops: 2, out_dim: 6",
+                            "global_crops: 3, local_crops: 1, out_dim: 4, layers: 1, student_global_crops: false"}) {
+    SCOPED_TRACE(sizes);
+    DinoCase tiny("", 2, at::kDouble, sizes);
+    StepContext still;
+    still.training = false;  // each call would move the center
+    std::vector<at::Tensor> leaves;
+    for (auto& [name, view] : tiny.features.images) leaves.push_back(view.global);
+    for (const at::Tensor& parameter : tiny.student->parameters())
+      if (parameter.requires_grad()) leaves.push_back(parameter);
+    expect_gradients_match(
+        leaves, [&] { return tiny.forward(still).total; }, 1e-5);
+  }
+}
+
+TEST(Dino, TheTeacherGetsNoGradient) {
+  DinoCase tiny;
+  for (auto& [name, view] : tiny.features.teacher_images) view.global.requires_grad_(true);
+  tiny.forward().total.backward();
+  for (const auto& [name, view] : tiny.features.teacher_images) EXPECT_FALSE(view.global.grad().defined()) << name;
+  for (const auto& item : tiny.teacher->named_parameters()) EXPECT_FALSE(item.value().grad().defined()) << item.key();
+  for (const auto& item : tiny.student->named_parameters())
+    EXPECT_EQ(item.value().grad().defined(), item.key() != "head.last_layer.weight_g") << item.key();
+  EXPECT_TRUE(at::equal(tiny.student->named_parameters()["head.last_layer.weight_g"], at::ones({6, 1}, at::kDouble)));
+}
+
+TEST(Dino, PermutedSamplesGiveTheSameLossAndPermutedGradients) {
+  DinoCase plain, permuted;
+  const at::Tensor order = at::tensor({2, 0, 1}, at::kLong);
+  for (auto* views : {&permuted.features.images, &permuted.features.teacher_images})
+    for (auto& [name, view] : *views)
+      view.global = view.global.detach().index_select(0, order).requires_grad_(views == &permuted.features.images);
+  const Losses a = plain.forward(), b = permuted.forward();
+  a.total.backward();
+  b.total.backward();
+  EXPECT_NEAR(a.total.item<double>(), b.total.item<double>(), 1e-12);
+  for (const auto& [name, view] : plain.features.images)
+    EXPECT_TRUE(at::allclose(view.global.grad().index_select(0, order), permuted.features.image(name).global.grad()))
+        << name;
+}
+
+TEST(Dino, TheCenterFollowsTheTeachersLogitsBehindTheLoss) {
+  DinoCase tiny("center_momentum: 0.8");
+  const at::Tensor start = at::randn({1, 6}, at::kDouble);
+  tiny.center().copy_(start);
+  std::vector<at::Tensor> rows;
+  for (const auto& [name, view] : tiny.features.teacher_images) rows.push_back(tiny.logits(*tiny.teacher, view.global));
+  StepContext evaluation;
+  evaluation.training = false;
+  const double loss = tiny.forward(evaluation).total.item<double>();
+  EXPECT_TRUE(at::equal(tiny.center(), start)) << "evaluation leaves it alone";
+  EXPECT_DOUBLE_EQ(tiny.forward().total.item<double>(), loss) << "the loss is by the old center";
+  EXPECT_TRUE(at::allclose(tiny.center(), 0.8 * start + 0.2 * at::cat(rows).mean(0, true)));
+  EXPECT_GT(std::abs(tiny.forward(evaluation).total.item<double>() - loss), 1e-6);
+  EXPECT_EQ(tiny.teacher->named_buffers()["loss.center"].abs().sum().item<double>(), 0) << "the student's is the run's";
+}
+
+TEST(Dino, TheTeachersTemperatureFollowsTheEpoch) {
+  DinoCase tiny("warmup_teacher_temperature: 0.02, warmup_teacher_temperature_epochs: 3"),
+      cold("teacher_temperature: 0.02"), between("teacher_temperature: 0.03"), warm;
+  const auto loss_at = [](DinoCase& each, std::int64_t epoch) {
+    StepContext context;
+    context.training = false;
+    context.epoch = epoch;
+    return each.forward(context).total.item<double>();
+  };
+  EXPECT_NEAR(loss_at(tiny, 0), loss_at(cold, 0), 1e-12);
+  EXPECT_NEAR(loss_at(tiny, 1), loss_at(between, 0), 1e-12);
+  EXPECT_NEAR(loss_at(tiny, 2), loss_at(warm, 0), 1e-12);
+  EXPECT_NEAR(loss_at(tiny, 50), loss_at(warm, 50), 1e-12);
+  EXPECT_TRUE(tiny.student->follows_step());
+  EXPECT_EQ(teacher_temperature_at(0, {.warmup_teacher_temperature = 0.02, .warmup_teacher_temperature_epochs = 1}),
+            0.02);
+  EXPECT_EQ(teacher_temperature_at(1, {.warmup_teacher_temperature = 0.02, .warmup_teacher_temperature_epochs = 1}),
+            0.04);
+}
+
+TEST(Dino, TheTeachersMomentumGoesUpByHalfACosine) {
+  const DinoCase tiny;
+  const auto at_step = [&](std::int64_t step) {
+    StepContext context;
+    context.step = step;
+    context.total_steps = 100;
+    return tiny.student->teacher_momentum(context);
+  };
+  EXPECT_DOUBLE_EQ(at_step(0), 0.996);
+  EXPECT_DOUBLE_EQ(at_step(50), 0.998);
+  EXPECT_NEAR(at_step(25), 1 - 0.002 * (1 + std::sqrt(0.5)), 1e-15);
+  EXPECT_LT(at_step(99), 1);
+  EXPECT_DOUBLE_EQ(DinoCase("teacher_momentum: 0.9, teacher_momentum_end: 0.9").student->teacher_momentum({}), 0.9);
+}
+
+TEST(Dino, CollapsedTeachersHaveNoEntropyOrAllOfIt) {
+  const auto entropy = [](double spread) {
+    DinoCase tiny;
+    tiny.center().copy_(at::arange(6, at::kDouble).view({1, 6}) * -spread);
+    for (auto& [name, view] : tiny.features.teacher_images) view.global.zero_();
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : tiny.teacher->parameters()) parameter.fill_(1);
+    const Losses losses = tiny.forward();
+    EXPECT_EQ(losses.terms.at(0).first, "teacher_entropy");
+    return losses.terms.at(0).second.item<double>();
+  };
+  EXPECT_NEAR(entropy(0), std::log(6.0), 1e-9);
+  EXPECT_NEAR(entropy(100), 0, 1e-9);
+}
+
+TEST(Dino, AutocastAndHalfPrecisionDoNotReachTheLoss) {
+  DinoCase tiny("", 3, at::kFloat), halves("", 3, at::kFloat);
+  for (DinoCase* each : {&tiny, &halves})
+    for (auto* views : {&each->features.images, &each->features.teacher_images})
+      for (auto& [name, view] : *views) {
+        view.global = view.global.detach().to(at::kBFloat16);
+        if (each == &tiny) view.global = view.global.to(at::kFloat);
+      }
+  const double expected = tiny.forward().total.item<double>();
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const at::Tensor loss = halves.forward().total;
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_EQ(loss.scalar_type(), at::kFloat);
+  EXPECT_NEAR(loss.item<double>(), expected, 1e-6);
+}
+
+// Ten crops of logits would be ten times what one has.
+TEST(Dino, TheStudentsLogitsExistForOneCropAtATime) {
+  const auto peak_with = [](std::int64_t crops) {
+    DinoCase wide("", 8, at::kFloat, "global_crops: 2, out_dim: 20000, local_crops: " + std::to_string(crops));
+    return MemoryTrace::of([&] { wide.forward().total.backward(); }).peak();
+  };
+  const double logits = 8 * 20000 * 4;
+  EXPECT_LT(peak_with(10) - peak_with(2), logits);
+}
+
+std::string error_of(const std::string& yaml) {
+  try {
+    make_objective("dino", yaml);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Dino, MistakesAreNamed) {
+  EXPECT_EQ(error_of("{global_crops: 0}"), "test:1: dino.global_crops: expected from 1 to 100, got 0");
+  EXPECT_EQ(
+      error_of("{global_crops: 1, local_crops: 0, out_dim: 8}"),
+      "test:1: dino.local_crops: is 0, and one global crop alone has none to be compared with: set local_crops, or "
+      "two global_crops");
+  EXPECT_EQ(error_of("{student_global_crops: false, local_crops: 0, out_dim: 8}"),
+            "test:1: dino.local_crops: is 0, and without student_global_crops the student sees no others");
+  EXPECT_EQ(error_of("{global_crops: 2, local_crops: 0, out_dim: 8, hidden_dim: 4}"), "no error");
+  DinoCase tiny;
+  EXPECT_THROW(tiny.student->forward(tiny.features, {}), c10::Error);
+}
+
+TEST(Dino, AsksForEachCropAndForNoText) {
+  const Needs needs = DinoCase().student->needs();
+  EXPECT_EQ(needs.images, (std::map<std::string, ViewNeeds>{{"global_0", {.teacher = true}},
+                                                            {"global_1", {.teacher = true}},
+                                                            {"local_0", {}},
+                                                            {"local_1", {}},
+                                                            {"local_2", {}}}));
+  EXPECT_TRUE(needs.texts.empty());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,77 @@
+// `dino` over ranks, and killed. Nothing but run_ranks may compute in this process: see there.
+#include <csignal>
+#include <filesystem>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+
+#include "tests/distributed/ranks.h"
+#include "tests/training/dino_run.h"
+#include "tests/training/tiny_run.h"
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+class DinoOverRanks : public ::testing::Test {
+ protected:
+  // Weights, center and teacher at the end.
+  Tensors train(const Config& config, int ranks) const {
+    Config own = config;
+    own.data.loader.batch_size = 8 / ranks;
+    const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {
+      Trainer trainer(own, "auto", group);
+      trainer.run();
+      const TrainingRun& run = trainer.training_run();
+      Tensors out = weights_of(*run.model, *run.objective);
+      for (const auto& [name, tensor] : run.teacher->ema.averages()) out["teacher." + name] = tensor;
+      return out;
+    });
+    return ends.empty() ? Tensors() : ends[0];
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
+  for (const auto& [make, name] : {std::pair{dino_config, "dino"}, std::pair{silc_config, "silc"}}) {
+    const std::string run = folder_ / name;
+    const Tensors one = train(make(run + "_one", {}), 1), two = train(make(run + "_two", {}), 2);
+    ASSERT_FALSE(one.empty() || two.empty());
+    const auto ours = rows(run + "_one"), theirs = rows(run + "_two");
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      EXPECT_NEAR(ours[i]["loss"].get<double>(), theirs[i]["loss"].get<double>(), 2e-4) << name << ", step " << i + 1;
+    bool center = false;
+    for (const auto& [key, tensor] : one) {
+      EXPECT_TRUE(at::allclose(tensor, two.at(key), 1e-3, 1e-4)) << name << ": " << key;
+      center = center || (key.ends_with("loss.center") && tensor.abs().max().item<double>() > 1e-3);
+    }
+    EXPECT_TRUE(center) << "it has moved";
+  }
+}
+
+TEST_F(DinoOverRanks, KilledAndResumedEndsBitForBitAsUnbroken) {
+  const std::vector<std::string> save = {"checkpoint.every_steps=2", "checkpoint.background=false"};
+  const Tensors unbroken = train(killed_dino_config(folder_ / "unbroken", save), 1);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    at::set_num_threads(1);  // as ranks have
+    kill_dino_at(5);
+    Trainer(killed_dino_config(folder_ / "broken", save), "none").run();
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  ASSERT_TRUE(std::filesystem::exists(folder_ / "broken/checkpoints/step_0000004/teacher.safetensors"));
+  const Tensors resumed = train(killed_dino_config(folder_ / "broken", save), 1);
+  ASSERT_EQ(resumed.size(), unbroken.size());
+  for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
+}
+
+}  // namespace
+}  // namespace tessera

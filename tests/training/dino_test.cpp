@@ -1,0 +1,186 @@
+// Runs of `dino` alone and beside a contrast.
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/dino_run.h"
+#include "tests/training/tiny_run.h"
+#include <tessera/evaluation/evaluate.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/training/step/grad_cache.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+using Weights = std::map<std::string, at::Tensor>;
+
+Weights copies(const Weights& weights) {
+  Weights out;
+  for (const auto& [name, tensor] : weights) out[name] = tensor.detach().clone();
+  return out;
+}
+
+class DinoRun : public ::testing::Test {
+ protected:
+  // Weights and buffers after so many updates.
+  static Weights weights_after(std::int64_t steps, Config config) {
+    config.training.steps = std::max<std::int64_t>(1, steps);
+    config.run.folder = concat(*config.run.folder, "_", steps);
+    Trainer trainer(config, "none");
+    if (steps > 0) trainer.run();
+    return copies(weights_of(*trainer.training_run().model, *trainer.training_run().objective));
+  }
+  nlohmann::json measured(const std::string& run, std::int64_t step) const {
+    const std::string file = folder_ / (run + "/evaluation/" + step_folder_name(step) + ".json");
+    return nlohmann::json::parse(io::read_file(file)).at("results");
+  }
+
+  TemporaryFolder folder_;
+};
+
+// Loss, gradients and center of a step by a teacher unlike the student; chunk 0: in one pass.
+struct DinoStep {
+  double loss = 0;
+  Weights gradients, buffers;
+};
+DinoStep dino_step(const Config& config, std::int64_t chunk) {
+  TrainingRun run = build_training_run(config);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& [name, average] : run.teacher->ema.averages())
+      if (average.dim() > 1) at::Tensor(average).mul_(1.25);
+  }
+  GradientReducer reducer = make_reducer(run, config, {});
+  const Batch batch = run.loader->next();
+  const StepContext context = step_context(run, config, {}, 0);
+  const at::Tensor rows = row_keys(3, 16, 2, batch.size());
+  DinoStep out;
+  if (chunk == 0) {
+    const RowRngScope keyed(rows);
+    const Losses losses = forward_loss(run, batch, "float32", context);
+    reducer.backward(losses.total, true);
+    out.loss = losses.total.item<double>();
+  } else {
+    out.loss =
+        cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context).total.item<double>();
+  }
+  for (const NamedParameter& each : run.optimizer->parameters())
+    if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
+  for (const auto& item : run.objective->named_buffers()) out.buffers[item.key()] = item.value();
+  for (const auto& item : run.teacher->model->named_parameters())
+    EXPECT_FALSE(item.value().grad().defined()) << item.key();
+  return out;
+}
+
+void expect_close(const Weights& ours, const Weights& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs)
+    EXPECT_LE((ours.at(name) - tensor).norm().item<double>(), 1e-5 * tensor.norm().item<double>() + 1e-7) << name;
+}
+
+TEST_F(DinoRun, GradCacheGivesLossGradientsAndCenterOfOnePass) {
+  for (const auto& make : {dino_config, silc_config}) {
+    const Config config = make(folder_ / "run", {});
+    const DinoStep whole = dino_step(config, 0);
+    ASSERT_FALSE(whole.gradients.empty());
+    for (const std::int64_t chunk : {3, 8}) {
+      const DinoStep cached = dino_step(config, chunk);
+      EXPECT_NEAR(cached.loss, whole.loss, 1e-5);
+      expect_close(cached.gradients, whole.gradients);
+      expect_close(cached.buffers, whole.buffers);
+    }
+  }
+}
+
+TEST_F(DinoRun, StudentTeacherAndCenterMoveAndTheLastLayerAfterItsFrozenUpdates) {
+  for (const auto& [make, prefix] :
+       {std::pair{dino_config, "objective."}, std::pair{silc_config, "objective.objectives.dino."}}) {
+    const std::string of_objective = prefix;
+    const Config config = make(folder_ / of_objective, {});
+    const Weights start = weights_after(0, config), frozen = weights_after(2, config), moved = weights_after(3, config);
+    const auto changed = [&](const Weights& later, const std::string& name) {
+      return !at::equal(start.at(name), later.at(name));
+    };
+    EXPECT_FALSE(changed(frozen, of_objective + "head.last_layer.weight_v"));
+    EXPECT_TRUE(changed(moved, of_objective + "head.last_layer.weight_v"));
+    EXPECT_FALSE(changed(moved, of_objective + "head.last_layer.weight_g"));
+    for (const std::string& name :
+         {of_objective + "head.mlp.0.weight", of_objective + "loss.center", std::string("visual.conv1.weight")})
+      EXPECT_TRUE(changed(frozen, name)) << name;
+    const Checkpoint end = load_checkpoint(folder_ / (of_objective + "_3/checkpoints/step_0000003"));
+    EXPECT_TRUE(changed(end.teacher, "visual.conv1.weight"));
+    EXPECT_FALSE(at::equal(end.teacher.at("visual.conv1.weight"), moved.at("visual.conv1.weight")));
+  }
+}
+
+TEST_F(DinoRun, BesideAContrastEachLossHasItsWeight) {
+  Trainer(silc_config(folder_ / "run"), "none").run();
+  const auto curve = rows(folder_ / "run");
+  ASSERT_EQ(curve.size(), 6U);
+  for (const auto& row : curve)
+    EXPECT_NEAR(row["loss"].get<double>(),
+                0.5 * row["clip_0.loss"].get<double>() + 0.5 * row["clip_1.loss"].get<double>() +
+                    row["dino.loss"].get<double>(),
+                1e-4);
+}
+
+TEST_F(DinoRun, EvaluationMeasuresTheTeacherAndBeginsBeforeTheFirstStep) {
+  const auto train = [&](const std::string& run, const std::string& weights) {
+    const Config config = dino_config(
+        folder_ / run, {"objective.teacher_momentum=1", "evaluation={at_start: true, weights: " + weights +
+                                                            ", tasks: [{name: linear_probe, l2: 0.01}, knn]}"});
+    Trainer(config, "none").run();
+  };
+  train("teacher", "teacher");
+  EXPECT_EQ(measured("teacher", 0)[0].at("metrics"), measured("teacher", 6)[0].at("metrics"))
+      << "a teacher that keeps all of its weights stays as it is";
+  train("student", "model");
+  EXPECT_EQ(measured("student", 0)[0].at("metrics"), measured("teacher", 0)[0].at("metrics"));
+  EXPECT_NE(measured("student", 6)[0].at("metrics"), measured("teacher", 6)[0].at("metrics"));
+
+  EvaluateOptions options;
+  options.checkpoint = folder_ / "teacher/checkpoints/step_0000006/teacher.safetensors";
+  options.out = folder_ / "out";
+  EXPECT_EQ(evaluate(options), 0) << "the tasks of the run's configuration";
+  const auto results = nlohmann::json::parse(io::read_file(folder_ / "out/results.json")).at("tasks");
+  ASSERT_EQ(results.size(), 2U);
+  for (std::size_t i = 0; i < 2; ++i) EXPECT_EQ(results[i].at("metrics"), measured("teacher", 6)[i].at("metrics"));
+}
+
+TEST_F(DinoRun, MistakesAreNamed) {
+  const auto error = [&](const Config& config) { return error_of([&] { Trainer(config, "none"); }); };
+  EXPECT_EQ(error(silc_config(folder_ / "a", {"model.text=null", "tokenizer=null"})),
+            "objective: wants the text caption, but model.text is null");
+  EXPECT_EQ(error(dino_config(folder_ / "b", {"data.loader.views={global: {count: 2}}"})),
+            "the objective asks for the image view local_0, but the data pipeline makes only: image and global_0 to "
+            "global_1; data.loader.views names others");
+  EXPECT_EQ(
+      error(dino_config(folder_ / "c", {"data.loader.views.local.image_size=10"})),
+      "data.loader.views: the image tower does not take local_0, which is 10 x 10 pixels: vit: pictures must be [B, "
+      "3, H, W] with H and W multiples of 4 and 4, got [1, 3, 10, 10]");
+  EXPECT_EQ(
+      error(dino_config(folder_ / "d", {"training.cuda_graph=true"})),
+      "training.cuda_graph: the objective dino changes with the step, and a recorded step is always the same one: "
+      "set it to false");
+}
+
+// As they ship, but for their length and, in place of a file that the quick start makes, the tokenizer.
+TEST_F(DinoRun, SmallConfigurationsThatShipTrain) {
+  for (const std::string name : {"shapes_dino", "shapes_silc"}) {
+    register_test_modules();
+    std::vector<std::string> overrides = {
+        "run.folder=" + (folder_ / name), "training.steps=2",         "data.train.size=64",
+        "data.validation.size=32",        "data.loader.batch_size=8", "schedule={warmup_steps: 1}",
+        "evaluation.every_steps=0",       "log.every_steps=1"};
+    if (name == "shapes_silc") overrides.push_back("tokenizer={name: test_letters}");
+    Trainer trainer(load_config(name, overrides), "none");
+    EXPECT_EQ(trainer.run(), Outcome::finished);
+    EXPECT_TRUE(std::isfinite(rows(folder_ / name).back()["loss"].get<double>())) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
