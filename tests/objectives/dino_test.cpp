@@ -6,7 +6,7 @@
 #include "tests/objectives/pairs.h"
 #include "tests/support/gradcheck.h"
 #include <tessera/base/error.h>
-#include <tessera/measure/memory_trace.h>
+#include <tessera/measure/pass_cost.h>
 #include <tessera/objectives/dino.h>
 
 namespace tessera {

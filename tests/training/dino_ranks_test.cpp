@@ -37,7 +37,11 @@ class DinoOverRanks : public ::testing::Test {
 };
 
 TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
-  for (const auto& [make, name] : {std::pair{dino_config, "dino"}, std::pair{silc_config, "silc"}}) {
+  struct Run {
+    decltype(&dino_config) make;
+    std::string name;
+  };
+  for (const auto& [make, name] : {Run{dino_config, "dino"}, Run{silc_config, "silc"}}) {
     const std::string run = folder_ / name;
     const Tensors one = train(make(run + "_one", {}), 1), two = train(make(run + "_two", {}), 2);
     ASSERT_FALSE(one.empty() || two.empty());

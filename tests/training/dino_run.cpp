@@ -9,13 +9,13 @@ namespace tessera {
 namespace {
 
 constexpr const char* kSmallHead = "out_dim: 16, hidden_dim: 12, bottleneck_dim: 6";
-std::int64_t kill_at = -1;
+std::int64_t dino_killed_at = -1;
 
 class KilledDino : public Dino {
  public:
   using Dino::Dino;
   Losses forward(const Features& features, const StepContext& context) override {
-    if (context.step == kill_at) ::raise(SIGKILL);
+    if (context.step == dino_killed_at) ::raise(SIGKILL);
     return Dino::forward(features, context);
   }
 };
@@ -73,7 +73,7 @@ Config silc_config(const std::string& run, const std::vector<std::string>& overr
 }
 
 void kill_dino_at(std::int64_t step) {
-  kill_at = step;
+  dino_killed_at = step;
 }
 
 }  // namespace tessera

@@ -96,9 +96,12 @@ TEST_F(DinoRun, GradCacheGivesLossGradientsAndCenterOfOnePass) {
 }
 
 TEST_F(DinoRun, StudentTeacherAndCenterMoveAndTheLastLayerAfterItsFrozenUpdates) {
-  for (const auto& [make, prefix] :
-       {std::pair{dino_config, "objective."}, std::pair{silc_config, "objective.objectives.dino."}}) {
-    const std::string of_objective = prefix;
+  struct Run {
+    decltype(&dino_config) make;
+    std::string of_objective;
+  };
+  for (const auto& [make, of_objective] :
+       {Run{dino_config, "objective."}, Run{silc_config, "objective.objectives.dino."}}) {
     const Config config = make(folder_ / of_objective, {});
     const Weights start = weights_after(0, config), frozen = weights_after(2, config), moved = weights_after(3, config);
     const auto changed = [&](const Weights& later, const std::string& name) {

@@ -8,7 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
-#include <tessera/data/image/image_view_sizes.h>
+#include <tessera/data/image/training_views.h>
 #include <tessera/models/autocast.h>
 #include <tessera/training/run/training_run.h>
 
