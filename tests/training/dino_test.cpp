@@ -123,11 +123,11 @@ TEST_F(DinoRun, BesideAContrastEachLossHasItsWeight) {
   Trainer(silc_config(folder_ / "run"), "none").run();
   const auto curve = rows(folder_ / "run");
   ASSERT_EQ(curve.size(), 6U);
-  for (const auto& row : curve)
-    EXPECT_NEAR(row["loss"].get<double>(),
-                0.5 * row["clip_0.loss"].get<double>() + 0.5 * row["clip_1.loss"].get<double>() +
-                    row["dino.loss"].get<double>(),
-                1e-4);
+  for (const auto& row : curve) {
+    const auto value = [&](const char* term) { return row.at("terms").at(term).get<double>(); };
+    EXPECT_NEAR(row.at("loss").get<double>(),
+                0.5 * value("clip_0.loss") + 0.5 * value("clip_1.loss") + value("dino.loss"), 1e-4);
+  }
 }
 
 TEST_F(DinoRun, EvaluationMeasuresTheTeacherAndBeginsBeforeTheFirstStep) {
@@ -157,9 +157,9 @@ TEST_F(DinoRun, MistakesAreNamed) {
   const auto error = [&](const Config& config) { return error_of([&] { Trainer(config, "none"); }); };
   EXPECT_EQ(error(silc_config(folder_ / "a", {"model.text=null", "tokenizer=null"})),
             "objective: wants the text caption, but model.text is null");
-  EXPECT_EQ(error(dino_config(folder_ / "b", {"data.loader.views={global: {count: 2}}"})),
-            "the objective asks for the image view local_0, but the data pipeline makes only: image and global_0 to "
-            "global_1; data.loader.views names others");
+  EXPECT_EQ(error(dino_config(folder_ / "b", {"objective.local_crops=3"})),
+            "the objective asks for the image view local_2, but the data pipeline makes only: image, global_0 to "
+            "global_1 and local_0 to local_1; data.loader.views names others");
   EXPECT_EQ(
       error(dino_config(folder_ / "c", {"data.loader.views.local.image_size=10"})),
       "data.loader.views: the image tower does not take local_0, which is 10 x 10 pixels: vit: pictures must be [B, "

@@ -57,7 +57,7 @@ void check_tokenizer(const Config& config, const TrainingRun& run) {
 void check_needs(const Config& config, const TrainingRun& run) {
   if (!run.needs.texts.empty() && !(run.model->has_text_tower() && config.tokenizer))
     user_error("objective: wants the text ", run.needs.texts.begin()->first, ", but ",
-               config.tokenizer ? "model.text" : "tokenizer", " is null");
+               run.model->has_text_tower() ? "tokenizer" : "model.text", " is null");
   for (const auto& [name, view] : run.needs.images)
     if (view.regions && run.model->image_tower().encoder().region_width() == 0)
       user_error("objective: wants the region features ", name,
