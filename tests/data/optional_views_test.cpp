@@ -158,7 +158,9 @@ TEST(OptionalViews, WhereNothingIsLackingTheyAreAsRequiredOnes) {
   ASSERT_EQ(expected.size(), got.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(expected[i].defined(), got[i].defined()) << i;
-    if (got[i].defined()) EXPECT_TRUE(at::equal(expected[i], got[i])) << i;
+    if (got[i].defined()) {
+      EXPECT_TRUE(at::equal(expected[i], got[i])) << i;
+    }
   }
 }
 

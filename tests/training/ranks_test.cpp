@@ -172,8 +172,10 @@ TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
   ASSERT_EQ(two.size(), 2U);
   expect_same_curve(both, alone, 2e-4);
   expect_equal_weights(two[0], two[1]);
-  for (const auto& [name, tensor] : one[0])
-    if (name.starts_with("weight.")) EXPECT_TRUE(at::allclose(tensor, two[0].at(name), 1e-4, 1e-5)) << name;
+  for (const auto& [name, tensor] : one[0]) {
+    if (!name.starts_with("weight.")) continue;
+    EXPECT_TRUE(at::allclose(tensor, two[0].at(name), 1e-4, 1e-5)) << name;
+  }
 }
 
 // A picture leaves out the same patches whichever rank and chunk it is in.
