@@ -5,7 +5,7 @@ deviations: zero-shot, retrieval, linear probe, and hard negatives of pictures w
   build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
   scripts/compare_readouts.py
 
-Twelve runs of 1,000 steps take about 80 minutes on two cores. Runs that are complete already are not trained again, and a stopped one goes on
+Twelve runs of 1,000 steps. Runs that are complete already are not trained again, and a stopped one goes on
 from its last checkpoint. Only the standard library is needed; the programs must be built (scripts/setup.sh).
 """
 import argparse

@@ -9,17 +9,8 @@ on each teacher. Only the standard library is needed; the programs must be built
 import argparse
 import json
 import pathlib
-import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-def run(command, log):
-    with open(log, "w") as out:
-        status = subprocess.run([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT).returncode
-    if status != 0:
-        sys.exit(f"{' '.join(str(c) for c in command)}\nfailed with exit code {status}; its output: {log}")
+from compare_objectives import ROOT, run
 
 
 def metric(results, task, name="top1"):

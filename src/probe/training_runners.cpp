@@ -66,15 +66,6 @@ void fields(Visitor& v, EmaCase& s) {
   v("final_value", s.final_value, "after the last one");
 }
 
-struct ClipPerParameterCase {
-  double max_norm = 3.0;
-};
-
-template <class Visitor>
-void fields(Visitor& v, ClipPerParameterCase& s) {
-  v("max_norm", s.max_norm, "limit", config::above(0));
-}
-
 struct ClipCase {
   double max_norm = 1.0;
 };
@@ -83,6 +74,10 @@ template <class Visitor>
 void fields(Visitor& v, ClipCase& s) {
   v("max_norm", s.max_norm, "limit", config::above(0));
 }
+
+struct ClipPerParameterCase : ClipCase {
+  ClipPerParameterCase() : ClipCase{3.0} {}
+};
 
 std::vector<NamedParameter> parameters_of(Run& run) {
   std::vector<NamedParameter> out;

@@ -6,10 +6,9 @@
 
 #include "tests/training/dino_run.h"
 #include "tests/training/tiny_run.h"
+#include "tests/training/whole_or_cached.h"
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/training/step/grad_cache.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -43,8 +42,8 @@ class DinoRun : public ::testing::Test {
 
 // Loss, gradients and center of a step by a teacher unlike the student; chunk 0: in one pass.
 struct DinoStep {
-  double loss = 0;
-  Weights gradients, buffers;
+  StepOutcome outcome;
+  Weights buffers;
 };
 DinoStep dino_step(const Config& config, std::int64_t chunk) {
   TrainingRun run = build_training_run(config);
@@ -57,18 +56,7 @@ DinoStep dino_step(const Config& config, std::int64_t chunk) {
   const Batch batch = run.loader->next();
   const StepContext context = step_context(run, config, {}, 0);
   const at::Tensor rows = row_keys(3, 16, 2, batch.size());
-  DinoStep out;
-  if (chunk == 0) {
-    const RowRngScope keyed(rows);
-    const Losses losses = forward_loss(run, batch, "float32", context);
-    reducer.backward(losses.total, true);
-    out.loss = losses.total.item<double>();
-  } else {
-    out.loss =
-        cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context).total.item<double>();
-  }
-  for (const NamedParameter& each : run.optimizer->parameters())
-    if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
+  DinoStep out{.outcome = whole_or_cached(run, reducer, batch, chunk, rows, context), .buffers = {}};
   for (const auto& item : run.objective->named_buffers()) out.buffers[item.key()] = item.value();
   for (const auto& item : run.teacher->model->named_parameters())
     EXPECT_FALSE(item.value().grad().defined()) << item.key();
@@ -85,11 +73,11 @@ TEST_F(DinoRun, GradCacheGivesLossGradientsAndCenterOfOnePass) {
   for (const auto& make : {dino_config, silc_config}) {
     const Config config = make(folder_ / "run", {});
     const DinoStep whole = dino_step(config, 0);
-    ASSERT_FALSE(whole.gradients.empty());
+    ASSERT_FALSE(whole.outcome.gradients.empty());
     for (const std::int64_t chunk : {3, 8}) {
       const DinoStep cached = dino_step(config, chunk);
-      EXPECT_NEAR(cached.loss, whole.loss, 1e-5);
-      expect_close(cached.gradients, whole.gradients);
+      EXPECT_NEAR(cached.outcome.loss, whole.outcome.loss, 1e-5);
+      expect_close(cached.outcome.gradients, whole.outcome.gradients);
       expect_close(cached.buffers, whole.buffers);
     }
   }

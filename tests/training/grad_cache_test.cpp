@@ -3,16 +3,10 @@
 
 #include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
-#include <tessera/models/per_sample_rng.h>
-#include <tessera/training/step/grad_cache.h>
+#include "tests/training/whole_or_cached.h"
 
 namespace tessera {
 namespace {
-
-struct StepOutcome {
-  double loss = 0;
-  std::map<std::string, at::Tensor> gradients;
-};
 
 class GradCacheTest : public ::testing::TestWithParam<const char*> {
  protected:
@@ -32,20 +26,7 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
     std::vector<at::Tensor> parameters;
     for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
     GradientReducer reducer(parameters, {}, 25);
-    StepContext context;
-    StepOutcome out;
-    if (chunk == 0) {
-      const RowRngScope keyed(rows);
-      const Losses losses = forward_loss(run, batch, "float32", context);
-      reducer.backward(losses.total, true);
-      out.loss = losses.total.item<double>();
-    } else {
-      out.loss =
-          cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context).total.item<double>();
-    }
-    for (const NamedParameter& each : run.optimizer->parameters())
-      if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();
-    return out;
+    return whole_or_cached(run, reducer, batch, chunk, rows, {});
   }
 
   static constexpr const char* kNudged = "visual.conv1.weight";

@@ -44,8 +44,7 @@ struct TrainAndTest {
 };
 
 /// Both sides; the result counts the test side alone.
-template <class Settings>
-TrainAndTest embed_both(const std::string& task, const Settings& settings, const Embedder& embedder,
+TrainAndTest embed_both(const std::string& task, const TrainTestData& settings, const Embedder& embedder,
                         const EvaluationContext& context, TaskResult& result) {
   const auto train = open_source(settings.train, context.train_source, task + ".train");
   const auto test = open_source(settings.source, context.source, task + ".source");

@@ -43,6 +43,24 @@ void data_fields(Visitor& v, TaskData& s) {
   v("max_samples", s.max_samples, "look at the first so many samples only; -1: at all", config::at_least(-1));
 }
 
+/// The data of a task that learns from one set of samples and is measured on another.
+struct TrainTestData {
+  std::optional<config::ModuleSettings> train;
+  std::optional<config::ModuleSettings> source;
+  std::int64_t max_train_samples = -1;
+  std::int64_t max_samples = -1;
+};
+
+/// train_help: what the training data are for.
+template <class Visitor>
+void train_test_fields(Visitor& v, TrainTestData& s, const char* train_help) {
+  v("train", s.train, train_help);
+  v("source", s.source, "data set it is tested on; null: the run's validation data");
+  v("max_train_samples", s.max_train_samples, "learn from the first so many samples only; -1: from all",
+    config::at_least(-1));
+  v("max_samples", s.max_samples, "test on the first so many samples only; -1: on all", config::at_least(-1));
+}
+
 struct ZeroShotSettings {
   TaskData data;
   TextList classes;
@@ -95,11 +113,7 @@ void fields(Visitor& v, SegmentationSettings& s) {
 }
 std::optional<config::Problem> validate(const SegmentationSettings& settings);
 
-struct LinearProbeSettings {
-  std::optional<config::ModuleSettings> train;
-  std::optional<config::ModuleSettings> source;
-  std::int64_t max_train_samples = -1;
-  std::int64_t max_samples = -1;
+struct LinearProbeSettings : TrainTestData {
   std::optional<double> l2;
   double validation_share = 0.2;
   bool normalize = false;
@@ -107,11 +121,7 @@ struct LinearProbeSettings {
 
 template <class Visitor>
 void fields(Visitor& v, LinearProbeSettings& s) {
-  v("train", s.train, "data set the classifier is fitted on; null: the run's training data");
-  v("source", s.source, "data set it is tested on; null: the run's validation data");
-  v("max_train_samples", s.max_train_samples, "fit on the first so many samples only; -1: on all",
-    config::at_least(-1));
-  v("max_samples", s.max_samples, "test on the first so many samples only; -1: on all", config::at_least(-1));
+  train_test_fields(v, s, "data set the classifier is fitted on; null: the run's training data");
   v("l2", s.l2,
     "weight of the L2 penalty; null: swept over 97 values from 1e-6 to 100 on a held-out part of train (CLIP, A.3)",
     config::at_least(0));
@@ -120,21 +130,14 @@ void fields(Visitor& v, LinearProbeSettings& s) {
 }
 std::optional<config::Problem> validate(const LinearProbeSettings& settings);
 
-struct KnnSettings {
-  std::optional<config::ModuleSettings> train;
-  std::optional<config::ModuleSettings> source;
-  std::int64_t max_train_samples = -1;
-  std::int64_t max_samples = -1;
+struct KnnSettings : TrainTestData {
   std::int64_t k = 20;
   double temperature = 0.07;
 };
 
 template <class Visitor>
 void fields(Visitor& v, KnnSettings& s) {
-  v("train", s.train, "data set whose samples vote; null: the run's training data");
-  v("source", s.source, "data set that is classified; null: the run's validation data");
-  v("max_train_samples", s.max_train_samples, "use the first so many samples only; -1: all", config::at_least(-1));
-  v("max_samples", s.max_samples, "classify the first so many samples only; -1: all", config::at_least(-1));
+  train_test_fields(v, s, "data set whose samples vote; null: the run's training data");
   v("k", s.k, "neighbors that vote", config::at_least(1));
   v("temperature", s.temperature, "a vote weighs exp(cosine / temperature)", config::above(0));
 }
@@ -150,11 +153,7 @@ void fields(Visitor& v, HardNegativeSettings& s) {
 }
 
 /// A mask over the slots of image embeddings, trained on hard negatives with the model as it is (Vani et al. 2024, 5.2).
-struct SlotMaskSettings {
-  std::optional<config::ModuleSettings> train;
-  std::optional<config::ModuleSettings> source;
-  std::int64_t max_train_samples = -1;
-  std::int64_t max_samples = -1;
+struct SlotMaskSettings : TrainTestData {
   std::string granularity = "slot";
   std::optional<std::int64_t> slots;
   std::int64_t steps = 100;
@@ -164,11 +163,7 @@ struct SlotMaskSettings {
 
 template <class Visitor>
 void fields(Visitor& v, SlotMaskSettings& s) {
-  v("train", s.train, "data set with hard negatives that the mask is trained on; null: the run's training data");
-  v("source", s.source, "data set it is tested on; null: the run's validation data");
-  v("max_train_samples", s.max_train_samples, "train on the first so many samples only; -1: on all",
-    config::at_least(-1));
-  v("max_samples", s.max_samples, "test on the first so many samples only; -1: on all", config::at_least(-1));
+  train_test_fields(v, s, "data set with hard negatives that the mask is trained on; null: the run's training data");
   v("granularity", s.granularity, "what has a weight of its own: each slot, or each dimension of the embedding",
     config::one_of({"slot", "dimension"}));
   v("slots", s.slots, "equal parts of the embedding that count as slots; null: the model's own slots",
