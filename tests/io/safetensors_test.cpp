@@ -209,10 +209,5 @@ TEST_F(Safetensors, AFullDiskLeavesTheOldFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "no temporary may stay behind";
 }
 
-TEST_F(Safetensors, AFolderThatIsNotThereIsNamed) {
-  const std::string path = (folder_ / "none" / "a.safetensors").string();
-  EXPECT_THROW(save_safetensors(path, {{"a", at::ones({4})}}), UserError);
-}
-
 }  // namespace
 }  // namespace tessera::io

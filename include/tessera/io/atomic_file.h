@@ -7,7 +7,8 @@
 namespace tessera::io {
 
 /// A file that appears under its name only when complete: written to PATH.tmp.PID, fsynced, renamed, folder fsynced. Without
-/// commit() the temporary is removed. All errors are UserErrors that name the path and the cause ("No space left on device").
+/// commit() the temporary is removed. Folders of the path that do not exist are made. All errors are UserErrors that name
+/// the path and the cause ("No space left on device").
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
