@@ -1,0 +1,165 @@
+#include <array>
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "src/ops/kernel_call.h"
+#include "src/ops/operators.h"
+#include "src/ops/token_max_projection_tiles.h"
+#include <tessera/ops/numeric.h>
+#include <tessera/ops/token_max_projection.h>
+
+namespace tessera {
+namespace {
+
+using Mask = std::optional<at::Tensor>;
+using Pair = std::tuple<at::Tensor, at::Tensor>;
+using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+// Asks for no size as a number, so that tracing with symbolic sizes goes through it.
+void check(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
+  TORCH_CHECK(tokens.dim() == 3 && tokens.sym_size(1) > 0 && tokens.sym_size(2) > 0 && tokens.is_floating_point(),
+              "token_max_projection: tokens must be floating [B, N, w] with N and w at least 1, got ",
+              tokens.scalar_type(), " ", tokens.sym_sizes());
+  TORCH_CHECK(table.dim() == 2 && table.sym_size(0) > 0 && table.sym_size(1) == tokens.sym_size(2) &&
+                  table.scalar_type() == tokens.scalar_type(),
+              "token_max_projection: table must be ", tokens.scalar_type(), " [V, w] = [V, ", tokens.sym_size(2),
+              "] as the tokens are, got ", table.scalar_type(), " ", table.sym_sizes());
+  TORCH_CHECK(bias.dim() == 1 && bias.sym_size(0) == table.sym_size(0) && bias.is_floating_point(),
+              "token_max_projection: bias must be floating [V] = [", table.sym_size(0), "], got ", bias.scalar_type(),
+              " ", bias.sym_sizes());
+  TORCH_CHECK(!mask || (mask->scalar_type() == at::kBool && mask->dim() == 2 &&
+                        mask->sym_size(0) == tokens.sym_size(0) && mask->sym_size(1) == tokens.sym_size(1)),
+              "token_max_projection: mask must be bool ", tokens.sym_sizes().slice(0, 2), ", got ", mask->scalar_type(),
+              " ", mask->sym_sizes());
+  TORCH_CHECK(table.device() == tokens.device() && bias.device() == tokens.device() &&
+                  (!mask || mask->device() == tokens.device()),
+              "token_max_projection: tokens, mask, table and bias must be on one device, got ", tokens.device(), ", ",
+              mask ? mask->device() : tokens.device(), ", ", table.device(), " and ", bias.device());
+}
+
+Pair forward_on_device(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
+  check(tokens, mask, table, bias);
+  const c10::OptionalDeviceGuard device(tokens.device());
+  return token_max_projection_in_tiles(tokens, mask.value_or(at::Tensor()), table, bias);
+}
+
+Three backward_on_device(const at::Tensor& grad_encoding, const at::Tensor& encoding, const at::Tensor& tokens,
+                         const Mask& mask, const at::Tensor& table, const at::Tensor& argmax,
+                         std::array<bool, 3> output_mask) {
+  const c10::OptionalDeviceGuard device(tokens.device());
+  // d log(1 + m) / dm = 1 / (1 + m) = exp(-encoding). NaN stays.
+  const at::Tensor weight = encoding.neg().exp_().mul_(grad_encoding).masked_fill_(encoding == 0, 0);
+  const auto [grad_tokens, grad_table] =
+      token_max_projection_gradient(weight, tokens, mask.value_or(at::Tensor()), table, argmax);
+  return {grad_tokens, grad_table, output_mask[2] ? weight.sum(0) : at::Tensor()};
+}
+
+Pair forward_on_meta(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
+  check(tokens, mask, table, bias);
+  const c10::SymInt rows = tokens.sym_size(0), columns = table.sym_size(0);
+  return {at::empty_symint({rows, columns}, bias.options()),
+          at::empty_symint({rows, columns}, bias.options().dtype(at::kLong))};
+}
+
+Three backward_on_meta(const at::Tensor&, const at::Tensor& encoding, const at::Tensor& tokens, const Mask&,
+                       const at::Tensor& table, const at::Tensor&, std::array<bool, 3> output_mask) {
+  const auto like = [](bool wanted, const at::Tensor& tensor) {
+    return wanted ? at::empty_symint(tensor.sym_sizes(), tensor.options()) : at::Tensor();
+  };
+  return {like(output_mask[0], tokens), like(output_mask[1], table),
+          output_mask[2] ? at::empty_symint({table.sym_size(0)}, encoding.options()) : at::Tensor()};
+}
+
+Pair call_forward(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
+  static const auto forward = c10::Dispatcher::singleton()
+                                  .findSchemaOrThrow("tessera::_token_max_projection", "")
+                                  .typed<decltype(forward_on_device)>();
+  return forward.call(tokens, mask, table, bias);
+}
+
+class MaxProjection : public torch::autograd::Function<MaxProjection> {
+ public:
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& tokens,
+                                                const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const auto [encoding, argmax] = call_forward(tokens, mask, table, bias);
+    ctx->save_for_backward({encoding, tokens, mask.value_or(at::Tensor()), table, argmax});
+    ctx->mark_non_differentiable({argmax});
+    return {encoding, argmax};
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list gradients) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "token_max_projection has no second derivatives");
+    static const auto backward = c10::Dispatcher::singleton()
+                                     .findSchemaOrThrow("tessera::_token_max_projection_backward", "")
+                                     .typed<decltype(backward_on_device)>();
+    const auto saved = ctx->get_saved_variables();
+    const Mask mask = saved[2].defined() ? Mask(saved[2]) : std::nullopt;
+    const auto [tokens, table, bias] =
+        backward.call(gradients[0], saved[0], saved[1], mask, saved[3], saved[4],
+                      {ctx->needs_input_grad(0), ctx->needs_input_grad(1), ctx->needs_input_grad(2)});
+    return {tokens, {}, table, bias};
+  }
+};
+
+Pair forward_with_gradient(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table,
+                           const at::Tensor& bias) {
+  const auto both = MaxProjection::apply(tokens, mask, table, bias);
+  return {both[0], both[1]};
+}
+
+Pair operate(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table, const at::Tensor& bias) {
+  check(tokens, mask, table, bias);
+  return call_forward(to_compute(tokens), mask, to_compute(table), bias.to(compute_dtype(tokens)));
+}
+
+Pair operate_without_autocast(const at::Tensor& tokens, const Mask& mask, const at::Tensor& table,
+                              const at::Tensor& bias) {
+  const NoAutocast no_autocast;
+  return operate(tokens, mask, table, bias);
+}
+
+}  // namespace
+
+void define_token_max_projection(torch::Library& library) {
+  library.def(
+      "token_max_projection(Tensor tokens, Tensor? mask, Tensor table, Tensor bias) -> (Tensor encoding, Tensor argmax)",
+      {at::Tag::pt2_compliant_tag});
+  library.def(
+      "_token_max_projection(Tensor tokens, Tensor? mask, Tensor table, Tensor bias) -> (Tensor encoding, Tensor argmax)",
+      {at::Tag::pt2_compliant_tag});
+  library.def(
+      "_token_max_projection_backward(Tensor grad_encoding, Tensor encoding, Tensor tokens, Tensor? mask, Tensor table, "
+      "Tensor argmax, bool[3] output_mask) -> (Tensor grad_tokens, Tensor grad_table, Tensor grad_bias)",
+      {at::Tag::pt2_compliant_tag});
+  library.impl("token_max_projection", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
+  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+    library.impl("token_max_projection", torch::dispatch(device, TORCH_FN(operate_without_autocast)));
+  for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA}) {
+    library.impl("_token_max_projection", torch::dispatch(device, TORCH_FN(forward_on_device)));
+    library.impl("_token_max_projection_backward", torch::dispatch(device, TORCH_FN(backward_on_device)));
+  }
+  library.impl("_token_max_projection", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
+  library.impl("_token_max_projection_backward", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(backward_on_meta)));
+  library.impl("_token_max_projection", torch::dispatch(c10::DispatchKey::Autograd, TORCH_FN(forward_with_gradient)));
+  library.impl("_token_max_projection_backward",
+               torch::dispatch(c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback()));
+}
+
+TokenMaxProjection token_max_projection(const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& table,
+                                        const at::Tensor& bias) {
+  register_operators();
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::token_max_projection", "").typed<decltype(operate)>();
+  const auto [encoding, argmax] = operation.call(tokens, mask.defined() ? Mask(mask) : std::nullopt, table, bias);
+  return {encoding, argmax};
+}
+
+}  // namespace tessera
