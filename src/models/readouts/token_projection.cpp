@@ -10,7 +10,8 @@ namespace tessera {
 TokenProjection::TokenProjection(const TokenProjectionSettings& settings, const ReadOutContext& context)
     : table_(context.shared->token_embedding) {
   if (!table_.defined())
-    user_error(context.path, ": token_projection scores the token table of the text tower, but this model has none: "
+    user_error(context.path,
+               ": token_projection scores the token table of the text tower, but this model has none: "
                "give model.text an encoder with such a table (text_transformer)");
   const auto transform = register_module("transform", std::make_shared<torch::nn::Module>());
   dense_ = transform->register_module("dense", torch::nn::Linear(context.width, table_.size(1)));
