@@ -16,8 +16,8 @@ namespace {
 
 /// Library products reach their speed from about 300 rows on.
 constexpr std::int64_t kGroupRows = 448;
-constexpr std::int64_t kTileColumns = 256;
-constexpr std::int64_t kChunkColumns = 4 * kTileColumns;
+constexpr std::int64_t kTileColumns = 512;
+constexpr std::int64_t kChunkColumns = 2 * kTileColumns;
 constexpr std::int64_t kTableRows = 64;      // of the table's gradient, for one thread at a time
 constexpr std::int64_t kAlignedFloats = 16;  // a cache line: products of aligned rows have one order of sums
 
