@@ -1,3 +1,5 @@
+#include <limits>
+
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
@@ -19,15 +21,29 @@ TokenProjection::TokenProjection(const TokenProjectionSettings& settings, const 
   torch::nn::init::zeros_(dense_->bias);
   norm_ = transform->register_module("norm", std::make_shared<LayerNorm>(table_.size(1), settings.layer_norm_eps));
   bias_ = register_parameter("bias", at::zeros({table_.size(0)}));
+  auto& shared = context.shared->special_token_ids;
+  const auto& special = settings.special_token_ids ? settings.special_token_ids : shared;
+  if (!special) return;
+  for (const std::int64_t id : *special)
+    if (id >= table_.size(0))
+      user_error(context.path, ".special_token_ids: ", id, " is not in the vocabulary 0..", table_.size(0) - 1);
+  special_ids_ = at::tensor(*special, at::kLong);
+  if (!shared) shared = special;
 }
 
 at::Tensor TokenProjection::transform(const at::Tensor& tokens) {
   return norm_->forward(at::gelu(dense_(tokens)));
 }
 
+at::Tensor TokenProjection::masked_bias() {
+  if (!special_ids_.defined()) return bias_;
+  if (special_ids_.device() != bias_.device()) special_ids_ = special_ids_.to(bias_.device());
+  return bias_.index_fill(0, special_ids_, -std::numeric_limits<double>::infinity());
+}
+
 TokenMaxProjection TokenProjection::project(const Encoded& encoded) {
   const at::Tensor real = at_least_float(zero_padding(encoded.tokens, encoded.mask));
-  return token_max_projection(transform(real), encoded.mask, table_, bias_);
+  return token_max_projection(transform(real), encoded.mask, table_, masked_bias());
 }
 
 ReadOutOutput TokenProjection::forward(const Encoded& encoded, const ViewNeeds& /*needs*/) {
