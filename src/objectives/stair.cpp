@@ -39,6 +39,12 @@ double growth_at(std::int64_t step, std::int64_t growth_steps) {
   return share * share;
 }
 
+// Rows without length for the contrast: the derivative of a cosine by such a row is not finite, and none flows here.
+at::Tensor without_short_rows(const at::Tensor& encoding) {
+  constexpr double kShort = 1e-12;
+  return encoding.masked_fill(encoding.detach().norm(2, -1, /*keepdim=*/true) <= kShort, 0.0);
+}
+
 // Absent pairs are rows of zeros: the mean over all rows is put right to that over the present ones.
 at::Tensor regularizer(const at::Tensor& encoding, const ContrastTargets& targets, const ProcessGroup& group) {
   const at::Tensor loss = flops_regularizer(encoding, group);
@@ -79,7 +85,8 @@ Losses Stair::forward(const Features& features, const StepContext& context) {
   ContrastOptions options{.chunk = settings_.pairs.chunk};
   if (!options.chunk && !group.alone()) options.chunk = batch;
   const at::Tensor sharpness = scale(pairs.dtype());
-  const Contrast contrast = global_contrast(image, text, sharpness, options, group, pairs.targets);
+  const Contrast contrast =
+      global_contrast(without_short_rows(image), without_short_rows(text), sharpness, options, group, pairs.targets);
   const at::Tensor flops_image = regularizer(image, pairs.targets, group);
   const at::Tensor flops_text = regularizer(text, pairs.targets, group);
   const double growth = growth_at(context.step, settings_.lambda_growth_steps);

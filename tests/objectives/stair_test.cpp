@@ -59,7 +59,7 @@ at::Tensor tensor_of(const Named& named, const std::string& name) {
   return {};
 }
 
-StepContext at_step(std::int64_t step) {
+StepContext inspected_at(std::int64_t step) {
   StepContext context;
   context.step = step;
   context.inspect = true;
@@ -71,7 +71,7 @@ TEST(Stair, WeightsGrowWithTheSquareOfTheStep) {
   const auto stair = make_stair("{lambda_image: 0.5, lambda_text: 0.25, lambda_growth_steps: 4}");
   for (const auto& [step, share] : std::vector<std::pair<std::int64_t, double>>{
            {0, 1.0 / 16}, {1, 4.0 / 16}, {2, 9.0 / 16}, {3, 1}, {4, 1}, {1000, 1}}) {
-    const Losses losses = stair->forward(pairs.features(), at_step(step));
+    const Losses losses = stair->forward(pairs.features(), inspected_at(step));
     EXPECT_DOUBLE_EQ(value_of(losses.terms, "lambda_image"), 0.5 * share) << step;
     EXPECT_DOUBLE_EQ(value_of(losses.terms, "lambda_text"), 0.25 * share) << step;
     EXPECT_DOUBLE_EQ(losses.total.item<double>(), value_of(losses.terms, "loss_contrastive") +
@@ -81,7 +81,7 @@ TEST(Stair, WeightsGrowWithTheSquareOfTheStep) {
   EXPECT_TRUE(stair->follows_step());
   const auto constant = make_stair("{lambda_image: 0.5}");
   EXPECT_FALSE(constant->follows_step());
-  EXPECT_DOUBLE_EQ(value_of(constant->forward(pairs.features(), at_step(0)).terms, "lambda_image"), 0.5);
+  EXPECT_DOUBLE_EQ(value_of(constant->forward(pairs.features(), inspected_at(0)).terms, "lambda_image"), 0.5);
 }
 
 TEST(Stair, GradientsMatchFiniteDifferences) {
@@ -100,18 +100,18 @@ TEST(Stair, GradientsMatchFiniteDifferences) {
 TEST(Stair, FirstStageKeepsOfATextItsOwnTokensAlone) {
   const SparsePairs pairs;
   const auto stair = make_stair("{text_token_mask: true, special_token_ids: [3, 7], lambda_text: 0.3}");
-  const Losses losses = stair->forward(pairs.features(), at_step(0));
+  const Losses losses = stair->forward(pairs.features(), inspected_at(0));
   const at::Tensor kept = tensor_of(losses.details, "text_encoding");
-  at::Tensor expected = at::zeros_like(pairs.text);
+  at::Tensor own = at::zeros({4, kVocabulary}, at::kBool);
   for (std::int64_t row = 0; row < 4; ++row)
     for (std::int64_t place = 0; place < 6; ++place) {
       if (!pairs.mask[row][place].item<bool>()) continue;
       const auto id = pairs.ids[row][place].item<std::int64_t>();
-      if (id != 3 && id != 7) expected[row][id] = pairs.text.detach()[row][id];
+      if (id != 3 && id != 7) own[row][id] = true;
     }
-  EXPECT_TRUE(at::equal(kept, expected));
+  EXPECT_TRUE(at::equal(kept, pairs.text.detach().masked_fill(~own, 0)));
   losses.total.backward();
-  EXPECT_EQ(pairs.text.grad().masked_select(expected == 0).abs().sum().item<double>(), 0);
+  EXPECT_EQ(pairs.text.grad().masked_select(~own).abs().sum().item<double>(), 0);
   EXPECT_GT(pairs.text.grad().abs().sum().item<double>(), 0);
   EXPECT_TRUE(stair->needs().texts.at("caption").input_ids);
   EXPECT_FALSE(make_stair("{}")->needs().texts.at("caption").input_ids);
@@ -134,7 +134,7 @@ TEST(Stair, SpecialTokensAreTheSettingsOrTheModelsOrBerts) {
   pairs.text = at::ones({1, kVocabulary}, at::kDouble);
   const auto kept = [&](const std::string& yaml, SharedParameters* shared) {
     const auto stair = make_stair("{text_token_mask: true" + yaml + "}", shared);
-    const at::Tensor text = tensor_of(stair->forward(pairs.features(), at_step(0)).details, "text_encoding");
+    const at::Tensor text = tensor_of(stair->forward(pairs.features(), inspected_at(0)).details, "text_encoding");
     const at::Tensor ids = text[0].nonzero().view(-1);
     return std::vector<std::int64_t>(ids.const_data_ptr<std::int64_t>(),
                                      ids.const_data_ptr<std::int64_t>() + ids.numel());
@@ -159,12 +159,31 @@ TEST(Stair, ASpecialTokenOutsideTheVocabularyIsNamed) {
   }
 }
 
+TEST(Stair, AnEncodingOfZerosGetsNoGradientFromTheContrast) {
+  for (const char* yaml : {"{lambda_image: 0, lambda_text: 0}", "{lambda_image: 0, lambda_text: 0, chunk: 2}"}) {
+    SCOPED_TRACE(yaml);
+    SparsePairs pairs;
+    for (at::Tensor* encoding : {&pairs.image, &pairs.text}) {
+      at::Tensor values = encoding->detach() + 0.1;
+      values[encoding == &pairs.image ? 0 : 2].zero_();
+      *encoding = leaf(values);
+    }
+    make_stair(yaml)->forward(pairs.features(), {}).total.backward();
+    EXPECT_EQ(pairs.image.grad()[0].abs().max().item<double>(), 0);
+    EXPECT_EQ(pairs.text.grad()[2].abs().max().item<double>(), 0);
+    for (const at::Tensor& gradient : {pairs.image.grad(), pairs.text.grad()}) {
+      EXPECT_GT(gradient[1].abs().max().item<double>(), 0);
+      EXPECT_LT(gradient.abs().max().item<double>(), 100);
+    }
+  }
+}
+
 TEST(Stair, RegularizersSeeNothingOfAbsentPairs) {
   const SparsePairs all(5);
   const auto stair = make_stair("{skip_absent: true, lambda_image: 0.5, lambda_text: 0.3}");
   Features features = all.features();
-  features.images["image"].present = at::tensor({true, true, false, true, true});
-  features.texts["caption"].present = at::tensor({true, true, true, true, false});
+  features.images["image"].present = at::tensor({1, 1, 0, 1, 1}).to(at::kBool);
+  features.texts["caption"].present = at::tensor({1, 1, 1, 1, 0}).to(at::kBool);
   const at::Tensor kept = at::tensor({0, 1, 3}, at::kLong);
   Features of_kept = all.features();
   of_kept.images["image"].global = all.image.detach().index_select(0, kept);
@@ -209,7 +228,8 @@ TEST(TokenMultiHot, WrongInputsAreNamed) {
   EXPECT_EQ(message_of(ids, at::ones({2, 2}, at::kBool)),
             "token_multi_hot: mask must be [B, L] = [2, 3] bool, got [2, 2] Bool");
   for (const std::int64_t outside : {-1, 10, 11})
-    EXPECT_EQ(message_of(at::full({2, 3}, outside, at::kLong), {}), "token_multi_hot: an id is not in the vocabulary 0..9");
+    EXPECT_EQ(message_of(at::full({2, 3}, outside, at::kLong), {}),
+              "token_multi_hot: an id is not in the vocabulary 0..9");
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ void fields(Visitor& v, StairSettings& s) {
 /// contrast of their cosines (eq. 3) and the FLOPs regularizer of each tower (eq. 6) over the batch of all ranks, with
 /// weights that grow from the beginning of the run, or of its stage (SPLADE). Memory is O(B V): over ranks the texts'
 /// encodings travel in a ring, whatever `chunk` is, and are never gathered. Of pairs that are absent (skip_absent) the
-/// regularizers see nothing.
+/// regularizers see nothing. An encoding of length 0 (1e-12 or less) has cosine 0 with everything, and the contrast
+/// passes it no gradient.
 /// Terms `loss_contrastive`, `loss_flops_image`, `loss_flops_text` (without weight), `lambda_image`, `lambda_text` (the
 /// weights at this step). Statistics `active_tokens.image`, `active_tokens.text`, means per picture and text as the loss
 /// sees them, and the shares `dead_tokens.image`, `dead_tokens.text`. Details `text_encoding` [B, V] after the mask,
