@@ -55,8 +55,9 @@ void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<
 
 }  // namespace
 
-std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::TokenNames& names,
+std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::Index& index,
                                     const std::string& option) {
+  const index::TokenNames& names = index.names();
   std::vector<std::int32_t> tokens;
   for (const std::string& item : items) {
     if (!item.starts_with('@') || names.find(item)) {
@@ -67,6 +68,9 @@ std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const
     for (const std::string& line : split(io::read_file(path), '\n'))
       if (!strip(line).empty()) tokens.push_back(names.at(std::string(strip(line)), path));
   }
+  for (const std::int32_t token : tokens)
+    if (token >= index.vocab_size())
+      user_error(option, ": token ", token, " is outside the index's vocabulary of ", index.vocab_size());
   return tokens;
 }
 
@@ -74,12 +78,8 @@ void for_each_query(const QueryOptions& options, const index::Index& index,
                     const std::function<void(const index::SparseVectors&)>& answer) {
   const index::TokenNames& names = index.names();
   std::optional<std::vector<std::int32_t>> allow;
-  if (!options.allow.empty()) allow = tokens_of(options.allow, names, "--allow-tokens");
-  const std::vector<std::int32_t> block = tokens_of(options.block, names, "--block-tokens");
-  for (const auto* list : {allow ? &*allow : nullptr, &block})
-    for (std::size_t i = 0; list != nullptr && i < list->size(); ++i)
-      if ((*list)[i] >= index.vocab_size())
-        user_error("token ", (*list)[i], " is outside the index's vocabulary of ", index.vocab_size());
+  if (!options.allow.empty()) allow = tokens_of(options.allow, index, "--allow-tokens");
+  const std::vector<std::int32_t> block = tokens_of(options.block, index, "--block-tokens");
   const auto finish = [&](index::SparseVectors queries, const std::string& origin) {
     if (queries.vocab_size > index.vocab_size())
       user_error(origin, ": a vocabulary of ", queries.vocab_size, " is larger than the index's, ", index.vocab_size());
@@ -111,7 +111,7 @@ void for_each_query(const QueryOptions& options, const index::Index& index,
     if (options.tokens.empty()) {
       std::map<std::int32_t, float> weights;
       for (const auto* list : {&options.must, &options.should})
-        for (const std::int32_t token : tokens_of(*list, names, "--must and --should")) weights[token] = 1;
+        for (const std::int32_t token : tokens_of(*list, index, "--must and --should")) weights[token] = 1;
       if (weights.empty())
         user_error("nothing to look for: give --queries FILE, --tokens \"WORD ...\", --lines FILE, or --must TOKEN");
       std::vector<index::TokenWeight> row;

@@ -25,8 +25,8 @@ struct QueryOptions {
 void for_each_query(const QueryOptions& options, const index::Index& index,
                     const std::function<void(const index::SparseVectors&)>& answer);
 
-/// A list's tokens: each item is a name, or @FILE with a name a line.
-std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::TokenNames& names,
+/// A list's tokens: each item is a name, or @FILE with a name a line. Throws UserError for one that the index cannot have.
+std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::Index& index,
                                     const std::string& option);
 
 }  // namespace tessera::tools

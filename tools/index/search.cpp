@@ -29,10 +29,9 @@ struct SearchOptions {
 };
 
 index::Filter filter_of(const SearchOptions& options, const index::Index& index) {
-  const index::TokenNames& names = index.names();
-  index::Filter filter{tokens_of(options.queries.must, names, "--must"),
-                       tokens_of(options.queries.must_not, names, "--must-not"),
-                       tokens_of(options.queries.should, names, "--should")};
+  index::Filter filter{tokens_of(options.queries.must, index, "--must"),
+                       tokens_of(options.queries.must_not, index, "--must-not"),
+                       tokens_of(options.queries.should, index, "--should")};
   std::vector<std::string> ids = options.ids;
   if (!options.ids_file.empty()) {
     for (const std::string& line : split(io::read_file(options.ids_file), '\n'))
