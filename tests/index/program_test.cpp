@@ -11,10 +11,11 @@
 namespace tessera::index {
 namespace {
 
+// Weights of which the stored numbers are exact: 1 is a third of the largest, 65,535 / 3 a whole number.
 constexpr const char* kPictures =
-    "{\"id\": \"p1\", \"vector\": {\"red\": 2, \"circle\": 1}}\n"
-    "{\"id\": \"p2\", \"vector\": {\"red\": 1, \"square\": 2}}\n"
-    "{\"id\": \"p3\", \"vector\": {\"blue\": 2, \"circle\": 2}}\n";
+    "{\"id\": \"p1\", \"vector\": {\"red\": 3, \"circle\": 1}}\n"
+    "{\"id\": \"p2\", \"vector\": {\"red\": 1, \"square\": 3}}\n"
+    "{\"id\": \"p3\", \"vector\": {\"blue\": 3, \"circle\": 3}}\n";
 
 class IndexProgram : public IndexTest {
  protected:
@@ -50,26 +51,26 @@ class IndexProgram : public IndexTest {
 
 TEST_F(IndexProgram, BuildsSearchesAddsRemovesAndCompacts) {
   build();
-  EXPECT_EQ(found("--tokens 'red circle'"), "p1 3\np3 2\np2 1\n");
-  EXPECT_EQ(found("--tokens 'red circle' --k 1"), "p1 3\n");
-  io::write_file(path("b.jsonl"), "{\"id\": \"p4\", \"vector\": {\"red\": 2, \"circle\": 2}}\n");
+  EXPECT_EQ(found("--tokens 'red circle'"), "p1 4\np3 3\np2 1\n");
+  EXPECT_EQ(found("--tokens 'red circle' --k 1"), "p1 4\n");
+  io::write_file(path("b.jsonl"), "{\"id\": \"p4\", \"vector\": {\"red\": 3, \"circle\": 3}}\n");
   EXPECT_EQ(run("add " + path("i") + " " + path("b.jsonl")).text, path("i") + ": 1 documents added\n");
-  EXPECT_EQ(found("--tokens 'red circle' --k 2"), "p4 4\np1 3\n");
+  EXPECT_EQ(found("--tokens 'red circle' --k 2"), "p4 6\np1 4\n");
   EXPECT_EQ(run("remove " + path("i") + " --ids p4,p3 --compact").text,
             path("i") + ": 2 documents removed\n" + path("i") + ": compacted to 2 documents\n");
-  EXPECT_EQ(found("--tokens 'red circle'"), "p1 3\np2 1\n");
+  EXPECT_EQ(found("--tokens 'red circle'"), "p1 4\np2 1\n");
   EXPECT_NE(run("info " + path("i")).text.find("documents       2\n"), std::string::npos);
 }
 
 TEST_F(IndexProgram, FiltersAndListsNarrowSearches) {
   build();
-  EXPECT_EQ(found("--must red,circle"), "p1 3\n");
+  EXPECT_EQ(found("--must red,circle"), "p1 4\n");
   EXPECT_EQ(found("--must red --must-not circle"), "p2 1\n");
-  EXPECT_EQ(found("--should square,blue"), "p2 2\np3 2\n");
-  EXPECT_EQ(found("--tokens 'red circle' --ids p2,p3"), "p3 2\np2 1\n");
-  EXPECT_EQ(found("--tokens 'red circle square' --allow-tokens circle,red --block-tokens red"), "p3 2\np1 1\n");
+  EXPECT_EQ(found("--should square,blue"), "p2 3\np3 3\n");
+  EXPECT_EQ(found("--tokens 'red circle' --ids p2,p3"), "p3 3\np2 1\n");
+  EXPECT_EQ(found("--tokens 'red circle square' --allow-tokens circle,red --block-tokens red"), "p3 3\np1 1\n");
   io::write_file(path("list.txt"), "circle\n\nblue\n");
-  EXPECT_EQ(found("--tokens 'red circle blue' --allow-tokens @" + path("list.txt")), "p3 4\np1 1\n");
+  EXPECT_EQ(found("--tokens 'red circle blue' --allow-tokens @" + path("list.txt")), "p3 6\np1 1\n");
 }
 
 TEST_F(IndexProgram, QueriesComeFromFilesAndLinesAndAnswersInThreeForms) {
@@ -78,19 +79,19 @@ TEST_F(IndexProgram, QueriesComeFromFilesAndLinesAndAnswersInThreeForms) {
                  "{\"id\": \"first\", \"vector\": {\"blue\": 1}}\n{\"id\": \"second\", \"vector\": {}}\n");
   EXPECT_EQ(
       run("search " + path("i") + " --queries " + path("q.jsonl")).text,
-      "{\"query\":\"first\",\"results\":[{\"id\":\"p3\",\"score\":2.0}]}\n{\"query\":\"second\",\"results\":[]}\n");
+      "{\"query\":\"first\",\"results\":[{\"id\":\"p3\",\"score\":3.0}]}\n{\"query\":\"second\",\"results\":[]}\n");
   EXPECT_EQ(run("search " + path("i") + " --queries " + path("q.jsonl") + " --output trec --tag me").text,
-            "first Q0 p3 1 2 me\n");
+            "first Q0 p3 1 3 me\n");
   io::write_file(path("lines"), "blue\nsquare:0.5\n");
-  EXPECT_EQ(run("search " + path("i") + " --output tsv --lines " + path("lines")).text, "0\t1\tp3\t2\n1\t1\tp2\t1\n");
+  EXPECT_EQ(run("search " + path("i") + " --output tsv --lines " + path("lines")).text, "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
   EXPECT_EQ(run("search " + path("i") + " --output tsv --lines - < " + path("lines")).text,
-            "0\t1\tp3\t2\n1\t1\tp2\t1\n");
+            "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
 }
 
 TEST_F(IndexProgram, ConvertsFilesAndIndexes) {
   build();
   EXPECT_EQ(run("convert " + path("i") + " " + path("c.txt")).code, 0);
-  EXPECT_EQ(io::read_file(path("c.txt")), "p1\tred:2 circle:1\np2\tsquare:2 red:1\np3\tblue:2 circle:2\n");
+  EXPECT_EQ(io::read_file(path("c.txt")), "p1\tred:3 circle:1\np2\tsquare:3 red:1\np3\tblue:3 circle:3\n");
   const std::string names = " --vocabulary " + path("words.txt");
   for (const std::string step : {"a.jsonl c.safetensors", "c.safetensors c.ciff", "c.ciff c.csr", "c.csr d.jsonl"}) {
     const std::vector<std::string> files = split(step, ' ');
@@ -98,13 +99,13 @@ TEST_F(IndexProgram, ConvertsFilesAndIndexes) {
               path(files[1]) + ": 3 rows, 6 weights\n");
   }
   EXPECT_EQ(io::read_file(path("d.jsonl")).substr(0, 63),
-            "{\"id\":\"p1\",\"content\":\"\",\"vector\":{\"red\":2.0,\"circle\":1.0}}\n{\"i");
+            "{\"id\":\"p1\",\"content\":\"\",\"vector\":{\"red\":3.0,\"circle\":1.0}}\n{\"id");
 }
 
 TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
   build();
   const std::string i = path("i");
-  expect_refused("", "A subcommand is required (see --help)");
+  expect_refused("", "tessera-index: A subcommand is required (see --help)");
   expect_refused("build " + i + " " + path("a.jsonl") + " --vocabulary " + path("words.txt"),
                  "tessera-index build: " + i + ": there is an index already; --overwrite replaces it");
   expect_refused(
@@ -125,7 +126,7 @@ TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
                  "tessera-index search: --tokens: there is no token redd: did you mean red?");
   expect_refused("search " + i + " --must redd",
                  "tessera-index search: --must: there is no token redd: did you mean red?");
-  expect_refused("search " + i + " --must red --k 0", "--k: expected a number above 0, got 0 (see --help)");
+  expect_refused("search " + i + " --must red --k 0", "tessera-index: --k: expected a number above 0, got 0 (see --help)");
   expect_refused("search " + i + " --must red --ids p7", "tessera-index search: there is no document p7 in the index");
   expect_refused("convert " + i + " " + path("no/such.csr"),
                  "tessera-index convert: the output " + path("no/such.csr") + ": there is no folder " + path("no"));

@@ -1,14 +1,20 @@
 #include "kernels/impact_scores/impact_scores.h"
 
+#include <random>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/instruction_set.h"
-#include <tessera/base/random.h>
+#include "tests/support/test_name.h"
 
 namespace tessera::kernels {
 namespace {
+
+bool chance(double share, std::mt19937_64& random) {
+  return static_cast<double>(random() % 1000) < 1000 * share;
+}
 
 /// Documents of a window with impacts, as a list and as a bitmap.
 template <class Impact>
@@ -17,27 +23,28 @@ struct Postings {
   std::vector<std::uint64_t> bits;
   std::vector<Impact> impacts;  // kImpactPadding bytes longer
 
-  Postings(std::int64_t window, double share, Random& random) : bits(static_cast<std::size_t>((window + 63) / 64), 0) {
+  Postings(std::int64_t window, double share, std::mt19937_64& random)
+      : bits(static_cast<std::size_t>((window + 63) / 64), 0) {
     for (std::int64_t d = 0; d < window; ++d) {
-      if (!random.chance(share)) continue;
+      if (!chance(share, random)) continue;
       documents.push_back(static_cast<std::uint16_t>(d));
       bits[d / 64] |= std::uint64_t{1} << (d % 64);
-      impacts.push_back(static_cast<Impact>(1 + random.below((1 << (8 * sizeof(Impact))) - 1)));
+      impacts.push_back(static_cast<Impact>(1 + random() % ((1 << (8 * sizeof(Impact))) - 1)));
     }
     impacts.resize(impacts.size() + kImpactPadding / sizeof(Impact), static_cast<Impact>(-1));
   }
 };
 
-class ImpactScores : public testing::TestWithParam<const char*> {
+class ImpactScores : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    if (!use_instruction_set(GetParam())) GTEST_SKIP() << "this machine lacks " << GetParam();
+    if (!use_instruction_set(GetParam().c_str())) GTEST_SKIP() << "this machine lacks " << GetParam();
   }
   void TearDown() override { use_instruction_set(""); }
 
   template <class Impact>
   static void expect_sums(std::int64_t window, double share, std::uint32_t weight) {
-    Random random(7, Purpose::step, {static_cast<std::uint64_t>(window)});
+    std::mt19937_64 random(static_cast<std::uint64_t>(window));
     const Postings<Impact> postings(window, share, random);
     std::vector<std::uint32_t> expected(postings.bits.size() * 64);
     for (std::size_t d = 0; d < expected.size(); ++d) expected[d] = static_cast<std::uint32_t>(d);
@@ -73,12 +80,12 @@ TEST_P(ImpactScores, ListsAndBitmapsAddImpactTimesWeight) {
 
 TEST_P(ImpactScores, ScoresFromABoundOnAreCountedAndTakenInOrderAndAllBecomeZero) {
   for (const std::uint32_t least : {1U, 500U, 0x80000001U, 0xFFFFFFFFU}) {
-    Random random(1, Purpose::step, {least});
+    std::mt19937_64 random(least);
     std::vector<std::uint32_t> scores(1008), expected, taken(1008);
     std::vector<std::uint16_t> expected_documents, documents(1008);
     for (std::size_t d = 0; d < scores.size(); ++d) {
-      scores[d] = random.chance(0.2) ? least - 1 + static_cast<std::uint32_t>(random.below(2))
-                                     : static_cast<std::uint32_t>(random.next());
+      scores[d] = chance(0.2, random) ? least - 1 + static_cast<std::uint32_t>(random() % 2)
+                                      : static_cast<std::uint32_t>(random());
       if (scores[d] < least) continue;
       expected_documents.push_back(static_cast<std::uint16_t>(d));
       expected.push_back(scores[d]);
@@ -95,8 +102,7 @@ TEST_P(ImpactScores, ScoresFromABoundOnAreCountedAndTakenInOrderAndAllBecomeZero
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sets, ImpactScores, testing::Values("portable", "avx2", "avx512"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Sets, ImpactScores, testing::Values("portable", "avx2", "avx512"), test_name<std::string>);
 
 }  // namespace
 }  // namespace tessera::kernels
