@@ -1,3 +1,5 @@
+#include <fstream>
+
 #include "tests/index/brute_force.h"
 #include "tests/index/temporary_index.h"
 #include <tessera/io/atomic_file.h>
@@ -22,15 +24,14 @@ class Damage : public IndexTest {
   /// What opening says of a file with other bytes, "no error" if nothing; the file is as before afterwards.
   std::string opened_with(const std::string& file, const std::string& bytes) const {
     const std::string original = io::read_file(path(file));
-    io::write_file(path(file), bytes);
+    std::ofstream(path(file), std::ios::binary) << bytes;
     std::string message = message_of([&] { Index opened(folder_, 1); });
-    io::write_file(path(file), original);
+    std::ofstream(path(file), std::ios::binary) << original;
     return message;
   }
 };
 
 TEST_F(Damage, EveryChangedByteOfEveryFileIsAnErrorOfOneLine) {
-  std::string padding;
   for (const std::string file : {"manifest.json", "segment-000002", "vocabulary-000001.txt"}) {
     const std::string bytes = io::read_file(path(file));
     std::int64_t unnoticed = 0;
