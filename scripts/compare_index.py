@@ -235,10 +235,13 @@ def main():
     args = parser.parse_args()
     if not args.program.exists():
         sys.exit(f"{args.program} is not there: build it (ninja -C build tessera-index), or name it by --program")
+    # Some of the libraries print on standard output, which is for the table: theirs goes to standard error.
+    report = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     # Draws that come twice count once, which leaves 100 to 200 and 10 to 30.
     documents, queries = make(args.documents, 103, 203, 1), make(args.queries, 10, 30, 2)
     print(f"{args.documents:,} documents of {len(documents[1]) / args.documents:.0f} tokens on average, {args.queries:,} queries of "
-          f"{len(queries[1]) / args.queries:.0f}; top {K}; {os.cpu_count()} cores\n")
+          f"{len(queries[1]) / args.queries:.0f}; top {K}; {os.cpu_count()} cores\n", file=report, flush=True)
     table, expected, status = [], None, 0
     for name in args.only:
         with tempfile.TemporaryDirectory(prefix="compare_index_") as folder:
@@ -254,14 +257,14 @@ def main():
                 expected = brute_force(documents, queries, args.checked)
                 if found[:args.checked] != expected:
                     status = 1
-                    print(f"{sum(a != b for a, b in zip(found, expected))} of {args.checked} results differ from brute force")
+                    print(f"{sum(a != b for a, b in zip(found, expected))} of {args.checked} results differ from brute force", file=report)
             quality = f"{100 * recall(found[:args.checked], expected):.1f} %" if expected and found else ""
             table.append((system.title, seconds, size, *speeds, quality))
             del system
-    print("| index | build, s | size, MB | queries/s, one thread | queries/s, two threads | of the exact top 10 |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    print("| index | build, s | size, MB | queries/s, one thread | queries/s, two threads | of the exact top 10 |", file=report)
+    print("| --- | ---: | ---: | ---: | ---: | ---: |", file=report)
     for title, seconds, size, one, two, quality in table:
-        print(f"| {title} | {seconds:.1f} | {size / 1e6:,.0f} | {one:,.0f} | {two:,.0f} | {quality} |")
+        print(f"| {title} | {seconds:.1f} | {size / 1e6:,.0f} | {one:,.0f} | {two:,.0f} | {quality} |", file=report)
     return status
 
 
