@@ -1,5 +1,6 @@
 // Indexes: a manifest and a segment, and files of sparse vectors. The input is the segment; its checksums, and those of the manifest that
 // names it, are made right first, since a target that sees nothing but wrong checksums goes no deeper.
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <unistd.h>
