@@ -102,7 +102,7 @@ Losses Stair::forward(const Features& features, const StepContext& context) {
                 {}};
   const at::Tensor active_image = image.detach() > 0, active_text = text.detach() > 0;
   const auto mean_active = [&](const at::Tensor& active) {
-    return pairs.targets.mean_of(active.sum().to(pairs.dtype()), batch, group);
+    return pairs.targets.mean_of(active.count_nonzero().to(pairs.dtype()), batch, group);
   };
   losses.statistics = {{"active_tokens.image", mean_active(active_image)},
                        {"active_tokens.text", mean_active(active_text)}};
