@@ -126,7 +126,8 @@ TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
                  "tessera-index search: --tokens: there is no token redd: did you mean red?");
   expect_refused("search " + i + " --must redd",
                  "tessera-index search: --must: there is no token redd: did you mean red?");
-  expect_refused("search " + i + " --must red --k 0", "tessera-index: --k: expected a number above 0, got 0 (see --help)");
+  expect_refused("search " + i + " --must red --k 0",
+                 "tessera-index: --k: expected a number above 0, got 0 (see --help)");
   expect_refused("search " + i + " --must red --ids p7", "tessera-index search: there is no document p7 in the index");
   expect_refused("convert " + i + " " + path("no/such.csr"),
                  "tessera-index convert: the output " + path("no/such.csr") + ": there is no folder " + path("no"));

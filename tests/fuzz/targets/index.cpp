@@ -46,7 +46,7 @@ SegmentTrailer repair(std::string& bytes) {
   trailer.impact_bits = trailer.impact_bits % 2 == 0 ? 8 : 16;
   std::memcpy(bytes.data(), kSegmentMagic.data(), 8);
   std::vector<SectionEntry> table;
-  if (trailer.sections <= (place - 8) / sizeof(SectionEntry)) {
+  if (trailer.sections >= 1 && trailer.sections <= (place - 8) / sizeof(SectionEntry)) {
     table.resize(trailer.sections);
     char* const stored = bytes.data() + place - table.size() * sizeof(SectionEntry);
     std::memcpy(table.data(), stored, table.size() * sizeof(SectionEntry));
