@@ -36,6 +36,7 @@ EvaluationContext Trainer::evaluation_context() const {
   context.train_source = run_.train;
   context.batch_size = config_.evaluation.batch_size;
   context.threads = config_.evaluation.threads;
+  context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   return context;
 }
 
