@@ -4,13 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
+#include "tools/model_inputs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/transforms.h>
-#include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/inference.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
 namespace {
@@ -31,33 +29,15 @@ at::Tensor unit(const at::Tensor& rows) {
   return rows / rows.norm(2, -1, true).clamp_min(1e-12);
 }
 
-at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing) {
-  try {
-    return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
-  } catch (const SampleError& error) {
-    user_error(path, ": ", error.what());
-  }
-}
-
 at::Tensor embed_images(const Embedder& embedder, const Options& options) {
   std::vector<at::Tensor> rows;
   for (auto begin = options.images.begin(); begin != options.images.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(options.batch_size, options.images.end() - begin);
     std::vector<at::Tensor> pixels;
-    for (; begin != end; ++begin) pixels.push_back(read_picture(*begin, embedder.preprocessing()));
+    for (; begin != end; ++begin) pixels.push_back(tools::read_picture(*begin, embedder.preprocessing()));
     rows.push_back(embedder.images(at::stack(pixels), {}).global);
   }
   return at::cat(rows);
-}
-
-/// One caption a line; the newline after the last one begins no further caption.
-std::vector<std::string> read_captions(const std::string& path) {
-  std::vector<std::string> lines = split(io::read_file(path), '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();
-  for (std::string& line : lines) {
-    if (line.ends_with('\r')) line.pop_back();
-  }
-  return lines;
 }
 
 int embed(const Options& options) {
@@ -68,7 +48,7 @@ int embed(const Options& options) {
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   std::map<std::string, at::Tensor> tensors;
   if (!options.images.empty()) tensors["image_embeddings"] = embed_images(embedder, options);
-  if (!options.texts.empty()) tensors["text_embeddings"] = embedder.texts(read_captions(options.texts), {}).global;
+  if (!options.texts.empty()) tensors["text_embeddings"] = embedder.texts(tools::read_texts(options.texts), {}).global;
   for (auto& [name, rows] : tensors) rows = options.raw ? rows.contiguous() : unit(rows).contiguous();
   io::save_safetensors(
       options.out, tensors,
