@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
+#include "tools/model_inputs.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/transforms.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
@@ -17,7 +17,6 @@
 #include <tessera/evaluation/multi_hot_embedder.h>
 #include <tessera/evaluation/token_space.h>
 #include <tessera/index/sparse_files.h>
-#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
 namespace {
@@ -49,19 +48,11 @@ at::Tensor unit(const at::Tensor& rows) {
   return rows / rows.norm(2, -1, true).clamp_min(1e-12);
 }
 
-at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing) {
-  try {
-    return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
-  } catch (const SampleError& error) {
-    user_error(path, ": ", error.what());
-  }
-}
-
 void embed_files(const Embedder& embedder, const Options& options, const Rows& rows) {
   for (auto begin = options.images.begin(); begin != options.images.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(options.batch_size, options.images.end() - begin);
     std::vector<at::Tensor> pixels;
-    for (auto path = begin; path != end; ++path) pixels.push_back(read_picture(*path, embedder.preprocessing()));
+    for (auto path = begin; path != end; ++path) pixels.push_back(tools::read_picture(*path, embedder.preprocessing()));
     rows({begin, end}, embedder.images(at::stack(pixels), {}).global);
     begin = end;
   }
@@ -92,19 +83,9 @@ void embed_pictures(const Embedder& embedder, const Options& options, const Rows
     embed_source(embedder, options, rows);
 }
 
-/// One caption a line; the newline after the last one begins no further caption.
-std::vector<std::string> read_captions(const std::string& path) {
-  std::vector<std::string> lines = split(io::read_file(path), '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();
-  for (std::string& line : lines) {
-    if (line.ends_with('\r')) line.pop_back();
-  }
-  return lines;
-}
-
 /// Captions are called by their line, from 0.
 void embed_captions(const Embedder& embedder, const Options& options, const Rows& rows) {
-  const std::vector<std::string> captions = read_captions(options.texts);
+  const std::vector<std::string> captions = tools::read_texts(options.texts);
   for (std::size_t begin = 0; begin < captions.size();) {
     const std::size_t end = std::min(captions.size(), begin + static_cast<std::size_t>(options.batch_size));
     std::vector<std::string> names, texts;

@@ -120,7 +120,8 @@ TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
                  "tessera-index search: " + path("none") +
                      ": there is no index (no manifest.json); tessera-index build makes one");
   expect_refused("search " + i,
-                 "tessera-index search: nothing to look for: give --queries FILE, --tokens \"WORD ...\", --lines FILE, "
+                 "tessera-index search: nothing to look for: give --queries FILE, --texts FILE, --images FILE, "
+                 "--tokens \"WORD ...\", --lines FILE, "
                  "or --must TOKEN");
   expect_refused("search " + i + " --tokens 'redd'",
                  "tessera-index search: --tokens: there is no token redd: did you mean red?");

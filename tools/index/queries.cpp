@@ -7,6 +7,10 @@
 #include <map>
 #include <optional>
 
+#ifdef TESSERA_WITH_DATA
+#include "tools/index/sparse_model.h"
+#include "tools/model_inputs.h"
+#endif
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
@@ -53,6 +57,28 @@ void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<
   index::normalize_rows(queries, "queries");
 }
 
+/// Calls visit(queries) for the pictures together, or for the texts: together, or typed ones a line at a time.
+void for_each_encoded_query(const QueryOptions& options, const std::function<void(index::SparseVectors)>& visit) {
+#ifdef TESSERA_WITH_DATA
+  if (options.model.empty()) user_error("--texts and --images need --model RUN, which encodes them");
+  const SparseModel model(options.model);
+  if (!options.images.empty()) visit(model.encode_images(options.images));
+  if (options.texts == "-") {
+    std::string line;
+    for (std::int64_t number = 0; std::getline(std::cin, line); ++number) {
+      index::SparseVectors query = model.encode_texts({line}, options.text_free);
+      query.ids.front() = std::to_string(number);
+      visit(std::move(query));
+    }
+  } else if (!options.texts.empty()) {
+    visit(model.encode_texts(read_texts(options.texts), options.text_free));
+  }
+#else
+  static_cast<void>(options), static_cast<void>(visit);
+  user_error("--texts and --images need a build with the data libraries (TESSERA_WITH_DATA)");
+#endif
+}
+
 }  // namespace
 
 std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::Index& index,
@@ -89,7 +115,9 @@ void for_each_query(const QueryOptions& options, const index::Index& index,
   };
   const index::SparseVectors none{index.vocab_size()};
 
-  if (!options.file.empty()) {
+  if (!options.texts.empty() || !options.images.empty()) {
+    for_each_encoded_query(options, [&](index::SparseVectors queries) { finish(std::move(queries), options.model); });
+  } else if (!options.file.empty()) {
     finish(index::read_sparse_file(options.file, options.files.for_library(names)), options.file);
   } else if (!options.lines.empty()) {
     std::ifstream file;
@@ -113,7 +141,9 @@ void for_each_query(const QueryOptions& options, const index::Index& index,
       for (const auto* list : {&options.must, &options.should})
         for (const std::int32_t token : tokens_of(*list, index, "--must and --should")) weights[token] = 1;
       if (weights.empty())
-        user_error("nothing to look for: give --queries FILE, --tokens \"WORD ...\", --lines FILE, or --must TOKEN");
+        user_error(
+            "nothing to look for: give --queries FILE, --texts FILE, --images FILE, --tokens \"WORD ...\", --lines "
+            "FILE, or --must TOKEN");
       std::vector<index::TokenWeight> row;
       for (const auto& [token, weight] : weights) row.push_back({token, weight});
       index::append_row(queries, "0", std::move(row), "--must");

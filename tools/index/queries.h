@@ -15,6 +15,10 @@ struct QueryOptions {
   FileOptions files;
   std::vector<std::string> tokens;  // one query each: "red circle:0.5"
   std::string lines;                // file of such lines, or "-" for standard input
+  std::string model;                // run, checkpoint or model file, for:
+  std::string texts;                // file with a text a line, or "-" for standard input
+  bool text_free = false;           // texts by their tokens alone
+  std::vector<std::string> images;  // picture files
   std::vector<std::string> must, must_not, should;
   std::vector<std::string> allow, block;
 };
