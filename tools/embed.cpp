@@ -17,6 +17,7 @@
 #include <tessera/evaluation/multi_hot_embedder.h>
 #include <tessera/evaluation/token_space.h>
 #include <tessera/index/sparse_files.h>
+#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
 namespace {
