@@ -14,6 +14,7 @@ void register_operators() {
         std::make_unique<torch::Library>(torch::Library::FRAGMENT, "tessera", std::nullopt, __FILE__, __LINE__);
     define_sparsify_group(*fresh);
     define_flops_regularizer(*fresh);
+    define_linear_cross_entropy(*fresh);
     define_max_similarity(*fresh);
     define_token_max_projection(*fresh);
     return fresh;

@@ -13,6 +13,7 @@ void register_operators();
 // The operators of each file, forward and backward, for all devices.
 void define_sparsify_group(torch::Library& library);
 void define_flops_regularizer(torch::Library& library);
+void define_linear_cross_entropy(torch::Library& library);
 void define_max_similarity(torch::Library& library);
 void define_token_max_projection(torch::Library& library);
 

@@ -1,0 +1,305 @@
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/ops/errors.h"
+#include "tests/ops/largest_allocation.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/models/autocast.h>
+#include <tessera/ops/linear_cross_entropy.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kIgnored = -100;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+struct Inputs {
+  at::Tensor hidden, weight, targets, bias;
+  std::vector<at::Tensor> leaves() const {
+    return bias.defined() ? std::vector{hidden, weight, bias} : std::vector{hidden, weight};
+  }
+};
+
+struct Shape {
+  std::int64_t rows, vocabulary, width;
+};
+
+Inputs random_inputs(const Shape& s, at::ScalarType dtype, bool with_bias, double ignored = 0) {
+  at::manual_seed(7);
+  Inputs in;
+  in.hidden = at::randn({s.rows, s.width}, at::kDouble);
+  in.weight = at::randn({s.vocabulary, s.width}, at::kDouble);
+  if (with_bias) in.bias = at::randn({s.vocabulary}, at::kDouble);
+  in.targets = at::randint(s.vocabulary, {s.rows}, at::kLong);
+  in.targets.masked_fill_(at::rand({s.rows}) < ignored, kIgnored);
+  for (at::Tensor* each : {&in.hidden, &in.weight, &in.bias})
+    if (each->defined()) *each = each->to(at::kFloat).to(dtype).requires_grad_(true);
+  return in;
+}
+
+Inputs as(const Inputs& in, at::ScalarType dtype) {
+  const auto leaf = [&](const at::Tensor& x) {
+    return x.defined() ? x.detach().to(dtype).requires_grad_(true) : at::Tensor();
+  };
+  return {leaf(in.hidden), leaf(in.weight), in.targets, leaf(in.bias)};
+}
+
+at::Tensor fused(const Inputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
+  return linear_cross_entropy(in.hidden, in.weight, in.targets, kIgnored, in.bias, reduction);
+}
+
+// LibTorch's, holding [T, V].
+at::Tensor composed(const Inputs& in, at::Reduction::Reduction reduction = at::Reduction::Mean) {
+  const at::Tensor logits = at::linear(in.hidden, in.weight, in.bias.defined() ? std::optional(in.bias) : std::nullopt);
+  return at::cross_entropy_loss(logits, in.targets, {}, reduction, kIgnored);
+}
+
+// Of the loss times 3.
+std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const Inputs& in) {
+  return torch::autograd::grad({loss}, in.leaves(), {at::full({}, 3.0, loss.options())});
+}
+
+void expect_near(const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
+  ASSERT_EQ(ours.sizes(), theirs.sizes());
+  const double bound = tolerance * (1 + (theirs.numel() > 0 ? theirs.abs().max().item<double>() : 0));
+  EXPECT_TRUE(at::allclose(ours.to(at::kDouble), theirs.to(at::kDouble), 0, bound))
+      << (ours - theirs).abs().max() << " is more than " << bound;
+}
+
+void expect_equal(const std::vector<at::Tensor>& ours, const std::vector<at::Tensor>& theirs) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(at::equal(ours[i], theirs[i])) << i;
+}
+
+// The last has more than one tile of rows.
+const std::vector<Shape> kShapes = {{1, 1, 1}, {1, 2, 3}, {5, 7, 4}, {33, 100, 8}, {20, 1030, 17}, {300, 60000, 2}};
+
+TEST(LinearCrossEntropyOperator, EqualsTheComposedOperationsForwardAndBackward) {
+  for (const Shape& shape : kShapes) {
+    for (const bool with_bias : {false, true}) {
+      for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+        SCOPED_TRACE(testing::Message() << "T=" << shape.rows << " V=" << shape.vocabulary << " D=" << shape.width
+                                        << " bias=" << with_bias << " reduction=" << reduction);
+        Inputs in = random_inputs(shape, at::kFloat, with_bias, 0.3);
+        in.targets[-1] = 0;  // so that one counts
+        const Inputs wide = as(in, at::kDouble);
+        const at::Tensor ours = fused(in, reduction), theirs = composed(wide, reduction);
+        EXPECT_EQ(ours.scalar_type(), at::kFloat);
+        expect_near(ours, theirs, 1e-5);
+        const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, wide);
+        for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-5);
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropyOperator, TheFormForFloat64EqualsTheComposedOperations) {
+  for (const Shape& shape : kShapes) {
+    Inputs in = random_inputs(shape, at::kDouble, /*with_bias=*/true, 0.3);
+    in.targets[-1] = 0;
+    const at::Tensor ours = fused(in), theirs = composed(in);
+    EXPECT_EQ(ours.scalar_type(), at::kDouble);
+    expect_near(ours, theirs, 1e-12);
+    const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, in);
+    for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-12);
+  }
+}
+
+TEST(LinearCrossEntropyOperator, GradientMatchesFiniteDifferences) {
+  for (const bool with_bias : {false, true}) {
+    for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+      const Inputs in = random_inputs({5, 6, 3}, at::kDouble, with_bias, 0.3);
+      expect_gradients_match(in.leaves(), [&] { return fused(in, reduction) * 2; });
+    }
+  }
+}
+
+TEST(LinearCrossEntropyOperator, ATiedTableGetsTheSumOfBothGradients) {
+  const Inputs in = random_inputs({6, 9, 4}, at::kDouble, /*with_bias=*/false);
+  expect_gradients_match({in.weight}, [&] {
+    const at::Tensor hidden = at::embedding(in.weight, in.targets.roll(1)).tanh();
+    return linear_cross_entropy(hidden, in.weight, in.targets);
+  });
+}
+
+TEST(LinearCrossEntropyOperator, IgnoredRowsNeverMatterAndGetNoGradient) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const double spoiled : {kNaN, std::numeric_limits<double>::infinity()}) {
+      const Inputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true, 0.5);
+      const at::Tensor ignored = in.targets == kIgnored;
+      const at::Tensor clean = fused(in);
+      const auto wanted = gradients_of(clean, in);
+      Inputs dirty = in;
+      dirty.hidden = in.hidden.detach().masked_fill(ignored.unsqueeze(1), spoiled).requires_grad_(true);
+      const at::Tensor loss = fused(dirty);
+      EXPECT_TRUE(at::equal(loss, clean));
+      const auto gradients = gradients_of(loss, dirty);
+      expect_equal(gradients, wanted);
+      EXPECT_TRUE(gradients[0].index({ignored}).eq(0).all().item<bool>());
+    }
+  }
+}
+
+TEST(LinearCrossEntropyOperator, WithoutATargetTheLossIsZeroAndPassesNoGradient) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    for (const std::int64_t rows : {0, 4}) {
+      for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+        Inputs in = random_inputs({rows, 5, 3}, dtype, /*with_bias=*/true);
+        in.targets.fill_(kIgnored);
+        const at::Tensor loss = fused(in, reduction);
+        EXPECT_EQ(loss.item<double>(), 0);
+        for (const at::Tensor& gradient : gradients_of(loss, in)) EXPECT_TRUE(gradient.eq(0).all().item<bool>());
+      }
+    }
+  }
+}
+
+TEST(LinearCrossEntropyOperator, IgnoreIndexMayBeARowOfTheTable) {
+  Inputs in = random_inputs({20, 6, 4}, at::kFloat, /*with_bias=*/false);
+  in.targets.masked_fill_(at::arange(20) % 3 == 0, 2);
+  const at::Tensor ours = linear_cross_entropy(in.hidden, in.weight, in.targets, 2);
+  expect_near(ours, at::cross_entropy_loss(at::linear(in.hidden, in.weight), in.targets, {}, at::Reduction::Mean, 2),
+              1e-6);
+}
+
+TEST(LinearCrossEntropyOperator, LargeLogitsDoNotOverflow) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    Inputs in = random_inputs({10, 40, 6}, dtype, /*with_bias=*/false);
+    in.hidden = (in.hidden.detach() * 1e4).requires_grad_(true);
+    const at::Tensor ours = fused(in), theirs = composed(in);
+    EXPECT_TRUE(ours.isfinite().item<bool>());
+    expect_near(ours, theirs, 1e-6);
+    const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, in);
+    for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-5);
+  }
+}
+
+TEST(LinearCrossEntropyOperator, ANaNInARowThatCountsIsNotHidden) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const Inputs in = random_inputs({6, 50, 4}, dtype, /*with_bias=*/false);
+    in.hidden.detach()[3][1] = kNaN;
+    const at::Tensor loss = fused(in);
+    EXPECT_TRUE(loss.isnan().item<bool>());
+    EXPECT_TRUE(gradients_of(loss, in)[0][3].isnan().all().item<bool>());
+  }
+}
+
+TEST(LinearCrossEntropyOperator, AGraphThatIsRetainedGivesItsGradientAgain) {
+  const Inputs in = random_inputs({20, 60, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const at::Tensor loss = fused(in);
+  const auto gradients = [&](double scale) {
+    return torch::autograd::grad({loss}, in.leaves(), {at::full({}, scale)}, /*retain_graph=*/true);
+  };
+  const auto once = gradients(2), again = gradients(2), twice = gradients(4);
+  expect_equal(again, once);
+  for (std::size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(at::equal(twice[i], once[i] * 2));
+}
+
+TEST(LinearCrossEntropyOperator, GradientsThatNobodyWantsAreNotMade) {
+  const Inputs in = random_inputs({20, 4000, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const auto wanted = gradients_of(fused(in), in);
+  for (std::size_t only = 0; only < 3; ++only) {
+    const Inputs some = as(in, at::kFloat);
+    for (std::size_t i = 0; i < 3; ++i) some.leaves()[i].set_requires_grad(i == only);
+    const auto gradient = torch::autograd::grad({fused(some)}, {some.leaves()[only]}, {at::full({}, 3.0)});
+    EXPECT_TRUE(at::equal(gradient[0], wanted[only])) << only;
+  }
+  // Of one that could be had alone.
+  const auto gradient = torch::autograd::grad({fused(in)}, {in.hidden}, {at::full({}, 3.0)});
+  EXPECT_TRUE(at::equal(gradient[0], wanted[0]));
+}
+
+TEST(LinearCrossEntropyOperator, WhereNobodyTakesAGradientTheLossIsTheSameAndNoneIsMade) {
+  const Inputs in = random_inputs({10, 4000, 200}, at::kFloat, /*with_bias=*/true, 0.3);
+  const at::Tensor expected = fused(in);
+  const at::NoGradGuard no_grad;
+  const LargestAllocation largest;
+  EXPECT_TRUE(at::equal(fused(in), expected));
+  EXPECT_LT(largest.bytes(), static_cast<std::int64_t>(in.weight.nbytes()));
+}
+
+TEST(LinearCrossEntropyOperator, NoBlockOfMemoryIsAsLargeAsTheLogits) {
+  const Inputs in = random_inputs({2000, 49408, 4}, at::kFloat, /*with_bias=*/true);
+  const LargestAllocation largest;
+  gradients_of(fused(in), in);
+  EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
+}
+
+TEST(LinearCrossEntropyOperator, IsTheSameInEveryRun) {
+  for (const Shape& shape : kShapes) {
+    std::vector<std::vector<at::Tensor>> runs;
+    for (int run = 0; run < 2; ++run) {
+      const Inputs in = random_inputs(shape, at::kFloat, /*with_bias=*/true, 0.3);
+      const at::Tensor loss = fused(in);
+      runs.push_back(gradients_of(loss, in));
+      runs.back().push_back(loss);
+    }
+    expect_equal(runs[1], runs[0]);
+  }
+}
+
+TEST(LinearCrossEntropyOperator, NarrowTypesComputeInFloat) {
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf}) {
+    const Inputs narrow = random_inputs({20, 70, 5}, dtype, /*with_bias=*/true, 0.3), wide = as(narrow, at::kFloat);
+    const at::Tensor ours = fused(narrow), theirs = fused(wide);
+    EXPECT_EQ(ours.scalar_type(), at::kFloat);
+    EXPECT_TRUE(at::equal(ours, theirs));
+    const auto gradients = gradients_of(ours, narrow), wanted = gradients_of(theirs, wide);
+    for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], wanted[i].to(dtype))) << i;
+  }
+}
+
+TEST(LinearCrossEntropyOperator, UnderAutocastItComputesInFloatWhateverTheTypes) {
+  const Inputs in = random_inputs({20, 70, 5}, at::kFloat, /*with_bias=*/true, 0.3);
+  const at::Tensor narrow = in.hidden.detach().to(at::kBFloat16);
+  const at::Tensor expected = fused(in), of_narrow = linear_cross_entropy(narrow.to(at::kFloat), in.weight, in.targets);
+  const Autocast autocast(at::kCPU);
+  EXPECT_TRUE(at::equal(fused(in), expected));
+  EXPECT_TRUE(at::equal(linear_cross_entropy(narrow, in.weight, in.targets), of_narrow));
+}
+
+TEST(LinearCrossEntropyOperator, NonContiguousInputsAreFine) {
+  const Inputs in = random_inputs({20, 70, 6}, at::kFloat, /*with_bias=*/true, 0.3);
+  const Inputs strided = {in.hidden.detach().t().contiguous().t().requires_grad_(true),
+                          in.weight.detach().t().contiguous().t().requires_grad_(true),
+                          at::stack({in.targets, in.targets}, 1).select(1, 0),
+                          at::stack({in.bias, in.bias}, 1).detach().select(1, 0).requires_grad_(true)};
+  const at::Tensor ours = fused(strided), theirs = fused(in);
+  expect_near(ours, theirs, 1e-6);
+  const auto gradients = gradients_of(ours, strided), wanted = gradients_of(theirs, in);
+  for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-6);
+}
+
+TEST(LinearCrossEntropyOperator, SecondDerivativesAreRefused) {
+  const Inputs in = random_inputs({4, 5, 3}, at::kDouble, /*with_bias=*/false);
+  EXPECT_EQ(error_of([&] { torch::autograd::grad({fused(in)}, {in.hidden}, {}, std::nullopt, /*create_graph=*/true); }),
+            "linear_cross_entropy has no second derivatives");
+}
+
+TEST(LinearCrossEntropyOperator, WrongInputsAreNamed) {
+  const auto error = [](const std::function<void(Inputs&)>& spoil) {
+    Inputs in = random_inputs({7, 5, 3}, at::kFloat, /*with_bias=*/true);
+    spoil(in);
+    return error_of([&] { fused(in); });
+  };
+  EXPECT_EQ(error([](auto& in) { in.hidden = in.hidden[0]; }),
+            "linear_cross_entropy: hidden must be floating [T, D] with D at least 1, got Float [3]");
+  EXPECT_EQ(error([](auto& in) { in.weight = in.weight.narrow(1, 0, 2); }),
+            "linear_cross_entropy: weight must be Float [V, D] = [V, 3] as hidden is, got Float [5, 2]");
+  EXPECT_EQ(error([](auto& in) { in.weight = in.weight.to(at::kDouble); }),
+            "linear_cross_entropy: weight must be Float [V, D] = [V, 3] as hidden is, got Double [5, 3]");
+  EXPECT_EQ(error([](auto& in) { in.targets = in.targets.to(at::kInt); }),
+            "linear_cross_entropy: targets must be int64 [T] = [7], got Int [7]");
+  EXPECT_EQ(error([](auto& in) { in.bias = in.bias.narrow(0, 0, 4); }),
+            "linear_cross_entropy: bias must be floating [V] = [5], got Float [4]");
+  EXPECT_EQ(error([](auto& in) { in.targets[4] = 5; }),
+            "linear_cross_entropy: targets[4] is 5, but must be in [0, 5) or ignore_index = -100");
+  EXPECT_EQ(error([](auto& in) { in.targets[2] = -1; }),
+            "linear_cross_entropy: targets[2] is -1, but must be in [0, 5) or ignore_index = -100");
+}
+
+}  // namespace
+}  // namespace tessera
