@@ -1,5 +1,6 @@
 // Stands in for the .cu files in a build without CUDA, so that callers need no #if.
 #include "kernels/flops_regularizer/flops_regularizer.h"
+#include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 
@@ -33,6 +34,9 @@ Status flops_from_sums(const FlopsFromSums&, void*) {
 }
 Status flops_backward(const FlopsBackward&, void*) {
   return missing("flops_regularizer");
+}
+Status cross_entropy_tile(const CrossEntropyTile&, void*) {
+  return missing("linear_cross_entropy");
 }
 Status token_max_projection_forward(const TokenMaxProjectionForward&, void*) {
   return missing("token_max_projection");

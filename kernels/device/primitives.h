@@ -42,6 +42,12 @@ __device__ __forceinline__ Bfloat16 from_float<Bfloat16>(float value) {
 #endif
 }
 
+/// kCount neighboring elements, loaded and stored as one word.
+template <class Element, int kCount>
+struct alignas(sizeof(Element) * kCount) Piece {
+  Element values[kCount];
+};
+
 __device__ __forceinline__ float warp_sum(float value) {
   for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(kAllLanes, value, mask);
   return value;

@@ -16,12 +16,6 @@ constexpr int kRowsInFlight = 8;
 constexpr std::int64_t kWantedBlocks = 2048;  // several for each multiprocessor of the largest GPUs
 constexpr std::int64_t kMostSlices = 256;
 
-/// kCount neighboring elements, loaded and stored as one word.
-template <class Element, int kCount>
-struct alignas(sizeof(Element) * kCount) Piece {
-  Element values[kCount];
-};
-
 struct Slices {
   std::int64_t count, rows;  // rows of each but the last
 };

@@ -1,3 +1,5 @@
+#include "kernels/linear_cross_entropy/linear_cross_entropy.h"
+
 #include <algorithm>
 #include <array>
 
@@ -8,6 +10,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include <tessera/ops/linear_cross_entropy.h>
 #include <tessera/ops/numeric.h>
@@ -57,15 +60,45 @@ at::Tensor checked_ids(const at::Tensor& targets, std::int64_t vocabulary, std::
   return targets.masked_fill(ignored, -1);
 }
 
-// Losses of a tile's rows; the logits become their gradient.
-at::Tensor losses_of(at::Tensor& logits, const at::Tensor& ids) {
+bool has_kernel(const at::Tensor& hidden) {
+  const bool narrow = hidden.scalar_type() == at::kBFloat16 && !hidden.device().is_cpu();
+  return (narrow || hidden.scalar_type() == at::kFloat) && has_kernels(hidden);
+}
+
+// to = a b, or with `add` to += a b. A GPU multiplies bfloat16 into float32.
+void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add) {
+  if (a.scalar_type() == to.scalar_type())
+    at::addmm_out(to, to, a, b, /*beta=*/add ? 1 : 0);
+  else
+    at::addmm_out(to, to, a, b, to.scalar_type(), /*beta=*/add ? 1 : 0);
+}
+
+// Losses of a tile's rows from tensor operations; with `gradient` the logits become theirs.
+void finish_tile_in_place(at::Tensor logits, const at::Tensor& ids, const at::Tensor& losses, bool gradient) {
   const at::Tensor place = ids.clamp_min(0).unsqueeze(1), ignored = ids.lt(0);  // [rows, 1], [rows]
   const at::Tensor normalizer = logits.logsumexp(1, /*keepdim=*/true);
-  const at::Tensor losses = (normalizer - logits.gather(1, place)).squeeze(1).masked_fill_(ignored, 0);
+  losses.copy_((normalizer - logits.gather(1, place)).squeeze(1).masked_fill_(ignored, 0));
+  if (!gradient) return;
   logits.sub_(normalizer).exp_();
   logits.scatter_add_(1, place, at::full_like(place, -1, logits.options()));
   logits.masked_fill_(ignored.unsqueeze(1), 0);
-  return losses;
+}
+
+// The same on a kernel; `gradient` [rows, V] may be `logits`, and undefined if not wanted.
+void finish_tile(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& losses,
+                 const at::Tensor& gradient) {
+  kernels::CrossEntropyTile call;
+  call.rows = logits.size(0);
+  call.columns = logits.size(1);
+  call.logits = logits.const_data_ptr<float>();
+  call.targets = ids.const_data_ptr<std::int64_t>();
+  call.losses = losses.mutable_data_ptr<float>();
+  if (gradient.defined()) {
+    call.gradient = gradient.mutable_data_ptr();
+    call.type = kernel_type(gradient);
+  }
+  check_status(logits.is_cpu() ? kernels::cpu::cross_entropy_tile(call, torch_threads())
+                               : kernels::cuda::cross_entropy_tile(call, current_stream(logits)));
 }
 
 // The sum of all losses, and its gradients: undefined where not wanted.
@@ -73,25 +106,41 @@ Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const
                        std::int64_t ignore_index, Wanted wanted) {
   check(hidden, weight, targets, bias);
   const c10::OptionalDeviceGuard device(hidden.device());
-  const std::int64_t count = hidden.size(0), vocabulary = weight.size(0);
-  const at::Tensor ids = checked_ids(targets, vocabulary, ignore_index);
-  const at::Tensor rows = hidden.masked_fill(ids.lt(0).unsqueeze(1), 0);
-  const at::Tensor losses = at::zeros({count}, hidden.options());
-  at::Tensor grad_hidden, grad_weight, grad_bias;
-  if (wanted[0]) grad_hidden = at::empty({count, hidden.size(1)}, hidden.options());
-  if (wanted[1]) grad_weight = at::zeros(weight.sizes(), weight.options());
-  if (wanted[2]) grad_bias = at::zeros({vocabulary}, hidden.options());
-  const std::int64_t most = std::max<std::int64_t>(1, kTileElements / vocabulary);
+  const std::int64_t vocabulary = weight.size(0);
+  at::Tensor ids = checked_ids(targets, vocabulary, ignore_index), rows, counted;
+  if (hidden.is_cpu()) {  // ignored rows take part in no product
+    counted = ids.ge(0).nonzero().squeeze(1);
+    rows = hidden.index_select(0, counted);
+    ids = ids.index_select(0, counted);
+  } else {  // their number would have to be waited for
+    rows = hidden.masked_fill(ids.lt(0).unsqueeze(1), 0);
+  }
+  const std::int64_t count = rows.size(0),
+                     most = std::min(count, std::max<std::int64_t>(1, kTileElements / vocabulary));
+  const at::TensorOptions numbers = rows.options().dtype(compute_dtype(rows));
+  const bool on_kernel = has_kernel(rows), any = wanted[0] || wanted[1] || wanted[2];
+  const at::Tensor losses = at::empty({count}, numbers), tile = at::empty({most, vocabulary}, numbers);
+  at::Tensor of_tile, grad_hidden, grad_weight, grad_bias;
+  if (any) of_tile = rows.scalar_type() == tile.scalar_type() ? tile : at::empty(tile.sizes(), rows.options());
+  if (wanted[0]) grad_hidden = at::empty(rows.sizes(), numbers);
+  if (wanted[1]) grad_weight = at::zeros(weight.sizes(), numbers);
+  if (wanted[2]) grad_bias = at::zeros({vocabulary}, numbers);
   for (std::int64_t first = 0; first < count; first += most) {
     const std::int64_t height = std::min(most, count - first);
-    const at::Tensor tile_rows = rows.narrow(0, first, height);
-    at::Tensor logits = at::mm(tile_rows, weight.t());
+    const at::Tensor x = rows.narrow(0, first, height), logits = tile.narrow(0, 0, height),
+                     gradient = any ? of_tile.narrow(0, 0, height) : at::Tensor();
+    multiply(logits, x, weight.t(), /*add=*/false);
     if (bias) logits.add_(*bias);
-    losses.narrow(0, first, height).copy_(losses_of(logits, ids.narrow(0, first, height)));
-    if (wanted[0]) grad_hidden.narrow(0, first, height).copy_(at::mm(logits, weight));
-    if (wanted[1]) grad_weight.addmm_(logits.t(), tile_rows);
-    if (wanted[2]) grad_bias.add_(logits.sum(0));
+    if (on_kernel)
+      finish_tile(logits, ids.narrow(0, first, height), losses.narrow(0, first, height), gradient);
+    else
+      finish_tile_in_place(logits, ids.narrow(0, first, height), losses.narrow(0, first, height), any);
+    if (wanted[0]) multiply(grad_hidden.narrow(0, first, height), gradient, weight, /*add=*/false);
+    if (wanted[1]) multiply(grad_weight, gradient.t(), x, /*add=*/true);
+    if (wanted[2]) grad_bias.add_(gradient.sum(0, /*keepdim=*/false, grad_bias.scalar_type()));
   }
+  if (wanted[0] && counted.defined())
+    grad_hidden = at::zeros(hidden.sizes(), numbers).index_copy_(0, counted, grad_hidden);
   return {losses.sum(), grad_hidden, grad_weight, grad_bias};
 }
 
@@ -124,6 +173,7 @@ class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> 
     const auto [loss, grad_hidden, grad_weight, grad_bias] =
         call_forward(hidden, weight, targets, bias, ignore_index, wanted);
     ctx->save_for_backward({grad_hidden, grad_weight, grad_bias});
+    ctx->saved_data["type"] = hidden.scalar_type();
     return {loss};
   }
 
@@ -131,11 +181,13 @@ class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> 
                                                  torch::autograd::variable_list gradients) {
     TORCH_CHECK(!at::GradMode::is_enabled(), "linear_cross_entropy has no second derivatives");
     const auto saved = ctx->get_saved_variables();
+    const at::ScalarType type = ctx->saved_data["type"].toScalarType();
     // Not in place: a graph that is retained passes here again.
     const auto scaled = [&](std::size_t input, const at::Tensor& gradient) {
       return gradient.defined() && ctx->needs_input_grad(input) ? gradient * gradients[0] : at::Tensor();
     };
-    return {scaled(0, saved[0]), scaled(1, saved[1]), {}, scaled(3, saved[2]), {}, {}};
+    const auto narrowed = [&](const at::Tensor& gradient) { return gradient.defined() ? gradient.to(type) : gradient; };
+    return {narrowed(scaled(0, saved[0])), narrowed(scaled(1, saved[1])), {}, scaled(3, saved[2]), {}, {}};
   }
 };
 
@@ -149,7 +201,7 @@ at::Tensor operate(const at::Tensor& hidden, const at::Tensor& weight, const at:
   check(hidden, weight, targets, bias);
   TORCH_CHECK(reduction == "mean" || reduction == "sum", "linear_cross_entropy: reduction must be mean or sum, got ",
               reduction);
-  const at::ScalarType type = compute_dtype(hidden);
+  const at::ScalarType type = has_kernel(hidden) ? hidden.scalar_type() : compute_dtype(hidden);
   const auto wants = [](const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); };
   const at::Tensor sum =
       std::get<0>(call_forward(hidden.to(type), weight.to(type), targets, bias ? Bias(bias->to(type)) : Bias(),
@@ -157,10 +209,15 @@ at::Tensor operate(const at::Tensor& hidden, const at::Tensor& weight, const at:
   return reduction == "sum" ? sum : sum / targets.ne(ignore_index).sum().clamp_min(1);
 }
 
+// Of autocast's types a GPU multiplies bfloat16; the CPU gains nothing by rounding.
 at::Tensor operate_under_autocast(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                   const Bias& bias, std::int64_t ignore_index, c10::string_view reduction) {
+  const at::DeviceType device = hidden.device().type();
+  const at::ScalarType wide = at::promote_types(compute_dtype(hidden), compute_dtype(weight));
+  const bool narrow = hidden.is_cuda() && at::autocast::is_autocast_enabled(device) &&
+                      at::autocast::get_autocast_dtype(device) == at::kBFloat16 && wide == at::kFloat;
+  const at::ScalarType type = narrow ? at::kBFloat16 : wide;
   const NoAutocast no_autocast;
-  const at::ScalarType type = at::promote_types(compute_dtype(hidden), compute_dtype(weight));
   return operate(hidden.to(type), weight.to(type), targets, bias, ignore_index, reduction);
 }
 

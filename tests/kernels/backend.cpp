@@ -76,6 +76,10 @@ Backend cpu_backend(int threads, const std::string& instruction_set) {
   result.flops_column_sums = [=](const auto& a) { return cpu::flops_column_sums(a, parallel); };
   result.flops_from_sums = [](const auto& a) { return cpu::flops_from_sums(a); };
   result.flops_backward = [=](const auto& a) { return cpu::flops_backward(a, parallel); };
+  result.cross_entropy_tile = [=](const auto& a) {
+    choose();
+    return cpu::cross_entropy_tile(a, parallel);
+  };
   result.token_max_projection_forward = [=](const auto& a) {
     choose();
     return cpu::token_max_projection_forward(a, plain_product, parallel);
@@ -101,6 +105,7 @@ Backend emulation_backend() {
   result.flops_column_sums = [](const auto& a) { return emulation::flops_column_sums(a, nullptr); };
   result.flops_from_sums = [](const auto& a) { return emulation::flops_from_sums(a, nullptr); };
   result.flops_backward = [](const auto& a) { return emulation::flops_backward(a, nullptr); };
+  result.cross_entropy_tile = [](const auto& a) { return emulation::cross_entropy_tile(a, nullptr); };
   result.token_max_projection_forward = [](const auto& a) {
     return emulation::token_max_projection_forward(a, nullptr);
   };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/flops_regularizer/flops_regularizer.h"
+#include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 
@@ -35,6 +36,7 @@ struct Backend {
   std::function<Status(const FlopsColumnSums&)> flops_column_sums;
   std::function<Status(const FlopsFromSums&)> flops_from_sums;
   std::function<Status(const FlopsBackward&)> flops_backward;
+  std::function<Status(const CrossEntropyTile&)> cross_entropy_tile;
   std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };

@@ -1,0 +1,102 @@
+// Bound by memory. A block takes a row: its threads go over the logits, four at a time where the rows' alignment allows,
+// each with a running maximum and the sum of exponentials below it, and once more to write the gradient. The second time
+// the row comes from the second-level cache.
+#include "kernels/device/primitives.h"
+#include "kernels/linear_cross_entropy/linear_cross_entropy.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr float kLowest = -3.4028235e38f;  // a maximum of nothing: unlike -infinity it gives no NaN
+
+/// The maximum of some values and the sum of exp(value - maximum).
+struct MaximumAndSum {
+  float maximum, sum;
+};
+
+/// Of the block, in every thread.
+__device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
+  __shared__ MaximumAndSum of_warps[kThreads / 32];
+  const float of_warp = warp_maximum(mine.maximum);
+  const float sum = warp_sum(mine.sum * expf(mine.maximum - of_warp));
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = {of_warp, sum};
+  __syncthreads();
+  MaximumAndSum all{kLowest, 0.0f};
+  for (const MaximumAndSum& each : of_warps) all.maximum = fmaxf(all.maximum, each.maximum);
+  for (const MaximumAndSum& each : of_warps) all.sum += each.sum * expf(each.maximum - all.maximum);
+  return all;
+}
+
+template <class Element, int kCount>
+__global__ void __launch_bounds__(kThreads)
+    cross_entropy_row(std::int64_t columns, const float* tile, const std::int64_t* targets, float* losses,
+                      Element* gradients) {
+  const std::int64_t row = blockIdx.x, target = targets[row];
+  const float* const logits = tile + row * columns;
+  Element* const gradient = gradients == nullptr ? nullptr : gradients + row * columns;
+  const float of_target = target < 0 ? 0.0f : logits[target];  // the gradient may take its place, behind the barrier
+  MaximumAndSum mine{kLowest, 0.0f};
+  if (target >= 0) {
+    for (std::int64_t column = threadIdx.x * kCount; column < columns; column += kThreads * kCount) {
+      const auto piece = *reinterpret_cast<const Piece<float, kCount>*>(logits + column);
+      float maximum = mine.maximum;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) maximum = fmaxf(maximum, piece.values[i]);
+      mine.sum *= expf(mine.maximum - maximum);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) mine.sum += expf(piece.values[i] - maximum);
+      mine.maximum = maximum;
+    }
+  }
+  const MaximumAndSum all = over_block(mine);
+  if (threadIdx.x == 0) losses[row] = target < 0 ? 0.0f : all.maximum + logf(all.sum) - of_target;
+  if (gradient == nullptr) return;
+  const float share = 1.0f / all.sum;
+  for (std::int64_t column = threadIdx.x * kCount; column < columns; column += kThreads * kCount) {
+    const auto piece = *reinterpret_cast<const Piece<float, kCount>*>(logits + column);
+    Piece<Element, kCount> out;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const float softmax = expf(piece.values[i] - all.maximum) * share;
+      const float of_loss = column + i == target ? softmax - 1.0f : softmax;
+      out.values[i] = from_float<Element>(target < 0 ? 0.0f : of_loss);
+    }
+    *reinterpret_cast<Piece<Element, kCount>*>(gradient + column) = out;
+  }
+}
+
+template <class Element, int kCount>
+Status start(const CrossEntropyTile& given, void* stream) {
+  return launch("linear_cross_entropy", cross_entropy_row<Element, kCount>, dim3(static_cast<unsigned>(given.rows)),
+                kThreads, 0, stream, given.columns, given.logits, given.targets, given.losses,
+                static_cast<Element*>(given.gradient));
+}
+
+/// Four columns at a time if all rows of both begin where such a piece may.
+template <class Element>
+Status start_for_alignment(const CrossEntropyTile& given, void* stream) {
+  const auto aligned = [](const void* data, std::size_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(data) % bytes == 0;
+  };
+  const bool wide = given.columns % 4 == 0 && aligned(given.logits, 4 * sizeof(float)) &&
+                    aligned(given.gradient, 4 * sizeof(Element));
+  return wide ? start<Element, 4>(given, stream) : start<Element, 1>(given, stream);
+}
+
+}  // namespace
+
+namespace TESSERA_DEVICE_NAMESPACE {
+
+Status cross_entropy_tile(const CrossEntropyTile& arguments, void* stream) {
+  if (Status status = check(arguments); !status.ok() || arguments.rows == 0) return status;
+  if (arguments.rows > kMostBlocks) {
+    return Status::failure("linear_cross_entropy: a tile of " + std::to_string(arguments.rows) +
+                           " rows is too large for one launch");
+  }
+  return arguments.type == DataType::kBfloat16 ? start_for_alignment<Bfloat16>(arguments, stream)
+                                               : start_for_alignment<float>(arguments, stream);
+}
+
+}  // namespace TESSERA_DEVICE_NAMESPACE
+}  // namespace tessera::kernels

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::kernels {
+
+/// The inner loops of linear_cross_entropy, compiled for one instruction set.
+struct SoftmaxRow {
+  /// log(sum of exp(logits)) of `columns` (at least 1) logits. If `softmax` is not null, it receives exp(logits) divided
+  /// by that sum; it may be `logits`.
+  float (*log_sum_exp)(const float* logits, std::int64_t columns, float* softmax);
+};
+
+extern const SoftmaxRow kPortableSoftmaxRow;
+#if defined(TESSERA_X86_KERNELS)
+extern const SoftmaxRow kAvx2SoftmaxRow;
+extern const SoftmaxRow kAvx512SoftmaxRow;
+#endif
+
+}  // namespace tessera::kernels

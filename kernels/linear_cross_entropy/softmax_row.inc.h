@@ -1,0 +1,97 @@
+// The softmax of a row, for one instruction set; see cpu/matrix.inc.h for what an including source defines.
+#include "kernels/cpu/matrix.inc.h"
+#include "kernels/linear_cross_entropy/softmax_row.h"
+
+namespace tessera::kernels {
+namespace {
+
+/// Vectors that pass together, each with a sum of its own.
+constexpr int kVectors = 4;
+constexpr int kStrip = kVectors * kVector;
+
+/// exp(x) for x at most 0: 0 below the logarithm of the smallest normal number, NaN for NaN, elsewhere within 2 units in
+/// the last place. x = n log(2) + r with |r| <= log(2) / 2; exp(r) by its series, 2^n by the bits of a float's exponent.
+inline Vector exponential(Vector x) {
+  constexpr float kLeast = -87.3365f;
+  constexpr float kRounder = 12582912.0f;  // 1.5 * 2^23: a sum with it has n in its lowest bits
+  const IntVector vanishes = x < kLeast;
+  x = select(vanishes, broadcast(kLeast), x);
+  const Vector shifted = x * 1.44269504f + kRounder;  // log2(e)
+  const Vector n = shifted - kRounder;
+  const Vector r = (x - n * 0.693145752f) - n * 1.42860677e-6f;  // log(2) in two parts; the first times n is exact
+  Vector sum = broadcast(1.0f / 5040);
+  sum = sum * r + 1.0f / 720;
+  sum = sum * r + 1.0f / 120;
+  sum = sum * r + 1.0f / 24;
+  sum = sum * r + 1.0f / 6;
+  sum = sum * r + 0.5f;
+  sum = sum * r + 1.0f;
+  sum = sum * r + 1.0f;
+  const IntVector power = (reinterpret_cast<IntVector>(shifted) << 23) + (127 << 23);
+  return select(vanishes, Vector{}, sum * reinterpret_cast<Vector>(power));
+}
+
+inline Vector greater(Vector a, Vector b) {
+  return select(a > b, a, b);
+}
+
+/// The last columns, fewer than a vector, with -infinity behind them.
+inline Vector load_rest(const float* from, std::int64_t count) {
+  float lanes[kVector];
+  for (int lane = 0; lane < kVector; ++lane) lanes[lane] = lane < count ? from[lane] : -__builtin_huge_valf();
+  return load(lanes);
+}
+inline void store_rest(float* to, std::int64_t count, Vector value) {
+  for (int lane = 0; lane < count; ++lane) to[lane] = value[lane];
+}
+
+/// Ignores NaN.
+float maximum(const float* values, std::int64_t columns) {
+  Vector best[kVectors];
+  for (int i = 0; i < kVectors; ++i) best[i] = broadcast(-__builtin_huge_valf());
+  std::int64_t column = 0;
+  for (; column + kStrip <= columns; column += kStrip) {
+    for (int i = 0; i < kVectors; ++i) best[i] = greater(load(values + column + i * kVector), best[i]);
+  }
+  for (; column + kVector <= columns; column += kVector) best[0] = greater(load(values + column), best[0]);
+  if (column < columns) best[0] = greater(load_rest(values + column, columns - column), best[0]);
+  const Vector all = greater(greater(best[0], best[1]), greater(best[2], best[3]));
+  float result = all[0];
+  for (int lane = 1; lane < kVector; ++lane) result = all[lane] > result ? all[lane] : result;
+  return result;
+}
+
+float log_sum_exp(const float* logits, std::int64_t columns, float* softmax) {
+  const float top = maximum(logits, columns);
+  const Vector shift = broadcast(top);
+  Vector sums[kVectors] = {};
+  std::int64_t column = 0;
+  for (; column + kStrip <= columns; column += kStrip) {
+    for (int i = 0; i < kVectors; ++i) {
+      const Vector power = exponential(load(logits + column + i * kVector) - shift);
+      sums[i] += power;
+      if (softmax != nullptr) store(softmax + column + i * kVector, power);
+    }
+  }
+  for (; column < columns; column += kVector) {
+    const std::int64_t rest = columns - column;
+    const Vector from = rest >= kVector ? load(logits + column) : load_rest(logits + column, rest);
+    const Vector power = exponential(from - shift);
+    sums[0] += power;
+    if (softmax != nullptr) store_rest(softmax + column, smaller(rest, kVector), power);
+  }
+  const Vector all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  float sum = 0.0f;
+  for (int lane = 0; lane < kVector; ++lane) sum += all[lane];
+  if (softmax != nullptr) {
+    const float share = 1.0f / sum;
+    for (column = 0; column + kVector <= columns; column += kVector) {
+      store(softmax + column, load(softmax + column) * share);
+    }
+    for (; column < columns; ++column) softmax[column] *= share;
+  }
+  return top + __builtin_logf(sum);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,9 @@
+#define TESSERA_VECTOR 8
+#define TESSERA_ROWS 6
+#include "kernels/linear_cross_entropy/softmax_row.inc.h"
+
+namespace tessera::kernels {
+
+const SoftmaxRow kAvx2SoftmaxRow = {log_sum_exp};
+
+}  // namespace tessera::kernels

@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "kernels/emulation/cuda_emulation.h"
+#include "tests/kernels/backend.h"
+#include "tests/kernels/sparsify_group_case.h"
+
+namespace tessera::kernels::test {
+namespace {
+
+struct TileInputs {
+  std::int64_t rows, columns;
+  std::vector<float> logits;
+  std::vector<std::int64_t> targets;
+};
+
+struct TileResults {
+  std::vector<float> losses, gradient;
+};
+
+enum class Gradient { kNone, kInPlace, kApart };
+
+/// Every third row is ignored.
+TileInputs random_tile(std::int64_t rows, std::int64_t columns, float scale = 3.0f) {
+  TileInputs in{rows, columns, normal_values(rows * columns, 1), {}};
+  for (float& value : in.logits) value *= scale;
+  for (std::int64_t row = 0; row < rows; ++row) in.targets.push_back(row % 3 == 2 ? -1 : row * 37 % columns);
+  return in;
+}
+
+TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = Gradient::kApart,
+                     DataType type = DataType::kFloat32) {
+  auto logits = on.allocate(to_bytes(in.logits, DataType::kFloat32));
+  auto losses = on.allocate(to_bytes(std::vector<float>(in.rows, NAN), DataType::kFloat32));
+  auto gradient = on.allocate(to_bytes(std::vector<float>(in.logits.size(), NAN), type));
+  std::vector<unsigned char> bytes(in.targets.size() * sizeof(std::int64_t));
+  std::memcpy(bytes.data(), in.targets.data(), bytes.size());
+  auto targets = on.allocate(bytes);
+  CrossEntropyTile call;
+  call.rows = in.rows;
+  call.columns = in.columns;
+  call.logits = static_cast<const float*>(logits->data());
+  call.targets = static_cast<const std::int64_t*>(targets->data());
+  call.losses = static_cast<float*>(losses->data());
+  if (where != Gradient::kNone) call.gradient = where == Gradient::kInPlace ? logits->data() : gradient->data();
+  call.type = type;
+  const Status status = on.cross_entropy_tile(call);
+  EXPECT_TRUE(status.ok()) << status.message();
+  for (Buffer* buffer : {logits.get(), losses.get(), gradient.get(), targets.get()})
+    EXPECT_TRUE(buffer->margins_intact());
+  Buffer& result = where == Gradient::kInPlace ? *logits : *gradient;
+  return {from_bytes(losses->read(), DataType::kFloat32), from_bytes(result.read(), type)};
+}
+
+class CrossEntropyTileKernel : public testing::TestWithParam<std::string> {
+ protected:
+  Backend on = backend(GetParam());
+  bool on_cpu = GetParam().rfind("cpu", 0) == 0;
+
+  std::vector<DataType> types() const {
+    return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
+  }
+
+  /// As the definition says it, in float64.
+  void expect_as_defined(const TileInputs& in, DataType type) {
+    SCOPED_TRACE(testing::Message() << in.rows << " x " << in.columns);
+    std::vector<double> losses(in.rows), gradient(in.logits.size());
+    for (std::int64_t row = 0; row < in.rows; ++row) {
+      if (in.targets[row] < 0) continue;
+      const float* const logits = in.logits.data() + row * in.columns;
+      const double top = *std::max_element(logits, logits + in.columns);
+      double sum = 0;
+      for (std::int64_t v = 0; v < in.columns; ++v) sum += std::exp(logits[v] - top);
+      losses[row] = top + std::log(sum) - logits[in.targets[row]];
+      for (std::int64_t v = 0; v < in.columns; ++v)
+        gradient[row * in.columns + v] = std::exp(logits[v] - top) / sum - (v == in.targets[row] ? 1 : 0);
+    }
+    const TileResults ours = run_tile(on, in, Gradient::kApart, type);
+    expect_close("losses", ours.losses, losses, 1e-6);
+    expect_close("gradient", ours.gradient, gradient, type == DataType::kFloat32 ? 1e-6 : 4e-3);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(On, CrossEntropyTileKernel, testing::ValuesIn(backend_names()),
+                         [](const auto& each) { return each.param; });
+
+TEST_P(CrossEntropyTileKernel, EqualsTheDefinitionAtManyShapes) {
+  const std::int64_t shapes[][2] = {{1, 1},  {1, 2},   {2, 3},   {4, 15},   {3, 16},  {3, 17},   {5, 64},
+                                    {2, 67}, {3, 513}, {2, 900}, {2, 2048}, {7, 600}, {1, 20001}};
+  for (const auto& [rows, columns] : shapes) {
+    for (const DataType type : types()) expect_as_defined(random_tile(rows, columns), type);
+  }
+}
+
+TEST_P(CrossEntropyTileKernel, LogitsFarApartNeitherOverflowNorVanish) {
+  for (const float scale : {0.0f, 1e-3f, 50.0f, 1e4f, 1e30f}) {
+    for (const DataType type : types()) expect_as_defined(random_tile(4, 300, scale), type);
+  }
+}
+
+TEST_P(CrossEntropyTileKernel, ALogitOfMinusInfinityHasNoShare) {
+  TileInputs in = random_tile(2, 50);
+  for (const int column : {0, 7, 49}) in.logits[column] = -std::numeric_limits<float>::infinity();
+  in.targets = {5, 5};
+  expect_as_defined(in, DataType::kFloat32);
+}
+
+TEST_P(CrossEntropyTileKernel, TheGradientMayTakeTheLogitsPlaceOrBeLeftOut) {
+  const TileInputs in = random_tile(5, 701);
+  const TileResults apart = run_tile(on, in, Gradient::kApart), in_place = run_tile(on, in, Gradient::kInPlace),
+                    none = run_tile(on, in, Gradient::kNone);
+  EXPECT_EQ(in_place.losses, apart.losses);
+  EXPECT_EQ(in_place.gradient, apart.gradient);
+  EXPECT_EQ(none.losses, apart.losses);
+  EXPECT_TRUE(std::all_of(none.gradient.begin(), none.gradient.end(), [](float value) { return std::isnan(value); }));
+}
+
+TEST_P(CrossEntropyTileKernel, AnIgnoredRowIsZeroWhateverItHolds) {
+  for (const float spoiled : {NAN, std::numeric_limits<float>::infinity()}) {
+    TileInputs in = random_tile(3, 90);
+    std::fill(in.logits.begin() + 2 * 90, in.logits.end(), spoiled);
+    const TileResults ours = run_tile(on, in);
+    EXPECT_EQ(ours.losses[2], 0.0f);
+    EXPECT_EQ(std::vector<float>(ours.gradient.begin() + 2 * 90, ours.gradient.end()), std::vector<float>(90, 0.0f));
+  }
+}
+
+TEST_P(CrossEntropyTileKernel, ANaNAnywhereInARowIsNotHidden) {
+  for (const int column : {0, 5, 64, 698, 700}) {
+    TileInputs in = random_tile(2, 701);
+    in.logits[701 + column] = NAN;
+    const TileResults ours = run_tile(on, in);
+    EXPECT_TRUE(std::isnan(ours.losses[1])) << column;
+    EXPECT_TRUE(std::all_of(ours.gradient.begin() + 701, ours.gradient.end(), [](float g) { return std::isnan(g); }));
+    EXPECT_FALSE(std::isnan(ours.losses[0]));
+  }
+}
+
+TEST_P(CrossEntropyTileKernel, NoRowsAreFine) {
+  EXPECT_TRUE(run_tile(on, {0, 40, {}, {}}).losses.empty());
+}
+
+TEST_P(CrossEntropyTileKernel, BadArgumentsAreNamed) {
+  float value = 0.0f;
+  const std::int64_t target = 0;
+  const auto message = [&](const CrossEntropyTile& call) { return on.cross_entropy_tile(call).message(); };
+  EXPECT_EQ(message({-1, 1, &value, &target, &value}), "linear_cross_entropy: rows must be at least 0, but is -1");
+  EXPECT_EQ(message({1, 0, &value, &target, &value}), "linear_cross_entropy: columns must be at least 1, but is 0");
+  EXPECT_EQ(message({1, 1, nullptr, &target, &value}), "linear_cross_entropy: logits is a null pointer");
+  EXPECT_EQ(message({1, 1, &value, nullptr, &value}), "linear_cross_entropy: targets is a null pointer");
+  EXPECT_EQ(message({1, 1, &value, &target, nullptr}), "linear_cross_entropy: losses is a null pointer");
+}
+
+TEST(CrossEntropyTileOnCpu, IsTheSameForAnyNumberOfThreads) {
+  const TileInputs in = random_tile(40, 333);
+  const TileResults one = run_tile(cpu_backend(1), in), three = run_tile(cpu_backend(3), in);
+  EXPECT_EQ(one.losses, three.losses);
+  EXPECT_EQ(one.gradient, three.gradient);
+}
+
+TEST(CrossEntropyTileOnCpu, ANarrowGradientIsRefused) {
+  float value = 0.0f;
+  const std::int64_t target = 0;
+  EXPECT_EQ(cpu_backend().cross_entropy_tile({1, 1, &value, &target, &value, &value, DataType::kBfloat16}).message(),
+            "linear_cross_entropy: the CPU has a float32 kernel alone");
+}
+
+TEST(CrossEntropyTileEmulated, ThreadsInReverseOrderChangeNothing) {
+  const TileInputs in = random_tile(4, 1500);
+  const TileResults forward = run_tile(emulation_backend(), in, Gradient::kInPlace);
+  emulation::set_schedule(emulation::Schedule::kReverse);
+  const TileResults reverse = run_tile(emulation_backend(), in, Gradient::kInPlace);
+  emulation::set_schedule(emulation::Schedule::kForward);
+  EXPECT_EQ(reverse.losses, forward.losses);
+  EXPECT_EQ(reverse.gradient, forward.gradient);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::test
