@@ -66,6 +66,11 @@ ProjectionShape parse_projection_shape(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2], sizes[3]};
 }
 
+CrossEntropyShape parse_cross_entropy_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 3, "--linear-cross-entropy", "4096x49408x512 (T, V, D)");
+  return {sizes[0], sizes[1], sizes[2]};
+}
+
 double KernelBench::product_flops(at::ScalarType dtype) const {
   double best = 0;
   for (const MachinePeak::Product& each : peak.products)
@@ -93,6 +98,7 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
     for (const SlotShape& shape : s.slots) add(slot_attention_cases(shape, s.device, dtype));
     if (s.device.is_cpu() && dtype != at::kFloat) continue;
     for (const ProjectionShape& shape : s.projections) add(token_max_projection_cases(shape, s.device, dtype));
+    for (const CrossEntropyShape& shape : s.cross_entropies) add(linear_cross_entropy_cases(shape, s.device, dtype));
     if (dtype != at::kFloat || !s.device.is_cpu()) continue;
     for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device));
   }

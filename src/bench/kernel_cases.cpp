@@ -8,6 +8,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/ops/flops_regularizer.h>
+#include <tessera/ops/linear_cross_entropy.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/slot_attention.h>
 #include <tessera/ops/sparsify_group.h>
@@ -110,6 +111,11 @@ at::Tensor composed_token_max_projection(const at::Tensor& tokens, const at::Ten
   return std::get<0>(at::linear(tokens, table, bias).max(1)).relu().log1p();
 }
 
+at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                         const at::Tensor& targets) {
+  return at::cross_entropy_loss(at::linear(hidden, weight).to(at::kFloat), targets);
+}
+
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {
   const auto [batch, tokens, patches, width] = shape;
   const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
@@ -187,6 +193,26 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
                       {2.0 * static_cast<double>(batch * positions * width) * static_cast<double>(vocabulary),
                        inputs + kEntry * entries},
                       {0, 2 * inputs + (kEntry + sizeof(float)) * entries}});
+}
+
+std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,
+                                                   at::ScalarType dtype) {
+  const auto [tokens, vocabulary, width] = shape;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  const at::Tensor hidden = at::randn({tokens, width}, options),
+                   weight = 0.02 * at::randn({vocabulary, width}, options),
+                   targets = at::randint(vocabulary, {tokens}, options.dtype(at::kLong));
+  const double product = 2.0 * static_cast<double>(tokens * vocabulary) * static_cast<double>(width),
+               inputs = bytes_of(hidden) + bytes_of(weight);
+  // The forward pass makes the gradients as well.
+  return both_passes(
+      {"linear_cross_entropy",
+       concat("T=", tokens, " V=", vocabulary, " D=", width),
+       {hidden, weight},
+       [targets](const Tensors& in) { return Tensors{linear_cross_entropy(in[0], in[1], targets)}; },
+       [targets](const Tensors& in) { return Tensors{composed_linear_cross_entropy(in[0], in[1], targets)}; },
+       {3 * product, 2 * inputs + bytes_of(targets)},
+       {0, 2 * inputs}});
 }
 
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device) {

@@ -38,12 +38,18 @@ at::Tensor composed_slot_attention(const at::Tensor& tokens, const at::Tensor& q
 /// table [V, w], bias [V] -> [B, V].
 at::Tensor composed_token_max_projection(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& bias);
 
+/// Mean cross-entropy of a linear layer written with LibTorch's operators, holding the logits: hidden [T, D],
+/// weight [V, D], targets [T].
+at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets);
+
 /// Forward and backward.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
                                                 at::ScalarType dtype);
 std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape, const at::Device& device,
+                                                   at::ScalarType dtype);
+std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,
                                                    at::ScalarType dtype);
 /// float32 on the CPU, the only kernel there is.
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device);

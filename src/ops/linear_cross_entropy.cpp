@@ -191,9 +191,17 @@ class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> 
   }
 };
 
+bool wants_gradient(const at::Tensor& tensor) {
+  return at::GradMode::is_enabled() && tensor.requires_grad();
+}
+
+// A compiled graph calls the forward pass without autograd and keeps the gradients for its own backward pass.
 Four forward_with_gradient(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                            const Bias& bias, std::int64_t ignore_index, Wanted wanted) {
-  return {SummedCrossEntropy::apply(hidden, weight, targets, bias, ignore_index, wanted)[0], {}, {}, {}};
+  if (wants_gradient(hidden) || wants_gradient(weight) || (bias && wants_gradient(*bias)))
+    return {SummedCrossEntropy::apply(hidden, weight, targets, bias, ignore_index, wanted)[0], {}, {}, {}};
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return call_forward(hidden, weight, targets, bias, ignore_index, wanted);
 }
 
 at::Tensor operate(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Bias& bias,
@@ -202,10 +210,9 @@ at::Tensor operate(const at::Tensor& hidden, const at::Tensor& weight, const at:
   TORCH_CHECK(reduction == "mean" || reduction == "sum", "linear_cross_entropy: reduction must be mean or sum, got ",
               reduction);
   const at::ScalarType type = has_kernel(hidden) ? hidden.scalar_type() : compute_dtype(hidden);
-  const auto wants = [](const at::Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); };
-  const at::Tensor sum =
-      std::get<0>(call_forward(hidden.to(type), weight.to(type), targets, bias ? Bias(bias->to(type)) : Bias(),
-                               ignore_index, {wants(hidden), wants(weight), bias && wants(*bias)}));
+  const at::Tensor sum = std::get<0>(
+      call_forward(hidden.to(type), weight.to(type), targets, bias ? Bias(bias->to(type)) : Bias(), ignore_index,
+                   {wants_gradient(hidden), wants_gradient(weight), bias && wants_gradient(*bias)}));
   return reduction == "sum" ? sum : sum / targets.ne(ignore_index).sum().clamp_min(1);
 }
 

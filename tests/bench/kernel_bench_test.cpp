@@ -7,6 +7,7 @@
 #include <tessera/bench/kernel_bench.h>
 #include <tessera/measure/step_meter.h>
 #include <tessera/ops/flops_regularizer.h>
+#include <tessera/ops/linear_cross_entropy.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/slot_attention.h>
 #include <tessera/ops/sparsify_group.h>
@@ -37,6 +38,9 @@ TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
   const at::Tensor table = at::randn({33, 16}), shift = at::randn({33});
   EXPECT_TRUE(at::allclose(composed_token_max_projection(image, table, shift),
                            token_max_projection(image, {}, table, shift).encoding, 1e-5, 1e-5));
+  const at::Tensor targets = at::tensor({3, 32});
+  EXPECT_TRUE(at::allclose(composed_linear_cross_entropy(text[0].slice(0, 0, 2), table, targets),
+                           linear_cross_entropy(text[0].slice(0, 0, 2), table, targets)));
   const at::Tensor encoding = at::rand({6, 11});
   EXPECT_TRUE(at::allclose(composed_flops_regularizer(encoding), flops_regularizer(encoding)));
 }
@@ -55,6 +59,8 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
     cases.push_back(std::move(each));
   for (KernelCase& each : token_max_projection_cases({2, 9, 33, 16}, at::kCPU, at::kFloat))
     cases.push_back(std::move(each));
+  for (KernelCase& each : linear_cross_entropy_cases({5, 33, 16}, at::kCPU, at::kFloat))
+    cases.push_back(std::move(each));
   for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;
   const double product = 2.0 * 2 * 5 * 9 * 16;
   EXPECT_EQ(cases[0].flops, 2 * product);
@@ -69,6 +75,10 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   const double activations = 2.0 * 2 * 9 * 33 * 16;
   EXPECT_EQ(counted(cases[6].composed), activations);
   EXPECT_EQ(counted(cases[7].composed), 2 * activations) << "the kernel adds rows instead";
+  const double logits = 2.0 * 5 * 33 * 16;
+  EXPECT_EQ(cases[8].flops, 3 * logits) << "with the gradients";
+  EXPECT_EQ(counted(cases[8].composed), logits);
+  EXPECT_EQ(counted(cases[9].composed), 2 * logits);
 }
 
 TEST(KernelBench, MeasuresEveryPassInEveryType) {
@@ -78,10 +88,11 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   settings.slots = {{2, 3, 9, 16, 4}};
   settings.similarities = {{3, 5, 9, 16}};
   settings.projections = {{2, 9, 33, 16}};  // in float32
+  settings.cross_entropies = {{5, 33, 16}};
   settings.repeats = 1;
   settings.time_limit = 0.2;
   const KernelBench bench = measure_kernels(settings);
-  ASSERT_EQ(bench.costs.size(), 16u);
+  ASSERT_EQ(bench.costs.size(), 18u);
   for (const KernelCost& cost : bench.costs) {
     EXPECT_GT(cost.seconds, 0) << cost.kernel << cost.pass;
     EXPECT_GT(cost.composed_seconds, 0) << cost.kernel << cost.pass;
@@ -93,7 +104,7 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   const KernelCost& forward = bench.costs.front();
   EXPECT_EQ(forward.bytes, 4.0 * (2 * 2 * 5 * 16 + 2 * 9 * 16 + 2 * 5 * 3)) << "text, grouped, patches, statistics";
   const auto json = nlohmann::json::parse(to_json(bench));
-  EXPECT_EQ(json["kernels"].size(), 16u);
+  EXPECT_EQ(json["kernels"].size(), 18u);
   EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
 }
 

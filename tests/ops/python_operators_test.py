@@ -140,5 +140,46 @@ class TokenMaxProjection(unittest.TestCase):
             torch.testing.assert_close(a, b)
 
 
+class LinearCrossEntropy(unittest.TestCase):
+    def inputs(self, dtype=torch.float32):
+        torch.manual_seed(0)
+        targets = torch.randint(40, (12,))
+        targets[::5] = -100
+        return targets, [x.to(dtype).requires_grad_() for x in (torch.randn(12, 8), torch.randn(40, 8), torch.randn(40))]
+
+    def test_equals_eager_pytorch_with_gradients(self):
+        targets, inputs = self.inputs()
+        for count in (2, 3):  # without and with bias
+            hidden, weight, *bias = inputs[:count]
+            for reduction in ("mean", "sum"):
+                ours = tessera.linear_cross_entropy(hidden, weight, targets, *bias, reduction=reduction)
+                theirs = torch.nn.functional.cross_entropy(torch.nn.functional.linear(hidden, weight, *bias), targets, reduction=reduction)
+                torch.testing.assert_close(ours, theirs)
+                for a, b in zip(torch.autograd.grad(ours, inputs[:count]), torch.autograd.grad(theirs, inputs[:count])):
+                    torch.testing.assert_close(a, b)
+
+    def test_gradcheck(self):
+        targets, inputs = self.inputs(torch.float64)
+        torch.autograd.gradcheck(lambda *x: tessera.linear_cross_entropy(x[0], x[1], targets, x[2]), inputs)
+
+    def test_opcheck(self):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            targets, (hidden, weight, bias) = self.inputs(dtype)
+            torch.library.opcheck(tessera.linear_cross_entropy.default, (hidden, weight, targets, bias))
+            torch.library.opcheck(tessera.linear_cross_entropy.default, (hidden, weight.detach(), targets), {"reduction": "sum"})
+
+    def test_compile_traces_through_it(self):
+        targets, inputs = self.inputs()
+        step = torch.compile(lambda h, w, b: tessera.linear_cross_entropy(h, w, targets, b).square(), backend="aot_eager")
+        theirs = torch.autograd.grad(tessera.linear_cross_entropy(*inputs[:2], targets, inputs[2]).square(), inputs)
+        for a, b in zip(torch.autograd.grad(step(*inputs), inputs), theirs):
+            torch.testing.assert_close(a, b)
+
+    def test_another_reduction_is_refused(self):
+        targets, (hidden, weight, _) = self.inputs()
+        with self.assertRaisesRegex(RuntimeError, "linear_cross_entropy: reduction must be mean or sum, got none"):
+            tessera.linear_cross_entropy(hidden, weight, targets, reduction="none")
+
+
 if __name__ == "__main__":
     unittest.main()
