@@ -73,7 +73,7 @@ void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add)
     at::addmm_out(to, to, a, b, to.scalar_type(), /*beta=*/add ? 1 : 0);
 }
 
-// Losses of a tile's rows from tensor operations; with `gradient` the logits become theirs.
+// A tile's losses from tensor operations; with `gradient` the logits become theirs.
 void finish_tile_in_place(at::Tensor logits, const at::Tensor& ids, const at::Tensor& losses, bool gradient) {
   const at::Tensor place = ids.clamp_min(0).unsqueeze(1), ignored = ids.lt(0);  // [rows, 1], [rows]
   const at::Tensor normalizer = logits.logsumexp(1, /*keepdim=*/true);
@@ -84,9 +84,11 @@ void finish_tile_in_place(at::Tensor logits, const at::Tensor& ids, const at::Te
   logits.masked_fill_(ignored.unsqueeze(1), 0);
 }
 
-// The same on a kernel; `gradient` [rows, V] may be `logits`, and undefined if not wanted.
+// From logits [rows, V] the losses [rows] and the logits' gradient [rows, V]: undefined if not wanted, and `logits`
+// itself where the two have one type.
 void finish_tile(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& losses,
                  const at::Tensor& gradient) {
+  if (!has_kernel(logits)) return finish_tile_in_place(logits, ids, losses, gradient.defined());
   kernels::CrossEntropyTile call;
   call.rows = logits.size(0);
   call.columns = logits.size(1);
@@ -101,46 +103,49 @@ void finish_tile(const at::Tensor& logits, const at::Tensor& ids, const at::Tens
                                : kernels::cuda::cross_entropy_tile(call, current_stream(logits)));
 }
 
+// The rows that take part in products, with their ids.
+struct Rows {
+  at::Tensor x, ids;
+  at::Tensor places;  // among those of hidden; undefined: all of them
+};
+
+// On the CPU ignored rows are left out. A GPU would have to wait for their number and multiplies zeros.
+Rows rows_of(const at::Tensor& hidden, const at::Tensor& ids) {
+  if (!hidden.is_cpu()) return {hidden.masked_fill(ids.lt(0).unsqueeze(1), 0), ids, {}};
+  const at::Tensor places = ids.ge(0).nonzero().squeeze(1);
+  return {hidden.index_select(0, places), ids.index_select(0, places), places};
+}
+
 // The sum of all losses, and its gradients: undefined where not wanted.
 Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Bias& bias,
                        std::int64_t ignore_index, Wanted wanted) {
   check(hidden, weight, targets, bias);
   const c10::OptionalDeviceGuard device(hidden.device());
   const std::int64_t vocabulary = weight.size(0);
-  at::Tensor ids = checked_ids(targets, vocabulary, ignore_index), rows, counted;
-  if (hidden.is_cpu()) {  // ignored rows take part in no product
-    counted = ids.ge(0).nonzero().squeeze(1);
-    rows = hidden.index_select(0, counted);
-    ids = ids.index_select(0, counted);
-  } else {  // their number would have to be waited for
-    rows = hidden.masked_fill(ids.lt(0).unsqueeze(1), 0);
-  }
-  const std::int64_t count = rows.size(0),
+  const Rows rows = rows_of(hidden, checked_ids(targets, vocabulary, ignore_index));
+  const std::int64_t count = rows.ids.size(0),
                      most = std::min(count, std::max<std::int64_t>(1, kTileElements / vocabulary));
-  const at::TensorOptions numbers = rows.options().dtype(compute_dtype(rows));
-  const bool on_kernel = has_kernel(rows), any = wanted[0] || wanted[1] || wanted[2];
+  const at::TensorOptions numbers = hidden.options().dtype(compute_dtype(hidden));
   const at::Tensor losses = at::empty({count}, numbers), tile = at::empty({most, vocabulary}, numbers);
-  at::Tensor of_tile, grad_hidden, grad_weight, grad_bias;
-  if (any) of_tile = rows.scalar_type() == tile.scalar_type() ? tile : at::empty(tile.sizes(), rows.options());
-  if (wanted[0]) grad_hidden = at::empty(rows.sizes(), numbers);
+  at::Tensor tile_gradient, grad_hidden, grad_weight, grad_bias;
+  if (wanted[0] || wanted[1] || wanted[2])
+    tile_gradient = hidden.scalar_type() == tile.scalar_type() ? tile : at::empty(tile.sizes(), hidden.options());
+  if (wanted[0]) grad_hidden = at::empty(rows.x.sizes(), numbers);
   if (wanted[1]) grad_weight = at::zeros(weight.sizes(), numbers);
   if (wanted[2]) grad_bias = at::zeros({vocabulary}, numbers);
   for (std::int64_t first = 0; first < count; first += most) {
     const std::int64_t height = std::min(most, count - first);
-    const at::Tensor x = rows.narrow(0, first, height), logits = tile.narrow(0, 0, height),
-                     gradient = any ? of_tile.narrow(0, 0, height) : at::Tensor();
+    const at::Tensor x = rows.x.narrow(0, first, height), logits = tile.narrow(0, 0, height),
+                     gradient = tile_gradient.defined() ? tile_gradient.narrow(0, 0, height) : at::Tensor();
     multiply(logits, x, weight.t(), /*add=*/false);
     if (bias) logits.add_(*bias);
-    if (on_kernel)
-      finish_tile(logits, ids.narrow(0, first, height), losses.narrow(0, first, height), gradient);
-    else
-      finish_tile_in_place(logits, ids.narrow(0, first, height), losses.narrow(0, first, height), any);
+    finish_tile(logits, rows.ids.narrow(0, first, height), losses.narrow(0, first, height), gradient);
     if (wanted[0]) multiply(grad_hidden.narrow(0, first, height), gradient, weight, /*add=*/false);
     if (wanted[1]) multiply(grad_weight, gradient.t(), x, /*add=*/true);
     if (wanted[2]) grad_bias.add_(gradient.sum(0, /*keepdim=*/false, grad_bias.scalar_type()));
   }
-  if (wanted[0] && counted.defined())
-    grad_hidden = at::zeros(hidden.sizes(), numbers).index_copy_(0, counted, grad_hidden);
+  if (wanted[0] && rows.places.defined())
+    grad_hidden = at::zeros(hidden.sizes(), numbers).index_copy_(0, rows.places, grad_hidden);
   return {losses.sum(), grad_hidden, grad_weight, grad_bias};
 }
 

@@ -18,9 +18,10 @@ namespace tessera {
 ///
 /// [T, V] is never held, but a tile of its rows. Where a gradient is wanted, the forward pass makes it along with the
 /// loss, tile by tile, so that no product is made twice; the backward pass scales it. Between the two it takes the memory
-/// of hidden and weight once more, in float32. Results are the same in every run. Sums are float32 or better; autocast
-/// reaches products on a GPU alone. Throws c10::Error naming the tensor that does not fit; an id that is out of range is
-/// named on the CPU, and stops a GPU's stream with a device-side assertion. Differentiable once.
+/// of hidden and weight once more, in float32. Results are the same in every run with one number of threads; with
+/// another, LibTorch's products may sum in another order. Sums are float32 or better; autocast reaches products on a GPU
+/// alone. Throws c10::Error naming the tensor that does not fit; an id that is out of range is named on the CPU, and
+/// stops a GPU's stream with a device-side assertion. Differentiable once.
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                 std::int64_t ignore_index = -100, const at::Tensor& bias = {},
                                 at::Reduction::Reduction reduction = at::Reduction::Mean);
