@@ -38,7 +38,7 @@ TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
   const at::Tensor table = at::randn({33, 16}), shift = at::randn({33});
   EXPECT_TRUE(at::allclose(composed_token_max_projection(image, table, shift),
                            token_max_projection(image, {}, table, shift).encoding, 1e-5, 1e-5));
-  const at::Tensor targets = at::tensor({3, 32});
+  const at::Tensor targets = at::tensor({3, 32}, at::kLong);
   EXPECT_TRUE(at::allclose(composed_linear_cross_entropy(text[0].slice(0, 0, 2), table, targets),
                            linear_cross_entropy(text[0].slice(0, 0, 2), table, targets)));
   const at::Tensor encoding = at::rand({6, 11});
