@@ -9,6 +9,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/architectures.h>
+#include <tessera/models/groupvit_checkpoint.h>
 #include <tessera/models/model_file.h>
 #include <tessera/models/readouts/sparo.h>
 
@@ -28,16 +29,22 @@ struct Arguments {
 };
 
 ModelSettings wanted_model(const Arguments& arguments) {
-  if (arguments.architecture.empty() == arguments.settings.empty())
+  if (arguments.from == "groupvit") {
+    if (!arguments.architecture.empty())
+      user_error("--architecture ", arguments.architecture,
+                 " is one of OpenCLIP's: leave it out for GroupViT's released model, or give --settings FILE");
+    if (arguments.settings.empty()) return groupvit_model();
+  } else if (arguments.architecture.empty() == arguments.settings.empty()) {
     user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file; names: ",
                join_names(architecture_names()));
+  }
   if (!arguments.architecture.empty()) return architecture(arguments.architecture);
   const config::Node tree = config::load_yaml(arguments.settings);
   const config::Node* model = tree.find("model");
   return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
 }
 
-/// OpenCLIP's tokenizer: all of ftfy before the byte pairs, and the text tower's context length.
+/// OpenCLIP's tokenizer, and GroupViT's: all of ftfy before the byte pairs, and the text tower's context length.
 config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
   config::ModuleSettings tokenizer{"clip-bpe"};
   tokenizer.settings.set("cleanup", config::Node::scalar("full"));
@@ -46,20 +53,27 @@ config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
   return tokenizer;
 }
 
+/// The file's tensors under our names.
+std::map<std::string, at::Tensor> tensors_of(const Arguments& arguments, const DualEncoder& model) {
+  std::map<std::string, at::Tensor> tensors = io::load_safetensors(arguments.input).tensors;
+  if (arguments.from == "groupvit") return from_groupvit(tensors, arguments.input);
+  // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
+  for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
+  merge_value_copies(tensors, model.state_dict(), arguments.input);
+  return tensors;
+}
+
 /// A file as it should be: only the tensors of the model, under our names, resampled to its size.
-ModelFile from_open_clip(const Arguments& arguments) {
+ModelFile from_others(const Arguments& arguments) {
   ModelFile file;
   file.model = wanted_model(arguments);
-  io::TensorFile stored = io::load_safetensors(arguments.input);
-  // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
-  for (const char* name : {"input_resolution", "context_length", "vocab_size"}) stored.tensors.erase(name);
   DualEncoder model(file.model);
-  merge_value_copies(stored.tensors, model.state_dict(), arguments.input);
-  model.load_state(stored.tensors, arguments.input);
+  const std::map<std::string, at::Tensor> stored = tensors_of(arguments, model);
+  model.load_state(stored, arguments.input);
   file.model = model.settings();
   file.weights = model.state_dict();
   for (const char* name : {"logit_scale", "logit_bias"})
-    if (const auto found = stored.tensors.find(name); found != stored.tensors.end())
+    if (const auto found = stored.find(name); found != stored.end())
       file.weights[name] = found->second.to(at::kFloat).clone();
   file.tokenizer = clip_tokenizer(file.model);
   if (!arguments.merges.empty()) file.vocabulary = io::read_file(arguments.merges);
@@ -69,7 +83,7 @@ ModelFile from_open_clip(const Arguments& arguments) {
 /// What OpenCLIP has no counterpart for.
 void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
   for (const auto& [name, tensor] : file.weights)
-    for (const char* part : {"readout.", "adaptor.", "global_head."})
+    for (const char* part : {"readout.", "adaptor.", "global_head.", "head.", "patch_embed.", "group_tokens"})
       if (name.starts_with(part) || name.starts_with(std::string("visual.") + part))
         user_error(path, ": OpenCLIP has no counterpart of ", name,
                    "; only towers with its own read-outs and linear projections can be converted");
@@ -97,11 +111,13 @@ int run(const Arguments& arguments) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
     return 0;
   }
-  if (arguments.from == arguments.to) user_error("nothing to do: give --from open_clip or --to open_clip");
+  if (arguments.from == arguments.to) user_error("nothing to do: give --from open_clip, --from groupvit or --to open_clip");
+  if (arguments.from != "tessera" && arguments.to != "tessera")
+    user_error("--from ", arguments.from, " --to ", arguments.to, ": convert in two steps, through a file of ours");
   const at::NoGradGuard guard;
   ModelFile file;
-  if (arguments.from == "open_clip") {
-    file = from_open_clip(arguments);
+  if (arguments.from != "tessera") {
+    file = from_others(arguments);
     save_model_file(arguments.output, file);
   } else {
     const std::string input = find_model_file(arguments.input);
@@ -110,7 +126,7 @@ int run(const Arguments& arguments) {
   }
   std::cout << arguments.output << ": " << with_thousands(parameters(file.weights)) << " numbers in "
             << file.weights.size() << " tensors" << std::endl;
-  if (arguments.from == "open_clip" && file.vocabulary.empty())
+  if (arguments.from != "tessera" && file.vocabulary.empty())
     std::cout << "no --merges given: programs that read text will ask for the tokenizer's file" << std::endl;
   return 0;
 }
@@ -119,17 +135,18 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Converts model files from and to OpenCLIP's safetensors, and those of SPARO's code, which is made of "
-      "OpenCLIP's.\n"
+      "Converts model files from and to OpenCLIP's safetensors, those of SPARO's code, which is made of "
+      "OpenCLIP's, and from checkpoints of GroupViT's code, saved as safetensors.\n"
       "  tessera-convert --from open_clip --architecture ViT-B-32 --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"
       "  tessera-convert --from open_clip --settings configs/sparo_laion400m_vitb32.yaml IN OUT\n"
+      "  tessera-convert --from groupvit --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"
       "  tessera-convert --to open_clip RUN_OR_FILE OUT");
   Arguments arguments;
-  const CLI::IsMember formats({"tessera", "open_clip"});
+  const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip"});
   app.add_option("input", arguments.input, "file to read (a run or checkpoint folder for a model of ours)");
   app.add_option("output", arguments.output, "file to write");
-  tools::add_default(app, "--from", arguments.from, "format of the input")->check(formats);
-  tools::add_default(app, "--to", arguments.to, "format of the output")->check(formats);
+  tools::add_default(app, "--from", arguments.from, "format of the input")->check(inputs);
+  tools::add_default(app, "--to", arguments.to, "format of the output")->check(outputs);
   app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known)");
   app.add_option("--settings", arguments.settings,
                  "YAML with the model's settings instead (at the top, or under `model:`)");

@@ -20,6 +20,16 @@ at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size g
   return at::cat({embedding.slice(0, 0, prefix), rows});
 }
 
+at::Tensor resample_position_grid(const at::Tensor& embedding, config::Size grid, config::Size old_grid) {
+  TORCH_CHECK(embedding.dim() == 3 && embedding.size(0) == 1 && embedding.size(1) == old_grid.height * old_grid.width,
+              "resample_position_grid: expected [1, ", old_grid.height, " x ", old_grid.width, ", width], got ",
+              embedding.sizes());
+  if (grid == old_grid) return embedding;
+  const at::Tensor image = at_least_float(embedding).mT().unflatten(2, {old_grid.height, old_grid.width});
+  const at::Tensor resized = at::upsample_bicubic2d(image, {grid.height, grid.width}, /*align_corners=*/false);
+  return resized.flatten(2).mT().to(embedding.scalar_type());
+}
+
 at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length) {
   TORCH_CHECK(embedding.dim() == 2, "resize_text_position_embedding: expected [length, width], got ",
               embedding.sizes());

@@ -1,12 +1,16 @@
+#include <tessera/models/groupvit.h>
+#include <tessera/models/mlp_head.h>
 #include <tessera/models/modified_resnet.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
 #include <tessera/models/readouts/attentional_pool.h>
 #include <tessera/models/readouts/fdt.h>
+#include <tessera/models/readouts/groups.h>
 #include <tessera/models/readouts/linear_bottleneck.h>
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/text_group_encoder.h>
 #include <tessera/models/text_transformer.h>
 #include <tessera/models/token_projection.h>
 #include <tessera/models/vit.h>
@@ -43,6 +47,9 @@ EncoderRegistry& encoders() {
                                                         "CLIP's ResNet; read-out attention_pool_2d");
     add_encoder<TextTransformer, TextTransformerSettings>(list, "text_transformer",
                                                           "text transformer, causal or bidirectional");
+    add_encoder<GroupVit, GroupVitSettings>(list, "groupvit", "vision transformer that groups its patches; read-out groups");
+    add_encoder<TextGroupEncoder, TextGroupEncoderSettings>(
+        list, "text_group_encoder", "text transformer that groups its tokens; read-out groups");
     return list;
   }();
   return registry;
@@ -62,6 +69,8 @@ ReadOutRegistry& readouts() {
     add_readout<LinearBottleneck, LinearBottleneckSettings>(list, "linear_bottleneck",
                                                             "a pooled vector through a narrow linear map");
     add_readout<Fdt, FdtSettings>(list, "fdt", "a sparse combination of a codebook that both towers share");
+    add_readout<GroupsReadOut, GroupsReadOutSettings>(list, "groups",
+                                                      "the mean of projected groups (projection none)");
     add_readout<TokenProjection, TokenProjectionSettings>(
         list, "token_projection", "STAIR's sparse vector over the text tower's vocabulary (projection none)");
     list.add<config::NoSettings>(
@@ -77,6 +86,7 @@ ProjectionRegistry& projections() {
     ProjectionRegistry list("projection");
     add_projection<LinearProjection, LinearProjectionSettings>(list, "linear", "one matrix without bias (CLIP)");
     add_projection<Adaptor, AdaptorSettings>(list, "adaptor", "SPARC's head");
+    add_projection<MlpProjection, MlpProjectionSettings>(list, "mlp", "GroupViT's head");
     list.add<config::NoSettings>("none", "the read-out's vector is the embedding",
                                  [](const config::NoSettings&, const ProjectionContext& context) {
                                    return std::make_shared<NoProjection>(context);

@@ -1,20 +1,10 @@
 #include <ATen/ATen.h>
 
+#include "src/models/token_embedding.h"
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/text_transformer.h>
 
 namespace tessera {
-namespace {
-
-/// Gives the table its name in files: token_embedding.weight.
-class TokenEmbedding : public torch::nn::Module {
- public:
-  TokenEmbedding(std::int64_t vocabulary, std::int64_t width)
-      : weight(register_parameter("weight", 0.02 * at::randn({vocabulary, width}))) {}
-  at::Tensor weight;
-};
-
-}  // namespace
 
 std::optional<config::Problem> validate(const TextTransformerSettings& s) {
   return validate(static_cast<const TransformerSettings&>(s));
@@ -37,9 +27,7 @@ Encoded TextTransformer::encode(const TowerInput& input) {
   TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= settings_.context_length,
               "text_transformer: ids must be [B, L] with 1 <= L <= ", settings_.context_length, ", got ", ids.sizes());
   const std::int64_t length = ids.size(1);
-  const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
-  at::Tensor x = at::embedding(token_weight_, safe_ids) + positional_embedding_.slice(0, 0, length);
-  x = zero_padding(x, mask);
+  at::Tensor x = embed_tokens(token_weight_, positional_embedding_, ids, mask);
   x = transformer_->forward(x, {attention_mask(mask, settings_.attention == "causal", length)});
   if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
   Encoded out;

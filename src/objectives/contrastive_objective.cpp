@@ -11,13 +11,15 @@ Needs PairSettings::needs(ViewNeeds image, ViewNeeds text) const {
   return {.images = {{image_view, image}}, .texts = {{text_view, text}}, .duplicates = mask_duplicates};
 }
 
-ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale)
-    : logit_scale_(context.logit_scale) {
+ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale, bool learned) {
+  if (!learned) return;
+  logit_scale_ = context.logit_scale;
   if (!logit_scale_.defined())
     logit_scale_ = register_parameter("logit_scale", at::full({}, initial_logit_scale, at::kFloat));
 }
 
 void ContrastiveObjective::after_step(const StepContext& /*done*/) {
+  if (!logit_scale_.defined()) return;
   const at::NoGradGuard no_grad;
   logit_scale_.clamp_(0.0, std::log(100.0));
 }

@@ -8,6 +8,7 @@
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/stair.h>
+#include <tessera/objectives/text_group.h>
 #include <tessera/objectives/weighted_sum.h>
 
 namespace tessera {
@@ -35,6 +36,8 @@ ObjectiveRegistry& objectives() {
     add<Gloria, GloriaSettings>(list, "gloria", "words attending to patches (Huang et al. 2021)");
     add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
     add<Stair, StairSettings>(list, "stair", "contrast of sparse encodings over the vocabulary (Chen et al. 2023)");
+    add<TextGroup, TextGroupSettings>(list, "text_group",
+                                      "contrast of grouped texts, and their reconstruction from the groups");
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;

@@ -33,5 +33,15 @@ INSTANTIATE_TEST_SUITE_P(TokenLocalization, GoldenModels, testing::ValuesIn(gold
                          golden_name);
 INSTANTIATE_TEST_SUITE_P(SparcHead, GoldenModels, testing::ValuesIn(golden_cases("sparc", "sparc_head")), golden_name);
 
+INSTANTIATE_TEST_SUITE_P(GroupingBlock, GoldenModels, testing::ValuesIn(golden_cases("text_group", "grouping_")),
+                         golden_name);
+INSTANTIATE_TEST_SUITE_P(TextGroupEncoder, GoldenModels, testing::ValuesIn(golden_cases("text_group", "encoder_")),
+                         golden_name);
+INSTANTIATE_TEST_SUITE_P(GroupProjection, GoldenModels, testing::ValuesIn(golden_cases("text_group", "projection_")),
+                         golden_name);
+INSTANTIATE_TEST_SUITE_P(CaptionDecoder, GoldenModels, testing::ValuesIn(golden_cases("text_group", "decoder_")),
+                         golden_name);
+INSTANTIATE_TEST_SUITE_P(GroupVit, GoldenModels, testing::ValuesIn(golden_cases("text_group", "groupvit_")), golden_name);
+
 }  // namespace
 }  // namespace tessera

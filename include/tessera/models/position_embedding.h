@@ -14,7 +14,11 @@ namespace tessera {
 at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size grid, config::Size old_grid,
                                      std::int64_t prefix);
 
-/// The same for text [length, width] -> [context_length, width]: linear, half-pixel centers, clamped at the ends.
+/// Position embeddings [1, h*w, width] of the grid `old_grid` brought to the grid `grid` as GroupViT does: bicubic (a =
+/// -0.75), half-pixel centers, without antialias. The same grid is returned unchanged. Computed in float32 at least.
+at::Tensor resample_position_grid(const at::Tensor& embedding, config::Size grid, config::Size old_grid);
+
+/// resize_position_embedding for text [length, width] -> [context_length, width]: linear, half-pixel centers, clamped at the ends.
 at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length);
 
 /// The square grid of that many patches; {0, 0} if there is none.

@@ -54,10 +54,11 @@ inline constexpr double kInitialLogitScale = 2.659260036932778;
 
 /// An objective with a learned temperature: parameter `logit_scale`, the log of 1/temperature, is kept in [0, log 100]
 /// after each optimizer step; the forward uses exp(logit_scale) unclamped. Where the context has a logit_scale, that
-/// one is used, and this objective registers none.
+/// one is used, and this objective registers none. One that is not `learned` has neither, and no scale().
 class ContrastiveObjective : public Objective {
  public:
-  explicit ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale = kInitialLogitScale);
+  explicit ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale = kInitialLogitScale,
+                                bool learned = true);
   void after_step(const StepContext& done) override;
 
  protected:

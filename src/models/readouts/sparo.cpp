@@ -82,7 +82,10 @@ ReadOutOutput Sparo::forward(const Encoded& encoded, const ViewNeeds& needs) {
   ReadOutOutput out;
   out.embedding = settings_.normalize_slots ? concatenated_unit_slots(slots) : slots.flatten(1);
   if (needs.slots) out.slots = slots;
-  if (needs.attention) out.attention = encoded.class_token.defined() ? attention.slice(2, 1) : attention;
+  if (needs.attention) {
+    out.attention = encoded.class_token.defined() ? attention.slice(2, 1) : attention;  // [B, L, N]
+    if (encoded.attention.defined()) out.attention = at::matmul(out.attention, encoded.attention);
+  }
   return out;
 }
 

@@ -55,7 +55,8 @@ std::optional<config::Problem> validate(const SparoSettings& settings);
 class Sparo : public ReadOut {
  public:
   Sparo(const SparoSettings& settings, const ReadOutContext& context);
-  /// `slots` [B, L, V] are not normalized; `attention` [B, L, N] leaves out the class token's share.
+  /// `slots` [B, L, V] are not normalized; `attention` [B, L, M] of the encoder's input positions leaves out the class
+  /// token's share.
   ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
   std::int64_t output_width() const override { return settings_.slots * settings_.slot_width; }
   /// The reference code's: `sparo.*` of pictures, `text_sparo.*` of texts.

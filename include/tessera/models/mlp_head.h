@@ -1,0 +1,63 @@
+#pragma once
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/models/registry.h>
+
+namespace tessera {
+
+/// GroupViT's head: one linear map, or two with batch norm and ReLU between them.
+struct MlpHeadSettings {
+  std::int64_t num_layers = 1;
+  std::int64_t inner_dim = 4096;
+};
+
+template <class Visitor>
+void fields(Visitor& v, MlpHeadSettings& s) {
+  v("num_layers", s.num_layers, "1: one linear map; 2: with batch norm and ReLU behind the first one (GroupViT)",
+    config::in_range(1, 2));
+  v("inner_dim", s.inner_dim, "width between two layers", config::at_least(1));
+}
+
+/// The maps: `linear_out`, and with two layers before it `linear_hidden.0` (linear) and `linear_hidden.1` (batch norm).
+/// In training the batch norm's statistics are those of the rows that this process sees at a time, all groups of all
+/// rows alike: of a chunk with GradCache.
+class MlpHead : public torch::nn::Module {
+ public:
+  MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim);
+  /// [B, width] or [B, K, width] -> the same with output_dim.
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  torch::nn::Linear hidden_{nullptr}, linear_out_;
+  torch::nn::BatchNorm1d norm_{nullptr};
+};
+
+struct MlpProjectionSettings : MlpHeadSettings {
+  MlpProjectionSettings() { num_layers = 2; }
+  std::int64_t embed_dim = 256;
+};
+
+template <class Visitor>
+void fields(Visitor& v, MlpProjectionSettings& s) {
+  v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
+  fields(v, static_cast<MlpHeadSettings&>(s));
+}
+
+/// `mlp`: an MlpHead on the pooled vector, as GroupViT has it on its texts; `head.*` in files. Token-level losses see the
+/// encoder's tokens as they are.
+class MlpProjection : public Projection {
+ public:
+  MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context);
+  at::Tensor global(const at::Tensor& pooled) override { return head_->forward(pooled); }
+  at::Tensor tokens(const at::Tensor& tokens) override { return tokens; }
+  at::Tensor dense(const at::Tensor& tokens) override { return head_->forward(tokens); }
+  std::int64_t embed_dim() const override { return embed_dim_; }
+
+ private:
+  std::int64_t embed_dim_;
+  std::shared_ptr<MlpHead> head_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <tessera/models/mlp_head.h>
+#include <tessera/models/registry.h>
+
+namespace tessera {
+
+struct GroupsReadOutSettings : MlpHeadSettings {
+  std::int64_t output_dim = 256;
+  std::string pool = "after";
+};
+
+template <class Visitor>
+void fields(Visitor& v, GroupsReadOutSettings& s) {
+  v("output_dim", s.output_dim, "width of the embedding", config::at_least(1));
+  fields(v, static_cast<MlpHeadSettings&>(s));
+  v("pool", s.pool, "after: the mean over the projected groups; before: the groups' mean, projected (GroupViT)",
+    config::one_of({"after", "before"}));
+}
+
+/// `groups`: the embedding of an encoder of groups (groupvit, text_group_encoder) through a head of its own, `head.*`
+/// (projection none). Its slots are the projected groups [B, K, output_dim], their attention the encoder's: each group's
+/// weight of each patch or word.
+class GroupsReadOut : public ReadOut {
+ public:
+  GroupsReadOut(const GroupsReadOutSettings& settings, const ReadOutContext& context);
+  ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
+  std::int64_t output_width() const override { return settings_.output_dim; }
+
+ private:
+  GroupsReadOutSettings settings_;
+  std::shared_ptr<MlpHead> head_;
+};
+
+}  // namespace tessera

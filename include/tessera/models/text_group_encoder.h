@@ -1,0 +1,80 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <torch/nn/modules/container/modulelist.h>
+
+#include <tessera/models/grouping_block.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/tower.h>
+
+namespace tessera {
+
+struct TextGroupEncoderSettings {
+  std::int64_t context_length = 77;
+  std::int64_t vocab_size = 49408;
+  std::int64_t width = 128;
+  std::int64_t heads = 4;
+  std::int64_t token_layers = 6;
+  std::int64_t group_layers = 3;
+  std::int64_t num_groups = 4;
+  double mlp_ratio = 4.0;
+  std::string activation = "gelu";
+  GroupingSettings grouping;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TextGroupEncoderSettings& s) {
+  v("context_length", s.context_length, "longest text in tokens, special ones included", config::at_least(1));
+  v("vocab_size", s.vocab_size, "number of token ids", config::at_least(1));
+  v("width", s.width, "of tokens and groups", config::at_least(1));
+  v("heads", s.heads, "attention heads; divides width", config::at_least(1));
+  v("token_layers", s.token_layers, "blocks over tokens and groups, before the grouping block", config::at_least(0));
+  v("group_layers", s.group_layers, "blocks over the groups alone, behind it", config::at_least(0));
+  v("num_groups", s.num_groups, "K, vectors that a text becomes (paper: 4; 1, 2, 8, 16 in its ablation)",
+    config::at_least(1));
+  v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
+  v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",
+    config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
+  fields(v, s.grouping);
+}
+
+std::optional<config::Problem> validate(const TextGroupEncoderSettings& settings);
+
+/// `text_group_encoder`: the text group transformer's text encoder (section 2.1.1). K learned group vectors are appended
+/// to the embedded tokens, pass `token_blocks` with them, bind to tokens of their own in a grouping block, and pass
+/// `group_blocks` alone. Its tokens are the groups [B, K, width], all of them real, also those that no token belongs to
+/// and those of a text without tokens; `attention` is each group's soft weight of each text position.
+class TextGroupEncoder : public Encoder {
+ public:
+  explicit TextGroupEncoder(const TextGroupEncoderSettings& settings);
+  /// What stands where the mask is false may be anything, also no valid id.
+  Encoded encode(const TowerInput& input) override;
+  std::int64_t width() const override { return settings_.width; }
+  Modality modality() const override { return Modality::text; }
+  std::int64_t vocab_size() const override { return settings_.vocab_size; }
+  std::int64_t context_length() const override { return settings_.context_length; }
+  at::Tensor token_embedding() const override { return token_weight_; }
+  std::int64_t depth() const override { return settings_.token_layers + settings_.group_layers + 1; }
+  std::int64_t depth_of(const std::string& parameter) const override;
+  at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
+
+  /// Tokens and groups [B, L + K, width] behind the token blocks: what the grouping block gets.
+  at::Tensor encode_tokens(const at::Tensor& ids, const at::Tensor& mask);
+  /// The groups of these [B, L + K, width] behind the last norm; noise [B, K, L] as GroupingBlock::forward takes it.
+  Grouped group(const at::Tensor& tokens_and_groups, const at::Tensor& mask, const at::Tensor& noise);
+
+ private:
+  TextGroupEncoderSettings settings_;
+  std::shared_ptr<torch::nn::Module> token_embedding_;
+  at::Tensor token_weight_;
+  at::Tensor positional_embedding_;
+  at::Tensor group_tokens_;
+  torch::nn::ModuleList token_blocks_, group_blocks_;
+  std::shared_ptr<GroupingBlock> grouping_;
+  std::shared_ptr<LayerNorm> ln_final_;
+};
+
+}  // namespace tessera

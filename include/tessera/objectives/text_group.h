@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <tessera/models/caption_decoder.h>
+#include <tessera/objectives/contrastive_objective.h>
+
+namespace tessera {
+
+struct TextGroupSettings {
+  ContrastSettings pairs;
+  double temperature = 0.07;
+  bool learned_temperature = false;
+  double contrastive_weight = 1.0;
+  double reconstruction_weight = 1.0;
+  std::string reconstruction_reduction = "mean";
+  CaptionDecoderSettings decoder;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TextGroupSettings& s) {
+  fields(v, s.pairs);
+  v("temperature", s.temperature, "tau of the contrast, or where a learned one starts", config::above(0));
+  v("learned_temperature", s.learned_temperature, "the temperature is a parameter, as CLIP's");
+  v("contrastive_weight", s.contrastive_weight, "weight of the contrast; 0: off, and no picture is loaded",
+    config::at_least(0));
+  v("reconstruction_weight", s.reconstruction_weight, "lambda, weight of the reconstruction (eq. 5); 0: no decoder",
+    config::at_least(0));
+  v("reconstruction_reduction", s.reconstruction_reduction,
+    "mean: over the batch's predicted tokens; sum: over all of them (the paper's eq. 10)",
+    config::one_of({"mean", "sum"}));
+  v("decoder", s.decoder, "the caption decoder, as wide as the text encoder, whose token table it uses");
+}
+std::optional<config::Problem> validate(const TextGroupSettings& settings);
+
+/// The text group transformer's losses (section 2.2): the contrast of global embeddings (eq. 6-8) and the reconstruction
+/// of each caption from its groups by a small decoder (eq. 9-10), of which the groups are the text view's `tokens` as the
+/// encoder gives them (read-out `groups`, projection none). With `chunk` the decoder, too, works on so many captions at a
+/// time, and computes them again in the backward pass. With skip_absent an absent pair's caption is not reconstructed.
+/// Terms `loss_contrastive`, `loss_reconstruction`, those that are on. Parameters `logit_scale` (learned_temperature) and
+/// `decoder.*`.
+class TextGroup : public ContrastiveObjective {
+ public:
+  /// Throws UserError if a decoder is wanted and the text encoder has no token table.
+  TextGroup(const TextGroupSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+
+ private:
+  at::Tensor reconstruction(const TowerFeatures& text, const at::Tensor& present, const ProcessGroup& group);
+
+  TextGroupSettings settings_;
+  std::shared_ptr<CaptionDecoder> decoder_;  // null: the reconstruction is off
+};
+
+}  // namespace tessera

@@ -1,0 +1,172 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "src/models/fc_mlp.h"
+#include <tessera/models/attention.h>
+#include <tessera/models/grouping_block.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/per_sample_rng.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kNormEps = 1e-5;
+
+/// `q_proj`, `k_proj`, `v_proj` and `proj`.
+class SeparateProjections : public torch::nn::Module {
+ public:
+  explicit SeparateProjections(std::int64_t width)
+      : q_proj_(register_module("q_proj", groupvit_linear(width, width))),
+        k_proj_(register_module("k_proj", groupvit_linear(width, width))),
+        v_proj_(register_module("v_proj", groupvit_linear(width, width))),
+        proj_(register_module("proj", groupvit_linear(width, width))) {}
+
+ protected:
+  torch::nn::Linear q_proj_, k_proj_, v_proj_, proj_;
+};
+
+class GroupsAttend : public SeparateProjections {
+ public:
+  GroupsAttend(std::int64_t width, std::int64_t heads) : SeparateProjections(width), heads_(heads) {}
+  at::Tensor forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask) {
+    return proj_(attend(q_proj_(groups), k_proj_(tokens), v_proj_(tokens), heads_,
+                        attention_mask(mask, /*causal=*/false, tokens.size(1))));
+  }
+
+ private:
+  std::int64_t heads_;
+};
+
+/// Eq. 1-4 of the text group transformer, GroupViT's `assign`.
+class AssignAttention : public SeparateProjections {
+ public:
+  AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width)
+      : SeparateProjections(width), settings_(settings), assign_eps_(assign_eps) {}
+
+  /// `groups` of what it returns is what to add to the groups.
+  Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
+    const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());  // [B, K, L]
+    const at::Tensor scores = at_least_float(products) / std::sqrt(static_cast<double>(groups.size(2)));
+    Grouped out;
+    out.soft_assignment = scores.softmax(1);
+    const at::Tensor competing =
+        noise.defined() ? ((scores + noise) / settings_.gumbel_tau).softmax(1) : out.soft_assignment;
+    out.assignment = competing.argmax(1);
+    at::Tensor weights = competing;
+    // The sum is exactly one-hot, for the bracket is exactly 0.
+    if (settings_.hard)
+      weights =
+          at::zeros_like(competing).scatter_(1, out.assignment.unsqueeze(1), 1) + (competing - competing.detach());
+    if (mask.defined()) {
+      const at::Tensor padding = mask.logical_not();
+      weights = weights.masked_fill(padding.unsqueeze(1), 0);
+      out.soft_assignment = out.soft_assignment.masked_fill(padding.unsqueeze(1), 0);
+      out.assignment = out.assignment.masked_fill(padding, -1);
+    }
+    at::Tensor total = weights.sum(2, /*keepdim=*/true) + assign_eps_;  // [B, K, 1]
+    // A group without a token: a small number instead would multiply its straight-through gradient by its inverse.
+    total = total.masked_fill(total.detach() == 0, 1);
+    out.groups = proj_(at::matmul(weights / total, v_proj_(tokens)));
+    return out;
+  }
+
+ private:
+  GroupingSettings settings_;
+  double assign_eps_;
+};
+
+class PlainGrouping : public GroupingBlock {
+ public:
+  PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape)
+      : GroupingBlock(shape.output_groups),
+        assign_(register_module("assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0),
+                                                                            shape.width))) {}
+
+  Grouped forward(const at::Tensor& tokens, const at::Tensor& groups, const at::Tensor& mask,
+                  const at::Tensor& noise) override {
+    Grouped out = assign_->forward(groups, zero_padding(tokens, mask), mask, noise);
+    out.groups = groups + out.groups;
+    return out;
+  }
+
+ private:
+  std::shared_ptr<AssignAttention> assign_;
+};
+
+/// GroupViT's `pre_assign_attn`: the groups look at the tokens before these are assigned.
+class PreAssignAttention : public torch::nn::Module {
+ public:
+  PreAssignAttention(std::int64_t width, std::int64_t heads)
+      : attn_(register_module("attn", std::make_shared<GroupsAttend>(width, heads))),
+        norm2_(register_module("norm2", std::make_shared<LayerNorm>(width, kNormEps))),
+        mlp_(register_module("mlp", std::make_shared<FcMlp>(width, 4 * width, width))),
+        norm_post_(register_module("norm_post", std::make_shared<LayerNorm>(width, kNormEps))) {}
+
+  at::Tensor forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask) {
+    const at::Tensor attended = groups + attn_->forward(groups, tokens, mask);
+    return norm_post_->forward(attended + mlp_->forward(norm2_->forward(attended)));
+  }
+
+ private:
+  std::shared_ptr<GroupsAttend> attn_;
+  std::shared_ptr<LayerNorm> norm2_;
+  std::shared_ptr<FcMlp> mlp_;
+  std::shared_ptr<LayerNorm> norm_post_;
+};
+
+class GroupVitGrouping : public GroupingBlock {
+ public:
+  GroupVitGrouping(const GroupingSettings& settings, const GroupingShape& shape) : GroupingBlock(shape.output_groups) {
+    const std::int64_t width = shape.width;
+    const auto norm = [&](const char* name) {
+      return register_module(name, std::make_shared<LayerNorm>(width, kNormEps));
+    };
+    norm_tokens_ = norm("norm_tokens");
+    mlp_inter_ = register_module("mlp_inter", std::make_shared<FcMlp>(shape.groups, width / 2, shape.output_groups));
+    norm_post_tokens_ = norm("norm_post_tokens");
+    norm_x_ = norm("norm_x");
+    pre_assign_attn_ = register_module("pre_assign_attn", std::make_shared<PreAssignAttention>(width, shape.heads));
+    assign_ = register_module("assign",
+                              std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(1), width));
+    norm_new_x_ = norm("norm_new_x");
+    mlp_channels_ = register_module("mlp_channels", std::make_shared<FcMlp>(width, 4 * width, width));
+  }
+
+  Grouped forward(const at::Tensor& tokens, const at::Tensor& groups, const at::Tensor& mask,
+                  const at::Tensor& noise) override {
+    const at::Tensor x = norm_x_->forward(zero_padding(tokens, mask));
+    const at::Tensor fewer = mlp_inter_->forward_groups(norm_tokens_->forward(groups));  // [B, K, d]
+    const at::Tensor queries = pre_assign_attn_->forward(norm_post_tokens_->forward(fewer), x, mask);
+    Grouped out = assign_->forward(queries, x, mask, noise);
+    const at::Tensor updated = queries + out.groups;
+    out.groups = updated + mlp_channels_->forward(norm_new_x_->forward(updated));
+    return out;
+  }
+
+ private:
+  std::shared_ptr<LayerNorm> norm_tokens_, norm_post_tokens_, norm_x_, norm_new_x_;
+  std::shared_ptr<FcMlp> mlp_inter_, mlp_channels_;
+  std::shared_ptr<PreAssignAttention> pre_assign_attn_;
+  std::shared_ptr<AssignAttention> assign_;
+};
+
+}  // namespace
+
+at::Tensor GroupingBlock::draw_noise(const at::Tensor& tokens) const {
+  if (!is_training() || !parameters().front().requires_grad()) return {};
+  const std::int64_t batch = tokens.size(0), length = tokens.size(1);
+  const at::Tensor uniform = row_uniform(batch, length * output_groups_, tokens.device());
+  return uniform.log().neg().log().neg().view({batch, length, output_groups_}).mT();
+}
+
+std::shared_ptr<GroupingBlock> make_grouping_block(const GroupingSettings& settings, const GroupingShape& shape) {
+  if (settings.variant == "plain") {
+    TORCH_CHECK(shape.groups == shape.output_groups, "a plain grouping block gives as many groups as it gets, not ",
+                shape.output_groups, " of ", shape.groups);
+    return std::make_shared<PlainGrouping>(settings, shape);
+  }
+  return std::make_shared<GroupVitGrouping>(settings, shape);
+}
+
+}  // namespace tessera

@@ -1,0 +1,32 @@
+#include <ATen/ATen.h>
+#include <torch/nn/modules/container/modulelist.h>
+
+#include "src/models/fc_mlp.h"
+#include <tessera/models/mlp_head.h>
+
+namespace tessera {
+
+MlpHead::MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim)
+    : linear_out_(groupvit_linear(settings.num_layers == 1 ? width : settings.inner_dim, output_dim)) {
+  if (settings.num_layers == 2) {
+    const auto both = register_module("linear_hidden", torch::nn::ModuleList());
+    hidden_ = groupvit_linear(width, settings.inner_dim);
+    norm_ = torch::nn::BatchNorm1d(settings.inner_dim);
+    both->push_back(hidden_);
+    both->push_back(norm_);
+  }
+  register_module("linear_out", linear_out_);
+}
+
+at::Tensor MlpHead::forward(const at::Tensor& x) {
+  if (hidden_.is_empty()) return linear_out_(x);
+  const at::Tensor inner = hidden_(x);
+  const at::Tensor normed = norm_(inner.flatten(0, -2)).view(inner.sizes());  // groups are rows like others
+  return linear_out_(at::relu(normed));
+}
+
+MlpProjection::MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context)
+    : embed_dim_(settings.embed_dim),
+      head_(register_module("head", std::make_shared<MlpHead>(settings, context.pooled_width, settings.embed_dim))) {}
+
+}  // namespace tessera

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+
+#include <tessera/models/attention.h>
+
+namespace tessera {
+
+/// Gives the table its name in files: token_embedding.weight.
+class TokenEmbedding : public torch::nn::Module {
+ public:
+  TokenEmbedding(std::int64_t vocabulary, std::int64_t width)
+      : weight(register_parameter("weight", 0.02 * at::randn({vocabulary, width}))) {}
+  at::Tensor weight;
+};
+
+/// Rows of `table` [V, w] at ids [B, L], plus `positions` [>= L, w]: [B, L, w], 0 where mask [B, L] is false (undefined:
+/// all real). What stands in the padding may be anything, also no valid id, and no gradient comes from there.
+inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
+                               const at::Tensor& mask) {
+  const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
+  return zero_padding(at::embedding(table, safe_ids) + positions.slice(0, 0, ids.size(1)), mask);
+}
+
+}  // namespace tessera

@@ -1,0 +1,192 @@
+#include <limits>
+
+#include "tests/models/small_models.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/models/grouping_block.h>
+#include <tessera/models/per_sample_rng.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kBatch = 2, kTokens = 5, kGroups = 3, kWidth = 6;
+
+/// A block in float64 whose scores are far apart, and what goes into it; the last tokens of the second row are padding.
+struct Grouping {
+  std::shared_ptr<GroupingBlock> block;
+  at::Tensor tokens, groups, mask, noise;
+
+  explicit Grouping(const GroupingSettings& settings, std::int64_t output_groups = kGroups) {
+    at::manual_seed(11);
+    block = make_grouping_block(
+        settings, {.width = kWidth, .groups = kGroups, .output_groups = output_groups, .heads = 2});
+    block->to(at::kDouble);
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& parameter : block->parameters()) parameter.normal_();
+    tokens = leaf({kBatch, kTokens, kWidth});
+    groups = leaf({kBatch, kGroups, kWidth});
+    mask = length_mask({kTokens, 2}, kTokens);
+    noise = at::randn({kBatch, output_groups, kTokens}, at::kDouble);
+  }
+  Grouped forward() const { return block->forward(tokens, groups, mask, noise); }
+  at::Tensor parameter(const std::string& name) const { return block->named_parameters()[name]; }
+  std::vector<at::Tensor> leaves() const {
+    std::vector<at::Tensor> out = block->parameters();
+    out.insert(out.end(), {tokens, groups});
+    return out;
+  }
+
+ private:
+  static at::Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).requires_grad_(true); }
+};
+
+std::vector<at::Tensor> gradients(const at::Tensor& loss, const std::vector<at::Tensor>& leaves) {
+  return torch::autograd::grad({loss}, leaves, {}, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
+}
+
+/// `plain`, written for one row at a time. Which group each token belongs to, and the soft weights at `constant` that
+/// the one-hot replaces, are given: the straight-through estimator is the gradient of this.
+at::Tensor straight_through(const Grouping& g, const GroupingSettings& s, const at::Tensor& assignment,
+                            const std::vector<at::Tensor>& constant, std::vector<at::Tensor>* soft = nullptr) {
+  const auto linear = [&](const std::string& name, const at::Tensor& x) {
+    return at::matmul(x, g.parameter("assign." + name + ".weight").t()) + g.parameter("assign." + name + ".bias");
+  };
+  std::vector<at::Tensor> rows;
+  for (std::int64_t b = 0; b < kBatch; ++b) {
+    const std::int64_t real = g.mask[b].sum().item<std::int64_t>();
+    const at::Tensor t = g.tokens[b].slice(0, 0, real);
+    const at::Tensor scores = at::matmul(linear("q_proj", g.groups[b]), linear("k_proj", t).t()) / std::sqrt(6.0);
+    const at::Tensor y = ((scores + g.noise[b].slice(1, 0, real)) / s.gumbel_tau).softmax(0);
+    if (soft != nullptr) soft->push_back(y.detach());
+    at::Tensor weights = y;
+    if (s.hard) {
+      const at::Tensor hot = at::one_hot(assignment[b].slice(0, 0, real), kGroups).t().to(at::kDouble);
+      weights = hot + y - (constant.empty() ? y.detach() : constant[static_cast<std::size_t>(b)]);
+    }
+    std::vector<at::Tensor> updated;
+    for (std::int64_t k = 0; k < kGroups; ++k) {
+      const bool empty = s.hard && (assignment[b].slice(0, 0, real) == k).sum().item<std::int64_t>() == 0;
+      const double eps = s.assign_eps.value_or(0);
+      const at::Tensor sum = weights[k].sum() + eps;
+      const at::Tensor mean =
+          at::matmul(weights[k], linear("v_proj", t)) / (empty && eps == 0 ? at::ones({}, at::kDouble) : sum);
+      updated.push_back(g.groups[b][k] + linear("proj", mean));
+    }
+    rows.push_back(at::stack(updated));
+  }
+  return at::stack(rows);
+}
+
+TEST(GroupingBlock, GradientsOfTheStraightThroughEstimatorMatchFiniteDifferences) {
+  for (const bool hard : {true, false})
+    for (const std::optional<double> eps : {std::optional<double>(), std::optional<double>(1.0)}) {
+      SCOPED_TRACE(concat("hard ", hard, ", assign_eps ", eps.value_or(0)));
+      const GroupingSettings settings{.hard = hard, .gumbel_tau = 0.7, .assign_eps = eps};
+      const Grouping g(settings);
+      const Grouped out = g.forward();
+      std::vector<at::Tensor> constant;
+      const at::Tensor expected = straight_through(g, settings, out.assignment, {}, &constant);
+      expect_close(out.groups, expected, 1e-12);
+      const at::Tensor cotangent = at::randn(expected.sizes(), at::kDouble);
+      const auto surrogate = [&] {
+        return (straight_through(g, settings, out.assignment, constant) * cotangent).sum();
+      };
+      expect_gradients_match(g.leaves(), surrogate, 1e-6);
+      const auto ours = gradients((out.groups * cotangent).sum(), g.leaves());
+      const auto theirs = gradients(surrogate(), g.leaves());
+      for (std::size_t i = 0; i < ours.size(); ++i) expect_close(ours[i], theirs[i], 1e-9);
+    }
+}
+
+// Soft assignments are smooth: the whole block against differences.
+TEST(GroupingBlock, GradientsOfGroupVitsBlockMatchFiniteDifferences) {
+  const Grouping g({.variant = "groupvit", .hard = false}, 2);
+  expect_gradients_match(g.leaves(), [&] {
+    const Grouped out = g.forward();
+    return out.groups.square().sum() + out.soft_assignment.square().sum();
+  }, 1e-5);
+}
+
+TEST(GroupingBlock, PaddingReachesNothing) {
+  for (const char* variant : {"plain", "groupvit"}) {
+    const Grouping g({.variant = variant});
+    const Grouped clean = g.forward();
+    const auto of_clean = gradients(clean.groups.sum(), g.leaves());
+    {
+      const at::NoGradGuard no_grad;
+      g.tokens.masked_fill_(g.mask.logical_not().unsqueeze(2), std::numeric_limits<double>::quiet_NaN());
+    }
+    const Grouped padded = g.forward();
+    EXPECT_TRUE(at::equal(padded.groups, clean.groups)) << variant;
+    EXPECT_TRUE(at::equal(padded.soft_assignment, clean.soft_assignment)) << variant;
+    const auto of_padded = gradients(padded.groups.sum(), g.leaves());
+    for (std::size_t i = 0; i < of_clean.size(); ++i) EXPECT_TRUE(at::equal(of_padded[i], of_clean[i])) << variant;
+    const at::Tensor padding = g.mask.logical_not();
+    EXPECT_TRUE((padded.assignment == -1).equal(padding));
+    expect_close(padded.soft_assignment.sum(1), g.mask.to(at::kDouble), 1e-12);
+  }
+}
+
+TEST(GroupingBlock, OrderOfTokensDoesNotMatterAndGroupsKeepTheirs) {
+  const Grouping g({});
+  const Grouped out = g.forward();
+  const at::Tensor first = at::tensor({3, 0, 4, 1, 2}), order = at::tensor({2, 0, 1});
+  const Grouped tokens_moved = g.block->forward(g.tokens.index_select(1, first), g.groups,
+                                                g.mask.index_select(1, first), g.noise.index_select(2, first));
+  expect_close(tokens_moved.groups, out.groups, 1e-12);
+  EXPECT_TRUE(at::equal(tokens_moved.assignment, out.assignment.index_select(1, first)));
+  const Grouped groups_moved =
+      g.block->forward(g.tokens, g.groups.index_select(1, order), g.mask, g.noise.index_select(1, order));
+  expect_close(groups_moved.groups, out.groups.index_select(1, order), 1e-12);
+  expect_close(groups_moved.soft_assignment, out.soft_assignment.index_select(1, order), 1e-12);
+}
+
+TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
+  for (const char* variant : {"plain", "groupvit"}) {
+    Grouping g({.variant = variant});
+    g.mask = length_mask({1, 0}, kTokens);  // two groups without a token, then all three
+    const Grouped out = g.forward();
+    for (const at::Tensor& gradient : gradients(out.groups.square().sum(), g.leaves()))
+      EXPECT_TRUE(at::isfinite(gradient).all().item<bool>()) << variant;
+    EXPECT_TRUE(at::isfinite(out.groups).all().item<bool>()) << variant;
+    if (std::string(variant) == "plain")
+      expect_close(out.groups[1], g.groups[1] + g.parameter("assign.proj.bias"), 1e-12);
+  }
+}
+
+TEST(GroupingBlock, NoiseOfARowFollowsFromItsKeyAndOfATokenFromItsPlace) {
+  const Grouping g({});
+  const auto drawn = [&](const at::Tensor& tokens, const at::Tensor& keys) {
+    const RowRngScope rows(keys);
+    return g.block->draw_noise(tokens);
+  };
+  const at::Tensor keys = row_keys(5, 0, 1, kBatch);
+  const at::Tensor both = drawn(g.tokens, keys);
+  EXPECT_EQ(both.sizes(), (std::vector<std::int64_t>{kBatch, kGroups, kTokens}));
+  EXPECT_TRUE(at::equal(drawn(g.tokens, keys), both));
+  for (std::int64_t row = 0; row < kBatch; ++row)
+    EXPECT_TRUE(at::equal(drawn(g.tokens.narrow(0, row, 1), keys.narrow(0, row, 1))[0], both[row]));
+  EXPECT_TRUE(at::equal(drawn(g.tokens.slice(1, 0, 3), keys), both.slice(2, 0, 3)));
+  EXPECT_FALSE(at::equal(drawn(g.tokens, row_keys(6, 0, 1, kBatch)), both));
+}
+
+TEST(GroupingBlock, NoiseIsGumbels) {
+  const Grouping g({});
+  const RowRngScope rows(row_keys(5, 0, 1, 200));
+  const at::Tensor noise = g.block->draw_noise(at::zeros({200, 100, kWidth})).to(at::kDouble);  // 60,000 numbers
+  EXPECT_NEAR(noise.mean().item<double>(), 0.5772, 0.03);
+  EXPECT_NEAR(noise.var().item<double>(), 1.6449, 0.08);
+  EXPECT_TRUE(at::isfinite(noise).all().item<bool>());
+}
+
+TEST(GroupingBlock, DrawsNoNoiseInEvaluationOrFrozen) {
+  const Grouping g({});
+  EXPECT_TRUE(g.block->draw_noise(g.tokens).defined());
+  g.block->eval();
+  EXPECT_FALSE(g.block->draw_noise(g.tokens).defined());
+  g.block->train();
+  for (at::Tensor& parameter : g.block->parameters()) parameter.set_requires_grad(false);
+  EXPECT_FALSE(g.block->draw_noise(g.tokens).defined());
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,210 @@
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "tests/objectives/pairs.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/base/error.h>
+#include <tessera/models/caption_decoder.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kVocabulary = 9, kLength = 5, kWidth = 4;
+
+/// Captions of 5, 3, 1 and 0 tokens with their groups and globals, and the table that decodes them; padding holds ids
+/// that there are not.
+struct Captions {
+  SharedParameters shared;
+  at::Tensor image, text, groups, ids, mask;
+
+  Captions() {
+    at::manual_seed(3);
+    const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).requires_grad_(true); };
+    shared.token_embedding = random({kVocabulary, kWidth});
+    image = random({4, 6});
+    text = random({4, 6});
+    groups = random({4, 2, kWidth});
+    mask = at::arange(kLength).unsqueeze(0) < at::tensor({5, 3, 1, 0}, at::kLong).unsqueeze(1);
+    ids = at::randint(kVocabulary, {4, kLength}, at::kLong).masked_fill(~mask, -7);
+  }
+  std::shared_ptr<Objective> objective(const std::string& yaml) {
+    at::manual_seed(4);
+    auto made = objectives().make({"text_group", config::parse_yaml(yaml, "test")}, "objective",
+                                  {.embed_dim = 6, .shared = &shared});
+    made->to(at::kDouble);
+    return made;
+  }
+  Features features() const {
+    Features out;
+    out.images["image"].global = image;
+    TowerFeatures& caption = out.texts["caption"];
+    caption.global = text;
+    caption.tokens = groups;
+    caption.input = text_input(ids, mask);
+    return out;
+  }
+  std::vector<at::Tensor> leaves(const Objective& objective) const {
+    std::vector<at::Tensor> out = objective.parameters();
+    out.insert(out.end(), {shared.token_embedding, image, text, groups});
+    return out;
+  }
+};
+
+std::map<std::string, double> terms_of(const Losses& losses) {
+  std::map<std::string, double> out;
+  for (const auto& [name, term] : losses.terms) out[name] = term.item<double>();
+  return out;
+}
+
+std::set<std::string> names_of(const Objective& objective) {
+  std::set<std::string> out;
+  for (const auto& item : objective.named_parameters()) out.insert(item.key());
+  return out;
+}
+
+TEST(TextGroup, GradientsMatchFiniteDifferences) {
+  for (const char* yaml :
+       {"{temperature: 0.5, decoder: {context_length: 5, heads: 2}}",
+        "{learned_temperature: true, reconstruction_weight: 0.3, reconstruction_reduction: sum, chunk: 3, decoder: "
+        "{context_length: 6, layers: 2, activation: quick_gelu}}"}) {
+    SCOPED_TRACE(yaml);
+    Captions captions;
+    const auto objective = captions.objective(yaml);
+    expect_gradients_match(captions.leaves(*objective),
+                           [&] { return objective->forward(captions.features(), {}).total; }, 1e-5);
+  }
+}
+
+TEST(TextGroup, ChunksChangeNothing) {
+  Captions captions;
+  const auto gradients = [&](const std::string& yaml) {
+    const auto objective = captions.objective(yaml);
+    const at::Tensor loss = objective->forward(captions.features(), {}).total;
+    auto out = torch::autograd::grad({loss}, captions.leaves(*objective));
+    out.push_back(loss.detach());
+    return out;
+  };
+  const auto whole = gradients("{}");
+  for (const char* chunk : {"1", "3", "4", "9"}) {
+    const auto parts = gradients(std::string("{chunk: ") + chunk + "}");
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::allclose(parts[i], whole[i], 1e-9, 1e-11)) << chunk;
+  }
+}
+
+// The decoder's logits in full, one caption at a time.
+TEST(TextGroup, ReconstructionIsTheCrossEntropyOfTheNextTokens) {
+  Captions captions;
+  const auto objective = captions.objective("{contrastive_weight: 0, decoder: {context_length: 5}}");
+  auto& decoder = dynamic_cast<CaptionDecoder&>(*objective->named_children()["decoder"]);
+  double sum = 0;
+  for (std::int64_t row = 0; row < 4; ++row) {
+    const std::int64_t length = captions.mask[row].sum().item<std::int64_t>();
+    if (length < 2) continue;
+    const at::Tensor ids = captions.ids.narrow(0, row, 1).slice(1, 0, length);
+    const at::Tensor hidden = decoder.forward(ids, at::ones_like(ids, at::kBool), captions.groups.narrow(0, row, 1));
+    const at::Tensor logits = at::matmul(hidden, captions.shared.token_embedding.t())[0];
+    sum += at::cross_entropy_loss(logits, ids[0].slice(0, 1), {}, at::Reduction::Sum).item<double>();
+  }
+  EXPECT_NEAR(objective->forward(captions.features(), {}).total.item<double>(), sum / 6, 1e-9);  // 4 + 2 targets
+  const auto summed = captions.objective(
+      "{contrastive_weight: 0, reconstruction_reduction: sum, reconstruction_weight: 0.5, decoder: {context_length: 5}}");
+  const Losses losses = summed->forward(captions.features(), {});
+  EXPECT_NEAR(terms_of(losses).at("loss_reconstruction"), sum, 1e-9);
+  EXPECT_NEAR(losses.total.item<double>(), 0.5 * sum, 1e-9);
+}
+
+TEST(TextGroup, ALossThatIsOffHasNoTermNoParametersAndNoNeeds) {
+  Captions captions;
+  const auto both = captions.objective("{}"), contrast = captions.objective("{reconstruction_weight: 0}"),
+             reconstruction = captions.objective("{contrastive_weight: 0}");
+  EXPECT_EQ(terms_of(both->forward(captions.features(), {})).size(), 2u);
+  EXPECT_EQ(names_of(*contrast), std::set<std::string>{});
+  EXPECT_FALSE(contrast->needs().texts.at("caption").tokens || contrast->needs().texts.at("caption").input_ids);
+  EXPECT_TRUE(reconstruction->needs().images.empty());
+  EXPECT_TRUE(both->needs().texts.at("caption").tokens && both->needs().texts.at("caption").input_ids);
+
+  Features texts = captions.features();
+  texts.images.clear();
+  const auto alone = terms_of(reconstruction->forward(texts, {}));
+  EXPECT_EQ(alone.size(), 1u);
+  Features globals = captions.features();
+  globals.texts["caption"].tokens = {};
+  globals.texts["caption"].input = {};
+  const auto contrasted = terms_of(contrast->forward(globals, {}));
+  const auto together = terms_of(both->forward(captions.features(), {}));
+  EXPECT_DOUBLE_EQ(together.at("loss_contrastive"), contrasted.at("loss_contrastive"));
+  EXPECT_DOUBLE_EQ(together.at("loss_reconstruction"), alone.at("loss_reconstruction"));
+}
+
+TEST(TextGroup, TheTemperatureIsFixedUnlessItIsToBeLearned) {
+  Captions captions;
+  const auto fixed = captions.objective("{temperature: 0.2, reconstruction_weight: 0}"),
+             learned = captions.objective("{temperature: 0.2, reconstruction_weight: 0, learned_temperature: true}");
+  EXPECT_EQ(names_of(*learned), std::set<std::string>{"logit_scale"});
+  EXPECT_NEAR(learned->named_parameters()["logit_scale"].item<double>(), std::log(5.0), 1e-6);
+  EXPECT_NEAR(fixed->forward(captions.features(), {}).total.item<double>(),
+              learned->forward(captions.features(), {}).total.item<double>(), 1e-6);
+  fixed->after_step({});
+}
+
+TEST(TextGroup, WhatStandsInThePaddingDoesNotMatter) {
+  Captions captions;
+  const auto objective = captions.objective("{decoder: {context_length: 5}}");
+  const double expected = objective->forward(captions.features(), {}).total.item<double>();
+  for (const std::int64_t junk : {std::int64_t{0}, std::int64_t{3}, std::int64_t{1} << 40}) {
+    captions.ids = captions.ids.masked_fill(~captions.mask, junk);
+    EXPECT_EQ(objective->forward(captions.features(), {}).total.item<double>(), expected);
+  }
+}
+
+TEST(TextGroup, AbsentPairsAreNeitherContrastedNorReconstructed) {
+  Captions captions;
+  const auto objective = captions.objective("{skip_absent: true, decoder: {context_length: 5}}");
+  Features features = captions.features();
+  features.images["image"].present = at::tensor({1, 0, 1, 1}).to(at::kBool);
+  const Losses losses = objective->forward(features, {});
+  const auto gradient = torch::autograd::grad({losses.total}, {captions.groups, captions.text, captions.image});
+  for (const at::Tensor& each : gradient) EXPECT_EQ(each[1].abs().sum().item<double>(), 0);
+  EXPECT_GT(gradient[0][0].abs().sum().item<double>(), 0);
+}
+
+TEST(TextGroup, CaptionsOfOneTokenHaveNothingToReconstruct) {
+  Captions captions;
+  captions.ids = captions.ids.slice(1, 0, 1);
+  captions.mask = captions.mask.slice(1, 0, 1);
+  const auto objective = captions.objective("{contrastive_weight: 0}");
+  const at::Tensor loss = objective->forward(captions.features(), {}).total;
+  EXPECT_EQ(loss.item<double>(), 0);
+  loss.backward();
+}
+
+TEST(TextGroup, MistakesAreNamed) {
+  const auto error = [](const std::string& yaml, SharedParameters* shared) {
+    try {
+      objectives().make({"text_group", config::parse_yaml(yaml, "run.yaml")}, "objective", {.shared = shared});
+    } catch (const UserError& mistake) {
+      return std::string(mistake.what());
+    }
+    return std::string("no error");
+  };
+  SharedParameters none;
+  EXPECT_NE(error("{}", &none).find("objective.reconstruction_weight: captions are decoded by the text encoder's token "
+                                    "table, and this model has none: set it to 0"),
+            std::string::npos);
+  EXPECT_NE(error("{contrastive_weight: 0, reconstruction_weight: 0}", &none).find("nothing is left to train by"),
+            std::string::npos);
+  Captions captions;
+  const auto objective = captions.objective("{}");
+  Features projected = captions.features();
+  projected.texts["caption"].tokens = captions.groups.repeat({1, 1, 2});
+  EXPECT_THROW(objective->forward(projected, {}), c10::Error);
+  Features words = captions.features();
+  words.texts["caption"].mask = at::ones({4, 2}, at::kBool);
+  EXPECT_THROW(objective->forward(words, {}), c10::Error);
+}
+
+}  // namespace
+}  // namespace tessera

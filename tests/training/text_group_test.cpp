@@ -1,0 +1,88 @@
+// Runs of `text_group`.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/text_group_run.h"
+#include "tests/training/tiny_run.h"
+#include "tests/training/whole_or_cached.h"
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+using Weights = std::map<std::string, at::Tensor>;
+
+class TextGroupTraining : public ::testing::Test {
+ protected:
+  StepOutcome step(std::int64_t chunk, std::uint64_t seed, const std::vector<std::string>& overrides = {}) const {
+    const Config config = text_group_config(folder_ / "run", overrides);
+    TrainingRun run = build_training_run(config);
+    GradientReducer reducer = make_reducer(run, config, {});
+    const Batch batch = run.loader->next();
+    return whole_or_cached(run, reducer, batch, chunk, row_keys(seed, 16, 2, batch.size()),
+                           step_context(run, config, {}, 0));
+  }
+  static Weights trained(const Config& config, const std::string& resume = "none") {
+    Trainer trainer(config, resume);
+    trainer.run();
+    return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TextGroupTraining, GradCacheWithNoiseIsTheFullBatchWithNoise) {
+  for (const char* reduction : {"mean", "sum"}) {
+    const std::vector<std::string> settings = {std::string("objective.reconstruction_reduction=") + reduction};
+    const StepOutcome whole = step(0, 3, settings);
+    ASSERT_FALSE(whole.gradients.empty());
+    for (const std::int64_t chunk : {1, 3, 8}) {
+      const StepOutcome cached = step(chunk, 3, settings);
+      EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
+      ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
+      for (const auto& [name, gradient] : whole.gradients)
+        EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
+                  1e-5 * gradient.norm().item<double>() + 1e-7)
+            << name << " in chunks of " << chunk;
+    }
+  }
+  EXPECT_GT(std::abs(step(0, 4).loss - step(0, 3).loss), 1e-4) << "there is noise";
+}
+
+TEST_F(TextGroupTraining, ARunGoesOnBitForBit) {
+  const Weights unbroken = trained(text_group_config(folder_ / "whole"));
+  const Weights resumed =
+      trained(text_group_config(folder_ / "again"), folder_ / "whole/checkpoints/step_0000003");
+  ASSERT_EQ(resumed.size(), unbroken.size());
+  for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
+}
+
+TEST_F(TextGroupTraining, AFrozenImageEncoderStandsStillAndItsHeadLearns) {
+  const Config config = text_group_config(
+      folder_ / "run",
+      {"parameters.frozen=[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]"});
+  const TrainingRun fresh = build_training_run(config);
+  const Weights start = weights_of(*fresh.model, *fresh.objective), end = trained(config);
+  std::int64_t frozen = 0;
+  for (const auto& [name, tensor] : end) {
+    if (!name.starts_with("visual.")) continue;
+    const bool head = name.starts_with("visual.readout.");
+    frozen += head ? 0 : 1;
+    EXPECT_EQ(at::equal(tensor, start.at(name)), !head) << name;
+  }
+  EXPECT_GT(frozen, 20);
+}
+
+TEST_F(TextGroupTraining, EachLossFallsAlone) {
+  for (const char* off : {"contrastive_weight", "reconstruction_weight"}) {
+    const std::string run = folder_ / off;
+    trained(text_group_config(run, {concat("objective.", off, "=0"), "training.steps=20"}));
+    const auto curve = rows(run);
+    ASSERT_EQ(curve.size(), 20u);
+    EXPECT_EQ(curve[0]["terms"].size(), 1u);
+    EXPECT_LT(curve.back()["loss"].get<double>(), curve.front()["loss"].get<double>()) << off;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
