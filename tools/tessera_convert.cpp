@@ -111,7 +111,8 @@ int run(const Arguments& arguments) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
     return 0;
   }
-  if (arguments.from == arguments.to) user_error("nothing to do: give --from open_clip, --from groupvit or --to open_clip");
+  if (arguments.from == arguments.to)
+    user_error("nothing to do: give --from open_clip, --from groupvit or --to open_clip");
   if (arguments.from != "tessera" && arguments.to != "tessera")
     user_error("--from ", arguments.from, " --to ", arguments.to, ": convert in two steps, through a file of ours");
   const at::NoGradGuard guard;

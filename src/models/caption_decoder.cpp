@@ -22,8 +22,8 @@ class DecoderBlock : public torch::nn::Module {
     const double wide = static_cast<double>(width);
     const double projection_deviation = 1.0 / std::sqrt(wide * 2.0 * static_cast<double>(s.layers));
     const auto attention = [&](const char* name) {
-      const auto out = register_module(name, std::make_shared<MultiHeadAttention>(
-                                                 MultiHeadAttentionSettings{.width = width, .heads = s.heads}));
+      const auto out = register_module(
+          name, std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = width, .heads = s.heads}));
       out->initialize(1.0 / std::sqrt(wide), projection_deviation);
       return out;
     };
@@ -52,21 +52,24 @@ class DecoderBlock : public torch::nn::Module {
 }  // namespace
 
 CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const at::Tensor& table, const std::string& path)
-    : context_length_(settings.context_length), table_(table) {
+    : path_(path), context_length_(settings.context_length), table_(table) {
   const std::int64_t width = table.size(1);
   if (width % settings.heads != 0)
-    user_error(path, ".heads: ", settings.heads, " does not divide the width of the text encoder's token table, ", width);
+    user_error(path_, ".heads: ", settings.heads, " does not divide the width of the text encoder's token table, ",
+               width);
   positional_embedding_ =
       register_parameter("positional_embedding", 0.01 * at::randn({settings.context_length, width}));
   register_module("blocks", blocks_);
-  for (std::int64_t i = 0; i < settings.layers; ++i) blocks_->push_back(std::make_shared<DecoderBlock>(settings, width));
+  for (std::int64_t i = 0; i < settings.layers; ++i)
+    blocks_->push_back(std::make_shared<DecoderBlock>(settings, width));
   ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(width, kDecoderNormEps));
 }
 
 at::Tensor CaptionDecoder::forward(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& groups) {
-  TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= context_length_,
-              "the caption decoder takes [B, L] with 1 <= L <= ", context_length_, " (decoder.context_length), got ",
-              ids.sizes());
+  TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1, "the caption decoder takes ids [B, L], got ", ids.sizes());
+  if (ids.size(1) > context_length_)
+    user_error(path_, ".context_length is ", context_length_, ", but captions have up to ", ids.size(1),
+               " tokens: make it at least as many");
   TORCH_CHECK(groups.dim() == 3 && groups.size(0) == ids.size(0) && groups.size(2) == table_.size(1),
               "the caption decoder takes groups [B, K, w] = [", ids.size(0), ", K, ", table_.size(1),
               "], of the text encoder itself (projection none), got ", groups.sizes());

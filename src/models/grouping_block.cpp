@@ -80,8 +80,8 @@ class PlainGrouping : public GroupingBlock {
  public:
   PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape)
       : GroupingBlock(shape.output_groups),
-        assign_(register_module("assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0),
-                                                                            shape.width))) {}
+        assign_(register_module(
+            "assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0), shape.width))) {}
 
   Grouped forward(const at::Tensor& tokens, const at::Tensor& groups, const at::Tensor& mask,
                   const at::Tensor& noise) override {
@@ -127,8 +127,8 @@ class GroupVitGrouping : public GroupingBlock {
     norm_post_tokens_ = norm("norm_post_tokens");
     norm_x_ = norm("norm_x");
     pre_assign_attn_ = register_module("pre_assign_attn", std::make_shared<PreAssignAttention>(width, shape.heads));
-    assign_ = register_module("assign",
-                              std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(1), width));
+    assign_ =
+        register_module("assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(1), width));
     norm_new_x_ = norm("norm_new_x");
     mlp_channels_ = register_module("mlp_channels", std::make_shared<FcMlp>(width, 4 * width, width));
   }

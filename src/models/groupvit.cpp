@@ -87,11 +87,9 @@ class GroupVitStage : public torch::nn::Module {
     if (index > 0)
       projector_ = register_module("group_projector",
                                    std::make_shared<GroupProjector>(s.width, s.num_group_tokens[index - 1], groups_));
-    grouping_ = make_grouping_block({.variant = "groupvit", .gumbel_tau = s.gumbel_tau, .assign_eps = s.assign_eps},
-                                    {.width = s.width,
-                                     .groups = groups_,
-                                     .output_groups = s.num_output_groups[index],
-                                     .heads = s.heads[index]});
+    grouping_ = make_grouping_block(
+        {.variant = "groupvit", .gumbel_tau = s.gumbel_tau, .assign_eps = s.assign_eps},
+        {.width = s.width, .groups = groups_, .output_groups = s.num_output_groups[index], .heads = s.heads[index]});
     register_module("downsample", grouping_);
   }
 
@@ -150,10 +148,8 @@ GroupVit::GroupVit(const GroupVitSettings& settings) : settings_(settings) {
   patch_proj_ = patch_embed_->register_module(
       "proj",
       torch::nn::Conv2d(torch::nn::Conv2dOptions(3, settings.width, settings.patch_size).stride(settings.patch_size)));
-  patch_norm_ =
-      patch_embed_->register_module("norm", std::make_shared<LayerNorm>(settings.width, kGroupVitNormEps));
-  pos_embed_ =
-      register_parameter("pos_embed", 0.02 * at::randn({1, grid().height * grid().width, settings.width}));
+  patch_norm_ = patch_embed_->register_module("norm", std::make_shared<LayerNorm>(settings.width, kGroupVitNormEps));
+  pos_embed_ = register_parameter("pos_embed", 0.02 * at::randn({1, grid().height * grid().width, settings.width}));
   const auto stages = register_module("layers", torch::nn::ModuleList());
   for (std::size_t i = 0; i < settings.depths.size(); ++i) {
     stages_.push_back(std::make_shared<GroupVitStage>(settings, i));

@@ -47,9 +47,10 @@ EncoderRegistry& encoders() {
                                                         "CLIP's ResNet; read-out attention_pool_2d");
     add_encoder<TextTransformer, TextTransformerSettings>(list, "text_transformer",
                                                           "text transformer, causal or bidirectional");
-    add_encoder<GroupVit, GroupVitSettings>(list, "groupvit", "vision transformer that groups its patches; read-out groups");
-    add_encoder<TextGroupEncoder, TextGroupEncoderSettings>(
-        list, "text_group_encoder", "text transformer that groups its tokens; read-out groups");
+    add_encoder<GroupVit, GroupVitSettings>(list, "groupvit",
+                                            "vision transformer that groups its patches; read-out groups");
+    add_encoder<TextGroupEncoder, TextGroupEncoderSettings>(list, "text_group_encoder",
+                                                            "text transformer that groups its tokens; read-out groups");
     return list;
   }();
   return registry;
@@ -69,8 +70,7 @@ ReadOutRegistry& readouts() {
     add_readout<LinearBottleneck, LinearBottleneckSettings>(list, "linear_bottleneck",
                                                             "a pooled vector through a narrow linear map");
     add_readout<Fdt, FdtSettings>(list, "fdt", "a sparse combination of a codebook that both towers share");
-    add_readout<GroupsReadOut, GroupsReadOutSettings>(list, "groups",
-                                                      "the mean of projected groups (projection none)");
+    add_readout<GroupsReadOut, GroupsReadOutSettings>(list, "groups", "the mean of projected groups (projection none)");
     add_readout<TokenProjection, TokenProjectionSettings>(
         list, "token_projection", "STAIR's sparse vector over the text tower's vocabulary (projection none)");
     list.add<config::NoSettings>(

@@ -66,8 +66,8 @@ at::Tensor TextGroupEncoder::encode_tokens(const at::Tensor& ids, const at::Tens
 
 Grouped TextGroupEncoder::group(const at::Tensor& tokens_and_groups, const at::Tensor& mask, const at::Tensor& noise) {
   const std::int64_t length = tokens_and_groups.size(1) - settings_.num_groups;
-  Grouped out = grouping_->forward(tokens_and_groups.slice(1, 0, length), tokens_and_groups.slice(1, length), mask,
-                                   noise);
+  Grouped out =
+      grouping_->forward(tokens_and_groups.slice(1, 0, length), tokens_and_groups.slice(1, length), mask, noise);
   out.groups = ln_final_->forward(through_blocks(group_blocks_, out.groups, {}));
   return out;
 }

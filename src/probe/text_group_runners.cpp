@@ -138,7 +138,8 @@ Outputs run_groupvit(Run& run) {
   run.bind_all(encoder);
   encoder.eval();
   std::vector<at::Tensor> noise;
-  for (std::size_t i = 0; run.has(concat("gumbel_noise_", i)); ++i) noise.push_back(run.input(concat("gumbel_noise_", i)));
+  for (std::size_t i = 0; run.has(concat("gumbel_noise_", i)); ++i)
+    noise.push_back(run.input(concat("gumbel_noise_", i)));
   const GroupVit::Stages stages = encoder.group(run.input("image"), noise);
   Outputs out{{"groups", stages.groups}, {"pooled", stages.groups.mean(1)}};
   for (std::size_t i = 0; i < stages.grouped.size(); ++i) {
@@ -180,9 +181,8 @@ Outputs run_in_chunks(Run& run, const ChunkedRows& chunks, const std::function<F
   };
   for (const auto& [name, input] : run.inputs()) add_gradient_of(input);
   for (const auto& [name, binding] : run.bindings()) add_gradient_of(binding.leaf);
-  Outputs out{{"loss", loss},
-              {"image_global", whole.image().global.detach()},
-              {"text_global", whole.text().global.detach()}};
+  Outputs out{
+      {"loss", loss}, {"image_global", whole.image().global.detach()}, {"text_global", whole.text().global.detach()}};
   for (const auto& [name, term] : losses.terms) out[name] = term.detach();
   return out;
 }

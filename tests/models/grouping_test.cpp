@@ -17,8 +17,8 @@ struct Grouping {
 
   explicit Grouping(const GroupingSettings& settings, std::int64_t output_groups = kGroups) {
     at::manual_seed(11);
-    block = make_grouping_block(
-        settings, {.width = kWidth, .groups = kGroups, .output_groups = output_groups, .heads = 2});
+    block =
+        make_grouping_block(settings, {.width = kWidth, .groups = kGroups, .output_groups = output_groups, .heads = 2});
     block->to(at::kDouble);
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : block->parameters()) parameter.normal_();
@@ -100,10 +100,13 @@ TEST(GroupingBlock, GradientsOfTheStraightThroughEstimatorMatchFiniteDifferences
 // Soft assignments are smooth: the whole block against differences.
 TEST(GroupingBlock, GradientsOfGroupVitsBlockMatchFiniteDifferences) {
   const Grouping g({.variant = "groupvit", .hard = false}, 2);
-  expect_gradients_match(g.leaves(), [&] {
-    const Grouped out = g.forward();
-    return out.groups.square().sum() + out.soft_assignment.square().sum();
-  }, 1e-5);
+  expect_gradients_match(
+      g.leaves(),
+      [&] {
+        const Grouped out = g.forward();
+        return out.groups.square().sum() + out.soft_assignment.square().sum();
+      },
+      1e-5);
 }
 
 TEST(GroupingBlock, PaddingReachesNothing) {

@@ -73,8 +73,8 @@ TEST(TextGroup, GradientsMatchFiniteDifferences) {
     SCOPED_TRACE(yaml);
     Captions captions;
     const auto objective = captions.objective(yaml);
-    expect_gradients_match(captions.leaves(*objective),
-                           [&] { return objective->forward(captions.features(), {}).total; }, 1e-5);
+    expect_gradients_match(
+        captions.leaves(*objective), [&] { return objective->forward(captions.features(), {}).total; }, 1e-5);
   }
 }
 
@@ -110,7 +110,8 @@ TEST(TextGroup, ReconstructionIsTheCrossEntropyOfTheNextTokens) {
   }
   EXPECT_NEAR(objective->forward(captions.features(), {}).total.item<double>(), sum / 6, 1e-9);  // 4 + 2 targets
   const auto summed = captions.objective(
-      "{contrastive_weight: 0, reconstruction_reduction: sum, reconstruction_weight: 0.5, decoder: {context_length: 5}}");
+      "{contrastive_weight: 0, reconstruction_reduction: sum, reconstruction_weight: 0.5, decoder: {context_length: "
+      "5}}");
   const Losses losses = summed->forward(captions.features(), {});
   EXPECT_NEAR(terms_of(losses).at("loss_reconstruction"), sum, 1e-9);
   EXPECT_NEAR(losses.total.item<double>(), 0.5 * sum, 1e-9);
@@ -191,8 +192,9 @@ TEST(TextGroup, MistakesAreNamed) {
     return std::string("no error");
   };
   SharedParameters none;
-  EXPECT_NE(error("{}", &none).find("objective.reconstruction_weight: captions are decoded by the text encoder's token "
-                                    "table, and this model has none: set it to 0"),
+  EXPECT_NE(error("{}", &none)
+                .find("objective.reconstruction_weight: captions are decoded by the text encoder's token "
+                      "table, and this model has none: set it to 0"),
             std::string::npos);
   EXPECT_NE(error("{contrastive_weight: 0, reconstruction_weight: 0}", &none).find("nothing is left to train by"),
             std::string::npos);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/groupvit_checkpoint.h"
 #include "tests/support/program.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
@@ -116,6 +117,35 @@ TEST_F(ConvertSparo, ValuesThatAreNoKeysAreRefused) {
             "tessera-convert: " + path("changed.safetensors") +
                 ": tensors text_sparo.k.weight and text_sparo.v.weight differ, but the model's values are its keys: "
                 "set share_values: false\n");
+}
+
+constexpr const char* kGroupVitModel = R"(
+image: {encoder: {name: groupvit, patch_size: 4, width: 12, depths: [1, 1], heads: [2, 2], num_group_tokens: [3, 0],
+                  num_output_groups: [2]},
+        readout: {name: groups, output_dim: 6, num_layers: 2, inner_dim: 10, pool: before}, projection: {name: none}}
+text: {encoder: {name: text_transformer, vocab_size: 49408, context_length: 16, width: 8, layers: 1, heads: 2},
+       readout: {name: eos}, projection: {name: mlp, embed_dim: 6, inner_dim: 10}}
+preprocessing: {image_size: 16}
+)";
+
+TEST_F(Convert, ACheckpointOfGroupVitsCodeBecomesAModel) {
+  io::write_file(path("groupvit.yaml"), kGroupVitModel);
+  const DualEncoder model(resolve(config::read<ModelSettings>(config::load_yaml(path("groupvit.yaml")))));
+  io::save_safetensors(path("theirs.safetensors"), as_groupvit_wrote(model));
+  const std::string convert = "tessera-convert --from groupvit --settings " + path("groupvit.yaml") + " ";
+  const Answer answer = answer_of(convert + path("theirs.safetensors") + " " + path("ours.safetensors"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  const ModelFile ours = load_model_file(path("ours.safetensors"));
+  for (const auto& [name, tensor] : model.state_dict()) EXPECT_TRUE(at::equal(ours.weights.at(name), tensor)) << name;
+  EXPECT_EQ(ours.tokenizer.name, "clip-bpe");
+
+  const Answer wrong = answer_of(convert + path("open_clip.safetensors") + " " + path("ours.safetensors"));
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.text.find("is none of GroupViT's"), std::string::npos) << wrong.text;
+  const Answer back =
+      answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("back.safetensors"));
+  EXPECT_EQ(back.code, 2);
+  EXPECT_NE(back.text.find("OpenCLIP has no counterpart of "), std::string::npos) << back.text;
 }
 
 constexpr const char* kStairModel = R"(

@@ -186,6 +186,29 @@ TEST(TrainingConfig, StairHasThePapersStages) {
   EXPECT_EQ(shipped_stages("stair_clip_vitb16").front().config.objective.name, "clip");
 }
 
+// The text group transformer's section 4.1.
+TEST(TrainingConfig, TextGroupHasThePapersSizesAndItsBaselineAboutAsMany) {
+  const auto text_parameters = [](const Config& config) {
+    std::int64_t numbers = 0;
+    DualEncoder model(config.model);
+    for (const auto& [name, tensor] : model.text_tower().state_dict())
+      if (name != "token_embedding.weight") numbers += tensor.numel();
+    return static_cast<double>(numbers);
+  };
+  const Config ours = load_config("text_group_cc3m"), baseline = load_config("text_group_baseline_cc3m");
+  EXPECT_NEAR(text_parameters(ours) / text_parameters(baseline), 1, 0.05);
+  for (const Config& config : {ours, baseline}) {
+    EXPECT_EQ(config.data.loader.batch_size, 4096);
+    EXPECT_EQ(config.optimizer.settings.find("lr")->text(), "0.0016");
+    EXPECT_NEAR(static_cast<double>(config.schedule.warmup_steps) / static_cast<double>(config.training.steps),
+                2.0 / 25, 1e-4);
+    EXPECT_EQ(config.objective.settings.find("temperature")->text(), "0.07");
+    EXPECT_FALSE(config.parameters.frozen.empty());
+    EXPECT_EQ(config.start.parts, config.parameters.frozen);
+  }
+  EXPECT_TRUE(load_config("text_group_trained_cc3m").parameters.frozen.empty());
+}
+
 TEST(TrainingConfig, BaselinesDifferFromSparcOnlyInTheirObjective) {
   for (const std::string setting : {"shapes_", "_vitb16", "_vitb32", "_vitl14"}) {
     const auto config_of = [&](const std::string& objective) {

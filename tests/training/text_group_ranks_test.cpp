@@ -15,9 +15,9 @@ TEST(TextGroupOverRanks, RowsAndWeightsAreTheSameOnOneAndTwo) {
   for (const char* reduction : {"mean", "sum"}) {
     const auto train_on = [&](int ranks) {
       // The bias of keys changes no attention: its gradient is rounding, which AdamW would bring to full length.
-      Config config = text_group_config(folder / concat(reduction, ranks),
-                                        {concat("objective.reconstruction_reduction=", reduction),
-                                         "optimizer.eps=1.0e-4", "training.steps=4"});
+      Config config = text_group_config(
+          folder / concat(reduction, ranks),
+          {concat("objective.reconstruction_reduction=", reduction), "optimizer.eps=1.0e-4", "training.steps=4"});
       config.data.loader.batch_size = 8 / ranks;
       const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {
         Trainer trainer(config, "none", group);

@@ -51,16 +51,14 @@ TEST_F(TextGroupTraining, GradCacheWithNoiseIsTheFullBatchWithNoise) {
 
 TEST_F(TextGroupTraining, ARunGoesOnBitForBit) {
   const Weights unbroken = trained(text_group_config(folder_ / "whole"));
-  const Weights resumed =
-      trained(text_group_config(folder_ / "again"), folder_ / "whole/checkpoints/step_0000003");
+  const Weights resumed = trained(text_group_config(folder_ / "again"), folder_ / "whole/checkpoints/step_0000003");
   ASSERT_EQ(resumed.size(), unbroken.size());
   for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
 }
 
 TEST_F(TextGroupTraining, AFrozenImageEncoderStandsStillAndItsHeadLearns) {
   const Config config = text_group_config(
-      folder_ / "run",
-      {"parameters.frozen=[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]"});
+      folder_ / "run", {"parameters.frozen=[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]"});
   const TrainingRun fresh = build_training_run(config);
   const Weights start = weights_of(*fresh.model, *fresh.objective), end = trained(config);
   std::int64_t frozen = 0;

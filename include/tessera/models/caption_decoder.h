@@ -34,14 +34,16 @@ void fields(Visitor& v, CaptionDecoderSettings& s) {
 /// so its logits are forward() times the table, for linear_cross_entropy().
 class CaptionDecoder : public torch::nn::Module {
  public:
-  /// table [V, w]. Throws UserError, naming `path`, if the heads do not divide w.
+  /// table [V, w]. `path` is where the settings stand, for messages. Throws UserError if the heads do not divide w.
   CaptionDecoder(const CaptionDecoderSettings& settings, const at::Tensor& table, const std::string& path);
   /// ids and mask [B, L], real tokens first, and groups [B, K, w] -> [B, L - 1, w]. Row t follows from ids 0..t and is
-  /// about id t + 1; rows that follow from padding hold anything finite. Throws c10::Error for a caption that is too long.
+  /// about id t + 1; rows that follow from padding hold anything finite. Throws UserError if L is above
+  /// context_length, c10::Error for what does not fit otherwise.
   at::Tensor forward(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& groups);
   const at::Tensor& table() const { return table_; }
 
  private:
+  std::string path_;
   std::int64_t context_length_;
   at::Tensor table_;
   at::Tensor positional_embedding_;

@@ -42,7 +42,7 @@ struct GroupingShape {
 struct Grouped {
   at::Tensor groups;           // [B, K, d]
   at::Tensor soft_assignment;  // [B, K, L], softmax over the groups of the scores, never with noise; 0 at padding
-  at::Tensor assignment;       // [B, L] int64, the group of each token, with the noise where there is one; -1 at padding
+  at::Tensor assignment;  // [B, L] int64, the group of each token, with the noise where there is one; -1 at padding
 };
 
 /// Groups compete for tokens: each token's scores are normalized over the groups (Xu et al. 2022, "GroupViT", section
