@@ -6,22 +6,23 @@
 
 namespace tessera {
 
-/// Parts of GroupViT under the names that its checkpoints have. Weights start from a normal distribution of deviation
-/// 0.02, biases from 0.
+/// Deviation of the weights that GroupViT starts from.
+inline constexpr double kGroupVitDeviation = 0.02;
 
-inline torch::nn::Linear groupvit_linear(std::int64_t in, std::int64_t out) {
+/// A linear map whose weights start from a normal distribution, and its biases from 0.
+inline torch::nn::Linear normal_linear(std::int64_t in, std::int64_t out, double deviation = kGroupVitDeviation) {
   torch::nn::Linear layer(in, out);
-  torch::nn::init::normal_(layer->weight, 0.0, 0.02);
+  torch::nn::init::normal_(layer->weight, 0.0, deviation);
   torch::nn::init::zeros_(layer->bias);
   return layer;
 }
 
-/// Two linear maps, `fc1` and `fc2`, with an exact GELU between them.
+/// Two linear maps under timm's names, `fc1` and `fc2`, with an exact GELU between them.
 class FcMlp : public torch::nn::Module {
  public:
   FcMlp(std::int64_t in, std::int64_t hidden, std::int64_t out)
-      : fc1_(register_module("fc1", groupvit_linear(in, hidden))),
-        fc2_(register_module("fc2", groupvit_linear(hidden, out))) {}
+      : fc1_(register_module("fc1", normal_linear(in, hidden))),
+        fc2_(register_module("fc2", normal_linear(hidden, out))) {}
   at::Tensor forward(const at::Tensor& x) { return fc2_(at::gelu(fc1_(x))); }
   /// The same over the middle axis: x [B, in, d] -> [B, out, d].
   at::Tensor forward_groups(const at::Tensor& x) { return forward(x.mT()).mT(); }

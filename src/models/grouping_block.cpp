@@ -16,11 +16,11 @@ constexpr double kNormEps = 1e-5;
 /// `q_proj`, `k_proj`, `v_proj` and `proj`.
 class SeparateProjections : public torch::nn::Module {
  public:
-  explicit SeparateProjections(std::int64_t width)
-      : q_proj_(register_module("q_proj", groupvit_linear(width, width))),
-        k_proj_(register_module("k_proj", groupvit_linear(width, width))),
-        v_proj_(register_module("v_proj", groupvit_linear(width, width))),
-        proj_(register_module("proj", groupvit_linear(width, width))) {}
+  SeparateProjections(std::int64_t width, double deviation)
+      : q_proj_(register_module("q_proj", normal_linear(width, width, deviation))),
+        k_proj_(register_module("k_proj", normal_linear(width, width, deviation))),
+        v_proj_(register_module("v_proj", normal_linear(width, width, deviation))),
+        proj_(register_module("proj", normal_linear(width, width, deviation))) {}
 
  protected:
   torch::nn::Linear q_proj_, k_proj_, v_proj_, proj_;
@@ -28,7 +28,8 @@ class SeparateProjections : public torch::nn::Module {
 
 class GroupsAttend : public SeparateProjections {
  public:
-  GroupsAttend(std::int64_t width, std::int64_t heads) : SeparateProjections(width), heads_(heads) {}
+  GroupsAttend(std::int64_t width, std::int64_t heads)
+      : SeparateProjections(width, kGroupVitDeviation), heads_(heads) {}
   at::Tensor forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask) {
     return proj_(attend(q_proj_(groups), k_proj_(tokens), v_proj_(tokens), heads_,
                         attention_mask(mask, /*causal=*/false, tokens.size(1))));
@@ -41,8 +42,8 @@ class GroupsAttend : public SeparateProjections {
 /// Eq. 1-4 of the text group transformer, GroupViT's `assign`.
 class AssignAttention : public SeparateProjections {
  public:
-  AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width)
-      : SeparateProjections(width), settings_(settings), assign_eps_(assign_eps) {}
+  AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double deviation)
+      : SeparateProjections(width, deviation), settings_(settings), assign_eps_(assign_eps) {}
 
   /// `groups` of what it returns is what to add to the groups.
   Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
@@ -78,10 +79,12 @@ class AssignAttention : public SeparateProjections {
 
 class PlainGrouping : public GroupingBlock {
  public:
-  PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape)
-      : GroupingBlock(shape.output_groups),
-        assign_(register_module(
-            "assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0), shape.width))) {}
+  PlainGrouping(const GroupingSettings& settings, const GroupingShape& shape) : GroupingBlock(shape.output_groups) {
+    // Its values come as large as they go in: no norm and no MLP follow that could enlarge them.
+    const double deviation = 1 / std::sqrt(static_cast<double>(shape.width));
+    assign_ = register_module(
+        "assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(0), shape.width, deviation));
+  }
 
   Grouped forward(const at::Tensor& tokens, const at::Tensor& groups, const at::Tensor& mask,
                   const at::Tensor& noise) override {
@@ -127,8 +130,8 @@ class GroupVitGrouping : public GroupingBlock {
     norm_post_tokens_ = norm("norm_post_tokens");
     norm_x_ = norm("norm_x");
     pre_assign_attn_ = register_module("pre_assign_attn", std::make_shared<PreAssignAttention>(width, shape.heads));
-    assign_ =
-        register_module("assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(1), width));
+    assign_ = register_module("assign", std::make_shared<AssignAttention>(settings, settings.assign_eps.value_or(1),
+                                                                          width, kGroupVitDeviation));
     norm_new_x_ = norm("norm_new_x");
     mlp_channels_ = register_module("mlp_channels", std::make_shared<FcMlp>(width, 4 * width, width));
   }

@@ -20,8 +20,8 @@ class QkvAttention : public torch::nn::Module {
  public:
   QkvAttention(std::int64_t width, std::int64_t heads)
       : heads_(heads),
-        qkv_(register_module("qkv", groupvit_linear(width, 3 * width))),
-        proj_(register_module("proj", groupvit_linear(width, width))) {}
+        qkv_(register_module("qkv", normal_linear(width, 3 * width))),
+        proj_(register_module("proj", normal_linear(width, width))) {}
   at::Tensor forward(const at::Tensor& x) {
     const std::vector<at::Tensor> qkv = qkv_(x).chunk(3, -1);
     return proj_(attend(qkv[0], qkv[1], qkv[2], heads_));

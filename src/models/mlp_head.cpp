@@ -7,10 +7,10 @@
 namespace tessera {
 
 MlpHead::MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim)
-    : linear_out_(groupvit_linear(settings.num_layers == 1 ? width : settings.inner_dim, output_dim)) {
+    : linear_out_(normal_linear(settings.num_layers == 1 ? width : settings.inner_dim, output_dim)) {
   if (settings.num_layers == 2) {
     const auto both = register_module("linear_hidden", torch::nn::ModuleList());
-    hidden_ = groupvit_linear(width, settings.inner_dim);
+    hidden_ = normal_linear(width, settings.inner_dim);
     norm_ = torch::nn::BatchNorm1d(settings.inner_dim);
     both->push_back(hidden_);
     both->push_back(norm_);

@@ -85,7 +85,7 @@ TEST(TextGroupEncoder, GroupsOfATrainingStepFollowFromTheRowsKeys) {
   };
   const at::Tensor whole = encode(0, 6, keys);
   expect_close(at::cat({encode(0, 2, keys), encode(2, 4, keys)}), whole);
-  EXPECT_GT((encode(0, 6, row_keys(10, 0, 1, 6)) - whole).abs().max().item<float>(), 1e-3) << "there is noise";
+  EXPECT_GT((encode(0, 6, row_keys(10, 0, 1, 6)) - whole).abs().max().item<float>(), 1e-4) << "there is noise";
 }
 
 TEST(TextGroupEncoder, RefusesWhatItCannotTake) {
@@ -147,18 +147,19 @@ TEST(GroupVit, WeightsOfAnotherSizeAreResampled) {
 }
 
 TEST(GroupVit, SettingsThatDoNotFitAreNamed) {
-  const auto error = [](const std::string& key, const std::string& value) {
+  const auto expect_error = [](const std::string& key, const std::string& value, const std::string& message) {
     ModelSettings s = small_text_group();
     s.image.encoder.settings.set(key, config::parse_yaml(value, "test"));
-    return error_of([&] { resolve(s); });
+    const std::string error = error_of([&] { resolve(s); });
+    EXPECT_TRUE(error.ends_with(message)) << error;
   };
-  EXPECT_EQ(error("heads", "[2, 2]"), "model.image.encoder.heads: has 2 numbers, but depths has 3 stages");
-  EXPECT_EQ(error("heads", "[2, 5, 2]"), "model.image.encoder.heads: 5 does not divide width 12");
-  EXPECT_EQ(error("num_group_tokens", "[4, 2, 1]"),
-            "model.image.encoder.num_group_tokens: must be at least 1 in each stage but the last, and 0 there");
-  EXPECT_EQ(error("num_output_groups", "[4]"),
-            "model.image.encoder.num_output_groups: has 1 numbers, but there are 2 stages before the last");
-  EXPECT_NE(error("patch_size", "5").find("16 x 16 is not a multiple of patch_size 5"), std::string::npos);
+  expect_error("heads", "[2, 2]", "model.image.encoder.heads: has 2 numbers, but depths has 3 stages");
+  expect_error("heads", "[2, 5, 2]", "model.image.encoder.heads: 5 does not divide width 12");
+  expect_error("num_group_tokens", "[4, 2, 1]",
+               "model.image.encoder.num_group_tokens: must be at least 1 in each stage but the last, and 0 there");
+  expect_error("num_output_groups", "[4]",
+               "model.image.encoder.num_output_groups: has 1 numbers, but there are 2 stages before the last");
+  expect_error("patch_size", "5", "is not a multiple of patch_size 5");
 }
 
 // Layer decay counts blocks from the input to the output.
@@ -183,15 +184,16 @@ TEST(GroupEncoders, ParametersHaveTheirPlaceAmongTheBlocks) {
 TEST(CaptionDecoder, GradientsMatchFiniteDifferences) {
   at::manual_seed(7);
   const at::Tensor table = at::randn({7, 4}, at::kDouble).requires_grad_(true);
-  CaptionDecoder decoder({.context_length = 5, .layers = 2, .heads = 2}, table, "decoder");
+  CaptionDecoder decoder({.context_length = 5, .heads = 2}, table, "decoder");
   decoder.to(at::kDouble);
   const at::Tensor groups = at::randn({2, 2, 4}, at::kDouble).requires_grad_(true);
   const at::Tensor ids = at::randint(7, {2, 5}, at::kLong), mask = length_mask({5, 3}, 5);
-  std::vector<at::Tensor> leaves = decoder.parameters();
-  leaves.insert(leaves.end(), {table, groups});
-  const at::Tensor real = mask.slice(1, 1).unsqueeze(2);
+  const auto named = decoder.named_parameters();
+  const at::Tensor padding = mask.slice(1, 1).unsqueeze(2).logical_not();
   expect_gradients_match(
-      leaves, [&] { return (decoder.forward(ids, mask, groups).masked_fill(~real, 0)).square().sum(); }, 1e-5);
+      {table, groups, named["positional_embedding"], named["blocks.0.cross_attn.in_proj_weight"],
+       named["blocks.0.ln_3.weight"]},
+      [&] { return decoder.forward(ids, mask, groups).masked_fill(padding, 0).square().sum(); }, 1e-5);
 }
 
 TEST(CaptionDecoder, ARowSeesTheTokensBeforeItAndTheGroupsAlone) {

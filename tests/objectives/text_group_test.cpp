@@ -132,7 +132,7 @@ TEST(TextGroup, ALossThatIsOffHasNoTermNoParametersAndNoNeeds) {
   const auto alone = terms_of(reconstruction->forward(texts, {}));
   EXPECT_EQ(alone.size(), 1u);
   Features globals = captions.features();
-  globals.texts["caption"].tokens = {};
+  globals.texts["caption"].tokens = at::Tensor();
   globals.texts["caption"].input = {};
   const auto contrasted = terms_of(contrast->forward(globals, {}));
   const auto together = terms_of(both->forward(captions.features(), {}));

@@ -1,4 +1,6 @@
 // Runs of `text_group`.
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -17,6 +19,12 @@ class TextGroupTraining : public ::testing::Test {
   StepOutcome step(std::int64_t chunk, std::uint64_t seed, const std::vector<std::string>& overrides = {}) const {
     const Config config = text_group_config(folder_ / "run", overrides);
     TrainingRun run = build_training_run(config);
+    // What a LayerNorm follows must not be tiny, or gradients are rounding.
+    {
+      const at::NoGradGuard no_grad;
+      for (const auto& [name, tensor] : run.model->state_dict())
+        if (name.starts_with("visual.") && name.ends_with(".weight") && tensor.dim() == 2) at::Tensor(tensor).mul_(10);
+    }
     GradientReducer reducer = make_reducer(run, config, {});
     const Batch batch = run.loader->next();
     return whole_or_cached(run, reducer, batch, chunk, row_keys(seed, 16, 2, batch.size()),
@@ -32,11 +40,11 @@ class TextGroupTraining : public ::testing::Test {
 };
 
 TEST_F(TextGroupTraining, GradCacheWithNoiseIsTheFullBatchWithNoise) {
-  for (const char* reduction : {"mean", "sum"}) {
-    const std::vector<std::string> settings = {std::string("objective.reconstruction_reduction=") + reduction};
+  for (const char* chunk_of_loss : {"null", "3"}) {
+    const std::vector<std::string> settings = {std::string("objective.chunk=") + chunk_of_loss};
     const StepOutcome whole = step(0, 3, settings);
     ASSERT_FALSE(whole.gradients.empty());
-    for (const std::int64_t chunk : {1, 3, 8}) {
+    for (const std::int64_t chunk : {1, 3}) {
       const StepOutcome cached = step(chunk, 3, settings);
       EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
       ASSERT_EQ(cached.gradients.size(), whole.gradients.size());
