@@ -52,7 +52,7 @@ TEST_F(TextGroupTraining, GradCacheWithNoiseIsTheFullBatchWithNoise) {
         // They shift all channels of a group alike, which the LayerNorm behind takes away: their gradient is rounding.
         if (name.ends_with("mlp_inter.fc2.bias") || name.ends_with("group_projector.1.fc2.bias")) continue;
         EXPECT_LE((cached.gradients.at(name) - gradient).norm().item<double>(),
-                  1e-5 * gradient.norm().item<double>() + 1e-7)
+                  1e-5 * gradient.norm().item<double>() + 1e-6)
             << name << " in chunks of " << chunk;
       }
     }
