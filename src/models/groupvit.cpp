@@ -13,7 +13,7 @@ namespace tessera {
 namespace {
 
 constexpr double kGroupVitNormEps = 1e-5;
-constexpr std::string_view kStages = "layers.", kBlocks = "blocks.";
+constexpr std::string_view kStagePrefix = "layers.", kBlockPrefix = "blocks.";
 
 /// Self-attention under timm's names, `qkv` and `proj`.
 class QkvAttention : public torch::nn::Module {
@@ -208,12 +208,12 @@ std::int64_t GroupVit::depth() const {
 
 std::int64_t GroupVit::depth_of(const std::string& parameter) const {
   if (parameter.starts_with("norm.")) return depth();
-  if (!parameter.starts_with(kStages)) return 0;
+  if (!parameter.starts_with(kStagePrefix)) return 0;
   std::size_t digits = 0;
-  const std::string rest = parameter.substr(kStages.size());  // "1.blocks.2.norm1.weight"
+  const std::string rest = parameter.substr(kStagePrefix.size());  // "1.blocks.2.norm1.weight"
   const std::int64_t stage = std::stoll(rest, &digits), before = sum_of(settings_.depths, stage);
   const std::string part = rest.substr(digits + 1);
-  if (part.starts_with(kBlocks)) return before + std::stoll(part.substr(kBlocks.size())) + 1;
+  if (part.starts_with(kBlockPrefix)) return before + std::stoll(part.substr(kBlockPrefix.size())) + 1;
   return part.starts_with("downsample.") ? sum_of(settings_.depths, stage + 1) : before;
 }
 

@@ -16,8 +16,6 @@
 namespace tessera::probe {
 namespace {
 
-using config::Node;
-
 /// A part's settings as the cases write them, sizes that a tower gives otherwise among them.
 struct GroupingCase : GroupingSettings {
   GroupingShape shape;

@@ -8,24 +8,24 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kBatch = 2, kTokens = 5, kGroups = 3, kWidth = 6;
+constexpr std::int64_t kRows = 2, kTokenCount = 5, kGroupCount = 3, kGroupWidth = 6;
 
 /// A block in float64 whose scores are far apart, and what goes into it; the last tokens of the second row are padding.
 struct Grouping {
   std::shared_ptr<GroupingBlock> block;
   at::Tensor tokens, groups, mask, noise;
 
-  explicit Grouping(const GroupingSettings& settings, std::int64_t output_groups = kGroups) {
+  explicit Grouping(const GroupingSettings& settings, std::int64_t output_groups = kGroupCount) {
     at::manual_seed(11);
-    block =
-        make_grouping_block(settings, {.width = kWidth, .groups = kGroups, .output_groups = output_groups, .heads = 2});
+    block = make_grouping_block(
+        settings, {.width = kGroupWidth, .groups = kGroupCount, .output_groups = output_groups, .heads = 2});
     block->to(at::kDouble);
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : block->parameters()) parameter.normal_();
-    tokens = leaf({kBatch, kTokens, kWidth});
-    groups = leaf({kBatch, kGroups, kWidth});
-    mask = length_mask({kTokens, 2}, kTokens);
-    noise = at::randn({kBatch, output_groups, kTokens}, at::kDouble);
+    tokens = leaf({kRows, kTokenCount, kGroupWidth});
+    groups = leaf({kRows, kGroupCount, kGroupWidth});
+    mask = length_mask({kTokenCount, 2}, kTokenCount);
+    noise = at::randn({kRows, output_groups, kTokenCount}, at::kDouble);
   }
   Grouped forward() const { return block->forward(tokens, groups, mask, noise); }
   at::Tensor parameter(const std::string& name) const { return block->named_parameters()[name]; }
@@ -39,7 +39,7 @@ struct Grouping {
   static at::Tensor leaf(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).requires_grad_(true); }
 };
 
-std::vector<at::Tensor> gradients(const at::Tensor& loss, const std::vector<at::Tensor>& leaves) {
+std::vector<at::Tensor> grouping_gradients(const at::Tensor& loss, const std::vector<at::Tensor>& leaves) {
   return torch::autograd::grad({loss}, leaves, {}, std::nullopt, /*create_graph=*/false, /*allow_unused=*/true);
 }
 
@@ -51,7 +51,7 @@ at::Tensor straight_through(const Grouping& g, const GroupingSettings& s, const 
     return at::matmul(x, g.parameter("assign." + name + ".weight").t()) + g.parameter("assign." + name + ".bias");
   };
   std::vector<at::Tensor> rows;
-  for (std::int64_t b = 0; b < kBatch; ++b) {
+  for (std::int64_t b = 0; b < kRows; ++b) {
     const std::int64_t real = g.mask[b].sum().item<std::int64_t>();
     const at::Tensor t = g.tokens[b].slice(0, 0, real);
     const at::Tensor scores = at::matmul(linear("q_proj", g.groups[b]), linear("k_proj", t).t()) / std::sqrt(6.0);
@@ -59,11 +59,11 @@ at::Tensor straight_through(const Grouping& g, const GroupingSettings& s, const 
     if (soft != nullptr) soft->push_back(y.detach());
     at::Tensor weights = y;
     if (s.hard) {
-      const at::Tensor hot = at::one_hot(assignment[b].slice(0, 0, real), kGroups).t().to(at::kDouble);
+      const at::Tensor hot = at::one_hot(assignment[b].slice(0, 0, real), kGroupCount).t().to(at::kDouble);
       weights = hot + y - (constant.empty() ? y.detach() : constant[static_cast<std::size_t>(b)]);
     }
     std::vector<at::Tensor> updated;
-    for (std::int64_t k = 0; k < kGroups; ++k) {
+    for (std::int64_t k = 0; k < kGroupCount; ++k) {
       const bool empty = s.hard && (assignment[b].slice(0, 0, real) == k).sum().item<std::int64_t>() == 0;
       const double eps = s.assign_eps.value_or(0);
       const at::Tensor sum = weights[k].sum() + eps;
@@ -91,8 +91,8 @@ TEST(GroupingBlock, GradientsOfTheStraightThroughEstimatorMatchFiniteDifferences
         return (straight_through(g, settings, out.assignment, constant) * cotangent).sum();
       };
       expect_gradients_match({g.tokens, g.groups, g.parameter("assign.k_proj.weight")}, surrogate, 1e-6);
-      const auto ours = gradients((out.groups * cotangent).sum(), g.leaves());
-      const auto theirs = gradients(surrogate(), g.leaves());
+      const auto ours = grouping_gradients((out.groups * cotangent).sum(), g.leaves());
+      const auto theirs = grouping_gradients(surrogate(), g.leaves());
       for (std::size_t i = 0; i < ours.size(); ++i) expect_close(ours[i], theirs[i], 1e-9);
     }
 }
@@ -114,7 +114,7 @@ TEST(GroupingBlock, PaddingReachesNothing) {
   for (const char* variant : {"plain", "groupvit"}) {
     const Grouping g({.variant = variant});
     const Grouped clean = g.forward();
-    const auto of_clean = gradients(clean.groups.sum(), g.leaves());
+    const auto of_clean = grouping_gradients(clean.groups.sum(), g.leaves());
     {
       const at::NoGradGuard no_grad;
       g.tokens.masked_fill_(g.mask.logical_not().unsqueeze(2), std::numeric_limits<double>::quiet_NaN());
@@ -122,7 +122,7 @@ TEST(GroupingBlock, PaddingReachesNothing) {
     const Grouped padded = g.forward();
     EXPECT_TRUE(at::equal(padded.groups, clean.groups)) << variant;
     EXPECT_TRUE(at::equal(padded.soft_assignment, clean.soft_assignment)) << variant;
-    const auto of_padded = gradients(padded.groups.sum(), g.leaves());
+    const auto of_padded = grouping_gradients(padded.groups.sum(), g.leaves());
     for (std::size_t i = 0; i < of_clean.size(); ++i) EXPECT_TRUE(at::equal(of_padded[i], of_clean[i])) << variant;
     const at::Tensor padding = g.mask.logical_not();
     EXPECT_TRUE((padded.assignment == -1).equal(padding));
@@ -147,9 +147,9 @@ TEST(GroupingBlock, OrderOfTokensDoesNotMatterAndGroupsKeepTheirs) {
 TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
   for (const char* variant : {"plain", "groupvit"}) {
     Grouping g({.variant = variant});
-    g.mask = length_mask({1, 0}, kTokens);  // two groups without a token, then all three
+    g.mask = length_mask({1, 0}, kTokenCount);  // two groups without a token, then all three
     const Grouped out = g.forward();
-    for (const at::Tensor& gradient : gradients(out.groups.square().sum(), g.leaves()))
+    for (const at::Tensor& gradient : grouping_gradients(out.groups.square().sum(), g.leaves()))
       EXPECT_TRUE(at::isfinite(gradient).all().item<bool>()) << variant;
     EXPECT_TRUE(at::isfinite(out.groups).all().item<bool>()) << variant;
     if (std::string(variant) == "plain")
@@ -163,20 +163,20 @@ TEST(GroupingBlock, NoiseOfARowFollowsFromItsKeyAndOfATokenFromItsPlace) {
     const RowRngScope rows(keys);
     return g.block->draw_noise(tokens);
   };
-  const at::Tensor keys = row_keys(5, 0, 1, kBatch);
+  const at::Tensor keys = row_keys(5, 0, 1, kRows);
   const at::Tensor both = drawn(g.tokens, keys);
-  EXPECT_EQ(both.sizes(), (std::vector<std::int64_t>{kBatch, kGroups, kTokens}));
+  EXPECT_EQ(both.sizes(), (std::vector<std::int64_t>{kRows, kGroupCount, kTokenCount}));
   EXPECT_TRUE(at::equal(drawn(g.tokens, keys), both));
-  for (std::int64_t row = 0; row < kBatch; ++row)
+  for (std::int64_t row = 0; row < kRows; ++row)
     EXPECT_TRUE(at::equal(drawn(g.tokens.narrow(0, row, 1), keys.narrow(0, row, 1))[0], both[row]));
   EXPECT_TRUE(at::equal(drawn(g.tokens.slice(1, 0, 3), keys), both.slice(2, 0, 3)));
-  EXPECT_FALSE(at::equal(drawn(g.tokens, row_keys(6, 0, 1, kBatch)), both));
+  EXPECT_FALSE(at::equal(drawn(g.tokens, row_keys(6, 0, 1, kRows)), both));
 }
 
 TEST(GroupingBlock, NoiseIsGumbels) {
   const Grouping g({});
   const RowRngScope rows(row_keys(5, 0, 1, 200));
-  const at::Tensor noise = g.block->draw_noise(at::zeros({200, 100, kWidth})).to(at::kDouble);  // 60,000 numbers
+  const at::Tensor noise = g.block->draw_noise(at::zeros({200, 100, kGroupWidth})).to(at::kDouble);  // 60,000 numbers
   EXPECT_NEAR(noise.mean().item<double>(), 0.5772, 0.03);
   EXPECT_NEAR(noise.var().item<double>(), 1.6449, 0.08);
   EXPECT_TRUE(at::isfinite(noise).all().item<bool>());

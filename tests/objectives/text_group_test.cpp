@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kVocabulary = 9, kLength = 5, kWidth = 4;
+constexpr std::int64_t kCaptionVocabulary = 9, kCaptionLength = 5, kCaptionWidth = 4;
 
 /// Captions of 5, 3, 1 and 0 tokens with their groups and globals, and the table that decodes them; padding holds ids
 /// that there are not.
@@ -23,12 +23,12 @@ struct Captions {
   Captions() {
     at::manual_seed(3);
     const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble).requires_grad_(true); };
-    shared.token_embedding = random({kVocabulary, kWidth});
+    shared.token_embedding = random({kCaptionVocabulary, kCaptionWidth});
     image = random({4, 6});
     text = random({4, 6});
-    groups = random({4, 2, kWidth});
-    mask = at::arange(kLength).unsqueeze(0) < at::tensor({5, 3, 1, 0}, at::kLong).unsqueeze(1);
-    ids = at::randint(kVocabulary, {4, kLength}, at::kLong).masked_fill(~mask, -7);
+    groups = random({4, 2, kCaptionWidth});
+    mask = at::arange(kCaptionLength).unsqueeze(0) < at::tensor({5, 3, 1, 0}, at::kLong).unsqueeze(1);
+    ids = at::randint(kCaptionVocabulary, {4, kCaptionLength}, at::kLong).masked_fill(~mask, -7);
   }
   std::shared_ptr<Objective> objective(const std::string& yaml) {
     at::manual_seed(4);
