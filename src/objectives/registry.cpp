@@ -5,6 +5,7 @@
 #include <tessera/objectives/mgca.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/pacl.h>
+#include <tessera/objectives/pyramidclip.h>
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/weighted_sum.h>
@@ -33,6 +34,8 @@ ObjectiveRegistry& objectives() {
     add<Pacl, PaclSettings>(list, "pacl", "patch aligned contrastive learning (Mukhoti et al. 2023)");
     add<Gloria, GloriaSettings>(list, "gloria", "words attending to patches (Huang et al. 2021)");
     add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
+    add<PyramidClip, PyramidClipSettings>(list, "pyramidclip",
+                                          "pairs of views over a semantic pyramid (Gao et al. 2022)");
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;

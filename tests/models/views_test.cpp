@@ -250,10 +250,20 @@ TEST(PictureSizes, MustBeWholePatches) {
 
 // ---- regions
 
-/// With a class token, or without one and with the mean of the regions.
-ModelSettings region_model(bool class_token) {
-  ModelSettings s = class_token ? small_clip() : small_sparc();
-  s.image.encoder.settings.set("regions", settings("{width: 5, first_block: 1}"));
+/// Regions with each kind of class token, in an encoder without any, and before a ResNet's attention pooling.
+ModelSettings region_model(const std::string& kind) {
+  ModelSettings s = kind == "none" ? small_sparc() : small_clip();
+  if (kind == "resnet") {
+    s.image = {{"modified_resnet",
+                settings("{layers: [1, 1, 1, 1], width: 2, image_size: 32, regions: {width: 5, class_token: mean}}")},
+               {"attention_pool_2d", settings("{heads: 2, output_dim: 6}")},
+               {"none"}};
+    s.preprocessing.image_size = 32;
+  } else {
+    const std::string class_token = kind == "none" ? "learned" : kind;
+    s.image.encoder.settings.set("regions",
+                                 settings("{width: 5, first_block: 1, bias: true, class_token: " + class_token + "}"));
+  }
   return s;
 }
 
@@ -264,8 +274,9 @@ TowerInput region_input(at::Tensor regions, at::Tensor mask) {
   return out;
 }
 
-class Regions : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(ClassToken, Regions, testing::Bool());
+class Regions : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(ClassToken, Regions, testing::Values("learned", "shared", "mean", "none", "resnet"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(Regions, UnderPaddingMayHoldAnything) {
   at::manual_seed(2);
