@@ -9,6 +9,7 @@ needed; the programs must be built (scripts/setup.sh).
 import argparse
 import concurrent.futures
 import json
+import math
 import pathlib
 import statistics
 import subprocess
@@ -23,6 +24,12 @@ def run(command, log):
         status = subprocess.run([str(c) for c in command], stdout=out, stderr=subprocess.STDOUT, cwd=ROOT).returncode
     if status != 0:
         sys.exit(f"{' '.join(str(c) for c in command)}\nfailed with exit code {status}; its output: {log}")
+
+
+def model_of(folder):
+    """The run's folder, or of a run in stages that of the last one."""
+    stages = sorted(folder.glob("*/checkpoints"), key=lambda path: path.stat().st_mtime)
+    return stages[-1].parent if stages else folder
 
 
 def train_and_evaluate(config, seed, args):
@@ -40,7 +47,7 @@ def train_and_evaluate(config, seed, args):
         started = time.time()
         run(command, folder / "trainer.out")
         minutes.write_text(f"{before + (time.time() - started) / 60:.2f}")
-        run([ROOT / "build/bin/evaluate", "--checkpoint", folder, "--suite", args.suite, "--out", folder / "evaluation"],
+        run([ROOT / "build/bin/evaluate", "--checkpoint", model_of(folder), "--suite", args.suite, "--out", folder / "evaluation"],
             folder / "evaluate.out")
     return metrics_of(json.loads(results.read_text())), float((folder / "minutes").read_text())
 
@@ -75,14 +82,15 @@ def compare(configs, args):
     return [(config.stem, results[i * count:(i + 1) * count]) for i, config in enumerate(configs)]
 
 
-def table(rows, columns, headings=None):
+def table(rows, columns, headings=None, counts=()):
     lines = ["| configuration | " + " | ".join(headings or columns) + " | minutes |", "| --- |" + " --- |" * (len(columns) + 1)]
     for name, runs in rows:
         cells = []
         for column in columns:
-            values = [metrics.get(column, float("nan")) for metrics, _ in runs]
+            factor = 1 if column in counts else 100
+            values = [factor * metrics.get(column, float("nan")) for metrics, _ in runs]
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append(f"{100 * statistics.mean(values):.1f} ± {100 * deviation:.1f}")
+            cells.append("-" if math.isnan(values[0]) else f"{statistics.mean(values):.1f} ± {deviation:.1f}")
         minutes = statistics.mean(minutes for _, minutes in runs)
         lines.append(f"| {name} | " + " | ".join(cells) + f" | {minutes:.1f} |")
     return "\n".join(lines)
@@ -96,9 +104,10 @@ def add_arguments(parser, out):
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
 
 
-def print_table(rows, args, columns, headings=None):
-    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent.\n")
-    print(table(rows, columns, headings))
+def print_table(rows, args, columns, headings=None, counts=()):
+    """counts: columns that are no shares."""
+    print(f"Mean ± standard deviation over seeds {', '.join(map(str, args.seeds))}, in percent{' but for counts' if counts else ''}.\n")
+    print(table(rows, columns, headings, counts))
 
 
 def main():

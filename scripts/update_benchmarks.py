@@ -29,10 +29,10 @@ def measure(page: str, name: str, extra: list[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=["loss", "kernels", "slots", "readouts"])
+    parser.add_argument("--only", choices=["loss", "kernels", "slots", "token_projection", "readouts"])
     parser.add_argument("--extra", default="", help="more arguments for tessera-bench")
     arguments = parser.parse_args()
-    for name in ["loss", "kernels", "slots", "readouts"]:
+    for name in ["loss", "kernels", "slots", "token_projection", "readouts"]:
         if arguments.only in (None, name):
             extra = shlex.split(arguments.extra)
             PAGE.write_text(measure(PAGE.read_text(), name, extra))

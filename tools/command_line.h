@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -10,6 +11,12 @@
 #include <tessera/base/error.h>
 
 namespace tessera::tools {
+
+/// A subcommand of a program: it adds itself with its options, and `run` is called when it is chosen.
+struct Command {
+  CLI::App* app;
+  std::function<int()> run;
+};
 
 /// Check of an option that takes a number above 0. (CLI11's own message spells out the largest double, 309 digits.)
 inline CLI::Validator positive_number() {

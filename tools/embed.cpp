@@ -1,15 +1,22 @@
+#include <iomanip>
 #include <iostream>
 
 #include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
+#include "tools/model_inputs.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/transforms.h>
+#include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/multi_hot_embedder.h>
+#include <tessera/evaluation/token_space.h>
+#include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 
@@ -20,64 +27,174 @@ using namespace tessera;
 struct Options {
   std::string checkpoint;
   std::vector<std::string> images;
+  std::string data;
   std::string texts;
   std::string out;
+  std::string sparse;
+  std::string vocabulary;
   std::string device = "auto";
   std::int64_t batch_size = 64;
+  std::int64_t threads = 2;
+  std::int64_t top = 0;
   bool raw = false;
+  bool text_encoder_free = false;
+
+  bool has_pictures() const { return !images.empty() || !data.empty(); }
 };
+
+/// Takes the embeddings of some pictures or texts, [B, D], and what each is called.
+using Rows = std::function<void(const std::vector<std::string>& names, const at::Tensor& embeddings)>;
 
 at::Tensor unit(const at::Tensor& rows) {
   return rows / rows.norm(2, -1, true).clamp_min(1e-12);
 }
 
-at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing) {
-  try {
-    return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
-  } catch (const SampleError& error) {
-    user_error(path, ": ", error.what());
-  }
-}
-
-at::Tensor embed_images(const Embedder& embedder, const Options& options) {
-  std::vector<at::Tensor> rows;
+void embed_files(const Embedder& embedder, const Options& options, const Rows& rows) {
   for (auto begin = options.images.begin(); begin != options.images.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(options.batch_size, options.images.end() - begin);
     std::vector<at::Tensor> pixels;
-    for (; begin != end; ++begin) pixels.push_back(read_picture(*begin, embedder.preprocessing()));
-    rows.push_back(embedder.images(at::stack(pixels), {}).global);
+    for (auto path = begin; path != end; ++path) pixels.push_back(tools::read_picture(*path, embedder.preprocessing()));
+    rows({begin, end}, embedder.images(at::stack(pixels), {}).global);
+    begin = end;
   }
-  return at::cat(rows);
 }
 
-/// One caption a line; the newline after the last one begins no further caption.
-std::vector<std::string> read_captions(const std::string& path) {
-  std::vector<std::string> lines = split(io::read_file(path), '\n');
-  if (!lines.empty() && lines.back().empty()) lines.pop_back();
-  for (std::string& line : lines) {
-    if (line.ends_with('\r')) line.pop_back();
+/// Pictures of a source, called by their keys; those that cannot be read are left out, with a warning.
+void embed_source(const Embedder& embedder, const Options& options, const Rows& rows) {
+  const auto choice = sources().resolve(source_from_text(options.data, "--data"), "--data");
+  EvaluationReader reader(sources().make(choice, "--data"), embedder.preprocessing(), options.batch_size,
+                          options.threads);
+  for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {
+    std::vector<std::string> keys;
+    std::vector<at::Tensor> pixels;
+    for (const EvaluationSample& sample : samples) {
+      keys.push_back(sample.sample.key);
+      pixels.push_back(sample.pixels);
+    }
+    rows(keys, embedder.images(at::stack(pixels), {}).global);
   }
-  return lines;
+  for (const auto& [reason, count] : reader.statistics().skipped)
+    log::warning("--data ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
 }
 
-int embed(const Options& options) {
-  if (options.images.empty() && options.texts.empty())
-    user_error("nothing to embed: give --images FILE... or --texts FILE");
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
-  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
-  if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
+void embed_pictures(const Embedder& embedder, const Options& options, const Rows& rows) {
+  if (options.data.empty())
+    embed_files(embedder, options, rows);
+  else
+    embed_source(embedder, options, rows);
+}
+
+/// Captions are called by their line, from 0.
+void embed_captions(const Embedder& embedder, const Options& options, const Rows& rows) {
+  const std::vector<std::string> captions = tools::read_texts(options.texts);
+  for (std::size_t begin = 0; begin < captions.size();) {
+    const std::size_t end = std::min(captions.size(), begin + static_cast<std::size_t>(options.batch_size));
+    std::vector<std::string> names, texts;
+    for (; begin < end; ++begin) {
+      names.push_back(std::to_string(begin));
+      texts.push_back(captions[begin]);
+    }
+    rows(names, embedder.texts(texts, {}).global);
+  }
+}
+
+/// The rows as they come, joined, and what they are called.
+std::pair<at::Tensor, std::vector<std::string>> joined_rows(const std::function<void(const Rows&)>& produce) {
+  std::vector<at::Tensor> batches;
+  std::vector<std::string> names;
+  produce([&](const std::vector<std::string>& some, const at::Tensor& embeddings) {
+    names.insert(names.end(), some.begin(), some.end());
+    batches.push_back(embeddings);
+  });
+  return {batches.empty() ? at::empty({0, 0}) : at::cat(batches), names};
+}
+
+void write_dense(const Embedder& embedder, const Options& options) {
   std::map<std::string, at::Tensor> tensors;
-  if (!options.images.empty()) tensors["image_embeddings"] = embed_images(embedder, options);
-  if (!options.texts.empty()) tensors["text_embeddings"] = embedder.texts(read_captions(options.texts), {}).global;
+  std::vector<std::string> pictures;
+  if (options.has_pictures())
+    std::tie(tensors["image_embeddings"], pictures) =
+        joined_rows([&](const Rows& rows) { embed_pictures(embedder, options, rows); });
+  if (!options.texts.empty())
+    tensors["text_embeddings"] = joined_rows([&](const Rows& rows) { embed_captions(embedder, options, rows); }).first;
   for (auto& [name, rows] : tensors) rows = options.raw ? rows.contiguous() : unit(rows).contiguous();
   io::save_safetensors(
       options.out, tensors,
-      {{"images", nlohmann::json(options.images).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
+      {{"images", nlohmann::json(pictures).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
        {"normalized", options.raw ? "false" : "true"}});
-  for (const auto& [name, rows] : tensors) {
+  for (const auto& [name, rows] : tensors)
     std::cout << name << " [" << with_thousands(rows.size(0)) << ", " << rows.size(1) << "]\n";
-  }
   std::cout << "written: " << options.out << std::endl;
+}
+
+/// What is active in one row, [V]; of more than `top` (0: no limit) the greatest weights.
+std::vector<index::TokenWeight> active_tokens(const at::Tensor& row, std::int64_t top) {
+  at::Tensor tokens = row.nonzero().squeeze(1).contiguous();
+  if (top > 0 && tokens.size(0) > top) tokens = std::get<1>(row.topk(top));
+  const at::Tensor weights = row.index_select(0, tokens);
+  std::vector<index::TokenWeight> out;
+  for (std::int64_t i = 0; i < tokens.size(0); ++i)
+    out.push_back(
+        {static_cast<std::int32_t>(tokens.const_data_ptr<std::int64_t>()[i]), weights.const_data_ptr<float>()[i]});
+  return out;
+}
+
+/// What the model's tokens are called, one a line.
+std::string vocabulary_of(const Embedder& embedder) {
+  std::string lines;
+  for (const std::string& name : vocabulary_names(*embedder.tokenizer(), embedder.token_space())) lines += name + "\n";
+  return lines;
+}
+
+void write_sparse(const Embedder& embedder, const Options& options) {
+  index::SparseVectors vectors;
+  vectors.vocab_size = embedder.token_space();
+  const Rows append = [&](const std::vector<std::string>& names, const at::Tensor& embeddings) {
+    for (std::size_t i = 0; i < names.size(); ++i)
+      index::append_row(vectors, names[i], active_tokens(embeddings[static_cast<std::int64_t>(i)], options.top),
+                        names[i]);
+  };
+  if (options.has_pictures())
+    embed_pictures(embedder, options, append);
+  else
+    embed_captions(embedder, options, append);
+  if (!options.raw) index::scale_to_unit_length(vectors);
+  index::SparseFileOptions format;
+  format.names = index::TokenNames(vocabulary_of(embedder), "the model's vocabulary");
+  index::write_sparse_file(options.sparse, vectors, format);
+  const double active =
+      static_cast<double>(vectors.count()) / static_cast<double>(std::max<std::int64_t>(1, vectors.rows()));
+  std::cout << with_thousands(vectors.rows()) << " rows of " << with_thousands(vectors.vocab_size) << " tokens, "
+            << std::setprecision(4) << active << " active in each\nwritten: " << options.sparse << std::endl;
+}
+
+void check(const Options& options) {
+  if (!options.has_pictures() && options.texts.empty())
+    user_error("nothing to embed: give --images FILE..., --data SOURCE or --texts FILE");
+  if (!options.images.empty() && !options.data.empty()) user_error("give --images or --data, not both");
+  if (options.text_encoder_free && options.sparse.empty())
+    user_error("--text-encoder-free makes sparse embeddings of texts: give --sparse FILE");
+  if (options.out.empty() && options.sparse.empty())
+    user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
+  if (!options.sparse.empty() && options.has_pictures() && !options.texts.empty())
+    user_error("--sparse: a file holds pictures or texts: run the program once for each");
+}
+
+int embed(const Options& options) {
+  check(options);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
+  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
+  if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
+  if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
+  if (!options.vocabulary.empty()) {
+    require_token_space(embedder, "--vocabulary");
+    io::write_file(options.vocabulary, vocabulary_of(embedder));
+  }
+  if (!options.out.empty()) write_dense(embedder, options);
+  if (options.text_encoder_free)
+    write_sparse(MultiHotEmbedder(embedder, "--text-encoder-free"), options);
+  else if (!options.sparse.empty())
+    write_sparse(embedder, options);
   return 0;
 }
 
@@ -89,10 +206,23 @@ int main(int argc, char** argv) {
       "Embeds pictures and captions with a model: tensors image_embeddings [N, D] and text_embeddings [M, D]."};
   app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder")->required();
   app.add_option("--images", options.images, "picture files (JPEG, PNG, WebP)");
+  app.add_option("--data", options.data, "pictures of a source: shapes, a folder, a .tar file, or {name: SOURCE, ...}");
   app.add_option("--texts", options.texts, "text file with one caption a line");
-  app.add_option("--out", options.out, "safetensors file to write")->required();
+  app.add_option("--out", options.out, "safetensors file to write");
+  app.add_option(
+      "--sparse", options.sparse,
+      "file to write of embeddings over a vocabulary (STAIR), the format by its ending: .safetensors (CSR), .csr, "
+      ".jsonl, .ciff, or .txt for people; tessera-index builds an index of it");
+  app.add_flag("--text-encoder-free", options.text_encoder_free,
+               "--sparse without the text tower: a text is 1 at each of its tokens");
+  app.add_option("--vocabulary", options.vocabulary,
+                 "text file to write of what the tokens are called, one a line, for tessera-index --vocabulary");
+  tools::add_default(app, "--top", options.top,
+                     "tokens that --sparse keeps of each picture or text, the greatest; 0: all");
   tools::add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
   tools::add_default(app, "--batch-size", options.batch_size, "pictures or captions at a time")
+      ->check(tessera::tools::positive_number());
+  tools::add_default(app, "--threads", options.threads, "decoding threads of --data")
       ->check(tessera::tools::positive_number());
   app.add_flag("--raw", options.raw, "as the model gives them; without it they are scaled to length 1");
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;

@@ -170,7 +170,7 @@ void keep_freed_memory() {
 
 struct KernelsCommand {
   Common common{9, 20};
-  std::vector<std::string> groups, encodings, similarities, slots, dtypes = {"float32", "bfloat16"};
+  std::vector<std::string> groups, encodings, similarities, slots, projections, dtypes = {"float32", "bfloat16"};
 
   void add_to(CLI::App& command) {
     command.add_option("--sparsify-group", groups, "shapes BxLxPxD; default 64x55x196x512, on a GPU more")
@@ -186,6 +186,12 @@ struct KernelsCommand {
             "--slot-attention", slots,
             "shapes BxLxNxdxD, L slots over N tokens of width d with keys of width D; default 32x128x50x768x64 and "
             "32x64x197x768x64")
+        ->type_name("SHAPE");
+    command
+        .add_option(
+            "--token-max-projection", projections,
+            "shapes BxNxVxw, N positions of width w with V tokens; none by default, on a GPU 256x196x30522x512; "
+            "on the CPU in float32")
         ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
@@ -211,7 +217,7 @@ struct KernelsCommand {
     settings.progress = common.progress();
     settings.dtypes.clear();
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
-    if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty()) {
+    if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
@@ -220,6 +226,7 @@ struct KernelsCommand {
         groups.insert(groups.end(), {"1024x55x196x512", "1024x55x49x512", "256x77x256x768", "256x55x576x512"});
         encodings = {"1024x30522", "8192x30522"};
         slots.insert(slots.end(), {"1024x128x50x768x64", "1024x128x197x768x64"});
+        projections = {"256x196x30522x512"};
       }
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
@@ -228,6 +235,8 @@ struct KernelsCommand {
     for (const std::string& shape : similarities)
       settings.similarities.push_back(tessera::bench::parse_group_shape(shape, "--max-similarity"));
     for (const std::string& shape : slots) settings.slots.push_back(tessera::bench::parse_slot_shape(shape));
+    for (const std::string& shape : projections)
+      settings.projections.push_back(tessera::bench::parse_projection_shape(shape));
     check_folder_of("--json", common.json);
     const tessera::bench::KernelBench bench = measure_kernels(settings);
     std::cout << to_markdown(bench);

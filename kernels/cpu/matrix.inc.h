@@ -47,6 +47,13 @@ inline std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
+/// to += factor * from.
+inline void add_scaled(float* to, const float* from, float factor, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kVector <= count; i += kVector) store(to + i, load(to + i) + factor * load(from + i));
+  for (; i < count; ++i) to[i] += factor * from[i];
+}
+
 /// Scratch memory in 64-byte steps.
 struct Scratch {
   float* next;

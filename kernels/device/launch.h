@@ -20,6 +20,9 @@
 namespace tessera::kernels {
 namespace {
 
+/// Of a grid's first dimension.
+constexpr std::int64_t kMostBlocks = 2147483647;
+
 /// Starts `kernel` and reports a launch that the runtime refuses; `operation` names it in the message.
 template <class... Parameters, class... Arguments>
 Status launch(const char* operation, void (*kernel)(Parameters...), dim3 grid, unsigned threads,

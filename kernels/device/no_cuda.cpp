@@ -1,6 +1,7 @@
 // Stands in for the .cu files in a build without CUDA, so that callers need no #if.
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/sparsify_group/sparsify_group.h"
+#include "kernels/token_max_projection/token_max_projection.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -32,6 +33,12 @@ Status flops_from_sums(const FlopsFromSums&, void*) {
 }
 Status flops_backward(const FlopsBackward&, void*) {
   return missing("flops_regularizer");
+}
+Status token_max_projection_forward(const TokenMaxProjectionForward&, void*) {
+  return missing("token_max_projection");
+}
+Status token_max_projection_backward(const TokenMaxProjectionBackward&, void*) {
+  return missing("token_max_projection");
 }
 
 }  // namespace tessera::kernels::cuda

@@ -96,6 +96,9 @@ inline unsigned __ballot_sync(unsigned, int predicate) {
   for (unsigned lane = 0; lane < 32; ++lane) result |= (votes.get<int>(lane) != 0 ? 1u : 0u) << lane;
   return result;
 }
+inline int __ffs(int bits) {
+  return __builtin_ffs(bits);
+}
 template <class T>
 T atomicAdd(T* to, T value) {
   const T before = *to;

@@ -125,12 +125,6 @@ void forward(const PairForward& pair) {
   *pair.t2i += *pair.i2t - *pair.i2t;  // NaN is passed on
 }
 
-inline void add_scaled(float* to, const float* from, float factor, std::int64_t count) {
-  std::int64_t i = 0;
-  for (; i + kVector <= count; i += kVector) store(to + i, load(to + i) + factor * load(from + i));
-  for (; i < count; ++i) to[i] += factor * from[i];
-}
-
 void backward(const PairGradient& pair) {
   const std::int64_t width = pair.width;
   for (std::int64_t i = 0; i < pair.own_count && pair.own_weight != 0.0f; ++i) {

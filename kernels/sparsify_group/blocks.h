@@ -1,10 +1,9 @@
 #pragma once
 
-// What the forward and the backward kernel share: arguments, staging of tiles from global to shared memory, a row's
-// decisions.
+// What the forward and the backward kernel share: arguments, a row's decisions, stores.
 #include <algorithm>
 
-#include "kernels/device/fragments.h"
+#include "kernels/device/staging.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 
@@ -53,12 +52,6 @@ __device__ __forceinline__ bool is_flat(float lowest, float highest) {
   return highest - lowest <= kFlatRow * fmaxf(fabsf(lowest), fabsf(highest));
 }
 
-/// Rows of 64 bytes for the products along the width; the pitch of 80 keeps eight rows on different banks.
-template <class Element>
-struct WidthStage {
-  static constexpr int kDepth = 64 / static_cast<int>(sizeof(Element));
-  static constexpr int kPitch = 80 / static_cast<int>(sizeof(Element));
-};
 /// [rows, 64] for the products along patches or tokens.
 template <class Element>
 struct RowStage {
@@ -67,50 +60,6 @@ struct RowStage {
   static constexpr int kPitch = kColumns + 16 / static_cast<int>(sizeof(Element));
   static constexpr int kElements = kRows * kPitch;
 };
-
-/// Starts copying columns column0 .. of `rows` rows into shared memory, zeros where the row is not `valid(row)` or past
-/// `width`. `vectors` is the number of 16-byte pieces of a row. Without `aligned` it copies at once, element by
-/// element.
-template <int kThreads, class Element, class Valid>
-__device__ __forceinline__ void stage(Element* to, int pitch, int rows, int vectors, const Element* from,
-                                      std::int64_t row_stride, int column0, int width, bool aligned, Valid valid) {
-  constexpr int kPerVector = 16 / static_cast<int>(sizeof(Element));
-#pragma unroll 1  // unrolled, its addresses would push sums out of registers
-  for (int i = threadIdx.x; i < rows * vectors; i += kThreads) {
-    const int row = i / vectors, offset = i % vectors * kPerVector, column = column0 + offset;
-    const bool real = valid(row);
-    Element* const target = to + row * pitch + offset;
-    const Element* const source = from + row * row_stride + column;
-    if (aligned) {
-      const bool copies = real && column < width;
-      copy_async(target, copies ? source : from, copies);
-    } else {
-      for (int e = 0; e < kPerVector; ++e) {
-        target[e] = real && column + e < width ? source[e] : from_float<Element>(0.0f);
-      }
-    }
-  }
-}
-
-/// load(step, buffer) fills one of two buffers while compute(step, buffer) works on the other. Everything before and
-/// after is separated by barriers.
-template <class Load, class Compute>
-__device__ __forceinline__ void pipeline(int steps, Load load, Compute compute) {
-  load(0, 0);
-  commit_copies();
-  for (int step = 0; step < steps; ++step) {
-    if (step + 1 < steps) {
-      load(step + 1, (step + 1) % 2);
-      commit_copies();
-      wait_for_copies<1>();
-    } else {
-      wait_for_copies<0>();
-    }
-    __syncthreads();
-    compute(step, step % 2);
-    __syncthreads();
-  }
-}
 
 /// Which tokens of a tile are real: one bit each, tokens first .. first + count - 1 of a pair; all lanes of the calling
 /// warp get the bits of 32 tokens.
@@ -154,12 +103,6 @@ __device__ __forceinline__ void store_pair(Element* row, int column, int width, 
   if (column < width) to[0] = from_float<Element>(first);
   if (column + 1 < width) to[1] = from_float<Element>(second);
 }
-
-__device__ __forceinline__ int rounded_up(int value, int multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-constexpr std::int64_t kMostBlocks = 2147483647;
 
 }  // namespace
 }  // namespace tessera::kernels

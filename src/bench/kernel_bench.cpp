@@ -61,6 +61,11 @@ SlotShape parse_slot_shape(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]};
 }
 
+ProjectionShape parse_projection_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 4, "--token-max-projection", "64x196x30522x512 (B, N, V, w)");
+  return {sizes[0], sizes[1], sizes[2], sizes[3]};
+}
+
 double KernelBench::product_flops(at::ScalarType dtype) const {
   double best = 0;
   for (const MachinePeak::Product& each : peak.products)
@@ -86,6 +91,8 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
     for (const GroupShape& shape : s.groups) add(sparsify_group_cases(shape, s.device, dtype));
     for (const EncodingShape& shape : s.encodings) add(flops_regularizer_cases(shape, s.device, dtype));
     for (const SlotShape& shape : s.slots) add(slot_attention_cases(shape, s.device, dtype));
+    if (s.device.is_cpu() && dtype != at::kFloat) continue;
+    for (const ProjectionShape& shape : s.projections) add(token_max_projection_cases(shape, s.device, dtype));
     if (dtype != at::kFloat || !s.device.is_cpu()) continue;
     for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device));
   }

@@ -11,6 +11,7 @@
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/slot_attention.h>
 #include <tessera/ops/sparsify_group.h>
+#include <tessera/ops/token_max_projection.h>
 
 namespace tessera::bench {
 namespace {
@@ -105,6 +106,10 @@ at::Tensor composed_slot_attention(const at::Tensor& tokens, const at::Tensor& q
   return at::matmul(at::matmul(scaled, keys.mT()).softmax(-1), keys).squeeze(2);
 }
 
+at::Tensor composed_token_max_projection(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& bias) {
+  return std::get<0>(at::linear(tokens, table, bias).max(1)).relu().log1p();
+}
+
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {
   const auto [batch, tokens, patches, width] = shape;
   const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
@@ -162,6 +167,26 @@ std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::D
                       [](const Tensors& in) { return Tensors{composed_slot_attention(in[0], in[1], in[2], in[3])}; },
                       {2 * per_token + per_slot + once, inputs + heads},
                       {5 * per_token + 2 * per_slot + 2 * once, 2 * inputs + heads}});
+}
+
+std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape, const at::Device& device,
+                                                   at::ScalarType dtype) {
+  const auto [batch, positions, vocabulary, width] = shape;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  // As training begins: tokens come from a LayerNorm, and about as many maxima are below 0 as above.
+  const at::Tensor tokens = at::randn({batch, positions, width}, options),
+                   table = 0.02 * at::randn({vocabulary, width}, options),
+                   bias = at::full({vocabulary}, -0.02 * 2.7 * std::sqrt(static_cast<double>(width)), options);
+  const double entries = static_cast<double>(batch * vocabulary), inputs = bytes_of(tokens) + bytes_of(table);
+  constexpr double kEntry = sizeof(float) + sizeof(std::int64_t);  // encoding and place
+  return both_passes({"token_max_projection",
+                      concat("B=", batch, " N=", positions, " V=", vocabulary, " w=", width),
+                      {tokens, table, bias},
+                      [](const Tensors& in) { return Tensors{token_max_projection(in[0], {}, in[1], in[2]).encoding}; },
+                      [](const Tensors& in) { return Tensors{composed_token_max_projection(in[0], in[1], in[2])}; },
+                      {2.0 * static_cast<double>(batch * positions * width) * static_cast<double>(vocabulary),
+                       inputs + kEntry * entries},
+                      {0, 2 * inputs + (kEntry + sizeof(float)) * entries}});
 }
 
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device) {

@@ -34,11 +34,17 @@ std::pair<at::Tensor, at::Tensor> composed_max_similarity(const at::Tensor& patc
 at::Tensor composed_slot_attention(const at::Tensor& tokens, const at::Tensor& queries, const at::Tensor& weight,
                                    const at::Tensor& bias);
 
+/// STAIR's token projection written with LibTorch's operators, holding every position's products: tokens [B, N, w],
+/// table [V, w], bias [V] -> [B, V].
+at::Tensor composed_token_max_projection(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& bias);
+
 /// Forward and backward.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,
                                                 at::ScalarType dtype);
 std::vector<KernelCase> slot_attention_cases(const SlotShape& shape, const at::Device& device, at::ScalarType dtype);
+std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape, const at::Device& device,
+                                                   at::ScalarType dtype);
 /// float32 on the CPU, the only kernel there is.
 std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device);
 

@@ -2,9 +2,12 @@
 #include <c10/core/GradMode.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/sparse_rows.h"
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
+#include <tessera/models/projections.h>
+#include <tessera/models/token_projection.h>
 
 namespace tessera {
 namespace {
@@ -26,6 +29,10 @@ std::vector<std::string> Embedder::token_texts(const std::vector<std::int64_t>& 
   std::vector<std::string> texts;
   for (const std::int64_t id : ids) texts.push_back(concat(" #", id));
   return texts;
+}
+
+at::Tensor Embedder::token_activations(const TowerFeatures&, const std::vector<std::int64_t>&) const {
+  TORCH_CHECK(false, "this model's patches have no activations of vocabulary tokens");
 }
 
 DualEncoderEmbedder::DualEncoderEmbedder(std::shared_ptr<DualEncoder> model, std::shared_ptr<const Tokenizer> tokenizer,
@@ -98,13 +105,40 @@ std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std:
 }
 
 at::Tensor DualEncoderEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {
+  if (images.global.is_sparse() || texts.global.is_sparse())
+    return metrics::sparse_cosines(images.global, texts.global);
   return metrics::unit_rows(images.global).matmul(metrics::unit_rows(texts.global).t());
+}
+
+TowerFeatures DualEncoderEmbedder::compact(const TowerFeatures& features) const {
+  TowerFeatures out = features;
+  if (token_space() > 0) out.global = features.global.to_sparse();
+  return out;
+}
+
+std::int64_t DualEncoderEmbedder::token_space() const {
+  const auto reads_out_tokens = [](Tower& tower) {
+    return dynamic_cast<TokenProjection*>(&tower.readout()) != nullptr &&
+           dynamic_cast<NoProjection*>(&tower.projection()) != nullptr;
+  };
+  const bool both = takes_texts() && reads_out_tokens(model_->image_tower()) && reads_out_tokens(model_->text_tower());
+  return both ? model_->embed_dim() : 0;
+}
+
+at::Tensor DualEncoderEmbedder::token_activations(const TowerFeatures& images,
+                                                  const std::vector<std::int64_t>& ids) const {
+  if (token_space() == 0) return Embedder::token_activations(images, ids);
+  const c10::AutoGradMode no_gradients(false);
+  const at::Device device = device_of(*model_);
+  auto& readout = dynamic_cast<TokenProjection&>(model_->image_tower().readout());
+  return readout.activations(images.tokens.to(device), at::tensor(ids, at::kLong).to(device)).to(at::kCPU, at::kFloat);
 }
 
 TowerFeatures joined(const std::vector<TowerFeatures>& batches) {
   std::vector<Features> chunks(batches.size());
   for (std::size_t i = 0; i < batches.size(); ++i) chunks[i].images["image"] = batches[i];
-  return joined(chunks).image();
+  return map_tensors(joined(chunks).image(),
+                     [](const at::Tensor& tensor) { return tensor.is_sparse() ? tensor.coalesce() : tensor; });
 }
 
 }  // namespace tessera

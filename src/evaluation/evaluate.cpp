@@ -143,6 +143,7 @@ int evaluate(const EvaluateOptions& options) {
   context.pictures = options.pictures;
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
+  context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {
     const config::Node* train = task.settings.find("train");

@@ -15,6 +15,25 @@ std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_ke
   return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
 }
 
+// Whether token_max_projection has a kernel for them; elsewhere it is made of LibTorch's products.
+bool projected_by_kernel(const at::Tensor& tokens) {
+  return tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16;
+}
+
+// tokens [B, N, w], mask [B, N] or None, table [V, w]: each real position with each row of the table.
+std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> inputs) {
+  const at::Tensor tokens = inputs[0].toTensor();
+  if (!projected_by_kernel(tokens)) return std::nullopt;
+  const std::int64_t real =
+      inputs[1].isNone() ? tokens.size(0) * tokens.size(1) : inputs[1].toTensor().sum().item<std::int64_t>();
+  return 2 * real * inputs[2].toTensor().numel();
+}
+
+// It adds rows along the maxima.
+std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
+  return projected_by_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<const c10::IValue> inputs) {
@@ -34,6 +53,8 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
     if (gradient) return 0;  // it adds rows along the maxima
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }
+  if (name == "tessera::_token_max_projection") return projection_product(inputs);
+  if (name == "tessera::_token_max_projection_backward") return projection_gradient(inputs[2].toTensor());
   return std::nullopt;
 }
 

@@ -8,6 +8,7 @@
 #include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/text_transformer.h>
+#include <tessera/models/token_projection.h>
 #include <tessera/models/vit.h>
 
 namespace tessera {
@@ -61,6 +62,8 @@ ReadOutRegistry& readouts() {
     add_readout<LinearBottleneck, LinearBottleneckSettings>(list, "linear_bottleneck",
                                                             "a pooled vector through a narrow linear map");
     add_readout<Fdt, FdtSettings>(list, "fdt", "a sparse combination of a codebook that both towers share");
+    add_readout<TokenProjection, TokenProjectionSettings>(
+        list, "token_projection", "STAIR's sparse vector over the text tower's vocabulary (projection none)");
     list.add<config::NoSettings>(
         "none", "no vector; for objectives that read the tokens",
         [](const config::NoSettings&, const ReadOutContext& context) { return std::make_shared<NoReadOut>(context); });

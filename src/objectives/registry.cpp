@@ -8,6 +8,7 @@
 #include <tessera/objectives/pyramidclip.h>
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
+#include <tessera/objectives/stair.h>
 #include <tessera/objectives/weighted_sum.h>
 
 namespace tessera {
@@ -36,6 +37,7 @@ ObjectiveRegistry& objectives() {
     add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
     add<PyramidClip, PyramidClipSettings>(list, "pyramidclip",
                                           "pairs of views over a semantic pyramid (Gao et al. 2022)");
+    add<Stair, StairSettings>(list, "stair", "contrast of sparse encodings over the vocabulary (Chen et al. 2023)");
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;

@@ -55,6 +55,8 @@ Losses WeightedSum::forward(const Features& features, const StepContext& context
     sum.terms.emplace_back(term.label + ".loss", losses.total);
     for (auto& [name, value] : losses.terms) sum.terms.emplace_back(term.label + "." + name, value);
     for (auto& [name, value] : losses.details) sum.details.emplace_back(term.label + "." + name, value);
+    for (auto& [name, value] : losses.statistics) sum.statistics.emplace_back(term.label + "." + name, value);
+    for (auto& [name, value] : losses.used) sum.used.emplace_back(term.label + "." + name, value);
   }
   return sum;
 }

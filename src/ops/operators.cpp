@@ -15,6 +15,7 @@ void register_operators() {
     define_sparsify_group(*fresh);
     define_flops_regularizer(*fresh);
     define_max_similarity(*fresh);
+    define_token_max_projection(*fresh);
     return fresh;
   }();
 }

@@ -14,5 +14,6 @@ void register_operators();
 void define_sparsify_group(torch::Library& library);
 void define_flops_regularizer(torch::Library& library);
 void define_max_similarity(torch::Library& library);
+void define_token_max_projection(torch::Library& library);
 
 }  // namespace tessera

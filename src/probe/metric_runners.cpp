@@ -13,6 +13,7 @@
 #include <tessera/evaluation/metrics/segmentation.h>
 #include <tessera/evaluation/metrics/slot_mask.h>
 #include <tessera/evaluation/metrics/slots.h>
+#include <tessera/evaluation/metrics/sparsity_statistics.h>
 #include <tessera/evaluation/metrics/token_group_iou.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
 
@@ -234,6 +235,16 @@ Outputs interpretability_ranking(Run& run) {
   return {{"rank", out.rank}, {"topk", numbers(out.topk)}};
 }
 
+Outputs sparsity_statistics(Run& run) {
+  read_settings(run, {});
+  const auto out = metrics::sparsity_statistics(run.input("encoding"));
+  return {{"active_per_row", out.active_per_row},
+          {"mean_active", number(out.mean_active)},
+          {"density", number(out.density)},
+          {"dead_columns", whole(out.dead_columns)},
+          {"expected_flops", number(out.expected_flops)}};
+}
+
 Outputs slot_selection(Run& run) {
   const MetricSettings s = read_settings(run, {"top"});
   const at::Tensor image_slots = run.input("image_slots"), text_slots = run.input("text_slots");
@@ -293,6 +304,7 @@ void add_metric_runners(Runners& runners) {
   runners.add("winoground", winoground);
   runners.add("token_group_iou", token_group_iou);
   runners.add("interpretability_ranking", interpretability_ranking);
+  runners.add("sparsity_statistics", sparsity_statistics);
   runners.add("slot_selection", slot_selection);
   runners.add("slot_mask", slot_mask);
   runners.add("slot_mask_training", slot_mask_training);

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include <tessera/evaluation/metrics/token_localization.h>
 #include <tessera/models/attention.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/projections.h>
@@ -9,6 +10,7 @@
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/token_projection.h>
 #include <tessera/models/vit.h>
 #include <tessera/ops/sparsemax.h>
 
@@ -217,6 +219,39 @@ Runner readout_runner(const std::string& name) {
   };
 }
 
+/// The head of a case, on a table that the case gives; `settings` keeps what is not the head's.
+std::shared_ptr<TokenProjection> token_head(Run& run, Node& settings) {
+  const auto vocabulary = take<std::int64_t>(settings, "vocab_size", 30522),
+             text_width = take<std::int64_t>(settings, "text_width", 512);
+  SharedParameters shared;
+  shared.token_embedding =
+      at::zeros({vocabulary, text_width}, at::TensorOptions(run.device()).dtype(run.parameter_dtype()))
+          .set_requires_grad(true);
+  run.bind("token_embedding.weight", shared.token_embedding);
+  ReadOutContext context;
+  context.width = take<std::int64_t>(settings, "width", 768);
+  context.path = run.path();
+  context.shared = &shared;
+  const auto head = std::make_shared<TokenProjection>(config::read<TokenProjectionSettings>(settings), context);
+  run.bind_all(*head);
+  return head;
+}
+
+Outputs run_token_projection(Run& run) {
+  Node settings = run.settings();
+  const auto head = token_head(run, settings);
+  const TokenMaxProjection out = head->project({.tokens = run.input("tokens"), .mask = run.optional_input("mask")});
+  return {{"encoding", out.encoding}, {"argmax", out.argmax}};
+}
+
+Outputs run_token_localization(Run& run) {
+  Node settings = run.settings();
+  const auto grid = take<config::Size>(settings, "grid", {});
+  const auto head = token_head(run, settings);
+  const auto out = metrics::token_localization(head->activations(run.input("tokens"), run.input("query_ids")), grid);
+  return {{"map", out.map}, {"map_normalized", out.normalized}};
+}
+
 struct SparsemaxSettings {
   std::int64_t dim = -1;
 };
@@ -247,6 +282,8 @@ void add_model_runners(Runners& runners) {
   runners.add("sparc_head", run_sparc_head);
   for (const char* name : {"cls", "eos", "gap", "max", "attentional_pool", "sparo", "linear_bottleneck", "fdt"})
     runners.add(name, readout_runner(name));
+  runners.add("token_projection", run_token_projection);
+  runners.add("token_localization", run_token_localization);
   runners.add("sparsemax", run_sparsemax);
   runners.add("slot_normalize", run_slot_normalize);
 }

@@ -1,9 +1,11 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include <tessera/models/token_multi_hot.h>
 #include <tessera/objectives/dino_head.h>
 #include <tessera/objectives/dino_loss.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/ops/flops_regularizer.h>
 #include <tessera/ops/sparsify_group.h>
 
 namespace tessera::probe {
@@ -23,23 +25,75 @@ Features features_of(const Run& run) {
   return features;
 }
 
+Outputs run_objective(Run& run, const std::string& name, const Features& features, std::int64_t step) {
+  ObjectiveContext widths;
+  for (const at::Tensor& embedding : {features.text().global, features.text().tokens, features.image().global})
+    if (embedding.defined()) widths.embed_dim = embedding.size(-1);
+  const auto objective = objectives().make({name, run.settings()}, name, widths);
+  run.bind_all(*objective);
+  StepContext context;
+  context.step = step;
+  context.inspect = true;
+  Losses losses = objective->forward(features, context);
+  Outputs outputs{{"loss", losses.total}};
+  for (const auto& [term, value] : losses.terms) outputs[term] = value;
+  for (const auto& [detail, value] : losses.details) outputs[detail] = value;
+  return outputs;
+}
+
 // Objectives on the pairwise features of one image view and one caption.
 Runner pairwise_objective(const std::string& name) {
-  return [name](Run& run) -> Outputs {
-    const Features features = features_of(run);
-    ObjectiveContext widths;
-    for (const at::Tensor& embedding : {features.text().global, features.text().tokens, features.image().global})
-      if (embedding.defined()) widths.embed_dim = embedding.size(-1);
-    const auto objective = objectives().make({name, run.settings()}, name, widths);
-    run.bind_all(*objective);
-    StepContext context;
-    context.inspect = true;
-    Losses losses = objective->forward(features, context);
-    Outputs outputs{{"loss", losses.total}};
-    for (const auto& [term, value] : losses.terms) outputs[term] = value;
-    for (const auto& [detail, value] : losses.details) outputs[detail] = value;
-    return outputs;
-  };
+  return [name](Run& run) -> Outputs { return run_objective(run, name, features_of(run), 0); };
+}
+
+Outputs run_stair(Run& run) {
+  Features features;
+  features.images["image"].global = run.input("image_global");
+  TowerFeatures& text = features.texts["caption"];
+  text.global = run.input("text_global");
+  text.input = text_input(run.input("text_ids"), run.input("text_mask"));
+  return run_objective(run, "stair", features, run.input("step").item<std::int64_t>());
+}
+
+struct MultiHotCase {
+  std::int64_t vocab_size = 0;
+  std::vector<std::int64_t> special_token_ids;
+};
+
+template <class Visitor>
+void fields(Visitor& v, MultiHotCase& s) {
+  v("vocab_size", s.vocab_size, "V", config::at_least(1));
+  v("special_token_ids", s.special_token_ids, "ids that never count");
+}
+
+Outputs run_token_multi_hot(Run& run) {
+  const auto settings = config::read<MultiHotCase>(run.settings());
+  const at::Tensor special = at::tensor(settings.special_token_ids, at::kLong).to(run.device());
+  return {{"multi_hot", token_multi_hot(run.input("text_ids"), run.input("text_mask"), settings.vocab_size, special)
+                            .to(run.parameter_dtype())}};
+}
+
+struct FlopsCase {
+  std::vector<std::int64_t> rows_per_rank;
+};
+
+template <class Visitor>
+void fields(Visitor& v, FlopsCase& s) {
+  v("rows_per_rank", s.rows_per_rank, "how the rows lie on ranks; empty: one process");
+}
+
+// Over ranks the sums are made apart, as each rank makes its own.
+Outputs run_flops_regularizer(Run& run) {
+  const auto settings = config::read<FlopsCase>(run.settings());
+  const at::Tensor& encoding = run.input("encoding");
+  const auto rows = static_cast<double>(encoding.size(0));
+  if (settings.rows_per_rank.empty())
+    return {{"loss", flops_regularizer(encoding)}, {"column_mean", flops_column_sums(encoding) / rows}};
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& part : encoding.split_with_sizes(settings.rows_per_rank))
+    sums.push_back(flops_column_sums(part));
+  const at::Tensor of_ranks = at::stack(sums), mean = of_ranks.sum(0) / rows;
+  return {{"loss", mean.square().sum()}, {"column_mean", mean}, {"rank_column_sum", of_ranks}};
 }
 
 Outputs run_sparsify_group(Run& run) {
@@ -114,6 +168,9 @@ Outputs run_teacher_temperature_schedule(Run& run) {
 
 void add_objective_runners(Runners& runners) {
   runners.add("sparsify_group", run_sparsify_group);
+  runners.add("stair", run_stair);
+  runners.add("token_multi_hot", run_token_multi_hot);
+  runners.add("flops_regularizer", run_flops_regularizer);
   runners.add("dino_head", run_dino_head);
   runners.add("dino_loss", run_dino_loss);
   runners.add("teacher_temperature_schedule", run_teacher_temperature_schedule);

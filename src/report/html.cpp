@@ -61,6 +61,7 @@ ol.found{margin:0;padding:0;list-style:none;display:grid;gap:5px;font-size:14px}
 ol.found li{border:2px solid var(--line);border-radius:7px;padding:3px 9px;display:flex;justify-content:space-between;gap:12px}
 ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font-variant-numeric:tabular-nums}
 .slots{display:grid;grid-template-columns:repeat(5,minmax(0,1fr));gap:12px}
+.readable{display:grid;grid-template-columns:repeat(6,minmax(0,1fr));gap:12px;align-items:start}.cloud{grid-column:span 2;color:var(--ink)}
 .tokens{font-size:13px;margin-top:4px}.tokens span{padding:1px 0}
 .overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 .overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
@@ -72,7 +73,7 @@ svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:11p
 .confusion td,.confusion th{padding:3px 5px;text-align:center;font-size:11px;border:1px solid var(--line)}
 .confusion{width:auto}.confusion th.side{text-align:right}.confusion th.top{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;vertical-align:bottom}
 footer{margin-top:48px;color:var(--soft);font-size:12px}
-@media (max-width:640px){.row,.slots{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
+@media (max-width:640px){.row,.slots,.readable{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
 )css";
 }
 

@@ -11,6 +11,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/report/html.h>
+#include <tessera/report/token_sheet.h>
 
 namespace tessera::report {
 namespace {
@@ -53,9 +54,9 @@ Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, 
   return out;
 }
 
-/// The picture, dark where a slot does not look and tinted where it looks most. `weights` [rows, columns] >= 0.
+/// The picture, dark where the weights are 0 and tinted where they are greatest. `weights` [rows, columns] >= 0.
 Image tint_by_weight(const Image& image, std::vector<float> weights, std::int64_t rows, std::int64_t columns) {
-  TORCH_CHECK(std::ssize(weights) == rows * columns, "slot sheet: ", weights.size(), " weights for ", rows, " x ",
+  TORCH_CHECK(std::ssize(weights) == rows * columns, "tint_by_weight: ", weights.size(), " weights for ", rows, " x ",
               columns, " patches");
   const cv::Mat patches(static_cast<int>(rows), static_cast<int>(columns), CV_32F, weights.data());
   cv::Mat pixels;
@@ -230,6 +231,22 @@ std::string slot_sheets(const TaskPictures& pictures) {
                      concat("slot ", slot.index, " &middot; ", fixed(slot.cosine, 2))) +
               shaded_tokens(example.tokens, slot.text) + "</div>";
     }
+    html += "</div></div>";
+  }
+  return html;
+}
+
+std::string token_sheets(const TaskPictures& pictures) {
+  if (pictures.tokens.empty()) return "";
+  std::string html =
+      "<h3>Tokens</h3><p class=\"soft\">The most active tokens of each picture, the larger the more active, and where "
+      "in the picture single words are: bright where they are most active, dark where least.</p>";
+  for (const TokenExample& example : pictures.tokens) {
+    html += "<div class=\"sheet\"><div class=\"readable\">" + figure(img(example.image, "picture"), "picture") +
+            "<div class=\"cloud\">" + token_cloud(example.tokens) + "</div>";
+    for (const TokenExample::Map& map : example.maps)
+      html += figure(img(tint_by_weight(example.image, map.patches, example.rows, example.columns), map.word),
+                     escape(map.word));
     html += "</div></div>";
   }
   return html;

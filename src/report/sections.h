@@ -13,5 +13,6 @@ std::string classification_examples(const TaskPictures& pictures);
 std::string retrieval_sheets(const TaskPictures& pictures);
 std::string segmentation_overlays(const TaskPictures& pictures);
 std::string slot_sheets(const TaskPictures& pictures);
+std::string token_sheets(const TaskPictures& pictures);
 
 }  // namespace tessera::report

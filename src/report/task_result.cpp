@@ -45,9 +45,11 @@ std::string format_metric(const std::string& name, double value) {
 nlohmann::json to_json(const TaskResult& result) {
   nlohmann::json metrics = nlohmann::json::object();
   for (const auto& [name, value] : result.metrics) metrics[name] = value;
-  return {{"task", result.task},       {"data", result.data},
-          {"metrics", metrics},        {"samples", result.samples},
-          {"skipped", result.skipped}, {"seconds", std::round(result.seconds * 1000) / 1000}};
+  nlohmann::json out = {{"task", result.task},       {"data", result.data},
+                        {"metrics", metrics},        {"samples", result.samples},
+                        {"skipped", result.skipped}, {"seconds", std::round(result.seconds * 1000) / 1000}};
+  for (const auto& [sample, text] : result.readings) out["readings"][sample] = text;
+  return out;
 }
 
 std::string summary_line(const TaskResult& result) {

@@ -36,6 +36,7 @@ EvaluationContext Trainer::evaluation_context() const {
   context.train_source = run_.train;
   context.batch_size = config_.evaluation.batch_size;
   context.threads = config_.evaluation.threads;
+  context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   return context;
 }
 
@@ -59,6 +60,7 @@ void Trainer::run_evaluation() {
     std::vector<std::pair<std::string, double>> metrics;
     for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
     monitor_.log().evaluation(state_.step, metrics);
+    monitor_.log().readings(state_.step, result.readings);
     results.push_back(to_json(result));
     if (interrupted() != 0) return;
   }

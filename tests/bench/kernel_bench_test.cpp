@@ -10,6 +10,7 @@
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/slot_attention.h>
 #include <tessera/ops/sparsify_group.h>
+#include <tessera/ops/token_max_projection.h>
 
 namespace tessera::bench {
 namespace {
@@ -33,6 +34,9 @@ TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
   slots.value_weight = slots.key_weight;
   EXPECT_TRUE(
       at::allclose(composed_slot_attention(image, queries, weight, bias), slot_attention(slots).heads, 1e-4, 1e-5));
+  const at::Tensor table = at::randn({33, 16}), shift = at::randn({33});
+  EXPECT_TRUE(at::allclose(composed_token_max_projection(image, table, shift),
+                           token_max_projection(image, {}, table, shift).encoding, 1e-5, 1e-5));
   const at::Tensor encoding = at::rand({6, 11});
   EXPECT_TRUE(at::allclose(composed_flops_regularizer(encoding), flops_regularizer(encoding)));
 }
@@ -49,6 +53,8 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   for (KernelCase& each : max_similarity_cases({2, 5, 9, 16}, at::kCPU)) cases.push_back(std::move(each));
   for (KernelCase& each : slot_attention_cases({2, 3, 9, 16, 4}, at::kCPU, at::kFloat))
     cases.push_back(std::move(each));
+  for (KernelCase& each : token_max_projection_cases({2, 9, 33, 16}, at::kCPU, at::kFloat))
+    cases.push_back(std::move(each));
   for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;
   const double product = 2.0 * 2 * 5 * 9 * 16;
   EXPECT_EQ(cases[0].flops, 2 * product);
@@ -60,6 +66,9 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   const double keys = 2.0 * 2 * 9 * 3 * 4 * 16, scores = 2.0 * 2 * 9 * 3 * 4;
   EXPECT_EQ(counted(cases[4].composed), keys + 2 * scores);
   EXPECT_LT(cases[4].flops, counted(cases[4].composed));
+  const double activations = 2.0 * 2 * 9 * 33 * 16;
+  EXPECT_EQ(counted(cases[6].composed), activations);
+  EXPECT_EQ(counted(cases[7].composed), 2 * activations) << "the kernel adds rows instead";
 }
 
 TEST(KernelBench, MeasuresEveryPassInEveryType) {
@@ -68,10 +77,11 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   settings.encodings = {{4, 33}};
   settings.slots = {{2, 3, 9, 16, 4}};
   settings.similarities = {{3, 5, 9, 16}};
+  settings.projections = {{2, 9, 33, 16}};  // in float32
   settings.repeats = 1;
   settings.time_limit = 0.2;
   const KernelBench bench = measure_kernels(settings);
-  ASSERT_EQ(bench.costs.size(), 14u);
+  ASSERT_EQ(bench.costs.size(), 16u);
   for (const KernelCost& cost : bench.costs) {
     EXPECT_GT(cost.seconds, 0) << cost.kernel << cost.pass;
     EXPECT_GT(cost.composed_seconds, 0) << cost.kernel << cost.pass;
@@ -83,7 +93,7 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   const KernelCost& forward = bench.costs.front();
   EXPECT_EQ(forward.bytes, 4.0 * (2 * 2 * 5 * 16 + 2 * 9 * 16 + 2 * 5 * 3)) << "text, grouped, patches, statistics";
   const auto json = nlohmann::json::parse(to_json(bench));
-  EXPECT_EQ(json["kernels"].size(), 14u);
+  EXPECT_EQ(json["kernels"].size(), 16u);
   EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
 }
 

@@ -5,6 +5,7 @@
 #include <tessera/objectives/flops_regularizer.h>
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/pairs.h"
+#include "tests/ops/largest_allocation.h"
 #include <tessera/distributed/gradient_reducer.h>
 #include <tessera/io/safetensors.h>
 
@@ -113,6 +114,8 @@ std::vector<ObjectiveCase> cases_over_ranks() {
       {"sparc_absent_batch", "sparc", "{skip_absent: true, token_reduction: batch, chunk: 1}"},
       {"filip_absent_chunk", "filip", "{skip_absent: true, chunk: 3}"},
       {"gloria_absent_chunk", "gloria", "{skip_absent: true, chunk: 3}"},
+      {"stair_chunk", "stair", "{lambda_image: 0.3, lambda_text: 0.2, chunk: 3}"},
+      {"stair_absent", "stair", "{skip_absent: true, lambda_image: 0.3, lambda_text: 0.2}"},
       {"mgca_absent", "mgca", "{skip_absent: true, num_prototypes: 6, attention_dim: 4}"},
   };
   cases.insert(cases.end(), more.begin(), more.end());
@@ -182,6 +185,59 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
   ASSERT_EQ(composed.size(), 1u);
   for (const int size : {1, 2, 4})
     for (const Tensors& rank : run_ranks(size, body(true))) expect_equal(rank, composed[0]);
+}
+
+// STAIR's first stage: the mask is made of each rank's own ids.
+TEST(StairOverRanks, MaskedLossAndGradientsAreThoseOfOneProcess) {
+  const auto body = [](const ProcessGroup& group) -> Tensors {
+    at::manual_seed(3);
+    const std::int64_t own = 8 / group.size();
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, group.rank() * own, own); };
+    const at::Tensor image = part(at::rand({8, 20})).clone().requires_grad_(true);
+    const at::Tensor text = part(at::rand({8, 20})).clone().requires_grad_(true);
+    Features features;
+    features.images["image"].global = image;
+    features.texts["caption"].global = text;
+    features.texts["caption"].input = text_input(part(at::randint(20, {8, 5}, at::kLong)));
+    StepContext context;
+    context.group = group;
+    context.step = 4;
+    const auto objective = make_objective(
+        "stair", "{text_token_mask: true, special_token_ids: [2], lambda_text: 0.5, lambda_growth_steps: 10}", 20,
+        at::kFloat);
+    const Losses losses = objective->forward(features, context);
+    losses.total.backward();
+    Tensors out{{"loss", losses.total.detach().clone()},
+                {"image", group.all_gather(image.grad()) / group.size()},
+                {"text", group.all_gather(text.grad()) / group.size()}};
+    group.all_reduce(out["loss"]);
+    out["loss"] /= group.size();
+    return out;
+  };
+  const auto alone = run_ranks(1, body);
+  ASSERT_EQ(alone.size(), 1u);
+  for (const int size : {2, 4})
+    for (const Tensors& rank : run_ranks(size, body)) expect_equal(rank, alone[0]);
+}
+
+// Encodings over a vocabulary are wide: a block of them comes by, and all are never held.
+TEST(StairOverRanks, NoRankHoldsTheEncodingsOfAll) {
+  constexpr std::int64_t kOwn = 6, kVocabulary = 5000;
+  const auto results = run_ranks(4, [](const ProcessGroup& group) -> Tensors {
+    at::manual_seed(static_cast<std::uint64_t>(group.rank()));
+    Features features;
+    features.images["image"].global = at::rand({kOwn, kVocabulary}).requires_grad_(true);
+    features.texts["caption"].global = at::rand({kOwn, kVocabulary}).requires_grad_(true);
+    StepContext context;
+    context.group = group;
+    const auto objective = make_objective("stair", "{}", kVocabulary, at::kFloat);
+    const LargestAllocation largest;
+    objective->forward(features, context).total.backward();
+    return {{"bytes", at::scalar_tensor(largest.bytes(), at::kLong)}};
+  });
+  ASSERT_EQ(results.size(), 4u);
+  for (const Tensors& rank : results)
+    EXPECT_LT(rank.at("bytes").item<std::int64_t>(), 3 * kOwn * kVocabulary * 4 / 2);
 }
 
 // The loss of every rank is the global batch's, so that a row's gradient is that of as many losses as there are ranks.

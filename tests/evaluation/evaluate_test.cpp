@@ -8,8 +8,10 @@
 
 #include <tessera/base/text.h>
 #include <tessera/data/packing/shard_writer.h>
+#include <tessera/evaluation/embedder_view.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/model_file.h>
 
@@ -305,6 +307,67 @@ TEST_F(EvaluateSlots, MistakesAreNamedInOneLine) {
   EXPECT_EQ(error(),
             "--slots: the read-out of this model's image tower gives no slots: take a model whose towers both read out "
             "by slots, as sparo does");
+}
+
+class EvaluateTokens : public Evaluate {
+ protected:
+  EvaluateTokens() {
+    save_model(
+        "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 16, layers: 1, heads: 2}, " + kHead,
+        "text: {encoder: {name: text_transformer, vocab_size: 13, context_length: 24, width: 32, layers: 1, heads: "
+        "2}, " +
+            kHead);
+    write_suite(
+        "source: {name: shapes, split: test, size: 12, label: color}\n"
+        "tasks: [zero_shot, retrieval, interpretability, {name: tokens, words: [circle]}, {name: retrieval, "
+        "text_encoder_free: true}]\n");
+  }
+  const std::string kHead = "readout: token_projection, projection: none}";
+};
+
+TEST_F(EvaluateTokens, EveryTaskReadsThem) {
+  EXPECT_EQ(run(), 0);
+  const auto tasks = results().at("tasks");
+  ASSERT_EQ(tasks.size(), 5U);
+  EXPECT_TRUE(tasks.at(1).at("metrics").contains("active_tokens_per_image"));
+  EXPECT_EQ(tasks.at(2).at("metrics").at("tokens"), 8) << "all but the special ones";
+  EXPECT_EQ(tasks.at(3).at("metrics").at("active_tokens_per_image"),
+            tasks.at(1).at("metrics").at("active_tokens_per_image"));
+  EXPECT_EQ(tasks.at(4).at("data"), "shapes test, 12 samples (no text encoder)");
+  const std::string html = io::read_file(options.out + "/report.html");
+  EXPECT_NE(html.find("The most active tokens of each picture"), std::string::npos);
+  EXPECT_NE(html.find("<figcaption>circle</figcaption>"), std::string::npos) << "a heat map";
+  EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/tokens.json")).size(), 6U);
+  EXPECT_TRUE(fs::exists(options.out + "/tokens.svg"));
+}
+
+TEST_F(EvaluateTokens, SparseRowsAreComparedAsWholeOnes) {
+  /// Keeps whole rows.
+  class Whole final : public EmbedderView {
+   public:
+    using EmbedderView::EmbedderView;
+    TowerFeatures compact(const TowerFeatures& features) const override { return features; }
+  };
+  const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
+  const DualEncoderEmbedder sparse(loaded.model, loaded.tokenizer);
+  EXPECT_TRUE(sparse.compact(sparse.texts({"red"}, {})).global.is_sparse());
+  EvaluationContext context;
+  context.source = sources().make({"shapes"}, "source");
+  context.batch_size = 8;
+  for (const char* task : {"{name: zero_shot, max_samples: 20}", "{name: retrieval, max_samples: 20}"}) {
+    const auto choice = config::Value<config::ModuleSettings>::read(config::parse_yaml(task, "task.yaml"), "", {});
+    EXPECT_EQ(run_task(choice, sparse, context).metrics, run_task(choice, Whole(sparse), context).metrics) << task;
+  }
+}
+
+TEST_F(EvaluateTokens, ModelsWithoutThemAreNamedInOneLine) {
+  save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
+  EXPECT_EQ(run(), 2);
+  ASSERT_EQ(results().at("failed").size(), 2U);
+  EXPECT_EQ(results().at("failed").at(1).at("reason"),
+            "retrieval.text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
+            "towers both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it");
+  EXPECT_EQ(results().at("tasks").at(2).at("task"), "interpretability") << "by the nearness of the tokens' texts";
 }
 
 TEST_F(Evaluate, ParametersOfTheReportAreNotBuffers) {

@@ -15,6 +15,10 @@ TEST(MetricsGolden, EveryReferenceCaseAgrees) {
   }
 }
 
+TEST(SparsityGolden, Agrees) {
+  for (const std::string& path : golden_cases("stair", "sparsity")) expect_case_agrees(path, probe::core_runners());
+}
+
 class GoldenSlots : public ::testing::TestWithParam<std::string> {};
 TEST_P(GoldenSlots, Agrees) {
   expect_case_agrees(GetParam(), probe::core_runners());

@@ -13,6 +13,8 @@ endforeach()
 foreach(name safetensors safetensors_header tar)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/io/${name}.cpp)
 endforeach()
+file(GLOB index_parsers ${PROJECT_SOURCE_DIR}/src/index/*.cpp)
+list(APPEND parsers ${index_parsers})
 add_library(fuzz_support STATIC target.cpp)
 target_include_directories(fuzz_support PUBLIC ${PROJECT_SOURCE_DIR})
 target_compile_definitions(fuzz_support PUBLIC TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
@@ -22,7 +24,7 @@ target_link_libraries(fuzz_support PUBLIC tessera_base)
 
 add_library(fuzz_parsers STATIC ${parsers} tokenizers.cpp)
 target_link_libraries(fuzz_parsers
-  PUBLIC fuzz_support ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
+  PUBLIC fuzz_support tessera_kernels ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
   PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::libjpeg ZLIB::ZLIB)
 
 foreach(target ${targets})

@@ -29,6 +29,7 @@ const std::map<std::string, Target>& targets() {
   static const std::map<std::string, Target> all = {{"annotations", fuzz_annotations},
                                                     {"config", fuzz_config},
                                                     {"image", fuzz_image},
+                                                    {"index", fuzz_index},
                                                     {"listing", fuzz_listing},
                                                     {"model_file", fuzz_model_file},
                                                     {"npy", fuzz_npy},

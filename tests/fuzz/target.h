@@ -11,6 +11,7 @@ namespace tessera::fuzz {
 void fuzz_annotations(std::string_view input);
 void fuzz_config(std::string_view input);
 void fuzz_image(std::string_view input);
+void fuzz_index(std::string_view input);
 void fuzz_listing(std::string_view input);
 void fuzz_model_file(std::string_view input);
 void fuzz_npy(std::string_view input);

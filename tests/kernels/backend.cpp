@@ -39,6 +39,18 @@ class HostBuffer : public Buffer {
   std::vector<unsigned char> memory_;
 };
 
+/// Stands for the library's product.
+void plain_product(std::int64_t rows, std::int64_t columns, std::int64_t depth, const float* a, const float* b,
+                   float* c) {
+  for (std::int64_t i = 0; i < rows; ++i) {
+    for (std::int64_t j = 0; j < columns; ++j) {
+      float sum = 0.0f;
+      for (std::int64_t k = 0; k < depth; ++k) sum += a[i * depth + k] * b[j * depth + k];
+      c[i * columns + j] = sum;
+    }
+  }
+}
+
 }  // namespace
 
 Backend cpu_backend(int threads, const std::string& instruction_set) {
@@ -64,6 +76,14 @@ Backend cpu_backend(int threads, const std::string& instruction_set) {
   result.flops_column_sums = [=](const auto& a) { return cpu::flops_column_sums(a, parallel); };
   result.flops_from_sums = [](const auto& a) { return cpu::flops_from_sums(a); };
   result.flops_backward = [=](const auto& a) { return cpu::flops_backward(a, parallel); };
+  result.token_max_projection_forward = [=](const auto& a) {
+    choose();
+    return cpu::token_max_projection_forward(a, plain_product, parallel);
+  };
+  result.token_max_projection_backward = [=](const auto& a) {
+    choose();
+    return cpu::token_max_projection_backward(a, parallel);
+  };
   return result;
 }
 
@@ -81,6 +101,12 @@ Backend emulation_backend() {
   result.flops_column_sums = [](const auto& a) { return emulation::flops_column_sums(a, nullptr); };
   result.flops_from_sums = [](const auto& a) { return emulation::flops_from_sums(a, nullptr); };
   result.flops_backward = [](const auto& a) { return emulation::flops_backward(a, nullptr); };
+  result.token_max_projection_forward = [](const auto& a) {
+    return emulation::token_max_projection_forward(a, nullptr);
+  };
+  result.token_max_projection_backward = [](const auto& a) {
+    return emulation::token_max_projection_backward(a, nullptr);
+  };
   return result;
 }
 

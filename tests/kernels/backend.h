@@ -8,6 +8,7 @@
 
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/sparsify_group/sparsify_group.h"
+#include "kernels/token_max_projection/token_max_projection.h"
 
 namespace tessera::kernels::test {
 
@@ -34,6 +35,8 @@ struct Backend {
   std::function<Status(const FlopsColumnSums&)> flops_column_sums;
   std::function<Status(const FlopsFromSums&)> flops_from_sums;
   std::function<Status(const FlopsBackward&)> flops_backward;
+  std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;
+  std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };
 
 /// `instruction_set` as use_instruction_set takes it.

@@ -67,6 +67,12 @@ std::unique_ptr<Backend> cuda_backend() {
   result->flops_column_sums = [](const auto& a) { return finished(cuda::flops_column_sums(a, nullptr)); };
   result->flops_from_sums = [](const auto& a) { return finished(cuda::flops_from_sums(a, nullptr)); };
   result->flops_backward = [](const auto& a) { return finished(cuda::flops_backward(a, nullptr)); };
+  result->token_max_projection_forward = [](const auto& a) {
+    return finished(cuda::token_max_projection_forward(a, nullptr));
+  };
+  result->token_max_projection_backward = [](const auto& a) {
+    return finished(cuda::token_max_projection_backward(a, nullptr));
+  };
   return result;
 }
 

@@ -42,6 +42,17 @@ TEST(OperatorFlops, MaxSimilarityComparesWhatIsKept) {
       << "composed of products that are counted themselves";
 }
 
+TEST(OperatorFlops, TokenMaxProjectionMultipliesRealPositionsForwardAndNothingBackward) {
+  const at::Tensor tokens = at::zeros({3, 4, 8}), table = at::zeros({11, 8});
+  at::Tensor mask = at::ones({3, 4}, at::kBool);
+  mask[1][2] = false;
+  EXPECT_EQ(flops_of("tessera::_token_max_projection", {tokens, mask, table}), 2 * 11 * 11 * 8);
+  EXPECT_EQ(flops_of("tessera::_token_max_projection", {tokens, c10::IValue(), table}), 2 * 12 * 11 * 8);
+  EXPECT_EQ(flops_of("tessera::_token_max_projection_backward", {tokens, tokens, tokens}), 0);
+  EXPECT_EQ(flops_of("tessera::_token_max_projection", {tokens.to(at::kDouble), mask, table}), std::nullopt)
+      << "composed of products that are counted themselves";
+}
+
 TEST(OperatorFlops, OthersAreNotKnown) {
   EXPECT_EQ(flops_of("aten::mm", {}), std::nullopt);
   EXPECT_EQ(flops_of("tessera::flops_regularizer", {}), std::nullopt);

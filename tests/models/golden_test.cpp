@@ -29,6 +29,10 @@ INSTANTIATE_TEST_SUITE_P(ReadOuts, GoldenModels, testing::ValuesIn(readout_cases
 INSTANTIATE_TEST_SUITE_P(Leff, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "leff_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(PyramidClipVit, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "vit_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(Regions, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "roi_")), golden_name);
+INSTANTIATE_TEST_SUITE_P(TokenProjection, GoldenModels, testing::ValuesIn(golden_cases("stair", "token_projection_")),
+                         golden_name);
+INSTANTIATE_TEST_SUITE_P(TokenLocalization, GoldenModels, testing::ValuesIn(golden_cases("stair", "localization_")),
+                         golden_name);
 INSTANTIATE_TEST_SUITE_P(SparcHead, GoldenModels, testing::ValuesIn(golden_cases("sparc", "sparc_head")), golden_name);
 
 }  // namespace

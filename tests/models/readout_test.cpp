@@ -19,6 +19,7 @@ class ReadOutOverTokens : public testing::TestWithParam<std::string> {
     ReadOutContext context;
     context.width = 6;
     context.modality = Modality::text;
+    shared_.token_embedding = at::randn({7, 4}, at::kDouble);
     context.shared = &shared_;
     const config::Node node = settings(GetParam());
     readout_ = readouts().make(config::Value<config::ModuleSettings>::read(node, "readout", {}), "readout", context);
@@ -47,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(
         "{name: linear_bottleneck, pool: max, bottleneck_dim: 2, output_dim: 5}",
         "{name: fdt, codes: 7, code_width: 4, temperature: 0.5}",
         "{name: fdt, codes: 7, code_width: 4, temperature: 0.5, masked_score: zero}",
-        "{name: fdt, codes: 7, code_width: 4, temperature: 0.5, activation: softmax}"),
+        "{name: fdt, codes: 7, code_width: 4, temperature: 0.5, activation: softmax}", "{name: token_projection}"),
     test_name<std::string>);
 
 TEST_P(ReadOutOverTokens, GradientsMatchFiniteDifferences) {

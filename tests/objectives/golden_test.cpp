@@ -14,6 +14,9 @@ INSTANTIATE_TEST_SUITE_P(PyramidClip, GoldenObjectives, testing::ValuesIn(golden
 INSTANTIATE_TEST_SUITE_P(Sparc, GoldenObjectives, testing::ValuesIn(golden_cases("sparc")), golden_name);
 INSTANTIATE_TEST_SUITE_P(Dino, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "dino_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(Teacher, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "teacher_")), golden_name);
+INSTANTIATE_TEST_SUITE_P(Stair, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "stair_")), golden_name);
+INSTANTIATE_TEST_SUITE_P(FlopsRegularizer, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "flops_")), golden_name);
+INSTANTIATE_TEST_SUITE_P(TokenMultiHot, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "multi_hot")), golden_name);
 
 }  // namespace
 }  // namespace tessera

@@ -117,6 +117,7 @@ inline std::vector<ObjectiveCase> all_objectives() {
       {"mgca", "mgca", "{num_prototypes: 6, attention_dim: 4, attention_heads: 2}"},
       {"mgca_similarity", "mgca",
        "{num_prototypes: 6, cross_attention: similarity, local_temperature: 0.3, prototype_temperature: null}"},
+      {"stair", "stair", "{lambda_image: 0.3, lambda_text: 0.2}"},
       {"weighted_sum", "weighted_sum",
        "{objectives: [{name: clip, weight: 0.5}, {name: filip, settings: {token_drop_rate: 0}}]}"},
       {"clip_shared", "clip", "{mask_duplicates: true}"},

@@ -106,5 +106,39 @@ class MaxSimilarity(unittest.TestCase):
             torch.library.opcheck(tessera.max_similarity.default, (image, text, keep, mask))
 
 
+class TokenMaxProjection(unittest.TestCase):
+    def inputs(self, dtype=torch.float32):
+        torch.manual_seed(0)
+        values = torch.randn(3, 5, 8), torch.randn(40, 8), torch.randn(40)
+        mask = torch.rand(3, 5) < 0.7
+        mask[:, 0] = True
+        return mask, [x.to(dtype).requires_grad_() for x in values]
+
+    def test_equals_eager_pytorch_with_gradients(self):
+        mask, (tokens, table, bias) = self.inputs()
+        encoding, argmax = tessera.token_max_projection(tokens, mask, table, bias)
+        activations = torch.nn.functional.linear(tokens, table, bias).masked_fill(~mask.unsqueeze(-1), float("-inf"))
+        value, place = activations.max(1)
+        theirs = torch.log1p(torch.relu(value))
+        torch.testing.assert_close(encoding, theirs)
+        self.assertTrue(torch.equal(argmax, place))
+        weight = torch.randn_like(theirs)
+        for a, b in zip(torch.autograd.grad(encoding, (tokens, table, bias), weight), torch.autograd.grad(theirs, (tokens, table, bias), weight)):
+            torch.testing.assert_close(a, b)
+
+    def test_opcheck(self):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            mask, (tokens, table, bias) = self.inputs(dtype)
+            torch.library.opcheck(tessera.token_max_projection.default, (tokens, mask, table, bias))
+            torch.library.opcheck(tessera.token_max_projection.default, (tokens, None, table, bias))
+
+    def test_compile_traces_through_it(self):
+        mask, inputs = self.inputs()
+        step = torch.compile(lambda x, t, b: tessera.token_max_projection(x, mask, t, b)[0].square().sum(), backend="aot_eager")
+        theirs = torch.autograd.grad(tessera.token_max_projection(inputs[0], mask, *inputs[1:])[0].square().sum(), inputs)
+        for a, b in zip(torch.autograd.grad(step(*inputs), inputs), theirs):
+            torch.testing.assert_close(a, b)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -13,6 +13,7 @@
 #include <tessera/report/html.h>
 #include <tessera/report/report.h>
 #include <tessera/report/thin_curve.h>
+#include <tessera/report/token_sheet.h>
 
 namespace tessera {
 namespace {
@@ -49,7 +50,10 @@ std::vector<TaskResult> some_results() {
   TaskResult slots{.task = "slots", .data = "z", .metrics = {{"mean_cosine", 0.5}}, .samples = 1};
   slots.pictures.slots = {
       {grey(2, 2), 2, 1, {"a", " <b>", "s", " ", ""}, {{17, 0.5, {0, 0.6F}, {0.25F, 0.5F, 0.25F, 0, 0}}}}};
-  return {zero_shot, retrieval, segmentation, slots};
+  TaskResult tokens{.task = "tokens", .data = "v", .metrics = {{"caption_precision@5", 0.5}}, .samples = 1};
+  tokens.pictures.tokens = {{grey(2, 2), 2, 1, {{"a <i>", 2}, {"##s", 1}}, {{"<u>", {0, 1}}}},
+                            {grey(2, 2), 0, 0, {}, {}}};
+  return {zero_shot, retrieval, segmentation, slots, tokens};
 }
 
 TEST(Report, IsOnePageWithoutAnythingFromOutside) {
@@ -194,6 +198,47 @@ TEST(Results, TableAndLineReadWell) {
             "-------------------------------------------\n"
             "linear_probe  d         10  top1    100.00%\n"
             "                            l2        0.001\n");
+}
+
+struct DrawnWord {
+  double x = 0, y = 0, size = 0;
+  std::string text;
+
+  double middle() const { return y - 0.35 * size; }
+};
+
+std::vector<DrawnWord> words_of(const std::string& svg) {
+  const std::regex word("<text x=\"([-0-9.]+)\" y=\"([-0-9.]+)\"[^>]*font-size:([0-9.]+)px[^>]*>([^<]*)<");
+  std::vector<DrawnWord> words;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), word), end; it != end; ++it)
+    words.push_back({std::stod((*it)[1]), std::stod((*it)[2]), std::stod((*it)[3]), (*it)[4]});
+  return words;
+}
+
+TEST(TokenCloud, HasALargerWordForAGreaterWeightAndNoTwoOverlap) {
+  std::vector<TokenExample::Token> tokens;
+  for (int i = 0; i < 40; ++i) tokens.push_back({"w" + std::to_string(1000 + i), 4.0 - 0.1 * i});
+  const std::vector<DrawnWord> words = words_of(report::token_cloud(tokens));
+  ASSERT_EQ(words.size(), tokens.size());
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    EXPECT_EQ(words[i].text, tokens[i].text);
+    if (i > 0) EXPECT_LE(words[i].size, words[i - 1].size);
+    // Half as wide and high as letters may be, so that a test of the picture does not hang on the letters' form.
+    EXPECT_GT(words[i].x - words[i].size, 0);
+    EXPECT_LT(words[i].x + words[i].size, 300);
+    EXPECT_GT(words[i].y - 0.7 * words[i].size, 0);
+    EXPECT_LT(words[i].y, 180);
+    for (std::size_t k = 0; k < i; ++k)
+      EXPECT_TRUE(std::abs(words[i].x - words[k].x) > 1.2 * (words[i].size + words[k].size) ||
+                  std::abs(words[i].middle() - words[k].middle()) > 0.4 * (words[i].size + words[k].size))
+          << words[i].text << " lies on " << words[k].text;
+  }
+}
+
+TEST(TokenCloud, FindsRoomForLongWordsOfOneWeight) {
+  std::vector<TokenExample::Token> tokens(30, {std::string(60, 'm'), 1});
+  EXPECT_EQ(words_of(report::token_cloud(tokens)).size(), 30U);
+  EXPECT_EQ(report::token_cloud({}), "");
 }
 
 }  // namespace

@@ -118,5 +118,27 @@ TEST_F(ConvertSparo, ValuesThatAreNoKeysAreRefused) {
                 "set share_values: false\n");
 }
 
+constexpr const char* kStairModel = R"(
+image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, final_norm: tokens},
+        readout: {name: token_projection}, projection: {name: none}}
+text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2, final_norm: tokens},
+       readout: {name: token_projection}, projection: {name: none}}
+preprocessing: {image_size: 16}
+)";
+
+TEST_F(Convert, OpenClipHasNoTokenProjection) {
+  io::write_file(path("stair.yaml"), kStairModel);
+  ModelFile file;
+  file.model = resolve(config::read<ModelSettings>(config::load_yaml(path("stair.yaml"))));
+  file.weights = DualEncoder(file.model).state_dict();
+  save_model_file(path("ours.safetensors"), file);
+  const Answer answer =
+      answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_EQ(answer.text, "tessera-convert: " + path("ours.safetensors") +
+                             ": OpenCLIP has no counterpart of readout.bias; only towers with its own read-outs and "
+                             "linear projections can be converted\n");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config/config.h>
+#include <tessera/training/stages.h>
 
 namespace tessera {
 namespace {
@@ -118,11 +119,11 @@ TEST(TrainingConfig, DifferencesNameBothSidesAndSkipWhatDoesNoHarm) {
 }
 
 // Some follow a tokenizer file that the quick start makes; their sizes are given here instead.
-Config shipped_config(const std::string& name) {
+std::vector<Stage> shipped_stages(const std::string& name) {
   try {
-    return load_config(name);
+    return load_stages(name);
   } catch (const UserError&) {
-    return load_config(name, {"model.text.encoder.vocab_size=64000"});
+    return load_stages(name, {"model.text.encoder.vocab_size=64000"});
   }
 }
 
@@ -133,10 +134,12 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   std::size_t checked = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
-    const Config config = shipped_config(entry.path().stem().string());
-    EXPECT_EQ(config.run.name, entry.path().stem().string());
-    if (config.tokenizer && config.tokenizer->name == "clip-bpe") {
-      EXPECT_TRUE(std::filesystem::exists(config.tokenizer->settings.find("merges")->text())) << entry.path();
+    const std::string name = entry.path().stem().string();
+    for (const auto& [stage, config, follows] : shipped_stages(name)) {
+      EXPECT_EQ(config.run.name, stage.empty() ? name : name + "/" + stage);
+      if (config.tokenizer && config.tokenizer->name == "clip-bpe") {
+        EXPECT_TRUE(std::filesystem::exists(config.tokenizer->settings.find("merges")->text())) << entry.path();
+      }
     }
     ++checked;
   }
@@ -154,10 +157,39 @@ TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
   }
 }
 
+// Chen et al. 2023, 3 and 4.2.
+TEST(TrainingConfig, StairHasThePapersStages) {
+  const std::vector<Stage> stages = shipped_stages("stair_vitb16");
+  ASSERT_EQ(stages.size(), 3u);
+  const auto text_of = [](const config::ModuleSettings& module, const char* key) {
+    return module.settings.find(key)->text();
+  };
+  std::vector<std::int64_t> steps;
+  for (const Stage& stage : stages) {
+    const Config& config = stage.config;
+    steps.push_back(config.training.steps);
+    EXPECT_EQ(text_of(config.objective, "text_token_mask"), stage.name == "masked_text" ? "true" : "false");
+    EXPECT_EQ(config.parameters.frozen.empty(), stage.name != "frozen_image");
+    EXPECT_EQ(config.optimizer.name, "lamb");
+    EXPECT_EQ(std::stod(text_of(config.optimizer, "lr")), stage.name == "joint" ? 1e-4 : 1e-3);
+    EXPECT_EQ(std::stod(text_of(config.optimizer, "weight_decay")), 0.01);
+    EXPECT_EQ(config.schedule.schedule, "linear");
+    EXPECT_EQ(config.schedule.warmup_steps, 10000);
+    EXPECT_EQ(config.data.loader.batch_size, 16384);
+    EXPECT_EQ(text_of(config.model.text->encoder, "context_length"), "76");
+    EXPECT_EQ(text_of(config.model.text->encoder, "vocab_size"), "30522");
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{300'000, 300'000, 600'000}));
+  const Config single = shipped_stages("stair_single_vitb16").front().config;
+  EXPECT_EQ(single.training.steps, 600'000);
+  EXPECT_EQ(to_yaml(single).find("stages"), std::string::npos);
+  EXPECT_EQ(shipped_stages("stair_clip_vitb16").front().config.objective.name, "clip");
+}
+
 TEST(TrainingConfig, BaselinesDifferFromSparcOnlyInTheirObjective) {
   for (const std::string setting : {"shapes_", "_vitb16", "_vitb32", "_vitl14"}) {
     const auto config_of = [&](const std::string& objective) {
-      return shipped_config(setting.back() == '_' ? setting + objective : objective + setting);
+      return shipped_stages(setting.back() == '_' ? setting + objective : objective + setting).front().config;
     };
     const std::string sparc = to_yaml(config_of("sparc"));
     for (const std::string objective : {"clip", "filip", "clip_filip", "pacl", "gloria", "mgca"}) {

@@ -90,6 +90,20 @@ TEST(DryRun, GivesMultiplyAddsOfTheTowersAndThosePapersCount) {
       << to_text(report, config);
 }
 
+TEST(DryRun, CountsATokenTableThatBothHeadsShareOnce) {
+  const TemporaryFolder folder;
+  const DryRunReport plain = dry_run(tiny_config(folder / "run"));
+  const DryRunReport report = dry_run(
+      tiny_config(folder / "run", {"model.image.readout=token_projection", "model.text.readout=token_projection",
+                                   "model.image.projection=none", "model.text.projection=none"}));
+  const std::int64_t head = (16 + 1) * 16 + 2 * 16 + 64,
+                     projection = 16 * 8;  // dense, norm, bias; the table has 64 rows
+  EXPECT_EQ(report.image_parameters, plain.image_parameters - projection + head);
+  EXPECT_EQ(report.text_parameters, plain.text_parameters - projection + head);
+  const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // of a picture's patches and a text's tokens
+  EXPECT_EQ(report.memory.tower_flops / 2, plain.memory.tower_flops / 2 - 2 * projection + activations);
+}
+
 // Numbers that do not depend on what the samples show.
 std::vector<double> foretold(const DryRunReport& report) {
   const MemoryPlan& plan = report.memory;

@@ -142,6 +142,26 @@ TEST(RunPageTest, EvaluationsUpToTheStepResumedFromAreReadBack) {
   EXPECT_EQ(html.find("87.50%"), std::string::npos) << "of a step that was lost";
 }
 
+TEST(RunPageTest, ShowsWhatIsReadOfSamplesAtStepsSpreadOverTheRun) {
+  const TemporaryFolder folder;
+  fs::create_directories(folder / "evaluation");
+  RunPage page(folder.path(), "run", {});
+  EXPECT_EQ(page_of(page).find("Samples as training goes on"), std::string::npos);
+  std::ofstream(folder / "evaluation/step_0000001.json")
+      << R"({"step": 1, "results": [{"task": "tokens", "readings": {"a <red> ring": "blue 0.5"}}]})";
+  page.resume_at(50);
+  for (std::int64_t step = 100; step <= 2000; step += 100)
+    page.add_reading(step, "a <red> ring", "red " + std::to_string(step));
+  const std::string html = page_of(page);
+  for (const char* part : {"Samples as training goes on", "<h3>a &lt;red&gt; ring</h3>", "blue 0.5", "red 2000"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  std::vector<std::int64_t> steps;
+  for (std::int64_t step = 100; step <= 2000; step += 100)
+    if (html.find("<td>red " + std::to_string(step) + "</td>") != std::string::npos) steps.push_back(step);
+  ASSERT_EQ(steps.size(), 5u) << "and the first";
+  for (std::size_t i = 1; i < steps.size(); ++i) EXPECT_LE(steps[i] - steps[i - 1], 1000);
+}
+
 TEST(RunLogTest, RowsHoldSpeedMemoryAndEachTowersGradients) {
   const TemporaryFolder folder;
   const std::string run = folder / "run";

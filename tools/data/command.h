@@ -1,20 +1,15 @@
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "tools/command_line.h"
 #include <tessera/config/node.h>
 
-/// The subcommands of tessera-data: each adds itself with its options, and returns what runs when it is chosen.
+/// The subcommands of tessera-data.
 namespace tessera::tools {
-
-struct Command {
-  CLI::App* app;
-  std::function<int()> run;
-};
 
 /// Settings of a module out of KEY=VALUE arguments.
 inline config::Node settings_of(const std::vector<std::string>& assignments) {

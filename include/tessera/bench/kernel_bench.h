@@ -19,19 +19,25 @@ struct SlotShape {
   std::int64_t batch, slots, tokens, width, key;  // B, L, N, d, D
 };
 
-/// "64x55x196x512" -> GroupShape, "512x30522" -> EncodingShape, "32x128x50x768x64" -> SlotShape. Throw UserError naming the
-/// option.
+struct ProjectionShape {
+  std::int64_t batch, positions, vocabulary, width;  // B, N, V, w
+};
+
+/// "64x55x196x512" -> GroupShape, "512x30522" -> EncodingShape, "32x128x50x768x64" -> SlotShape, "64x196x30522x512" ->
+/// ProjectionShape. Throw UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 EncodingShape parse_encoding_shape(const std::string& text);
 SlotShape parse_slot_shape(const std::string& text);
+ProjectionShape parse_projection_shape(const std::string& text);
 
 struct KernelBenchSettings {
   at::Device device{at::kCPU};
   std::vector<at::ScalarType> dtypes = {at::kFloat, at::kBFloat16};
-  std::vector<GroupShape> groups;        // of sparsify_group
-  std::vector<EncodingShape> encodings;  // of flops_regularizer
-  std::vector<SlotShape> slots;          // of slot_attention
-  std::vector<GroupShape> similarities;  // of max_similarity, float32 on the CPU
+  std::vector<GroupShape> groups;            // of sparsify_group
+  std::vector<EncodingShape> encodings;      // of flops_regularizer
+  std::vector<SlotShape> slots;              // of slot_attention
+  std::vector<GroupShape> similarities;      // of max_similarity, float32 on the CPU
+  std::vector<ProjectionShape> projections;  // of token_max_projection; bfloat16 on a GPU alone
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
   std::function<void(const std::string&)> progress;

@@ -39,11 +39,25 @@ class Embedder {
 
   /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
+  /// Features of pictures, texts or classes as a task keeps many of them: similarity() takes them as it takes the
+  /// originals, and nothing else need. A model whose embeddings are mostly zeros stores `global` as sparse rows.
+  virtual TowerFeatures compact(const TowerFeatures& features) const { return features; }
+
+  /// The model's tokenizer; null: it has none, or nobody knows it.
+  virtual const Tokenizer* tokenizer() const { return nullptr; }
+  /// Tokens of the vocabulary, where number k of a global embedding, of pictures and texts alike, is the weight of token
+  /// k (both towers read out by token_projection, as STAIR's do): the embedding's width. 0: embeddings are something
+  /// else.
+  virtual std::int64_t token_space() const { return 0; }
+  /// How active vocabulary tokens are at each patch, before maximum and logarithm: p(h_j) of STAIR (Chen et al. 2023,
+  /// eq. 4). `images` are features with `tokens` [B, P, W]; returns [B, P, ids] float. Throws c10::Error where there is
+  /// no token_space().
+  virtual at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const;
 };
 
 /// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit
-/// embeddings (Radford et al. 2021, 3.1.4). A system that compares something else overrides what differs. The model is
-/// in evaluation mode for as long as the embedder lives.
+/// embeddings (Radford et al. 2021, 3.1.4). Embeddings in token_space() are compact as sparse rows. A system that
+/// compares something else overrides what differs. The model is in evaluation mode for as long as the embedder lives.
 class DualEncoderEmbedder : public Embedder {
  public:
   /// `tokenizer` may be null where the model has no text tower. So many texts are encoded at a time.
@@ -61,6 +75,10 @@ class DualEncoderEmbedder : public Embedder {
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
+  TowerFeatures compact(const TowerFeatures& features) const override;
+  const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
+  std::int64_t token_space() const override;
+  at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override;
 
  private:
   std::shared_ptr<DualEncoder> model_;
@@ -69,7 +87,7 @@ class DualEncoderEmbedder : public Embedder {
   bool was_training_;
 };
 
-/// The features of consecutive batches as those of one; at least one batch.
+/// The features of consecutive batches as those of one; at least one batch. Compact ones stay compact.
 TowerFeatures joined(const std::vector<TowerFeatures>& batches);
 
 }  // namespace tessera

@@ -3,42 +3,13 @@
 #include <string>
 #include <vector>
 
-#include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/embedder_view.h>
 
 namespace tessera {
 
 /// Number of slots that both towers of a model give. Throws UserError when they give none or do not agree; `option` is
 /// what asked for slots, for the message. Encodes a blank picture and a text to find out.
 std::int64_t count_slots(const Embedder& model, const std::string& option);
-
-/// Sees a model as it is: the base of embedders that change one thing.
-class EmbedderView : public Embedder {
- public:
-  /// `model` outlives it.
-  explicit EmbedderView(const Embedder& model) : model_(model) {}
-
-  const Preprocessing& preprocessing() const override { return model_.preprocessing(); }
-  config::Size grid() const override { return model_.grid(); }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
-    return model_.images(pixels, needs);
-  }
-  bool takes_texts() const override { return model_.takes_texts(); }
-  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
-    return model_.texts(texts, needs);
-  }
-  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
-    return model_.classes(prompts, per_class);
-  }
-  std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override {
-    return model_.token_texts(ids);
-  }
-  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
-    return model_.similarity(images, texts);
-  }
-
- private:
-  const Embedder& model_;
-};
 
 /// Sees a model through some of its slots: the embeddings of pictures and texts are those of these slots alone
 /// (metrics::slot_embeddings). `slots` and `attention` stay those of all. A need for `dense` throws UserError: patches

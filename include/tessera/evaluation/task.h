@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,9 @@ struct EvaluationContext {
   double logit_scale = 100;         // factor of similarities in the probabilities that pictures show
   std::string out;                  // folder for files that tasks write (slot_mask.safetensors); empty: they write none
   std::vector<std::int64_t> slots;  // those that the evaluation keeps (--slots); empty: all
+  /// Embeddings of whole vocabularies, which tasks that measure one model share, by what made them (TokenSpace); null:
+  /// each task embeds them anew.
+  std::shared_ptr<std::map<std::uint64_t, TowerFeatures>> vocabulary_texts;
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
@@ -41,8 +45,8 @@ class EvaluationTask {
 
 using TaskRegistry = config::Registry<EvaluationTask>;
 
-/// zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots. A user's own code adds one with
-/// evaluation_tasks().add<Settings>(name, help, factory).
+/// zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability, tokens. A
+/// user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 
 /// Runs one task `{name: zero_shot, ...}`. Throws UserError for wrong settings (with their place), and for data or a

@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <torch/nn/module.h>
 
@@ -16,6 +18,9 @@ class SharedParameters {
  public:
   /// The text encoder's table [V, w], `token_embedding.weight`; undefined: a model without one.
   at::Tensor token_embedding;
+  /// Ids of that table that no encoding has active ([PAD], [CLS], ...), as the first read-out that knows them says;
+  /// nothing: no read-out does.
+  std::optional<std::vector<std::int64_t>> special_token_ids;
 
   /// The parameter called `name`: the one there is, or what make() gives, registered with `owner` under `registered`.
   /// Throws c10::Error when the one there is has another shape than `sizes`.

@@ -22,6 +22,11 @@ struct Losses {
   std::vector<std::pair<std::string, at::Tensor>> terms;  // scalars, unweighted, in a fixed order
   // What the loss saw on its way (similarities, codes, choices), detached; only when StepContext::inspect asks for it.
   std::vector<std::pair<std::string, at::Tensor>> details;
+  // Numbers that the log shows beside the terms and that are no part of the loss (active tokens): detached scalars.
+  std::vector<std::pair<std::string, at::Tensor>> statistics{};
+  // Which of many things this batch used (tokens, prototypes), by the name that the log has for the share of those that
+  // no step since the row before used: bool [K].
+  std::vector<std::pair<std::string, at::Tensor>> used{};
 };
 
 class Objective;

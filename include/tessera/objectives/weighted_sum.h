@@ -35,7 +35,7 @@ void fields(Visitor& v, WeightedSumSettings& s) {
 std::optional<config::Problem> validate(const WeightedSumSettings& s);
 
 /// The sum of weight * loss of several objectives on the same features. Terms `<label>.loss` and the objectives' own
-/// terms and details under their label. Parameters: `logit_scale` when shared, `objectives.<label>.<parameter>`.
+/// terms, details and statistics under their label. Parameters: `logit_scale` when shared, `objectives.<label>.<parameter>`.
 class WeightedSum : public Objective {
  public:
   /// Throws UserError for settings that an objective refuses.

@@ -53,6 +53,22 @@ struct SlotExample {
   std::vector<Slot> slots;
 };
 
+/// A picture with the vocabulary tokens that are most active for it, and where single words are active in it.
+struct TokenExample {
+  struct Token {
+    std::string text;
+    double weight = 0;  // of its encoding, or the similarity with the token's text
+  };
+  struct Map {
+    std::string word;
+    std::vector<float> patches;  // activation row by row, from 0 to 1
+  };
+  Image image;
+  std::int64_t rows = 0, columns = 0;  // of patches
+  std::vector<Token> tokens;           // best first
+  std::vector<Map> maps;
+};
+
 /// What a task hands to the report besides numbers. Empty where the task has none, or nobody asked.
 struct TaskPictures {
   std::vector<std::string> class_names;
@@ -61,6 +77,7 @@ struct TaskPictures {
   std::vector<SegmentationExample> segmentation;
   std::vector<ClassificationExample> classification;
   std::vector<SlotExample> slots;
+  std::vector<TokenExample> tokens;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
   std::vector<std::pair<std::string, double>> class_values;  // by class name, where there is one
   std::string class_measure = "Accuracy";                    // what class_values are

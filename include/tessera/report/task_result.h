@@ -21,6 +21,9 @@ struct TaskResult {
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
   TaskPictures pictures;
+  /// What the model makes of single samples, for people: {sample, "red 1.21, circle 0.93"}. Of tasks that a run repeats,
+  /// the same samples each time: its page shows how they change.
+  std::vector<std::pair<std::string, std::string>> readings;
 
   std::int64_t skipped_total() const;
 };
@@ -31,7 +34,8 @@ struct TaskFailure {
   std::string reason;  // one line
 };
 
-/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds"}; pictures are left out.
+/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds"}, and "readings": {sample: text} where there are any;
+/// pictures are left out.
 nlohmann::json to_json(const TaskResult& result);
 
 /// One line for a log: "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".

@@ -48,7 +48,8 @@ class ClipBpe : public Tokenizer {
 
   std::int64_t vocab_size() const override { return BytePairs::vocab_size; }
   std::int64_t context_length() const override { return context_length_; }
-  std::int64_t pad_id() const override { return 0; }
+  std::int64_t pad_id() const override { return 0; }  // the id of "!", too
+  std::vector<std::int64_t> special_ids() const override { return {BytePairs::start_id, BytePairs::end_id}; }
   std::string name() const override { return "clip-bpe"; }
   const std::string& vocabulary_bytes() const override { return bytes_; }
 

@@ -58,6 +58,12 @@ class SentencePiece : public Tokenizer {
   std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
   std::int64_t context_length() const override { return settings_.context_length; }
   std::int64_t pad_id() const override { return settings_.pad_id; }
+  std::vector<std::int64_t> special_ids() const override {
+    std::vector<std::int64_t> ids;
+    for (int id = 0; id < processor_.GetPieceSize(); ++id)
+      if (processor_.IsControl(id) || processor_.IsUnknown(id)) ids.push_back(id);
+    return ids;
+  }
   std::string name() const override { return "sentencepiece"; }
   const std::string& vocabulary_bytes() const override { return bytes_; }
 

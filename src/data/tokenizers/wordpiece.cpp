@@ -68,6 +68,11 @@ class WordPiece : public Tokenizer {
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(names_.size()); }
   std::int64_t context_length() const override { return settings_.context_length; }
   std::int64_t pad_id() const override { return special_[pad]; }
+  std::vector<std::int64_t> special_ids() const override {
+    std::vector<std::int64_t> ids(special_.begin(), special_.end());
+    std::sort(ids.begin(), ids.end());
+    return ids;
+  }
   std::string name() const override { return "wordpiece"; }
   const std::string& vocabulary_bytes() const override { return bytes_; }
 

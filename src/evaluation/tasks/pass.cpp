@@ -2,12 +2,14 @@
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/metrics/sparse_rows.h"
 #include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
 
-constexpr std::size_t kPromptsAtATime = 4096;  // before they become classes
+// Texts that are whole at a time, before they become classes or compact: 512 rows over a vocabulary are 60 MB.
+constexpr std::size_t kTextsAtATime = 512;
 
 /// `name_of` says what a row is the embedding of.
 void check_finite(const at::Tensor& rows, const std::function<std::string(std::size_t)>& name_of) {
@@ -85,6 +87,16 @@ TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::strin
   return features;
 }
 
+TowerFeatures embed_compactly(const Embedder& embedder, const std::vector<std::string>& texts) {
+  std::vector<TowerFeatures> chunks;
+  for (auto begin = texts.begin(); chunks.empty() || begin != texts.end();) {
+    const auto end = begin + std::min<std::ptrdiff_t>(kTextsAtATime, texts.end() - begin);
+    chunks.push_back(embedder.compact(embed_texts(embedder, {begin, end})));
+    begin = end;
+  }
+  return joined(chunks);
+}
+
 TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,
                             const ViewNeeds& needs) {
   const std::size_t forms = templates.items.size();
@@ -92,16 +104,18 @@ TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::str
   std::vector<std::string> prompts;
   for (std::size_t i = 0; i < names.size(); ++i) {
     for (const std::string& form : templates.items) prompts.push_back(filled(form, names[i]));
-    if (i + 1 < names.size() && prompts.size() + forms <= kPromptsAtATime) continue;
-    classes.push_back(embedder.classes(embed_texts(embedder, prompts, needs), static_cast<std::int64_t>(forms)));
+    if (i + 1 < names.size() && prompts.size() + forms <= kTextsAtATime) continue;
+    classes.push_back(
+        embedder.compact(embedder.classes(embed_texts(embedder, prompts, needs), static_cast<std::int64_t>(forms))));
     prompts.clear();
   }
   return joined(classes);
 }
 
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows) {
-  return map_tensors(features,
-                     [&](const at::Tensor& tensor) { return tensor.narrow(0, rows.begin, rows.end - rows.begin); });
+  return map_tensors(features, [&](const at::Tensor& tensor) {
+    return metrics::narrow_rows(tensor, rows.begin, rows.end - rows.begin);
+  });
 }
 
 }  // namespace tessera

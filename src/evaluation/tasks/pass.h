@@ -53,7 +53,10 @@ struct Pass {
 /// Throws UserError when an embedding of a text is not finite.
 TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs = {});
 
-/// Features of classes by their prompts: every template filled with every class name.
+/// Compact features of any number of texts (Embedder::compact): never those of all at their full width.
+TowerFeatures embed_compactly(const Embedder& embedder, const std::vector<std::string>& texts);
+
+/// Compact features of classes by their prompts: every template filled with every class name.
 TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,
                             const ViewNeeds& needs = {});
 
@@ -64,7 +67,7 @@ std::vector<T> to_vector(const at::Tensor& values) {
   return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
 }
 
-/// Some rows of features; shares memory with them.
+/// Some rows of features; those of dense tensors share memory with them.
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows);
 
 }  // namespace tessera

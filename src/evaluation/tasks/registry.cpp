@@ -13,6 +13,16 @@ std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, co
   return made;
 }
 
+/// Spells out what a key of a task's settings names, if it is there and set. `path` is the task's.
+template <class Parts>
+void resolve_part(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
+  const config::Node* node = task.settings.find(key);
+  if (node == nullptr || node->is_null()) return;
+  const std::string place = config::join_path(path, key);
+  const auto part = config::Value<config::ModuleSettings>::read(*node, place, {});
+  task.settings.set(key, config::Value<config::ModuleSettings>::dump(parts.resolve(part, place)));
+}
+
 }  // namespace
 
 TaskRegistry& evaluation_tasks() {
@@ -29,6 +39,10 @@ TaskRegistry& evaluation_tasks() {
     list.add<SlotMaskSettings>("slot_mask", "hard negatives before and after training a mask over slots (SPARO)",
                                make_slot_mask_task);
     list.add<SlotPictureSettings>("slots", "pictures of what single slots attend to (SPARO)", make_slots_task);
+    list.add<InterpretabilitySettings>("interpretability", "rank of the class name among all vocabulary tokens (STAIR)",
+                                       make_interpretability_task);
+    list.add<TokenPictureSettings>("tokens", "pictures with their most active vocabulary tokens (STAIR)",
+                                   make_tokens_task);
     return list;
   }();
   return registry;
@@ -54,13 +68,9 @@ std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::Modu
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const std::string at = concat(path, "[", i, "]");
     config::ModuleSettings task = evaluation_tasks().resolve(tasks[i], at);
-    for (const char* key : {"source", "train"}) {
-      const config::Node* node = task.settings.find(key);
-      if (node == nullptr || node->is_null()) continue;
-      const std::string place = config::join_path(at, key);
-      const auto source = config::Value<config::ModuleSettings>::read(*node, place, {});
-      task.settings.set(key, config::Value<config::ModuleSettings>::dump(sources().resolve(source, place)));
-    }
+    resolve_part(task, "source", sources(), at);
+    resolve_part(task, "train", sources(), at);
+    resolve_part(task, "vocabulary", tokenizers(), at);
     out.push_back(std::move(task));
   }
   return out;

@@ -2,8 +2,10 @@
 
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
+#include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
+#include <tessera/evaluation/multi_hot_embedder.h>
 
 namespace tessera {
 namespace {
@@ -13,6 +15,14 @@ class RetrievalTask final : public EvaluationTask {
   explicit RetrievalTask(RetrievalSettings settings) : settings_(std::move(settings)) {}
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    if (!settings_.text_encoder_free) return measure(embedder, context);
+    TaskResult result = measure(MultiHotEmbedder(embedder, "retrieval.text_encoder_free"), context);
+    result.data += " (no text encoder)";
+    return result;
+  }
+
+ private:
+  TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
     const Pass pass{
         .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
@@ -22,7 +32,7 @@ class RetrievalTask final : public EvaluationTask {
     RetrievalSheets sheets(embedder, settings_.prompt_prefix, pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       for (const EvaluationSample& sample : samples) add(sample.sample, captions);
-      batches.push_back(features);
+      batches.push_back(embedder.compact(features));
       if (context.pictures) sheets.add(samples, features, captions);
     });
     if (captions.texts.empty()) user_error("retrieval: no sample of ", source->describe(), " has a caption");
@@ -30,7 +40,7 @@ class RetrievalTask final : public EvaluationTask {
       if (own.empty()) ++result.skipped["no_caption"];
 
     const TowerFeatures images = joined(batches);
-    const TowerFeatures texts = embed_texts(embedder, prefixed(captions.texts, settings_.prompt_prefix));
+    const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));
     const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
       return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
     };
@@ -40,11 +50,16 @@ class RetrievalTask final : public EvaluationTask {
       result.metrics.emplace_back(concat("image_to_text_recall@", settings_.topk[i]), scores.image_to_text[i]);
     for (std::size_t i = 0; i < settings_.topk.size(); ++i)
       result.metrics.emplace_back(concat("text_to_image_recall@", settings_.topk[i]), scores.text_to_image[i]);
+    if (embedder.token_space() > 0) {
+      metrics::SparsityMeter image_tokens, text_tokens;
+      image_tokens.add(images.global);
+      text_tokens.add(texts.global);
+      add_sparsity(result, image_tokens, text_tokens);
+    }
     if (context.pictures) result.pictures.retrieval = sheets.finished(images, texts, captions, scores);
     return result;
   }
 
- private:
   void add(const Sample& sample, Captions& captions) const {
     const std::int64_t image = std::ssize(captions.by_image);
     const auto wanted = static_cast<std::size_t>(settings_.captions_per_image);

@@ -16,5 +16,7 @@ std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings);
 std::shared_ptr<EvaluationTask> make_hard_negatives_task(const HardNegativeSettings& settings);
 std::shared_ptr<EvaluationTask> make_slot_mask_task(const SlotMaskSettings& settings);
 std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& settings);
+std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings);
+std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& settings);
 
 }  // namespace tessera

@@ -68,6 +68,15 @@ std::optional<config::Problem> validate(const SegmentationSettings& settings) {
   return check_templates(settings.templates);
 }
 
+std::optional<config::Problem> validate(const InterpretabilitySettings& settings) {
+  if (auto problem = check_topk(settings.topk)) return problem;
+  return check_templates(settings.space.templates);
+}
+
+std::optional<config::Problem> validate(const TokenPictureSettings& settings) {
+  return check_templates(settings.space.templates);
+}
+
 std::optional<config::Problem> validate(const LinearProbeSettings& settings) {
   if (!settings.l2 && settings.validation_share == 0) {
     return config::Problem{"validation_share",

@@ -7,6 +7,7 @@
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
+#include <tessera/evaluation/multi_hot_embedder.h>
 
 namespace tessera {
 namespace {
@@ -24,6 +25,14 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    if (!settings_.text_encoder_free) return measure(embedder, context);
+    TaskResult result = measure(MultiHotEmbedder(embedder, "zero_shot.text_encoder_free"), context);
+    result.data += " (no text encoder)";
+    return result;
+  }
+
+ private:
+  TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
     const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
     metrics::ZeroShotMeter meter(std::ssize(candidates.names), settings_.topk);
@@ -56,7 +65,6 @@ class ZeroShotTask final : public EvaluationTask {
     return result;
   }
 
- private:
   static ClassificationExample example(const EvaluationSample& sample, std::int64_t label, const at::Tensor& similarity,
                                        double logit_scale) {
     const at::Tensor shares = (similarity * logit_scale).softmax(0);

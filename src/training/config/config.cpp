@@ -75,17 +75,22 @@ Node length_of(const ModuleSettings& tokenizer) {
   return Node::scalar(std::to_string(made->context_length()), tokenizer.settings.mark());
 }
 
-// A text encoder without vocabulary or length takes the tokenizer's. The vocabulary file is only opened when it must
-// be.
+// A text tower without vocabulary, length or special tokens takes the tokenizer's. The vocabulary file is only opened
+// when it must be.
 void follow_tokenizer(Config& c) {
   if (!c.model.text || !c.tokenizer) return;
-  ModuleSettings& encoder = c.model.text->encoder;
+  ModuleSettings &encoder = c.model.text->encoder, &readout = c.model.text->readout;
   if (knows(encoders(), encoder, "context_length") && setting(encoder, "context_length") == nullptr)
     encoder.settings.set("context_length", length_of(*c.tokenizer));
   if (knows(encoders(), encoder, "vocab_size") && setting(encoder, "vocab_size") == nullptr) {
     const auto tokenizer = tokenizers().make(*c.tokenizer, "tokenizer", TokenizerContext{});
     encoder.settings.set("vocab_size",
                          Node::scalar(std::to_string(tokenizer->vocab_size()), c.tokenizer->settings.mark()));
+  }
+  if (knows(readouts(), readout, "special_token_ids") && setting(readout, "special_token_ids") == nullptr) {
+    const auto tokenizer = tokenizers().make(*c.tokenizer, "tokenizer", TokenizerContext{});
+    readout.settings.set("special_token_ids",
+                         config::Value<std::vector<std::int64_t>>::dump(tokenizer->special_ids()));
   }
 }
 

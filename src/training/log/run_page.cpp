@@ -28,6 +28,7 @@ using report::escape;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
+constexpr std::size_t kReadings = 6;  // of one sample
 constexpr const char* kEvaluationPrefix = "evaluation.";
 constexpr const char* kStyle =
     "<style>.number "
@@ -140,6 +141,16 @@ std::string skipped_block(const std::map<std::string, std::int64_t>& skipped) {
          rows + "</table></div>";
 }
 
+// Drops the one that the steps around it lie closest to, so that those that stay are spread over the run.
+void thin(std::map<std::int64_t, std::string>& by_step) {
+  if (by_step.size() <= kReadings) return;
+  auto closest = std::next(by_step.begin());
+  const auto gap = [](auto at) { return std::next(at)->first - std::prev(at)->first; };
+  for (auto at = closest; std::next(at) != by_step.end(); ++at)
+    if (gap(at) < gap(closest)) closest = at;
+  by_step.erase(closest);
+}
+
 std::string warnings_block(const std::string& folder) {
   const std::vector<std::string> lines = warnings_of(folder);
   if (lines.empty()) return "";
@@ -160,6 +171,7 @@ struct RunPage::Impl {
     double value, best;
   };
   std::map<std::string, Evaluated> evaluated;  // by "task.metric"
+  std::map<std::string, std::map<std::int64_t, std::string>> readings;  // by sample and step
 
   void evaluation(std::int64_t step, const std::string& name, double value) {
     curves.add(static_cast<double>(step), kEvaluationPrefix + name, value);
@@ -191,6 +203,20 @@ struct RunPage::Impl {
     return html.empty() ? "" : "<div class=\"numbers\">" + html + "</div>";
   }
 
+  std::string samples() const {
+    std::string html;
+    for (const auto& [sample, by_step] : readings) {
+      std::string rows;
+      for (const auto& [step, text] : by_step)
+        rows += concat("<tr><td class=\"n\">", with_thousands(step), "</td><td>", escape(text), "</td></tr>");
+      html += concat("<div class=\"card scroll\"><h3>", escape(sample),
+                     "</h3><table><tr><th class=\"n\">Step</th><th>What "
+                     "the model says</th></tr>",
+                     rows, "</table></div>");
+    }
+    return html.empty() ? "" : "<h2>Samples as training goes on</h2>" + html;
+  }
+
   std::string evaluations() const {
     if (evaluated.empty()) return "";
     std::string rows;
@@ -220,6 +246,7 @@ RunPage::~RunPage() = default;
 void RunPage::resume_at(std::int64_t step) {
   impl_->curves = {};
   impl_->evaluated.clear();
+  impl_->readings.clear();
   const std::string evaluations = impl_->folder + "/evaluation";
   for (const std::string& name : names_in(evaluations, "step_", ".json")) {
     const auto file = nlohmann::json::parse(io::read_file(evaluations + "/" + name), nullptr, false);
@@ -230,6 +257,9 @@ void RunPage::resume_at(std::int64_t step) {
       for (const auto& [metric, value] : metrics.items())
         if (value.is_number())
           impl_->evaluation(file["step"], result.value("task", "") + "." + metric, value.get<double>());
+      const auto readings = result.value("readings", nlohmann::json::object());
+      for (const auto& [sample, text] : readings.items())
+        if (text.is_string()) add_reading(file["step"], sample, text);
     }
   }
 }
@@ -242,16 +272,23 @@ void RunPage::add_evaluation(std::int64_t step, const std::vector<std::pair<std:
   for (const auto& [name, value] : metrics) impl_->evaluation(step, name, value);
 }
 
+void RunPage::add_reading(std::int64_t step, const std::string& sample, const std::string& text) {
+  impl_->readings[sample].insert_or_assign(step, text);
+  thin(impl_->readings[sample]);
+}
+
 std::string RunPage::html(const RunStatus& status) const {
   const bool running = status.state == "running";
   const std::string head =
       running ? concat("<meta http-equiv=\"refresh\" content=\"", kReloadSeconds, "\">", kStyle) : kStyle;
   const std::string training = report::chart_cards(impl_->curves.training());
+  const std::string statistics = report::chart_cards(impl_->curves.with_prefix("statistics."));
   const std::string machine = report::chart_cards(impl_->curves.machine());
   return report::page(
       impl_->title + " \u00b7 " + status.state, head,
       concat("<h1>", escape(impl_->title), "</h1>", state_block(status, time_now()), impl_->numbers(),
-             training.empty() ? "" : "<h2>Training</h2>" + training, impl_->evaluations(),
+             training.empty() ? "" : "<h2>Training</h2>" + training,
+             statistics.empty() ? "" : "<h2>Statistics</h2>" + statistics, impl_->evaluations(), impl_->samples(),
              machine.empty() ? "" : "<h2>Speed and memory</h2>" + machine, checkpoints_block(impl_->folder),
              skipped_block(status.skipped), warnings_block(impl_->folder), "<h2>Settings</h2>",
              report::fact_card(impl_->facts), files_block(impl_->folder),

@@ -43,6 +43,7 @@ at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& no
                         const at::Device& device) {
   std::vector<at::Tensor> scalars{losses.loss, norms.global};
   for (const auto& [name, term] : losses.terms) scalars.push_back(term);
+  for (const auto& [name, statistic] : losses.statistics) scalars.push_back(statistic);
   scalars.insert(scalars.end(), norms.groups.begin(), norms.groups.end());
   for (at::Tensor& scalar : scalars) scalar = scalar.to(device, at::kFloat).reshape({});
   at::Tensor stacked = at::stack(scalars);
@@ -80,6 +81,10 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   window_.samples += step.losses.samples;
   window_.wait_seconds += step.losses.wait_seconds;
   window_.seconds += step.seconds;
+  for (const auto& [name, used] : step.losses.used) {
+    at::Tensor& any = window_.used[name];
+    any = any.defined() ? any | used : used;
+  }
 }
 
 std::vector<TrainedStep> TrainingMonitor::read_back() {
@@ -97,14 +102,26 @@ MetricsRow TrainingMonitor::row_of(const TrainedStep& step) const {
   row.loss = *next++;
   row.grad_norm = *next++;
   for (const auto& [name, term] : step.losses.terms) row.terms.emplace_back(name, *next++);
+  for (const auto& [name, statistic] : step.losses.statistics) row.statistics.emplace_back(name, *next++);
   for (const std::string& name : grad_norm_names_) row.grad_norms.emplace_back(name, *next++);
   return row;
+}
+
+std::vector<std::pair<std::string, double>> TrainingMonitor::unused_shares() const {
+  std::vector<std::pair<std::string, double>> out;
+  for (const auto& [name, used] : window_.used) {
+    at::Tensor by_any_rank = used.to(at::kInt);
+    group_.all_reduce(by_any_rank, Reduction::max);
+    out.emplace_back(name, 1 - by_any_rank.to(at::kDouble).mean().item<double>());
+  }
+  return out;
 }
 
 void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   if (row.step % config_.log.every_steps != 0 && row.step != config_.training.steps) return;
   for (const NamedParameter& parameter : run_.optimizer->parameters())
     if (parameter.name == "logit_scale") row.logit_scale = parameter.tensor.item<double>();
+  for (auto& unused : unused_shares()) row.statistics.push_back(std::move(unused));
   row.samples_per_second = window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
   row.wait_share = window_.seconds > 0 ? window_.wait_seconds / window_.seconds : 0;
   row.seconds = now.seconds;

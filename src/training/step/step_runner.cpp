@@ -120,17 +120,21 @@ void StepRunner::add_losses(const Losses& losses, AccumulatedLosses& result) con
     const at::Tensor share = value.detach() / count;
     sum = sum.defined() ? sum + share : share;
   };
-  const auto add_term = [&](const std::string& name, const at::Tensor& value) {
-    auto found =
-        std::find_if(result.terms.begin(), result.terms.end(), [&](const auto& term) { return term.first == name; });
-    if (found == result.terms.end()) found = result.terms.insert(found, {name, at::Tensor()});
-    add(found->second, value);
+  const auto sum_of = [](auto& named, const std::string& name) -> at::Tensor& {
+    auto found = std::find_if(named.begin(), named.end(), [&](const auto& each) { return each.first == name; });
+    if (found == named.end()) found = named.insert(found, {name, at::Tensor()});
+    return found->second;
   };
   add(result.loss, losses.total);
   const bool by_source = run_.loader->batches_per_update() > 1;
   const std::string prefix = by_source ? run_.loader->source_label() + "." : "";
-  if (by_source) add_term(prefix + "loss", losses.total);
-  for (const auto& [name, value] : losses.terms) add_term(prefix + name, value);
+  if (by_source) add(sum_of(result.terms, prefix + "loss"), losses.total);
+  for (const auto& [name, value] : losses.terms) add(sum_of(result.terms, prefix + name), value);
+  for (const auto& [name, value] : losses.statistics) add(sum_of(result.statistics, prefix + name), value);
+  for (const auto& [name, value] : losses.used) {
+    at::Tensor& any = sum_of(result.used, prefix + name);
+    any = any.defined() ? any | value : value.clone();  // a recorded step's stays in one place
+  }
 }
 
 Batch StepRunner::next_batch() {

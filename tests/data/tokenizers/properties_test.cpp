@@ -45,6 +45,12 @@ std::map<std::string, Make> all_tokenizers() {
            [](std::int64_t length) { return make_sentencepiece({.model = {}, .context_length = length}, {model}); }}};
 }
 
+TEST(EveryTokenizer, NamesTheIdsThatStandForNoText) {
+  const std::map<std::string, Ids> expected = {
+      {"clip-bpe", {49406, 49407}}, {"wordpiece", {0, 1, 2, 3, 4}}, {"sentencepiece", {0, 1, 2}}};
+  for (const auto& [name, make] : all_tokenizers()) EXPECT_EQ(make(20)->special_ids(), expected.at(name)) << name;
+}
+
 TEST(EveryTokenizer, CutsToAPrefixWithTheEndToken) {
   const std::vector<std::string> texts = mixed_texts();
   for (const auto& [name, make] : all_tokenizers()) {

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <filesystem>
 
 #include <gtest/gtest.h>
 
 #include "tests/data/tokenizers/golden.h"
+#include <tessera/data/shapes/shapes.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
@@ -29,6 +31,24 @@ TEST(WordPiece, CasedModeKeepsCaseAndAccents) {
 TEST(WordPiece, TruncationKeepsTheEndToken) {
   EXPECT_EQ(wordpiece(4)->encode("a photo of a cat"), (Ids{2, 43, 188, 3}));
   EXPECT_EQ(wordpiece(2)->encode("a photo of a cat"), (Ids{2, 3}));
+}
+
+// The vocabulary that ships for the built-in shapes.
+TEST(WordPiece, EveryWordOfTheShapesCaptionsIsOneTokenOfTheirVocabulary) {
+  const auto tokenizer =
+      make_wordpiece({.vocab = {TESSERA_SOURCE_DIR "/configs/vocabularies/shapes-wordpiece/vocab.txt"}}, {});
+  const ShapesSource source({.size = 400, .captions = 5, .partial_captions = 0.5});
+  for (std::int64_t i = 0; i < source.size(); ++i) {
+    const Sample sample = source.get(i);
+    std::vector<std::string> texts = sample.captions;
+    texts.push_back(sample.summary);
+    for (const std::string& text : texts) {
+      const Ids ids = tokenizer->encode(text);
+      const auto pieces = 1 + std::count(text.begin(), text.end(), ' ') + std::count(text.begin(), text.end(), ',');
+      EXPECT_EQ(std::ssize(ids), 2 + pieces) << text;
+      EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), 0) << text;
+    }
+  }
 }
 
 TEST(WordPiece, DecodeJoinsPieces) {

@@ -23,6 +23,8 @@ class Tokenizer {
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t context_length() const = 0;
   virtual std::int64_t pad_id() const = 0;
+  /// Ids that stand for no text (padding, unknown, begin, end), ascending.
+  virtual std::vector<std::int64_t> special_ids() const { return {}; }
   virtual std::string name() const = 0;
   /// The bytes of the vocabulary file(s) that define the ids; a checkpoint carries them.
   virtual const std::string& vocabulary_bytes() const = 0;

@@ -66,7 +66,16 @@ struct ZeroShotSettings {
   TextList classes;
   TextList templates = {"a photo of a {}."};
   std::vector<std::int64_t> topk = {1, 5};
+  bool text_encoder_free = false;
 };
+
+/// Of tasks that compare pictures with texts.
+template <class Visitor>
+void text_encoder_free_field(Visitor& v, bool& value) {
+  v("text_encoder_free", value,
+    "leave out the text tower: a text's embedding is 1 at each of its tokens and 0 elsewhere, for models whose "
+    "embeddings are weights of vocabulary tokens (STAIR)");
+}
 
 template <class Visitor>
 void fields(Visitor& v, ZeroShotSettings& s) {
@@ -74,6 +83,7 @@ void fields(Visitor& v, ZeroShotSettings& s) {
   v("classes", s.classes, "class names by label; empty: the source's own");
   v("templates", s.templates, "prompts with {} for the class name; several are averaged (Radford et al. 2021, 3.1.4)");
   v("topk", s.topk, "accuracies to report: right class among the best k", config::at_least(1));
+  text_encoder_free_field(v, s.text_encoder_free);
 }
 std::optional<config::Problem> validate(const ZeroShotSettings& settings);
 
@@ -82,6 +92,7 @@ struct RetrievalSettings {
   std::int64_t captions_per_image = 0;
   std::vector<std::int64_t> topk = {1, 5, 10};
   std::string prompt_prefix;
+  bool text_encoder_free = false;
 };
 
 template <class Visitor>
@@ -91,6 +102,7 @@ void fields(Visitor& v, RetrievalSettings& s) {
     config::at_least(0));
   v("topk", s.topk, "recalls to report", config::at_least(1));
   v("prompt_prefix", s.prompt_prefix, "put before every caption (\"a photo of \")");
+  text_encoder_free_field(v, s.text_encoder_free);
 }
 std::optional<config::Problem> validate(const RetrievalSettings& settings);
 
@@ -189,5 +201,57 @@ void fields(Visitor& v, SlotPictureSettings& s) {
     config::at_least(1));
   v("slots", s.slots, "show these slots of every picture; empty: the best of each", config::at_least(0));
 }
+
+/// The vocabulary in which pictures are read.
+struct VocabularySettings {
+  std::optional<config::ModuleSettings> vocabulary;
+  TextList templates = {"{}"};
+};
+
+template <class Visitor>
+void vocabulary_fields(Visitor& v, VocabularySettings& s) {
+  v("vocabulary", s.vocabulary,
+    "tokenizer {name: wordpiece, vocab: vocab.txt} in whose tokens pictures are read, each by the nearness of its "
+    "text; null: the model's own. Models whose embeddings are weights of vocabulary tokens take no other");
+  v("templates", s.templates, "what is embedded of a token where its nearness counts, {} for the token's text");
+}
+
+/// The rank of the class name among all tokens of a vocabulary (Chen et al. 2023, section 5).
+struct InterpretabilitySettings {
+  TaskData data;
+  TextList classes;
+  std::vector<std::int64_t> topk = {1, 10, 50, 100};
+  VocabularySettings space;
+};
+
+template <class Visitor>
+void fields(Visitor& v, InterpretabilitySettings& s) {
+  data_fields(v, s.data);
+  v("classes", s.classes, "class names by label; empty: the source's own");
+  v("topk", s.topk, "accuracies to report: class name among the k most active tokens", config::at_least(1));
+  vocabulary_fields(v, s.space);
+}
+std::optional<config::Problem> validate(const InterpretabilitySettings& settings);
+
+/// Pictures with the tokens that are most active for them.
+struct TokenPictureSettings {
+  TaskData data;
+  std::int64_t samples = 6;
+  std::int64_t per_sample = 20;
+  std::int64_t maps = 3;
+  std::vector<std::string> words;
+  VocabularySettings space;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TokenPictureSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "pictures to show, spread over the data", config::at_least(1));
+  v("per_sample", s.per_sample, "tokens to show of each, the most active ones", config::in_range(1, 100));
+  v("maps", s.maps, "heat maps to show of each, where in the picture its most active tokens are", config::at_least(0));
+  v("words", s.words, "show heat maps of these words over every picture; empty: of its own tokens");
+  vocabulary_fields(v, s.space);
+}
+std::optional<config::Problem> validate(const TokenPictureSettings& settings);
 
 }  // namespace tessera

@@ -253,8 +253,9 @@ void fields(Visitor& v, Config& s) {
 
 /// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its
 /// registry and that the parts fit each other, and spells out every default. A text encoder that leaves out (or sets to
-/// null) `vocab_size` or `context_length` takes the tokenizer's; of the image encoder's and the preprocessing's
-/// `image_size` the one left out follows the other. Throws UserError naming file, line and key.
+/// null) `vocab_size` or `context_length` takes the tokenizer's, and so does a text read-out with `special_token_ids`; of
+/// the image encoder's and the preprocessing's `image_size` the one left out follows the other. Throws UserError naming
+/// file, line and key.
 Config load_config(const std::string& path, const std::vector<std::string>& overrides = {});
 
 /// The same from a tree of settings; `name` is the run's name when the tree gives none. without_vocabulary: a vocabulary

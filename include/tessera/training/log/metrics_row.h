@@ -14,6 +14,7 @@ struct MetricsRow {
   double learning_rate = 0;
   double loss = 0;
   std::vector<std::pair<std::string, double>> terms;
+  std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and the shares that Losses::used gives
   double grad_norm = 0;                                    // before clipping
   std::vector<std::pair<std::string, double>> grad_norms;  // of the image tower, the text tower, the objective
   std::optional<double> logit_scale;                       // the parameter itself (log of the scale)

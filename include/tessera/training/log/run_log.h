@@ -34,6 +34,8 @@ class RunLog {
   void record(const MetricsRow& record);
   /// Scalars of an evaluation: {"task.metric", value}.
   void evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  /// TaskResult::readings, for the page.
+  void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Whether the page is a minute old.
   bool page_due() const;
   /// Writes run.html. The steps and the time left are filled in. What fails is reported as for rows.

@@ -36,6 +36,9 @@ class RunPage {
   void add_row(const nlohmann::json& row);
   /// metrics: {"task.metric", value}.
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  /// What an evaluation made of single samples (TaskResult::readings): the page shows those of the first step, of the
+  /// last, and of some between them.
+  void add_reading(std::int64_t step, const std::string& sample, const std::string& text);
 
   /// The page's text.
   std::string html(const RunStatus& status) const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct TrainedStep {
   MetricsRow row;      // filled in by TrainingMonitor
 };
 
-/// Loss, gradient norm, terms, and the gradient norm of each group, as float32 [n] on the device: means over the ranks.
+/// Loss, gradient norm, terms, statistics, and the gradient norm of each group, as float32 [n] on the device: means over the ranks.
 /// Does not wait for the device.
 at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
                         const at::Device& device);
@@ -57,6 +58,8 @@ class TrainingMonitor {
 
  private:
   MetricsRow row_of(const TrainedStep& step) const;
+  /// Of each thing that AccumulatedLosses::used speaks of, the share that no rank has used since the row before.
+  std::vector<std::pair<std::string, double>> unused_shares() const;
   void watch_waiting(const LoaderStatistics& now, double seconds);
 
   const Config& config_;
@@ -75,6 +78,7 @@ class TrainingMonitor {
     double seconds = 0;
     double wait_seconds = 0;
     LoaderStatistics loader;  // as they were then
+    std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, by any step
   } window_;
 };
 

@@ -26,6 +26,8 @@ struct AccumulatedLosses {
   std::int64_t samples = 0;       // of all ranks
   at::Tensor loss;  // this rank's, mean over the micro-batches; of sources that give batches of their own, the sum
   std::vector<std::pair<std::string, at::Tensor>> terms;
+  std::vector<std::pair<std::string, at::Tensor>> statistics;  // Losses::statistics, means over the micro-batches
+  std::vector<std::pair<std::string, at::Tensor>> used;        // Losses::used, by any of them
   double wait_seconds = 0;  // spent waiting for data
 };
 
@@ -47,7 +49,7 @@ class StepRunner {
  private:
   AccumulatedLosses run(std::int64_t done, double scale, StepGraph* graph);
   Losses micro_batch(std::int64_t index, double scale, StepGraph* graph, AccumulatedLosses& result);
-  /// Terms are told apart by source where an update takes batches of each.
+  /// Terms and statistics are told apart by source where an update takes batches of each.
   void add_losses(const Losses& losses, AccumulatedLosses& result) const;
   /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
   Batch next_batch();

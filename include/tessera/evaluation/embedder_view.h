@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <tessera/evaluation/embedder.h>
+
+namespace tessera {
+
+/// Sees a model as it is: the base of embedders that change one thing.
+class EmbedderView : public Embedder {
+ public:
+  /// `model` outlives it.
+  explicit EmbedderView(const Embedder& model) : model_(model) {}
+
+  const Preprocessing& preprocessing() const override { return model_.preprocessing(); }
+  config::Size grid() const override { return model_.grid(); }
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+    return model_.images(pixels, needs);
+  }
+  bool takes_texts() const override { return model_.takes_texts(); }
+  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
+    return model_.texts(texts, needs);
+  }
+  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
+    return model_.classes(prompts, per_class);
+  }
+  std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override {
+    return model_.token_texts(ids);
+  }
+  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
+    return model_.similarity(images, texts);
+  }
+  TowerFeatures compact(const TowerFeatures& features) const override { return model_.compact(features); }
+  const Tokenizer* tokenizer() const override { return model_.tokenizer(); }
+  std::int64_t token_space() const override { return model_.token_space(); }
+  at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override {
+    return model_.token_activations(images, ids);
+  }
+
+ private:
+  const Embedder& model_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <tessera/index/index.h>
+#include <tessera/index/sparse_vectors.h>
+
+namespace tessera::index {
+
+/// Searches with every row of `queries`, several at a time. Throws UserError as Index::search does.
+std::vector<Hits> search_all(const Index& index, const SparseVectors& queries, std::int64_t k,
+                             const Filter& filter = {}, int threads = 0);
+
+}  // namespace tessera::index

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <tessera/objectives/contrastive_objective.h>
+
+namespace tessera {
+
+struct StairSettings {
+  ContrastSettings pairs;
+  bool text_token_mask = false;
+  std::optional<std::vector<std::int64_t>> special_token_ids;
+  double lambda_image = 1e-3;
+  double lambda_text = 1e-3;
+  std::int64_t lambda_growth_steps = 0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, StairSettings& s) {
+  fields(v, s.pairs);
+  v("text_token_mask", s.text_token_mask,
+    "a text's encoding is kept only at the tokens that the text contains, special ones left out (stage 1)");
+  v("special_token_ids", s.special_token_ids,
+    "ids that this mask never keeps; null: the model's, or BERT's 0, 100, 101, 102, 103 where it names none",
+    config::at_least(0));
+  v("lambda_image", s.lambda_image, "weight of the FLOPs regularizer of image encodings", config::at_least(0));
+  v("lambda_text", s.lambda_text, "weight of the FLOPs regularizer of text encodings", config::at_least(0));
+  v("lambda_growth_steps", s.lambda_growth_steps,
+    "updates in which both weights grow from 0, as the square of the step; 0: full weight at once",
+    config::at_least(0));
+}
+
+/// STAIR (Chen et al. 2023) on encodings over the vocabulary, global embeddings [B, V] that are not negative: CLIP's
+/// contrast of their cosines (eq. 3) and the FLOPs regularizer of each tower (eq. 6) over the batch of all ranks, with
+/// weights that grow from the beginning of the run, or of its stage (SPLADE). Memory is O(B V): over ranks the texts'
+/// encodings travel in a ring, whatever `chunk` is, and are never gathered. Of pairs that are absent (skip_absent) the
+/// regularizers see nothing. An encoding of length 0 (1e-12 or less) has cosine 0 with everything, and the contrast
+/// passes it no gradient.
+/// Terms `loss_contrastive`, `loss_flops_image`, `loss_flops_text` (without weight), `lambda_image`, `lambda_text` (the
+/// weights at this step). Statistics `active_tokens.image`, `active_tokens.text`, means per picture and text as the loss
+/// sees them, and the shares `dead_tokens.image`, `dead_tokens.text`. Details `text_encoding` [B, V] after the mask,
+/// `logits` [B, B] of the own pairs, rows are images.
+class Stair : public ContrastiveObjective {
+ public:
+  /// Throws UserError for a special token that the vocabulary lacks.
+  Stair(const StairSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+  bool follows_step() const override { return settings_.lambda_growth_steps > 0; }
+
+ private:
+  at::Tensor text_mask(const TowerInput& input, std::int64_t vocab_size);
+
+  StairSettings settings_;
+  at::Tensor special_ids_;  // [S], for the mask
+};
+
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::kernels {
+
+/// Bytes that may be read behind the last impact of a bitmap's postings.
+constexpr std::int64_t kImpactPadding = 64;
+
+/// Scores of a window of documents, kept as whole numbers, so that any order of addition gives the same result. A
+/// document's number within the window is below 65,536; `scores` holds one element for each, padded to a multiple
+/// of 16. The caller keeps weights so small that no sum passes 2^32 - 1.
+///
+/// A term's postings come in two forms. A list has the documents' numbers, strictly increasing, and an impact for
+/// each. A bitmap has one bit for each document of the window, 64 in a word, lowest bit first, and the impacts of those
+/// that are set, in order; kImpactPadding bytes behind them can be read.
+struct ImpactScoreKernels {
+  /// scores[documents[i]] += impacts[i] * weight. 8 bits: weight is below 2^15.
+  void (*add_list_8)(const std::uint16_t* documents, const std::uint8_t* impacts, std::int64_t count,
+                     std::uint32_t weight, std::uint32_t* scores);
+  void (*add_list_16)(const std::uint16_t* documents, const std::uint16_t* impacts, std::int64_t count,
+                      std::uint32_t weight, std::uint32_t* scores);
+  /// The same of a bitmap of `words` words; scores hold 64 elements for each.
+  void (*add_bitmap_8)(const std::uint64_t* bits, std::int64_t words, const std::uint8_t* impacts, std::uint32_t weight,
+                       std::uint32_t* scores);
+  void (*add_bitmap_16)(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts,
+                        std::uint32_t weight, std::uint32_t* scores);
+  /// Number of the first `count` scores that are at least `least`; `count` is a multiple of 16.
+  std::int64_t (*count_at_least)(const std::uint32_t* scores, std::int64_t count, std::uint32_t least);
+  /// Takes the first `count` scores (a multiple of 16): those that are at least `least` (1 or more) go to `documents` and
+  /// `taken` with their numbers, in order, and all become 0. Returns how many were taken.
+  std::int64_t (*take_at_least)(std::uint32_t* scores, std::int64_t count, std::uint32_t least,
+                                std::uint16_t* documents, std::uint32_t* taken);
+};
+
+/// Those of the best instruction set of this machine (cpu/instruction_set.h).
+const ImpactScoreKernels& impact_score_kernels();
+
+extern const ImpactScoreKernels kPortableImpactScores;
+#if defined(TESSERA_X86_KERNELS)
+extern const ImpactScoreKernels kAvx2ImpactScores;
+extern const ImpactScoreKernels kAvx512ImpactScores;
+#endif
+
+}  // namespace tessera::kernels

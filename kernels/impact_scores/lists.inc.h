@@ -1,0 +1,34 @@
+// Postings as lists, for one instruction set. Documents within a list differ, so that no addition waits for another: the
+// loop is bound by its three loads and one store for each posting, which vectors (gather, scatter) do not make cheaper.
+// Nothing here may instantiate standard-library templates; see cpu/matrix.inc.h.
+#include <cstdint>
+
+#include "kernels/impact_scores/impact_scores.h"
+
+namespace tessera::kernels {
+namespace {
+
+template <class Impact>
+inline void add_list(const std::uint16_t* __restrict documents, const Impact* __restrict impacts, std::int64_t count,
+                     std::uint32_t weight, std::uint32_t* __restrict scores) {
+  std::int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    scores[documents[i]] += impacts[i] * weight;
+    scores[documents[i + 1]] += impacts[i + 1] * weight;
+    scores[documents[i + 2]] += impacts[i + 2] * weight;
+    scores[documents[i + 3]] += impacts[i + 3] * weight;
+  }
+  for (; i < count; ++i) scores[documents[i]] += impacts[i] * weight;
+}
+
+void add_list_8(const std::uint16_t* documents, const std::uint8_t* impacts, std::int64_t count, std::uint32_t weight,
+                std::uint32_t* scores) {
+  add_list(documents, impacts, count, weight, scores);
+}
+void add_list_16(const std::uint16_t* documents, const std::uint16_t* impacts, std::int64_t count, std::uint32_t weight,
+                 std::uint32_t* scores) {
+  add_list(documents, impacts, count, weight, scores);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Trains STAIR in three stages, in a single stage, and CLIP on the built-in shapes, evaluates every run, and prints a Markdown table of
+means and deviations: zero-shot, retrieval with and without the text tower, whether color and shape of the largest object are a picture's
+strongest words, and how many words a picture has.
+
+  scripts/compare_stair.py
+
+Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard library is
+needed; the programs must be built (scripts/setup.sh).
+"""
+import argparse
+import pathlib
+
+import compare_objectives
+
+CONFIGS = compare_objectives.ROOT / "configs"
+# Dense embeddings are no words: CLIP is measured without the tasks that need some.
+SUITES = {"shapes_stair": ("shapes_stair", "shapes_stair_single"), "shapes_tokens": ("shapes_stair_clip",)}
+COLUMNS = {
+    "zero_shot.top1": "zero-shot top-1",
+    "retrieval.image_to_text_recall@1": "image-to-text R@1",
+    "retrieval.text_to_image_recall@1": "text-to-image R@1",
+    "retrieval_2.image_to_text_recall@1": "image-to-text R@1, no text tower",
+    "retrieval_2.text_to_image_recall@1": "text-to-image R@1, no text tower",
+    "interpretability.top1": "color is first word",
+    "interpretability.top3": "color is among first 3",
+    "interpretability_2.top1": "shape is first word",
+    "interpretability_2.top3": "shape is among first 3",
+    "retrieval.active_tokens_per_image": "words per picture",
+    "retrieval.active_tokens_per_text": "words per text",
+}
+COUNTS = ("retrieval.active_tokens_per_image", "retrieval.active_tokens_per_text")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    compare_objectives.add_arguments(parser, pathlib.Path("runs/stair"))
+    parser.set_defaults(jobs=2)
+    args = parser.parse_args()
+    args.set = ["training.threads=1", *args.set]
+    rows = []
+    for suite, configs in SUITES.items():
+        args.suite = CONFIGS / f"suites/{suite}.yaml"
+        rows += compare_objectives.compare([CONFIGS / f"{name}.yaml" for name in configs], args)
+    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+#include <ATen/ATen.h>
+
+#include <tessera/evaluation/metrics/sparsity_meter.h>
+
+namespace tessera::metrics {
+namespace {
+
+/// Rows in which each column is active, [V] int64.
+at::Tensor count_active(const at::Tensor& encoding) {
+  if (!encoding.is_sparse()) return encoding.gt(0).sum(0);
+  return at::bincount(encoding.indices()[1].masked_select(encoding.values().gt(0)), {}, encoding.size(1));
+}
+
+}  // namespace
+
+void SparsityMeter::add(const at::Tensor& encoding) {
+  TORCH_CHECK(encoding.dim() == 2 && (!active_.defined() || encoding.size(1) == active_.size(0)),
+              "SparsityMeter: encodings must be [B, V] of one V, got ", encoding.sizes());
+  const at::Tensor active = count_active(encoding);
+  active_ = active_.defined() ? active_ + active : active;
+  rows_ += encoding.size(0);
+}
+
+double SparsityMeter::mean_active() const {
+  if (rows_ == 0) return 0;
+  return static_cast<double>(active_.sum().item<std::int64_t>()) / static_cast<double>(rows_);
+}
+
+std::int64_t SparsityMeter::dead_columns() const {
+  return active_.defined() ? active_.eq(0).sum().item<std::int64_t>() : 0;
+}
+
+}  // namespace tessera::metrics

@@ -1,0 +1,22 @@
+#include <ATen/ATen.h>
+
+#include <tessera/evaluation/multi_hot_embedder.h>
+#include <tessera/evaluation/token_space.h>
+#include <tessera/models/token_multi_hot.h>
+
+namespace tessera {
+
+MultiHotEmbedder::MultiHotEmbedder(const Embedder& model, const std::string& option) : EmbedderView(model) {
+  require_token_space(model, option);
+}
+
+TowerFeatures MultiHotEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+  const TowerInput input = tokenizer()->encode_batch(texts);
+  TowerFeatures out;
+  out.global = token_multi_hot(input.ids, input.mask, token_space(), at::tensor(tokenizer()->special_ids(), at::kLong))
+                   .to(at::kFloat);
+  if (needs.input_ids) out.input = input;
+  return out;
+}
+
+}  // namespace tessera

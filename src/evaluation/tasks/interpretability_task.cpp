@@ -1,0 +1,96 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/candidates.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/text.h>
+#include <tessera/evaluation/metrics/interpretability.h>
+#include <tessera/evaluation/token_space.h>
+
+namespace tessera {
+namespace {
+
+class InterpretabilityTask final : public EvaluationTask {
+ public:
+  explicit InterpretabilityTask(InterpretabilitySettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "interpretability.source");
+    class_names_for(settings_.classes, *source, "interpretability");
+  }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "interpretability.source");
+    const Candidates candidates = candidates_for(settings_.classes, *source, "interpretability");
+    const TokenSpace space(embedder, context, settings_.space, "interpretability");
+    const at::Tensor class_entries = entries_of(candidates.names, space);
+    TaskResult result;
+    std::vector<at::Tensor> ranks;
+    std::vector<std::int64_t> labels;
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = labeled()};
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      std::vector<std::int64_t> own;
+      for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));
+      ranks.push_back(metrics::interpretability_ranking(space.activations(features), at::tensor(own, at::kLong),
+                                                        class_entries, settings_.topk)
+                          .rank);
+      labels.insert(labels.end(), own.begin(), own.end());
+    });
+    const at::Tensor rank = at::cat(ranks);  // [N] from 1; -1: a picture of the background alone
+    const std::vector<double> shares = metrics::recall_at(rank - 1, settings_.topk);
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
+      result.metrics.emplace_back(concat("top", settings_.topk[i]), shares[i]);
+    const at::Tensor known = rank.masked_select(rank.ge(1));
+    result.metrics.emplace_back("median_rank", known.numel() > 0 ? known.median().item<double>() : 0.0);
+    result.metrics.emplace_back("tokens", static_cast<double>(space.size()));
+    if (context.pictures) add_classes(candidates.names, rank, at::tensor(labels, at::kLong), result.pictures);
+    return result;
+  }
+
+ private:
+  /// [C, S] int64, -1 where a class has fewer. Throws UserError when the vocabulary has no token of any of them.
+  static at::Tensor entries_of(const std::vector<std::string>& names, const TokenSpace& space) {
+    std::vector<std::vector<std::int64_t>> entries;
+    std::size_t most = 0;
+    for (const std::string& name : names) {
+      entries.push_back(space.entries_of(name));
+      most = std::max(most, entries.back().size());
+    }
+    if (most == 0)
+      user_error("interpretability: the vocabulary has no token of any class name, \"", names.front(),
+                 "\" the first: are they in its language?");
+    const at::Tensor out = at::full({std::ssize(names), static_cast<std::int64_t>(most)}, -1, at::kLong);
+    for (std::size_t c = 0; c < names.size(); ++c)
+      for (std::size_t s = 0; s < entries[c].size(); ++s)
+        out[static_cast<std::int64_t>(c)][static_cast<std::int64_t>(s)] = entries[c][s];
+    return out;
+  }
+
+  void add_classes(const std::vector<std::string>& names, const at::Tensor& rank, const at::Tensor& labels,
+                   TaskPictures& pictures) const {
+    const std::int64_t k = settings_.topk.front();
+    pictures.class_measure = concat("Class name among the first ", k, k == 1 ? " token" : " tokens");
+    for (std::size_t c = 0; c < names.size(); ++c) {
+      const at::Tensor own = labels.eq(static_cast<std::int64_t>(c));
+      if (own.any().item<bool>())
+        pictures.class_values.emplace_back(names[c], metrics::recall_at(rank.masked_select(own) - 1, {k}).front());
+    }
+  }
+
+  InterpretabilitySettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings) {
+  return std::make_shared<InterpretabilityTask>(settings);
+}
+
+}  // namespace tessera

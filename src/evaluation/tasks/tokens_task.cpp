@@ -1,0 +1,169 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/sparsity_metrics.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/evaluation/metrics/token_localization.h>
+#include <tessera/evaluation/token_space.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/report/html.h>
+#include <tessera/report/token_sheet.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kCaptionTokens = 5;  // whose share in captions is measured
+constexpr std::size_t kReadTokens = 10;     // of a picture's line in a run's log
+
+/// A word whose heat map is shown, with the ids of its tokens.
+struct Word {
+  std::string text;
+  std::vector<std::int64_t> ids;
+};
+
+/// "red 1.21, circle 0.93".
+std::string reading_of(const std::vector<TokenExample::Token>& tokens) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(tokens.size(), kReadTokens); ++i)
+    text += concat(i > 0 ? ", " : "", tokens[i].text, " ", report::fixed(tokens[i].weight, 2));
+  return text;
+}
+
+nlohmann::json json_of(const std::string& key, const TokenExample& example) {
+  auto tokens = nlohmann::json::array(), maps = nlohmann::json::array();
+  for (const TokenExample::Token& token : example.tokens)
+    tokens.push_back({{"token", token.text}, {"weight", token.weight}});
+  for (const TokenExample::Map& map : example.maps)
+    maps.push_back(
+        {{"word", map.word}, {"rows", example.rows}, {"columns", example.columns}, {"activation", map.patches}});
+  return {{"key", key}, {"tokens", tokens}, {"maps", maps}};
+}
+
+class TokensTask final : public EvaluationTask {
+ public:
+  explicit TokensTask(TokenPictureSettings settings) : settings_(std::move(settings)) {}
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "tokens.source");
+    const TokenSpace space(embedder, context, settings_.space, "tokens");
+    const std::vector<Word> words = given_words(embedder, space);
+    const bool sparse = embedder.token_space() > 0;
+    TaskResult result;
+    metrics::SparsityMeter images, texts;
+    std::vector<double> in_captions;  // share of each picture's first tokens
+    auto json = nlohmann::json::array();
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = {},
+                    .needs = {.tokens = sparse}};
+    ExampleChooser examples(pass.total(), settings_.samples);
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      const at::Tensor activations = space.activations(features);
+      const at::Tensor best =
+          metrics::best_first(activations, std::max<std::int64_t>(kCaptionTokens, settings_.per_sample));
+      std::vector<std::string> captions;
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        const auto row = static_cast<std::int64_t>(i);
+        const std::vector<std::int64_t> order = to_vector<std::int64_t>(best[row]);
+        if (const auto& own = samples[i].sample.captions; !own.empty()) {
+          captions.push_back(own.front());
+          in_captions.push_back(share_in(own, activations[row], order, space));
+        }
+        if (!examples.choose(samples[i].index)) continue;
+        TokenExample shown;
+        add_tokens(shown, activations[row], order, space);
+        result.readings.emplace_back(samples[i].sample.key, reading_of(shown.tokens));
+        if (!context.pictures) continue;
+        shown.image = to_image(samples[i].pixels);
+        if (sparse) add_maps(shown, slice(features, {row, row + 1}), order, embedder, space, words);
+        json.push_back(json_of(samples[i].sample.key, shown));
+        result.pictures.tokens.push_back(std::move(shown));
+      }
+      if (!sparse) return;
+      images.add(features.global);
+      if (!captions.empty()) texts.add(embed_texts(embedder, captions).global);
+    });
+    if (!in_captions.empty())
+      result.metrics.emplace_back(concat("caption_precision@", kCaptionTokens),
+                                  at::tensor(in_captions, at::kDouble).mean().item<double>());
+    add_sparsity(result, images, texts);
+    if (!json.empty() && !context.out.empty()) {
+      io::write_file(context.out + "/tokens.json", json.dump(1) + "\n");
+      io::write_file(context.out + "/tokens.svg", report::token_sheet(result.pictures.tokens));
+    }
+    return result;
+  }
+
+ private:
+  /// Throws UserError for a word without a token, and where heat maps cannot be made.
+  std::vector<Word> given_words(const Embedder& embedder, const TokenSpace& space) const {
+    if (!settings_.words.empty()) require_token_space(embedder, "tokens.words");
+    std::vector<Word> words;
+    for (const std::string& text : settings_.words) {
+      words.push_back({text, {}});
+      for (const std::int64_t entry : space.entries_of(text)) words.back().ids.push_back(space.id(entry));
+      if (words.back().ids.empty()) user_error("tokens.words: the vocabulary has no token of \"", text, "\"");
+    }
+    return words;
+  }
+
+  /// The share of the best tokens that a picture's captions contain; one without weight counts as none of them.
+  static double share_in(const std::vector<std::string>& captions, const at::Tensor& activations,
+                         const std::vector<std::int64_t>& order, const TokenSpace& space) {
+    std::vector<std::int64_t> contained;
+    for (const std::string& caption : captions) {
+      const auto own = space.entries_of(caption);
+      contained.insert(contained.end(), own.begin(), own.end());
+    }
+    const auto count = std::min<std::ptrdiff_t>(kCaptionTokens, std::ssize(order));
+    const auto hits = std::count_if(order.begin(), order.begin() + count, [&](std::int64_t entry) {
+      return activations[entry].item<double>() > 0 &&
+             std::find(contained.begin(), contained.end(), entry) != contained.end();
+    });
+    return static_cast<double>(hits) / static_cast<double>(count);
+  }
+
+  /// Tokens without weight are none of the picture's.
+  void add_tokens(TokenExample& shown, const at::Tensor& activations, const std::vector<std::int64_t>& order,
+                  const TokenSpace& space) const {
+    for (const std::int64_t entry : order) {
+      const double weight = activations[entry].item<double>();
+      if (weight <= 0 || std::ssize(shown.tokens) == settings_.per_sample) return;
+      shown.tokens.push_back({space.name(entry), weight});
+    }
+  }
+
+  /// `features` of the one picture, `words` those given.
+  void add_maps(TokenExample& shown, const TowerFeatures& features, const std::vector<std::int64_t>& order,
+                const Embedder& embedder, const TokenSpace& space, std::vector<Word> words) const {
+    const config::Size grid = embedder.grid();
+    shown.rows = grid.height;
+    shown.columns = grid.width;
+    for (std::int64_t i = 0; settings_.words.empty() && i < std::min(settings_.maps, std::ssize(shown.tokens)); ++i) {
+      const auto place = static_cast<std::size_t>(i);
+      words.push_back({shown.tokens[place].text, {space.id(order[place])}});
+    }
+    for (const Word& word : words) {
+      const at::Tensor map =
+          metrics::token_localization(embedder.token_activations(features, word.ids), grid).normalized;
+      shown.maps.push_back({word.text, to_vector<float>(map)});
+    }
+  }
+
+  TokenPictureSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& settings) {
+  return std::make_shared<TokensTask>(settings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,321 @@
+// The Common Index File Format (Lin et al. 2020, "Supporting Interoperability Between Open-Source Search Engines with the
+// Common Index File Format"): messages of Protocol Buffers, each behind its length as a varint: a Header, the postings
+// lists and the documents. Of the wire format only what these three messages use is needed here, so that no library is.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "src/index/formats.h"
+#include "src/index/mapped_file.h"
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::index {
+namespace {
+
+enum WireType : std::uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+
+// ---- writing
+
+void put_varint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
+  out += static_cast<char>(value);
+}
+
+void put_number(std::string& out, std::uint64_t field, std::int64_t value) {
+  if (value == 0) return;  // proto3 leaves defaults out
+  put_varint(out, field << 3 | kVarint);
+  put_varint(out, static_cast<std::uint64_t>(value));
+}
+
+void put_double(std::string& out, std::uint64_t field, double value) {
+  if (value == 0) return;
+  put_varint(out, field << 3 | kFixed64);
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+void put_bytes(std::string& out, std::uint64_t field, std::string_view bytes) {
+  put_varint(out, field << 3 | kBytes);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+std::string delimited(const std::string& message) {
+  std::string out;
+  put_varint(out, message.size());
+  return out + message;
+}
+
+// ---- reading
+
+/// One message, field by field. Unknown fields are passed over, as Protocol Buffers ask.
+class Message {
+ public:
+  Message(std::string_view bytes, const std::string& path) : rest_(bytes), path_(path) {}
+
+  bool at_end() const { return rest_.empty(); }
+
+  /// Goes to the next field and gives its number.
+  std::uint64_t next() {
+    const std::uint64_t key = varint();
+    type_ = key & 7;
+    return key >> 3;
+  }
+  std::int64_t number() {
+    expect(kVarint);
+    return static_cast<std::int64_t>(varint());
+  }
+  std::string_view bytes() {
+    expect(kBytes);
+    return take(varint());
+  }
+  void skip() {
+    switch (type_) {
+      case kVarint:
+        varint();
+        break;
+      case kFixed64:
+        take(8);
+        break;
+      case kBytes:
+        take(varint());
+        break;
+      case kFixed32:
+        take(4);
+        break;
+      default:
+        damaged();
+    }
+  }
+  /// The next message of a file of messages behind their lengths.
+  Message delimited() { return {take(varint()), path_}; }
+
+  [[noreturn]] void damaged() const { user_error(path_, ": no ciff file, damaged, or cut short"); }
+
+ private:
+  void expect(WireType type) const {
+    if (type_ != type) damaged();
+  }
+  std::uint64_t varint() {
+    std::uint64_t value = 0;
+    for (int shift = 0; shift < 64; shift += 7) {
+      const auto byte = static_cast<unsigned char>(take(1)[0]);
+      value |= std::uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return value;
+    }
+    damaged();
+  }
+  std::string_view take(std::uint64_t count) {
+    if (count > rest_.size()) damaged();
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+  }
+
+  std::string_view rest_;
+  const std::string& path_;
+  std::uint64_t type_ = 0;
+};
+
+struct CiffHeader {
+  std::int64_t version = 0, lists = 0, documents = 0;
+};
+
+CiffHeader read_header(Message message) {
+  CiffHeader header;
+  while (!message.at_end()) {
+    switch (message.next()) {
+      case 1:
+        header.version = message.number();
+        break;
+      case 2:
+        header.lists = message.number();
+        break;
+      case 3:
+        header.documents = message.number();
+        break;
+      default:
+        message.skip();
+    }
+  }
+  return header;
+}
+
+struct Posting {
+  std::int64_t document = 0, frequency = 0;
+};
+
+Posting read_posting(Message message) {
+  Posting posting;
+  while (!message.at_end()) {
+    switch (message.next()) {
+      case 1:
+        posting.document = message.number();
+        break;
+      case 2:
+        posting.frequency = message.number();
+        break;
+      default:
+        message.skip();
+    }
+  }
+  return posting;
+}
+
+struct PostingsList {
+  std::string term;
+  std::vector<Posting> postings;  // documents are given as differences
+};
+
+PostingsList read_list(Message message, const std::string& path) {
+  PostingsList list;
+  while (!message.at_end()) {
+    switch (message.next()) {
+      case 1:
+        list.term = message.bytes();
+        break;
+      case 4:
+        list.postings.push_back(read_posting({message.bytes(), path}));
+        break;
+      default:
+        message.skip();
+    }
+  }
+  std::int64_t document = 0;
+  for (Posting& posting : list.postings) {
+    if (posting.document < 0 || posting.document > INT32_MAX) message.damaged();
+    posting.document = document += posting.document;
+  }
+  return list;
+}
+
+struct Document {
+  std::int64_t number = 0;
+  std::string id;
+};
+
+Document read_document(Message message) {
+  Document document;
+  while (!message.at_end()) {
+    switch (message.next()) {
+      case 1:
+        document.number = message.number();
+        break;
+      case 2:
+        document.id = message.bytes();
+        break;
+      default:
+        message.skip();
+    }
+  }
+  return document;
+}
+
+}  // namespace
+
+SparseVectors read_ciff(const std::string& path, const TokenNames& names, double scale) {
+  const MappedFile mapped(path);
+  Message file(mapped.bytes(), path);
+  if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
+  const CiffHeader header = read_header(file.delimited());
+  if (header.version != 1) user_error(path, ": expected a ciff file of version 1, got version ", header.version);
+  // Each document and list takes a byte at least: nothing is allocated for counts that cannot be.
+  const auto size = static_cast<std::int64_t>(mapped.bytes().size());
+  if (header.documents < 0 || header.documents > size || header.lists < 0 || header.lists > size) file.damaged();
+  std::vector<std::vector<TokenWeight>> rows(static_cast<std::size_t>(header.documents));
+  SparseVectors vectors;
+  vectors.vocab_size = names.size();
+  for (std::int64_t i = 0; i < header.lists; ++i) {
+    const PostingsList list = read_list(file.delimited(), path);
+    const std::int32_t token = names.at(list.term, path);
+    vectors.vocab_size = std::max(vectors.vocab_size, std::int64_t{token} + 1);
+    for (const Posting& posting : list.postings) {
+      if (posting.document >= header.documents)
+        user_error(path, ": token ", printable(list.term, 60), " has the document ", posting.document, " of ",
+                   header.documents);
+      rows[static_cast<std::size_t>(posting.document)].push_back(
+          {token, static_cast<float>(static_cast<double>(posting.frequency) / scale)});
+    }
+  }
+  std::vector<std::string> ids(rows.size());
+  for (std::int64_t i = 0; i < header.documents; ++i) {
+    Document document = read_document(file.delimited());
+    if (document.number < 0 || document.number >= header.documents) file.damaged();
+    ids[static_cast<std::size_t>(document.number)] = std::move(document.id);
+  }
+  if (!file.at_end()) file.damaged();
+  for (std::size_t r = 0; r < rows.size(); ++r)
+    append_row(vectors, std::move(ids[r]), std::exchange(rows[r], {}), concat(path, ": document ", r));
+  return vectors;
+}
+
+void write_ciff(const std::string& path, const SparseVectors& vectors, const TokenNames& names, double scale) {
+  struct Entry {
+    std::int32_t document;
+    std::int32_t frequency;
+  };
+  std::vector<std::int64_t> start(static_cast<std::size_t>(vectors.vocab_size) + 1, 0);
+  for (const std::int32_t token : vectors.tokens) ++start[static_cast<std::size_t>(token) + 1];
+  std::partial_sum(start.begin(), start.end(), start.begin());
+  std::vector<std::int64_t> next = start, lengths(static_cast<std::size_t>(vectors.rows()), 0);
+  std::vector<Entry> entries(vectors.tokens.size());
+  for (std::int64_t r = 0; r < vectors.rows(); ++r) {
+    for (std::int64_t i = vectors.indptr[r]; i < vectors.indptr[r + 1]; ++i) {
+      const double frequency = std::round(vectors.weights[i] * scale);
+      if (frequency > INT32_MAX)
+        user_error(path, ": the weight ", vectors.weights[i], " times ", scale, " is beyond a ciff file's numbers");
+      entries[next[vectors.tokens[i]]++] = {static_cast<std::int32_t>(r),
+                                            std::max(1, static_cast<std::int32_t>(frequency))};
+      lengths[r] += std::max<std::int64_t>(1, static_cast<std::int64_t>(frequency));
+    }
+  }
+  std::vector<std::pair<std::string, std::int32_t>> terms;
+  for (std::int32_t token = 0; token < vectors.vocab_size; ++token)
+    if (start[token + 1] > start[token]) terms.emplace_back(names.name(token), token);
+  std::sort(terms.begin(), terms.end());
+
+  const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  io::AtomicFile file(path);
+  Buffered out(file);
+  std::string header;
+  put_number(header, 1, 1);
+  put_number(header, 2, static_cast<std::int64_t>(terms.size()));
+  put_number(header, 3, vectors.rows());
+  put_number(header, 4, static_cast<std::int64_t>(terms.size()));
+  put_number(header, 5, vectors.rows());
+  put_number(header, 6, total);
+  put_double(header, 7, vectors.rows() > 0 ? static_cast<double>(total) / static_cast<double>(vectors.rows()) : 0);
+  put_bytes(header, 8, concat("Tessera: weights times ", scale));
+  out.write(delimited(header));
+  for (const auto& [name, token] : terms) {
+    std::string list, postings;
+    std::int64_t sum = 0;
+    std::int32_t before = 0;
+    for (std::int64_t i = start[token]; i < start[token + 1]; ++i) {
+      std::string posting;
+      put_number(posting, 1, entries[i].document - before);
+      put_number(posting, 2, entries[i].frequency);
+      put_bytes(postings, 4, posting);
+      before = entries[i].document;
+      sum += entries[i].frequency;
+    }
+    put_bytes(list, 1, name);
+    put_number(list, 2, start[token + 1] - start[token]);
+    put_number(list, 3, sum);
+    out.write(delimited(list + postings));
+  }
+  for (std::int64_t r = 0; r < vectors.rows(); ++r) {
+    std::string document;
+    put_number(document, 1, r);
+    put_bytes(document, 2, vectors.ids[r]);
+    put_number(document, 3, lengths[r]);
+    out.write(delimited(document));
+  }
+  out.flush();
+  file.commit();
+}
+
+}  // namespace tessera::index

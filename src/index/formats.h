@@ -1,0 +1,47 @@
+#pragma once
+
+#include <string>
+
+#include <tessera/index/sparse_files.h>
+
+/// The formats of sparse_files.h one by one; what they throw is described there. Readers return sound rows.
+namespace tessera::index {
+
+SparseVectors read_safetensors(const std::string& path);
+void write_safetensors(const std::string& path, const SparseVectors& vectors);
+
+SparseVectors read_csr(const std::string& path);
+void write_csr(const std::string& path, const SparseVectors& vectors);
+
+SparseVectors read_json_lines(const std::string& path, const TokenNames& names);
+void write_json_lines(const std::string& path, const SparseVectors& vectors, const TokenNames& names);
+
+SparseVectors read_ciff(const std::string& path, const TokenNames& names, double scale);
+void write_ciff(const std::string& path, const SparseVectors& vectors, const TokenNames& names, double scale);
+
+void write_text(const std::string& path, const SparseVectors& vectors, const TokenNames& names);
+
+/// Throws UserError unless `indptr` begins with 0, never falls and ends with `count`.
+void check_indptr(const std::vector<std::int64_t>& indptr, std::int64_t count, const std::string& path);
+
+/// Collects what is written to a file in pieces of a megabyte.
+template <class File>
+class Buffered {
+ public:
+  explicit Buffered(File& file) : file_(file) {}
+  void write(std::string_view text) {
+    pending_ += text;
+    if (pending_.size() > kPiece) flush();
+  }
+  void flush() {
+    file_.write(pending_);
+    pending_.clear();
+  }
+
+ private:
+  static constexpr std::size_t kPiece = 1 << 20;
+  File& file_;
+  std::string pending_;
+};
+
+}  // namespace tessera::index

@@ -1,0 +1,170 @@
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <unordered_map>
+
+#include "src/index/index_state.h"
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/index/index.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::index {
+namespace {
+
+TokenNames read_names(const std::string& folder, const Manifest& manifest) {
+  if (manifest.vocabulary.empty()) return {};
+  const std::string path = folder + "/" + manifest.vocabulary;
+  const std::string text = io::read_file(path);
+  if (fingerprint(text) != manifest.vocabulary_fingerprint) user_error(path, ": damaged: it is not what was written");
+  return {text, path};
+}
+
+}  // namespace
+
+std::vector<OpenSegment> open_segments(const std::string& folder, const Manifest& manifest, int threads,
+                                       SegmentParts parts) {
+  std::vector<OpenSegment> segments;
+  std::int64_t first = 0;
+  for (const ManifestSegment& each : manifest.segments) {
+    segments.push_back({std::make_unique<Segment>(folder, each.record, manifest.layout, threads, parts), each, first});
+    first += each.record.documents;
+  }
+  return segments;
+}
+
+const OpenSegment& Index::State::of(std::int64_t document) const {
+  const auto after = std::upper_bound(segments.begin(), segments.end(), document,
+                                      [](std::int64_t number, const OpenSegment& each) { return number < each.first; });
+  return *std::prev(after);
+}
+
+TokenNames names_of(const std::string& folder) {
+  return read_names(folder, read_manifest(folder));
+}
+
+Index::Index(const std::string& folder, int threads) {
+  for (;;) {
+    auto state = std::make_unique<State>();
+    state->manifest = read_manifest(folder);
+    try {
+      state->names = read_names(folder, state->manifest);
+      state->segments = open_segments(folder, state->manifest, threads);
+    } catch (const UserError&) {
+      // A writer may have replaced the manifest meanwhile, and removed the files of the one that was read.
+      if (manifest_text(state->manifest) == manifest_text(read_manifest(folder))) throw;
+      continue;
+    }
+    state_ = std::move(state);
+    return;
+  }
+}
+
+Index::~Index() = default;
+Index::Index(Index&&) noexcept = default;
+
+std::int64_t Index::documents() const {
+  std::int64_t count = document_numbers();
+  for (const OpenSegment& each : state_->segments) count -= each.manifest.removed_count();
+  return count;
+}
+
+std::int64_t Index::document_numbers() const {
+  return state_->segments.empty() ? 0 : state_->segments.back().first + state_->segments.back().segment->documents();
+}
+
+bool Index::removed(std::int64_t document) const {
+  const OpenSegment& segment = state_->of(document);
+  return segment.manifest.is_removed(document - segment.first);
+}
+
+std::string_view Index::id(std::int64_t document) const {
+  const OpenSegment& segment = state_->of(document);
+  return segment.segment->id(document - segment.first);
+}
+
+std::vector<std::int64_t> Index::find(std::span<const std::string> ids) const {
+  std::unordered_map<std::string_view, std::int64_t> numbers;
+  for (const std::string& wanted : ids) numbers.emplace(wanted, -1);
+  for (const OpenSegment& each : state_->segments) {
+    for (std::int64_t d = 0; d < each.segment->documents(); ++d) {
+      const auto found = numbers.find(each.segment->id(d));
+      if (found != numbers.end() && !each.manifest.is_removed(d)) found->second = each.first + d;
+    }
+  }
+  std::vector<std::int64_t> out;
+  for (const std::string& wanted : ids) {
+    out.push_back(numbers.at(wanted));
+    if (out.back() < 0) user_error("there is no document ", printable(wanted, 100), " in the index");
+  }
+  return out;
+}
+
+std::int64_t Index::vocab_size() const {
+  return state_->manifest.layout.vocab_size;
+}
+
+const Quantization& Index::quantization() const {
+  return state_->manifest.quantization;
+}
+
+const TokenNames& Index::names() const {
+  return state_->names;
+}
+
+std::int64_t Index::postings() const {
+  std::int64_t count = 0;
+  for (const OpenSegment& each : state_->segments) count += each.segment->postings();
+  return count;
+}
+
+std::int64_t Index::segments() const {
+  return static_cast<std::int64_t>(state_->segments.size());
+}
+
+std::int64_t Index::file_bytes() const {
+  std::int64_t bytes = 0;
+  for (const OpenSegment& each : state_->segments) bytes += each.manifest.record.bytes;
+  return bytes;
+}
+
+SparseVectors Index::stored_vectors() const {
+  const QuantizedDocuments documents = stored_documents(state_->segments, state_->manifest.layout);
+  const Quantization& quantization = state_->manifest.quantization;
+  const double unit = quantization.largest_weight / static_cast<double>(quantization.largest_impact());
+  SparseVectors out{vocab_size(), documents.indptr, documents.tokens, {}, documents.ids};
+  for (const std::uint16_t impact : documents.impacts) out.weights.push_back(static_cast<float>(impact * unit));
+  return out;
+}
+
+QuantizedQuery quantize_query(std::span<const std::int32_t> tokens, std::span<const float> weights,
+                              const Quantization& quantization) {
+  constexpr double kSteps = 255;
+  constexpr double kLargestSum = std::numeric_limits<std::uint32_t>::max();
+  QuantizedQuery query;
+  double largest = 0, squares = 0;
+  for (const float weight : weights) {
+    largest = std::max<double>(largest, weight);
+    squares += static_cast<double>(weight) * weight;
+  }
+  if (!(largest > 0)) return query;
+  // Rounding adds at most half a step to each weight.
+  double sum = 0;
+  for (const float weight : weights) sum += weight / largest;
+  const double room =
+      kLargestSum / static_cast<double>(quantization.largest_impact()) - 0.5 * static_cast<double>(weights.size());
+  const double steps = std::max(1.0, std::min(kSteps, std::floor(room / sum)));
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto weight = static_cast<std::uint32_t>(std::lround(weights[i] / largest * steps));
+    if (weight == 0) continue;
+    query.tokens.push_back(tokens[i]);
+    query.weights.push_back(weight);
+  }
+  query.unit = largest / steps;
+  if (quantization.unit_length) query.unit /= std::sqrt(squares);
+  return query;
+}
+
+}  // namespace tessera::index

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/index/manifest.h"
+#include "src/index/segment.h"
+#include <tessera/index/index.h>
+
+namespace tessera::index {
+
+/// An opened segment and what the manifest says of it.
+struct OpenSegment {
+  std::unique_ptr<const Segment> segment;
+  ManifestSegment manifest;
+  std::int64_t first = 0;  // number of its first document in the index
+};
+
+/// Throws UserError as Segment does.
+std::vector<OpenSegment> open_segments(const std::string& folder, const Manifest& manifest, int threads,
+                                       SegmentParts parts = SegmentParts::kAll);
+
+/// The documents that are there, in their order.
+QuantizedDocuments stored_documents(const std::vector<OpenSegment>& segments, const SegmentLayout& layout);
+
+struct Index::State {
+  Manifest manifest;
+  TokenNames names;
+  std::vector<OpenSegment> segments;
+
+  /// The segment of a document number.
+  const OpenSegment& of(std::int64_t document) const;
+};
+
+}  // namespace tessera::index

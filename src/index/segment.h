@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "src/index/mapped_file.h"
+
+/// Segment files: documents that were added together, never changed once written. Little-endian; every section begins at a
+/// multiple of 64 bytes.
+///
+///   8 bytes   kSegmentMagic
+///   sections  one for the ids, then one for each window of documents
+///   table     a SectionEntry for each section
+///   trailer   SegmentTrailer
+///
+/// The ids' section: u64 start [documents + 1], then the ids' bytes. A window's section, for T terms of V that occur in it:
+///   u64 term bits [ceil(V / 64)]   which terms occur
+///   u32 ranks [ceil(V / 64)]       terms before each word of bits; padded to 8 bytes
+///   TermEntry [T]                  where their postings are
+///   postings, each at a multiple of 8 bytes, with at least kImpactPadding bytes of zeros behind the last
+/// Postings are either a list, u16 documents [count], or bits, u64 [ceil(documents / 64)], then impacts [count] of 1 or 2
+/// bytes (kernels/impact_scores/impact_scores.h). Terms of at least an eighth of the documents have bits: they take less room and time.
+namespace tessera::index {
+
+constexpr std::array<char, 8> kSegmentMagic = {'T', 'S', 'S', 'E', 'G', 'M', 'N', 'T'};
+constexpr std::uint32_t kSegmentVersion = 1;
+constexpr std::int64_t kSectionAlignment = 64;
+constexpr std::int64_t kLargestWindow = 65'536;
+
+struct SectionEntry {
+  std::uint64_t offset, bytes, fingerprint;
+};
+
+enum class PostingForm : std::uint16_t { kList = 0, kBits = 1 };
+
+struct TermEntry {
+  std::uint64_t offset;  // from the section's begin
+  std::uint32_t count;
+  std::uint16_t largest_impact;
+  PostingForm form;
+};
+
+struct SegmentTrailer {
+  std::uint64_t vocab_size, documents, window, postings, sections, file_bytes;
+  std::uint32_t version, impact_bits;
+  std::uint64_t fingerprint;  // of the table and of this struct with 0 here
+  std::array<char, 8> magic;
+};
+
+/// What the manifest says of a segment, so that no other file can take its place.
+struct SegmentRecord {
+  std::string file;
+  std::int64_t documents = 0;
+  std::int64_t bytes = 0;
+  std::uint64_t fingerprint = 0;  // the trailer's
+};
+
+/// The sizes that all segments of an index share.
+struct SegmentLayout {
+  std::int64_t vocab_size = 0;
+  std::int64_t window = 0;
+  int impact_bits = 8;
+};
+
+/// One window of an opened segment. Pointers are into the mapped file.
+struct Window {
+  std::int64_t first = 0;      // document of the segment
+  std::int64_t documents = 0;  // at least 1
+  std::string_view section;
+  const std::uint64_t* term_bits = nullptr;
+  const std::uint32_t* ranks = nullptr;
+  const TermEntry* terms = nullptr;
+  std::int64_t term_count = 0;
+
+  std::int64_t words() const { return (documents + 63) / 64; }
+  /// The entry of a term, or null if no document has it.
+  const TermEntry* find(std::int32_t token) const {
+    const std::uint64_t word = term_bits[token / 64], bit = std::uint64_t{1} << (token % 64);
+    if ((word & bit) == 0) return nullptr;
+    return terms + ranks[token / 64] + __builtin_popcountll(word & (bit - 1));
+  }
+  const std::uint16_t* list_of(const TermEntry& term) const {
+    return reinterpret_cast<const std::uint16_t*>(section.data() + term.offset);
+  }
+  const std::uint64_t* bits_of(const TermEntry& term) const {
+    return reinterpret_cast<const std::uint64_t*>(section.data() + term.offset);
+  }
+  template <class Impact>
+  const Impact* impacts_of(const TermEntry& term) const {
+    const std::uint64_t before =
+        term.form == PostingForm::kBits ? 8 * static_cast<std::uint64_t>(words()) : 2 * std::uint64_t{term.count};
+    return reinterpret_cast<const Impact*>(section.data() + term.offset + before);
+  }
+  /// Calls visit(document of the window, impact) for a term's postings, in order.
+  template <class Impact, class Visit>
+  void for_each_posting(const TermEntry& term, Visit&& visit) const {
+    const Impact* impacts = impacts_of<Impact>(term);
+    if (term.form == PostingForm::kList) {
+      for (std::uint32_t i = 0; i < term.count; ++i) visit(list_of(term)[i], impacts[i]);
+      return;
+    }
+    for (std::int64_t w = 0; w < words(); ++w)
+      for (std::uint64_t rest = bits_of(term)[w]; rest != 0; rest &= rest - 1)
+        visit(static_cast<std::uint16_t>(64 * w + __builtin_ctzll(rest)), *impacts++);
+  }
+};
+
+/// What of a segment is opened: who looks for ids needs no postings, and need not read them.
+enum class SegmentParts { kAll, kIds };
+
+/// A segment opened for reading; all that is opened is checked.
+class Segment {
+ public:
+  /// Throws UserError naming the file: not the segment that the record describes, damaged, or not sound.
+  Segment(const std::string& folder, const SegmentRecord& record, const SegmentLayout& layout, int threads,
+          SegmentParts parts = SegmentParts::kAll);
+
+  std::int64_t documents() const { return documents_; }
+  std::int64_t postings() const { return postings_; }
+  std::string_view id(std::int64_t document) const;
+  /// Empty where only ids are opened.
+  const std::vector<Window>& windows() const { return windows_; }
+
+ private:
+  std::string path_;
+  MappedFile file_;
+  std::int64_t documents_ = 0, postings_ = 0;
+  const std::uint64_t* id_starts_ = nullptr;
+  const char* id_bytes_ = nullptr;
+  std::vector<Window> windows_;
+};
+
+/// Documents as they go into a segment; impacts are at least 1.
+struct QuantizedDocuments {
+  std::vector<std::int64_t> indptr = {0};
+  std::vector<std::int32_t> tokens;
+  std::vector<std::uint16_t> impacts;
+  std::vector<std::string> ids;
+
+  std::int64_t rows() const { return static_cast<std::int64_t>(ids.size()); }
+};
+
+/// Writes a segment file; it appears complete or not at all.
+SegmentRecord write_segment(const std::string& folder, const std::string& file, const QuantizedDocuments& documents,
+                            const SegmentLayout& layout, int threads);
+
+/// The trailer's and the table's check, over both.
+std::uint64_t segment_fingerprint(const std::vector<SectionEntry>& table, SegmentTrailer trailer);
+
+}  // namespace tessera::index

@@ -1,0 +1,317 @@
+#include <filesystem>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/evaluation/metrics/zero_shot.h>
+#include <tessera/evaluation/multi_hot_embedder.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/evaluation/token_space.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kWords = 13;
+constexpr std::int64_t kRed = 6, kBlue = 7, kCircle = 8, kPlural = 9, kSquare = 10;
+
+std::shared_ptr<const Tokenizer> word_pieces() {
+  config::ModuleSettings settings{"wordpiece"};
+  settings.settings = config::parse_yaml("{context_length: 12}", "tokenizer.yaml");
+  return tokenizers().make(
+      settings, "tokenizer",
+      TokenizerContext{"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\n##s\nsquare\n##set\nset\n"});
+}
+
+/// Reads pictures in the words above. The picture of gray 10 i + 5 is of `weights[i]`, the more so the further down the
+/// patch; a text weighs its tokens 2. It may give itself out for a model like CLIP, whose embeddings have no names.
+class WordEmbedder final : public Embedder {
+ public:
+  std::shared_ptr<const Tokenizer> words = word_pieces();
+  std::vector<std::map<std::int64_t, float>> weights;
+  bool named = true;
+  mutable std::int64_t embedded_texts = 0;
+
+  WordEmbedder() { preprocessing_.image_size = 16; }
+  const Preprocessing& preprocessing() const override { return preprocessing_; }
+  config::Size grid() const override { return {2, 2}; }
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+    TowerFeatures out;
+    out.global = at::zeros({pixels.size(0), kWords});
+    for (std::int64_t i = 0; i < pixels.size(0); ++i)
+      for (const auto& [token, weight] : weights.at(pixels[i][0][0][0].item<std::uint8_t>() / 10U))
+        out.global[i][token] = weight;
+    if (needs.tokens) out.tokens = out.global.unsqueeze(1) * at::tensor({1.0F, 2.0F, 3.0F, 5.0F}).view({1, 4, 1});
+    return out;
+  }
+  bool takes_texts() const override { return true; }
+  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds&) const override {
+    embedded_texts += std::ssize(texts);
+    TowerFeatures out;
+    out.global = at::zeros({std::ssize(texts), kWords});
+    for (std::int64_t i = 0; i < std::ssize(texts); ++i)
+      for (const std::int64_t token : words->encode(texts[static_cast<std::size_t>(i)]))
+        if (token > 4) out.global[i][token] = 2;
+    return out;
+  }
+  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
+    const std::int64_t count = prompts.global.size(0) / per_class;
+    TowerFeatures out;
+    out.global =
+        metrics::class_embeddings(prompts.global, at::arange(count, at::kLong).repeat_interleave(per_class), count);
+    return out;
+  }
+  at::Tensor similarity(const TowerFeatures& a, const TowerFeatures& b) const override {
+    return at::cosine_similarity(a.global.to(at::kDouble).unsqueeze(1), b.global.to(at::kDouble).unsqueeze(0), 2);
+  }
+  const Tokenizer* tokenizer() const override { return words.get(); }
+  std::int64_t token_space() const override { return named ? kWords : 0; }
+  at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override {
+    return images.tokens.index_select(2, at::tensor(ids, at::kLong));
+  }
+
+ private:
+  Preprocessing preprocessing_;
+};
+
+/// Sample i is a plain picture of gray 10 i + 5.
+class NamedSource final : public IndexedSource {
+ public:
+  std::vector<std::string> names, captions;
+  std::vector<std::int64_t> labels;
+
+  std::int64_t size() const override { return std::ssize(labels); }
+  Sample get(std::int64_t index) const override {
+    Sample sample;
+    sample.key = concat("sample", index);
+    sample.label = labels.at(static_cast<std::size_t>(index));
+    sample.image = {16, 16, std::vector<std::uint8_t>(16 * 16 * 3, static_cast<std::uint8_t>(10 * index + 5))};
+    if (!captions.empty()) sample.captions = {captions.at(static_cast<std::size_t>(index))};
+    return sample;
+  }
+  std::vector<std::string> class_names() const override { return names; }
+  std::string describe() const override { return "named pictures"; }
+};
+
+class Tokens : public ::testing::Test {
+ protected:
+  Tokens() : folder_(fs::temp_directory_path() / concat("tessera_tokens_", ::getpid())) {
+    fs::create_directories(folder_);
+    source->names = {"red", "blue", "circles"};
+    source->labels = {0, 1, 2};
+    source->captions = {"a red circle", "a blue square", "circles"};
+    model.weights = {{{kRed, 3.0F}, {kCircle, 1.0F}},
+                     {{kBlue, 1.0F}, {kSquare, 2.0F}, {kCircle, 1.0F}},
+                     {{kRed, 0.5F}, {kPlural, 4.0F}, {kCircle, 0.25F}}};
+    context.source = source;
+    context.batch_size = 2;
+  }
+  ~Tokens() override { fs::remove_all(folder_); }
+
+  TaskResult run(const std::string& yaml) const {
+    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}), model,
+                    context);
+  }
+  std::map<std::string, double> numbers(const std::string& yaml) const {
+    const TaskResult result = run(yaml);
+    return {result.metrics.begin(), result.metrics.end()};
+  }
+  std::string error_of(const std::string& yaml) const {
+    try {
+      run(yaml);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  fs::path folder_;
+  WordEmbedder model;
+  std::shared_ptr<NamedSource> source = std::make_shared<NamedSource>();
+  EvaluationContext context;
+};
+
+TEST_F(Tokens, AreNamedAsPeopleWriteThem) {
+  const std::vector<std::string> names = vocabulary_names(*model.words, 15);
+  EXPECT_EQ(names, (std::vector<std::string>{"#0", "#1", "#2", "#3", "#4", "a", "red", "blue", "circle", "##s",
+                                             "square", "##set", "set", "#13", "#14"}));
+}
+
+TEST_F(Tokens, SpecialOnesAreNoEntries) {
+  const TokenSpace space(model, context, {}, "tokens");
+  EXPECT_EQ(space.size(), kWords - 5);
+  std::vector<std::int64_t> ids;
+  for (const std::int64_t entry : space.entries_of("circles [MASK] zebra red red")) ids.push_back(space.id(entry));
+  EXPECT_EQ(ids, (std::vector<std::int64_t>{kCircle, kPlural, kRed, kRed}));
+  const at::Tensor activations = space.activations(model.images(at::full({1, 3, 16, 16}, 25, at::kByte), {}));
+  EXPECT_EQ(activations.sizes(), (at::IntArrayRef{1, kWords - 5}));
+  EXPECT_EQ(activations[0][space.entries_of("red").front()].item<float>(), 0.5F);
+}
+
+TEST_F(Tokens, OfAModelWithoutNamesAreReadByTheNearnessOfTheirTexts) {
+  model.named = false;
+  const TokenSpace space(model, context, {}, "tokens");
+  EXPECT_EQ(space.size(), kWords - 6) << "set and ##set are one text";
+  EXPECT_EQ(space.name(space.entries_of("set").front()), "set");
+  const TowerFeatures picture = model.images(at::full({1, 3, 16, 16}, 5, at::kByte), {});
+  const at::Tensor activations = space.activations(picture);
+  for (const char* word : {"red", "circle", "square"})
+    EXPECT_EQ(activations[0][space.entries_of(word).front()].item<double>(),
+              model.similarity(picture, model.texts({word}, {})).item<double>());
+}
+
+TEST_F(Tokens, OneVocabularyIsEmbeddedOnceForAllTasks) {
+  model.named = false;
+  const auto embedded = [&](const std::string& yaml) {
+    const std::int64_t before = model.embedded_texts;
+    run(yaml);
+    return model.embedded_texts - before;
+  };
+  EXPECT_EQ(embedded("interpretability"), kWords - 6);
+  EXPECT_EQ(embedded("interpretability"), kWords - 6) << "nothing is shared here";
+  context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
+  EXPECT_EQ(embedded("interpretability"), kWords - 6);
+  EXPECT_EQ(embedded("tokens"), 0);
+  EXPECT_EQ(embedded("{name: interpretability, templates: [\"a {}\", \"{}\"]}"), 2 * (kWords - 6)) << "other texts";
+}
+
+TEST_F(Tokens, TheRankOfAClassNameIsThatOfItsBestToken) {
+  // red is first; blue comes after square and level with circle; of circles, ##s is first.
+  const auto found = numbers("{name: interpretability, topk: [1, 2, 3]}");
+  EXPECT_DOUBLE_EQ(found.at("top1"), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(found.at("top2"), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(found.at("top3"), 1);
+  EXPECT_EQ(found.at("median_rank"), 1);
+  EXPECT_EQ(found.at("tokens"), kWords - 5);
+}
+
+TEST_F(Tokens, SpecialOnesCountAgainstNoClassName) {
+  for (auto& picture : model.weights)
+    for (std::int64_t special = 0; special < 5; ++special) picture[special] = 9;
+  EXPECT_DOUBLE_EQ(numbers("{name: interpretability, topk: [1]}").at("top1"), 2.0 / 3);
+}
+
+TEST_F(Tokens, AClassNameWithoutTokenIsBehindAllOfThem) {
+  source->names = {"zebra", "blue", "circles"};
+  const auto found = numbers("{name: interpretability, topk: [8, 9]}");
+  EXPECT_DOUBLE_EQ(found.at("top8"), 2.0 / 3);
+  EXPECT_DOUBLE_EQ(found.at("top9"), 1);
+  source->names = {"zebra", "ant", "bee"};
+  EXPECT_EQ(error_of("interpretability"),
+            "interpretability: the vocabulary has no token of any class name, \"zebra\" the first: are they in its "
+            "language?");
+}
+
+TEST_F(Tokens, ClassNamesComeFromTheSettings) {
+  EXPECT_DOUBLE_EQ(numbers("{name: interpretability, classes: [circle, square, set], topk: [2]}").at("top2"), 2.0 / 3);
+}
+
+TEST_F(Tokens, AVocabularyOfItsOwnIsNotExchanged) {
+  EXPECT_EQ(error_of("{name: tokens, vocabulary: {name: wordpiece, vocab: x.txt}}"),
+            "tokens.vocabulary: this model's embeddings are weights of its own vocabulary: leave the key out");
+}
+
+TEST_F(Tokens, OfAPictureAreShownByWeight) {
+  context.pictures = true;
+  context.out = folder_.string();
+  const TaskResult result = run("{name: tokens, samples: 3, per_sample: 2, maps: 1}");
+  ASSERT_EQ(result.pictures.tokens.size(), 3U);
+  const TokenExample& last = result.pictures.tokens[2];
+  EXPECT_EQ(last.image.pixels.front(), 25);
+  ASSERT_EQ(last.tokens.size(), 2U);
+  EXPECT_EQ(last.tokens[0].text, "##s");
+  EXPECT_EQ(last.tokens[0].weight, 4);
+  EXPECT_EQ(last.tokens[1].text, "red");
+  ASSERT_EQ(last.maps.size(), 1U);
+  EXPECT_EQ(last.maps[0].word, "##s");
+  EXPECT_EQ(last.maps[0].patches, (std::vector<float>{0, 0.25F, 0.5F, 1}));
+  const auto json = nlohmann::json::parse(io::read_file(context.out + "/tokens.json"));
+  EXPECT_EQ(json.at(2).at("key"), "sample2");
+  EXPECT_EQ(json.at(2).at("tokens").at(0), nlohmann::json({{"token", "##s"}, {"weight", 4.0}}));
+  EXPECT_EQ(json.at(2).at("maps").at(0).at("activation"), nlohmann::json({0.0, 0.25, 0.5, 1.0}));
+  const std::string sheet = io::read_file(context.out + "/tokens.svg");
+  EXPECT_NE(sheet.find(">##s</text>"), std::string::npos);
+  EXPECT_EQ(sheet.find("http://www.w3.org/2000/svg"), sheet.rfind("http")) << "nothing from outside";
+}
+
+TEST_F(Tokens, OfPicturesAreReadWithoutPicturesToo) {
+  const TaskResult result = run("{name: tokens, samples: 2}");
+  EXPECT_TRUE(result.pictures.tokens.empty());
+  EXPECT_EQ(result.readings,
+            (std::vector<std::pair<std::string, std::string>>{{"sample0", "red 3.00, circle 1.00"},
+                                                              {"sample1", "square 2.00, blue 1.00, circle 1.00"}}));
+}
+
+TEST_F(Tokens, WithoutWeightAreNotShown) {
+  context.pictures = true;
+  EXPECT_EQ(run("{name: tokens, samples: 1}").pictures.tokens.at(0).tokens.size(), 2U);
+}
+
+TEST_F(Tokens, HeatMapsOfAWordAreTheMeanOverItsTokens) {
+  context.pictures = true;
+  const TaskResult result = run("{name: tokens, samples: 3, words: [circles, blue]}");
+  const auto& maps = result.pictures.tokens.at(2).maps;
+  ASSERT_EQ(maps.size(), 2U);
+  EXPECT_EQ(maps[0].word, "circles");
+  EXPECT_EQ(maps[0].patches, (std::vector<float>{0, 0.25F, 0.5F, 1}));
+  EXPECT_EQ(maps[1].patches, (std::vector<float>{0, 0, 0, 0})) << "the same everywhere";
+  EXPECT_EQ(error_of("{name: tokens, words: [zebra]}"), "tokens.words: the vocabulary has no token of \"zebra\"");
+}
+
+TEST_F(Tokens, OfAPictureAreComparedWithItsCaptions) {
+  // Of the first five tokens: red and circle; blue and square; ##s and circle. `a` is among them, but without weight.
+  const auto found = numbers("tokens");
+  EXPECT_NEAR(found.at("caption_precision@5"), (2 + 2 + 2) / 15.0, 1e-9);
+  EXPECT_NEAR(found.at("active_tokens_per_image"), 8 / 3.0, 1e-9);
+  EXPECT_NEAR(found.at("active_tokens_per_text"), 8 / 3.0, 1e-9);
+  EXPECT_EQ(found.at("dead_image_tokens"), kWords - 5);
+  EXPECT_EQ(found.at("dead_text_tokens"), kWords - 6);
+}
+
+TEST_F(Tokens, OfAModelWithoutNamesHaveNoHeatMaps) {
+  model.named = false;
+  context.pictures = true;
+  const TaskResult result = run("{name: tokens, samples: 1}");
+  EXPECT_EQ(result.pictures.tokens.at(0).tokens.at(0).text, "red");
+  EXPECT_TRUE(result.pictures.tokens.at(0).maps.empty());
+  EXPECT_EQ(result.metrics.size(), 1U) << "no sparsity";
+  EXPECT_EQ(
+      error_of("{name: tokens, words: [red]}"),
+      "tokens.words: this model's embeddings are not weights of vocabulary tokens: take one whose towers both read "
+      "out by token_projection, with projection: none, as configs/shapes_stair.yaml has it");
+}
+
+TEST_F(Tokens, StandForATextWithoutTheTextTower) {
+  const MultiHotEmbedder free(model, "");
+  const at::Tensor texts = free.texts({"circles circles red", "zebra"}, {}).global;
+  at::Tensor expected = at::zeros({2, kWords});
+  for (const std::int64_t token : {kRed, kCircle, kPlural}) expected[0][token] = 1;
+  EXPECT_TRUE(texts.equal(expected)) << texts;
+  // The third picture is mostly ##s, which "a red circle" has not.
+  model.weights[0] = {{kRed, 1.0F}, {kCircle, 1.0F}};
+  const TaskResult result = run("{name: retrieval, text_encoder_free: true, topk: [1]}");
+  EXPECT_EQ(result.data, "named pictures (no text encoder)");
+  EXPECT_EQ(result.metrics.at(0).second, 1);
+  EXPECT_EQ(model.embedded_texts, 0);
+  EXPECT_EQ(run("{name: zero_shot, text_encoder_free: true, templates: [\"a {}\"], topk: [1]}").metrics.at(0).second,
+            1);
+  EXPECT_EQ(model.embedded_texts, 0);
+}
+
+TEST_F(Tokens, StandForATextWhereEmbeddingsHaveNamesAlone) {
+  model.named = false;
+  for (const char* task : {"retrieval", "zero_shot"})
+    EXPECT_EQ(
+        error_of(concat("{name: ", task, ", text_encoder_free: true}")),
+        concat(task,
+               ".text_encoder_free: this model's embeddings are not weights of vocabulary tokens: take one whose "
+               "towers both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has "
+               "it"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,146 @@
+#include "tests/support/program.h"
+
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/index/temporary_index.h"
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::index {
+namespace {
+
+// Weights of which the stored numbers are exact: 1 is a third of the largest, 65,535 / 3 a whole number.
+constexpr const char* kPictures =
+    "{\"id\": \"p1\", \"vector\": {\"red\": 3, \"circle\": 1}}\n"
+    "{\"id\": \"p2\", \"vector\": {\"red\": 1, \"square\": 3}}\n"
+    "{\"id\": \"p3\", \"vector\": {\"blue\": 3, \"circle\": 3}}\n";
+
+class IndexProgram : public IndexTest {
+ protected:
+  void SetUp() override {
+    IndexTest::SetUp();
+    io::write_file(path("words.txt"), "red\nblue\ncircle\nsquare\n");
+    io::write_file(path("a.jsonl"), kPictures);
+  }
+  Answer run(const std::string& arguments) const { return answer_of("tessera-index " + arguments); }
+  void build() const {
+    const Answer built =
+        run("build --vocabulary " + path("words.txt") + " --impact-bits 16 " + path("i") + " " + path("a.jsonl"));
+    ASSERT_EQ(built.code, 0) << built.text;
+    EXPECT_TRUE(built.text.starts_with(path("i") + ": 3 documents, 6 weights, ")) << built.text;
+  }
+  /// "id score" of each hit of a search, a line each.
+  std::string found(const std::string& arguments) const {
+    const Answer answer = run("search " + path("i") + " --output tsv " + arguments);
+    if (answer.code != 0) return concat("exit code ", answer.code, ": ", answer.text);
+    std::string hits;
+    for (const std::string& line : split(answer.text, '\n')) {
+      const std::vector<std::string> cells = split(line, '\t');
+      if (cells.size() == 4) hits += cells[2] + " " + cells[3] + "\n";
+    }
+    return hits;
+  }
+  void expect_refused(const std::string& arguments, const std::string& text) const {
+    const Answer ran = run(arguments);
+    EXPECT_EQ(ran.code, 2) << arguments;
+    EXPECT_EQ(ran.text, text + "\n") << arguments;
+  }
+};
+
+TEST_F(IndexProgram, BuildsSearchesAddsRemovesAndCompacts) {
+  build();
+  EXPECT_EQ(found("--tokens 'red circle'"), "p1 4\np3 3\np2 1\n");
+  EXPECT_EQ(found("--tokens 'red circle' --k 1"), "p1 4\n");
+  io::write_file(path("b.jsonl"), "{\"id\": \"p4\", \"vector\": {\"red\": 3, \"circle\": 3}}\n");
+  EXPECT_EQ(run("add " + path("i") + " " + path("b.jsonl")).text, path("i") + ": 1 documents added\n");
+  EXPECT_EQ(found("--tokens 'red circle' --k 2"), "p4 6\np1 4\n");
+  EXPECT_EQ(run("remove " + path("i") + " --ids p4,p3 --compact").text,
+            path("i") + ": 2 documents removed\n" + path("i") + ": compacted to 2 documents\n");
+  EXPECT_EQ(found("--tokens 'red circle'"), "p1 4\np2 1\n");
+  EXPECT_NE(run("info " + path("i")).text.find("documents       2\n"), std::string::npos);
+}
+
+TEST_F(IndexProgram, FiltersAndListsNarrowSearches) {
+  build();
+  EXPECT_EQ(found("--must red,circle"), "p1 4\n");
+  EXPECT_EQ(found("--must red --must-not circle"), "p2 1\n");
+  EXPECT_EQ(found("--should square,blue"), "p2 3\np3 3\n");
+  EXPECT_EQ(found("--tokens 'red circle' --ids p2,p3"), "p3 3\np2 1\n");
+  EXPECT_EQ(found("--tokens 'red circle square' --allow-tokens circle,red --block-tokens red"), "p3 3\np1 1\n");
+  io::write_file(path("list.txt"), "circle\n\nblue\n");
+  EXPECT_EQ(found("--tokens 'red circle blue' --allow-tokens @" + path("list.txt")), "p3 6\np1 1\n");
+}
+
+TEST_F(IndexProgram, QueriesComeFromFilesAndLinesAndAnswersInThreeForms) {
+  build();
+  io::write_file(path("q.jsonl"),
+                 "{\"id\": \"first\", \"vector\": {\"blue\": 1}}\n{\"id\": \"second\", \"vector\": {}}\n");
+  EXPECT_EQ(
+      run("search " + path("i") + " --queries " + path("q.jsonl")).text,
+      "{\"query\":\"first\",\"results\":[{\"id\":\"p3\",\"score\":3.0}]}\n{\"query\":\"second\",\"results\":[]}\n");
+  EXPECT_EQ(run("search " + path("i") + " --queries " + path("q.jsonl") + " --output trec --tag me").text,
+            "first Q0 p3 1 3 me\n");
+  io::write_file(path("lines"), "blue\nsquare:0.5\n");
+  EXPECT_EQ(run("search " + path("i") + " --output tsv --lines " + path("lines")).text, "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
+  EXPECT_EQ(run("search " + path("i") + " --output tsv --lines - < " + path("lines")).text,
+            "0\t1\tp3\t3\n1\t1\tp2\t1.5\n");
+}
+
+TEST_F(IndexProgram, ConvertsFilesAndIndexes) {
+  build();
+  EXPECT_EQ(run("convert " + path("i") + " " + path("c.txt")).code, 0);
+  EXPECT_EQ(io::read_file(path("c.txt")), "p1\tred:3 circle:1\np2\tsquare:3 red:1\np3\tblue:3 circle:3\n");
+  const std::string names = " --vocabulary " + path("words.txt");
+  for (const std::string step : {"a.jsonl c.safetensors", "c.safetensors c.ciff", "c.ciff c.csr", "c.csr d.jsonl"}) {
+    const std::vector<std::string> files = split(step, ' ');
+    EXPECT_EQ(run("convert " + path(files[0]) + " " + path(files[1]) + names).text,
+              path(files[1]) + ": 3 rows, 6 weights\n");
+  }
+  EXPECT_EQ(io::read_file(path("d.jsonl")).substr(0, 63),
+            "{\"id\":\"p1\",\"content\":\"\",\"vector\":{\"red\":3.0,\"circle\":1.0}}\n{\"id");
+}
+
+TEST_F(IndexProgram, MistakesGiveOneLineAndCodeTwo) {
+  build();
+  const std::string i = path("i");
+  expect_refused("", "tessera-index: A subcommand is required (see --help)");
+  expect_refused("build " + i + " " + path("a.jsonl") + " --vocabulary " + path("words.txt"),
+                 "tessera-index build: " + i + ": there is an index already; --overwrite replaces it");
+  expect_refused(
+      "build " + path("j") + " " + path("a.jsonl") + " --vocabulary " + path("words.txt") + " --impact-bits 9",
+      "tessera-index build: impacts of 9 bits: expected 8 or 16");
+  expect_refused("add " + i + " " + path("a.jsonl"),
+                 "tessera-index add: there is a document p1 already; --replace puts the new one in its place");
+  expect_refused("remove " + i, "tessera-index remove: nothing to remove: give --ids ID,... or --ids-file FILE");
+  expect_refused("remove " + i + " --ids p9",
+                 "tessera-index remove: there is no document p9 in the index; nothing was removed");
+  expect_refused("search " + path("none") + " --must red",
+                 "tessera-index search: " + path("none") +
+                     ": there is no index (no manifest.json); tessera-index build makes one");
+  expect_refused("search " + i,
+                 "tessera-index search: nothing to look for: give --queries FILE, --texts FILE, --images FILE, "
+                 "--tokens \"WORD ...\", --lines FILE, "
+                 "or --must TOKEN");
+  expect_refused("search " + i + " --tokens 'redd'",
+                 "tessera-index search: --tokens: there is no token redd: did you mean red?");
+  expect_refused("search " + i + " --must redd",
+                 "tessera-index search: --must: there is no token redd: did you mean red?");
+  expect_refused("search " + i + " --must red --k 0",
+                 "tessera-index: --k: expected a number above 0, got 0 (see --help)");
+  expect_refused("search " + i + " --must red --ids p7", "tessera-index search: there is no document p7 in the index");
+  expect_refused("convert " + i + " " + path("no/such.csr"),
+                 "tessera-index convert: the output " + path("no/such.csr") + ": there is no folder " + path("no"));
+}
+
+TEST_F(IndexProgram, HelpSaysWhatEverythingMeans) {
+  for (const char* command : {"build", "add", "remove", "compact", "search", "info", "convert"}) {
+    const Answer ran = run(std::string(command) + " --help");
+    EXPECT_EQ(ran.code, 0) << command;
+    EXPECT_NE(run("--help").text.find(command), std::string::npos) << command;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::index

@@ -1,0 +1,242 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/kernels/backend.h"
+#include "tests/kernels/sparsify_group_case.h"
+
+namespace tessera::kernels::test {
+namespace {
+
+struct ProjectionInputs {
+  TokenMaxProjectionProblem problem;
+  std::vector<float> tokens, table, bias, gradient;  // [B, N, w], [V, w], [V], [B, V] of the encoding
+  std::vector<std::uint8_t> mask;                    // [B, N]; empty: no mask
+  bool real(std::int64_t sample, std::int64_t position) const {
+    return mask.empty() || mask[sample * problem.positions + position] != 0;
+  }
+};
+
+struct ProjectionResults {
+  std::vector<float> encoding, grad_tokens, grad_table;
+  std::vector<std::int64_t> argmax;
+};
+
+struct ProjectionShape {
+  std::int64_t batch, positions, vocabulary, width;
+  bool masked = true;
+};
+
+ProjectionInputs random_projection(const ProjectionShape& s, DataType type) {
+  ProjectionInputs in;
+  in.problem = {s.batch, s.positions, s.vocabulary, s.width, type};
+  in.tokens = rounded(normal_values(s.batch * s.positions * s.width, 1), type);
+  in.table = rounded(normal_values(s.vocabulary * s.width, 2), type);
+  in.bias = normal_values(s.vocabulary, 3);
+  in.gradient = normal_values(s.batch * s.vocabulary, 4);
+  if (!s.masked) return in;
+  for (std::int64_t i = 0; i < s.batch * s.positions; ++i) in.mask.push_back(i * 7 % 11 < 6 ? 1 : 0);
+  for (std::int64_t n = 0; n < s.positions; ++n) in.mask[(s.batch - 1) * s.positions + n] = s.batch > 1 ? 0 : 1;
+  return in;
+}
+
+/// d encoding / d maximum, 0 where it passes none.
+double slope(double encoding) {
+  return encoding == 0 ? 0 : std::exp(-encoding);
+}
+
+ProjectionResults run_projection(const Backend& on, const ProjectionInputs& in) {
+  const TokenMaxProjectionProblem& problem = in.problem;
+  const std::size_t entries = static_cast<std::size_t>(problem.batch * problem.vocabulary);
+  const auto typed = [&](const std::vector<float>& values) { return on.allocate(to_bytes(values, problem.type)); };
+  const auto floats = [&](const std::vector<float>& values) {
+    return on.allocate(to_bytes(values, DataType::kFloat32));
+  };
+  auto tokens = typed(in.tokens), table = typed(in.table), bias = floats(in.bias);
+  auto mask = on.allocate(in.mask);
+  auto encoding = floats(std::vector<float>(entries, NAN));
+  auto argmax = on.allocate(std::vector<unsigned char>(entries * sizeof(std::int64_t), 0xff));
+  TokenMaxProjectionForward forward;
+  forward.problem = problem;
+  forward.tokens = tokens->data();
+  if (!in.mask.empty()) forward.mask = static_cast<const std::uint8_t*>(mask->data());
+  forward.table = table->data();
+  forward.bias = static_cast<const float*>(bias->data());
+  forward.encoding = static_cast<float*>(encoding->data());
+  forward.argmax = static_cast<std::int64_t*>(argmax->data());
+  Status status = on.token_max_projection_forward(forward);
+  EXPECT_TRUE(status.ok()) << status.message();
+
+  ProjectionResults out;
+  out.encoding = from_bytes(encoding->read(), DataType::kFloat32);
+  std::vector<float> weights(entries);
+  for (std::size_t i = 0; i < entries; ++i) weights[i] = static_cast<float>(slope(out.encoding[i])) * in.gradient[i];
+  auto weight = floats(weights);
+  auto grad_tokens = typed(std::vector<float>(in.tokens.size(), NAN)),
+       grad_table = typed(std::vector<float>(in.table.size(), NAN));
+  TokenMaxProjectionBackward backward;
+  backward.problem = problem;
+  backward.tokens = tokens->data();
+  backward.table = table->data();
+  backward.argmax = forward.argmax;
+  backward.weight = static_cast<const float*>(weight->data());
+  backward.grad_tokens = grad_tokens->data();
+  backward.grad_table = grad_table->data();
+  status = on.token_max_projection_backward(backward);
+  EXPECT_TRUE(status.ok()) << status.message();
+  for (Buffer* buffer : {tokens.get(), table.get(), bias.get(), encoding.get(), argmax.get(), weight.get(),
+                         grad_tokens.get(), grad_table.get()})
+    EXPECT_TRUE(buffer->margins_intact());
+  out.grad_tokens = from_bytes(grad_tokens->read(), problem.type);
+  out.grad_table = from_bytes(grad_table->read(), problem.type);
+  const std::vector<unsigned char> places = argmax->read();
+  out.argmax.resize(entries);
+  std::memcpy(out.argmax.data(), places.data(), places.size());
+  return out;
+}
+
+class TokenMaxProjectionKernel : public testing::TestWithParam<std::string> {
+ protected:
+  Backend on = backend(GetParam());
+  bool on_cpu = GetParam().rfind("cpu", 0) == 0;
+
+  std::vector<DataType> types() const {
+    return on_cpu ? std::vector{DataType::kFloat32} : std::vector{DataType::kFloat32, DataType::kBfloat16};
+  }
+
+  /// As the definition says it, in float64; the gradients along the places that the kernel chose, which must be maxima.
+  void expect_as_defined(const ProjectionInputs& in) {
+    const auto& [batch, positions, vocabulary, width, type] = in.problem;
+    const ProjectionResults ours = run_projection(on, in);
+    std::vector<double> encoding(batch * vocabulary), grad_tokens(in.tokens.size()), grad_table(in.table.size());
+    for (std::int64_t b = 0; b < batch; ++b) {
+      for (std::int64_t v = 0; v < vocabulary; ++v) {
+        const auto product = [&](std::int64_t n) {
+          double sum = in.bias[v];
+          for (std::int64_t d = 0; d < width; ++d)
+            sum += static_cast<double>(in.tokens[(b * positions + n) * width + d]) * in.table[v * width + d];
+          return sum;
+        };
+        const std::int64_t place = b * vocabulary + v, chosen = ours.argmax[place];
+        std::int64_t best = -1;
+        for (std::int64_t n = 0; n < positions; ++n)
+          if (in.real(b, n) && (best < 0 || product(n) > product(best))) best = n;
+        if (best < 0) {
+          ASSERT_EQ(chosen, -1);
+          continue;
+        }
+        ASSERT_TRUE(chosen >= 0 && chosen < positions && in.real(b, chosen)) << "sample " << b << ", entry " << v;
+        ASSERT_NEAR(product(chosen), product(best), 1e-4) << "sample " << b << ", entry " << v;
+        encoding[place] = std::log1p(std::max(0.0, product(best)));
+        const double weight = slope(ours.encoding[place]) * in.gradient[place];
+        for (std::int64_t d = 0; d < width; ++d) {
+          grad_tokens[(b * positions + chosen) * width + d] += weight * in.table[v * width + d];
+          grad_table[v * width + d] += weight * in.tokens[(b * positions + chosen) * width + d];
+        }
+      }
+    }
+    const double rounding = type == DataType::kFloat32 ? 1e-5 : 4e-3;
+    expect_close("encoding", ours.encoding, encoding, 1e-5);
+    expect_close("grad_tokens", ours.grad_tokens, grad_tokens, rounding);
+    expect_close("grad_table", ours.grad_table, grad_table, rounding);
+  }
+};
+
+TEST_P(TokenMaxProjectionKernel, FollowsTheDefinition) {
+  for (const DataType type : types()) {
+    for (const ProjectionShape& shape :
+         {ProjectionShape{1, 1, 1, 1, false}, ProjectionShape{1, 1, 2, 8}, ProjectionShape{2, 5, 70, 16},
+          ProjectionShape{2, 63, 40, 40, false}, ProjectionShape{2, 100, 130, 24}, ProjectionShape{2, 196, 65, 33},
+          ProjectionShape{1, 300, 67, 16, false}, ProjectionShape{40, 3, 33, 8}, ProjectionShape{3, 20, 600, 8},
+          ProjectionShape{2, 9, 17, 300}}) {
+      SCOPED_TRACE(testing::Message() << "B=" << shape.batch << " N=" << shape.positions << " V=" << shape.vocabulary
+                                      << " w=" << shape.width);
+      expect_as_defined(random_projection(shape, type));
+    }
+  }
+}
+
+TEST_P(TokenMaxProjectionKernel, OfEqualMaximaTheLowestRealPositionWins) {
+  for (const DataType type : types()) {
+    for (const std::int64_t positions : {5, 90, 270}) {
+      ProjectionInputs in = random_projection({2, positions, 150, 8, false}, type);
+      std::fill(in.table.begin(), in.table.end(), 0.0f);
+      std::fill(in.bias.begin(), in.bias.end(), -1.0f);
+      in.mask.assign(2 * positions, 1);
+      std::fill(in.mask.begin() + positions, in.mask.begin() + 2 * positions - 2, 0);  // the second sample's, but two
+      const ProjectionResults out = run_projection(on, in);
+      for (std::int64_t v = 0; v < 150; ++v) {
+        EXPECT_EQ(out.argmax[v], 0);
+        EXPECT_EQ(out.argmax[150 + v], positions - 2);
+        EXPECT_EQ(out.encoding[v], 0.0f);
+      }
+    }
+  }
+}
+
+TEST_P(TokenMaxProjectionKernel, PaddingIsNeverRead) {
+  for (const DataType type : types()) {
+    const ProjectionInputs in = random_projection({3, 37, 150, 24}, type);
+    ProjectionInputs spoiled = in;
+    for (std::size_t i = 0; i < in.tokens.size(); ++i)
+      if (in.mask[i / 24] == 0) spoiled.tokens[i] = i % 2 == 0 ? NAN : INFINITY;
+    const ProjectionResults clean = run_projection(on, in), dirty = run_projection(on, spoiled);
+    EXPECT_EQ(dirty.encoding, clean.encoding);
+    EXPECT_EQ(dirty.argmax, clean.argmax);
+    EXPECT_EQ(dirty.grad_tokens, clean.grad_tokens);
+    EXPECT_EQ(dirty.grad_table, clean.grad_table);
+  }
+}
+
+TEST_P(TokenMaxProjectionKernel, ANaNAtARealPositionIsNotHidden) {
+  for (const DataType type : types()) {
+    for (const std::int64_t position : {0, 20, 69}) {
+      ProjectionInputs in = random_projection({2, 70, 150, 8, false}, type);
+      std::fill_n(in.tokens.begin() + (70 + position) * 8, 8, NAN);
+      const ProjectionResults out = run_projection(on, in);
+      for (std::int64_t v = 0; v < 150; ++v) {
+        EXPECT_FALSE(std::isnan(out.encoding[v]));
+        EXPECT_TRUE(std::isnan(out.encoding[150 + v]));
+        EXPECT_EQ(out.argmax[150 + v], position);
+      }
+    }
+  }
+}
+
+TEST_P(TokenMaxProjectionKernel, RunsAgreeBitForBit) {
+  const ProjectionInputs in = random_projection({5, 50, 400, 40}, types().back());
+  const ProjectionResults first = run_projection(on, in), second = run_projection(on, in);
+  EXPECT_EQ(first.encoding, second.encoding);
+  EXPECT_EQ(first.grad_tokens, second.grad_tokens);
+  EXPECT_EQ(first.grad_table, second.grad_table);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TokenMaxProjectionKernel, testing::ValuesIn(backend_names()),
+                         [](const auto& info) { return info.param; });
+
+TEST(TokenMaxProjectionKernelCpu, ThreadsChangeNothing) {
+  const ProjectionInputs in = random_projection({7, 100, 700, 20}, DataType::kFloat32);
+  const ProjectionResults one = run_projection(cpu_backend(1), in);
+  for (const int threads : {2, 5}) {
+    const ProjectionResults more = run_projection(cpu_backend(threads), in);
+    EXPECT_EQ(more.encoding, one.encoding);
+    EXPECT_EQ(more.argmax, one.argmax);
+    EXPECT_EQ(more.grad_tokens, one.grad_tokens);
+    EXPECT_EQ(more.grad_table, one.grad_table);
+  }
+}
+
+TEST(TokenMaxProjectionKernelCpu, BadArgumentsAreNamed) {
+  TokenMaxProjectionForward call;
+  call.problem = {2, 0, 3, 4};
+  EXPECT_EQ(check(call).message(), "token_max_projection: positions must be at least 1, but is 0");
+  call.problem.positions = 5;
+  EXPECT_EQ(check(call).message(), "token_max_projection: tokens is a null pointer");
+  TokenMaxProjectionBackward backward;
+  backward.problem = {0, 5, 3, 4, DataType::kBfloat16};
+  EXPECT_EQ(cpu::token_max_projection_backward(backward).message(),
+            "token_max_projection: the CPU has a float32 kernel alone");
+}
+
+}  // namespace
+}  // namespace tessera::kernels::test

@@ -1,0 +1,236 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/objectives/pairs.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/base/error.h>
+#include <tessera/models/token_multi_hot.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kVocabulary = 12;
+
+/// Encodings with about half of their entries 0, and captions whose padding holds ids that there are not.
+struct SparsePairs {
+  at::Tensor image, text, ids, mask;
+
+  explicit SparsePairs(std::int64_t batch = 4) {
+    at::manual_seed(5);
+    const auto encoding = [&] {
+      return at::randn({batch, kVocabulary}, at::kDouble).clamp_min(0).log1p().requires_grad_(true);
+    };
+    image = encoding();
+    text = encoding();
+    mask = at::arange(6).unsqueeze(0) < at::arange(batch).remainder(6).add(1).unsqueeze(1);
+    ids = at::randint(kVocabulary, {batch, 6}, at::kLong).masked_fill(~mask, -1);
+  }
+  Features features() const {
+    Features out;
+    out.images["image"].global = image;
+    TowerFeatures& caption = out.texts["caption"];
+    caption.global = text;
+    caption.input = text_input(ids, mask);
+    return out;
+  }
+};
+
+std::shared_ptr<Objective> make_stair(const std::string& yaml, SharedParameters* shared = nullptr) {
+  auto stair = objectives().make({"stair", config::parse_yaml(yaml, "test")}, "stair",
+                                 {.embed_dim = kVocabulary, .shared = shared});
+  stair->to(at::kDouble);
+  return stair;
+}
+
+using Named = std::vector<std::pair<std::string, at::Tensor>>;
+
+double value_of(const Named& named, const std::string& name) {
+  for (const auto& [key, tensor] : named)
+    if (key == name) return tensor.item<double>();
+  ADD_FAILURE() << "no " << name;
+  return std::nan("");
+}
+
+at::Tensor tensor_of(const Named& named, const std::string& name) {
+  for (const auto& [key, tensor] : named)
+    if (key == name) return tensor;
+  ADD_FAILURE() << "no " << name;
+  return {};
+}
+
+StepContext inspected_at(std::int64_t step) {
+  StepContext context;
+  context.step = step;
+  context.inspect = true;
+  return context;
+}
+
+TEST(Stair, WeightsGrowWithTheSquareOfTheStep) {
+  const SparsePairs pairs;
+  const auto stair = make_stair("{lambda_image: 0.5, lambda_text: 0.25, lambda_growth_steps: 4}");
+  for (const auto& [step, share] : std::vector<std::pair<std::int64_t, double>>{
+           {0, 1.0 / 16}, {1, 4.0 / 16}, {2, 9.0 / 16}, {3, 1}, {4, 1}, {1000, 1}}) {
+    const Losses losses = stair->forward(pairs.features(), inspected_at(step));
+    EXPECT_DOUBLE_EQ(value_of(losses.terms, "lambda_image"), 0.5 * share) << step;
+    EXPECT_DOUBLE_EQ(value_of(losses.terms, "lambda_text"), 0.25 * share) << step;
+    EXPECT_DOUBLE_EQ(losses.total.item<double>(), value_of(losses.terms, "loss_contrastive") +
+                                                      0.5 * share * value_of(losses.terms, "loss_flops_image") +
+                                                      0.25 * share * value_of(losses.terms, "loss_flops_text"));
+  }
+  EXPECT_TRUE(stair->follows_step());
+  const auto constant = make_stair("{lambda_image: 0.5}");
+  EXPECT_FALSE(constant->follows_step());
+  EXPECT_DOUBLE_EQ(value_of(constant->forward(pairs.features(), inspected_at(0)).terms, "lambda_image"), 0.5);
+}
+
+TEST(Stair, GradientsMatchFiniteDifferences) {
+  for (const char* yaml : {"{lambda_image: 0.5, lambda_text: 0.3}", "{lambda_image: 0.5, lambda_text: 0.3, chunk: 2}",
+                           "{lambda_text: 0.3, text_token_mask: true, special_token_ids: [0, 1]}"}) {
+    SCOPED_TRACE(yaml);
+    SparsePairs pairs;
+    pairs.image = leaf(pairs.image.detach() + 0.1);
+    pairs.text = leaf(pairs.text.detach() + 0.1);
+    const auto stair = make_stair(yaml);
+    expect_gradients_match({pairs.image, pairs.text, stair->named_parameters()["logit_scale"]},
+                           [&] { return stair->forward(pairs.features(), {}).total; });
+  }
+}
+
+TEST(Stair, FirstStageKeepsOfATextItsOwnTokensAlone) {
+  const SparsePairs pairs;
+  const auto stair = make_stair("{text_token_mask: true, special_token_ids: [3, 7], lambda_text: 0.3}");
+  const Losses losses = stair->forward(pairs.features(), inspected_at(0));
+  const at::Tensor kept = tensor_of(losses.details, "text_encoding");
+  at::Tensor own = at::zeros({4, kVocabulary}, at::kBool);
+  for (std::int64_t row = 0; row < 4; ++row)
+    for (std::int64_t place = 0; place < 6; ++place) {
+      if (!pairs.mask[row][place].item<bool>()) continue;
+      const auto id = pairs.ids[row][place].item<std::int64_t>();
+      if (id != 3 && id != 7) own[row][id] = true;
+    }
+  EXPECT_TRUE(at::equal(kept, pairs.text.detach().masked_fill(~own, 0)));
+  losses.total.backward();
+  EXPECT_EQ(pairs.text.grad().masked_select(~own).abs().sum().item<double>(), 0);
+  EXPECT_GT(pairs.text.grad().abs().sum().item<double>(), 0);
+  EXPECT_TRUE(stair->needs().texts.at("caption").input_ids);
+  EXPECT_FALSE(make_stair("{}")->needs().texts.at("caption").input_ids);
+}
+
+TEST(Stair, IdsInThePaddingDoNotMatter) {
+  SparsePairs pairs;
+  const auto stair = make_stair("{text_token_mask: true, special_token_ids: []}");
+  const double expected = stair->forward(pairs.features(), {}).total.item<double>();
+  for (const std::int64_t junk : {std::int64_t{0}, std::int64_t{5}, std::int64_t{1} << 40}) {
+    pairs.ids = pairs.ids.masked_fill(~pairs.mask, junk);
+    EXPECT_EQ(stair->forward(pairs.features(), {}).total.item<double>(), expected);
+  }
+}
+
+TEST(Stair, SpecialTokensAreTheSettingsOrTheModelsOrBerts) {
+  SparsePairs pairs(1);
+  pairs.ids = at::arange(6).add(4).view({1, 6});
+  pairs.mask = at::Tensor();
+  pairs.text = at::ones({1, kVocabulary}, at::kDouble);
+  const auto kept = [&](const std::string& yaml, SharedParameters* shared) {
+    const auto stair = make_stair("{text_token_mask: true" + yaml + "}", shared);
+    const at::Tensor text = tensor_of(stair->forward(pairs.features(), inspected_at(0)).details, "text_encoding");
+    const at::Tensor ids = text[0].nonzero().view(-1);
+    return std::vector<std::int64_t>(ids.const_data_ptr<std::int64_t>(),
+                                     ids.const_data_ptr<std::int64_t>() + ids.numel());
+  };
+  SharedParameters shared;
+  EXPECT_EQ(kept("", &shared), (std::vector<std::int64_t>{4, 5, 6, 7, 8, 9}));
+  shared.special_token_ids = std::vector<std::int64_t>{4, 9};
+  EXPECT_EQ(kept("", &shared), (std::vector<std::int64_t>{5, 6, 7, 8}));
+  EXPECT_EQ(kept(", special_token_ids: [6]", &shared), (std::vector<std::int64_t>{4, 5, 7, 8, 9}));
+  pairs.ids = at::tensor({0, 1, 2}, at::kLong).view({1, 3});
+  EXPECT_EQ(kept("", nullptr), (std::vector<std::int64_t>{1, 2}));
+}
+
+TEST(Stair, ASpecialTokenOutsideTheVocabularyIsNamed) {
+  try {
+    make_stair("{special_token_ids: [0, 12]}");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(),
+                 "objective.special_token_ids: 12 is not in the vocabulary 0..11: leave the setting out to take the "
+                 "tokenizer's");
+  }
+}
+
+TEST(Stair, AnEncodingOfZerosGetsNoGradientFromTheContrast) {
+  for (const char* yaml : {"{lambda_image: 0, lambda_text: 0}", "{lambda_image: 0, lambda_text: 0, chunk: 2}"}) {
+    SCOPED_TRACE(yaml);
+    SparsePairs pairs;
+    for (at::Tensor* encoding : {&pairs.image, &pairs.text}) {
+      at::Tensor values = encoding->detach() + 0.1;
+      values[encoding == &pairs.image ? 0 : 2].zero_();
+      *encoding = leaf(values);
+    }
+    make_stair(yaml)->forward(pairs.features(), {}).total.backward();
+    EXPECT_EQ(pairs.image.grad()[0].abs().max().item<double>(), 0);
+    EXPECT_EQ(pairs.text.grad()[2].abs().max().item<double>(), 0);
+    for (const at::Tensor& gradient : {pairs.image.grad(), pairs.text.grad()}) {
+      EXPECT_GT(gradient[1].abs().max().item<double>(), 0);
+      EXPECT_LT(gradient.abs().max().item<double>(), 100);
+    }
+  }
+}
+
+TEST(Stair, RegularizersSeeNothingOfAbsentPairs) {
+  const SparsePairs all(5);
+  const auto stair = make_stair("{skip_absent: true, lambda_image: 0.5, lambda_text: 0.3}");
+  Features features = all.features();
+  features.images["image"].present = at::tensor({1, 1, 0, 1, 1}).to(at::kBool);
+  features.texts["caption"].present = at::tensor({1, 1, 1, 1, 0}).to(at::kBool);
+  const at::Tensor kept = at::tensor({0, 1, 3}, at::kLong);
+  Features of_kept = all.features();
+  of_kept.images["image"].global = all.image.detach().index_select(0, kept);
+  of_kept.texts["caption"].global = all.text.detach().index_select(0, kept);
+  const Losses ours = stair->forward(features, {}), theirs = stair->forward(of_kept, {});
+  EXPECT_NEAR(ours.total.item<double>(), theirs.total.item<double>(), 1e-12);
+  for (std::size_t i = 0; i < ours.terms.size(); ++i)
+    EXPECT_NEAR(ours.terms[i].second.item<double>(), theirs.terms[i].second.item<double>(), 1e-12)
+        << ours.terms[i].first;
+  for (std::size_t i = 0; i < ours.statistics.size(); ++i)
+    EXPECT_NEAR(ours.statistics[i].second.item<double>(), theirs.statistics[i].second.item<double>(), 1e-12)
+        << ours.statistics[i].first;
+}
+
+TEST(Stair, StatisticsCountActiveTokens) {
+  SparsePairs pairs(2);
+  pairs.image = at::zeros({2, kVocabulary}, at::kDouble);
+  pairs.text = at::zeros({2, kVocabulary}, at::kDouble);
+  pairs.image[0][3] = 1;
+  pairs.image[0][5] = 0.5;
+  pairs.image[1][3] = 1e-6;
+  pairs.text[1][0] = 2;
+  const Losses losses = make_stair("{}")->forward(pairs.features(), {});
+  EXPECT_EQ(value_of(losses.statistics, "active_tokens.image"), 1.5);
+  EXPECT_EQ(value_of(losses.statistics, "active_tokens.text"), 0.5);
+  EXPECT_TRUE(at::equal(tensor_of(losses.used, "dead_tokens.image").nonzero().view(-1), at::tensor({3, 5}, at::kLong)));
+  EXPECT_TRUE(at::equal(tensor_of(losses.used, "dead_tokens.text").nonzero().view(-1), at::tensor({0}, at::kLong)));
+}
+
+TEST(TokenMultiHot, WrongInputsAreNamed) {
+  const auto message_of = [](const at::Tensor& ids, const at::Tensor& mask) -> std::string {
+    try {
+      token_multi_hot(ids, mask, 10);
+    } catch (const c10::Error& error) {
+      return error.what_without_backtrace();
+    }
+    return "no error";
+  };
+  const at::Tensor ids = at::zeros({2, 3}, at::kLong);
+  EXPECT_EQ(message_of(ids[0], {}), "token_multi_hot: ids must be [B, L] int64, got [3] Long");
+  EXPECT_EQ(message_of(ids.to(at::kInt), {}), "token_multi_hot: ids must be [B, L] int64, got [2, 3] Int");
+  EXPECT_EQ(message_of(ids, at::ones({2, 2}, at::kBool)),
+            "token_multi_hot: mask must be [B, L] = [2, 3] bool, got [2, 2] Bool");
+  for (const std::int64_t outside : {-1, 10, 11})
+    EXPECT_EQ(message_of(at::full({2, 3}, outside, at::kLong), {}),
+              "token_multi_hot: an id is not in the vocabulary 0..9");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,148 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+#include <tessera/base/text.h>
+#include <tessera/index/sparse_files.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/model_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A tiny model with random weights, whose embeddings are weights of 13 tokens.
+class EmbedSparse : public ::testing::Test {
+ protected:
+  EmbedSparse() : folder_(fs::temp_directory_path() / concat("tessera_embed_", ::getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    save_model("readout: token_projection, projection: none");
+    std::ofstream(path("captions.txt")) << "a red circle\nblue squares\n";
+  }
+  ~EmbedSparse() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void save_model(const std::string& head) const {
+    ModelFile file;
+    file.tokenizer.name = "wordpiece";
+    file.tokenizer.settings = config::parse_yaml("{context_length: 12}", "tokenizer.yaml");
+    file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\n##s\nsquare\nof\nthe\n";
+    file.model = config::read<ModelSettings>(config::parse_yaml(
+        concat("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 16, layers: 1, heads: 2}, ", head,
+               "}\ntext: {encoder: {name: text_transformer, vocab_size: 13, context_length: 12, width: 32, layers: 1, "
+               "heads: "
+               "2}, ",
+               head, "}\npreprocessing: {image_size: 32}\n"),
+        "model.yaml"));
+    at::manual_seed(3);
+    file.weights = DualEncoder(file.model).state_dict();
+    save_model_file(path("model.safetensors"), file);
+  }
+  Answer embed(const std::string& arguments) const {
+    return answer_of("tessera-embed --checkpoint " + path("model.safetensors") + " --device cpu " + arguments);
+  }
+
+  static constexpr const char* kPictures = "--data '{name: shapes, split: test, size: 7}' ";
+  fs::path folder_;
+};
+
+TEST_F(EmbedSparse, RowsAreTheModelsEmbeddings) {
+  for (const auto& [rows, tensor] : {std::pair<std::string, const char*>(kPictures, "image_embeddings"),
+                                     {"--texts " + path("captions.txt"), "text_embeddings"}}) {
+    const Answer answer = embed(
+        concat(rows, " --batch-size 2 --out ", path("dense.safetensors"), " --sparse ", path("sparse.safetensors")));
+    ASSERT_EQ(answer.code, 0) << answer.text;
+    const at::Tensor whole = io::load_safetensors(path("dense.safetensors")).tensors.at(tensor);
+    const index::SparseVectors sparse = index::read_sparse_file(path("sparse.safetensors"), {});
+    ASSERT_EQ(sparse.rows(), whole.size(0));
+    at::Tensor restored = at::zeros_like(whole);
+    for (std::int64_t i = 0; i < sparse.rows(); ++i)
+      for (std::size_t k = 0; k < sparse.tokens_of(i).size(); ++k)
+        restored[i][sparse.tokens_of(i)[k]] = sparse.weights_of(i)[k];
+    EXPECT_LT((restored - whole).abs().max().item<double>(), 1e-6);
+    EXPECT_NEAR(restored[0].norm().item<double>(), 1, 1e-6);
+  }
+}
+
+TEST_F(EmbedSparse, AnIndexOfPicturesAnswersTexts) {
+  ASSERT_EQ(embed(concat(kPictures, "--sparse ", path("pictures.safetensors"), " --vocabulary ", path("words.txt"),
+                         " --out ", path("pictures.dense.safetensors")))
+                .code,
+            0);
+  ASSERT_EQ(embed(concat("--texts ", path("captions.txt"), " --sparse ", path("captions.jsonl"), " --out ",
+                         path("captions.dense.safetensors")))
+                .code,
+            0);
+  const Answer built = answer_of(concat("tessera-index build --impact-bits 16 --vocabulary ", path("words.txt"), " ",
+                                        path("pictures.index"), " ", path("pictures.safetensors")));
+  ASSERT_EQ(built.code, 0) << built.text;
+  const Answer found = answer_of(concat("tessera-index search ", path("pictures.index"),
+                                        " --k 3 --output tsv --queries ", path("captions.jsonl")));
+  ASSERT_EQ(found.code, 0) << found.text;
+  const at::Tensor cosines =
+      io::load_safetensors(path("captions.dense.safetensors"))
+          .tensors.at("text_embeddings")
+          .matmul(io::load_safetensors(path("pictures.dense.safetensors")).tensors.at("image_embeddings").t());
+  const auto keys =
+      nlohmann::json::parse(io::load_safetensors(path("pictures.dense.safetensors")).metadata.at("images"));
+  std::istringstream lines(found.text);
+  std::string query, rank, key;
+  double score = 0;
+  std::int64_t count = 0;
+  for (; lines >> query >> rank >> key >> score; ++count) {
+    const auto picture = std::find(keys.begin(), keys.end(), key) - keys.begin();
+    const at::Tensor row = cosines[std::stoll(query)];
+    EXPECT_NEAR(score, row[picture].item<double>(), 0.01) << "a query's weights are rounded";
+    EXPECT_GE(row[picture].item<double>(), std::get<0>(row.sort(0, true))[std::stoll(rank) - 1].item<double>() - 0.01);
+  }
+  EXPECT_EQ(count, 6);
+}
+
+TEST_F(EmbedSparse, TextsWithoutTheirTowerAreTheirTokens) {
+  ASSERT_EQ(
+      embed(concat("--texts ", path("captions.txt"), " --text-encoder-free --raw --sparse ", path("free.jsonl"))).code,
+      0);
+  const std::string lines = io::read_file(path("free.jsonl"));
+  const auto first = nlohmann::json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_EQ(first.at("id"), "0");
+  EXPECT_EQ(first.at("vector"), nlohmann::json({{"a", 1.0}, {"circle", 1.0}, {"red", 1.0}}));
+  EXPECT_EQ(nlohmann::json::parse(lines.substr(lines.find('\n'))).at("vector"),
+            nlohmann::json({{"##s", 1.0}, {"blue", 1.0}, {"square", 1.0}}));
+}
+
+TEST_F(EmbedSparse, TheGreatestOnesAreReadAsText) {
+  ASSERT_EQ(embed(concat(kPictures, "--raw --top 2 --sparse ", path("tokens.txt"))).code, 0);
+  const std::string text = io::read_file(path("tokens.txt"));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 7) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), ':'), 14) << text;
+}
+
+TEST_F(EmbedSparse, MistakesAreNamedInOneLine) {
+  const auto error = [&](const std::string& arguments) {
+    const Answer answer = embed(arguments);
+    EXPECT_EQ(answer.code, 2) << answer.text;
+    return answer.text;
+  };
+  EXPECT_EQ(error(kPictures),
+            "tessera-embed: nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary\n");
+  EXPECT_EQ(error(concat(kPictures, "--sparse x.csr --texts ", path("captions.txt"))),
+            "tessera-embed: --sparse: a file holds pictures or texts: run the program once for each\n");
+  save_model("projection: {name: linear, embed_dim: 8}");
+  EXPECT_EQ(
+      error(concat(kPictures, "--sparse ", path("x.csr"))),
+      "tessera-embed: --sparse: this model's embeddings are not weights of vocabulary tokens: take one whose towers "
+      "both read out by token_projection, with projection: none, as configs/shapes_stair.yaml has it\n");
+}
+
+}  // namespace
+}  // namespace tessera

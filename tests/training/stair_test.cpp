@@ -1,0 +1,107 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/stair_run.h"
+#include "tests/training/tiny_run.h"
+#include "tests/training/whole_or_cached.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/stages.h>
+
+namespace tessera {
+namespace {
+
+class StairTraining : public ::testing::Test {
+ protected:
+  // Encodings of the first pictures and captions by what a stage has left.
+  static TrainingRun run_of(const Config& config) {
+    TrainingRun run = build_training_run(config);
+    load_initial_weights(*run.model, *run.objective, {.weights = config::FilePath{*config.run.folder}});
+    return run;
+  }
+  static Features encode(TrainingRun& run, const Batch& batch) {
+    const at::NoGradGuard no_grad;
+    run.model->eval();
+    return encode_batch(run, batch, "float32");
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(StairTraining, LossAndGradientsOfAWholeBatchAreThoseInParts) {
+  for (const char* mask : {"true", "false"}) {
+    const auto step = [&](std::int64_t chunk) {
+      const Config config = stair_config(folder_ / "run", {std::string("objective.text_token_mask=") + mask});
+      TrainingRun run = build_training_run(config);
+      std::vector<at::Tensor> parameters;
+      for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
+      GradientReducer reducer(parameters, {}, 25);
+      StepContext context;
+      context.step = 2;
+      return whole_or_cached(run, reducer, run.loader->next(), chunk, {}, context);
+    };
+    const StepOutcome whole = step(0);
+    for (const std::int64_t chunk : {1, 3, 8}) {
+      const StepOutcome parts = step(chunk);
+      EXPECT_NEAR(parts.loss, whole.loss, 1e-5 * whole.loss) << chunk;
+      ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
+      for (const auto& [name, gradient] : whole.gradients)
+        EXPECT_TRUE(at::allclose(parts.gradients.at(name), gradient, 1e-4, 1e-6)) << name << ", chunk " << chunk;
+    }
+  }
+}
+
+TEST_F(StairTraining, SpecialTokensAreNeverActiveAndTheObjectiveKnowsThem) {
+  TrainingRun run = build_training_run(stair_config(folder_ / "run"));
+  EXPECT_EQ(*run.model->shared().special_token_ids, (std::vector<std::int64_t>{1, 2}));
+  const Features features = encode(run, run.loader->next());
+  for (const at::Tensor& encoding : {features.image().global, features.text().global}) {
+    EXPECT_EQ(encoding.size(1), 64);
+    EXPECT_GT(encoding.select(1, 3).abs().sum().item<double>() + encoding.select(1, 4).abs().sum().item<double>(), 0);
+    EXPECT_EQ(encoding.narrow(1, 1, 2).abs().sum().item<double>(), 0);
+  }
+}
+
+TEST_F(StairTraining, FrozenImageEncodingsStandStillInStageTwoAndTextsMove) {
+  const std::string path = folder_ / "run.yaml";
+  io::write_file(path, stair_yaml() + "run: {folder: \"" + (folder_ / "run") + "\"}\n" + stair_stages());
+  const std::vector<Stage> stages = load_stages(path);
+  ASSERT_EQ(stages.size(), 3u);
+  EXPECT_EQ(run_stages(stages, "none").first, Outcome::finished);
+  std::vector<TrainingRun> runs;
+  for (const Stage& stage : stages) runs.push_back(run_of(stage.config));
+  const Batch batch = runs[0].loader->next();
+  std::vector<Features> features;
+  for (TrainingRun& run : runs) features.push_back(encode(run, batch));
+  EXPECT_TRUE(at::equal(features[1].image().global, features[0].image().global));
+  EXPECT_FALSE(at::equal(features[1].text().global, features[0].text().global));
+  EXPECT_FALSE(at::equal(features[2].image().global, features[1].image().global));
+  // Each stage counts its steps from 0, and the weights of the regularizers with them.
+  for (const char* stage : {"masked_text", "frozen_image", "joint"}) {
+    const auto log = rows(folder_ / (std::string("run/") + stage));
+    ASSERT_EQ(log.size(), 4u);
+    EXPECT_NEAR(log[0]["terms"]["lambda_text"].get<double>(), 0.2 / 9, 1e-7) << stage;
+    EXPECT_NEAR(log[3]["terms"]["lambda_text"].get<double>(), 0.2, 1e-7) << stage;
+  }
+}
+
+TEST_F(StairTraining, LogTellsActiveAndDeadTokens) {
+  Trainer(stair_config(folder_ / "run", {"log.every_steps=2", "training.accumulation=2"}), "none").run();
+  const auto log = rows(folder_ / "run");
+  ASSERT_EQ(log.size(), 3u);
+  for (const auto& row : log) {
+    const auto& statistics = row["statistics"];
+    ASSERT_EQ(statistics.size(), 4u);
+    for (const char* view : {"image", "text"}) {
+      const double active = statistics[std::string("active_tokens.") + view],
+                   dead = statistics[std::string("dead_tokens.") + view];
+      EXPECT_GT(active, 0) << view;
+      EXPECT_LE(active, 62) << view;  // of 64, two of them special
+      EXPECT_GE(dead, 2.0 / 64) << view;
+      EXPECT_LE(active, 64 * (1 - dead) + 1e-9) << "what is active in a sample is not dead";
+    }
+  }
+  EXPECT_NE(io::read_file(folder_ / "run/run.html").find("active_tokens"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

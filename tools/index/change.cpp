@@ -1,0 +1,92 @@
+#include <iostream>
+#include <memory>
+
+#include "tools/index/command.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/index/index_writer.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::tools {
+namespace {
+
+struct ChangeOptions {
+  std::string folder;
+  std::vector<std::string> documents;  // files
+  FileOptions files;
+  bool replace = false;
+  std::vector<std::string> ids;
+  std::string ids_file;
+  bool missing_ok = false;
+  bool compact = false;
+  int threads = 0;
+};
+
+int compact(const ChangeOptions& options) {
+  const index::Change change = index::compact_index(options.folder, options.threads);
+  std::cout << options.folder << ": compacted to " << with_thousands(change.documents) << " documents" << std::endl;
+  return 0;
+}
+
+int add(const ChangeOptions& options) {
+  const index::SparseFileOptions files = options.files.for_library(index::names_of(options.folder));
+  const index::Change change =
+      index::add_documents(options.folder, read_documents(options.documents, files), options.replace, options.threads);
+  std::cout << options.folder << ": " << with_thousands(change.documents) << " documents added";
+  if (change.replaced > 0) std::cout << ", in the place of " << with_thousands(change.replaced);
+  if (change.cut_weights > 0)
+    std::cout << "; " << with_thousands(change.cut_weights) << " weights above the index's largest were cut to it";
+  std::cout << std::endl;
+  return 0;
+}
+
+int remove(const ChangeOptions& options) {
+  std::vector<std::string> ids = options.ids;
+  if (!options.ids_file.empty()) {
+    for (const std::string& line : split(io::read_file(options.ids_file), '\n'))
+      if (!line.empty()) ids.push_back(line);
+  }
+  if (ids.empty() && !options.compact) user_error("nothing to remove: give --ids ID,... or --ids-file FILE");
+  if (!ids.empty()) {
+    const index::Change change = index::remove_documents(options.folder, ids, options.missing_ok, options.threads);
+    std::cout << options.folder << ": " << with_thousands(change.documents) << " documents removed" << std::endl;
+  }
+  return options.compact ? compact(options) : 0;
+}
+
+void add_common(CLI::App& app, ChangeOptions& options) {
+  app.add_option("index", options.folder, "folder of the index")->required();
+  app.add_option("--threads", options.threads, "default: as many as the machine has")->check(positive_number());
+}
+
+}  // namespace
+
+Command add_command(CLI::App& program) {
+  const auto options = std::make_shared<ChangeOptions>();
+  CLI::App* app = program.add_subcommand("add", "Adds documents to an index.");
+  add_common(*app, *options);
+  app->add_option("documents", options->documents, "files of sparse vectors")->required();
+  add_file_options(*app, options->files);
+  app->add_flag("--replace", options->replace, "documents whose ids are there already take their places");
+  return {app, [options] { return add(*options); }};
+}
+
+Command remove_command(CLI::App& program) {
+  const auto options = std::make_shared<ChangeOptions>();
+  CLI::App* app = program.add_subcommand("remove", "Removes documents from an index; compact frees their room.");
+  add_common(*app, *options);
+  app->add_option("--ids", options->ids, "ids of documents, with commas between")->delimiter(',');
+  app->add_option("--ids-file", options->ids_file, "text file with an id a line");
+  app->add_flag("--missing-ok", options->missing_ok, "pass over ids that are not there");
+  app->add_flag("--compact", options->compact, "compact afterwards");
+  return {app, [options] { return remove(*options); }};
+}
+
+Command compact_command(CLI::App& program) {
+  const auto options = std::make_shared<ChangeOptions>();
+  CLI::App* app = program.add_subcommand("compact", "Writes an index anew as one segment, without what was removed.");
+  add_common(*app, *options);
+  return {app, [options] { return compact(*options); }};
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,155 @@
+#include "tools/index/queries.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <optional>
+
+#ifdef TESSERA_WITH_DATA
+#include "tools/index/sparse_model.h"
+#include "tools/model_inputs.h"
+#endif
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::tools {
+namespace {
+
+/// A query's word: a token, and behind a colon its weight. A token may have a colon in its name.
+index::TokenWeight parse_word(const std::string& word, const index::TokenNames& names, const std::string& place) {
+  const std::size_t colon = word.rfind(':');
+  float weight = 0;
+  if (colon != std::string::npos && colon > 0 && !names.find(word)) {
+    const char* const end = word.data() + word.size();
+    const auto [stop, error] = std::from_chars(word.data() + colon + 1, end, weight);
+    if (error == std::errc() && stop == end) return {names.at(word.substr(0, colon), place), weight};
+  }
+  return {names.at(word, place), 1};
+}
+
+/// One query out of words with spaces between; a word that comes again adds to its weight.
+void append_words(index::SparseVectors& queries, const std::string& line, const index::TokenNames& names,
+                  const std::string& place) {
+  std::map<std::int32_t, float> weights;
+  for (const std::string& word : split(line, ' ')) {
+    if (strip(word).empty()) continue;
+    const index::TokenWeight each = parse_word(std::string(strip(word)), names, place);
+    weights[each.token] += each.weight;
+  }
+  std::vector<index::TokenWeight> row;
+  for (const auto& [token, weight] : weights) row.push_back({token, weight});
+  index::append_row(queries, std::to_string(queries.rows()), std::move(row), place);
+}
+
+/// The lists' tokens, those that are queries and nothing else, are kept or left out.
+void apply_lists(index::SparseVectors& queries, const std::optional<std::vector<std::int32_t>>& allow,
+                 const std::vector<std::int32_t>& block) {
+  std::vector<bool> kept(static_cast<std::size_t>(queries.vocab_size), !allow);
+  if (allow)
+    for (const std::int32_t token : *allow) kept[token] = true;
+  for (const std::int32_t token : block) kept[token] = false;
+  for (std::size_t i = 0; i < queries.tokens.size(); ++i)
+    if (!kept[queries.tokens[i]]) queries.weights[i] = 0;
+  index::normalize_rows(queries, "queries");
+}
+
+/// Calls visit(queries) for the pictures together, or for the texts: together, or typed ones a line at a time.
+void for_each_encoded_query(const QueryOptions& options, const std::function<void(index::SparseVectors)>& visit) {
+#ifdef TESSERA_WITH_DATA
+  if (options.model.empty()) user_error("--texts and --images need --model RUN, which encodes them");
+  const SparseModel model(options.model);
+  if (!options.images.empty()) visit(model.encode_images(options.images));
+  if (options.texts == "-") {
+    std::string line;
+    for (std::int64_t number = 0; std::getline(std::cin, line); ++number) {
+      index::SparseVectors query = model.encode_texts({line}, options.text_free);
+      query.ids.front() = std::to_string(number);
+      visit(std::move(query));
+    }
+  } else if (!options.texts.empty()) {
+    visit(model.encode_texts(read_texts(options.texts), options.text_free));
+  }
+#else
+  static_cast<void>(options), static_cast<void>(visit);
+  user_error("--texts and --images need a build with the data libraries (TESSERA_WITH_DATA)");
+#endif
+}
+
+}  // namespace
+
+std::vector<std::int32_t> tokens_of(const std::vector<std::string>& items, const index::Index& index,
+                                    const std::string& option) {
+  const index::TokenNames& names = index.names();
+  std::vector<std::int32_t> tokens;
+  for (const std::string& item : items) {
+    if (!item.starts_with('@') || names.find(item)) {
+      tokens.push_back(names.at(item, option));
+      continue;
+    }
+    const std::string path = item.substr(1);
+    for (const std::string& line : split(io::read_file(path), '\n'))
+      if (!strip(line).empty()) tokens.push_back(names.at(std::string(strip(line)), path));
+  }
+  for (const std::int32_t token : tokens)
+    if (token >= index.vocab_size())
+      user_error(option, ": token ", token, " is outside the index's vocabulary of ", index.vocab_size());
+  return tokens;
+}
+
+void for_each_query(const QueryOptions& options, const index::Index& index,
+                    const std::function<void(const index::SparseVectors&)>& answer) {
+  const index::TokenNames& names = index.names();
+  std::optional<std::vector<std::int32_t>> allow;
+  if (!options.allow.empty()) allow = tokens_of(options.allow, index, "--allow-tokens");
+  const std::vector<std::int32_t> block = tokens_of(options.block, index, "--block-tokens");
+  const auto finish = [&](index::SparseVectors queries, const std::string& origin) {
+    if (queries.vocab_size > index.vocab_size())
+      user_error(origin, ": a vocabulary of ", queries.vocab_size, " is larger than the index's, ", index.vocab_size());
+    queries.vocab_size = index.vocab_size();
+    apply_lists(queries, allow, block);
+    answer(queries);
+  };
+  const index::SparseVectors none{index.vocab_size()};
+
+  if (!options.texts.empty() || !options.images.empty()) {
+    for_each_encoded_query(options, [&](index::SparseVectors queries) { finish(std::move(queries), options.model); });
+  } else if (!options.file.empty()) {
+    finish(index::read_sparse_file(options.file, options.files.for_library(names)), options.file);
+  } else if (!options.lines.empty()) {
+    std::ifstream file;
+    if (options.lines != "-") {
+      file.open(options.lines);
+      if (!file) user_error(options.lines, ": cannot read");
+    }
+    std::istream& in = options.lines == "-" ? std::cin : file;
+    std::string line;
+    for (std::int64_t number = 0; std::getline(in, line); ++number) {
+      index::SparseVectors query = none;
+      append_words(query, line, names, concat(options.lines == "-" ? "line" : options.lines, ":", number + 1));
+      query.ids.front() = std::to_string(number);
+      finish(std::move(query), options.lines);
+    }
+  } else {
+    index::SparseVectors queries = none;
+    for (const std::string& words : options.tokens) append_words(queries, words, names, "--tokens");
+    if (options.tokens.empty()) {
+      std::map<std::int32_t, float> weights;
+      for (const auto* list : {&options.must, &options.should})
+        for (const std::int32_t token : tokens_of(*list, index, "--must and --should")) weights[token] = 1;
+      if (weights.empty())
+        user_error(
+            "nothing to look for: give --queries FILE, --texts FILE, --images FILE, --tokens \"WORD ...\", --lines "
+            "FILE, or --must TOKEN");
+      std::vector<index::TokenWeight> row;
+      for (const auto& [token, weight] : weights) row.push_back({token, weight});
+      index::append_row(queries, "0", std::move(row), "--must");
+    }
+    finish(std::move(queries), "--tokens");
+  }
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,127 @@
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/index/command.h"
+#include "tools/index/queries.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/index/index.h>
+#include <tessera/index/search_all.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::tools {
+namespace {
+
+struct SearchOptions {
+  std::string folder;
+  QueryOptions queries;
+  std::vector<std::string> ids;
+  std::string ids_file;
+  std::int64_t k = 10;
+  std::string output = "jsonl";
+  std::string tag = "tessera";
+  int threads = 0;
+  bool timings = false;
+};
+
+index::Filter filter_of(const SearchOptions& options, const index::Index& index) {
+  index::Filter filter{tokens_of(options.queries.must, index, "--must"),
+                       tokens_of(options.queries.must_not, index, "--must-not"),
+                       tokens_of(options.queries.should, index, "--should")};
+  std::vector<std::string> ids = options.ids;
+  if (!options.ids_file.empty()) {
+    for (const std::string& line : split(io::read_file(options.ids_file), '\n'))
+      if (!line.empty()) ids.push_back(line);
+  }
+  filter.only_documents = !ids.empty() || !options.ids_file.empty();
+  filter.documents = index.find(ids);
+  std::sort(filter.documents.begin(), filter.documents.end());
+  return filter;
+}
+
+void print(const SearchOptions& options, const index::Index& index, const std::string& query, const index::Hits& hits) {
+  if (options.output == "jsonl") {
+    nlohmann::ordered_json results = nlohmann::ordered_json::array();
+    for (const index::Hit& hit : hits.best) results.push_back({{"id", index.id(hit.document)}, {"score", hit.score}});
+    std::cout << nlohmann::ordered_json({{"query", query}, {"results", results}}).dump() << "\n";
+    return;
+  }
+  std::int64_t rank = 0;
+  for (const index::Hit& hit : hits.best) {
+    ++rank;
+    char score[32];
+    std::snprintf(score, sizeof(score), "%.6g", hit.score);
+    if (options.output == "tsv")
+      std::cout << query << "\t" << rank << "\t" << index.id(hit.document) << "\t" << score << "\n";
+    else
+      std::cout << query << " Q0 " << index.id(hit.document) << " " << rank << " " << score << " " << options.tag
+                << "\n";
+  }
+}
+
+int search(const SearchOptions& options) {
+  const index::Index index(options.folder, options.threads);
+  const index::Filter filter = filter_of(options, index);
+  std::int64_t count = 0;
+  double seconds = 0;
+  for_each_query(options.queries, index, [&](const index::SparseVectors& queries) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<index::Hits> found = index::search_all(index, queries, options.k, filter, options.threads);
+    seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    count += queries.rows();
+    for (std::int64_t q = 0; q < queries.rows(); ++q) print(options, index, queries.ids[q], found[q]);
+    std::cout << std::flush;
+  });
+  if (options.timings)
+    std::cerr << with_thousands(count) << " queries in " << format_duration(seconds) << ": "
+              << static_cast<double>(count) / seconds << " queries/s" << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+Command search_command(CLI::App& program) {
+  const auto options = std::make_shared<SearchOptions>();
+  QueryOptions& queries = options->queries;
+  CLI::App* app =
+      program.add_subcommand("search", "Finds the documents with the largest products with queries, exactly.");
+  app->footer(
+      "A query in words is \"red circle:0.5\": tokens with their weights (1 where none is given).\n"
+      "Lists of tokens are TOKEN,... or @FILE with one a line; a token is a name, or a number in an index without "
+      "names.\n"
+      "Examples: tessera-index search pictures.index --queries texts.safetensors --k 100 --output trec\n"
+      "          tessera-index search pictures.index --lines -        # typed lines, each answered at once\n"
+      "          tessera-index search pictures.index --model runs/stair --texts captions.txt\n"
+      "          tessera-index search pictures.index --must red,circle --must-not blue");
+  app->add_option("index", options->folder, "folder of the index")->required();
+  app->add_option("--queries", queries.file, "file of sparse vectors");
+  app->add_option("--model", queries.model, "run, checkpoint folder or model file that encodes --texts and --images");
+  app->add_option("--texts", queries.texts, "text file with a text a line, for the model; - for standard input");
+  app->add_flag("--text-free", queries.text_free, "texts without the text tower: weight 1 for each of their tokens");
+  app->add_option("--images", queries.images, "picture files as queries, for the model");
+  app->add_option("--tokens", queries.tokens, "queries in words");
+  app->add_option("--lines", queries.lines, "text file with a query in words a line; - for standard input");
+  add_file_options(*app, queries.files);
+  app->add_option("--must", queries.must, "only documents in which all of these tokens are active")->delimiter(',');
+  app->add_option("--must-not", queries.must_not, "only documents in which none of these tokens is")->delimiter(',');
+  app->add_option("--should", queries.should, "only documents in which at least one of these tokens is")
+      ->delimiter(',');
+  app->add_option("--allow-tokens", queries.allow, "the only tokens of queries that count")->delimiter(',');
+  app->add_option("--block-tokens", queries.block, "tokens of queries that do not count")->delimiter(',');
+  app->add_option("--ids", options->ids, "only these documents")->delimiter(',');
+  app->add_option("--ids-file", options->ids_file, "the same, an id a line");
+  add_default(*app, "--k", options->k, "documents for each query")->check(positive_number());
+  add_default(*app, "--output", options->output, "jsonl, tsv (query, rank, id, score) or trec")
+      ->check(CLI::IsMember({"jsonl", "tsv", "trec"}));
+  add_default(*app, "--tag", options->tag, "name of the run in trec output");
+  app->add_option("--threads", options->threads, "queries at a time (default: as many as the machine has threads)")
+      ->check(positive_number());
+  app->add_flag("--timings", options->timings, "print how long the searches took, on standard error");
+  return {app, [options] { return search(*options); }};
+}
+
+}  // namespace tessera::tools

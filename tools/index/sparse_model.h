@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/inference.h>
+#include <tessera/index/sparse_vectors.h>
+#include <tessera/index/token_names.h>
+
+namespace tessera::tools {
+
+/// A model that encodes pictures and texts as weights of its vocabulary's tokens (STAIR).
+class SparseModel {
+ public:
+  /// Throws UserError: no such model, or one with other embeddings.
+  explicit SparseModel(const std::string& path, const std::string& device = "auto", std::int64_t batch_size = 64);
+
+  /// What its tokens are called.
+  index::TokenNames names() const;
+  /// Rows in the pictures' order; their ids are the paths. Throws UserError naming a file that is no picture.
+  index::SparseVectors encode_images(const std::vector<std::string>& paths) const;
+  /// Rows in the texts' order, with ids 0, 1, ...; `text_free`: by their tokens alone, without the text tower.
+  index::SparseVectors encode_texts(const std::vector<std::string>& texts, bool text_free) const;
+
+ private:
+  InferenceModel loaded_;
+  std::int64_t batch_size_;
+  DualEncoderEmbedder embedder_;
+};
+
+}  // namespace tessera::tools
