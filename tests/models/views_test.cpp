@@ -5,6 +5,7 @@
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/text_transformer.h>
 #include <tessera/models/vit.h>
 
 namespace tessera {
@@ -77,6 +78,7 @@ class Recording : public Base {
   static inline std::vector<std::int64_t> batches;
 };
 using RecordingVit = Recording<Vit, VitSettings>;
+using RecordingText = Recording<TextTransformer, TextTransformerSettings>;
 using RecordingResnet = Recording<ModifiedResnet, ModifiedResnetSettings>;
 
 at::Tensor pictures(std::int64_t count, config::Size size = 16) {
@@ -184,6 +186,26 @@ TEST(Views, TheMaskOfOneViewLeavesTheOtherWhole) {
   const Features f = model.forward(batch, {.images = {}, .texts = {{"caption", {}}, {"summary", {}}}});
   expect_close(f.text("caption").global, model.encode_text(text_input(ids, mask)).global);
   expect_close(f.text("summary").global, model.encode_text(text_input(ids)).global);
+}
+
+TEST(Views, TextsThatSamplesMayLackJoinThoseThatAllHave) {
+  RecordingText::add("recording_text");
+  ModelSettings s = small_clip();
+  s.text->encoder.name = "recording_text";
+  DualEncoder model(s);
+  Batch batch;
+  for (const char* view : {"caption", "objects", "summary"})
+    batch.texts[view] = text_input(at::randint(20, {2, 8}, at::kLong), length_mask({3, 5}, 8));
+  batch.texts["objects"].mask = length_mask({0, 4}, 8);
+  const ViewNeeds optional{.optional = true};
+  RecordingText::batches.clear();
+  const Features f =
+      model.forward(batch, {.images = {}, .texts = {{"caption", {}}, {"objects", optional}, {"summary", optional}}});
+  EXPECT_EQ(RecordingText::batches, (std::vector<std::int64_t>{6}));
+  EXPECT_FALSE(f.text("caption").present.defined()) << "all have it";
+  EXPECT_TRUE(at::equal(f.text("objects").present, at::tensor({false, true}, at::kBool)));
+  EXPECT_TRUE(f.text("summary").present.all().item<bool>());
+  for (const auto& [name, view] : batch.texts) expect_close(f.text(name).global, model.encode_text(view).global);
 }
 
 TEST(Views, ThatTheBatchLacksAreNamed) {
