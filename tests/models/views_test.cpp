@@ -203,7 +203,7 @@ TEST(Views, TextsThatSamplesMayLackJoinThoseThatAllHave) {
       model.forward(batch, {.images = {}, .texts = {{"caption", {}}, {"objects", optional}, {"summary", optional}}});
   EXPECT_EQ(RecordingText::batches, (std::vector<std::int64_t>{6}));
   EXPECT_FALSE(f.text("caption").present.defined()) << "all have it";
-  EXPECT_TRUE(at::equal(f.text("objects").present, at::tensor({false, true}, at::kBool)));
+  EXPECT_TRUE(at::equal(f.text("objects").present, at::tensor({0, 1}).to(at::kBool)));
   EXPECT_TRUE(f.text("summary").present.all().item<bool>());
   for (const auto& [name, view] : batch.texts) expect_close(f.text(name).global, model.encode_text(view).global);
 }
@@ -298,7 +298,7 @@ TowerInput region_input(at::Tensor regions, at::Tensor mask) {
 
 class Regions : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(ClassToken, Regions, testing::Values("learned", "shared", "mean", "none", "resnet"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& kind) { return kind.param; });
 
 TEST_P(Regions, UnderPaddingMayHoldAnything) {
   at::manual_seed(2);

@@ -83,13 +83,6 @@ std::string write_pyramid_shards_with_damage(const std::string& folder) {
   std::filesystem::create_directories(folder);
   const ShapesSource shapes = pyramid_shapes();
   io::TarWriter tar(folder + "/pyramid.tar");
-  for (std::int64_t i = 0; i < 27; ++i) {
-    Sample sample = shapes.get(i);
-    if (i % 2 == 0) sample.summary.clear();
-    if (i % 3 == 0) sample.regions.clear();
-    if (i % 5 == 0) sample.object_tags.clear();
-    write_sample(tar, "good_" + std::to_string(i), std::move(sample));
-  }
   write_sample(tar, "bad_0", shapes.get(27), [](Members& members) {
     for (SampleFile& member : members)
       if (member.name == "regions.npy") member.content.resize(member.content.size() / 2);
@@ -104,6 +97,13 @@ std::string write_pyramid_shards_with_damage(const std::string& folder) {
   });
   write_sample(tar, "bad_3", shapes.get(30), [](Members& members) { drop(members, "png"); });
   write_sample(tar, "bad_4", shapes.get(31), [](Members& members) { drop(members, "txt"); });
+  for (std::int64_t i = 0; i < 27; ++i) {
+    Sample sample = shapes.get(i);
+    if (i % 2 == 0) sample.summary.clear();
+    if (i % 3 == 0) sample.regions.clear();
+    if (i % 5 == 0) sample.object_tags.clear();
+    write_sample(tar, "good_" + std::to_string(i), std::move(sample));
+  }
   tar.finish();
   return folder + "/*.tar";
 }

@@ -7,6 +7,7 @@
 #include "tests/training/tiny_run.h"
 #include "tests/training/whole_or_cached.h"
 #include <tessera/io/atomic_file.h>
+#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {
