@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
-#include "tools/model_inputs.h"
+#include "tools/embedding_rows.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -42,25 +42,12 @@ struct Options {
   bool has_pictures() const { return !images.empty() || !data.empty(); }
 };
 
-/// Takes the embeddings of some pictures or texts, [B, D], and what each is called.
-using Rows = std::function<void(const std::vector<std::string>& names, const at::Tensor& embeddings)>;
-
 at::Tensor unit(const at::Tensor& rows) {
   return rows / rows.norm(2, -1, true).clamp_min(1e-12);
 }
 
-void embed_files(const Embedder& embedder, const Options& options, const Rows& rows) {
-  for (auto begin = options.images.begin(); begin != options.images.end();) {
-    const auto end = begin + std::min<std::ptrdiff_t>(options.batch_size, options.images.end() - begin);
-    std::vector<at::Tensor> pixels;
-    for (auto path = begin; path != end; ++path) pixels.push_back(tools::read_picture(*path, embedder.preprocessing()));
-    rows({begin, end}, embedder.images(at::stack(pixels), {}).global);
-    begin = end;
-  }
-}
-
 /// Pictures of a source, called by their keys; those that cannot be read are left out, with a warning.
-void embed_source(const Embedder& embedder, const Options& options, const Rows& rows) {
+void embed_source(const Embedder& embedder, const Options& options, const tools::Rows& rows) {
   const auto choice = sources().resolve(source_from_text(options.data, "--data"), "--data");
   EvaluationReader reader(sources().make(choice, "--data"), embedder.preprocessing(), options.batch_size,
                           options.threads);
@@ -77,29 +64,19 @@ void embed_source(const Embedder& embedder, const Options& options, const Rows& 
     log::warning("--data ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
 }
 
-void embed_pictures(const Embedder& embedder, const Options& options, const Rows& rows) {
+void embed_pictures(const Embedder& embedder, const Options& options, const tools::Rows& rows) {
   if (options.data.empty())
-    embed_files(embedder, options, rows);
+    tools::embed_files(embedder, options.images, options.batch_size, rows);
   else
     embed_source(embedder, options, rows);
 }
 
-/// Captions are called by their line, from 0.
-void embed_captions(const Embedder& embedder, const Options& options, const Rows& rows) {
-  const std::vector<std::string> captions = tools::read_texts(options.texts);
-  for (std::size_t begin = 0; begin < captions.size();) {
-    const std::size_t end = std::min(captions.size(), begin + static_cast<std::size_t>(options.batch_size));
-    std::vector<std::string> names, texts;
-    for (; begin < end; ++begin) {
-      names.push_back(std::to_string(begin));
-      texts.push_back(captions[begin]);
-    }
-    rows(names, embedder.texts(texts, {}).global);
-  }
+void embed_captions(const Embedder& embedder, const Options& options, const tools::Rows& rows) {
+  tools::embed_texts(embedder, tools::read_texts(options.texts), options.batch_size, rows);
 }
 
 /// The rows as they come, joined, and what they are called.
-std::pair<at::Tensor, std::vector<std::string>> joined_rows(const std::function<void(const Rows&)>& produce) {
+std::pair<at::Tensor, std::vector<std::string>> joined_rows(const std::function<void(const tools::Rows&)>& produce) {
   std::vector<at::Tensor> batches;
   std::vector<std::string> names;
   produce([&](const std::vector<std::string>& some, const at::Tensor& embeddings) {
@@ -114,9 +91,10 @@ void write_dense(const Embedder& embedder, const Options& options) {
   std::vector<std::string> pictures;
   if (options.has_pictures())
     std::tie(tensors["image_embeddings"], pictures) =
-        joined_rows([&](const Rows& rows) { embed_pictures(embedder, options, rows); });
+        joined_rows([&](const tools::Rows& rows) { embed_pictures(embedder, options, rows); });
   if (!options.texts.empty())
-    tensors["text_embeddings"] = joined_rows([&](const Rows& rows) { embed_captions(embedder, options, rows); }).first;
+    tensors["text_embeddings"] =
+        joined_rows([&](const tools::Rows& rows) { embed_captions(embedder, options, rows); }).first;
   for (auto& [name, rows] : tensors) rows = options.raw ? rows.contiguous() : unit(rows).contiguous();
   io::save_safetensors(
       options.out, tensors,
@@ -127,32 +105,11 @@ void write_dense(const Embedder& embedder, const Options& options) {
   std::cout << "written: " << options.out << std::endl;
 }
 
-/// What is active in one row, [V]; of more than `top` (0: no limit) the greatest weights.
-std::vector<index::TokenWeight> active_tokens(const at::Tensor& row, std::int64_t top) {
-  at::Tensor tokens = row.nonzero().squeeze(1).contiguous();
-  if (top > 0 && tokens.size(0) > top) tokens = std::get<1>(row.topk(top));
-  const at::Tensor weights = row.index_select(0, tokens);
-  std::vector<index::TokenWeight> out;
-  for (std::int64_t i = 0; i < tokens.size(0); ++i)
-    out.push_back(
-        {static_cast<std::int32_t>(tokens.const_data_ptr<std::int64_t>()[i]), weights.const_data_ptr<float>()[i]});
-  return out;
-}
-
-/// What the model's tokens are called, one a line.
-std::string vocabulary_of(const Embedder& embedder) {
-  std::string lines;
-  for (const std::string& name : vocabulary_names(*embedder.tokenizer(), embedder.token_space())) lines += name + "\n";
-  return lines;
-}
-
 void write_sparse(const Embedder& embedder, const Options& options) {
   index::SparseVectors vectors;
   vectors.vocab_size = embedder.token_space();
-  const Rows append = [&](const std::vector<std::string>& names, const at::Tensor& embeddings) {
-    for (std::size_t i = 0; i < names.size(); ++i)
-      index::append_row(vectors, names[i], active_tokens(embeddings[static_cast<std::int64_t>(i)], options.top),
-                        names[i]);
+  const tools::Rows append = [&](const std::vector<std::string>& names, const at::Tensor& embeddings) {
+    tools::append_rows(vectors, names, embeddings, options.top);
   };
   if (options.has_pictures())
     embed_pictures(embedder, options, append);
@@ -160,7 +117,7 @@ void write_sparse(const Embedder& embedder, const Options& options) {
     embed_captions(embedder, options, append);
   if (!options.raw) index::scale_to_unit_length(vectors);
   index::SparseFileOptions format;
-  format.names = index::TokenNames(vocabulary_of(embedder), "the model's vocabulary");
+  format.names = tools::token_names(embedder, "the model's vocabulary");
   index::write_sparse_file(options.sparse, vectors, format);
   const double active =
       static_cast<double>(vectors.count()) / static_cast<double>(std::max<std::int64_t>(1, vectors.rows()));
@@ -188,7 +145,7 @@ int embed(const Options& options) {
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
   if (!options.vocabulary.empty()) {
     require_token_space(embedder, "--vocabulary");
-    io::write_file(options.vocabulary, vocabulary_of(embedder));
+    io::write_file(options.vocabulary, tools::token_names(embedder, "--vocabulary").lines());
   }
   if (!options.out.empty()) write_dense(embedder, options);
   if (options.text_encoder_free)

@@ -8,7 +8,8 @@
 int main(int argc, char** argv) {
   CLI::App program(
       "Builds and searches an inverted index of sparse encodings, and converts their files.\n"
-      "  tessera-index encode --model runs/stair --images *.jpg --out pictures.safetensors --names vocab.txt\n"
+      "  tessera-embed --checkpoint runs/stair --images *.jpg --raw --sparse pictures.safetensors --vocabulary "
+      "vocab.txt\n"
       "  tessera-index build --vocabulary vocab.txt pictures.index pictures.safetensors\n"
       "  tessera-index search pictures.index --tokens \"red circle\" --must red --k 5\n"
       "  tessera-index add pictures.index more.jsonl && tessera-index remove pictures.index --ids 17,18",
@@ -19,9 +20,6 @@ int main(int argc, char** argv) {
       tessera::tools::remove_command(program),  tessera::tools::compact_command(program),
       tessera::tools::search_command(program),  tessera::tools::info_command(program),
       tessera::tools::convert_command(program),
-#ifdef TESSERA_WITH_DATA
-      tessera::tools::encode_command(program),
-#endif
   };
   program.failure_message([](const CLI::App*, const CLI::Error& error) {
     return std::string("tessera-index: ") + error.what() + " (see --help)\n";

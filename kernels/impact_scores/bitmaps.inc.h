@@ -14,15 +14,6 @@ inline void add_bitmap(const std::uint64_t* bits, std::int64_t words, const Impa
   }
 }
 
-void add_bitmap_8(const std::uint64_t* bits, std::int64_t words, const std::uint8_t* impacts, std::uint32_t weight,
-                  std::uint32_t* scores) {
-  add_bitmap(bits, words, impacts, weight, scores);
-}
-void add_bitmap_16(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts, std::uint32_t weight,
-                   std::uint32_t* scores) {
-  add_bitmap(bits, words, impacts, weight, scores);
-}
-
 std::int64_t count_at_least(const std::uint32_t* scores, std::int64_t count, std::uint32_t least) {
   std::int64_t found = 0;
   for (std::int64_t i = 0; i < count; ++i) found += scores[i] >= least ? 1 : 0;

@@ -38,15 +38,6 @@ inline void add_bitmap(const std::uint64_t* bits, std::int64_t words, const Impa
   }
 }
 
-void add_bitmap_8(const std::uint64_t* bits, std::int64_t words, const std::uint8_t* impacts, std::uint32_t weight,
-                  std::uint32_t* scores) {
-  add_bitmap(bits, words, impacts, weight, scores);
-}
-void add_bitmap_16(const std::uint64_t* bits, std::int64_t words, const std::uint16_t* impacts, std::uint32_t weight,
-                   std::uint32_t* scores) {
-  add_bitmap(bits, words, impacts, weight, scores);
-}
-
 std::int64_t count_at_least(const std::uint32_t* scores, std::int64_t count, std::uint32_t least) {
   const __m512i bound = _mm512_set1_epi32(static_cast<int>(least));
   std::int64_t found = 0;
@@ -73,7 +64,8 @@ std::int64_t take_at_least(std::uint32_t* scores, std::int64_t count, std::uint3
 
 }  // namespace
 
-const ImpactScoreKernels kAvx512ImpactScores = {add_list_8,    add_list_16,    add_bitmap_8,
-                                                add_bitmap_16, count_at_least, take_at_least};
+const ImpactScoreKernels kAvx512ImpactScores = {add_list<std::uint8_t>,   add_list<std::uint16_t>,
+                                                add_bitmap<std::uint8_t>, add_bitmap<std::uint16_t>,
+                                                count_at_least,           take_at_least};
 
 }  // namespace tessera::kernels

@@ -2,7 +2,8 @@
 
 namespace tessera::kernels {
 
-const ImpactScoreKernels kPortableImpactScores = {add_list_8,    add_list_16,    add_bitmap_8,
-                                                  add_bitmap_16, count_at_least, take_at_least};
+const ImpactScoreKernels kPortableImpactScores = {add_list<std::uint8_t>,   add_list<std::uint16_t>,
+                                                  add_bitmap<std::uint8_t>, add_bitmap<std::uint16_t>,
+                                                  count_at_least,           take_at_least};
 
 }  // namespace tessera::kernels

@@ -21,14 +21,5 @@ inline void add_list(const std::uint16_t* __restrict documents, const Impact* __
   for (; i < count; ++i) scores[documents[i]] += impacts[i] * weight;
 }
 
-void add_list_8(const std::uint16_t* documents, const std::uint8_t* impacts, std::int64_t count, std::uint32_t weight,
-                std::uint32_t* scores) {
-  add_list(documents, impacts, count, weight, scores);
-}
-void add_list_16(const std::uint16_t* documents, const std::uint16_t* impacts, std::int64_t count, std::uint32_t weight,
-                 std::uint32_t* scores) {
-  add_list(documents, impacts, count, weight, scores);
-}
-
 }  // namespace
 }  // namespace tessera::kernels

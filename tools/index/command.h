@@ -16,9 +16,6 @@ Command compact_command(CLI::App& program);
 Command search_command(CLI::App& program);
 Command info_command(CLI::App& program);
 Command convert_command(CLI::App& program);
-#ifdef TESSERA_WITH_DATA
-Command encode_command(CLI::App& program);
-#endif
 
 /// How files of sparse vectors are to be read.
 struct FileOptions {

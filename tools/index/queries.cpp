@@ -8,8 +8,8 @@
 #include <optional>
 
 #ifdef TESSERA_WITH_DATA
+#include "tools/embedding_rows.h"
 #include "tools/index/sparse_model.h"
-#include "tools/model_inputs.h"
 #endif
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>

@@ -7,7 +7,6 @@
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/index/sparse_vectors.h>
-#include <tessera/index/token_names.h>
 
 namespace tessera::tools {
 
@@ -17,8 +16,6 @@ class SparseModel {
   /// Throws UserError: no such model, or one with other embeddings.
   explicit SparseModel(const std::string& path, const std::string& device = "auto", std::int64_t batch_size = 64);
 
-  /// What its tokens are called.
-  index::TokenNames names() const;
   /// Rows in the pictures' order; their ids are the paths. Throws UserError naming a file that is no picture.
   index::SparseVectors encode_images(const std::vector<std::string>& paths) const;
   /// Rows in the texts' order, with ids 0, 1, ...; `text_free`: by their tokens alone, without the text tower.

@@ -1,0 +1,92 @@
+#include "tools/embedding_rows.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/image/transforms.h>
+#include <tessera/data/source.h>
+#include <tessera/evaluation/token_space.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::tools {
+namespace {
+
+at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing) {
+  try {
+    return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
+  } catch (const SampleError& error) {
+    user_error(path, ": ", error.what());
+  }
+}
+
+std::vector<index::TokenWeight> active_tokens(const at::Tensor& row, std::int64_t top) {
+  at::Tensor tokens = row.nonzero().squeeze(1).contiguous();
+  if (top > 0 && tokens.size(0) > top) tokens = std::get<1>(row.topk(top));
+  const at::Tensor weights = row.index_select(0, tokens);
+  std::vector<index::TokenWeight> out;
+  for (std::int64_t i = 0; i < tokens.size(0); ++i)
+    out.push_back(
+        {static_cast<std::int32_t>(tokens.const_data_ptr<std::int64_t>()[i]), weights.const_data_ptr<float>()[i]});
+  return out;
+}
+
+// Calls use(first, end) for the places of each batch of `count` items.
+void for_each_batch(std::size_t count, std::int64_t batch_size,
+                    const std::function<void(std::size_t, std::size_t)>& use) {
+  const auto at_once = static_cast<std::size_t>(batch_size);
+  for (std::size_t first = 0; first < count; first += at_once) use(first, std::min(first + at_once, count));
+}
+
+}  // namespace
+
+std::vector<std::string> read_texts(const std::string& path) {
+  std::vector<std::string> lines = split(io::read_file(path), '\n');
+  if (!lines.empty() && lines.back().empty()) lines.pop_back();
+  for (std::string& line : lines) {
+    if (line.ends_with('\r')) line.pop_back();
+  }
+  return lines;
+}
+
+void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, std::int64_t batch_size,
+                 const Rows& rows) {
+  for_each_batch(paths.size(), batch_size, [&](std::size_t first, std::size_t end) {
+    std::vector<std::string> names;
+    std::vector<at::Tensor> pixels;
+    for (std::size_t i = first; i < end; ++i) {
+      names.push_back(paths[i]);
+      pixels.push_back(read_picture(paths[i], embedder.preprocessing()));
+    }
+    rows(names, embedder.images(at::stack(pixels), {}).global);
+  });
+}
+
+void embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, std::int64_t batch_size,
+                 const Rows& rows) {
+  for_each_batch(texts.size(), batch_size, [&](std::size_t first, std::size_t end) {
+    std::vector<std::string> names, some;
+    for (std::size_t i = first; i < end; ++i) {
+      names.push_back(std::to_string(i));
+      some.push_back(texts[i]);
+    }
+    rows(names, embedder.texts(some, {}).global);
+  });
+}
+
+void append_rows(index::SparseVectors& vectors, const std::vector<std::string>& names, const at::Tensor& embeddings,
+                 std::int64_t top) {
+  const at::Tensor weights = embeddings.to(at::kFloat);
+  for (std::size_t i = 0; i < names.size(); ++i)
+    index::append_row(vectors, names[i], active_tokens(weights[static_cast<std::int64_t>(i)], top), names[i]);
+}
+
+index::TokenNames token_names(const Embedder& embedder, const std::string& origin) {
+  std::string lines;
+  for (const std::string& name : vocabulary_names(*embedder.tokenizer(), embedder.token_space())) lines += name + "\n";
+  return {lines, origin};
+}
+
+}  // namespace tessera::tools
