@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kBatch = 5, kWidth = 4;
+constexpr std::int64_t kSamples = 5, kEmbedWidth = 4;
 
 /// Six views of five samples: the second and the last have no regions, the third has no objects.
 struct Pyramid {
@@ -19,9 +19,10 @@ struct Pyramid {
 
   Pyramid() {
     at::manual_seed(3);
-    for (const char* view : {"global", "local", "roi"}) images[view] = leaf(at::randn({kBatch, kWidth}, at::kDouble));
+    for (const char* view : {"global", "local", "roi"})
+      images[view] = leaf(at::randn({kSamples, kEmbedWidth}, at::kDouble));
     for (const char* view : {"summary", "caption", "objects"})
-      texts[view] = leaf(at::randn({kBatch, kWidth}, at::kDouble));
+      texts[view] = leaf(at::randn({kSamples, kEmbedWidth}, at::kDouble));
   }
   Features features() const {
     Features out;
@@ -52,7 +53,7 @@ std::map<std::string, double> terms_of(Objective& objective, const Features& fea
 TEST(PyramidClip, GradientsMatchFiniteDifferencesWithSamplesThatLackViews) {
   const Pyramid pyramid;
   for (const char* chunk : {"", "chunk: 2, "}) {
-    const auto objective = make_objective("pyramidclip", std::string(kAllPairs).insert(1, chunk), kWidth);
+    const auto objective = make_objective("pyramidclip", std::string(kAllPairs).insert(1, chunk), kEmbedWidth);
     std::vector<at::Tensor> leaves = pyramid.leaves();
     leaves.push_back(objective->named_parameters()["logit_scale"]);
     expect_gradients_match(leaves, [&] { return objective->forward(pyramid.features(), {}).total; });
@@ -66,7 +67,7 @@ TEST(PyramidClip, WhatASampleLacksMayHoldAnythingAndGetsNoGradient) {
       leaf(plain.images.at("roi").detach().masked_fill(~plain.has_regions.unsqueeze(1), std::nan("")));
   filled.texts["objects"] =
       leaf(plain.texts.at("objects").detach().masked_fill(~plain.has_objects.unsqueeze(1), std::nan("")));
-  const auto objective = make_objective("pyramidclip", kAllPairs, kWidth);
+  const auto objective = make_objective("pyramidclip", kAllPairs, kEmbedWidth);
   EXPECT_EQ(terms_of(*objective, filled.features()), terms_of(*objective, plain.features()));
   const auto gradients = torch::autograd::grad({objective->forward(filled.features(), {}).total},
                                                {filled.images.at("roi"), filled.texts.at("objects")});
@@ -77,8 +78,8 @@ TEST(PyramidClip, WhatASampleLacksMayHoldAnythingAndGetsNoGradient) {
 // Each term is CLIP's loss on the samples that have both views.
 TEST(PyramidClip, ATermIsTheContrastOfTheSamplesThatHaveBothViews) {
   const Pyramid pyramid;
-  const auto terms = terms_of(*make_objective("pyramidclip", kAllPairs, kWidth), pyramid.features());
-  const auto clip = make_objective("clip", "{label_smoothing: 0.2}", kWidth);
+  const auto terms = terms_of(*make_objective("pyramidclip", kAllPairs, kEmbedWidth), pyramid.features());
+  const auto clip = make_objective("clip", "{label_smoothing: 0.2}", kEmbedWidth);
   const auto expect_term = [&](const char* term, const at::Tensor& image, const at::Tensor& text,
                                const at::Tensor& both) {
     Pairs pairs;
@@ -87,7 +88,7 @@ TEST(PyramidClip, ATermIsTheContrastOfTheSamplesThatHaveBothViews) {
     EXPECT_NEAR(terms.at(term), clip->forward(pairs.features(), {}).total.item<double>(), 1e-12) << term;
   };
   const auto &images = pyramid.images, &texts = pyramid.texts;
-  const at::Tensor all = at::ones({kBatch}, at::kBool);
+  const at::Tensor all = at::ones({kSamples}, at::kBool);
   expect_term("loss_gs", images.at("global"), texts.at("summary"), all);
   expect_term("loss_lt", images.at("local"), texts.at("caption"), all);
   expect_term("loss_rs", images.at("roi"), texts.at("summary"), pyramid.has_regions);
@@ -96,10 +97,10 @@ TEST(PyramidClip, ATermIsTheContrastOfTheSamplesThatHaveBothViews) {
 }
 
 TEST(PyramidClip, TheLossIsTheWeightedSumOfTheMeansOfItsGroups) {
-  const auto terms =
-      terms_of(*make_objective("pyramidclip",
-                               "{cross_global_weight: 0.5, cross_local_weight: 0.2, cross_local_pairs: []}", kWidth),
-               Pyramid().features());
+  const auto terms = terms_of(
+      *make_objective("pyramidclip", "{cross_global_weight: 0.5, cross_local_weight: 0.2, cross_local_pairs: []}",
+                      kEmbedWidth),
+      Pyramid().features());
   EXPECT_NEAR(terms.at("loss_peer"), (terms.at("loss_gs") + terms.at("loss_lt")) / 2, 1e-12);
   EXPECT_NEAR(terms.at("loss_cross_global"), (terms.at("loss_ga") + terms.at("loss_rs")) / 2, 1e-12);
   EXPECT_EQ(terms.at("loss_cross_local"), 0);
@@ -109,8 +110,8 @@ TEST(PyramidClip, TheLossIsTheWeightedSumOfTheMeansOfItsGroups) {
 TEST(PyramidClip, FewerThanTwoSamplesWithAViewAddNothing) {
   for (const std::int64_t present : {0, 1}) {
     Pyramid pyramid;
-    pyramid.has_regions = at::arange(kBatch) < present;
-    const auto objective = make_objective("pyramidclip", "{}", kWidth);
+    pyramid.has_regions = at::arange(kSamples) < present;
+    const auto objective = make_objective("pyramidclip", "{}", kEmbedWidth);
     const Losses losses = objective->forward(pyramid.features(), {});
     for (const auto& [name, value] : losses.terms)
       if (name == "loss_rs" || name == "loss_rt") EXPECT_EQ(value.item<double>(), 0) << name;
@@ -121,7 +122,7 @@ TEST(PyramidClip, FewerThanTwoSamplesWithAViewAddNothing) {
 }
 
 TEST(PyramidClip, AsksForTheViewsOfItsPairsAlone) {
-  const Needs all = make_objective("pyramidclip", "{}", kWidth)->needs();
+  const Needs all = make_objective("pyramidclip", "{}", kEmbedWidth)->needs();
   EXPECT_EQ(all.images.size(), 3u);
   EXPECT_TRUE(all.images.at("roi").regions && all.images.at("roi").optional);
   EXPECT_FALSE(all.images.at("global").optional || all.images.at("local").regions);
@@ -129,7 +130,7 @@ TEST(PyramidClip, AsksForTheViewsOfItsPairsAlone) {
   EXPECT_FALSE(all.texts.at("caption").optional);
 
   const Needs peer =
-      make_objective("pyramidclip", "{peer_pairs: [GS], cross_global_pairs: [], cross_local_pairs: []}", kWidth)
+      make_objective("pyramidclip", "{peer_pairs: [GS], cross_global_pairs: [], cross_local_pairs: []}", kEmbedWidth)
           ->needs();
   EXPECT_EQ(peer.images, (std::map<std::string, ViewNeeds>{{"global", {}}}));
   EXPECT_EQ(peer.texts, (std::map<std::string, ViewNeeds>{{"summary", {.optional = true}}}));
@@ -137,7 +138,7 @@ TEST(PyramidClip, AsksForTheViewsOfItsPairsAlone) {
 
 std::string refusal(const std::string& yaml) {
   try {
-    make_objective("pyramidclip", yaml, kWidth);
+    make_objective("pyramidclip", yaml, kEmbedWidth);
   } catch (const UserError& error) {
     return error.what();
   }
