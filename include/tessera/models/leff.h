@@ -30,9 +30,9 @@ void fields(Visitor& v, LeffSettings& s) {
     config::one_of({"identity", "skip"}));
 }
 
-/// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c): patches go up through a
-/// linear map, side by side through a 3x3 depth-wise convolution over the picture's grid, and down through another linear
-/// map. Parameters `c_fc`, `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
+/// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c): patches go up through
+/// a linear map, side by side through a 3x3 depth-wise convolution over the picture's grid, and down through another
+/// linear map. Parameters `c_fc`, `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
 class Leff : public FeedForward {
  public:
   Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden, std::string activation);

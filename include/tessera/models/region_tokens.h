@@ -29,8 +29,8 @@ void fields(Visitor& v, RegionSettings& s) {
     config::one_of({"learned", "shared", "mean"}));
 }
 
-/// Turns region features into tokens with a class token before them: a linear map and no positions. Parameters `roi_proj`
-/// and `roi_class_embedding` are registered with the encoder.
+/// Turns region features into tokens with a class token before them: a linear map and no positions. Parameters
+/// `roi_proj` and `roi_class_embedding` are registered with the encoder.
 class RegionTokens {
  public:
   /// What an encoder's rear part takes. A region whose mask is false is 0 and receives no gradient.

@@ -41,10 +41,11 @@ void fields(Visitor& v, PyramidClipSettings& s) {
 
 std::optional<config::Problem> validate(const PyramidClipSettings& settings);
 
-/// The loss of PyramidCLIP (Gao et al. 2022, section 3): InfoNCE (eq. 1 and 3) with softened targets (eq. 2) of pairs of
-/// an image view and a text view, in three groups. A group is the mean over its pairs, 0 without any; the loss is the
-/// groups' weighted sum (eq. 4). A pair (x, y) contrasts the samples that have both views; with fewer than two of them it
-/// is 0. Terms `loss_peer`, `loss_cross_global`, `loss_cross_local`, and `loss_gs`, `loss_lt`, ... of each pair.
+/// The loss of PyramidCLIP (Gao et al. 2022, section 3): InfoNCE (eq. 1 and 3) with softened targets (eq. 2) of pairs
+/// of an image view and a text view, in three groups. A group is the mean over its pairs, 0 without any; the loss is
+/// the groups' weighted sum (eq. 4). A pair (x, y) contrasts the samples that have both views; with fewer than two of
+/// them it is 0. Terms `loss_peer`, `loss_cross_global`, `loss_cross_local`, and `loss_gs`, `loss_lt`, ... of each
+/// pair.
 class PyramidClip : public ContrastiveObjective {
  public:
   PyramidClip(const PyramidClipSettings& settings, const ObjectiveContext& context);
