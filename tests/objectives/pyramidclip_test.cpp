@@ -114,7 +114,9 @@ TEST(PyramidClip, FewerThanTwoSamplesWithAViewAddNothing) {
     const auto objective = make_objective("pyramidclip", "{}", kEmbedWidth);
     const Losses losses = objective->forward(pyramid.features(), {});
     for (const auto& [name, value] : losses.terms)
-      if (name == "loss_rs" || name == "loss_rt") EXPECT_EQ(value.item<double>(), 0) << name;
+      if (name == "loss_rs" || name == "loss_rt") {
+        EXPECT_EQ(value.item<double>(), 0) << name;
+      }
     const auto gradients = torch::autograd::grad({losses.total}, pyramid.leaves());
     for (const at::Tensor& gradient : gradients) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
     EXPECT_EQ(gradients[2].abs().sum().item<double>(), 0);  // roi
