@@ -9,7 +9,6 @@ needed; the programs must be built (scripts/setup.sh).
 import argparse
 import concurrent.futures
 import json
-import math
 import pathlib
 import statistics
 import subprocess
@@ -88,9 +87,9 @@ def table(rows, columns, headings=None, counts=()):
         cells = []
         for column in columns:
             factor = 1 if column in counts else 100
-            values = [factor * metrics.get(column, float("nan")) for metrics, _ in runs]
+            values = [factor * metrics[column] for metrics, _ in runs if column in metrics]
             deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-            cells.append("-" if math.isnan(values[0]) else f"{statistics.mean(values):.1f} ± {deviation:.1f}")
+            cells.append(f"{statistics.mean(values):.1f} ± {deviation:.1f}" if values else "-")
         minutes = statistics.mean(minutes for _, minutes in runs)
         lines.append(f"| {name} | " + " | ".join(cells) + f" | {minutes:.1f} |")
     return "\n".join(lines)

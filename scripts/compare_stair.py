@@ -22,6 +22,7 @@ COLUMNS = {
     "retrieval.text_to_image_recall@1": "text-to-image R@1",
     "retrieval_2.image_to_text_recall@1": "image-to-text R@1, no text tower",
     "retrieval_2.text_to_image_recall@1": "text-to-image R@1, no text tower",
+    "tokens.caption_precision@5": "first 5 words that a caption has",
     "interpretability.top1": "color is first word",
     "interpretability.top3": "color is among first 3",
     "interpretability_2.top1": "shape is first word",

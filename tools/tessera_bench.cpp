@@ -17,6 +17,7 @@
 #include <tessera/bench/loss_bench.h>
 #include <tessera/bench/optimizer_bench.h>
 #include <tessera/bench/readout_bench.h>
+#include <tessera/bench/step_bench.h>
 #include <tessera/io/atomic_file.h>
 
 namespace {
@@ -333,11 +334,44 @@ struct ReadoutsCommand {
   }
 };
 
+struct StepCommand {
+  Common common{9, 60};
+  tessera::bench::StepBenchSettings settings;
+  std::string dtype = "float32";
+
+  void add_to(CLI::App& command) {
+    command.add_option("configurations", settings.configurations, "of trainer, by name or as files")->required();
+    add_default(command, "--batch-size", settings.batch_size, "pairs")->check(CLI::Range(1, 1 << 20));
+    add_default(command, "--dtype", dtype, "float32, or bfloat16 under autocast")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
+    common.add_to(command);
+    command.footer(
+        "Towers, loss, backward pass and update on a batch of random pictures and texts that is there already. A\n"
+        "configuration with several views of a picture or a text is measured twice: views of one shape as one larger\n"
+        "batch, as the trainer does, and one by one. Peak memory is that above weights, optimizer state and batch.\n\n"
+        "  tessera-bench step openclip_vitb32 pyramidclip_15m_vitb32 --batch-size 16");
+  }
+
+  int run() {
+    keep_freed_memory();
+    settings.device = common.checked_device();
+    settings.dtype = dtype_of(dtype);
+    settings.repeats = common.repeats;
+    settings.time_limit = common.time_limit;
+    settings.progress = common.progress();
+    check_folder_of("--json", common.json);
+    const tessera::bench::StepBench bench = measure_steps(settings);
+    std::cout << to_markdown(bench);
+    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(bench));
+    return 0;
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Measures what losses, kernels, read-outs, optimizers, tokenizers and data cost; prints Markdown tables.",
+      "Measures what steps, losses, kernels, read-outs, optimizers, tokenizers and data cost; prints Markdown tables.",
       "tessera-bench");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
@@ -345,15 +379,18 @@ int main(int argc, char** argv) {
   KernelsCommand kernels;
   OptimizerCommand optimizer;
   ReadoutsCommand readouts;
+  StepCommand step;
   CLI::App& loss_app = *app.add_subcommand("loss", "FLOPs, peak memory and time of each objective by batch size");
   CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel beside LibTorch's composed operators");
   CLI::App& optimizer_app = *app.add_subcommand("optimizer", "one update of a model's parameters");
   CLI::App& readouts_app =
       *app.add_subcommand("readouts", "read-outs beside the transformer block that they may replace");
+  CLI::App& step_app = *app.add_subcommand("step", "one step of training: towers, loss, backward pass, update");
   loss.add_to(loss_app);
   kernels.add_to(kernels_app);
   optimizer.add_to(optimizer_app);
   readouts.add_to(readouts_app);
+  step.add_to(step_app);
 #ifdef TESSERA_WITH_DATA
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
   const std::function<int()> run_tokenizers = tessera::tools::add_tokenizer_benchmark(tokenizer_app);
@@ -372,6 +409,7 @@ int main(int argc, char** argv) {
 #endif
     if (loss_app.parsed()) return loss.run();
     if (readouts_app.parsed()) return readouts.run();
+    if (step_app.parsed()) return step.run();
     return kernels_app.parsed() ? kernels.run() : optimizer.run();
   });
 }

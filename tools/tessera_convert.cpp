@@ -82,18 +82,35 @@ ModelFile from_others(const Arguments& arguments) {
 
 /// What OpenCLIP has no counterpart for.
 void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
-  for (const auto& [name, tensor] : file.weights)
+  for (const auto& [name, tensor] : file.weights) {
+    bool foreign = name.find(".mlp.dwconv.") != std::string::npos;
     for (const char* part : {"readout.", "adaptor.", "global_head.", "head.", "patch_embed.", "group_tokens"})
-      if (name.starts_with(part) || name.starts_with(std::string("visual.") + part))
-        user_error(path, ": OpenCLIP has no counterpart of ", name,
-                   "; only towers with its own read-outs and linear projections can be converted");
+      foreign |= name.starts_with(part) || name.starts_with(std::string("visual.") + part);
+    if (foreign)
+      user_error(path, ": OpenCLIP has no counterpart of ", name,
+                 "; only towers with its own blocks and read-outs and linear projections can be converted");
+  }
+}
+
+/// What region features alone pass, of which inference makes no use.
+bool is_of_regions(const ModelFile& file, const std::string& name) {
+  return name.starts_with("visual.roi_") ||
+         (file.model.image.encoder.name == "modified_resnet" && name.starts_with("visual.ln_pre."));
 }
 
 std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std::string& path) {
   check_open_clip_can_hold(file, path);
   std::map<std::string, at::Tensor> weights;
-  for (const auto& [name, tensor] : file.weights)
-    if (!name.starts_with("objective.")) weights.emplace(name, tensor);
+  std::vector<std::string> left_out;
+  for (const auto& [name, tensor] : file.weights) {
+    if (name.starts_with("objective.")) continue;
+    if (is_of_regions(file, name))
+      left_out.push_back(name);
+    else
+      weights.emplace(name, tensor);
+  }
+  if (!left_out.empty())
+    std::cout << "left out, for OpenCLIP's models take no region features: " << join_names(left_out) << std::endl;
   weights.emplace("logit_scale",
                   at::tensor(std::log(1 / 0.07), at::kFloat));  // where the file has none: CLIP's start value
   add_value_copies(weights);
@@ -123,7 +140,8 @@ int run(const Arguments& arguments) {
   } else {
     const std::string input = find_model_file(arguments.input);
     file = load_model_file(input);
-    io::save_safetensors(arguments.output, to_open_clip(file, input), {{"format", "pt"}});
+    file.weights = to_open_clip(file, input);
+    io::save_safetensors(arguments.output, file.weights, {{"format", "pt"}});
   }
   std::cout << arguments.output << ": " << with_thousands(parameters(file.weights)) << " numbers in "
             << file.weights.size() << " tensors" << std::endl;

@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
       tessera::tools::pack_command(program),
       tessera::tools::read_command(program),
       tessera::tools::shapes_command(program),
+      tessera::tools::summarize_command(program),
       tessera::tools::tokenize_command(program),
       tessera::tools::train_sentencepiece_command(program),
   };

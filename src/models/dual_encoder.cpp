@@ -108,8 +108,10 @@ struct DualEncoder::Impl {
 
 namespace {
 
-// Views of which one tower pass can be made: the same kind, row shape and needs.
-bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, const ViewNeeds& b_needs) {
+// Views of which one tower pass can be made: the same kind, row shape and needs. Whether samples may lack a view counts
+// for pictures alone (hide_missing_pictures).
+bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
+  if (!a.pixels.defined()) b_needs.optional = a_needs.optional;
   return a.pixels.defined() == b.pixels.defined() && a.regions.defined() == b.regions.defined() &&
          a.ids.defined() == b.ids.defined() && a.values().sizes() == b.values().sizes() &&
          a.values().scalar_type() == b.values().scalar_type() && a_needs == b_needs;
@@ -150,6 +152,7 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     const auto [first, need] = waiting.front();
     std::vector<std::string> names;
     std::vector<const TowerInput*> inputs;
+    ViewNeeds joined = need;
     std::erase_if(waiting, [&](const auto& other) {
       const TowerInput& input = views.at(other.first);
       const bool joins = other.first == first || (tower.encoder().rows_are_independent() &&
@@ -157,6 +160,7 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
       if (joins) {
         names.push_back(other.first);
         inputs.push_back(&input);
+        joined.optional |= other.second.optional;
       }
       return joins;
     });
@@ -165,11 +169,14 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
       out[first] = encode(tower, *inputs[0], need);
       continue;
     }
-    const TowerFeatures all = encode(tower, stacked(inputs), need);
+    const TowerFeatures all = encode(tower, stacked(inputs), joined);
     const std::int64_t batch = inputs[0]->values().size(0);
-    for (std::size_t i = 0; i < names.size(); ++i)
-      out[names[i]] = map_tensors(
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      TowerFeatures& view = out[names[i]];
+      view = map_tensors(
           all, [&](const at::Tensor& tensor) { return tensor.narrow(0, static_cast<std::int64_t>(i) * batch, batch); });
+      if (!needs.at(names[i]).optional) view.present = at::Tensor();
+    }
   }
   return out;
 }

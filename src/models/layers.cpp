@@ -12,6 +12,12 @@ at::Tensor activate(const at::Tensor& x, const std::string& activation) {
   return x * at::sigmoid(1.702 * x);
 }
 
+at::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const at::Tensor& x) {
+  if (norm->weight.requires_grad()) return norm(x);
+  return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, /*training=*/false,
+                        /*momentum=*/0.0, norm->options.eps(), at::globalContext().userEnabledCuDNN());
+}
+
 LayerNorm::LayerNorm(std::int64_t width, double eps)
     : weight_(register_parameter("weight", at::ones({width}))),
       bias_(register_parameter("bias", at::zeros({width}))),

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include <tessera/models/attention.h>
 #include <tessera/models/modified_resnet.h>
 
 namespace tessera {
@@ -8,13 +9,6 @@ namespace {
 
 torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1) {
   return torch::nn::Conv2d(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
-}
-
-// A frozen norm keeps its statistics as well.
-at::Tensor normalize(torch::nn::BatchNorm2d& norm, const at::Tensor& x) {
-  if (norm->weight.requires_grad()) return norm(x);
-  return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, /*training=*/false,
-                        /*momentum=*/0.0, norm->options.eps(), at::globalContext().userEnabledCuDNN());
 }
 
 /// The 1x1 convolution and norm on the way around a block; named `0` and `1` as in a Sequential.
@@ -25,7 +19,7 @@ class Downsample : public torch::nn::Module {
     norm_ = register_module("1", torch::nn::BatchNorm2d(out));
   }
   at::Tensor forward(const at::Tensor& x) {
-    return normalize(norm_, convolution_(stride_ > 1 ? at::avg_pool2d(x, stride_) : x));
+    return batch_norm(norm_, convolution_(stride_ > 1 ? at::avg_pool2d(x, stride_) : x));
   }
 
  private:
@@ -51,10 +45,10 @@ class Bottleneck : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor y = at::relu(normalize(bn1_, conv1_(x)));
-    y = at::relu(normalize(bn2_, conv2_(y)));
+    at::Tensor y = at::relu(batch_norm(bn1_, conv1_(x)));
+    y = at::relu(batch_norm(bn2_, conv2_(y)));
     if (stride_ > 1) y = at::avg_pool2d(y, stride_);
-    y = normalize(bn3_, conv3_(y));
+    y = batch_norm(bn3_, conv3_(y));
     return at::relu(y + (downsample_ ? downsample_->forward(x) : x));
   }
 
@@ -71,6 +65,8 @@ std::optional<config::Problem> validate(const ModifiedResnetSettings& s) {
   const config::Size image = s.image_size;
   if (image.height < 32 || image.width < 32 || image.height % 32 != 0 || image.width % 32 != 0)
     return config::Problem{"image_size", concat(image.height, " x ", image.width, " is not a multiple of 32")};
+  if (s.regions && s.regions->class_token == "shared")
+    return config::Problem{"regions", "class_token: shared, but pictures have none here: learned or mean"};
   if (s.width % 2 != 0) return config::Problem{"width", concat(s.width, " is odd, but the stem needs half of it")};
   return std::nullopt;
 }
@@ -94,27 +90,44 @@ ModifiedResnet::ModifiedResnet(const ModifiedResnetSettings& settings) : setting
       in = planes * Bottleneck::kExpansion;
     }
   }
+  if (!settings.regions) return;
+  region_tokens_ =
+      std::make_unique<RegionTokens>(*settings.regions, width(), /*class_token=*/true, at::Tensor(), *this);
+  if (settings.regions->pre_norm) ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(width(), 1e-5));
 }
 
 // A stage counts as a block.
 std::int64_t ModifiedResnet::depth_of(const std::string& parameter) const {
+  if (parameter.starts_with("roi_") || parameter.starts_with("ln_pre")) return depth();
   return parameter.starts_with("layer") ? parameter[5] - '0' : 0;
 }
 
 Encoded ModifiedResnet::encode(const TowerInput& input) {
-  TORCH_CHECK(input.pixels.defined(), "modified_resnet: takes pictures alone");
+  if (input.regions.defined()) return encode_regions(input.regions, input.mask);
+  TORCH_CHECK(input.pixels.defined(), "modified_resnet: takes pictures or regions");
   const at::Tensor& image = input.pixels;
   const config::Size size = settings_.image_size;
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) == size.height && image.size(3) == size.width,
               "modified_resnet: pictures must be [B, 3, ", size.height, ", ", size.width, "], got ", image.sizes());
   at::Tensor x = image;
-  for (std::size_t i = 0; i < 3; ++i) x = at::relu(normalize(stem_norms_[i], stem_convolutions_[i](x)));
+  for (std::size_t i = 0; i < 3; ++i) x = at::relu(batch_norm(stem_norms_[i], stem_convolutions_[i](x)));
   x = at::avg_pool2d(x, 2);
   for (const torch::nn::ModuleList& stage : stages_)
     for (const auto& block : *stage) x = static_cast<Bottleneck&>(*block).forward(x);
   Encoded out;
   out.tokens = x.flatten(2).transpose(1, 2);  // [B, HW, 32 w]
   out.grid = grid();
+  return out;
+}
+
+// The rear part, which regions enter, is the read-out.
+Encoded ModifiedResnet::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
+  TORCH_CHECK(region_tokens_, "modified_resnet: region features came, but the encoder has no setting `regions`");
+  const at::Tensor x = region_tokens_->forward(regions, mask, ln_pre_.get()).tokens;
+  Encoded out;
+  out.class_token = x.select(1, 0);
+  out.tokens = zero_padding(x.slice(1, 1), mask);
+  out.mask = mask;
   return out;
 }
 

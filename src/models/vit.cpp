@@ -22,6 +22,24 @@ std::optional<config::Problem> validate(const VitSettings& s) {
   if (s.regions && s.regions->first_block > s.layers)
     return config::Problem{"regions",
                            concat("first_block is ", s.regions->first_block, ", but there are ", s.layers, " layers")};
+  if (s.regions && s.regions->class_token == "shared" && !s.class_token)
+    return config::Problem{"regions", "class_token: shared, but the encoder has no class_token"};
+  if (s.leff) {
+    if (s.leff->layers > s.layers)
+      return config::Problem{"leff", concat("layers is ", s.leff->layers, ", but there are ", s.layers, " in all")};
+    if (s.regions && s.regions->first_block < s.leff->layers)
+      return config::Problem{"regions", concat("first_block is ", s.regions->first_block,
+                                               ", but regions lie on no grid and cannot pass the first ",
+                                               s.leff->layers, " blocks, which have leff")};
+    if (s.patch_dropout > 0)
+      return config::Problem{"patch_dropout",
+                             "leff needs all patches in their places: set one of the two to its default"};
+    if (s.leff->norm == "batch" && s.grad_checkpointing)
+      return config::Problem{
+          "grad_checkpointing",
+          "computes blocks twice, and the statistics of leff's batch norms would move twice: set leff.norm to "
+          "none, or this to false"};
+  }
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
@@ -41,15 +59,18 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
   }
   if (settings.pre_norm)
     ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
-  transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::image));
+  const auto leff = [&](std::int64_t block) -> std::shared_ptr<FeedForward> {
+    if (!settings.leff || block >= settings.leff->layers) return nullptr;
+    const auto hidden = static_cast<std::int64_t>(static_cast<double>(settings.width) * settings.mlp_ratio);
+    return std::make_shared<Leff>(*settings.leff, settings.width, hidden, settings.activation);
+  };
+  transformer_ =
+      register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::image, leff));
   if (settings.final_norm != "none")
     ln_post_ = register_module("ln_post", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
-  if (settings.regions) {
-    roi_proj_ = register_module(
-        "roi_proj", torch::nn::Linear(torch::nn::LinearOptions(settings.regions->width, settings.width).bias(false)));
-    if (settings.class_token)
-      roi_class_embedding_ = register_parameter("roi_class_embedding", scale * at::randn({settings.width}));
-  }
+  if (settings.regions)
+    region_tokens_ = std::make_unique<RegionTokens>(*settings.regions, settings.width, settings.class_token,
+                                                    class_embedding_, *this);
 }
 
 Encoded Vit::encode(const TowerInput& input) {
@@ -82,18 +103,11 @@ Encoded Vit::encode_pixels(const at::Tensor& image) {
 }
 
 Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
-  TORCH_CHECK(settings_.regions.has_value(), "vit: region features came, but the encoder has no setting `regions`");
-  TORCH_CHECK(regions.dim() == 3 && regions.size(2) == settings_.regions->width, "vit: regions must be [B, R, ",
-              settings_.regions->width, "], got ", regions.sizes());
-  at::Tensor x = roi_proj_(zero_padding(regions, mask));  // [B, R, w]
-  at::Tensor real = mask;
-  if (settings_.class_token) {
-    x = at::cat({roi_class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
-    if (mask.defined()) real = at::cat({at::ones({mask.size(0), 1}, mask.options()), mask}, 1);
-  }
-  if (ln_pre_) x = ln_pre_->forward(x);
-  const SequenceInfo sequence = {attention_mask(real, /*causal=*/false, x.size(1)), {0, 0}, settings_.class_token};
-  x = transformer_->forward(x, sequence, settings_.regions->first_block);
+  TORCH_CHECK(region_tokens_, "vit: region features came, but the encoder has no setting `regions`");
+  const auto [embedded, real] = region_tokens_->forward(regions, mask, ln_pre_.get());
+  const SequenceInfo sequence = {
+      attention_mask(real, /*causal=*/false, embedded.size(1)), {0, 0}, settings_.class_token};
+  at::Tensor x = transformer_->forward(embedded, sequence, settings_.regions->first_block);
   if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
   Encoded out;
   out.tokens = zero_padding(settings_.class_token ? x.slice(1, 1) : x, mask);

@@ -5,6 +5,7 @@
 #include <tessera/objectives/mgca.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/pacl.h>
+#include <tessera/objectives/pyramidclip.h>
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/stair.h>
@@ -35,6 +36,8 @@ ObjectiveRegistry& objectives() {
     add<Pacl, PaclSettings>(list, "pacl", "patch aligned contrastive learning (Mukhoti et al. 2023)");
     add<Gloria, GloriaSettings>(list, "gloria", "words attending to patches (Huang et al. 2021)");
     add<Mgca, MgcaSettings>(list, "mgca", "multi-granularity cross-modal alignment (Wang et al. 2022)");
+    add<PyramidClip, PyramidClipSettings>(list, "pyramidclip",
+                                          "pairs of views over a semantic pyramid (Gao et al. 2022)");
     add<Stair, StairSettings>(list, "stair", "contrast of sparse encodings over the vocabulary (Chen et al. 2023)");
     add<TextGroup, TextGroupSettings>(list, "text_group",
                                       "contrast of grouped texts, and their reconstruction from the groups");

@@ -113,50 +113,6 @@ Outputs run_modified_resnet(Run& run) {
   return outputs;
 }
 
-struct RoiEncoderSettings {
-  std::int64_t roi_dim = 2052;
-  std::int64_t width = 768;
-  std::int64_t heads = 12;
-  std::int64_t layers = 3;
-  std::int64_t output_dim = 512;
-  double mlp_ratio = 4.0;
-  std::string activation = "gelu";
-  bool roi_ln_pre = true;
-};
-
-template <class Visitor>
-void fields(Visitor& v, RoiEncoderSettings& s) {
-  v("roi_dim", s.roi_dim, "width of a region's features");
-  v("width", s.width, "of the tokens");
-  v("heads", s.heads, "attention heads");
-  v("layers", s.layers, "blocks that regions pass");
-  v("output_dim", s.output_dim, "width of the embedding");
-  v("mlp_ratio", s.mlp_ratio, "as in vit");
-  v("activation", s.activation, "as in vit");
-  v("roi_ln_pre", s.roi_ln_pre, "as pre_norm in vit");
-}
-
-/// The way of region features through a vit; the case has no parameters of its way of pixels.
-Outputs run_roi_encoder(Run& run) {
-  const auto s = config::read<RoiEncoderSettings>(run.settings());
-  VitSettings vit;
-  vit.width = s.width, vit.heads = s.heads, vit.layers = s.layers, vit.mlp_ratio = s.mlp_ratio;
-  vit.activation = s.activation, vit.pre_norm = s.roi_ln_pre;
-  vit.regions = VitRegionSettings{.width = s.roi_dim, .first_block = 0};
-  LinearProjectionSettings projection;
-  projection.embed_dim = s.output_dim;
-  SharedParameters shared;
-  Tower tower({{"vit", config::dump(vit)}, {"cls"}, {"linear", config::dump(projection)}}, Modality::image, shared,
-              run.path());
-  tower.to(run.device(), run.parameter_dtype());
-  for (const auto& [name, tensor] : tower.state_dict())
-    if (run.has_parameter(name)) run.bind(name, tensor);
-  TowerInput input;
-  input.regions = run.input("roi");
-  input.mask = run.input("roi_mask");
-  return {{"embedding", tower.forward(input).global}};
-}
-
 struct ResizeSettings {
   config::Size grid;
   std::optional<config::Size> old_grid;
@@ -321,7 +277,6 @@ void add_model_runners(Runners& runners) {
   runners.add("vit", run_vit);
   runners.add("text_transformer", run_text_transformer);
   runners.add("modified_resnet", run_modified_resnet);
-  runners.add("roi_encoder", run_roi_encoder);
   runners.add("resize_pos_embed", run_resize_pos_embed);
   runners.add("resize_text_pos_embed", run_resize_text_pos_embed);
   runners.add("sparc_head", run_sparc_head);

@@ -71,6 +71,36 @@ TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(BenchProgram, StepMeasuresSeveralViewsJoinedAndOneByOne) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const auto write = [&](const std::string& name, const std::string& objective) {
+    std::ofstream(folder + "/" + name) << R"(model:
+  preprocessing: {image_size: 16}
+  image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 2, heads: 2, regions: {width: 5, first_block: 1}}}
+  text: {encoder: {name: text_transformer, vocab_size: 20, context_length: 8, width: 8, layers: 1, heads: 2}}
+objective: {name: )" << objective << "}\n";
+    return folder + "/" + name;
+  };
+  const Answer ran = run("step " + write("clip.yaml", "clip") + " " + write("pyramidclip.yaml", "pyramidclip") +
+                         " --batch-size 4 --repeats 1 --quiet --json " + folder + "/a.json");
+  ASSERT_EQ(ran.code, 0) << ran.text;
+  EXPECT_NE(ran.text.find("pyramidclip.yaml, views one by one |"), std::string::npos) << ran.text;
+  std::ifstream file(folder + "/a.json");
+  const nlohmann::json steps = nlohmann::json::parse(file)["steps"];
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_GT(steps[1]["flops"], 2 * steps[0]["flops"].get<double>()) << "two crops, three texts and regions";
+  EXPECT_EQ(steps[2]["flops"], steps[1]["flops"]);
+  EXPECT_TRUE(steps[1]["views_joined"].get<bool>() && !steps[2]["views_joined"].get<bool>());
+
+  const std::string dino = write("dino.yaml", "dino");
+  const Answer refused = run("step " + dino);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(refused.text,
+            "tessera-bench: " + dino + ": its objective keeps a teacher, which this measurement does not have\n");
+  std::filesystem::remove_all(folder);
+}
+
 TEST(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {
   const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);

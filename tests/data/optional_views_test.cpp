@@ -132,6 +132,26 @@ TEST(OptionalViews, ADamagedOneIsSkippedAndCountedAllTheSame) {
   EXPECT_EQ(loader.statistics().skipped, (Counts{{"not_utf8", 1}, {"bad_image", 1}}));
 }
 
+TEST(OptionalViews, RegionsOfAnotherWidthThanTheModelsAreDamage) {
+  std::vector<Sample> samples = full_samples(5);
+  samples[0].region_width = 2;
+  samples[2].regions = {1, 2};
+  samples[2].region_width = 1;
+  LoaderSettings settings;
+  settings.batch_size = 3;
+  settings.shuffle = false;
+  settings.max_bad_share = 1;
+  const Needs needs{.images = {{"roi", kOptionalRegions}}, .texts = {}};
+  const auto source = std::make_shared<MemorySource>(samples);
+  Loader loader(source, nullptr, {}, settings, needs, 1, {}, {.region_width = 3});
+  const Batch batch = loader.next();
+  EXPECT_EQ(batch.keys, (Keys{"1", "3", "4"}));
+  EXPECT_EQ(batch.images.at("roi").regions.sizes(), (at::IntArrayRef{3, 2, 3}));
+  EXPECT_EQ(loader.statistics().skipped, (Counts{{"region_width", 2}}));
+  const SampleTransform transform(source, nullptr, {}, settings, needs, 1, 3);
+  EXPECT_EQ(transform.prepare(samples[0], {}).bad_text, "sample 0: its region features are 2 wide, the model takes 3");
+}
+
 TEST(OptionalViews, ASourceMayLackThemAltogetherButNothingElse) {
   const Needs needs{.images = {{"image", {}}, {"roi", kOptionalRegions}},
                     .texts = {{"caption", {}}, {"summary", kOptional}}};

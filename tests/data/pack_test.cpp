@@ -235,6 +235,25 @@ TEST_F(Pack, ResizesTheShorterSideOfLargerPicturesAndWhatIsMeasuredInThem) {
   EXPECT_EQ(packed("a")->get(1).encoded, samples[1].encoded) << "20 x 24 is small enough";
 }
 
+TEST_F(Pack, GivesSamplesWithoutASummaryOneWhereItShall) {
+  std::vector<Sample> samples = make_samples(3);
+  samples[0].captions = {"A horse (photo by Ann) on a meadow."};
+  samples[1].captions = {"A horse on a meadow."};
+  samples[1].summary = "its own";
+  samples[2].captions = {"..."};
+  const MemorySource source(samples);
+  PackSettings with = settings("with");
+  with.summarize = true;
+  pack(source, "", with);
+  pack(source, "", settings("without"));
+  const auto summaries = [&](const std::string& folder) {
+    const auto read = packed(folder);
+    return std::vector<std::string>{read->get(0).summary, read->get(1).summary, read->get(2).summary};
+  };
+  EXPECT_EQ(summaries("with"), (std::vector<std::string>{"A horse on a meadow", "its own", ""}));
+  EXPECT_EQ(summaries("without"), (std::vector<std::string>{"", "its own", ""}));
+}
+
 TEST_F(Pack, TooManyBadSamplesStop) {
   std::vector<Sample> samples = make_samples(200);
   for (std::size_t i = 0; i < samples.size(); i += 2) samples[i].encoded = "junk";

@@ -187,6 +187,49 @@ TEST_P(ManyTiles, EqualTheComposedLoss) {
     for (const Tensors& rank : run_ranks(size, body(true))) expect_equal(rank, composed[0]);
 }
 
+// PyramidCLIP: of two ranks the second's samples lack regions, and one of each rank lacks the names of objects.
+class PyramidClipOverRanks : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Settings, PyramidClipOverRanks,
+                         testing::Values("{}", "{chunk: 3}", "{local_loss: false}",
+                                         "{mask_duplicates: true, chunk: 1, peer_pairs: [GS, LT, RA]}"));
+
+TEST_P(PyramidClipOverRanks, LossAndGradientsAreThoseOfOneProcess) {
+  const auto body = [](const ProcessGroup& group) -> Tensors {
+    at::manual_seed(3);
+    const std::int64_t own = 8 / group.size();
+    const auto part = [&](const at::Tensor& all) { return all.narrow(0, group.rank() * own, own); };
+    Features features;
+    Tensors leaves;
+    const auto add = [&](std::map<std::string, TowerFeatures>& views, const std::string& view) {
+      leaves[view] = part(at::randn({8, kWidth})).clone().requires_grad_(true);
+      views[view].global = leaves[view];
+    };
+    for (const char* view : {"global", "local", "roi"}) add(features.images, view);
+    for (const char* view : {"summary", "caption", "objects"}) add(features.texts, view);
+    const at::Tensor places = at::arange(8);
+    features.images["roi"].present = part(places < 4);
+    features.texts["objects"].present = part(places % 4 != 2);
+    features.duplicates = {part(places % 7), part(places.bitwise_or(4))};
+    StepContext context;
+    context.group = group;
+    const auto objective = make_objective("pyramidclip", GetParam(), kWidth, at::kFloat);
+    const Losses losses = objective->forward(features, context);
+    losses.total.backward();
+    Tensors out{{"loss", losses.total.detach().clone()},
+                {"logit_scale", objective->named_parameters()["logit_scale"].grad().clone()}};
+    for (auto& [name, value] : out) {
+      group.all_reduce(value);
+      value /= group.size();
+    }
+    for (const auto& [view, leaf] : leaves) out[view] = group.all_gather(leaf.grad()) / group.size();
+    return out;
+  };
+  const auto alone = run_ranks(1, body);
+  ASSERT_EQ(alone.size(), 1u);
+  for (const int size : {2, 4})
+    for (const Tensors& rank : run_ranks(size, body)) expect_equal(rank, alone[0]);
+}
+
 // STAIR's first stage: the mask is made of each rank's own ids.
 TEST(StairOverRanks, MaskedLossAndGradientsAreThoseOfOneProcess) {
   const auto body = [](const ProcessGroup& group) -> Tensors {

@@ -26,6 +26,9 @@ TEST(GoldenCases, APrefixThatNoFileHasIsAnError) {
 
 INSTANTIATE_TEST_SUITE_P(Encoders, GoldenModels, testing::ValuesIn(golden_cases("encoders")), golden_name);
 INSTANTIATE_TEST_SUITE_P(ReadOuts, GoldenModels, testing::ValuesIn(readout_cases()), golden_name);
+INSTANTIATE_TEST_SUITE_P(Leff, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "leff_")), golden_name);
+INSTANTIATE_TEST_SUITE_P(PyramidClipVit, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "vit_")),
+                         golden_name);
 INSTANTIATE_TEST_SUITE_P(Regions, GoldenModels, testing::ValuesIn(golden_cases("pyramidclip", "roi_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(TokenProjection, GoldenModels, testing::ValuesIn(golden_cases("stair", "token_projection_")),
                          golden_name);

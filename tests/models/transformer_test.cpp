@@ -1,4 +1,6 @@
 #include "tests/models/small_models.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/models/leff.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
 #include <tessera/models/readouts/attentional_pool.h>
@@ -249,6 +251,67 @@ TEST(AttentionalPool, GivesItsQueriesOutputsOnlyWhenAskedFor) {
   const Features asked = model.forward(batch, {.images = {{"image", {.slots = true}}}, .texts = {}});
   EXPECT_EQ(asked.image().slots.sizes(), (std::vector<std::int64_t>{2, 3, 6}));
   EXPECT_TRUE(at::equal(asked.image().global, plain.image().global));
+}
+
+// ---- LeFF
+
+TEST(Leff, SpreadsAPatchOverItsNeighborsAlone) {
+  at::manual_seed(4);
+  Leff leff({}, 4, 8, "gelu");
+  const SequenceInfo sequence{{}, {3, 4}, /*class_token=*/true};
+  const at::Tensor x = at::randn({1, 13, 4});
+  at::Tensor changed = x.clone();
+  changed[0][1 + 5] += 1;  // row 1, column 1
+  const at::Tensor differs = (leff.forward(changed, sequence) - leff.forward(x, sequence)).abs().amax(2)[0] > 0;
+  const at::Tensor expected = at::tensor({0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0}).to(at::kBool);
+  EXPECT_TRUE(at::equal(differs, expected)) << differs;
+}
+
+TEST(Leff, GradientsMatchFiniteDifferences) {
+  for (const char* norm : {"none", "batch"}) {
+    at::manual_seed(5);
+    Leff leff({.norm = norm, .out_activation = true}, 2, 4, "quick_gelu");
+    leff.to(at::kDouble);
+    const at::Tensor x = at::randn({2, 7, 2}, at::kDouble).requires_grad_(true);
+    std::vector<at::Tensor> leaves = leff.parameters();
+    leaves.push_back(x);
+    expect_gradients_match(leaves, [&] { return leff.forward(x, {{}, {2, 3}, true}).sin().sum(); });
+  }
+}
+
+TEST(Leff, NeedsToKnowHowPatchesLie) {
+  Leff leff({}, 4, 8, "gelu");
+  EXPECT_THROW(leff.forward(at::zeros({1, 5, 4}), {}), c10::Error);
+}
+
+TEST(Leff, StandsInTheFirstBlocksOfAVit) {
+  VitSettings s;
+  s.width = 8, s.layers = 3, s.heads = 2, s.image_size = 16, s.patch_size = 8, s.leff = LeffSettings{.layers = 2};
+  const std::vector<std::string> names = parameter_names(Vit(s));
+  const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  EXPECT_TRUE(has("transformer.resblocks.0.mlp.dwconv.weight") && has("transformer.resblocks.1.mlp.dwconv.weight"));
+  EXPECT_FALSE(has("transformer.resblocks.2.mlp.dwconv.weight"));
+}
+
+TEST(Leff, IsRefusedWhereItCannotWork) {
+  VitSettings s;
+  s.layers = 3, s.leff = LeffSettings{.layers = 2};
+  const auto problem = [](const VitSettings& wrong) { return validate(wrong).value_or(config::Problem{}).key; };
+  EXPECT_EQ(problem(s), "");
+  VitSettings wrong = s;
+  wrong.leff->layers = 4;
+  EXPECT_EQ(problem(wrong), "leff");
+  wrong = s;
+  wrong.regions = VitRegionSettings{};
+  wrong.regions->first_block = 1;  // regions lie on no grid
+  EXPECT_EQ(problem(wrong), "regions");
+  wrong = s;
+  wrong.patch_dropout = 0.5;
+  EXPECT_EQ(problem(wrong), "patch_dropout");
+  wrong = s;
+  wrong.leff->norm = "batch";
+  wrong.grad_checkpointing = true;
+  EXPECT_EQ(problem(wrong), "grad_checkpointing");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/text_transformer.h>
 #include <tessera/models/vit.h>
 
 namespace tessera {
@@ -77,6 +78,7 @@ class Recording : public Base {
   static inline std::vector<std::int64_t> batches;
 };
 using RecordingVit = Recording<Vit, VitSettings>;
+using RecordingText = Recording<TextTransformer, TextTransformerSettings>;
 using RecordingResnet = Recording<ModifiedResnet, ModifiedResnetSettings>;
 
 at::Tensor pictures(std::int64_t count, config::Size size = 16) {
@@ -186,6 +188,26 @@ TEST(Views, TheMaskOfOneViewLeavesTheOtherWhole) {
   expect_close(f.text("summary").global, model.encode_text(text_input(ids)).global);
 }
 
+TEST(Views, TextsThatSamplesMayLackJoinThoseThatAllHave) {
+  RecordingText::add("recording_text");
+  ModelSettings s = small_clip();
+  s.text->encoder.name = "recording_text";
+  DualEncoder model(s);
+  Batch batch;
+  for (const char* view : {"caption", "objects", "summary"})
+    batch.texts[view] = text_input(at::randint(20, {2, 8}, at::kLong), length_mask({3, 5}, 8));
+  batch.texts["objects"].mask = length_mask({0, 4}, 8);
+  const ViewNeeds optional{.optional = true};
+  RecordingText::batches.clear();
+  const Features f =
+      model.forward(batch, {.images = {}, .texts = {{"caption", {}}, {"objects", optional}, {"summary", optional}}});
+  EXPECT_EQ(RecordingText::batches, (std::vector<std::int64_t>{6}));
+  EXPECT_FALSE(f.text("caption").present.defined()) << "all have it";
+  EXPECT_TRUE(at::equal(f.text("objects").present, at::tensor({0, 1}).to(at::kBool)));
+  EXPECT_TRUE(f.text("summary").present.all().item<bool>());
+  for (const auto& [name, view] : batch.texts) expect_close(f.text(name).global, model.encode_text(view).global);
+}
+
 TEST(Views, ThatTheBatchLacksAreNamed) {
   DualEncoder model(small_clip());
   Batch batch;
@@ -250,10 +272,20 @@ TEST(PictureSizes, MustBeWholePatches) {
 
 // ---- regions
 
-/// With a class token, or without one and with the mean of the regions.
-ModelSettings region_model(bool class_token) {
-  ModelSettings s = class_token ? small_clip() : small_sparc();
-  s.image.encoder.settings.set("regions", settings("{width: 5, first_block: 1}"));
+/// Regions with each kind of class token, in an encoder without any, and before a ResNet's attention pooling.
+ModelSettings region_model(const std::string& kind) {
+  ModelSettings s = kind == "none" ? small_sparc() : small_clip();
+  if (kind == "resnet") {
+    s.image = {{"modified_resnet",
+                settings("{layers: [1, 1, 1, 1], width: 2, image_size: 32, regions: {width: 5, class_token: mean}}")},
+               {"attention_pool_2d", settings("{heads: 2, output_dim: 6}")},
+               {"none"}};
+    s.preprocessing.image_size = 32;
+  } else {
+    const std::string class_token = kind == "none" ? "learned" : kind;
+    s.image.encoder.settings.set("regions",
+                                 settings("{width: 5, first_block: 1, bias: true, class_token: " + class_token + "}"));
+  }
   return s;
 }
 
@@ -264,8 +296,9 @@ TowerInput region_input(at::Tensor regions, at::Tensor mask) {
   return out;
 }
 
-class Regions : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(ClassToken, Regions, testing::Bool());
+class Regions : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(ClassToken, Regions, testing::Values("learned", "shared", "mean", "none", "resnet"),
+                         [](const auto& kind) { return kind.param; });
 
 TEST_P(Regions, UnderPaddingMayHoldAnything) {
   at::manual_seed(2);

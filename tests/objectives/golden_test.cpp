@@ -9,6 +9,8 @@ TEST_P(GoldenObjectives, Agrees) {
   expect_case_agrees(GetParam(), probe::core_runners());
 }
 
+INSTANTIATE_TEST_SUITE_P(PyramidClip, GoldenObjectives, testing::ValuesIn(golden_cases("pyramidclip", "objective_")),
+                         golden_name);
 INSTANTIATE_TEST_SUITE_P(Sparc, GoldenObjectives, testing::ValuesIn(golden_cases("sparc")), golden_name);
 INSTANTIATE_TEST_SUITE_P(Dino, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "dino_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(Teacher, GoldenObjectives, testing::ValuesIn(golden_cases("sparo", "teacher_")), golden_name);

@@ -166,8 +166,76 @@ TEST_F(Convert, OpenClipHasNoTokenProjection) {
       answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
   EXPECT_EQ(answer.code, 2);
   EXPECT_EQ(answer.text, "tessera-convert: " + path("ours.safetensors") +
-                             ": OpenCLIP has no counterpart of readout.bias; only towers with its own read-outs and "
-                             "linear projections can be converted\n");
+                             ": OpenCLIP has no counterpart of readout.bias; only towers with its own blocks and "
+                             "read-outs and linear projections can be converted\n");
+}
+
+// A model with an image encoder, and the same without what PyramidCLIP trains it with.
+class ConvertPyramid : public Convert {
+ protected:
+  static constexpr const char* kText =
+      "text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2}, "
+      "readout: {name: eos}, projection: {name: linear, embed_dim: 6}}\npreprocessing: {image_size: 32}\n";
+
+  ModelSettings settings(const std::string& name, const std::string& encoder, const std::string& rest) const {
+    io::write_file(path(name), "image: {encoder: {" + encoder + "}, " + rest + "}\n" + kText);
+    return resolve(config::read<ModelSettings>(config::load_yaml(path(name))));
+  }
+  Answer to_open_clip(const ModelSettings& settings) {
+    ours_.model = settings;
+    at::manual_seed(2);
+    ours_.weights = DualEncoder(settings).state_dict();
+    ours_.weights["logit_scale"] = at::zeros({});
+    save_model_file(path("ours.safetensors"), ours_);
+    return answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
+  }
+  // The converted file, as a plain model, sees in pictures what ours does.
+  void expect_plain_model_agrees(const std::string& settings) {
+    const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
+                                    path("theirs.safetensors") + " " + path("plain.safetensors"));
+    ASSERT_EQ(answer.code, 0) << answer.text;
+    const at::NoGradGuard guard;
+    const at::Tensor pixels = at::rand({2, 3, 32, 32});
+    const auto embedding = [&](const ModelFile& file) {
+      return build_model(file, "file")->encode_image(pixels).global;
+    };
+    EXPECT_TRUE(at::equal(embedding(load_model_file(path("plain.safetensors"))), embedding(ours_)));
+  }
+
+  ModelFile ours_;
+};
+
+TEST_F(ConvertPyramid, RegionsAreLeftOutAndPicturesAreSeenAsBefore) {
+  const std::string vit = "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3";
+  const std::string resnet = "name: modified_resnet, layers: [1, 1, 1, 1], width: 2";
+  const std::string linear = "readout: {name: cls}, projection: {name: linear, embed_dim: 6}";
+  const std::string pool = "readout: {name: attention_pool_2d, heads: 2, output_dim: 6}, projection: {name: none}";
+  settings("plain_vit.yaml", vit, linear);
+  Answer answer = to_open_clip(settings("vit.yaml", vit + ", regions: {width: 5, first_block: 1}", linear));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_NE(answer.text.find("left out, for OpenCLIP's models take no region features: visual.roi_class_embedding and "
+                             "visual.roi_proj.weight\n"),
+            std::string::npos)
+      << answer.text;
+  expect_plain_model_agrees("plain_vit.yaml");
+
+  settings("plain_resnet.yaml", resnet, pool);
+  answer = to_open_clip(settings("resnet.yaml", resnet + ", regions: {width: 5, class_token: mean}", pool));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_NE(answer.text.find("visual.ln_pre.bias, visual.ln_pre.weight and visual.roi_proj.weight\n"),
+            std::string::npos)
+      << answer.text;
+  expect_plain_model_agrees("plain_resnet.yaml");
+}
+
+TEST_F(ConvertPyramid, OpenClipHasNoLeff) {
+  const Answer answer =
+      to_open_clip(settings("leff.yaml", "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, leff: {layers: 1}",
+                            "readout: {name: cls}, projection: {name: linear, embed_dim: 6}"));
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of visual.transformer.resblocks.0.mlp.dwconv.bias"),
+            std::string::npos)
+      << answer.text;
 }
 
 }  // namespace

@@ -108,6 +108,33 @@ TEST_F(EmbedSparse, AnIndexOfPicturesAnswersTexts) {
   EXPECT_EQ(count, 6);
 }
 
+TEST_F(EmbedSparse, AnIndexEncodesItsQueriesAsEmbedDoes) {
+  const std::string pictures =
+      TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg " TESSERA_SOURCE_DIR "/tests/data/images/large_420.jpg";
+  const std::string texts = "--texts " + path("captions.txt");
+  ASSERT_EQ(embed(concat(kPictures, "--raw --sparse ", path("pictures.safetensors"))).code, 0);
+  ASSERT_EQ(answer_of(concat("tessera-index build ", path("pictures.index"), " ", path("pictures.safetensors"))).code,
+            0);
+  const auto search = [&](const std::string& queries) {
+    const Answer answer =
+        answer_of(concat("tessera-index search ", path("pictures.index"), " --k 3 --output tsv ", queries));
+    EXPECT_EQ(answer.code, 0) << answer.text;
+    return answer.text;
+  };
+  const auto search_embedded = [&](const std::string& rows) {
+    EXPECT_EQ(embed(concat(rows, " --raw --sparse ", path("queries.safetensors"))).code, 0);
+    return search("--queries " + path("queries.safetensors"));
+  };
+  const std::string model = "--model " + path("model.safetensors ");
+  const std::string by_tower = search_embedded(texts), by_tokens = search_embedded(texts + " --text-encoder-free");
+  EXPECT_EQ(std::count(by_tower.begin(), by_tower.end(), '\n'), 6) << by_tower;
+  EXPECT_NE(by_tower, by_tokens);
+  EXPECT_EQ(search(model + texts), by_tower);
+  EXPECT_EQ(search(concat(model, "--texts - < ", path("captions.txt"))), by_tower) << "typed, a line at a time";
+  EXPECT_EQ(search(concat(model, texts, " --text-encoder-free")), by_tokens);
+  EXPECT_EQ(search(concat(model, "--images ", pictures)), search_embedded("--images " + pictures));
+}
+
 TEST_F(EmbedSparse, TextsWithoutTheirTowerAreTheirTokens) {
   ASSERT_EQ(
       embed(concat("--texts ", path("captions.txt"), " --text-encoder-free --raw --sparse ", path("free.jsonl"))).code,

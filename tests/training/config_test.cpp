@@ -157,6 +157,25 @@ TEST(TrainingConfig, SparoRecipesHaveThePapersSizes) {
   }
 }
 
+// Gao et al. 2022, Table 1 and appendix A.2.
+TEST(TrainingConfig, PyramidClipRecipesAreThePapers) {
+  for (const std::string tower : {"rn50", "vitb32", "vitb16"}) {
+    const Config small = load_config("pyramidclip_15m_" + tower), large = load_config("pyramidclip_143m_" + tower);
+    EXPECT_EQ(small.objective.name, "pyramidclip");
+    EXPECT_EQ(small.data.loader.batch_size, 4096);
+    EXPECT_EQ(large.data.loader.batch_size, 8192);
+    EXPECT_EQ(std::stod(small.optimizer.settings.find("lr")->text()), 2e-3);
+    EXPECT_EQ(std::stod(large.optimizer.settings.find("lr")->text()), 5e-4);
+    for (const Config& config : {small, large})
+      EXPECT_EQ(std::stod(config.optimizer.settings.find("betas")->items()[1].text()), tower == "rn50" ? 0.999 : 0.98);
+    EXPECT_EQ(small.data.train.name, "webdataset");
+    EXPECT_EQ(large.data.train.name, "mixture");
+    EXPECT_EQ(large.data.train.settings.find("mode")->text(), "sequential");
+    EXPECT_EQ(large.data.train.settings.find("sources")->items().size(), 6u);
+    EXPECT_EQ(large.data.train.settings.find("path"), nullptr);
+  }
+}
+
 // Chen et al. 2023, 3 and 4.2.
 TEST(TrainingConfig, StairHasThePapersStages) {
   const std::vector<Stage> stages = shipped_stages("stair_vitb16");

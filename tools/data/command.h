@@ -23,6 +23,7 @@ Command train_sentencepiece_command(CLI::App& program);
 Command shapes_command(CLI::App& program);
 Command inspect_command(CLI::App& program);
 Command pack_command(CLI::App& program);
+Command summarize_command(CLI::App& program);
 Command read_command(CLI::App& program);
 
 }  // namespace tessera::tools

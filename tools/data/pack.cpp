@@ -62,16 +62,9 @@ std::int64_t parse_bytes(const std::string& text) {
   throw CLI::ValidationError("--shard-bytes", "expected a number of bytes such as 1GB, got " + text);
 }
 
-}  // namespace
-
-Command pack_command(CLI::App& program) {
-  const auto options = std::make_shared<PackOptions>();
+// Adds the options of `pack`, which the other commands that write shards have, too.
+Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options) {
   PackSettings& settings = options->pack;
-  CLI::App* app = program.add_subcommand("pack", "Writes any data source as WebDataset shards.");
-  app->footer(
-      "Example: tessera-data pack --source csv --set path=captions.csv --out data/shards --shard-bytes 1GB --resize "
-      "512\n"
-      "Killed in the middle: the same command goes on behind the last complete shard. NAME.json is the manifest.");
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
   app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
   app->add_option("--out", settings.folder, "folder for NAME-00000.tar, ..., NAME.json and classes.txt")->required();
@@ -93,6 +86,31 @@ Command pack_command(CLI::App& program) {
   settings.threads = std::max(1U, std::thread::hardware_concurrency());
   app->add_option("--threads", settings.threads, "changes nothing but speed")->check(positive_number());
   return {app, [options] { return run_pack(*options); }};
+}
+
+}  // namespace
+
+Command pack_command(CLI::App& program) {
+  CLI::App* app = program.add_subcommand("pack", "Writes any data source as WebDataset shards.");
+  app->footer(
+      "Example: tessera-data pack --source csv --set path=captions.csv --out data/shards --shard-bytes 1GB --resize "
+      "512\n"
+      "Killed in the middle: the same command goes on behind the last complete shard. NAME.json is the manifest.");
+  return writes_shards(app, std::make_shared<PackOptions>());
+}
+
+Command summarize_command(CLI::App& program) {
+  CLI::App* app = program.add_subcommand(
+      "summarize", "Writes shards as `pack` does; samples without a summary get one of their captions' words.");
+  app->footer(
+      "Example: tessera-data summarize --source webdataset --set 'path=data/cc3m/{00000..00331}.tar' --out "
+      "data/cc3m_s\n"
+      "The rule: of all sentences of a sample's captions the one with the most frequent words, without brackets, "
+      "links\n"
+      "and tags, at most 12 words. docs/systems/pyramidclip.md tells what summaries are for.");
+  const auto options = std::make_shared<PackOptions>();
+  options->pack.summarize = true;
+  return writes_shards(app, options);
 }
 
 }  // namespace tessera::tools

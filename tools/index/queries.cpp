@@ -66,12 +66,12 @@ void for_each_encoded_query(const QueryOptions& options, const std::function<voi
   if (options.texts == "-") {
     std::string line;
     for (std::int64_t number = 0; std::getline(std::cin, line); ++number) {
-      index::SparseVectors query = model.encode_texts({line}, options.text_free);
+      index::SparseVectors query = model.encode_texts({line}, options.text_encoder_free);
       query.ids.front() = std::to_string(number);
       visit(std::move(query));
     }
   } else if (!options.texts.empty()) {
-    visit(model.encode_texts(read_texts(options.texts), options.text_free));
+    visit(model.encode_texts(read_texts(options.texts), options.text_encoder_free));
   }
 #else
   static_cast<void>(options), static_cast<void>(visit);

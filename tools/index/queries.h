@@ -17,7 +17,7 @@ struct QueryOptions {
   std::string lines;                // file of such lines, or "-" for standard input
   std::string model;                // run, checkpoint or model file, for:
   std::string texts;                // file with a text a line, or "-" for standard input
-  bool text_free = false;           // texts by their tokens alone
+  bool text_encoder_free = false;   // texts by their tokens alone
   std::vector<std::string> images;  // picture files
   std::vector<std::string> must, must_not, should;
   std::vector<std::string> allow, block;

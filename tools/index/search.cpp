@@ -101,7 +101,8 @@ Command search_command(CLI::App& program) {
   app->add_option("--queries", queries.file, "file of sparse vectors");
   app->add_option("--model", queries.model, "run, checkpoint folder or model file that encodes --texts and --images");
   app->add_option("--texts", queries.texts, "text file with a text a line, for the model; - for standard input");
-  app->add_flag("--text-free", queries.text_free, "texts without the text tower: weight 1 for each of their tokens");
+  app->add_flag("--text-encoder-free", queries.text_encoder_free,
+                "texts without the text tower: weight 1 for each of their tokens");
   app->add_option("--images", queries.images, "picture files as queries, for the model");
   app->add_option("--tokens", queries.tokens, "queries in words");
   app->add_option("--lines", queries.lines, "text file with a query in words a line; - for standard input");

@@ -5,26 +5,30 @@
 #include <tessera/evaluation/token_space.h>
 
 namespace tessera::tools {
-SparseModel::SparseModel(const std::string& path, const std::string& device, std::int64_t batch_size)
-    : loaded_(load_for_inference(path, device)),
-      batch_size_(batch_size),
-      embedder_(loaded_.model, loaded_.tokenizer, batch_size) {
+namespace {
+
+constexpr std::int64_t kBatchSize = 64;
+
+}  // namespace
+
+SparseModel::SparseModel(const std::string& path)
+    : loaded_(load_for_inference(path, "auto")), embedder_(loaded_.model, loaded_.tokenizer, kBatchSize) {
   require_token_space(embedder_, loaded_.path);
 }
 
 index::SparseVectors SparseModel::encode_images(const std::vector<std::string>& paths) const {
   index::SparseVectors vectors{embedder_.token_space()};
-  embed_files(embedder_, paths, batch_size_, [&](const std::vector<std::string>& ids, const at::Tensor& encodings) {
+  embed_files(embedder_, paths, kBatchSize, [&](const std::vector<std::string>& ids, const at::Tensor& encodings) {
     append_rows(vectors, ids, encodings);
   });
   return vectors;
 }
 
-index::SparseVectors SparseModel::encode_texts(const std::vector<std::string>& texts, bool text_free) const {
+index::SparseVectors SparseModel::encode_texts(const std::vector<std::string>& texts, bool text_encoder_free) const {
   index::SparseVectors vectors{embedder_.token_space()};
-  const MultiHotEmbedder by_tokens(embedder_, "--text-free");
-  const Embedder& model = text_free ? static_cast<const Embedder&>(by_tokens) : embedder_;
-  embed_texts(model, texts, batch_size_, [&](const std::vector<std::string>& ids, const at::Tensor& encodings) {
+  const MultiHotEmbedder by_tokens(embedder_, "--text-encoder-free");
+  const Embedder& model = text_encoder_free ? static_cast<const Embedder&>(by_tokens) : embedder_;
+  embed_texts(model, texts, kBatchSize, [&](const std::vector<std::string>& ids, const at::Tensor& encodings) {
     append_rows(vectors, ids, encodings);
   });
   return vectors;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,16 +13,15 @@ namespace tessera::tools {
 class SparseModel {
  public:
   /// Throws UserError: no such model, or one with other embeddings.
-  explicit SparseModel(const std::string& path, const std::string& device = "auto", std::int64_t batch_size = 64);
+  explicit SparseModel(const std::string& path);
 
   /// Rows in the pictures' order; their ids are the paths. Throws UserError naming a file that is no picture.
   index::SparseVectors encode_images(const std::vector<std::string>& paths) const;
-  /// Rows in the texts' order, with ids 0, 1, ...; `text_free`: by their tokens alone, without the text tower.
-  index::SparseVectors encode_texts(const std::vector<std::string>& texts, bool text_free) const;
+  /// Rows in the texts' order, with ids 0, 1, ...; `text_encoder_free`: by their tokens alone, without the text tower.
+  index::SparseVectors encode_texts(const std::vector<std::string>& texts, bool text_encoder_free) const;
 
  private:
   InferenceModel loaded_;
-  std::int64_t batch_size_;
   DualEncoderEmbedder embedder_;
 };
 

@@ -3,11 +3,15 @@
 #include <string>
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
 
 namespace tessera {
 
 /// "gelu", "gelu_tanh" or "quick_gelu" of x.
 at::Tensor activate(const at::Tensor& x, const std::string& activation);
+
+/// norm(x); a frozen norm (its weight takes no gradient) keeps its statistics as well, and normalizes by them.
+at::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const at::Tensor& x);
 
 /// LayerNorm over the last dimension, biased variance, in float32 whatever the autocast type.
 class LayerNorm : public torch::nn::Module {

@@ -8,6 +8,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/conv.h>
 
+#include <tessera/models/region_tokens.h>
 #include <tessera/models/tower.h>
 
 namespace tessera {
@@ -16,6 +17,7 @@ struct ModifiedResnetSettings {
   std::array<std::int64_t, 4> layers = {3, 4, 6, 3};
   std::int64_t width = 64;
   config::Size image_size = 224;
+  std::optional<RegionSettings> regions;
 };
 
 template <class Visitor>
@@ -23,13 +25,15 @@ void fields(Visitor& v, ModifiedResnetSettings& s) {
   v("layers", s.layers, "bottleneck blocks in each of the four stages", config::at_least(1));
   v("width", s.width, "channels after the stem; the tokens have 32 times as many", config::at_least(2));
   v("image_size", s.image_size, "pixels, a multiple of 32: the side of a square, or [height, width]");
+  v("regions", s.regions,
+    "region features as an image view, which enter the read-out: {width: 2052, class_token: mean}; null: none");
 }
 
 std::optional<config::Problem> validate(const ModifiedResnetSettings& settings);
 
 /// CLIP's ResNet (Radford et al. 2021): stem of three convolutions, anti-aliased strides (2x2 mean before the
 /// convolution). Tokens are the last stage's map, row-major, 32 * width wide. Parameters carry OpenCLIP's names;
-/// `attnpool` is the read-out attention_pool_2d.
+/// `attnpool` is the read-out attention_pool_2d. Regions: `roi_proj`, `roi_class_embedding`, `ln_pre`.
 class ModifiedResnet : public Encoder {
  public:
   explicit ModifiedResnet(const ModifiedResnetSettings& settings);
@@ -38,13 +42,18 @@ class ModifiedResnet : public Encoder {
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override;
   std::int64_t width() const override { return settings_.width * 32; }
+  std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
   config::Size grid() const override { return {settings_.image_size.height / 32, settings_.image_size.width / 32}; }
 
  private:
+  Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
+
   ModifiedResnetSettings settings_;
   std::array<torch::nn::Conv2d, 3> stem_convolutions_{{nullptr, nullptr, nullptr}};
   std::array<torch::nn::BatchNorm2d, 3> stem_norms_{{nullptr, nullptr, nullptr}};
   std::array<torch::nn::ModuleList, 4> stages_;
+  std::unique_ptr<RegionTokens> region_tokens_;
+  std::shared_ptr<LayerNorm> ln_pre_;
 };
 
 }  // namespace tessera

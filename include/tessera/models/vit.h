@@ -7,21 +7,21 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <tessera/models/leff.h>
+#include <tessera/models/region_tokens.h>
 #include <tessera/models/tower.h>
 #include <tessera/models/transformer.h>
 
 namespace tessera {
 
-/// Region features of a detector as a second kind of input (PyramidCLIP, Gao et al. 2022): a linear map to the width, a
-/// class token of their own, no positions, and the blocks from `first_block` on.
-struct VitRegionSettings {
-  std::int64_t width = 2052;
+/// Region features pass the blocks from `first_block` on.
+struct VitRegionSettings : RegionSettings {
   std::int64_t first_block = 9;
 };
 
 template <class Visitor>
 void fields(Visitor& v, VitRegionSettings& s) {
-  v("width", s.width, "of a region's features (2,048 of the detector and 4 of the box)", config::at_least(1));
+  fields(v, static_cast<RegionSettings&>(s));
   v("first_block", s.first_block, "the block that regions enter at, from 0", config::at_least(0));
 }
 
@@ -32,6 +32,7 @@ struct VitSettings : TransformerSettings {
   bool pre_norm = true;
   std::string position_embedding = "learned";
   double patch_dropout = 0.0;
+  std::optional<LeffSettings> leff;
   std::optional<VitRegionSettings> regions;
 };
 
@@ -48,6 +49,8 @@ void fields(Visitor& v, VitSettings& s) {
   v("patch_dropout", s.patch_dropout,
     "share of patches that a picture leaves out in training, drawn anew each step (FLIP, Li et al. 2023)",
     config::in_half_open(0, 1));
+  v("leff", s.leff,
+    "a 3x3 convolution over the patches in the MLP of the first blocks (LeFF): {layers: 9}; null: none");
   v("regions", s.regions, "region features as an image view: {width: 2052, first_block: 9}; null: none");
 }
 
@@ -56,7 +59,7 @@ std::optional<config::Problem> validate(const VitSettings& settings);
 /// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned
 /// positions, pre-norm blocks. Parameters carry OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre,
 /// transformer, ln_post). Pictures may have another size than the configured one, if patch_size divides it: the position
-/// embedding is resampled for their grid. Regions: `roi_proj`, `roi_class_embedding`.
+/// embedding is resampled for their grid. Regions: `roi_proj`, `roi_class_embedding`. LeFF: `mlp.dwconv` in the blocks.
 class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
@@ -66,6 +69,9 @@ class Vit : public Encoder {
   bool has_class_token() const override { return settings_.class_token; }
   bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
   config::Size grid() const override;
+  bool rows_are_independent() const override {
+    return !(is_training() && settings_.leff && settings_.leff->norm == "batch");
+  }
   std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;
@@ -83,8 +89,7 @@ class Vit : public Encoder {
   std::shared_ptr<LayerNorm> ln_pre_;
   std::shared_ptr<Transformer> transformer_;
   std::shared_ptr<LayerNorm> ln_post_;
-  torch::nn::Linear roi_proj_{nullptr};
-  at::Tensor roi_class_embedding_;
+  std::unique_ptr<RegionTokens> region_tokens_;
 };
 
 }  // namespace tessera

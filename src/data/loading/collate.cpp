@@ -5,8 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include <tessera/base/error.h>
-
 namespace tessera {
 
 Batch Collator::collate(std::vector<PreparedSample>& samples) const {
@@ -51,9 +49,8 @@ TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples)
   for (const PreparedSample& sample : samples) {
     if (sample.regions.empty()) continue;
     if (first == nullptr) first = &sample;
-    if (sample.region_width != first->region_width)
-      user_error("region features of sample ", sample.key, " are ", sample.region_width, " wide, those of ",
-                 first->key, " ", first->region_width);
+    TORCH_CHECK(sample.region_width == first->region_width, "region features of sample ", sample.key, " are ",
+                sample.region_width, " wide, those of ", first->key, " ", first->region_width);
     most = std::max(most, static_cast<std::int64_t>(sample.regions.size()) / sample.region_width);
   }
   const std::int64_t width = first != nullptr ? first->region_width : 0;

@@ -21,7 +21,7 @@ class Collator {
            const Needs& needs, bool pinned)
       : tokenizer_(std::move(tokenizer)), image_sizes_(std::move(image_sizes)), needs_(needs), pinned_(pinned) {}
 
-  /// Takes the samples' keys. The tensors lie in page-locked memory with `pinned`. Throws UserError: region features of
+  /// Takes the samples' keys. The tensors lie in page-locked memory with `pinned`. Throws c10::Error: region features of
   /// two widths.
   Batch collate(std::vector<PreparedSample>& samples) const;
 

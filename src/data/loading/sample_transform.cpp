@@ -94,13 +94,14 @@ std::string describe_fields(const std::set<std::string>& found, const std::vecto
 
 SampleTransform::SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                                  const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-                                 std::uint64_t seed)
+                                 std::uint64_t seed, std::int64_t region_width)
     : images_(preprocessing, settings, needs, seed),
       source_(std::move(source)),
       tokenizer_(std::move(tokenizer)),
       settings_(settings),
       needs_(needs),
-      seed_(seed) {
+      seed_(seed),
+      region_width_(region_width) {
   TORCH_CHECK(source_ != nullptr, "Loader: no source");
   TORCH_CHECK(tokenizer_ != nullptr || needs_.texts.empty(), "Loader: texts are needed, but there is no tokenizer");
   check_views();
@@ -209,6 +210,9 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
     if (lacks && !wanted.optional && wanted.regions)
       throw SampleError("no_regions", "sample " + sample.key + " has no region features");
     if (lacks && !wanted.optional) throw_no_image(sample);
+    if (wanted.regions && !lacks && region_width_ != 0 && sample.region_width != region_width_)
+      throw SampleError("region_width", concat("sample ", sample.key, ": its region features are ", sample.region_width,
+                                               " wide, the model takes ", region_width_));
     (wanted.regions ? regions : pixels) |= !lacks;
   }
   if (pixels) out.pixels = images_.make(sample, draw.index, draw.repeat);

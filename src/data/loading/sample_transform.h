@@ -54,15 +54,16 @@ std::string describe_fields(const std::set<std::string>& found, const std::vecto
 std::vector<std::string> needed_fields(const Needs& needs);
 
 /// Turns samples of a source into what a batch is made of. A sample that lacks an optional view is made without it; one
-/// that lacks another view is bad, and so is one whose picture, text or region features are damaged, optional or not:
-/// damage is counted, and never taken for absence. Thread-safe; every random choice follows from (seed, draw).
+/// that lacks another view is bad, and so is one whose picture, text or region features are damaged, or whose region
+/// features have another width than region_width (0: any will do), optional or not: damage is counted, and never taken
+/// for absence. Thread-safe; every random choice follows from (seed, draw).
 class SampleTransform {
  public:
   /// Throws UserError: a view that this loader cannot make, or a source none of whose samples has a field that is
   /// needed.
   SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                   const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-                  std::uint64_t seed);
+                  std::uint64_t seed, std::int64_t region_width = 0);
 
   PreparedSample prepare(Sample sample, const SampleDraw& draw) const;
 
@@ -81,6 +82,7 @@ class SampleTransform {
   LoaderSettings settings_;
   Needs needs_;
   std::uint64_t seed_;
+  std::int64_t region_width_;
 };
 
 }  // namespace tessera

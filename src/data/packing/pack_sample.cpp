@@ -12,6 +12,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/image/transforms.h>
+#include <tessera/data/packing/summarize.h>
 
 namespace tessera {
 namespace {
@@ -143,6 +144,7 @@ PackedSample pack_sample(const std::function<Sample()>& read, std::int64_t index
     Sample sample = read();
     out.key = sample.key;
     clean_texts(sample);
+    if (settings.summarize && sample.summary.empty()) sample.summary = summarize(sample.captions);
     prepare_picture(sample, settings);
     sample.key = shard_key(sample.key);
     out.files = sample_files(sample, class_names, settings.format);

@@ -23,10 +23,16 @@ AttentionPool2d::AttentionPool2d(const AttentionPool2dSettings& settings, const 
 }
 
 ReadOutOutput AttentionPool2d::forward(const Encoded& encoded, const ViewNeeds& /*needs*/) {
-  TORCH_CHECK(!encoded.mask.defined(), "attention_pool_2d: padding is not supported");
-  at::Tensor x = at_least_float(encoded.tokens);
-  x = at::cat({x.mean(1, /*keepdim=*/true), x}, 1) + positional_embedding_;  // [B, 1 + N, w]
-  return {attn_->forward(x.slice(1, 0, 1), x).squeeze(1), {}, {}};
+  at::Tensor x;  // [B, 1 + N, w]
+  if (encoded.class_token.defined()) {
+    x = at_least_float(encoded.with_class_token());
+  } else {
+    TORCH_CHECK(!encoded.mask.defined(), "attention_pool_2d: padding needs a class token");
+    x = at_least_float(encoded.tokens);
+    x = at::cat({x.mean(1, /*keepdim=*/true), x}, 1) + positional_embedding_;
+  }
+  const AttentionMask mask = attention_mask(encoded.mask_with_class_token(), /*causal=*/false, x.size(1));
+  return {attn_->forward(x.slice(1, 0, 1), x, mask).squeeze(1), {}, {}};
 }
 
 std::string AttentionPool2d::state_dict_key(const std::string& parameter) const {

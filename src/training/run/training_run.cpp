@@ -239,9 +239,10 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
 
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file) {
-  return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
-                                  static_cast<std::uint64_t>(config.seed), shard,
-                                  LoaderTarget{run.device.is_cuda(), skipped_file});
+  return std::make_unique<Loader>(
+      run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
+      static_cast<std::uint64_t>(config.seed), shard,
+      LoaderTarget{run.device.is_cuda(), skipped_file, run.model->image_tower().encoder().region_width()});
 }
 
 namespace {

@@ -80,6 +80,7 @@ struct LoaderStatistics {
 struct LoaderTarget {
   bool pinned = false;       // tensors lie in page-locked memory, from where a GPU copies without waiting; needs one
   std::string skipped_file;  // lists the samples left out, a JSON object a line; empty: none
+  std::int64_t region_width = 0;  // that the model takes; samples with another are skipped; 0: any
 };
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows

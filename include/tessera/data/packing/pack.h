@@ -18,6 +18,7 @@ struct PackSettings {
   std::int64_t resize = 0;           // pixels of the shorter side, for pictures that are larger; 0: as they are
   std::int64_t quality = 95;         // of the JPEG files that resizing writes
   std::string format = "jpg";        // of pictures that are resized, or not encoded: jpg or png
+  bool summarize = false;            // samples without a summary get one (summarize.h)
   double max_bad_share = 0.1;        // judged from the 100th sample on, and at the end; 0: the first bad one stops
   std::int64_t threads = 1;          // changes nothing but speed
 };
@@ -30,6 +31,7 @@ void fields(Visitor& v, PackSettings& s) {
   v("resize", s.resize, "pixels of the shorter side, 0: the files' own bytes", config::at_least(0));
   v("quality", s.quality, "of the JPEG files that resizing writes", config::in_range(1, 100));
   v("format", s.format, "of pictures that are resized, or not encoded", config::one_of({"jpg", "png"}));
+  v("summarize", s.summarize, "whether samples without a summary get one of their captions' words");
   v("max_bad_share", s.max_bad_share, "stop when more samples are bad (judged from the 100th on, and at the end)",
     config::in_range(0, 1));
 }

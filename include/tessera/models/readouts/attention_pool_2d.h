@@ -20,7 +20,7 @@ void fields(Visitor& v, AttentionPool2dSettings& s) {
 }
 
 /// CLIP's attention pooling of ModifiedResNet (`attnpool`): the mean token, with a position of its own, queries all
-/// tokens.
+/// tokens. Where the encoder gives a class token (regions), that one queries, and no positions are added.
 class AttentionPool2d : public ReadOut {
  public:
   AttentionPool2d(const AttentionPool2dSettings& settings, const ReadOutContext& context);

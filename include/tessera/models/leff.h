@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+
+#include <tessera/models/transformer_block.h>
+
+namespace tessera {
+
+struct LeffSettings {
+  std::int64_t layers = 9;
+  std::string norm = "none";
+  bool conv_bias = true;
+  bool out_activation = false;
+  std::string class_token = "identity";
+};
+
+template <class Visitor>
+void fields(Visitor& v, LeffSettings& s) {
+  v("layers", s.layers, "so many blocks, from the first one on, have it", config::at_least(0));
+  v("norm", s.norm, "after each of its three maps: none, or batch, batch normalization (the published models)",
+    config::one_of({"none", "batch"}));
+  v("conv_bias", s.conv_bias, "whether the convolution has a bias (the published models: false)");
+  v("out_activation", s.out_activation, "an activation at the end, too (the published models: true)");
+  v("class_token", s.class_token,
+    "identity: the class token's update is its normalized self (CeiT and the published models); skip: it gets none",
+    config::one_of({"identity", "skip"}));
+}
+
+/// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c): patches go up through
+/// a linear map, side by side through a 3x3 depth-wise convolution over the picture's grid, and down through another
+/// linear map. Parameters `c_fc`, `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
+class Leff : public FeedForward {
+ public:
+  Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden, std::string activation);
+  /// Throws c10::Error where the sequence's grid does not tell how its patches lie.
+  at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
+
+ private:
+  at::Tensor patches_forward(const at::Tensor& patches, config::Size grid);
+
+  LeffSettings settings_;
+  std::string activation_;
+  torch::nn::Linear c_fc_, c_proj_;
+  torch::nn::Conv2d dwconv_;
+  torch::nn::BatchNorm2d bn_fc_{nullptr}, bn_conv_{nullptr}, bn_proj_{nullptr};
+};
+
+}  // namespace tessera

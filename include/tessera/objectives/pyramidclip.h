@@ -1,0 +1,62 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <tessera/objectives/contrastive_objective.h>
+
+namespace tessera {
+
+struct PyramidClipSettings {
+  double label_smoothing = 0.2;
+  double cross_global_weight = 1.0 / 3;
+  double cross_local_weight = 1.0 / 3;
+  std::vector<std::string> peer_pairs = {"GS", "LT"};
+  std::vector<std::string> cross_global_pairs = {"GA", "RS"};
+  std::vector<std::string> cross_local_pairs = {"LA", "RT"};
+  bool mask_duplicates = false;
+  std::optional<std::int64_t> chunk;
+  bool local_loss = true;
+};
+
+template <class Visitor>
+void fields(Visitor& v, PyramidClipSettings& s) {
+  v("label_smoothing", s.label_smoothing, "share of each pair's target that its negatives get, in equal parts",
+    config::in_half_open(0.0, 1.0));
+  v("cross_global_weight", s.cross_global_weight, "weight of the pairs of cross_global_pairs, lambda",
+    config::in_range(0.0, 1.0));
+  v("cross_local_weight", s.cross_local_weight,
+    "weight of the pairs of cross_local_pairs, mu; peer_pairs have 1 - lambda - mu", config::in_range(0.0, 1.0));
+  v("peer_pairs", s.peer_pairs,
+    "pairs of one semantic level: an image view (G global, L local, R roi: regions) and a text view (S summary, T "
+    "caption, A objects: the names of what a detector found). A sample without one of the two takes no part in that "
+    "pair");
+  v("cross_global_pairs", s.cross_global_pairs, "pairs across levels with a global view, likewise");
+  v("cross_local_pairs", s.cross_local_pairs, "pairs across levels with a local view, likewise");
+  v("mask_duplicates", s.mask_duplicates, "as in clip");
+  v("chunk", s.chunk, "as in clip", config::at_least(1));
+  v("local_loss", s.local_loss, "as in clip");
+}
+
+std::optional<config::Problem> validate(const PyramidClipSettings& settings);
+
+/// The loss of PyramidCLIP (Gao et al. 2022, section 3): InfoNCE (eq. 1 and 3) with softened targets (eq. 2) of pairs
+/// of an image view and a text view, in three groups. A group is the mean over its pairs, 0 without any; the loss is
+/// the groups' weighted sum (eq. 4). A pair (x, y) contrasts the samples that have both views; with fewer than two of
+/// them it is 0. Terms `loss_peer`, `loss_cross_global`, `loss_cross_local`, and `loss_gs`, `loss_lt`, ... of each
+/// pair.
+class PyramidClip : public ContrastiveObjective {
+ public:
+  PyramidClip(const PyramidClipSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+
+ private:
+  at::Tensor pair_loss(const ContrastSettings& pair, const Features& features, const ProcessGroup& group) const;
+
+  PyramidClipSettings settings_;
+  std::map<std::string, ContrastSettings> pairs_;  // of all groups, by their two letters
+};
+
+}  // namespace tessera

@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+"""Trains the steps from CLIP to PyramidCLIP on the built-in shapes, evaluates every run, and prints a Markdown table of means and
+deviations: zero-shot, retrieval, hard negatives of pictures with seen and with unseen pairs of color and shape, linear probe.
+
+  build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
+  scripts/compare_pyramidclip.py
+
+Fifteen runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the
+standard library is needed; the programs must be built (scripts/setup.sh).
+"""
+import argparse
+import pathlib
+
+import compare_objectives
+from compare_readouts import COLUMNS
+
+CONFIGS = compare_objectives.ROOT / "configs"
+STEPS = ("pyramid_clip", "pyramid_soft", "pyramid_peer", "pyramid_cross", "pyramidclip")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("configs", nargs="*", type=pathlib.Path, default=[CONFIGS / f"shapes_{name}.yaml" for name in STEPS])
+    compare_objectives.add_arguments(parser, pathlib.Path("runs/pyramidclip"))
+    parser.set_defaults(jobs=2)
+    args = parser.parse_args()
+    args.suite = CONFIGS / "suites/shapes_readouts.yaml"
+    args.set = ["training.threads=1", *args.set]
+    compare_objectives.print_table(compare_objectives.compare(args.configs, args), args, list(COLUMNS), list(COLUMNS.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+#include <ATen/ATen.h>
+
+#include <tessera/models/leff.h>
+
+namespace tessera {
+
+Leff::Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden, std::string activation)
+    : settings_(settings),
+      activation_(std::move(activation)),
+      c_fc_(width, hidden),
+      c_proj_(hidden, width),
+      dwconv_(torch::nn::Conv2dOptions(hidden, hidden, 3).padding(1).groups(hidden).bias(settings.conv_bias)) {
+  register_module("c_fc", c_fc_);
+  register_module("dwconv", dwconv_);
+  // The strides that its gradient has, for maps are channels-last: reducers of gradients then need no copy.
+  dwconv_->weight.set_data(dwconv_->weight.as_strided({hidden, 1, 3, 3}, {9, 1, 3, 1}));
+  register_module("c_proj", c_proj_);
+  if (settings.norm == "batch") {
+    bn_fc_ = register_module("bn_fc", torch::nn::BatchNorm2d(hidden));
+    bn_conv_ = register_module("bn_conv", torch::nn::BatchNorm2d(hidden));
+    bn_proj_ = register_module("bn_proj", torch::nn::BatchNorm2d(width));
+  }
+}
+
+at::Tensor Leff::forward(const at::Tensor& x, const SequenceInfo& sequence) {
+  const std::int64_t first = sequence.class_token ? 1 : 0;
+  TORCH_CHECK(sequence.grid.height * sequence.grid.width == x.size(1) - first, "leff: ", x.size(1) - first,
+              " patches do not lie on a grid of ", sequence.grid.height, " x ", sequence.grid.width);
+  const at::Tensor update = patches_forward(x.slice(1, first), sequence.grid);
+  if (first == 0) return update;
+  const at::Tensor class_token = x.slice(1, 0, 1).to(update.scalar_type());
+  return at::cat({settings_.class_token == "identity" ? class_token : at::zeros_like(class_token), update}, 1);
+}
+
+// The maps [B, w, rows, columns] are views of the tokens, which makes them channels-last: no copy on the way.
+at::Tensor Leff::patches_forward(const at::Tensor& patches, config::Size grid) {
+  const auto to_map = [&](const at::Tensor& x) {
+    return x.unflatten(1, {grid.height, grid.width}).permute({0, 3, 1, 2});
+  };
+  const auto to_tokens = [](const at::Tensor& map) { return map.permute({0, 2, 3, 1}).flatten(1, 2); };
+  const auto normalized = [](torch::nn::BatchNorm2d& norm, const at::Tensor& map) {
+    return norm ? batch_norm(norm, map) : map;
+  };
+  at::Tensor map = activate(normalized(bn_fc_, to_map(c_fc_(patches))), activation_);
+  map = activate(normalized(bn_conv_, dwconv_(map)), activation_);
+  map = normalized(bn_proj_, to_map(c_proj_(to_tokens(map))));
+  return to_tokens(settings_.out_activation ? activate(map, activation_) : map);
+}
+
+}  // namespace tessera
