@@ -101,6 +101,22 @@ TEST(OptionalViews, ASampleWithoutRegionsStaysAsAMaskedRow) {
   EXPECT_EQ(roi.regions[2][1][2].item<float>(), 6.0F);
 }
 
+TEST(OptionalViews, OfManyRegionsTheFirstOnesAreUsed) {
+  std::vector<Sample> samples = full_samples(3);
+  samples[0].regions = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+  samples[2].regions = {1, 2, 3};
+  LoaderSettings settings;
+  settings.batch_size = 3;
+  settings.shuffle = false;
+  settings.max_regions = 2;
+  Loader loader(std::make_shared<MemorySource>(samples), nullptr, {}, settings, {.images = {{"roi", kOptionalRegions}}},
+                1);
+  const TowerInput roi = loader.next().images.at("roi");
+  const at::Tensor two = at::tensor({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F}).view({2, 3});
+  EXPECT_TRUE(at::equal(roi.regions, at::stack({two, two, at::cat({two[0], at::zeros({3})}).view({2, 3})})));
+  EXPECT_TRUE(at::equal(roi.mask, bools({true, true, true, true, true, false}).view({3, 2})));
+}
+
 TEST(OptionalViews, ABatchWithoutAnyRegionHasNoFeatures) {
   Loader loader = in_order(make_samples(3), {.images = {{"image", {}}, {"roi", kOptionalRegions}}}, 3);
   const TowerInput roi = loader.next().images.at("roi");

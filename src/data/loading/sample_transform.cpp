@@ -219,6 +219,10 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
   if (!regions) return;
   out.regions = std::move(sample.regions);
   out.region_width = sample.region_width;
+  const std::int64_t kept = settings_.max_regions * out.region_width;
+  if (kept == 0 || kept >= std::ssize(out.regions)) return;
+  out.regions.resize(static_cast<std::size_t>(kept));
+  out.regions.shrink_to_fit();
 }
 
 // Null: the sample lacks the text. One that is blank is none.

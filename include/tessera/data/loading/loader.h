@@ -26,6 +26,7 @@ struct LoaderSettings : ImageSettings {
   std::int64_t prefetch_mb = 2048;  // MiB
   bool shuffle = true;
   std::string caption_choice = "random";
+  std::int64_t max_regions = 0;
   double max_bad_share = 0.1;
   std::int64_t max_bad_run = 1000;
   std::int64_t skipped_list = 10'000;
@@ -47,6 +48,9 @@ void fields(Visitor& v, LoaderSettings& s) {
   v("shuffle", s.shuffle, "a new permutation of all samples each epoch");
   v("caption_choice", s.caption_choice, "which of several captions a sample is trained with; all: with each of them in every epoch, as a sample of its own",
     config::one_of({"random", "first", "all"}));
+  v("max_regions", s.max_regions,
+    "region features of a sample that are used: the first ones, for detectors write the most confident first; 0: all",
+    config::at_least(0));
   v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)", config::in_range(0, 1));
   v("max_bad_run", s.max_bad_run, "stop when so many samples in a row are unreadable", config::at_least(1));
   v("skipped_list", s.skipped_list,
