@@ -6,12 +6,14 @@
 
 #include "tools/trainer_arguments.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/distributed/spawn.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/interrupt.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/non_finite/non_finite_report.h>
+#include <tessera/training/run/image_features.h>
 #include <tessera/training/stages.h>
 
 namespace {
@@ -35,6 +37,19 @@ std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSetting
   return tessera::to_text(tessera::dry_run(config, settings), config);
 }
 
+// For the first stage that reads features.
+int write_features(const std::vector<tessera::Stage>& stages) {
+  const auto found =
+      std::find_if(stages.begin(), stages.end(), [](const auto& stage) { return stage.config.data.features; });
+  const tessera::Config& config = (found != stages.end() ? *found : stages.front()).config;
+  const tessera::FeatureManifest written = tessera::write_image_features(config);
+  for (const auto& [reason, count] : written.left_out)
+    std::cout << "left out " << tessera::with_thousands(count) << " samples (" << reason << ")\n";
+  std::cout << "written: " << config.data.features->folder << ", " << tessera::with_thousands(written.samples)
+            << " pictures of " << tessera::format_bytes(static_cast<double>(written.bytes())) << std::endl;
+  return 0;
+}
+
 int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
   const std::vector<tessera::Stage> stages =
       tessera::load_stages(arguments.config, arguments.overrides, /*without_vocabulary=*/arguments.dry_run);
@@ -52,6 +67,11 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     if (launched.rank != 0) return 0;
     const tessera::PlanSettings settings = plan_settings(arguments, launched, variables);
     return for_each_stage([&](const tessera::Stage& stage) { return dry_run_text(stage, settings); });
+  }
+  if (arguments.write_features) {
+    if (launched.size > 1 || arguments.processes > 1)
+      tessera::user_error("--write-features works in one process: leave out --nproc, or the launcher");
+    return write_features(stages);
   }
   const auto group =
       tessera::ProcessGroup::connect(launched, stages[0].config.distributed, tessera::trains_on_gpu(stages[0].config));
@@ -99,7 +119,7 @@ int main(int argc, char** argv) {
     }
     if (arguments.config.empty()) tessera::user_error("--config FILE is missing; trainer --help shows an example");
     const tessera::Variables variables = tessera::environment_variables();
-    if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run) {
+    if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
         tessera::user_error(
             "--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");

@@ -55,6 +55,9 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.add_flag("--dry-run", arguments.dry_run,
                "build model and data, run a few samples (synthetic ones where there is no data), print parameters, FLOPs and "
                "the memory plan of a step (with --nproc: of each rank), and leave");
+  app.add_flag("--write-features", arguments.write_features,
+               "encode each training picture once with the frozen image encoder, write that into data.features.folder, from "
+               "where training then reads it, and leave");
   app.add_option("--replay-step", arguments.replay_step,
                  "compute the step after a saved state again, testing each operator's result, print what is not finite, and leave")
       ->type_name("RUN/non_finite/step_N");

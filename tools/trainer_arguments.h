@@ -14,6 +14,7 @@ struct TrainerArguments {
   int processes = 1;
   bool print_config = false;
   bool dry_run = false;
+  bool write_features = false;
   std::string replay_step;
   std::string document;  // file for docs/configuration.md
 };

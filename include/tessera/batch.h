@@ -9,17 +9,33 @@
 
 namespace tessera {
 
-/// One view of a batch as a tower takes it: exactly one of `pixels`, `regions` and `ids` is defined.
+/// What an image encoder gave for pictures in an earlier pass, of 16 or 32 bits. Undefined: not kept.
+struct EncodedPictures {
+  at::Tensor tokens;       // [B, N, w]
+  at::Tensor class_token;  // [B, w]
+  at::Tensor attention;    // [B, N, M], the input positions that make up each token
+
+  /// One that is defined; undefined if there is none.
+  const at::Tensor& values() const { return class_token.defined() ? class_token : tokens; }
+  bool defined() const { return values().defined(); }
+};
+
+/// One view of a batch as a tower takes it: exactly one of `pixels`, `regions`, `ids` and `encoded` is defined.
 struct TowerInput {
-  at::Tensor pixels;   // uint8 [B, 3, H, W], normalized on the device by the model; or float, already normalized
-  at::Tensor regions;  // float32 [B, R, F], a detector's region features; F = 0 where no sample has any
-  at::Tensor ids;      // int64 [B, L], token ids
-  /// bool [B, R] of regions, [B, L] of ids, [B, 1] of pixels; true = real. A row that is all false: the sample lacks the
-  /// view. Undefined: all real.
+  at::Tensor pixels;        // uint8 [B, 3, H, W], normalized on the device by the model; or float, already normalized
+  at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 where no sample has any
+  at::Tensor ids;           // int64 [B, L], token ids
+  EncodedPictures encoded;  // pictures that the tower's encoder has seen before (data.features)
+  /// bool [B, R] of regions, [B, L] of ids, [B, 1] of pictures; true = real. A row that is all false: the sample lacks
+  /// the view. Undefined: all real.
   at::Tensor mask;
 
-  /// The defined one of pixels, regions and ids; undefined if there is none.
-  const at::Tensor& values() const { return pixels.defined() ? pixels : regions.defined() ? regions : ids; }
+  /// The defined one of pixels, regions, ids and encoded's values; undefined if there is none.
+  const at::Tensor& values() const {
+    return pixels.defined() ? pixels : regions.defined() ? regions : ids.defined() ? ids : encoded.values();
+  }
+  /// Whether it is of pictures, to see or seen before.
+  bool of_pictures() const { return pixels.defined() || encoded.defined(); }
 };
 
 /// A text view: ids [B, L], mask [B, L].
@@ -84,12 +100,20 @@ struct Needs {
 
 /// Calls f(tensor) for each tensor of a view or a batch, undefined ones included, in a fixed order. What slices, moves,
 /// repeats, counts or compares batches goes through here.
+template <class Encoded, class F>
+  requires std::is_same_v<std::remove_const_t<Encoded>, EncodedPictures>
+void for_each_tensor(Encoded& encoded, F&& f) {
+  f(encoded.tokens);
+  f(encoded.class_token);
+  f(encoded.attention);
+}
 template <class Input, class F>
   requires std::is_same_v<std::remove_const_t<Input>, TowerInput>
 void for_each_tensor(Input& input, F&& f) {
   f(input.pixels);
   f(input.regions);
   f(input.ids);
+  for_each_tensor(input.encoded, f);
   f(input.mask);
 }
 template <class Groups, class F>

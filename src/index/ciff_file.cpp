@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "src/index/formats.h"
-#include "src/index/mapped_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/mapped_file.h>
 
 namespace tessera::index {
 namespace {
@@ -217,7 +217,7 @@ Document read_document(Message message) {
 }  // namespace
 
 SparseVectors read_ciff(const std::string& path, const TokenNames& names, double scale) {
-  const MappedFile mapped(path);
+  const io::MappedFile mapped(path);
   Message file(mapped.bytes(), path);
   if (file.at_end()) user_error(path, ": the file is empty, expected a ciff file");
   const CiffHeader header = read_header(file.delimited());

@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "src/index/formats.h"
-#include "src/index/mapped_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/mapped_file.h>
 
 namespace tessera::index {
 namespace {
@@ -47,7 +47,7 @@ std::string_view bytes_of(const std::vector<T>& values) {
 }  // namespace
 
 SparseVectors read_csr(const std::string& path) {
-  const MappedFile file(path);
+  const io::MappedFile file(path);
   std::string_view bytes = file.bytes();
   CsrHeader header{};
   if (bytes.size() < sizeof(header)) user_error(path, ": no csr file: only ", bytes.size(), " bytes long");

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "src/index/mapped_file.h"
+#include <tessera/io/mapped_file.h>
 
 /// Segment files: documents that were added together, never changed once written. Little-endian; every section begins at a
 /// multiple of 64 bytes.
@@ -126,7 +126,7 @@ class Segment {
 
  private:
   std::string path_;
-  MappedFile file_;
+  io::MappedFile file_;
   std::int64_t documents_ = 0, postings_ = 0;
   const std::uint64_t* id_starts_ = nullptr;
   const char* id_bytes_ = nullptr;

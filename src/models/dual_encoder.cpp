@@ -87,7 +87,7 @@ struct DualEncoder::Impl {
     TowerFeatures out = tower.forward(input, needs);
     if (needs.optional && view.mask.defined()) {
       out.present = view.mask.any(1);
-      if (view.pixels.defined()) hide_missing_pictures(out);
+      if (view.of_pictures()) hide_missing_pictures(out);
     }
     if (needs.input_ids) {
       out.input.ids = view.ids;
@@ -111,10 +111,11 @@ namespace {
 // Views of which one tower pass can be made: the same kind, row shape and needs. Whether samples may lack a view counts
 // for pictures alone (hide_missing_pictures).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
-  if (!a.pixels.defined()) b_needs.optional = a_needs.optional;
+  if (!a.of_pictures()) b_needs.optional = a_needs.optional;
   return a.pixels.defined() == b.pixels.defined() && a.regions.defined() == b.regions.defined() &&
-         a.ids.defined() == b.ids.defined() && a.values().sizes() == b.values().sizes() &&
-         a.values().scalar_type() == b.values().scalar_type() && a_needs == b_needs;
+         a.ids.defined() == b.ids.defined() && a.encoded.defined() == b.encoded.defined() &&
+         a.values().sizes() == b.values().sizes() && a.values().scalar_type() == b.values().scalar_type() &&
+         a_needs == b_needs;
 }
 
 // Inputs of one shape, one below the other; views without a mask are all real where another has one.
@@ -122,16 +123,19 @@ TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
   at::Tensor some_mask;
   for (const TowerInput* input : inputs)
     if (input->mask.defined()) some_mask = input->mask;
-  const auto below = [&](at::Tensor TowerInput::*member) {
+  const auto below = [&](const auto& member) {
     std::vector<at::Tensor> rows;
     for (const TowerInput* input : inputs)
-      if ((input->*member).defined()) rows.push_back(input->*member);
+      if (const at::Tensor& tensor = member(*input); tensor.defined()) rows.push_back(tensor);
     return rows.empty() ? at::Tensor() : at::cat(rows);
   };
   TowerInput out;
-  out.pixels = below(&TowerInput::pixels);
-  out.regions = below(&TowerInput::regions);
-  out.ids = below(&TowerInput::ids);
+  out.pixels = below([](const TowerInput& input) { return input.pixels; });
+  out.regions = below([](const TowerInput& input) { return input.regions; });
+  out.ids = below([](const TowerInput& input) { return input.ids; });
+  out.encoded.tokens = below([](const TowerInput& input) { return input.encoded.tokens; });
+  out.encoded.class_token = below([](const TowerInput& input) { return input.encoded.class_token; });
+  out.encoded.attention = below([](const TowerInput& input) { return input.encoded.attention; });
   if (some_mask.defined()) {
     std::vector<at::Tensor> masks;
     for (const TowerInput* input : inputs)
@@ -223,6 +227,12 @@ TowerFeatures DualEncoder::encode_image(const TowerInput& view, const ViewNeeds&
 
 TowerFeatures DualEncoder::encode_image(const at::Tensor& pixels, const ViewNeeds& needs) {
   return encode_image(image_input(pixels), needs);
+}
+
+EncodedPictures DualEncoder::encode_pictures(const at::Tensor& pixels) {
+  const Encoded encoded = impl_->image->encoder().encode(image_input(impl_->normalize(pixels)));
+  TORCH_CHECK(!encoded.mask.defined(), "encode_pictures: the image encoder's tokens have padding");
+  return {encoded.tokens, encoded.class_token, encoded.attention};
 }
 
 TowerFeatures DualEncoder::encode_text(const TowerInput& view, const ViewNeeds& needs) {

@@ -56,8 +56,9 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
   context.shared = &shared;
   context.path = path + ".readout";
   readout_ = readouts().make(settings.readout, context.path, context);
-  projection_ = projections().make(settings.projection, path + ".projection",
-                                   {readout_->output_width(), encoder_->width(), modality, path + ".projection", &shared});
+  projection_ =
+      projections().make(settings.projection, path + ".projection",
+                         {readout_->output_width(), encoder_->width(), modality, path + ".projection", &shared});
   if (readout_->output_width() != encoder_->width() && encoder_->norms_pooled())
     user_error(path, ".encoder.final_norm: pooled needs a read-out of the tokens' width ", encoder_->width(), ", but ",
                settings.readout.name, " gives ", readout_->output_width(), ": use final_norm: none");
@@ -76,8 +77,24 @@ Tower::Tower(const TowerSettings& settings, Modality modality, SharedParameters&
                  ": use projection: none");
 }
 
+namespace {
+
+// Pictures of the configured size that were encoded before, of which some tensors may not have been kept.
+Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
+  const auto widened = [](const at::Tensor& tensor) { return tensor.defined() ? at_least_float(tensor) : tensor; };
+  Encoded out;
+  out.tokens = widened(pictures.tokens);
+  out.class_token = widened(pictures.class_token);
+  out.attention = widened(pictures.attention);
+  out.grid = grid;
+  return out;
+}
+
+}  // namespace
+
 TowerFeatures Tower::forward(const TowerInput& input, const ViewNeeds& needs) {
-  const Encoded encoded = encoder_->encode(input);
+  const Encoded encoded =
+      input.encoded.defined() ? encoded_before(input.encoded, encoder_->grid()) : encoder_->encode(input);
   const ReadOutOutput pooled = readout_->forward(encoded, needs);
   TowerFeatures out;
   if (pooled.embedding.defined()) out.global = projection_->global(encoder_->final_norm(pooled.embedding));

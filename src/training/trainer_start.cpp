@@ -6,6 +6,7 @@
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/training/restore.h>
+#include <tessera/training/run/image_features.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -41,6 +42,7 @@ void Trainer::restore_or_initialize(const std::string& resume) {
   std::vector<at::Tensor> tensors;
   for (const auto& [name, tensor] : weights) tensors.push_back(tensor);
   broadcast_tensors(tensors, group_);
+  run_on_rank0(group_, "checking the image features", [&] { return check_feature_weights(run_), true; });
   if (run_.ema && !chosen) run_.ema->restart();
   if (run_.teacher && !chosen) run_.teacher->ema.restart();
 }
@@ -78,6 +80,9 @@ void Trainer::print_plan() const {
             " x ", config_.training.accumulation, of_each, ranks, "), ",
             with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",
             with_thousands(config_.training.steps), " steps, from step ", state_.step);
+  if (run_.features)
+    log::info("features of the image encoder: ", with_thousands(run_.features->manifest().samples), " pictures in ",
+              run_.features->path(), ", ", run_.features->manifest().dtype);
 }
 
 }  // namespace tessera

@@ -91,6 +91,46 @@ TEST(ImageViews, UnscaledCropsAreThoseOfTheDecodedPicture) {
     ASSERT_EQ(views.make(encoded, index, 0), views.make(decoded, index, 0)) << index;
 }
 
+// A view of the whole picture is what evaluation sees, in every epoch and whatever lies beside it.
+TEST(ImageViews, AnEvaluationCropIsTheEvaluationTransform) {
+  const LoaderSettings settings =
+      view_settings("{augmentation: {crop: evaluation}, views: {small: {crop: evaluation, image_size: 16}, cut: {}}}");
+  Sample encoded = jpeg_sample("small_420.jpg"), decoded = encoded;
+  decoded.image = decode_image(encoded.encoded);
+  for (const char* mode : {"shortest", "longest", "squash"}) {
+    Preprocessing preprocessing = of_size(32);
+    preprocessing.resize_mode = mode;
+    const auto seen_at = [&](std::int64_t size) {
+      Preprocessing of_view = preprocessing;
+      of_view.image_size = size;
+      const at::Tensor pixels = to_tensor(preprocess(decoded.image, of_view));
+      const auto* bytes = pixels.const_data_ptr<std::uint8_t>();
+      return std::vector<std::uint8_t>(bytes, bytes + pixels.numel());
+    };
+    const ImageViews views(preprocessing, settings, needs_of({"image", "small", "cut"}), 5);
+    for (const Sample& sample : {encoded, decoded})
+      for (const std::int64_t epoch : {0, 1}) {
+        const auto made = views.make(sample, 3, epoch);
+        EXPECT_EQ(made.at("image"), seen_at(32)) << mode;
+        EXPECT_EQ(made.at("small"), seen_at(16)) << mode;
+        EXPECT_NE(made.at("cut"), seen_at(32)) << mode;
+      }
+  }
+}
+
+TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedWhereThatIsAskedFor) {
+  const auto view_of = [](const std::string& yaml) {
+    const ImageViews views(of_size(8), view_settings(yaml), needs_of({"image"}), 5);
+    const std::vector<std::uint8_t> bytes = views.make(jpeg_sample("small_420.jpg"), 3, 0).at("image");
+    return at::from_blob(const_cast<std::uint8_t*>(bytes.data()), {3, 8, 8}, at::kByte).clone();
+  };
+  const at::Tensor plain = view_of("{augmentation: {crop: evaluation}}");
+  EXPECT_TRUE(at::equal(view_of("{augmentation: {crop: evaluation, flip: 1}}"), plain.flip(2)));
+  const at::Tensor gray = view_of("{augmentation: {crop: evaluation, grayscale: 1}}");
+  EXPECT_TRUE(at::equal(gray[0], gray[2]));
+  EXPECT_FALSE(at::equal(plain[0], plain[2]));
+}
+
 TEST(ImageViews, WhatIsNotConfiguredIsNamed) {
   const LoaderSettings settings = view_settings(kDino);
   EXPECT_EQ(test::user_error_of([&] { ImageViews(of_size(16), settings, needs_of({"local_3"}), 1); }),

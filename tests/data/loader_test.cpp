@@ -140,7 +140,7 @@ TEST(Loader, BatchHoldsWhatTheSamplesSay) {
   LoaderSettings settings = settings_with(4);
   settings.shuffle = false;
   settings.caption_choice = "first";
-  settings.augmentation = {{1.0, 1.0}, {1.2, 1.2}, 0.0};  // samples 4 and 9 are 24 x 24: the rest have 24 / 20 pixels
+  settings.augmentation = {.scale = {1.0, 1.0}, .ratio = {1.2, 1.2}};  // samples 4 and 9 are 24 x 24: the rest have 24 / 20 pixels
   Loader loader = make(make_samples(9), settings);
   const Batch batch = loader.next();
   EXPECT_EQ(batch.keys, (std::vector<std::string>{"0", "1", "2", "3"}));

@@ -164,7 +164,7 @@ TEST(OptionalViews, RegionsOfAnotherWidthThanTheModelsAreDamage) {
   EXPECT_EQ(batch.keys, (Keys{"1", "3", "4"}));
   EXPECT_EQ(batch.images.at("roi").regions.sizes(), (at::IntArrayRef{3, 2, 3}));
   EXPECT_EQ(loader.statistics().skipped, (Counts{{"region_width", 2}}));
-  const SampleTransform transform(source, nullptr, {}, settings, needs, 1, 3);
+  const SampleTransform transform(source, nullptr, {}, settings, needs, 1, {.region_width = 3});
   EXPECT_EQ(transform.prepare(samples[0], {}).bad_text, "sample 0: its region features are 2 wide, the model takes 3");
 }
 

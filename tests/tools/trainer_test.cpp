@@ -1,6 +1,11 @@
+#include <filesystem>
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
@@ -18,6 +23,53 @@ TEST(TrainerProgram, AMisspeltConfigurationNamesTheNearest) {
   EXPECT_EQ(answer.text,
             "trainer: sparc_vit_b16.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
             "/configs: did you mean sparc_vitb16?\n");
+}
+
+// The example of docs/training.md: features are written once, and the same file trains from them.
+TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / concat("tessera_features_", ::getpid());
+  fs::create_directories(folder);
+  const std::string file = (folder / "lit.yaml").string(), features = (folder / "features").string();
+  io::write_file(file, R"(
+run: {folder: )" + (folder / "run").string() +
+                           R"(}
+data:
+  train: {name: shapes, size: 12, image_size: 16}
+  loader: {batch_size: 4, augmentation: {crop: evaluation}}
+  features: {folder: )" + features +
+                           R"(, dtype: float16}
+tokenizer:
+  name: clip-bpe
+  context_length: 16
+  merges: )" TESSERA_SOURCE_DIR
+                           R"(/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz
+model:
+  preprocessing: {image_size: 16}
+  image:
+    encoder: {name: vit, patch_size: 8, width: 16, layers: 1, heads: 2}
+    readout: {name: cls}
+    projection: {name: linear, embed_dim: 8}
+  text:
+    encoder: {name: text_transformer, width: 16, layers: 1, heads: 2}
+    readout: {name: eos}
+    projection: {name: linear, embed_dim: 8}
+parameters: {frozen: [image]}
+training: {steps: 2, device: cpu}
+log: {peak_tflops: 0.1}
+)");
+  const std::string run = "trainer --config " + file;
+  const Answer early = answer_of(run), many = answer_of(run + " --write-features --nproc 2"),
+               written = answer_of(run + " --write-features"), trained = answer_of(run);
+  EXPECT_EQ(early.code, 2);
+  EXPECT_NE(early.text.find("trainer: " + features + ": holds no features"), std::string::npos) << early.text;
+  EXPECT_EQ(many.code, 2);
+  EXPECT_NE(many.text.find("--write-features works in one process"), std::string::npos) << many.text;
+  EXPECT_EQ(written.code, 0) << written.text;
+  EXPECT_NE(written.text.find("written: " + features + ", 12 pictures of 32 B"), std::string::npos) << written.text;
+  EXPECT_EQ(trained.code, 0) << trained.text;
+  EXPECT_NE(trained.text.find("12 pictures in " + features + ", float16"), std::string::npos) << trained.text;
+  fs::remove_all(folder);
 }
 
 }  // namespace

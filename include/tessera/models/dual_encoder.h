@@ -44,6 +44,9 @@ class DualEncoder : public torch::nn::Module {
   /// regions. Throws c10::Error for a view that the image tower does not take.
   TowerFeatures encode_image(const TowerInput& view, const ViewNeeds& needs = {});
   TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
+  /// What the image encoder alone gives for pixels of the configured size. As a view's `encoded` it takes the pixels'
+  /// place: the features are the same.
+  EncodedPictures encode_pictures(const at::Tensor& pixels);
   /// One text view. An undefined mask means that all ids are real. Throws c10::Error when there is no text tower.
   TowerFeatures encode_text(const TowerInput& view, const ViewNeeds& needs = {});
   /// The views and features that `needs` names. Views of one shape that need the same go through their tower as one

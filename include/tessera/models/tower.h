@@ -53,6 +53,9 @@ class Encoder : public torch::nn::Module {
   /// Whether a row's output depends on that row alone, so that views may be encoded as one larger batch (batch norm in
   /// training: no).
   virtual bool rows_are_independent() const { return true; }
+  /// Whether it draws random numbers in training even where its parameters are frozen (patch dropout), so that a picture
+  /// is encoded otherwise each time.
+  virtual bool draws_when_frozen() const { return false; }
   /// The place of a parameter on the way from input to output, for layer decay: 0 before the blocks, i + 1 in block i
   /// (from 0), depth() behind them.
   virtual std::int64_t depth_of(const std::string& /*parameter*/) const { return depth(); }
@@ -76,6 +79,9 @@ class ReadOut : public torch::nn::Module {
   /// Slots and their attention only where `needs` asks for them.
   virtual ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) = 0;
   virtual std::int64_t output_width() const = 0;
+  /// Whether it looks at the tokens where the encoder gives a class token; if not, they need not be kept
+  /// (EncodedPictures).
+  virtual bool reads_tokens() const { return true; }
   /// The name in files of one of this module's own parameters, within its tower.
   virtual std::string state_dict_key(const std::string& parameter) const { return "readout." + parameter; }
   /// As Encoder::adapt_weight.
@@ -115,8 +121,8 @@ class Tower : public torch::nn::Module {
   /// combination are wrong.
   Tower(const TowerSettings& settings, Modality modality, SharedParameters& shared, const std::string& path);
 
-  /// input: as Encoder::encode takes it. What `needs` does not ask for is not computed. `present` and `input` are the
-  /// DualEncoder's business.
+  /// input: as Encoder::encode takes it, or pictures that the encoder has seen before: these begin at the read-out. What
+  /// `needs` does not ask for is not computed. `present` and `input` are the DualEncoder's business.
   TowerFeatures forward(const TowerInput& input, const ViewNeeds& needs = {});
 
   Encoder& encoder() { return *encoder_; }

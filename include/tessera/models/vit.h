@@ -72,6 +72,7 @@ class Vit : public Encoder {
   bool rows_are_independent() const override {
     return !(is_training() && settings_.leff && settings_.leff->norm == "batch");
   }
+  bool draws_when_frozen() const override { return settings_.patch_dropout > 0 || settings_.drop_path > 0; }
   std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;

@@ -1,5 +1,6 @@
 #include "src/data/image/image_views.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -39,11 +40,28 @@ std::string known_views(const std::map<std::string, ViewSettings>& views) {
   return join_names(names);
 }
 
+// Turns left and right.
+void mirror(Image& image) {
+  for (std::int64_t y = 0; y < image.height; ++y) {
+    std::uint8_t* row = image.pixels.data() + y * image.width * 3;
+    for (std::int64_t x = 0; x < image.width / 2; ++x)
+      std::swap_ranges(row + 3 * x, row + 3 * x + 3, row + 3 * (image.width - 1 - x));
+  }
+}
+
+// In rows of each color.
+std::vector<std::uint8_t> planes_of(const Image& image) {
+  std::vector<std::uint8_t> planes(image.pixels.size());
+  write_planes(image, planes.data());
+  return planes;
+}
+
 }  // namespace
 
 ImageViews::ImageViews(const Preprocessing& preprocessing, const ImageSettings& settings, const Needs& needs,
                        std::uint64_t seed)
-    : filter_(filter_named(preprocessing.interpolation)),
+    : preprocessing_(preprocessing),
+      filter_(filter_named(preprocessing.interpolation)),
       scaling_(settings.dct_scaling == "auto"),
       max_pixels_(settings.max_pixels),
       seed_(seed) {
@@ -52,21 +70,38 @@ ImageViews::ImageViews(const Preprocessing& preprocessing, const ImageSettings& 
 }
 
 void ImageViews::add_view(const std::string& name, const Preprocessing& preprocessing, const ImageSettings& settings) {
-  if (name == "image") {
-    views_.push_back({name, settings.augmentation, preprocessing.image_size});
-    return;
+  View added{name, settings.augmentation, preprocessing.image_size};
+  if (name != "image") {
+    const ViewSettings* view = find_view(settings.views, name);
+    if (view == nullptr)
+      user_error("the objective asks for the image view ", name,
+                 ", but the data pipeline makes only: ", known_views(settings.views),
+                 "; data.loader.views names others");
+    added = {name, *view, view->image_size.value_or(preprocessing.image_size), fingerprint(name)};
   }
-  const ViewSettings* view = find_view(settings.views, name);
-  if (view == nullptr)
-    user_error("the objective asks for the image view ", name,
-               ", but the data pipeline makes only: ", known_views(settings.views), "; data.loader.views names others");
-  views_.push_back({name, *view, view->image_size.value_or(preprocessing.image_size), fingerprint(name)});
+  (added.settings.crop == "evaluation" ? whole_ : crops_).push_back(std::move(added));
 }
 
 std::map<std::string, config::Size> ImageViews::sizes() const {
   std::map<std::string, config::Size> out;
-  for (const View& view : views_) out[view.name] = view.size;
+  for (const auto* views : {&crops_, &whole_})
+    for (const View& view : *views) out[view.name] = view.size;
   return out;
+}
+
+void ImageViews::check_fixed() const {
+  const auto fail = [](const View& view, const std::string& why) {
+    const char* settings = view.name == "image" ? "data.loader.augmentation" : "its settings in data.loader.views";
+    user_error("data.features: the image view ", view.name, " ", why, ": set ", settings, " to {crop: evaluation}");
+  };
+  for (const View& view : crops_) fail(view, "is a random crop, and features are of whole pictures");
+  for (const View& view : whole_) {
+    if (view.settings.flip > 0 || changes_pixels(view.settings))
+      fail(view, "is augmented at random, and features are not");
+    if (view.size != preprocessing_.image_size)
+      fail(view, concat("is ", view.size.height, " x ", view.size.width, " pixels, and features are of ",
+                        preprocessing_.image_size.height, " x ", preprocessing_.image_size.width));
+  }
 }
 
 std::map<std::string, config::Size> image_view_sizes(const Preprocessing& preprocessing, const ImageSettings& settings,
@@ -84,8 +119,14 @@ std::map<std::string, std::vector<std::uint8_t>> ImageViews::make(const Sample& 
   }
 }
 
-std::map<std::string, std::vector<std::uint8_t>> ImageViews::make_views(const Sample& sample, std::int64_t index,
-                                                                        std::int64_t repeat) const {
+ImageViews::Planes ImageViews::make_views(const Sample& sample, std::int64_t index, std::int64_t repeat) const {
+  Planes out;
+  if (!crops_.empty()) make_crops(sample, index, repeat, out);
+  if (!whole_.empty()) make_whole(sample, index, repeat, out);
+  return out;
+}
+
+void ImageViews::make_crops(const Sample& sample, std::int64_t index, std::int64_t repeat, Planes& out) const {
   const Image& image = sample.image;
   ImageHeader header;
   if (image.empty()) {
@@ -95,8 +136,8 @@ std::map<std::string, std::vector<std::uint8_t>> ImageViews::make_views(const Sa
     header.width = image.width;
   }
   std::vector<Crop> crops;
-  for (const View& view : views_) {
-    Random random = draws_of(view, Purpose::crop, index, repeat);
+  for (const View& view : crops_) {
+    Random random = draws_of(view, index, repeat)(Purpose::crop);
     crops.push_back({random_resized_crop(header.height, header.width, view.settings.scale, view.settings.ratio,
                                          [&] { return random.uniform(); }),
                      view.size});
@@ -104,15 +145,12 @@ std::map<std::string, std::vector<std::uint8_t>> ImageViews::make_views(const Sa
   const DecodedPart part = image.empty()
                                ? decode_for(sample.encoded, header, crops, scaling_)
                                : DecodedPart{{image.pixels.data(), image.height, image.width, image.width * 3}};
-  std::map<std::string, std::vector<std::uint8_t>> out;
-  for (std::size_t i = 0; i < views_.size(); ++i)
-    out[views_[i].name] = make_view(views_[i], part, crops[i].box,
-                                    [&](Purpose purpose) { return draws_of(views_[i], purpose, index, repeat); });
-  return out;
+  for (std::size_t i = 0; i < crops_.size(); ++i)
+    out[crops_[i].name] = make_crop(crops_[i], part, crops[i].box, draws_of(crops_[i], index, repeat));
 }
 
-std::vector<std::uint8_t> ImageViews::make_view(const View& view, const DecodedPart& part, const Box& box,
-                                                const std::function<Random(Purpose)>& draws) const {
+std::vector<std::uint8_t> ImageViews::make_crop(const View& view, const DecodedPart& part, const Box& box,
+                                                const Draws& draws) const {
   const auto [height, width] = view.size;
   thread_local Image image;
   image.height = height;
@@ -121,15 +159,28 @@ std::vector<std::uint8_t> ImageViews::make_view(const View& view, const DecodedP
   const bool mirrored = draws(Purpose::flip).chance(view.settings.flip);
   resample_box(part.pixels, part.at(box), height, width, filter_, mirrored, image.pixels.data());
   if (changes_pixels(view.settings)) augment(image, view.settings, draws);
-  std::vector<std::uint8_t> planes(image.pixels.size());
-  write_planes(image, planes.data());
-  return planes;
+  return planes_of(image);
+}
+
+void ImageViews::make_whole(const Sample& sample, std::int64_t index, std::int64_t repeat, Planes& out) const {
+  const Image decoded = sample.image.empty() ? decode_image(sample.encoded, max_pixels_) : Image();
+  for (const View& view : whole_) {
+    const Draws draws = draws_of(view, index, repeat);
+    Preprocessing preprocessing = preprocessing_;
+    preprocessing.image_size = view.size;
+    Image image = preprocess(sample.image.empty() ? decoded : sample.image, preprocessing);
+    if (draws(Purpose::flip).chance(view.settings.flip)) mirror(image);
+    if (changes_pixels(view.settings)) augment(image, view.settings, draws);
+    out[view.name] = planes_of(image);
+  }
 }
 
 // Each view has random numbers of its own.
-Random ImageViews::draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t repeat) const {
-  if (view.word == 0) return Random(seed_, purpose, {draw_word(repeat), draw_word(index)});
-  return Random(seed_, purpose, {draw_word(repeat), draw_word(index), view.word});
+ImageViews::Draws ImageViews::draws_of(const View& view, std::int64_t index, std::int64_t repeat) const {
+  return [seed = seed_, word = view.word, index, repeat](Purpose purpose) {
+    if (word == 0) return Random(seed, purpose, {draw_word(repeat), draw_word(index)});
+    return Random(seed, purpose, {draw_word(repeat), draw_word(index), word});
+  };
 }
 
 std::function<void(const Sample&, std::int64_t)> training_picture_work(const Preprocessing& preprocessing,

@@ -19,8 +19,9 @@ bool changes_pixels(const Augmentation& settings);
 /// All that comes behind crop and flip. draws(purpose): the random numbers of this picture and view for a purpose.
 void augment(Image& image, const Augmentation& settings, const std::function<Random(Purpose)>& draws);
 
-/// Makes the image views of training samples: one decode, then a random crop for each view. Thread-safe; every random
-/// choice follows from (seed, repeat, index, view).
+/// Makes the image views of training samples: one decode, then a random crop for each view; views of the whole picture,
+/// as evaluation makes it, from a decode of their own. Thread-safe; every random choice follows from (seed, repeat,
+/// index, view).
 class ImageViews {
  public:
   /// Throws UserError: a view that is not configured.
@@ -32,6 +33,9 @@ class ImageViews {
 
   /// Of each view of pixels.
   std::map<std::string, config::Size> sizes() const;
+  /// Throws UserError unless each view shows a picture as evaluation does, the same each time: features can stand for
+  /// no other.
+  void check_fixed() const;
 
  private:
   struct View {
@@ -41,18 +45,23 @@ class ImageViews {
     std::uint64_t word = 0;  // of the keys of its random numbers
   };
 
-  void add_view(const std::string& name, const Preprocessing& preprocessing, const ImageSettings& settings);
-  std::map<std::string, std::vector<std::uint8_t>> make_views(const Sample& sample, std::int64_t index,
-                                                              std::int64_t repeat) const;
-  std::vector<std::uint8_t> make_view(const View& view, const DecodedPart& part, const Box& box,
-                                      const std::function<Random(Purpose)>& draws) const;
-  Random draws_of(const View& view, Purpose purpose, std::int64_t index, std::int64_t repeat) const;
+  using Planes = std::map<std::string, std::vector<std::uint8_t>>;
+  using Draws = std::function<Random(Purpose)>;
 
+  void add_view(const std::string& name, const Preprocessing& preprocessing, const ImageSettings& settings);
+  Planes make_views(const Sample& sample, std::int64_t index, std::int64_t repeat) const;
+  void make_crops(const Sample& sample, std::int64_t index, std::int64_t repeat, Planes& out) const;
+  void make_whole(const Sample& sample, std::int64_t index, std::int64_t repeat, Planes& out) const;
+  std::vector<std::uint8_t> make_crop(const View& view, const DecodedPart& part, const Box& box,
+                                      const Draws& draws) const;
+  Draws draws_of(const View& view, std::int64_t index, std::int64_t repeat) const;
+
+  Preprocessing preprocessing_;
   Filter filter_;
   bool scaling_;
   std::int64_t max_pixels_;
   std::uint64_t seed_;
-  std::vector<View> views_;
+  std::vector<View> crops_, whole_;  // random crops, and views of the whole picture
 };
 
 }  // namespace tessera

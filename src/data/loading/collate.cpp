@@ -9,8 +9,18 @@ namespace tessera {
 
 Batch Collator::collate(std::vector<PreparedSample>& samples) const {
   Batch batch;
-  for (const auto& [view, wanted] : needs_.images)
-    batch.images[view] = wanted.regions ? collate_regions(samples) : collate_pixels(samples, view, wanted.optional);
+  EncodedPictures encoded;  // the same for all views of pixels
+  for (const auto& [view, wanted] : needs_.images) {
+    TowerInput& input = batch.images[view];
+    if (wanted.regions) {
+      input = collate_regions(samples);
+      continue;
+    }
+    if (features_ && !encoded.defined()) encoded = collate_features(samples);
+    input.encoded = encoded;
+    if (!features_) input.pixels = collate_pixels(samples, view);
+    if (wanted.optional) input.mask = collate_presence(samples, view);
+  }
   for (const auto& [view, wanted] : needs_.texts) batch.texts[view] = collate_text(samples, view);
   batch.labels = collate_numbers(samples, &PreparedSample::label);
   if (needs_.duplicates && !needs_.images.empty())
@@ -21,25 +31,49 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
   return batch;
 }
 
-TowerInput Collator::collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view,
-                                    bool optional) const {
+at::Tensor Collator::collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view) const {
   const config::Size& size = image_sizes_.at(view);
   const auto count = static_cast<std::int64_t>(samples.size());
   const std::int64_t bytes = 3 * size.height * size.width;
-  TowerInput out;
-  out.pixels = make({count, 3, size.height, size.width}, at::kByte);
-  if (optional) out.mask = make({count, 1}, at::kBool);
-  for (std::int64_t i = 0; i < count; ++i) {
-    const PreparedSample& sample = samples[static_cast<std::size_t>(i)];
-    const auto found = sample.pixels.find(view);
-    const bool has = found != sample.pixels.end();
-    std::uint8_t* to = out.pixels.data_ptr<std::uint8_t>() + i * bytes;
-    if (has)
+  at::Tensor out = make({count, 3, size.height, size.width}, at::kByte);
+  auto* to = out.data_ptr<std::uint8_t>();
+  for (const PreparedSample& sample : samples) {
+    if (const auto found = sample.pixels.find(view); found != sample.pixels.end())
       std::memcpy(to, found->second.data(), static_cast<std::size_t>(bytes));
     else
       std::memset(to, 0, static_cast<std::size_t>(bytes));
-    if (optional) out.mask.data_ptr<bool>()[i] = has;
+    to += bytes;
   }
+  return out;
+}
+
+EncodedPictures Collator::collate_features(const std::vector<PreparedSample>& samples) const {
+  const auto count = static_cast<std::int64_t>(samples.size());
+  const at::ScalarType type = features_->manifest().scalar_type();
+  std::map<std::string, at::Tensor> tensors;
+  std::size_t offset = 0;  // in a sample's features
+  for (const FeatureTensor& each : features_->manifest().tensors) {
+    std::vector<std::int64_t> shape = {count};
+    shape.insert(shape.end(), each.shape.begin(), each.shape.end());
+    at::Tensor& tensor = tensors[each.name] = make(shape, type);
+    const std::size_t bytes = static_cast<std::size_t>(each.numel()) * c10::elementSize(type);
+    auto* to = static_cast<std::uint8_t*>(tensor.data_ptr());
+    for (const PreparedSample& sample : samples) {
+      if (sample.features.empty())
+        std::memset(to, 0, bytes);
+      else
+        std::memcpy(to, sample.features.data() + offset, bytes);
+      to += bytes;
+    }
+    offset += bytes;
+  }
+  return {tensors["tokens"], tensors["class_token"], tensors["attention"]};
+}
+
+at::Tensor Collator::collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const {
+  at::Tensor out = make({static_cast<std::int64_t>(samples.size()), 1}, at::kBool);
+  for (std::size_t i = 0; i < samples.size(); ++i)
+    out.data_ptr<bool>()[i] = samples[i].pixels.contains(view) || !samples[i].features.empty();
   return out;
 }
 

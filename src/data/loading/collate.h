@@ -7,6 +7,7 @@
 
 #include "src/data/loading/sample_transform.h"
 #include <tessera/batch.h>
+#include <tessera/data/features/feature_folder.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/preprocessing.h>
 
@@ -18,15 +19,22 @@ class Collator {
  public:
   /// image_sizes: of each view of pixels.
   Collator(std::shared_ptr<const Tokenizer> tokenizer, std::map<std::string, config::Size> image_sizes,
-           const Needs& needs, bool pinned)
-      : tokenizer_(std::move(tokenizer)), image_sizes_(std::move(image_sizes)), needs_(needs), pinned_(pinned) {}
+           const Needs& needs, const LoaderTarget& target)
+      : tokenizer_(std::move(tokenizer)),
+        image_sizes_(std::move(image_sizes)),
+        needs_(needs),
+        pinned_(target.pinned),
+        features_(target.features) {}
 
-  /// Takes the samples' keys. The tensors lie in page-locked memory with `pinned`. Throws c10::Error: region features of
+  /// Takes the samples' keys. The tensors lie in page-locked memory with the target's `pinned`; with its `features` the
+  /// views of pixels hold these, all of them the same tensors. Throws c10::Error: region features of
   /// two widths.
   Batch collate(std::vector<PreparedSample>& samples) const;
 
  private:
-  TowerInput collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view, bool optional) const;
+  at::Tensor collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view) const;
+  EncodedPictures collate_features(const std::vector<PreparedSample>& samples) const;
+  at::Tensor collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_regions(const std::vector<PreparedSample>& samples) const;
   TowerInput collate_text(const std::vector<PreparedSample>& samples, const std::string& view) const;
   at::Tensor collate_numbers(const std::vector<PreparedSample>& samples, std::int64_t PreparedSample::*number) const;
@@ -36,6 +44,7 @@ class Collator {
   std::map<std::string, config::Size> image_sizes_;
   Needs needs_;
   bool pinned_;
+  std::shared_ptr<const FeatureFolder> features_;  // null: pixels
 };
 
 }  // namespace tessera

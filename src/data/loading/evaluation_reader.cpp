@@ -31,6 +31,7 @@ Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preproces
     out.sample.sample = reader.read_in_order(index, index);
     Sample& sample = out.sample.sample;
     out.claim = budget.claim_sample(index, working_bytes(sample));
+    out.sample.picture = picture_fingerprint(sample);
     sample.image = take_image(sample);
     const auto pixels = static_cast<std::size_t>(sample.image.height * sample.image.width);
     if (!sample.mask.empty() && sample.mask.size() != pixels)

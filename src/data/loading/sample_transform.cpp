@@ -50,8 +50,12 @@ std::uint64_t word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
+std::int64_t to_id(std::uint64_t fingerprint) {
+  return static_cast<std::int64_t>(fingerprint >> 1);
+}
+
 std::int64_t id_of(std::string_view bytes, std::uint64_t seed = 0) {
-  return static_cast<std::int64_t>(fingerprint(bytes, seed) >> 1);
+  return to_id(fingerprint(bytes, seed));
 }
 
 // A sample without the picture, or without the text, is a group of its own.
@@ -59,12 +63,8 @@ std::int64_t lone_group(const Sample& sample) {
   return id_of(sample.key, fingerprint("lacking"));
 }
 
-// Stands for the file's bytes where there are any, else for pixels and width.
 std::int64_t image_group_of(const Sample& sample) {
-  if (!has_picture(sample)) return lone_group(sample);
-  if (sample.image.empty()) return id_of(sample.encoded);
-  const auto& pixels = sample.image.pixels;
-  return id_of({reinterpret_cast<const char*>(pixels.data()), pixels.size()}, word(sample.image.width));
+  return has_picture(sample) ? to_id(picture_fingerprint(sample)) : lone_group(sample);
 }
 
 }  // namespace
@@ -94,17 +94,19 @@ std::string describe_fields(const std::set<std::string>& found, const std::vecto
 
 SampleTransform::SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                                  const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-                                 std::uint64_t seed, std::int64_t region_width)
+                                 std::uint64_t seed, const LoaderTarget& target)
     : images_(preprocessing, settings, needs, seed),
       source_(std::move(source)),
       tokenizer_(std::move(tokenizer)),
       settings_(settings),
       needs_(needs),
       seed_(seed),
-      region_width_(region_width) {
+      region_width_(target.region_width),
+      features_(target.features) {
   TORCH_CHECK(source_ != nullptr, "Loader: no source");
   TORCH_CHECK(tokenizer_ != nullptr || needs_.texts.empty(), "Loader: texts are needed, but there is no tokenizer");
   check_views();
+  if (features_) images_.check_fixed();
   check_fields();
 }
 
@@ -122,6 +124,16 @@ std::string SampleTransform::missing_field(const Sample& sample) const {
   return {};
 }
 
+bool SampleTransform::lacks_features(const Sample& sample) const {
+  if (!features_ || !has_picture(sample)) return false;
+  try {
+    features_->read(sample.key, picture_fingerprint(sample));
+    return false;
+  } catch (const SampleError&) {
+    return true;
+  }
+}
+
 // A source that lacks a field altogether is a mistake in the configuration: better said now than after minutes of
 // rejects.
 void SampleTransform::check_fields() const {
@@ -131,7 +143,7 @@ void SampleTransform::check_fields() const {
 void SampleTransform::check_fields(const SourceComponent& component) const {
   const std::int64_t count = std::min(component.size, kProbed);
   std::set<std::string> found, missing;
-  std::int64_t lacking = 0;
+  std::int64_t lacking = 0, without_features = 0;
   const auto place = [count, component](std::int64_t i) { return component.first + i * component.size / count; };
   const auto reader = make_ordered_reader(source_, settings_);
   OrderedWorkers<std::optional<Sample>> samples(
@@ -151,11 +163,19 @@ void SampleTransform::check_fields(const SourceComponent& component) const {
     const std::optional<Sample> sample = samples.take(&wait_policy);
     if (!sample) continue;
     const std::string lacks = missing_field(*sample);
-    if (lacks.empty()) return;
+    if (lacks.empty() && !lacks_features(*sample)) return;
+    if (lacks.empty()) {
+      ++without_features;
+      continue;
+    }
     ++lacking;
     missing.insert(lacks);
     for (const std::string& name : fields_of(*sample)) found.insert(name);
   }
+  if (without_features > 0)
+    user_error("data.features: ", features_->path(), " was written for other pictures (", features_->manifest().data,
+               "): it holds features of none of the samples looked at of ", component.described,
+               "; write them again with trainer --write-features");
   if (lacking == 0) return;
   user_error(
       component.described, ": none of the ", count, " samples looked at has all that the objective needs: missing ",
@@ -169,7 +189,7 @@ void PreparedSample::reject(const SampleError& error) {
 }
 
 std::int64_t PreparedSample::bytes() const {
-  auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity());
+  auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity() + features.capacity());
   for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.capacity());
   for (const auto& [name, tokens] : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   return total;
@@ -215,7 +235,10 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
                                                " wide, the model takes ", region_width_));
     (wanted.regions ? regions : pixels) |= !lacks;
   }
-  if (pixels) out.pixels = images_.make(sample, draw.index, draw.repeat);
+  if (pixels && features_)
+    out.features = features_->read(sample.key, picture_fingerprint(sample));
+  else if (pixels)
+    out.pixels = images_.make(sample, draw.index, draw.repeat);
   if (!regions) return;
   out.regions = std::move(sample.regions);
   out.region_width = sample.region_width;

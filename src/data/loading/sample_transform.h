@@ -19,6 +19,7 @@ struct PreparedSample {
   std::string key;
   std::map<std::string, std::vector<std::uint8_t>> pixels;  // [3, h, w] of each view of pixels
   std::map<std::string, std::vector<std::int64_t>> ids;     // of each text view
+  std::vector<std::uint8_t> features;                       // in place of pixels (FeatureFolder::read); empty: none
   std::vector<float> regions;                               // [R, F] of the views of regions; empty: none
   std::int64_t region_width = 0;                            // F
   std::int64_t label = -1;
@@ -54,16 +55,17 @@ std::string describe_fields(const std::set<std::string>& found, const std::vecto
 std::vector<std::string> needed_fields(const Needs& needs);
 
 /// Turns samples of a source into what a batch is made of. A sample that lacks an optional view is made without it; one
-/// that lacks another view is bad, and so is one whose picture, text or region features are damaged, or whose region
-/// features have another width than region_width (0: any will do), optional or not: damage is counted, and never taken
-/// for absence. Thread-safe; every random choice follows from (seed, draw).
+/// that lacks another view is bad, and so is one whose picture, text or region features are damaged, whose region
+/// features have another width than the target's region_width (0: any will do), or of whose picture the target's features
+/// have none, optional or not: damage is counted, and never taken for absence. Thread-safe; every random choice follows
+/// from (seed, draw).
 class SampleTransform {
  public:
-  /// Throws UserError: a view that this loader cannot make, or a source none of whose samples has a field that is
-  /// needed.
+  /// Throws UserError: a view that this loader cannot make, or that features cannot stand for; a source none of whose
+  /// samples has a field that is needed, or features.
   SampleTransform(std::shared_ptr<const Source> source, std::shared_ptr<const Tokenizer> tokenizer,
                   const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs,
-                  std::uint64_t seed, std::int64_t region_width = 0);
+                  std::uint64_t seed, const LoaderTarget& target = {});
 
   PreparedSample prepare(Sample sample, const SampleDraw& draw) const;
 
@@ -72,6 +74,7 @@ class SampleTransform {
   void check_fields() const;
   void check_fields(const SourceComponent& component) const;
   std::string missing_field(const Sample& sample) const;
+  bool lacks_features(const Sample& sample) const;
   void prepare_texts(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   void prepare_images(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   const std::string* choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;
@@ -83,6 +86,7 @@ class SampleTransform {
   Needs needs_;
   std::uint64_t seed_;
   std::int64_t region_width_;
+  std::shared_ptr<const FeatureFolder> features_;  // null: pictures are decoded
 };
 
 }  // namespace tessera

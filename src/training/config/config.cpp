@@ -140,6 +140,7 @@ const std::set<std::string>& harmless_keys() {
                                              "checkpoint",
                                              "evaluation",
                                              "data.validation",
+                                             "data.features.folder",
                                              "data.loader.threads",
                                              "data.loader.prefetch",
                                              "training.steps",
@@ -173,6 +174,11 @@ void compare(const Node* there, const Node* here, const std::string& path, std::
 std::optional<config::Problem> validate(const StartSettings& settings) {
   if (settings.parts.empty() || settings.weights) return std::nullopt;
   return config::Problem{"parts", "needs start.weights: the file to take them from"};
+}
+
+std::optional<config::Problem> validate(const FeatureSettings& settings) {
+  if (!settings.folder.empty()) return std::nullopt;
+  return config::Problem{"folder", "missing: name the folder, say runs/features"};
 }
 
 std::optional<config::Problem> validate(const TrainingSettings& settings) {
@@ -231,11 +237,16 @@ std::string to_yaml(const Config& config) {
   return config::to_yaml(config::dump(config));
 }
 
-std::vector<std::string> differences(const std::string& there, const Config& here) {
+std::vector<std::string> differences(const Node& there, const Node& here) {
   std::vector<std::string> out;
+  compare(&there, &here, "", out);
+  return out;
+}
+
+std::vector<std::string> differences(const std::string& there, const Config& here) {
   const Node a = config::parse_yaml(there, "the checkpoint's configuration");
   const Node b = config::parse_yaml(to_yaml(here), "this configuration");
-  compare(&a, &b, "", out);
+  std::vector<std::string> out = differences(a, b);
   if (here.training.micro_batch.automatic)
     std::erase_if(out, [](const std::string& each) { return each.starts_with("training.micro_batch: "); });
   return out;

@@ -5,11 +5,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "src/training/run/tower_precision.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
 #include <tessera/data/image/training_views.h>
-#include <tessera/models/autocast.h>
+#include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
 
 namespace tessera {
@@ -225,6 +226,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   check_view_sizes(config, run);
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
   parameters = apply_rules(std::move(parameters), config.parameters);
+  if (config.data.features) run.features = open_image_features(config, run);
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
@@ -239,25 +241,13 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
 
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file) {
-  return std::make_unique<Loader>(
-      run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
-      static_cast<std::uint64_t>(config.seed), shard,
-      LoaderTarget{run.device.is_cuda(), skipped_file, run.model->image_tower().encoder().region_width()});
+  return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
+                                  static_cast<std::uint64_t>(config.seed), shard,
+                                  LoaderTarget{run.device.is_cuda(), skipped_file,
+                                               run.model->image_tower().encoder().region_width(), run.features});
 }
 
 namespace {
-
-// training.precision as autocast.
-class TowerPrecision {
- public:
-  TowerPrecision(const at::Device& device, const std::string& precision) {
-    if (precision == "bf16") autocast_.emplace(device.type(), at::kBFloat16);
-    if (precision == "fp16") autocast_.emplace(device.type(), at::kHalf);
-  }
-
- private:
-  std::optional<Autocast> autocast_;
-};
 
 // Of the views that ask for a teacher.
 Needs teacher_needs(const Needs& needs) {

@@ -73,6 +73,7 @@ std::optional<config::Problem> validate(const RandAugment& s);
 /// Random changes of training pictures; every choice follows from (seed, epoch, sample). In this order: crop, flip, AutoAugment,
 /// RandAugment, color jitter, greyscale, blur, solarization.
 struct Augmentation {
+  std::string crop = "random";
   std::array<double, 2> scale = {0.9, 1.0};
   std::array<double, 2> ratio = {3.0 / 4.0, 4.0 / 3.0};
   double flip = 0.0;  // probability
@@ -86,6 +87,10 @@ struct Augmentation {
 
 template <class Visitor>
 void fields(Visitor& v, Augmentation& s) {
+  v("crop", s.crop,
+    "random: a random-resized crop; evaluation: the whole picture as model.preprocessing makes it, at full scale, the same "
+    "in every epoch (scale and ratio mean nothing then)",
+    config::one_of({"random", "evaluation"}));
   v("scale", s.scale, "share of the picture's area that a random-resized crop takes, [low, high]", config::in_range(0, 1));
   v("ratio", s.ratio, "width / height of the crop, [low, high]", config::above(0));
   v("flip", s.flip, "probability of a horizontal flip (captions that say left and right want 0)", config::in_range(0, 1));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <tessera/batch.h>
+#include <tessera/data/features/feature_folder.h>
 #include <tessera/data/image/image_settings.h>
 #include <tessera/data/position.h>
 #include <tessera/data/sample.h>
@@ -85,6 +86,7 @@ struct LoaderTarget {
   bool pinned = false;       // tensors lie in page-locked memory, from where a GPU copies without waiting; needs one
   std::string skipped_file;  // lists the samples left out, a JSON object a line; empty: none
   std::int64_t region_width = 0;  // that the model takes; samples with another are skipped; 0: any
+  std::shared_ptr<const FeatureFolder> features;  // take the pictures' place (data.features); null: pictures are decoded
 };
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
@@ -135,6 +137,7 @@ class Loader {
 struct EvaluationSample {
   std::int64_t index = 0;
   Sample sample;                    // its `image` is the decoded picture, `encoded` is empty
+  std::uint64_t picture = 0;        // fingerprint of the picture as the source gives it
   at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
   std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
 };

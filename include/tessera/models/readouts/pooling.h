@@ -34,6 +34,7 @@ class PoolingReadOut : public ReadOut {
 class ClsReadOut : public PoolingReadOut {
  public:
   ClsReadOut(const PoolingSettings& settings, const ReadOutContext& context);
+  bool reads_tokens() const override { return false; }
 
  private:
   at::Tensor pool(const Encoded& encoded) const override;
@@ -102,6 +103,7 @@ class NoReadOut : public ReadOut {
   explicit NoReadOut(const ReadOutContext& context) : width_(context.width) {}
   ReadOutOutput forward(const Encoded&, const ViewNeeds&) override { return {}; }
   std::int64_t output_width() const override { return width_; }
+  bool reads_tokens() const override { return false; }
 
  private:
   std::int64_t width_;

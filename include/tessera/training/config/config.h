@@ -28,9 +28,26 @@ void fields(Visitor& v, RunSettings& s) {
   v("folder", s.folder, "the run's own folder; null: runs/NAME");
 }
 
+/// Features of the training pictures, kept on disk.
+struct FeatureSettings {
+  std::string folder;
+  std::string dtype = "float32";
+};
+
+template <class Visitor>
+void fields(Visitor& v, FeatureSettings& s) {
+  v("folder", s.folder, "where they lie");
+  v("dtype", s.dtype, "as what trainer --write-features keeps them",
+    config::one_of({"float32", "bfloat16", "float16"}));
+}
+
+/// Features need a folder.
+std::optional<config::Problem> validate(const FeatureSettings& settings);
+
 struct DataSettings {
   config::ModuleSettings train;
   std::optional<config::ModuleSettings> validation;
+  std::optional<FeatureSettings> features;
   LoaderSettings loader;
 };
 
@@ -38,6 +55,9 @@ template <class Visitor>
 void fields(Visitor& v, DataSettings& s) {
   v("train", s.train, "source of the training pairs; {name: mixture, ...} for several");
   v("validation", s.validation, "source for evaluation tasks that name none of their own");
+  v("features", s.features,
+    "what the frozen image encoder gives for the training pictures, computed once by trainer --write-features and read in "
+    "their place: {folder: FOLDER, dtype: float32}; null: pictures go through the encoder at each step");
   v("loader", s.loader, "batches and augmentation");
 }
 
@@ -270,6 +290,9 @@ std::string to_yaml(const Config& config);
 /// training.steps (said aloud by the trainer, for it stretches the schedule) and what only changes speed may differ; and
 /// training.micro_batch where it is `auto` here, which takes what is there.
 std::vector<std::string> differences(const std::string& there, const Config& here);
+
+/// The same of two trees of settings.
+std::vector<std::string> differences(const config::Node& there, const config::Node& here);
 
 /// docs/configuration.md, from the same lists of fields.
 std::string configuration_document();

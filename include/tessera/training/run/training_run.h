@@ -34,6 +34,7 @@ struct TrainingRun {
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<Objective> objective;
   std::shared_ptr<Optimizer> optimizer;
+  std::shared_ptr<const FeatureFolder> features;  // of the training pictures; null: these go through the encoder
   std::unique_ptr<Loader> loader;
   std::optional<Ema> ema;
   std::optional<Teacher> teacher;

@@ -1,5 +1,3 @@
-#include "src/index/mapped_file.h"
-
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -8,8 +6,9 @@
 #include <unistd.h>
 
 #include <tessera/base/error.h>
+#include <tessera/io/mapped_file.h>
 
-namespace tessera::index {
+namespace tessera::io {
 
 MappedFile::MappedFile(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not block here
@@ -32,4 +31,4 @@ MappedFile::~MappedFile() {
   if (data_ != nullptr) ::munmap(const_cast<char*>(data_), size_);
 }
 
-}  // namespace tessera::index
+}  // namespace tessera::io

@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::index {
+namespace tessera::io {
 
 /// A regular file, mapped into memory for reading. Others must not shorten it meanwhile.
 class MappedFile {
@@ -21,4 +21,4 @@ class MappedFile {
   std::size_t size_ = 0;
 };
 
-}  // namespace tessera::index
+}  // namespace tessera::io

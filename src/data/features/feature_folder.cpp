@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+#include <string_view>
+
+#include "src/data/features/feature_files.h"
+#include <tessera/base/digest.h>
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/source.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/mapped_file.h>
+#include <tessera/io/safetensors_header.h>
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void damaged(const std::string& path, const std::string& what) {
+  user_error(path, ": ", what, ": the shard is damaged; ", kFeatureWayOut);
+}
+
+// The bytes of a tensor that must be there with this type and shape.
+std::string_view tensor_bytes(const io::SafetensorsHeader& header, std::string_view data, const std::string& name,
+                              at::ScalarType type, const std::vector<std::int64_t>& shape, const std::string& path) {
+  for (const io::TensorEntry& entry : header.entries)
+    if (entry.name == name && entry.dtype == type && (shape.empty() || entry.shape == shape))
+      return data.substr(entry.begin, entry.end - entry.begin);
+  damaged(path, concat("has no tensor ", name, " as the manifest describes it"));
+}
+
+}  // namespace
+
+std::int64_t FeatureTensor::numel() const {
+  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+const FeatureTensor* FeatureManifest::find(const std::string& name) const {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& each) { return each.name == name; });
+  return found != tensors.end() ? &*found : nullptr;
+}
+
+at::ScalarType FeatureManifest::scalar_type() const {
+  if (dtype == "float32") return at::kFloat;
+  if (dtype == "bfloat16") return at::kBFloat16;
+  if (dtype == "float16") return at::kHalf;
+  user_error("features are kept as float32, bfloat16 or float16, not as ", dtype, "; ", kFeatureWayOut);
+}
+
+std::int64_t FeatureManifest::bytes() const {
+  std::int64_t values = 0;
+  for (const FeatureTensor& tensor : tensors) values += tensor.numel();
+  return values * static_cast<std::int64_t>(c10::elementSize(scalar_type()));
+}
+
+struct FeatureFolder::Impl {
+  // A shard, mapped into memory.
+  struct OpenedShard {
+    std::string path;
+    std::unique_ptr<io::MappedFile> file;
+    std::int64_t samples = 0;
+    std::string_view keys;                           // bytes
+    std::string_view key_ends, pictures, checksums;  // int64 [samples]
+    std::vector<std::string_view> tensors;           // in the manifest's order
+
+    std::uint64_t number(std::string_view numbers, std::int64_t row) const {
+      std::uint64_t out = 0;
+      std::memcpy(&out, numbers.data() + row * static_cast<std::int64_t>(sizeof(out)), sizeof(out));
+      return out;
+    }
+  };
+
+  // Where a sample lies. Sorted by the key's fingerprint.
+  struct Place {
+    std::uint64_t key = 0;
+    std::uint64_t picture = 0;
+    std::uint32_t shard = 0;
+    std::uint32_t row = 0;
+  };
+
+  std::string folder;
+  FeatureManifest manifest;
+  std::vector<OpenedShard> shards;
+  std::vector<Place> places;
+
+  explicit Impl(std::string given) : folder(std::move(given)) {
+    const std::string path = folder + "/" + kFeatureManifest;
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored))
+      user_error(folder, ": holds no features, or not all of them (", kFeatureManifest,
+                 " is written last): write them with trainer --write-features");
+    std::vector<FeatureShard> listed;
+    manifest = parse_manifest(io::read_file(path), path, listed);
+    for (const FeatureShard& shard : listed) open(shard);
+    std::sort(places.begin(), places.end(), [](const Place& a, const Place& b) {
+      return std::tie(a.key, a.picture, a.shard, a.row) < std::tie(b.key, b.picture, b.shard, b.row);
+    });
+  }
+
+  void open(const FeatureShard& listed) {
+    OpenedShard shard;
+    shard.path = folder + "/" + listed.name;
+    shard.file = std::make_unique<io::MappedFile>(shard.path);
+    shard.samples = listed.samples;
+    const std::string_view bytes = shard.file->bytes();
+    if (static_cast<std::int64_t>(bytes.size()) != listed.bytes)
+      damaged(shard.path, concat("is ", bytes.size(), " bytes long, the manifest says ", listed.bytes));
+    std::uint64_t length = 0;
+    if (bytes.size() < sizeof(length)) damaged(shard.path, "it has no header");
+    std::memcpy(&length, bytes.data(), sizeof(length));
+    const std::size_t rest = bytes.size() - sizeof(length);
+    if (length > rest || length > io::kMaxHeaderBytes) damaged(shard.path, "its header is longer than the file");
+    const std::string text(bytes.substr(sizeof(length), length));
+    const io::SafetensorsHeader header = io::parse_safetensors_header(text, rest - length, shard.path);
+    const std::string_view data = bytes.substr(sizeof(length) + length);
+    const auto tensor = [&](const std::string& name, at::ScalarType type, const std::vector<std::int64_t>& shape) {
+      return tensor_bytes(header, data, name, type, shape, shard.path);
+    };
+    shard.pictures = tensor("pictures", at::kLong, {shard.samples});
+    shard.checksums = tensor("checksums", at::kLong, {shard.samples});
+    for (const FeatureTensor& each : manifest.tensors) {
+      std::vector<std::int64_t> shape = {shard.samples};
+      shape.insert(shape.end(), each.shape.begin(), each.shape.end());
+      shard.tensors.push_back(tensor(each.name, manifest.scalar_type(), shape));
+    }
+    shard.keys = tensor("keys", at::kByte, {});
+    shard.key_ends = tensor("key_ends", at::kLong, {shard.samples});
+    add_places(shard);
+    shards.push_back(std::move(shard));
+  }
+
+  void add_places(const OpenedShard& shard) {
+    std::uint64_t begin = 0;
+    for (std::int64_t row = 0; row < shard.samples; ++row) {
+      const std::uint64_t end = shard.number(shard.key_ends, row);
+      if (end < begin || end > shard.keys.size()) damaged(shard.path, "its keys do not follow each other");
+      places.push_back({fingerprint(shard.keys.substr(begin, end - begin)), shard.number(shard.pictures, row),
+                        static_cast<std::uint32_t>(shards.size()), static_cast<std::uint32_t>(row)});
+      begin = end;
+    }
+  }
+
+  const Place& find(const std::string& key, std::uint64_t picture) const {
+    const std::uint64_t wanted = fingerprint(key);
+    const auto first = std::lower_bound(places.begin(), places.end(), wanted,
+                                        [](const Place& place, std::uint64_t value) { return place.key < value; });
+    if (first == places.end() || first->key != wanted)
+      throw SampleError("no_features", concat("sample ", key, ": ", folder, " holds no features of it"));
+    for (auto place = first; place != places.end() && place->key == wanted; ++place)
+      if (place->picture == picture) return *place;
+    throw SampleError("other_picture", concat("sample ", key, ": its picture is another than the one of which ", folder,
+                                              " holds features"));
+  }
+};
+
+FeatureFolder::FeatureFolder(const std::string& folder) : impl_(std::make_unique<Impl>(folder)) {}
+
+FeatureFolder::~FeatureFolder() = default;
+
+const std::string& FeatureFolder::path() const {
+  return impl_->folder;
+}
+
+const FeatureManifest& FeatureFolder::manifest() const {
+  return impl_->manifest;
+}
+
+std::vector<std::uint8_t> FeatureFolder::read(const std::string& key, std::uint64_t picture) const {
+  const Impl::Place& place = impl_->find(key, picture);
+  const Impl::OpenedShard& shard = impl_->shards[place.shard];
+  std::vector<std::uint8_t> out;
+  out.reserve(static_cast<std::size_t>(impl_->manifest.bytes()));
+  for (const std::string_view tensor : shard.tensors) {
+    const std::size_t bytes = tensor.size() / static_cast<std::size_t>(shard.samples);
+    const std::string_view row = tensor.substr(place.row * bytes, bytes);
+    out.insert(out.end(), row.begin(), row.end());
+  }
+  const std::string_view kept(reinterpret_cast<const char*>(out.data()), out.size());
+  if (fingerprint(kept) != shard.number(shard.checksums, place.row))
+    damaged(shard.path, concat("the features of sample ", key, " are not as they were written"));
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,275 @@
+// Features of pictures on disk, and batches made of them.
+
+#include <fstream>
+#include <map>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
+#include <tessera/base/digest.h>
+#include <tessera/data/features/feature_writer.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+using test::make_samples;
+using test::MemorySource;
+using test::user_error_of;
+
+constexpr std::int64_t kWidth = 3;
+
+FeatureManifest manifest_of(const std::string& dtype = "float32") {
+  FeatureManifest manifest;
+  manifest.settings = R"({"model":{"width":3}})";
+  manifest.weights = "0123";
+  manifest.precision = "float32";
+  manifest.data = "memory";
+  manifest.dtype = dtype;
+  return manifest;
+}
+
+// Picture i has class token {i, i + 0.25, i + 0.5} and two tokens, 10 and 20 above it.
+EncodedPictures encoded_of(std::int64_t first, std::int64_t count) {
+  EncodedPictures out;
+  out.class_token = at::arange(first, first + count).to(at::kFloat).unsqueeze(1) + at::arange(kWidth) * 0.25;
+  out.tokens = at::stack({out.class_token + 10, out.class_token + 20}, 1);
+  return out;
+}
+
+at::Tensor floats_of(const std::vector<std::uint8_t>& bytes, at::ScalarType type) {
+  const auto count = static_cast<std::int64_t>(bytes.size() / c10::elementSize(type));
+  return at::from_blob(const_cast<std::uint8_t*>(bytes.data()), {count}, type).clone().to(at::kFloat);
+}
+
+class FeatureFolderTest : public test::TemporaryFolder {
+ protected:
+  std::string folder() const { return path("features"); }
+
+  // Pictures 0 to 9 in shards of two; sample i has key "k<i>" and picture 100 + i.
+  void write_ten(const std::string& dtype = "float32") const {
+    FeatureWriter writer(folder(), manifest_of(dtype), 2 * 3 * kWidth * (dtype == "float32" ? 4 : 2));
+    for (std::uint64_t i = 0; i < 10; i += 2)
+      writer.add({concat("k", i), concat("k", i + 1)}, {100 + i, 101 + i}, encoded_of(static_cast<std::int64_t>(i), 2));
+    writer.finish({{"bad_image", 2}});
+  }
+  std::string shard(std::int64_t number) const { return concat(folder(), "/features-0000", number, ".safetensors"); }
+};
+
+TEST_F(FeatureFolderTest, GivesBackWhatWasWritten) {
+  for (const char* dtype : {"float32", "bfloat16", "float16"}) {
+    write_ten(dtype);
+    EXPECT_TRUE(fs::exists(shard(4)) && !fs::exists(shard(5)));
+    const FeatureFolder features(folder());
+    const FeatureManifest& manifest = features.manifest();
+    EXPECT_EQ(manifest.samples, 10);
+    EXPECT_EQ(manifest.left_out.at("bad_image"), 2);
+    EXPECT_EQ(manifest.weights, "0123");
+    ASSERT_EQ(manifest.tensors.size(), 2u);
+    EXPECT_EQ(manifest.tensors[0], (FeatureTensor{"class_token", {kWidth}}));
+    EXPECT_EQ(manifest.tensors[1], (FeatureTensor{"tokens", {2, kWidth}}));
+    for (std::uint64_t i = 0; i < 10; ++i) {
+      const at::Tensor row = floats_of(features.read(concat("k", i), 100 + i), manifest.scalar_type());
+      const EncodedPictures written = encoded_of(static_cast<std::int64_t>(i), 1);
+      EXPECT_TRUE(at::equal(row, at::cat({written.class_token.flatten(), written.tokens.flatten()}))) << dtype << i;
+    }
+  }
+}
+
+TEST_F(FeatureFolderTest, TellsAMissingSampleFromAnotherPicture) {
+  write_ten();
+  const FeatureFolder features(folder());
+  const auto error_of = [&](const std::string& key, std::uint64_t picture) -> std::string {
+    try {
+      features.read(key, picture);
+    } catch (const SampleError& error) {
+      return error.reason() + ": " + error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(error_of("k10", 110), "no_features: sample k10: " + folder() + " holds no features of it");
+  EXPECT_EQ(error_of("k3", 104),
+            "other_picture: sample k3: its picture is another than the one of which " + folder() + " holds features");
+  EXPECT_EQ(error_of("k3", 103), "no error");
+}
+
+// Keys that come twice, empty ones and those with any bytes.
+TEST_F(FeatureFolderTest, KeysMayBeAnyBytes) {
+  const std::vector<std::string> keys = {"a", "", std::string("a\0b", 3), "a", "\xff"};
+  FeatureWriter writer(folder(), manifest_of());
+  writer.add(keys, {0, 1, 2, 3, 4}, encoded_of(0, 5));
+  writer.finish({});
+  const FeatureFolder features(folder());
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    EXPECT_EQ(floats_of(features.read(keys[i], i), at::kFloat)[0].item<float>(), static_cast<float>(i));
+}
+
+// A writer that was killed leaves shards and no manifest, also where there was one before.
+TEST_F(FeatureFolderTest, WhatIsNotFinishedHoldsNoFeatures) {
+  const std::string nothing =
+      folder() +
+      ": holds no features, or not all of them (features.json is written last): write them with "
+      "trainer --write-features";
+  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), nothing);
+  write_ten();
+  FeatureFolder whole(folder());
+  {
+    FeatureWriter writer(folder(), manifest_of(), 1);
+    writer.add({"k0"}, {100}, encoded_of(7, 1));
+    EXPECT_TRUE(fs::exists(shard(0)));
+    EXPECT_FALSE(fs::exists(shard(1))) << "shards of the earlier writer are gone";
+  }
+  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), nothing);
+}
+
+TEST_F(FeatureFolderTest, DamageIsOneLine) {
+  const std::string again = "; write the features again with trainer --write-features";
+  write_ten();
+  fs::resize_file(shard(1), fs::file_size(shard(1)) - 4);
+  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+            concat(shard(1), ": is ", fs::file_size(shard(1)), " bytes long, the manifest says ",
+                   fs::file_size(shard(1)) + 4, ": the shard is damaged", again));
+  fs::remove(shard(1));
+  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+            shard(1) + ": cannot read: No such file or directory");
+
+  write_ten();
+  std::string bytes = io::read_file(shard(2));
+  char& last = bytes[bytes.size() - 1 - std::string("k4k5").size()];  // of the last sample's tokens
+  last = static_cast<char>(last ^ 1);
+  io::write_file(shard(2), bytes);
+  const FeatureFolder features(folder());
+  EXPECT_EQ(features.read("k4", 104).size(), 3 * kWidth * sizeof(float));
+  EXPECT_EQ(user_error_of([&] { features.read("k5", 105); }),
+            shard(2) + ": the features of sample k5 are not as they were written: the shard is damaged" + again);
+
+  bytes[8] = 'x';  // of the header
+  io::write_file(shard(2), bytes);
+  EXPECT_NE(user_error_of([&] { FeatureFolder(this->folder()); }).find(shard(2)), std::string::npos);
+
+  io::write_file(folder() + "/features.json", R"({"format": 1, "samples": "many"})");
+  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+            folder() + "/features.json: is no manifest of features, or a damaged one" + again);
+}
+
+TEST_F(FeatureFolderTest, AValueThatTheTypeCannotHoldNamesItsSample) {
+  EncodedPictures encoded;
+  encoded.class_token = at::tensor({1.0, 1e6}, at::kFloat).unsqueeze(1);
+  FeatureWriter narrow(folder(), manifest_of("float16")), wide(path("wide"), manifest_of("bfloat16"));
+  EXPECT_EQ(user_error_of([&] {
+              narrow.add({"good", "large"}, {1, 2}, encoded);
+            }),
+            "sample large: what the image encoder gives for it is not finite as float16: set data.features.dtype to "
+            "bfloat16 or float32");
+  wide.add({"good", "large"}, {1, 2}, encoded);
+}
+
+// Batches of features.
+class FeatureLoading : public FeatureFolderTest {
+ protected:
+  static LoaderSettings fixed(std::int64_t batch_size) {
+    LoaderSettings settings;
+    settings.batch_size = batch_size;
+    settings.shuffle = false;
+    settings.augmentation.crop = "evaluation";
+    settings.max_bad_share = 1;
+    return settings;
+  }
+  std::shared_ptr<const FeatureFolder> features_of(const std::vector<Sample>& samples) const {
+    FeatureWriter writer(folder(), manifest_of());
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      writer.add({samples[i].key}, {fingerprint(samples[i].encoded)}, encoded_of(static_cast<std::int64_t>(i), 1));
+    writer.finish({});
+    return std::make_shared<const FeatureFolder>(folder());
+  }
+  static std::unique_ptr<Loader> loader(std::vector<Sample> samples, const LoaderSettings& settings, const Needs& needs,
+                                        const std::shared_ptr<const FeatureFolder>& features) {
+    LoaderTarget target;
+    target.features = features;
+    return std::make_unique<Loader>(std::make_shared<MemorySource>(std::move(samples)),
+                                    std::make_shared<test::ByteTokenizer>(), Preprocessing(), settings, needs, 1,
+                                    RankSlice{}, target);
+  }
+};
+
+TEST_F(FeatureLoading, FeaturesTakeThePicturesPlace) {
+  const auto all = loader(make_samples(8), fixed(4), {}, features_of(make_samples(8)));
+  for (std::int64_t first : {0, 4}) {
+    const Batch batch = all->next();
+    const TowerInput& view = batch.images.at("image");
+    EXPECT_FALSE(view.pixels.defined());
+    EXPECT_FALSE(view.mask.defined());
+    EXPECT_TRUE(at::equal(view.encoded.class_token, encoded_of(first, 4).class_token));
+    EXPECT_TRUE(at::equal(view.encoded.tokens, encoded_of(first, 4).tokens));
+    EXPECT_FALSE(view.encoded.attention.defined());
+    EXPECT_TRUE(batch.texts.at("caption").ids.defined());
+  }
+}
+
+TEST_F(FeatureLoading, SamplesWithoutFeaturesAndChangedPicturesAreSkippedAndCounted) {
+  std::vector<Sample> some = make_samples(8), samples = make_samples(8);
+  some.erase(some.begin() + 2);
+  samples[5].encoded = samples[6].encoded;
+  const auto features = features_of(some);
+  const auto batches = loader(samples, fixed(6), {}, features);
+  EXPECT_EQ(batches->next().keys, (std::vector<std::string>{"0", "1", "3", "4", "6", "7"}));
+  EXPECT_EQ(batches->statistics().skipped,
+            (std::map<std::string, std::int64_t>{{"no_features", 1}, {"other_picture", 1}}));
+}
+
+TEST_F(FeatureLoading, APictureThatMayLackIsARowWhoseMaskIsFalse) {
+  std::vector<Sample> samples = make_samples(4);
+  const auto features = features_of(samples);
+  samples[1].encoded.clear();
+  Needs needs;
+  needs.images["image"].optional = true;
+  const TowerInput view = loader(samples, fixed(4), needs, features)->next().images.at("image");
+  EXPECT_TRUE(at::equal(view.mask, at::tensor({1, 0, 1, 1}).to(at::kBool).unsqueeze(1)));
+  EXPECT_TRUE(at::equal(view.encoded.tokens[1], at::zeros({2, kWidth})));
+  EXPECT_TRUE(at::equal(view.encoded.tokens[2], encoded_of(2, 1).tokens[0]));
+}
+
+TEST_F(FeatureLoading, FeaturesOfOtherPicturesAreToldAtTheStart) {
+  const auto features = features_of(make_samples(4));
+  std::vector<Sample> others = make_samples(8);
+  for (Sample& sample : others) sample.key += "b";
+  EXPECT_EQ(
+      user_error_of([&] { loader(others, fixed(4), {}, features); }),
+      "data.features: " + folder() +
+          " was written for other pictures (memory): it holds features of none of the samples looked at of memory, 8 "
+          "samples; write them again with trainer --write-features");
+}
+
+TEST_F(FeatureLoading, ViewsThatChangeAreRefused) {
+  const auto features = features_of(make_samples(4));
+  const auto error_of = [&](const LoaderSettings& settings, const Needs& needs = {}) {
+    return user_error_of([&] { loader(make_samples(4), settings, needs, features); });
+  };
+  EXPECT_EQ(error_of(fixed(4)), "no error");
+  LoaderSettings settings = fixed(4);
+  settings.augmentation.crop = "random";
+  EXPECT_EQ(error_of(settings),
+            "data.features: the image view image is a random crop, and features are of whole pictures: set "
+            "data.loader.augmentation to {crop: evaluation}");
+  settings = fixed(4);
+  settings.augmentation.flip = 0.5;
+  EXPECT_EQ(error_of(settings),
+            "data.features: the image view image is augmented at random, and features are not: set "
+            "data.loader.augmentation to {crop: evaluation}");
+  settings = fixed(4);
+  settings.views["local"].crop = "evaluation";
+  settings.views["local"].image_size = 64;
+  Needs needs;
+  needs.images["local"] = {};
+  EXPECT_EQ(error_of(settings, needs),
+            "data.features: the image view local is 64 x 64 pixels, and features are of 224 x 224: set "
+            "its settings in data.loader.views to {crop: evaluation}");
+}
+
+}  // namespace
+}  // namespace tessera

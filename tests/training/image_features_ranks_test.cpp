@@ -1,0 +1,54 @@
+// Features of the training pictures, over ranks. Nothing but run_ranks may compute in this process: see there.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/distributed/ranks.h"
+#include "tests/training/image_features_run.h"
+#include "tests/training/tiny_run.h"
+#include <tessera/training/run/image_features.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+TEST(ImageFeaturesOverRanks, RowsAndWeightsAreTheSameOnOneAndTwo) {
+  TemporaryFolder folder;
+  const auto train_on = [&](int ranks) {
+    Config config = cached_config("{name: sparc}", folder.path(), concat("run", ranks));
+    config.data.loader.batch_size = 8 / ranks;
+    const auto ends = run_ranks(ranks, [&](const ProcessGroup& group) {
+      if (ranks == 1) write_image_features(config);
+      Trainer trainer(config, "none", group);
+      trainer.run();
+      return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+    });
+    return ends.empty() ? Tensors() : ends[0];
+  };
+  const Tensors one = train_on(1), two = train_on(2);
+  ASSERT_FALSE(one.empty() || two.empty());
+  const auto ours = rows(folder / "run1"), theirs = rows(folder / "run2");
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    EXPECT_NEAR(theirs[i]["loss"].get<double>(), ours[i]["loss"].get<double>(), 1e-4) << "step " << i + 1;
+  for (const auto& [name, tensor] : one) EXPECT_TRUE(at::allclose(tensor, two.at(name), 1e-3, 1e-3)) << name;
+}
+
+TEST(ImageFeaturesOverRanks, OtherWeightsEndEveryRankWithOneLine) {
+  TemporaryFolder folder;
+  const auto errors = run_ranks(2, [&](const ProcessGroup& group) {
+    const Config config = cached_config("{name: clip}", folder.path(), "run", {"data.loader.batch_size=4"});
+    if (group.first()) write_image_features(config);
+    at::Tensor ready = at::zeros({1});
+    group.all_reduce(ready);
+    Config other = config;
+    other.seed = 4;
+    const std::string error = error_of([&] { Trainer(other, "none", group); });
+    return Tensors{
+        {"told", at::full({1}, static_cast<std::int64_t>(error.find("other weights") != std::string::npos))}};
+  });
+  ASSERT_EQ(errors.size(), 2u);
+  for (const Tensors& each : errors) EXPECT_EQ(each.at("told").item<std::int64_t>(), 1);
+}
+
+}  // namespace
+}  // namespace tessera
