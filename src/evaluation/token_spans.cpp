@@ -33,7 +33,7 @@ bool same_character(char a, char b) {
 }  // namespace
 
 std::optional<std::vector<std::array<std::int64_t, 2>>> token_spans(std::string_view text,
-                                                                    const std::vector<std::string>& tokens) {
+                                                                    const std::vector<std::string>& tokens, bool cut) {
   std::vector<std::array<std::int64_t, 2>> spans;
   std::size_t at = 0;
   for (const std::string& token : tokens) {
@@ -50,6 +50,8 @@ std::optional<std::vector<std::array<std::int64_t, 2>>> token_spans(std::string_
     spans.push_back({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)});
     at = end;
   }
+  skip_spaces(text, at);
+  if (at < text.size() && !cut) return std::nullopt;
   return spans;
 }
 

@@ -156,7 +156,7 @@ class TokenGroupTask final : public EvaluationTask {
       const std::int64_t tokens =
           features.input.mask.defined() ? features.input.mask[row].sum().item<std::int64_t>() : length;
       out.tokens.push_back(embedder.token_texts(to_vector<std::int64_t>(features.input.ids[row].narrow(0, 0, tokens))));
-      const auto spans = token_spans(texts[i], out.tokens.back());
+      const auto spans = token_spans(texts[i], out.tokens.back(), /*cut=*/tokens == length);
       out.spelled.push_back(spans ? mark(*spans, samples[i].sample.objects, out.mask[row], out.segments[row]) : 0);
       if (!spans) ++misspelled;
     }
