@@ -40,14 +40,15 @@ std::string picture_at(double x, const Image& picture) {
 Drawing colored_words(const std::vector<GroupExample::Token>& tokens, double left, double top) {
   Drawing out;
   double x = left, y = top;
+  bool begins = false;
   for (std::size_t t = 0; t < tokens.size(); ++t) {
     const std::string text(strip(tokens[t].text));
+    begins = begins || tokens[t].text.starts_with(' ');  // the space may be a token of its own
     if (text.empty()) continue;
     // A word may be several tokens, which stand in one line.
     double word = width_of_letters(text);
     for (std::size_t next = t + 1; next < tokens.size() && !tokens[next].text.starts_with(' '); ++next)
       word += width_of_letters(tokens[next].text);
-    const bool begins = tokens[t].text.starts_with(' ');
     if (begins && x > left) x += kLetter;
     if (begins && x + word > kSheetWidth - kMargin) {
       x = left;
@@ -62,6 +63,7 @@ Drawing colored_words(const std::vector<GroupExample::Token>& tokens, double lef
       out.svg += concat("<line x1=\"", fixed(x, 1), "\" x2=\"", fixed(x + width, 1), "\" y1=\"", fixed(y + kBox + 2, 1),
                         "\" y2=\"", fixed(y + kBox + 2, 1), "\" stroke=\"currentColor\" stroke-width=\"1.5\"/>");
     x += width;
+    begins = false;
   }
   out.height = y + kLine - top;
   return out;

@@ -107,7 +107,9 @@ TEST(Report, WordsStandInTheColorsOfTheirGroups) {
                              {{"", false, -1, {0.5F, 0.5F}},
                               {"a", true, 0, {0.75F, 0.25F}},
                               {" <b", true, 1, {0, 1}},
-                              {"s", false, 1, {0.5F, 0.5F}}}};
+                              {"s", false, 1, {0.5F, 0.5F}},
+                              {" ", false, -1, {0.5F, 0.5F}},
+                              {"c", false, 0, {0.5F, 0.5F}}}};
   const std::string svg = report::group_picture(example);
   const auto count = [&](const std::string& text) {
     int found = 0;
@@ -123,10 +125,11 @@ TEST(Report, WordsStandInTheColorsOfTheirGroups) {
   EXPECT_EQ(count(word(report::css_color(0).c_str(), "270.0")), 1);
   EXPECT_EQ(count("&lt;b</text>"), 2) << "in the caption and over the matrix";
   EXPECT_EQ(count(word(report::css_color(1).c_str(), "303.6")), 1) << "the tokens of one word stand together";
+  EXPECT_EQ(count(word(report::css_color(0).c_str(), "320.4")), 1) << "behind a space that is a token";
   EXPECT_EQ(count("<line "), 2) << "tokens of phrases";
   EXPECT_EQ(count("fill-opacity=\"0.75\""), 1);
   EXPECT_EQ(count("fill-opacity=\"1.00\""), 1);
-  EXPECT_EQ(count(">\u00b7</text>"), 1) << "a token without text";
+  EXPECT_EQ(count(">\u00b7</text>"), 2) << "tokens without text";
   const std::string sheet = report::group_sheet({example, example});
   EXPECT_TRUE(sheet.starts_with("<svg xmlns="));
   EXPECT_NE(sheet.find("translate(0 0.0)"), std::string::npos);
