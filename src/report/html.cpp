@@ -140,6 +140,20 @@ std::string css_color(std::int64_t index) {
   return concat("rgb(", int{r}, ",", int{g}, ",", int{b}, ")");
 }
 
+Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background) {
+  Image out = image;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    const bool shown = mask[i] != 255 && mask[i] != background;
+    const auto color = class_color(mask[i]);
+    for (std::size_t c = 0; c < 3; ++c) {
+      const double old = image.pixels[3 * i + c];
+      const double now = shown ? 0.3 * old + 0.7 * color[c] : 0.45 * old + 0.55 * 128;
+      out.pixels[3 * i + c] = static_cast<std::uint8_t>(now + 0.5);
+    }
+  }
+  return out;
+}
+
 std::string fact_card(const std::vector<std::pair<std::string, std::string>>& facts) {
   if (facts.empty()) return "";
   std::string html = "<div class=\"card\"><dl class=\"facts\">";

@@ -10,6 +10,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
 #include <tessera/report/token_sheet.h>
 
@@ -37,21 +38,6 @@ std::string figure(const std::string& picture, const std::string& caption, const
 std::string rank_tag(std::int64_t rank) {
   if (rank < 0) return tag("no right item", false);
   return rank == 0 ? tag("found first", true) : tag(concat("right item at place ", rank + 1), false);
-}
-
-/// The picture under the colors of its mask; background and ignored pixels stay as they are, only paler.
-Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background) {
-  Image out = image;
-  for (std::size_t i = 0; i < mask.size(); ++i) {
-    const bool shown = mask[i] != 255 && mask[i] != background;
-    const auto color = class_color(mask[i]);
-    for (std::size_t c = 0; c < 3; ++c) {
-      const double old = image.pixels[3 * i + c];
-      const double now = shown ? 0.3 * old + 0.7 * color[c] : 0.45 * old + 0.55 * 128;
-      out.pixels[3 * i + c] = static_cast<std::uint8_t>(now + 0.5);
-    }
-  }
-  return out;
 }
 
 /// The picture, dark where the weights are 0 and tinted where they are greatest. `weights` [rows, columns] >= 0.
@@ -249,6 +235,17 @@ std::string token_sheets(const TaskPictures& pictures) {
                      escape(map.word));
     html += "</div></div>";
   }
+  return html;
+}
+
+std::string group_sheets(const TaskPictures& pictures) {
+  if (pictures.groups.empty()) return "";
+  std::string html =
+      "<h3>Groups</h3><p class=\"soft\">Captions with each word in the color of its group and annotated phrases "
+      "underlined; below, how much of each word (a middle dot is a token without text) each group takes. Where the "
+      "image tower has groups too, the picture is shown in their colors; they are not the caption's.</p>";
+  for (const GroupExample& example : pictures.groups)
+    html += "<div class=\"sheet\" style=\"color:var(--ink)\">" + group_picture(example) + "</div>";
   return html;
 }
 

@@ -14,5 +14,6 @@ std::string retrieval_sheets(const TaskPictures& pictures);
 std::string segmentation_overlays(const TaskPictures& pictures);
 std::string slot_sheets(const TaskPictures& pictures);
 std::string token_sheets(const TaskPictures& pictures);
+std::string group_sheets(const TaskPictures& pictures);
 
 }  // namespace tessera::report

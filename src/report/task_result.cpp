@@ -14,7 +14,7 @@ namespace tessera {
 namespace {
 
 bool is_share(const std::string& name) {
-  for (const char* word : {"top", "recall", "accuracy", "iou", "mean_per_class", "precision"}) {
+  for (const char* word : {"top", "recall", "accuracy", "iou", "mean_per_class", "precision", "f1"}) {
     if (name.find(word) != std::string::npos) return true;
   }
   return false;

@@ -370,6 +370,39 @@ TEST_F(EvaluateTokens, ModelsWithoutThemAreNamedInOneLine) {
   EXPECT_EQ(results().at("tasks").at(2).at("task"), "interpretability") << "by the nearness of the tokens' texts";
 }
 
+TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
+  file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n,\n";
+  for (char letter = 'a'; letter <= 'z'; ++letter) file.vocabulary += concat(letter, "\n##", letter, "\n");
+  file.tokenizer.settings = config::parse_yaml("{context_length: 160}", "tokenizer.yaml");
+  save_model(
+      "image: {encoder: {name: groupvit, image_size: 32, patch_size: 8, width: 16, depths: [1, 1, 1], heads: [2, 2, "
+      "2], num_group_tokens: [8, 4, 0], num_output_groups: [8, 4]}, readout: {name: groups, output_dim: 16}, "
+      "projection: none}",
+      "text: {encoder: {name: text_group_encoder, vocab_size: 58, context_length: 160, width: 16, heads: 2, "
+      "token_layers: 1, group_layers: 1, num_groups: 4}, readout: {name: groups, output_dim: 16}, projection: none}");
+  write_suite(
+      "source: {name: shapes, split: test, size: 12, label: color}\n"
+      "tasks: [{name: segmentation, by: groups}, {name: token_group_iou, samples: 3}]\n");
+  EXPECT_EQ(run(), 0);
+  const auto tasks = results().at("tasks");
+  ASSERT_EQ(tasks.size(), 2U);
+  EXPECT_EQ(tasks.at(0).at("samples"), 12);
+  EXPECT_EQ(tasks.at(1).at("samples"), 12);
+  EXPECT_EQ(tasks.at(1).at("metrics").at("groups"), 4);
+  EXPECT_GT(tasks.at(1).at("metrics").at("phrases_per_caption"), 1);
+  EXPECT_NE(printed.find("chunks_iou"), std::string::npos);
+  EXPECT_NE(io::read_file(options.out + "/report.html").find("<h3>Groups</h3>"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/token_groups.json")).size(), 3U);
+
+  save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
+             "text: {encoder: {name: text_transformer, vocab_size: 58, context_length: 160, width: 32, layers: 1, "
+             "heads: 2}}");
+  EXPECT_EQ(run(), 2);
+  EXPECT_EQ(results().at("failed").at(0).at("reason"),
+            "segmentation.by: this model's image tower gives no groups in the space of its texts: take one that reads "
+            "out by groups, as groupvit does, or by: patches");
+}
+
 TEST_F(Evaluate, ParametersOfTheReportAreNotBuffers) {
   save_model("image: {encoder: {name: modified_resnet, layers: [1, 1, 1, 1], width: 2}, readout: gap}");
   options.task = "retrieval";

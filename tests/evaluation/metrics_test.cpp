@@ -200,6 +200,38 @@ TEST(ZeroShotSegmentation, RefusesTargetsThatAreNoClass) {
                c10::Error);
 }
 
+TEST(ZeroShotSegmentationByGroups, EachPixelTakesItsGroupsClass) {
+  // Two groups over two patches side by side and five columns; the first group is nearest to class 2, the other to 0.
+  const at::Tensor groups = rows({{1, 0.1F}, {0, 1}}).unsqueeze(0);
+  const at::Tensor classes = rows({{0, 1}, {-1, 0}, {1, 0}});
+  const at::Tensor attention = rows({{0.9F, 0.2F}, {0.1F, 0.8F}}).unsqueeze(0);
+  const at::Tensor target = ids({0, 0, 2, 1, 2}).view({1, 1, 5});
+  SegmentationOptions options{.grid = {1, 2}, .upsample = "nearest", .candidates = "present", .background_index = {}};
+  EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, target, options)), (Ids{2, 2, 2, 0, 0}));
+  // Only class 1 and 0 are there: the first group is nearest to 0 as well.
+  EXPECT_EQ(list(zero_shot_segmentation_by_groups(groups, attention, classes, ids({0, 1, 1, 255, 1}).view({1, 1, 5}),
+                                                  options)),
+            (Ids{0, 0, 0, 0, 0}));
+  options.background_index = 2;
+  EXPECT_EQ(
+      list(zero_shot_segmentation_by_groups(groups, attention, classes, at::full({1, 1, 5}, 2, at::kLong), options)),
+      (Ids{255, 255, 255, 255, 255}))
+      << "a picture of background has no candidate";
+}
+
+TEST(ZeroShotSegmentationByGroups, WeightsAreBroughtToThePixelsBeforeTheGreatestCounts) {
+  // Between the patches the first group weighs 1 - 0.6 t and the other 0.6 t: they meet at t = 5/6, beyond the middle,
+  // where the greatest of each patch would change.
+  const at::Tensor attention = rows({{1, 0.4F}, {0, 0.6F}}).unsqueeze(0);
+  SegmentationOptions options{.grid = {1, 2}, .upsample = "bilinear", .candidates = "all", .background_index = {}};
+  const at::Tensor masks = group_masks(attention, 1, 12, options);
+  const at::Tensor maps = at::upsample_bilinear2d(attention.view({1, 2, 1, 2}).to(at::kDouble), {1, 12}, false);
+  EXPECT_TRUE(masks.equal(maps.argmax(1)));
+  EXPECT_EQ(masks.eq(0).sum().item<std::int64_t>(), 8);
+  EXPECT_TRUE(group_masks(attention.flip(1), 1, 12, options).equal(1 - masks));
+  EXPECT_THROW(group_masks(attention, 1, 12, {.grid = {2, 2}}), c10::Error);
+}
+
 TEST(LinearProbe, FindsTheStationaryPoint) {
   at::manual_seed(5);
   const at::Tensor x = at::randn({60, 7}, at::kDouble) * 3, y = at::randint(0, 4, {60}, at::kLong);

@@ -100,7 +100,8 @@ TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
     EXPECT_EQ(
         std::string(error.what()),
         "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, "
-        "segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability and tokens");
+        "segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability, tokens and "
+        "token_group_iou");
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/report/chart.h>
+#include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
 #include <tessera/report/report.h>
 #include <tessera/report/thin_curve.h>
@@ -53,7 +54,11 @@ std::vector<TaskResult> some_results() {
   TaskResult tokens{.task = "tokens", .data = "v", .metrics = {{"caption_precision@5", 0.5}}, .samples = 1};
   tokens.pictures.tokens = {{grey(2, 2), 2, 1, {{"a <i>", 2}, {"##s", 1}}, {{"<u>", {0, 1}}}},
                             {grey(2, 2), 0, 0, {}, {}}};
-  return {zero_shot, retrieval, segmentation, slots, tokens};
+  TaskResult groups{.task = "token_group_iou", .data = "u", .metrics = {{"iou", 0.5}}, .samples = 1};
+  groups.pictures.groups = {
+      {grey(2, 2), {0, 1, 0, 1}, {{"a <i>", true, 1, {0.25F, 0.75F}}, {"", false, -1, {0.5F, 0.5F}}}},
+      {grey(2, 2), {}, {}}};
+  return {zero_shot, retrieval, segmentation, slots, tokens, groups};
 }
 
 TEST(Report, IsOnePageWithoutAnythingFromOutside) {
@@ -94,6 +99,41 @@ TEST(Report, SlotsAreShownOverPatchesAndTokens) {
   Image expected = grey(2, 2);
   expected.pixels = {30, 30, 30, 30, 30, 30, 169, 122, 80, 169, 122, 80};
   EXPECT_NE(html.find(report::img(expected, "slot 17")), std::string::npos);
+}
+
+TEST(Report, WordsStandInTheColorsOfTheirGroups) {
+  const GroupExample example{grey(2, 2),
+                             {0, 0, 1, 1},
+                             {{"", false, -1, {0.5F, 0.5F}},
+                              {"a", true, 0, {0.75F, 0.25F}},
+                              {" <b", true, 1, {0, 1}},
+                              {"s", false, 1, {0.5F, 0.5F}},
+                              {" ", false, -1, {0.5F, 0.5F}},
+                              {"c", false, 0, {0.5F, 0.5F}}}};
+  const std::string svg = report::group_picture(example);
+  const auto count = [&](const std::string& text) {
+    int found = 0;
+    for (std::size_t at = svg.find(text); at != std::string::npos; at = svg.find(text, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(count("<image "), 2) << "the picture, and the same in the colors of its groups";
+  EXPECT_NE(svg.find(report::data_uri(report::color_by_class(example.image, {0, 0, 1, 1}, -1))), std::string::npos);
+  const auto word = [](const char* group, const char* x) {
+    return concat("<rect x=\"", x, "\" y=\"10.0\" width=\"8.4\" height=\"20.0\" fill=\"", group, "\"");
+  };
+  // Both pictures and their margins end at 270; a letter is 8.4 wide, and so is a space.
+  EXPECT_EQ(count(word(report::css_color(0).c_str(), "270.0")), 1);
+  EXPECT_EQ(count("&lt;b</text>"), 2) << "in the caption and over the matrix";
+  EXPECT_EQ(count(word(report::css_color(1).c_str(), "303.6")), 1) << "the tokens of one word stand together";
+  EXPECT_EQ(count(word(report::css_color(0).c_str(), "320.4")), 1) << "behind a space that is a token";
+  EXPECT_EQ(count("<line "), 2) << "tokens of phrases";
+  EXPECT_EQ(count("fill-opacity=\"0.75\""), 1);
+  EXPECT_EQ(count("fill-opacity=\"1.00\""), 1);
+  EXPECT_EQ(count(">\u00b7</text>"), 2) << "tokens without text";
+  const std::string sheet = report::group_sheet({example, example});
+  EXPECT_TRUE(sheet.starts_with("<svg xmlns="));
+  EXPECT_NE(sheet.find("translate(0 0.0)"), std::string::npos);
+  EXPECT_NE(sheet.find("translate(0 140.0)"), std::string::npos) << "below the first";
 }
 
 TEST(Report, FailedTasksAreNamedWithTheirReason) {

@@ -26,6 +26,10 @@ std::string img(const Image& image, const std::string& alt);
 std::array<std::uint8_t, 3> class_color(std::int64_t index);
 std::string css_color(std::int64_t index);
 
+/// The picture under the colors of its mask [height, width]; `background` and ignored pixels (255) stay as they are, only
+/// paler.
+Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background);
+
 /// Names and values in a card; empty for none.
 std::string fact_card(const std::vector<std::pair<std::string, std::string>>& facts);
 

@@ -69,6 +69,19 @@ struct TokenExample {
   std::vector<Map> maps;
 };
 
+/// A caption whose words fall into groups, beside its picture.
+struct GroupExample {
+  struct Token {
+    std::string text;            // a word begins with a space; empty: a token without text
+    bool in_phrase = false;      // one of an annotated phrase's
+    std::int64_t group = 0;      // that of its greatest weight; -1: a token without text
+    std::vector<float> weights;  // of each group
+  };
+  Image image;
+  std::vector<std::uint8_t> picture_groups;  // [height, width] groups of the picture's pixels; empty: there are none
+  std::vector<Token> tokens;
+};
+
 /// What a task hands to the report besides numbers. Empty where the task has none, or nobody asked.
 struct TaskPictures {
   std::vector<std::string> class_names;
@@ -78,6 +91,7 @@ struct TaskPictures {
   std::vector<ClassificationExample> classification;
   std::vector<SlotExample> slots;
   std::vector<TokenExample> tokens;
+  std::vector<GroupExample> groups;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
   std::vector<std::pair<std::string, double>> class_values;  // by class name, where there is one
   std::string class_measure = "Accuracy";                    // what class_values are

@@ -50,6 +50,30 @@ at::Tensor best_class(const at::Tensor& maps, const at::Tensor& classes, std::in
   return winner;
 }
 
+void check_upsample(const char* who, const SegmentationOptions& options) {
+  TORCH_CHECK(options.upsample == "bilinear" || options.upsample == "nearest", who, ": upsample is ", options.upsample,
+              ", expected bilinear or nearest");
+}
+
+/// `features` [B, N, D] of patches or groups.
+void check_task(const char* who, const at::Tensor& features, const at::Tensor& class_features, const at::Tensor& target,
+                const SegmentationOptions& options) {
+  TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == features.size(2), who,
+              ": class_features must be [C, ", features.size(2), "], got ", class_features.sizes());
+  TORCH_CHECK(target.dim() == 3 && target.size(0) == features.size(0), who, ": target must be [", features.size(0),
+              ", H, W], got ", target.sizes());
+  check_upsample(who, options);
+  TORCH_CHECK(options.candidates == "present" || options.candidates == "all", who, ": candidates is ",
+              options.candidates, ", expected present or all");
+  if (options.candidates == "present") check_targets(who, target, class_features.size(0), options.ignore_index);
+}
+
+/// The classes that pixels of one picture may take, ascending.
+at::Tensor candidates_of(const at::Tensor& target, std::int64_t num_classes, const SegmentationOptions& options) {
+  if (options.candidates == "present") return present_classes(target, num_classes, options);
+  return at::arange(num_classes, target.options());
+}
+
 }  // namespace
 
 SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
@@ -58,32 +82,57 @@ SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, 
   TORCH_CHECK(patch_features.dim() == 3 && patch_features.size(1) == rows * columns,
               "zero_shot_segmentation: patch_features must be [B, ", rows, " * ", columns, ", D], got ",
               patch_features.sizes());
-  TORCH_CHECK(class_features.dim() == 2 && class_features.size(1) == patch_features.size(2),
-              "zero_shot_segmentation: class_features must be [C, ", patch_features.size(2), "], got ",
-              class_features.sizes());
-  TORCH_CHECK(target.dim() == 3 && target.size(0) == patch_features.size(0), "zero_shot_segmentation: target must be [",
-              patch_features.size(0), ", H, W], got ", target.sizes());
-  TORCH_CHECK(options.upsample == "bilinear" || options.upsample == "nearest", "zero_shot_segmentation: upsample is ",
-              options.upsample, ", expected bilinear or nearest");
-  TORCH_CHECK(options.candidates == "present" || options.candidates == "all", "zero_shot_segmentation: candidates is ",
-              options.candidates, ", expected present or all");
+  check_task("zero_shot_segmentation", patch_features, class_features, target, options);
   const std::int64_t num_classes = class_features.size(0);
   const at::Tensor truth = target.to(patch_features.device(), at::kLong);
-  const bool present_only = options.candidates == "present";
-  if (present_only) check_targets("zero_shot_segmentation", truth, num_classes, options.ignore_index);
 
   SegmentationPrediction out;
   const at::Tensor cosines = unit_rows(patch_features).matmul(unit_rows(class_features).t());  // [B, P, C]
   out.patch_similarity = cosines.transpose(1, 2).reshape({truth.size(0), num_classes, rows, columns});
   out.prediction = at::full_like(truth, options.ignore_index);
   for (std::int64_t b = 0; b < truth.size(0); ++b) {
-    const at::Tensor classes =
-        present_only ? present_classes(truth[b], num_classes, options) : at::arange(num_classes, truth.options());
+    const at::Tensor classes = candidates_of(truth[b], num_classes, options);
     if (classes.numel() == 0) continue;
     out.prediction[b].copy_(
         best_class(out.patch_similarity[b], classes, truth.size(1), truth.size(2), options.upsample == "bilinear"));
   }
   return out;
+}
+
+at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
+                       const SegmentationOptions& options) {
+  const auto [rows, columns] = options.grid;
+  TORCH_CHECK(attention.dim() == 3 && attention.size(2) == rows * columns, "group_masks: attention must be [B, K, ",
+              rows, " * ", columns, "], got ", attention.sizes());
+  check_upsample("group_masks", options);
+  std::vector<at::Tensor> masks;
+  for (const at::Tensor& weights : attention.to(at::kDouble).unbind()) {
+    const at::Tensor maps = enlarge(weights.view({-1, rows, columns}), height, width, options.upsample == "bilinear");
+    masks.push_back(maps.argmax(0));
+  }
+  return at::stack(masks);
+}
+
+at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, const at::Tensor& attention,
+                                            const at::Tensor& class_features, const at::Tensor& target,
+                                            const SegmentationOptions& options) {
+  constexpr const char* kWho = "zero_shot_segmentation_by_groups";
+  TORCH_CHECK(group_features.dim() == 3 && attention.dim() == 3 && group_features.size(0) == attention.size(0) &&
+                  group_features.size(1) == attention.size(1),
+              kWho, ": group_features [B, K, D] and attention [B, K, P] must agree, got ", group_features.sizes(),
+              " and ", attention.sizes());
+  check_task(kWho, group_features, class_features, target, options);
+  const at::Tensor truth = target.to(group_features.device(), at::kLong);
+  const at::Tensor cosines = unit_rows(group_features).matmul(unit_rows(class_features).t());  // [B, K, C]
+  const at::Tensor masks = group_masks(attention, truth.size(1), truth.size(2), options);
+  at::Tensor prediction = at::full_like(truth, options.ignore_index);
+  for (std::int64_t b = 0; b < truth.size(0); ++b) {
+    const at::Tensor classes = candidates_of(truth[b], class_features.size(0), options);
+    if (classes.numel() == 0) continue;
+    const at::Tensor class_of_group = classes.index_select(0, cosines[b].index_select(1, classes).argmax(1));
+    prediction[b].copy_(class_of_group.index_select(0, masks[b].flatten()).view_as(truth[b]));
+  }
+  return prediction;
 }
 
 SegmentationMeter::SegmentationMeter(std::int64_t num_classes, std::optional<std::int64_t> background_index,

@@ -43,6 +43,9 @@ TaskRegistry& evaluation_tasks() {
                                        make_interpretability_task);
     list.add<TokenPictureSettings>("tokens", "pictures with their most active vocabulary tokens (STAIR)",
                                    make_tokens_task);
+    list.add<TokenGroupSettings>("token_group_iou",
+                                 "agreement of a text tower's groups with phrases (text group transformer)",
+                                 make_token_group_task);
     return list;
   }();
   return registry;

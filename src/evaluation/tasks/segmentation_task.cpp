@@ -34,6 +34,7 @@ class SegmentationTask final : public EvaluationTask {
     options.upsample = settings_.upsample;
     options.candidates = settings_.candidates;
     if (source->background_class() >= 0) options.background_index = source->background_class();
+    const bool by_groups = settings_.by == "groups";
     metrics::SegmentationMeter meter(std::ssize(names), options.background_index, kIgnored);
 
     TaskResult result;
@@ -43,22 +44,18 @@ class SegmentationTask final : public EvaluationTask {
         .source = source,
         .max_samples = settings_.data.max_samples,
         .required = {[](const EvaluationSample& sample) { return !sample.mask.empty(); }, "no_mask", "a mask"},
-        .needs = {.dense = true}};
+        .needs = {.dense = !by_groups, .slots = by_groups, .attention = by_groups}};
     ExampleChooser examples(pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      if (!features.dense.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
-      if (features.dense.size(2) != classes.size(1))
-        user_error("segmentation: this model's patch embeddings are ", features.dense.size(2),
-                   " wide and those of its texts ", classes.size(1),
-                   ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
       const at::Tensor targets = masks_of(samples, std::ssize(names), *source);
-      const auto found = metrics::zero_shot_segmentation(features.dense, classes, targets, options);
-      const at::Tensor iou = meter.add(found.prediction, targets);
+      const at::Tensor found = by_groups ? predict_by_groups(features, classes, targets, options)
+                                         : predict_by_patches(features, classes, targets, options);
+      const at::Tensor iou = meter.add(found, targets);
       for (std::size_t i = 0; context.pictures && i < samples.size(); ++i) {
         if (!examples.choose(samples[i].index)) continue;
         const auto row = static_cast<std::int64_t>(i);
         result.pictures.segmentation.push_back(
-            {to_image(samples[i].pixels), samples[i].mask, to_bytes(found.prediction[row]), iou[row].item<double>()});
+            {to_image(samples[i].pixels), samples[i].mask, to_bytes(found[row]), iou[row].item<double>()});
       }
     });
 
@@ -71,6 +68,24 @@ class SegmentationTask final : public EvaluationTask {
   }
 
  private:
+  static at::Tensor predict_by_patches(const TowerFeatures& images, const at::Tensor& classes,
+                                       const at::Tensor& targets, const metrics::SegmentationOptions& options) {
+    if (!images.dense.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
+    if (images.dense.size(2) != classes.size(1))
+      user_error("segmentation: this model's patch embeddings are ", images.dense.size(2),
+                 " wide and those of its texts ", classes.size(1),
+                 ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
+    return metrics::zero_shot_segmentation(images.dense, classes, targets, options).prediction;
+  }
+
+  static at::Tensor predict_by_groups(const TowerFeatures& images, const at::Tensor& classes, const at::Tensor& targets,
+                                      const metrics::SegmentationOptions& options) {
+    if (!images.slots.defined() || !images.attention.defined() || images.slots.size(2) != classes.size(1))
+      user_error("segmentation.by: this model's image tower gives no groups in the space of its texts: take one that ",
+                 "reads out by groups, as groupvit does, or by: patches");
+    return metrics::zero_shot_segmentation_by_groups(images.slots, images.attention, classes, targets, options);
+  }
+
   /// [B, H, W] int64. Throws UserError for a class without a name.
   static at::Tensor masks_of(const std::vector<EvaluationSample>& samples, std::int64_t classes, const Source& source) {
     std::vector<at::Tensor> targets;

@@ -18,5 +18,6 @@ std::shared_ptr<EvaluationTask> make_slot_mask_task(const SlotMaskSettings& sett
 std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& settings);
 std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings);
 std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& settings);
+std::shared_ptr<EvaluationTask> make_token_group_task(const TokenGroupSettings& settings);
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ namespace tessera::metrics {
 
 struct SegmentationOptions {
   std::array<std::int64_t, 2> grid{};  // rows and columns of the patches
-  std::string upsample = "bilinear";   // of the cosines, align_corners = false; or nearest
+  std::string upsample = "bilinear";   // of cosines or groups' weights, align_corners = false; or nearest
   std::string candidates = "present";  // classes of the image's target but background; or all
   std::optional<std::int64_t> background_index;
   std::int64_t ignore_index = 255;
@@ -28,6 +28,19 @@ struct SegmentationPrediction {
 /// shapes that do not match or targets outside 0..C-1 and not ignore_index.
 SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
                                               const at::Tensor& target, const SegmentationOptions& options);
+
+/// The group of each pixel: each group's weights of the patches are brought to the pixels, and the greatest counts (the
+/// lower group at ties), as GroupViT's authors do it. attention [B, K, P] float; of the options, grid and upsample
+/// count. Returns [B, height, width] int64.
+at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
+                       const SegmentationOptions& options);
+
+/// Zero-shot segmentation by groups (Xu et al. 2022, section 3.4): each group takes the class that it is nearest to (the
+/// lower one at ties), each pixel that of its group. group_features [B, K, D] and class_features [C, D] float, attention
+/// as group_masks() takes it; target and errors as of zero_shot_segmentation(). Returns [B, H, W] int64.
+at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, const at::Tensor& attention,
+                                            const at::Tensor& class_features, const at::Tensor& target,
+                                            const SegmentationOptions& options);
 
 struct SegmentationScores {
   at::Tensor image_iou;       // [B] double, mean IoU over the classes of the image's target but background; -1: none

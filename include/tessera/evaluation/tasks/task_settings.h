@@ -110,6 +110,7 @@ struct SegmentationSettings {
   TaskData data;
   TextList classes;
   TextList templates = {"a photo of a {}."};
+  std::string by = "patches";
   std::string upsample = "bilinear";
   std::string candidates = "present";
 };
@@ -119,7 +120,11 @@ void fields(Visitor& v, SegmentationSettings& s) {
   data_fields(v, s.data);
   v("classes", s.classes, "class names by mask value; empty: the source's own");
   v("templates", s.templates, "prompts with {} for the class name; several are averaged");
-  v("upsample", s.upsample, "how the patches' similarities become pixels", config::one_of({"bilinear", "nearest"}));
+  v("by", s.by,
+    "what takes a class: patches, each its own; groups, the image tower's, and each pixel its group's (GroupViT)",
+    config::one_of({"patches", "groups"}));
+  v("upsample", s.upsample, "how similarities of patches, or the groups' weights of them, become pixels",
+    config::one_of({"bilinear", "nearest"}));
   v("candidates", s.candidates, "present: classes of the image's ground truth (SPARC's protocol); all: every class",
     config::one_of({"present", "all"}));
 }
@@ -253,5 +258,17 @@ void fields(Visitor& v, TokenPictureSettings& s) {
   vocabulary_fields(v, s.space);
 }
 std::optional<config::Problem> validate(const TokenPictureSettings& settings);
+
+/// How well a text tower's groups agree with the phrases of captions (tIoU of the text group transformer, section 4.4).
+struct TokenGroupSettings {
+  TaskData data;
+  std::int64_t samples = 8;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TokenGroupSettings& s) {
+  data_fields(v, s.data);
+  v("samples", s.samples, "captions to show, spread over the data", config::at_least(1));
+}
 
 }  // namespace tessera

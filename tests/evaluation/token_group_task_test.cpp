@@ -1,0 +1,270 @@
+#include <filesystem>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/evaluation/token_spans.h"
+#include <tessera/evaluation/embedder_view.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/models/dual_encoder.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Spans = std::vector<std::array<std::int64_t, 2>>;
+
+TEST(TokenSpans, AreWhereTheTokensAreWritten) {
+  EXPECT_EQ(token_spans("A red  circle.", {"", "a", " red", " circ", "le", ".", ""}, false),
+            (Spans{{0, 0}, {0, 1}, {2, 5}, {7, 11}, {11, 13}, {13, 14}, {14, 14}}));
+  EXPECT_EQ(token_spans("x y", {" ", "x", " ", "y"}, false), (Spans{{0, 0}, {0, 1}, {1, 1}, {2, 3}}))
+      << "a token that is a space";
+  EXPECT_EQ(token_spans("a red circle", {"a", " red"}, true), (Spans{{0, 1}, {2, 5}}));
+}
+
+TEST(TokenSpans, LettersMayLoseTheirAccents) {
+  EXPECT_EQ(token_spans("caf\u00c9s x", {"cafe", "s", " x"}, false), (Spans{{0, 5}, {5, 6}, {7, 8}}));
+  EXPECT_EQ(token_spans("\u00c9t\u00e9", {"\u00e9t\u00e9"}, false), (Spans{{0, 5}}));
+}
+
+TEST(TokenSpans, TokensThatSpellSomethingElseHaveNone) {
+  EXPECT_EQ(token_spans("a zebra runs", {"a", "", " runs"}, true), std::nullopt) << "an unknown word";
+  EXPECT_EQ(token_spans("a &amp; b", {"a", " &", " b"}, true), std::nullopt);
+  EXPECT_EQ(token_spans("a", {"a", " b"}, true), std::nullopt);
+  EXPECT_EQ(token_spans("a zebra", {"a", ""}, false), std::nullopt) << "an unknown word at the end of a whole text";
+}
+
+constexpr std::int64_t kGroups = 3;
+
+std::shared_ptr<const Tokenizer> words() {
+  config::ModuleSettings settings{"wordpiece"};
+  settings.settings = config::parse_yaml("{context_length: 12}", "tokenizer.yaml");
+  return tokenizers().make(settings, "tokenizer",
+                           TokenizerContext{"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nand\nred\nblue\ncircle\n##s\n"
+                                            "square\n"});
+}
+
+std::shared_ptr<DualEncoder> small_model() {
+  at::manual_seed(5);
+  return std::make_shared<DualEncoder>(config::read<ModelSettings>(config::parse_yaml(
+      "image: {encoder: {name: groupvit, image_size: 32, patch_size: 8, width: 16, depths: [1, 1, 1], heads: [2, 2, "
+      "2],\n"
+      "                  num_group_tokens: [8, 4, 0], num_output_groups: [8, 4]},\n"
+      "        readout: {name: groups, output_dim: 16}, projection: none}\n"
+      "text: {encoder: {name: text_group_encoder, vocab_size: 12, context_length: 12, width: 16, heads: 2,\n"
+      "                 token_layers: 1, group_layers: 1, num_groups: 3},\n"
+      "       readout: {name: groups, output_dim: 16}, projection: none}\n"
+      "preprocessing: {image_size: 32}\n",
+      "model.yaml")));
+}
+
+/// A model whose words fall into the groups that `group_of` says for their place among a caption's tokens, [CLS] being
+/// 0; padding weighs NaN.
+class ChosenGroups final : public EmbedderView {
+ public:
+  using EmbedderView::EmbedderView;
+  std::function<std::int64_t(std::int64_t place)> group_of;
+  bool attention = true;
+
+  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
+    TowerFeatures out = EmbedderView::texts(texts, needs);
+    if (!attention) out.attention = at::Tensor();
+    if (!out.attention.defined() || group_of == nullptr) return out;
+    out.attention = at::zeros_like(out.attention);
+    for (std::int64_t place = 0; place < out.attention.size(2); ++place)
+      out.attention.select(2, place).select(1, group_of(place)).fill_(0.5);
+    out.attention.masked_fill_(out.input.mask.logical_not().unsqueeze(1), NAN);
+    return out;
+  }
+};
+
+/// Gray pictures with captions and the phrases in them.
+class PhraseSource final : public IndexedSource {
+ public:
+  struct Caption {
+    std::string text;
+    std::vector<std::string> phrases;
+  };
+  std::vector<Caption> captions;
+
+  std::int64_t size() const override { return std::ssize(captions); }
+  Sample get(std::int64_t index) const override {
+    const Caption& caption = captions.at(static_cast<std::size_t>(index));
+    Sample sample;
+    sample.key = concat("sample", index);
+    sample.image = {32, 32, std::vector<std::uint8_t>(32 * 32 * 3, static_cast<std::uint8_t>(10 * index))};
+    sample.captions = {caption.text, "another one"};
+    sample.objects.emplace_back();  // one that the caption does not name
+    for (const std::string& phrase : caption.phrases) {
+      ObjectAnnotation object;
+      const auto begin = static_cast<std::int64_t>(caption.text.find(phrase));
+      object.span = {begin, begin + std::ssize(phrase)};
+      sample.objects.push_back(object);
+    }
+    return sample;
+  }
+  std::string describe() const override { return "phrases"; }
+};
+
+class TokenGroups : public ::testing::Test {
+ protected:
+  TokenGroups() : folder_(fs::temp_directory_path() / concat("tessera_token_groups_", ::getpid())) {
+    fs::create_directories(folder_);
+    source->captions = {{"a red circle and a blue square", {"a red circle", "a blue square"}}};
+    context.source = source;
+    context.batch_size = 2;
+  }
+  ~TokenGroups() override { fs::remove_all(folder_); }
+
+  TaskResult run(const std::string& yaml = "token_group_iou") const {
+    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}), model,
+                    context);
+  }
+  std::map<std::string, double> numbers() const {
+    const TaskResult result = run();
+    return {result.metrics.begin(), result.metrics.end()};
+  }
+  std::string error() const {
+    try {
+      run();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  fs::path folder_;
+  DualEncoderEmbedder whole{small_model(), words()};
+  ChosenGroups model{whole};
+  std::shared_ptr<PhraseSource> source = std::make_shared<PhraseSource>();
+  EvaluationContext context;
+};
+
+TEST_F(TokenGroups, ThatAreThePhrasesAgreeWithThem) {
+  for (const std::vector<std::int64_t>& order : {std::vector<std::int64_t>{0, 1, 2}, {2, 0, 1}}) {
+    model.group_of = [&](std::int64_t place) {
+      const std::int64_t part = place < 4 ? 0 : place < 5 ? 1 : 2;  // "and" alone, [CLS] with the first phrase
+      return order[static_cast<std::size_t>(part)];
+    };
+    const auto found = numbers();
+    for (const char* name : {"iou", "precision", "recall", "f1"}) EXPECT_DOUBLE_EQ(found.at(name), 1) << name;
+    EXPECT_EQ(found.at("groups"), kGroups);
+    EXPECT_EQ(found.at("groups_per_caption"), 3);
+    EXPECT_EQ(found.at("phrases_per_caption"), 2);
+  }
+}
+
+TEST_F(TokenGroups, OneForAllWordsIsHalfRightForOnePhrase) {
+  model.group_of = [](std::int64_t) { return 1; };
+  const auto found = numbers();
+  // Six words in phrases, three of them in the phrase it is matched with; the other phrase gets a group without words.
+  EXPECT_DOUBLE_EQ(found.at("iou"), (0.5 + 0) / 2);
+  EXPECT_DOUBLE_EQ(found.at("recall"), 0.5);
+  EXPECT_EQ(found.at("groups_per_caption"), 1);
+}
+
+TEST_F(TokenGroups, AreMeasuredBesideEqualChunksAndRandomGroups) {
+  model.group_of = [](std::int64_t) { return 0; };
+  auto found = numbers();
+  // Seven words in three chunks: "a red circle", "and a", "blue square".
+  EXPECT_DOUBLE_EQ(found.at("chunks_iou"), (1 + 2.0 / 3) / 2);
+  EXPECT_DOUBLE_EQ(found.at("chunks_precision"), 1);
+  EXPECT_DOUBLE_EQ(found.at("chunks_recall"), (1 + 2.0 / 3) / 2);
+  source->captions.assign(200, source->captions.front());
+  context.batch_size = 64;
+  found = numbers();
+  // Better than one group for all, for two of three are matched; far from the phrases.
+  EXPECT_GT(found.at("random_iou"), 0.3);
+  EXPECT_LT(found.at("random_iou"), 0.6);
+}
+
+TEST_F(TokenGroups, AreTheModelsOwnWhateverTheBatch) {
+  source->captions = {{"a red circle and a blue square", {"a red circle", "a blue square"}},
+                      {"blue circles", {"blue circles"}},
+                      {"a square and red circles and a circle", {"a square", "red circles", "a circle"}}};
+  const TaskResult two = run();
+  context.batch_size = 1;
+  EXPECT_EQ(run().metrics, two.metrics);
+  EXPECT_EQ(two.samples, 3);
+}
+
+TEST_F(TokenGroups, AWordOfSeveralTokensIsInItsPhraseWithAllOfThem) {
+  source->captions = {{"blue circles and a square", {"blue circles", "a square"}}};
+  model.group_of = [](std::int64_t place) { return place < 3 ? 0 : place < 5 ? 1 : 2; };  // "##s" goes with "and"
+  const auto found = numbers();
+  EXPECT_DOUBLE_EQ(found.at("iou"), (2.0 / 3 + 1) / 2);
+  EXPECT_DOUBLE_EQ(found.at("precision"), 1);
+}
+
+TEST_F(TokenGroups, PhrasesBehindTheCutDoNotCount) {
+  // Ten words fit beside [CLS] and [SEP]; the last phrase is gone, and of the one before "a" is left.
+  source->captions = {
+      {"a red circle and a blue square and red a square and circles", {"a red circle", "a square", "circles"}}};
+  model.group_of = [](std::int64_t place) { return place < 5 ? 0 : 1; };
+  const auto found = numbers();
+  EXPECT_EQ(found.at("phrases_per_caption"), 2);
+  EXPECT_DOUBLE_EQ(found.at("iou"), 1);
+}
+
+TEST_F(TokenGroups, CaptionsThatTheTokensDoNotSpellAreSkipped) {
+  source->captions.push_back({"a zebra and a blue square", {"a blue square"}});
+  source->captions.push_back({"a square", {}});
+  model.group_of = [](std::int64_t place) { return place < 4 ? 0 : 1; };
+  const TaskResult result = run();
+  EXPECT_EQ(result.samples, 1);
+  EXPECT_EQ(result.skipped, (std::map<std::string, std::int64_t>{{"no_phrases", 1}, {"not_spelled", 1}}));
+  EXPECT_DOUBLE_EQ(result.metrics.at(0).second, 1);
+  source->captions = {{"a zebra", {"a zebra"}}};
+  EXPECT_EQ(error(),
+            "token_group_iou: the tokens of no caption of phrases spell its text: is the vocabulary in its "
+            "language?");
+}
+
+TEST_F(TokenGroups, ModelsAndDataWithoutThemAreNamed) {
+  model.attention = false;
+  EXPECT_EQ(
+      error(),
+      "token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives attention, "
+      "as groups behind text_group_encoder does");
+  source->captions = {{"a square", {}}};
+  EXPECT_EQ(error(), "phrases: no sample has a caption with annotated phrases");
+}
+
+TEST_F(TokenGroups, AreShownOverWordsAndPatches) {
+  source->captions.resize(5, source->captions.front());
+  model.group_of = [](std::int64_t place) { return place < 4 ? 0 : place < 5 ? 1 : 2; };
+  context.pictures = true;
+  context.out = folder_.string();
+  const TaskResult result = run("{name: token_group_iou, samples: 2}");
+  ASSERT_EQ(result.pictures.groups.size(), 2U);
+  const GroupExample& example = result.pictures.groups[1];
+  EXPECT_EQ(example.image.pixels.front(), 20) << "spread over the data";
+  ASSERT_EQ(example.tokens.size(), 9U) << "without padding";
+  EXPECT_EQ(example.tokens[2].text, " red");
+  EXPECT_EQ(example.tokens[2].weights, (std::vector<float>{0.5F, 0, 0}));
+  std::vector<std::int64_t> groups, in_phrase;
+  for (const GroupExample::Token& token : example.tokens) {
+    groups.push_back(token.group);
+    in_phrase.push_back(token.in_phrase ? 1 : 0);
+  }
+  EXPECT_EQ(groups, (std::vector<std::int64_t>{-1, 0, 0, 0, 1, 2, 2, 2, -1}));
+  EXPECT_EQ(in_phrase, (std::vector<std::int64_t>{0, 1, 1, 1, 0, 1, 1, 1, 0}));
+  // The image tower's own: the 4 x 4 patches' weights, brought to the pixels.
+  const at::Tensor attention = whole.images(at::full({1, 3, 32, 32}, 20, at::kByte), {.attention = true}).attention;
+  const at::Tensor pixels = at::upsample_bilinear2d(attention.view({1, 4, 4, 4}).to(at::kDouble), {32, 32}, false);
+  const at::Tensor expected = pixels.argmax(1).to(at::kByte).flatten();
+  ASSERT_EQ(std::ssize(example.picture_groups), expected.numel());
+  for (std::int64_t i = 0; i < expected.numel(); ++i)
+    ASSERT_EQ(example.picture_groups[static_cast<std::size_t>(i)], expected[i].item<std::uint8_t>()) << i;
+  const auto json = nlohmann::json::parse(io::read_file(context.out + "/token_groups.json"));
+  EXPECT_EQ(json.at(1).at("key"), "sample2");
+  EXPECT_EQ(json.at(1).at("tokens").at(5).at("group"), 2);
+  EXPECT_TRUE(fs::exists(context.out + "/token_groups.svg"));
+}
+
+}  // namespace
+}  // namespace tessera
