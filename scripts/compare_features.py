@@ -20,17 +20,18 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Names of the image encoder's parameters.
+# Names of the image encoder's parameters, and settings with which the tokenizer finds its vocabulary.
 CONFIGS = {
-    "shapes_clip": "[visual.conv1.*, visual.ln_*, visual.transformer.*]",
-    "shapes_text_group": "[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]",
+    "shapes_clip": ("[visual.conv1.*, visual.ln_*, visual.transformer.*]", ["tokenizer.model"]),
+    "shapes_text_group": ("[visual.patch_embed.*, visual.pos_embed, visual.layers.*, visual.norm.*]", []),
 }
 FIRST_STEPS = 10  # of a run, whose time does not count
 
 
 def trainer(args, config, *words, **settings):
     command = [args.trainer, "--config", config, *words]
-    for key, value in {**args.settings, **settings}.items():
+    vocabulary = {key: args.vocabulary for key in CONFIGS[config][1]}
+    for key, value in {**args.settings, **vocabulary, **settings}.items():
         command += ["--set", f"{key}={value}"]
     done = subprocess.run([str(word) for word in command], cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
@@ -46,7 +47,7 @@ def compare(args, config, folder):
     """Prints a row; returns the greatest relative difference of a loss."""
     tower = folder / "tower"
     trainer(args, config, **{"run.folder": tower, "training.steps": args.tower_steps})
-    frozen = CONFIGS[config]
+    frozen = CONFIGS[config][0]
     settings = {"training.steps": args.steps, "log.every_steps": 1, "parameters.frozen": frozen, "start": f"{{weights: {tower}, parts: {frozen}}}",
                 "data.loader.augmentation": "{crop: evaluation}"}
     cached = {**settings, "data.features": f"{{folder: {folder / 'features'}, dtype: {args.dtype}}}"}
@@ -82,10 +83,10 @@ def main():
     args.trainer = args.trainer.resolve()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        vocabulary = folder / "shapes.model"
-        subprocess.run([args.trainer.parent / "tessera-data", "train-sentencepiece", "--source", "shapes", "--vocab-size", "120", "--out", vocabulary],
+        args.vocabulary = folder / "shapes.model"
+        subprocess.run([args.trainer.parent / "tessera-data", "train-sentencepiece", "--source", "shapes", "--vocab-size", "120", "--out", args.vocabulary],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        args.settings = {"tokenizer.model": vocabulary, "evaluation.tasks": "[]", "checkpoint.every_steps": 0}
+        args.settings = {"evaluation.tasks": "[]", "checkpoint.every_steps": 0}
         args.settings.update(word.split("=", 1) for word in args.set)
         print(f"{args.steps} steps, features as {args.dtype}\n")
         print("| configuration | loss, first and last | curves apart | live, pairs/s | cached, pairs/s | ratio | features |\n"
