@@ -57,8 +57,8 @@ CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const at:
   if (width % settings.heads != 0)
     user_error(path_, ".heads: ", settings.heads, " does not divide the width of the text encoder's token table, ",
                width);
-  positional_embedding_ =
-      register_parameter("positional_embedding", 0.01 * at::randn({settings.context_length, width}));
+  positional_embedding_ = register_parameter("positional_embedding",
+                                             settings.position_deviation * at::randn({settings.context_length, width}));
   register_module("blocks", blocks_);
   for (std::int64_t i = 0; i < settings.layers; ++i)
     blocks_->push_back(std::make_shared<DecoderBlock>(settings, width));

@@ -35,8 +35,8 @@ TextGroupEncoder::TextGroupEncoder(const TextGroupEncoderSettings& settings) : s
   const auto table = std::make_shared<TokenEmbedding>(settings.vocab_size, settings.width);
   token_weight_ = table->weight;
   token_embedding_ = register_module<torch::nn::Module>("token_embedding", table);
-  positional_embedding_ =
-      register_parameter("positional_embedding", 0.01 * at::randn({settings.context_length, settings.width}));
+  positional_embedding_ = register_parameter(
+      "positional_embedding", settings.position_deviation * at::randn({settings.context_length, settings.width}));
   group_tokens_ = register_parameter("group_tokens", 0.02 * at::randn({settings.num_groups, settings.width}));
   register_module("token_blocks", token_blocks_);
   register_module("group_blocks", group_blocks_);

@@ -181,6 +181,17 @@ TEST(GroupEncoders, ParametersHaveTheirPlaceAmongTheBlocks) {
   EXPECT_EQ(place(text, "ln_final.weight"), 0);
 }
 
+TEST(GroupEncoders, PositionsBeginAsLargeAsTheSettingsSay) {
+  at::manual_seed(9);
+  TextGroupEncoderSettings settings;
+  settings.vocab_size = 5;
+  settings.position_deviation = 0.5;
+  const at::Tensor encoder = TextGroupEncoder(settings).named_parameters()["positional_embedding"];
+  EXPECT_NEAR(encoder.std().item<double>(), 0.5, 0.02);
+  CaptionDecoder decoder({.position_deviation = 0.25}, at::zeros({5, 128}), "decoder");
+  EXPECT_NEAR(decoder.named_parameters()["positional_embedding"].std().item<double>(), 0.25, 0.01);
+}
+
 TEST(CaptionDecoder, GradientsMatchFiniteDifferences) {
   at::manual_seed(7);
   const at::Tensor table = at::randn({7, 4}, at::kDouble).requires_grad_(true);

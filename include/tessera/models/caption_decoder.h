@@ -17,6 +17,7 @@ struct CaptionDecoderSettings {
   std::int64_t heads = 1;
   double mlp_ratio = 4.0;
   std::string activation = "gelu";
+  double position_deviation = 0.01;
 };
 
 template <class Visitor>
@@ -27,6 +28,8 @@ void fields(Visitor& v, CaptionDecoderSettings& s) {
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
+  v("position_deviation", s.position_deviation, "standard deviation of the position embeddings at the start",
+    config::at_least(0));
 }
 
 /// The text group transformer's decoder (section 2.2.2): from a caption's first tokens and its groups to the next token.

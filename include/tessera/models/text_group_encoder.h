@@ -22,6 +22,7 @@ struct TextGroupEncoderSettings {
   std::int64_t num_groups = 4;
   double mlp_ratio = 4.0;
   std::string activation = "gelu";
+  double position_deviation = 0.01;
   GroupingSettings grouping;
 };
 
@@ -38,6 +39,10 @@ void fields(Visitor& v, TextGroupEncoderSettings& s) {
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
+  v("position_deviation", s.position_deviation,
+    "standard deviation of the position embeddings at the start: the greater, the more do groups follow where words "
+    "stand",
+    config::at_least(0));
   fields(v, s.grouping);
 }
 
