@@ -16,6 +16,7 @@ from compare_readouts import COLUMNS
 
 CONFIGS = compare_objectives.ROOT / "configs"
 STEPS = ("pyramid_clip", "pyramid_soft", "pyramid_peer", "pyramid_cross", "pyramidclip")
+SHOWN = {"zero_shot.top1": "zero-shot top-1", "zero_shot.top3": "top-3", **COLUMNS}
 
 
 def main():
@@ -26,7 +27,7 @@ def main():
     args = parser.parse_args()
     args.suite = CONFIGS / "suites/shapes_readouts.yaml"
     args.set = ["training.threads=1", *args.set]
-    compare_objectives.print_table(compare_objectives.compare(args.configs, args), args, list(COLUMNS), list(COLUMNS.values()))
+    compare_objectives.print_table(compare_objectives.compare(args.configs, args), args, list(SHOWN), list(SHOWN.values()))
 
 
 if __name__ == "__main__":
