@@ -39,9 +39,7 @@ void fields(Visitor& v, TextGroupEncoderSettings& s) {
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
-  v("position_deviation", s.position_deviation,
-    "standard deviation of the position embeddings at the start: the greater, the more do groups follow where words "
-    "stand",
+  v("position_deviation", s.position_deviation, "standard deviation of the position embeddings at the start",
     config::at_least(0));
   fields(v, s.grouping);
 }
