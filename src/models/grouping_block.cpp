@@ -13,14 +13,15 @@ namespace {
 
 constexpr double kNormEps = 1e-5;
 
-/// `q_proj`, `k_proj`, `v_proj` and `proj`.
+/// `q_proj`, `k_proj`, `v_proj` and `proj`. Scores begin small, for all groups about alike: which tokens a group gets is
+/// to be learned, where large scores at the start would settle it by chance.
 class SeparateProjections : public torch::nn::Module {
  public:
-  SeparateProjections(std::int64_t width, double deviation)
-      : q_proj_(register_module("q_proj", normal_linear(width, width, deviation))),
-        k_proj_(register_module("k_proj", normal_linear(width, width, deviation))),
-        v_proj_(register_module("v_proj", normal_linear(width, width, deviation))),
-        proj_(register_module("proj", normal_linear(width, width, deviation))) {}
+  SeparateProjections(std::int64_t width, double value_deviation)
+      : q_proj_(register_module("q_proj", normal_linear(width, width))),
+        k_proj_(register_module("k_proj", normal_linear(width, width))),
+        v_proj_(register_module("v_proj", normal_linear(width, width, value_deviation))),
+        proj_(register_module("proj", normal_linear(width, width, value_deviation))) {}
 
  protected:
   torch::nn::Linear q_proj_, k_proj_, v_proj_, proj_;
@@ -42,8 +43,8 @@ class GroupsAttend : public SeparateProjections {
 /// Eq. 1-4 of the text group transformer, GroupViT's `assign`.
 class AssignAttention : public SeparateProjections {
  public:
-  AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double deviation)
-      : SeparateProjections(width, deviation), settings_(settings), assign_eps_(assign_eps) {}
+  AssignAttention(const GroupingSettings& settings, double assign_eps, std::int64_t width, double value_deviation)
+      : SeparateProjections(width, value_deviation), settings_(settings), assign_eps_(assign_eps) {}
 
   /// `groups` of what it returns is what to add to the groups.
   Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
