@@ -109,8 +109,8 @@ TEST(OptionalViews, OfManyRegionsTheFirstOnesAreUsed) {
   settings.batch_size = 3;
   settings.shuffle = false;
   settings.max_regions = 2;
-  Loader loader(std::make_shared<MemorySource>(samples), nullptr, {}, settings, {.images = {{"roi", kOptionalRegions}}},
-                1);
+  Loader loader(std::make_shared<MemorySource>(samples), nullptr, {}, settings,
+                {.images = {{"roi", kOptionalRegions}}, .texts = {}}, 1);
   const TowerInput roi = loader.next().images.at("roi");
   const at::Tensor two = at::tensor({1.0F, 2.0F, 3.0F, 4.0F, 5.0F, 6.0F}).view({2, 3});
   EXPECT_TRUE(at::equal(roi.regions, at::stack({two, two, at::cat({two[0], at::zeros({3})}).view({2, 3})})));
