@@ -1,5 +1,7 @@
 // One objective that asks for every kind of view, through everything that a system goes through. Nothing but run_ranks may
 // compute in this process: see there.
+#include "tests/training/any_views.h"
+
 #include <csignal>
 #include <filesystem>
 #include <sys/wait.h>
@@ -10,7 +12,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/distributed/ranks.h"
-#include "tests/training/any_views.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/bench/loss_bench.h>
 #include <tessera/models/per_sample_rng.h>
@@ -84,12 +85,7 @@ TEST_F(EveryKindOfView, ReachTheObjectiveWithTheSamplesThatLackThem) {
 TEST_F(EveryKindOfView, CurveAndEndAreTheSameOnOneAndTwoRanks) {
   const Tensors one = train("one", 1), two = train("two", 2);
   ASSERT_FALSE(two.empty());
-  const auto ours = rows(folder_ / "one"), theirs = rows(folder_ / "two");
-  ASSERT_EQ(ours.size(), theirs.size());
-  for (std::size_t i = 0; i < ours.size(); ++i)
-    for (const char* key : {"loss", "grad_norm"})
-      EXPECT_NEAR(ours[i][key].get<double>(), theirs[i][key].get<double>(), 2e-4 * (1 + ours[i][key].get<double>()))
-          << key << " of step " << i + 1;
+  expect_same_curve(folder_ / "one", folder_ / "two", 2e-4);
   for (const auto& [name, tensor] : one) EXPECT_TRUE(at::allclose(tensor, two.at(name), 1e-3, 1e-4)) << name;
 }
 

@@ -1,6 +1,7 @@
 #include "tests/training/tiny_run.h"
 
 #include <ATen/ATen.h>
+#include <gtest/gtest.h>
 
 #include <tessera/base/text.h>
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -204,6 +205,19 @@ std::vector<nlohmann::json> json_lines(const std::string& path) {
   for (const std::string& line : split(io::read_file(path), '\n'))
     if (!line.empty()) out.push_back(nlohmann::json::parse(line));
   return out;
+}
+
+void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance, std::size_t gradients) {
+  const auto a = rows(ours), b = rows(theirs);
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    EXPECT_EQ(a[i]["step"], b[i]["step"]);
+    for (const char* key : {"loss", "grad_norm"}) {
+      if (i >= gradients && std::string(key) == "grad_norm") continue;
+      EXPECT_NEAR(a[i][key].get<double>(), b[i][key].get<double>(), tolerance * (1 + b[i][key].get<double>()))
+          << key << " of step " << i + 1;
+    }
+  }
 }
 
 std::string error_of(const std::function<void()>& body) {

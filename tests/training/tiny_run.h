@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -49,6 +50,11 @@ std::vector<nlohmann::json> json_lines(const std::string& path);
 inline std::vector<nlohmann::json> rows(const std::string& run) {
   return json_lines(run + "/metrics.jsonl");
 }
+
+/// Expects the rows of two runs to have the same steps, losses and gradient norms, within tolerance * (1 + value);
+/// gradient norms of the first `gradients` rows alone.
+void expect_same_curve(const std::string& ours, const std::string& theirs, double tolerance,
+                       std::size_t gradients = std::numeric_limits<std::size_t>::max());
 
 /// The text of the UserError that `body` throws, or "no error".
 std::string error_of(const std::function<void()>& body);
