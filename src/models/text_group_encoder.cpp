@@ -32,7 +32,7 @@ std::optional<config::Problem> validate(const TextGroupEncoderSettings& s) {
 }
 
 TextGroupEncoder::TextGroupEncoder(const TextGroupEncoderSettings& settings) : settings_(settings) {
-  const auto table = std::make_shared<TokenEmbedding>(settings.vocab_size, settings.width);
+  const auto table = std::make_shared<TokenEmbedding>(settings.vocab_size, settings.width, settings.token_deviation);
   token_weight_ = table->weight;
   token_embedding_ = register_module<torch::nn::Module>("token_embedding", table);
   positional_embedding_ = register_parameter(

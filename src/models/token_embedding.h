@@ -7,11 +7,13 @@
 
 namespace tessera {
 
+constexpr double kTokenDeviation = 0.02;  // CLIP's
+
 /// Gives the table its name in files: token_embedding.weight.
 class TokenEmbedding : public torch::nn::Module {
  public:
-  TokenEmbedding(std::int64_t vocabulary, std::int64_t width)
-      : weight(register_parameter("weight", 0.02 * at::randn({vocabulary, width}))) {}
+  TokenEmbedding(std::int64_t vocabulary, std::int64_t width, double deviation = kTokenDeviation)
+      : weight(register_parameter("weight", deviation * at::randn({vocabulary, width}))) {}
   at::Tensor weight;
 };
 

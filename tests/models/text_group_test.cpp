@@ -181,13 +181,15 @@ TEST(GroupEncoders, ParametersHaveTheirPlaceAmongTheBlocks) {
   EXPECT_EQ(place(text, "ln_final.weight"), 0);
 }
 
-TEST(GroupEncoders, PositionsBeginAsLargeAsTheSettingsSay) {
+TEST(GroupEncoders, EmbeddingsBeginAsLargeAsTheSettingsSay) {
   at::manual_seed(9);
   TextGroupEncoderSettings settings;
-  settings.vocab_size = 5;
+  settings.vocab_size = 50;
+  settings.token_deviation = 0.125;
   settings.position_deviation = 0.5;
-  const at::Tensor encoder = TextGroupEncoder(settings).named_parameters()["positional_embedding"];
-  EXPECT_NEAR(encoder.std().item<double>(), 0.5, 0.02);
+  const auto encoder = TextGroupEncoder(settings).named_parameters();
+  EXPECT_NEAR(encoder["token_embedding.weight"].std().item<double>(), 0.125, 0.005);
+  EXPECT_NEAR(encoder["positional_embedding"].std().item<double>(), 0.5, 0.02);
   CaptionDecoder decoder({.position_deviation = 0.25}, at::zeros({5, 128}), "decoder");
   EXPECT_NEAR(decoder.named_parameters()["positional_embedding"].std().item<double>(), 0.25, 0.01);
 }

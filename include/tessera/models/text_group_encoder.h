@@ -22,6 +22,7 @@ struct TextGroupEncoderSettings {
   std::int64_t num_groups = 4;
   double mlp_ratio = 4.0;
   std::string activation = "gelu";
+  double token_deviation = 0.02;
   double position_deviation = 0.01;
   GroupingSettings grouping;
 };
@@ -39,6 +40,7 @@ void fields(Visitor& v, TextGroupEncoderSettings& s) {
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x))",
     config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
+  v("token_deviation", s.token_deviation, "standard deviation of the token embeddings at the start", config::above(0));
   v("position_deviation", s.position_deviation, "standard deviation of the position embeddings at the start",
     config::at_least(0));
   fields(v, s.grouping);
