@@ -102,7 +102,7 @@ Drawing drawn(const GroupExample& example) {
     out.svg += picture_at(left, picture);
     left += kPictureSide + kMargin;
   };
-  add_picture(example.image);
+  if (!example.image.empty()) add_picture(example.image);
   if (!example.picture_groups.empty()) add_picture(color_by_class(example.image, example.picture_groups, -1));
   const Drawing words = colored_words(example.tokens, left, kMargin);
   const Drawing weights = matrix(example.tokens, left, kMargin + words.height);

@@ -353,16 +353,21 @@ TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
   ASSERT_EQ(source->size(), 2);
   const Sample sample = source->get(0);
   EXPECT_EQ(sample.captions, (Texts{"Two men near it in the yard hold a hat .", "They stand ."}));
-  ASSERT_EQ(sample.objects.size(), 3U);
+  ASSERT_EQ(sample.objects.size(), 4U);
   EXPECT_EQ(sample.objects[0].phrase, "Two men");
   EXPECT_EQ(sample.objects[0].box, (std::array<std::int64_t, 4>{5, 10, 55, 30}));
   EXPECT_EQ(sample.objects[0].label, -1);
   EXPECT_EQ(sample.objects[1].phrase, "the yard");
   EXPECT_EQ(sample.objects[1].box, (std::array<std::int64_t, 4>{}));
   EXPECT_EQ(sample.objects[2].phrase, "a hat");
+  EXPECT_EQ(sample.objects[2].caption, 0);
+  EXPECT_EQ(sample.objects[3].phrase, "They");
+  EXPECT_EQ(sample.objects[3].box, sample.objects[0].box) << "the same entity";
+  EXPECT_EQ(sample.objects[3].caption, 1);
   for (const ObjectAnnotation& object : sample.objects)
-    EXPECT_EQ(sample.captions[0].substr(static_cast<std::size_t>(object.span[0]),
-                                        static_cast<std::size_t>(object.span[1] - object.span[0])),
+    EXPECT_EQ(sample.captions.at(static_cast<std::size_t>(object.caption))
+                  .substr(static_cast<std::size_t>(object.span[0]),
+                          static_cast<std::size_t>(object.span[1] - object.span[0])),
               object.phrase);
   EXPECT_EQ(sample_error_of(*source, 1),
             "bad_annotation: sample 11.jpg: a phrase of its Sentences file is malformed: [/EN#1 broken");

@@ -395,5 +395,24 @@ TEST(EvaluationReader, HonoursTheLimitAndChecksMasks) {
             std::string::npos);
 }
 
+// For tasks that look at texts alone: a sample may lack its picture, or have a damaged one.
+TEST(EvaluationReader, LeavesPicturesAsTheyAreReadWhereNobodyLooksAtThem) {
+  std::vector<Sample> samples = make_samples(3);
+  samples[1].encoded = "junk";
+  samples[2].encoded.clear();
+  EvaluationReader reader(std::make_shared<MemorySource>(samples), small(), 4, 2, -1, EvaluationPictures::as_read);
+  std::vector<EvaluationSample> read = reader.next();
+  ASSERT_EQ(read.size(), 3U);
+  EXPECT_TRUE(reader.statistics().skipped.empty());
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(read[i].sample.encoded, samples[i].encoded);
+    EXPECT_FALSE(read[i].pixels.defined());
+  }
+  prepare_picture(read[0], small());
+  EXPECT_TRUE(at::equal(read[0].pixels, to_tensor(preprocess(read[0].sample.image, small()))));
+  EXPECT_THROW(prepare_picture(read[1], small()), SampleError);
+  EXPECT_THROW(prepare_picture(read[2], small()), SampleError);
+}
+
 }  // namespace
 }  // namespace tessera

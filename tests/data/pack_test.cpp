@@ -235,6 +235,20 @@ TEST_F(Pack, ResizesTheShorterSideOfLargerPicturesAndWhatIsMeasuredInThem) {
   EXPECT_EQ(packed("a")->get(1).encoded, samples[1].encoded) << "20 x 24 is small enough";
 }
 
+TEST_F(Pack, PhrasesGoWithTheirCaptions) {
+  std::vector<Sample> samples = make_samples(1);
+  samples[0].captions = {"a dog", " ", "two cats"};
+  samples[0].objects = {{0, {}, "a dog", {0, 5}, 0}, {0, {}, "", {0, 1}, 1}, {0, {}, "cats", {4, 8}, 2}};
+  pack(MemorySource(samples), "", settings("a"));
+  const Sample read = packed("a")->get(0);
+  EXPECT_EQ(read.captions, (std::vector<std::string>{"a dog", "two cats"}));
+  ASSERT_EQ(read.objects.size(), 3U);
+  EXPECT_EQ(read.objects[0].caption, 0);
+  EXPECT_EQ(read.objects[1].span, (std::array<std::int64_t, 2>{})) << "of a caption that is left out";
+  EXPECT_EQ(read.objects[2].caption, 1);
+  EXPECT_EQ(read.objects[2].span, (std::array<std::int64_t, 2>{4, 8}));
+}
+
 TEST_F(Pack, GivesSamplesWithoutASummaryOneWhereItShall) {
   std::vector<Sample> samples = make_samples(3);
   samples[0].captions = {"A horse (photo by Ann) on a meadow."};

@@ -69,6 +69,12 @@ class ChosenGroups final : public EmbedderView {
   using EmbedderView::EmbedderView;
   std::function<std::int64_t(std::int64_t place)> group_of;
   bool attention = true;
+  mutable std::int64_t pictures = 0;  // that the image tower saw
+
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+    pictures += pixels.size(0);
+    return EmbedderView::images(pixels, needs);
+  }
 
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
     TowerFeatures out = EmbedderView::texts(texts, needs);
@@ -90,13 +96,17 @@ class PhraseSource final : public IndexedSource {
     std::vector<std::string> phrases;
   };
   std::vector<Caption> captions;
+  std::vector<std::string> files;  // in place of the pictures, where there are any
 
   std::int64_t size() const override { return std::ssize(captions); }
   Sample get(std::int64_t index) const override {
     const Caption& caption = captions.at(static_cast<std::size_t>(index));
     Sample sample;
     sample.key = concat("sample", index);
-    sample.image = {32, 32, std::vector<std::uint8_t>(32 * 32 * 3, static_cast<std::uint8_t>(10 * index))};
+    if (index < std::ssize(files))
+      sample.encoded = files[static_cast<std::size_t>(index)];
+    else
+      sample.image = {32, 32, std::vector<std::uint8_t>(32 * 32 * 3, static_cast<std::uint8_t>(10 * index))};
     sample.captions = {caption.text, "another one"};
     sample.objects.emplace_back();  // one that the caption does not name
     for (const std::string& phrase : caption.phrases) {
@@ -232,6 +242,58 @@ TEST_F(TokenGroups, ModelsAndDataWithoutThemAreNamed) {
       "as groups behind text_group_encoder does");
   source->captions = {{"a square", {}}};
   EXPECT_EQ(error(), "phrases: no sample has a caption with annotated phrases");
+}
+
+// Two pictures of Flickr30k Entities, whose files are none: the paper measures all five captions of a picture.
+TEST_F(TokenGroups, OfEveryCaptionWithPhrasesCount) {
+  const auto write = [&](const std::string& name, const std::string& text) {
+    const fs::path path = folder_ / name;
+    fs::create_directories(path.parent_path());
+    io::write_file(path.string(), text);
+  };
+  write("pictures/1.jpg", "no picture");
+  write("pictures/2.jpg", "no picture");
+  write("entities/Sentences/1.txt",
+        "[/EN#1/other a red circle] and [/EN#2/other a blue square]\n"
+        "[/EN#1/other a circle] and [/EN#2/other a square]\n"
+        "[/EN#2/other a blue square] and [/EN#1/other a red circle]\n"
+        "a circle and [/EN#0/notvisual a square]\n"
+        "[/EN#1/other red circles]\n");
+  write("entities/Sentences/2.txt", "a circle\n[/EN#3/other a red circle] and blue\n");
+  for (const char* name : {"entities/Annotations/1.xml", "entities/Annotations/2.xml"})
+    write(name, "<annotation></annotation>");
+  model.group_of = [](std::int64_t place) { return place < 4 ? 0 : place < 5 ? 1 : 2; };
+  const TaskResult result =
+      run(concat("{name: token_group_iou, source: {name: flickr30k, images: ", (folder_ / "pictures").string(),
+                 ", entities: ", (folder_ / "entities").string(), "}}"));
+  std::map<std::string, double> found(result.metrics.begin(), result.metrics.end());
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(found.at("captions"), 5) << "four of the first picture, the second of the other";
+  EXPECT_DOUBLE_EQ(found.at("phrases_per_caption"), 8.0 / 5);
+  // All are right but "a square" of the first picture's second caption, whose words are in two groups.
+  EXPECT_DOUBLE_EQ(found.at("iou"), (4 + (1 + 0.5) / 2) / 5);
+  EXPECT_DOUBLE_EQ(found.at("recall"), (4 + (1 + 0.5) / 2) / 5);
+  EXPECT_DOUBLE_EQ(found.at("precision"), 1);
+  EXPECT_TRUE(result.skipped.empty());
+}
+
+TEST_F(TokenGroups, NeedNoPictureButThoseThatAreShown) {
+  source->captions.resize(5, source->captions.front());
+  source->files = {"no picture", "", "no picture", "no picture"};
+  TaskResult result = run();
+  EXPECT_EQ(result.samples, 5);
+  EXPECT_TRUE(result.skipped.empty());
+  EXPECT_EQ(model.pictures, 0);
+  context.pictures = true;
+  result = run("{name: token_group_iou, samples: 5}");
+  EXPECT_EQ(result.samples, 5);
+  EXPECT_EQ(model.pictures, 1);
+  ASSERT_EQ(result.pictures.groups.size(), 5U);
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(result.pictures.groups[i].image.empty());
+    EXPECT_EQ(result.pictures.groups[i].tokens.size(), 9U);
+  }
+  EXPECT_FALSE(result.pictures.groups[4].image.empty());
 }
 
 TEST_F(TokenGroups, AreShownOverWordsAndPatches) {

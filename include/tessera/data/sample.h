@@ -24,8 +24,9 @@ struct Image {
 struct ObjectAnnotation {
   std::int64_t label = -1;             // class index
   std::array<std::int64_t, 4> box{};   // top, left, height, width in pixels
-  std::string phrase;                  // its phrase in the first caption
-  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in the first caption
+  std::string phrase;                  // its phrase in one of the captions
+  std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in that caption; empty: no caption names it
+  std::int64_t caption = 0;            // which caption that is
 };
 
 /// A caption that is wrong in one respect (SugarCrepe's kinds: replace_obj, replace_att, replace_rel, swap_obj, swap_att,

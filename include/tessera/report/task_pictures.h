@@ -77,7 +77,7 @@ struct GroupExample {
     std::int64_t group = 0;      // that of its greatest weight; -1: a token without text
     std::vector<float> weights;  // of each group
   };
-  Image image;
+  Image image;                               // empty: none could be shown
   std::vector<std::uint8_t> picture_groups;  // [height, width] groups of the picture's pixels; empty: there are none
   std::vector<Token> tokens;
 };

@@ -66,7 +66,7 @@ bool read_member(const Json& object, const char* name, T& value) {
 bool read_object(const Json& json, ObjectAnnotation& out) {
   return json.is_object() && json.contains("box") && read_member(json, "label", out.label) &&
          read_member(json, "box", out.box) && read_member(json, "phrase", out.phrase) &&
-         read_member(json, "span", out.span);
+         read_member(json, "span", out.span) && read_member(json, "caption", out.caption);
 }
 
 bool read_negative(const Json& json, HardNegative& out) {

@@ -23,24 +23,16 @@ struct Outcome {
   MemoryBudget::Claim claim;
 };
 
-Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preprocessing, MemoryBudget& budget,
-                            std::int64_t index) {
+Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preprocessing, EvaluationPictures pictures,
+                            MemoryBudget& budget, std::int64_t index) {
   Outcome out;
   try {
     out.sample.index = index;
     out.sample.sample = reader.read_in_order(index, index);
-    Sample& sample = out.sample.sample;
-    out.claim = budget.claim_sample(index, working_bytes(sample));
-    out.sample.picture = picture_fingerprint(sample);
-    sample.image = take_image(sample);
-    const auto pixels = static_cast<std::size_t>(sample.image.height * sample.image.width);
-    if (!sample.mask.empty() && sample.mask.size() != pixels)
-      throw SampleError("bad_mask", concat("sample ", sample.key, ": its mask has ", sample.mask.size(),
-                                           " pixels, its picture ", pixels));
-    out.sample.pixels = to_tensor(preprocess(sample.image, preprocessing));
-    if (!sample.mask.empty())
-      out.sample.mask = preprocess_mask(sample.mask, sample.image.height, sample.image.width, preprocessing);
-    out.claim.set(working_bytes(sample) + out.sample.pixels.numel());
+    out.claim = budget.claim_sample(index, working_bytes(out.sample.sample));
+    if (pictures == EvaluationPictures::as_read) return out;
+    prepare_picture(out.sample, preprocessing);
+    out.claim.set(working_bytes(out.sample.sample) + out.sample.pixels.numel());
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
     out.bad_text = error.what();
@@ -49,6 +41,18 @@ Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preproces
 }
 
 }  // namespace
+
+void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
+  Sample& read = sample.sample;
+  sample.picture = picture_fingerprint(read);
+  read.image = take_image(read);
+  const auto pixels = static_cast<std::size_t>(read.image.height * read.image.width);
+  if (!read.mask.empty() && read.mask.size() != pixels)
+    throw SampleError(
+        "bad_mask", concat("sample ", read.key, ": its mask has ", read.mask.size(), " pixels, its picture ", pixels));
+  sample.pixels = to_tensor(preprocess(read.image, preprocessing));
+  if (!read.mask.empty()) sample.mask = preprocess_mask(read.mask, read.image.height, read.image.width, preprocessing);
+}
 
 struct EvaluationReader::Impl {
   std::shared_ptr<const Source> source;
@@ -63,7 +67,7 @@ struct EvaluationReader::Impl {
   OrderedWorkers<Outcome> workers;
 
   Impl(std::shared_ptr<const Source> given_source, const Preprocessing& preprocessing, std::int64_t given_batch_size,
-       std::int64_t threads, std::int64_t max_samples)
+       std::int64_t threads, std::int64_t max_samples, EvaluationPictures pictures)
       : source(std::move(given_source)),
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
@@ -71,8 +75,8 @@ struct EvaluationReader::Impl {
         wait_policy{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
         reader(make_ordered_reader(source)),
         workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
-                [from = reader, preprocessing, memory = budget](std::int64_t index, std::int64_t) {
-                  return read_for_evaluation(*from, preprocessing, *memory, index);
+                [from = reader, preprocessing, pictures, memory = budget](std::int64_t index, std::int64_t) {
+                  return read_for_evaluation(*from, preprocessing, pictures, *memory, index);
                 }) {}
   ~Impl() {
     budget->stop();
@@ -81,8 +85,9 @@ struct EvaluationReader::Impl {
 };
 
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
-                                   std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples)
-    : impl_(std::make_unique<Impl>(std::move(source), preprocessing, batch_size, threads, max_samples)) {}
+                                   std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples,
+                                   EvaluationPictures pictures)
+    : impl_(std::make_unique<Impl>(std::move(source), preprocessing, batch_size, threads, max_samples, pictures)) {}
 
 EvaluationReader::~EvaluationReader() = default;
 

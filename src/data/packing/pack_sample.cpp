@@ -37,18 +37,28 @@ std::string first_bytes(const std::string& text, std::size_t count) {
   return text.substr(0, count);
 }
 
-// As the reader will give them: without blanks at either end, and all of them UTF-8.
-std::vector<std::string> clean_captions(const Sample& sample) {
+// As the reader will give them: without blanks at either end, and all of them UTF-8. Phrases go with their captions.
+void clean_captions(Sample& sample) {
   std::vector<std::string> out;
+  std::vector<std::int64_t> place;  // of each caption among those that stay; -1: it does not
   bool undecodable = false;
   for (const std::string& caption : sample.captions) {
     const std::string text(strip(caption));
     undecodable = undecodable || !is_utf8(text);
-    if (!text.empty() && is_utf8(text)) out.push_back(text);
+    const bool stays = !text.empty() && is_utf8(text);
+    place.push_back(stays ? std::ssize(out) : -1);
+    if (stays) out.push_back(text);
   }
-  if (!out.empty() || sample.captions.empty()) return out;
-  if (undecodable) throw SampleError("not_utf8", "sample " + sample.key + ": its caption is not UTF-8");
-  throw SampleError("no_caption", "sample " + sample.key + ": its captions are blank");
+  if (out.empty() && undecodable) throw SampleError("not_utf8", "sample " + sample.key + ": its caption is not UTF-8");
+  if (out.empty() && !sample.captions.empty())
+    throw SampleError("no_caption", "sample " + sample.key + ": its captions are blank");
+  for (ObjectAnnotation& object : sample.objects) {
+    const bool there = object.caption >= 0 && object.caption < std::ssize(place);
+    const std::int64_t now = there ? place[static_cast<std::size_t>(object.caption)] : -1;
+    if (now < 0) object.span = {};
+    object.caption = std::max<std::int64_t>(now, 0);
+  }
+  sample.captions = std::move(out);
 }
 
 std::vector<std::uint8_t> resized_mask(const std::vector<std::uint8_t>& mask, const Image& from, const Image& to) {
@@ -92,7 +102,7 @@ void prepare_picture(Sample& sample, const PackSettings& settings) {
 }
 
 void clean_texts(Sample& sample) {
-  sample.captions = clean_captions(sample);
+  clean_captions(sample);
   sample.summary = strip(repair_utf8(sample.summary));
   sample.object_tags = strip(repair_utf8(sample.object_tags));
   for (ObjectAnnotation& object : sample.objects) object.phrase = repair_utf8(object.phrase);

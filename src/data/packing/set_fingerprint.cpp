@@ -48,7 +48,7 @@ SampleDigest digest_of(const Sample& sample) {
   out.text(sample.summary).text(sample.object_tags).number(sample.label).text(raw(sample.mask));
   out.number(std::ssize(sample.objects));
   for (const ObjectAnnotation& object : sample.objects) {
-    out.number(object.label).text(object.phrase).number(object.span[0]).number(object.span[1]);
+    out.number(object.label).text(object.phrase).number(object.span[0]).number(object.span[1]).number(object.caption);
     for (const std::int64_t side : object.box) out.number(side);
   }
   out.number(sample.region_width).text(raw(sample.regions));

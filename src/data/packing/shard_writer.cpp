@@ -37,6 +37,7 @@ Json describe_objects(const std::vector<ObjectAnnotation>& objects, const std::v
     item["box"] = object.box;
     item["phrase"] = object.phrase;
     item["span"] = object.span;
+    item["caption"] = object.caption;
     list.push_back(std::move(item));
   }
   return list;

@@ -97,11 +97,11 @@ void set_entities(std::string_view sentences, std::string_view xml, Sample& samp
     if (strip(line).empty()) continue;
     const EntitySentence sentence = parse_entity_sentence(strip(line));
     sample.captions.push_back(sentence.text);
-    if (sample.captions.size() > 1) continue;
     for (const EntitySentence::Phrase& phrase : sentence.phrases) {
       if (phrase.entity == "0") continue;
       ObjectAnnotation object;
       object.span = phrase.span;
+      object.caption = std::ssize(sample.captions) - 1;
       object.phrase = sentence.text.substr(static_cast<std::size_t>(phrase.span[0]),
                                            static_cast<std::size_t>(phrase.span[1] - phrase.span[0]));
       if (const auto box = boxes.find(phrase.entity); box != boxes.end()) object.box = box->second;

@@ -28,7 +28,7 @@ EntitySentence parse_entity_sentence(std::string_view line);
 /// `bad_annotation`.
 std::map<std::string, std::array<std::int64_t, 4>> parse_entity_boxes(std::string_view xml);
 
-/// Captions of all sentences, and the phrases of the first one as objects.
+/// Captions of all sentences, and their phrases as objects.
 void set_entities(std::string_view sentences, std::string_view xml, Sample& sample);
 
 }  // namespace tessera

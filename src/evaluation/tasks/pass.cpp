@@ -53,9 +53,17 @@ std::int64_t Pass::total() const {
   return max_samples < 0 ? source->size() : std::min(max_samples, source->size());
 }
 
+TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples) const {
+  std::vector<at::Tensor> pixels;
+  for (const EvaluationSample& sample : samples) pixels.push_back(sample.pixels);
+  TowerFeatures features = embedder.images(at::stack(pixels), needs);
+  check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row].sample.key; });
+  return features;
+}
+
 void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
-  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples);
+  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures);
   std::int64_t read = 0, used = 0;
   for (;;) {
     std::vector<EvaluationSample> samples = reader.next();
@@ -67,11 +75,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
     }
     if (!samples.empty()) {
       used += std::ssize(samples);
-      std::vector<at::Tensor> pixels;
-      for (const EvaluationSample& sample : samples) pixels.push_back(sample.pixels);
-      const TowerFeatures features = embedder.images(at::stack(pixels), needs);
-      check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row].sample.key; });
-      body(samples, features);
+      body(samples, pictures == EvaluationPictures::prepared ? features_of(samples) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());
   }

@@ -31,10 +31,11 @@ struct Required {
 /// A class label.
 Required labeled();
 
-/// Samples with their features, row by row.
+/// Samples with the features of their pictures, row by row.
 using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const TowerFeatures& features)>;
 
-/// One pass of a source through the image tower, in order: what comes by is not to be had again.
+/// One pass of a source in order, through the image tower unless only texts are looked at: what comes by is not to be had
+/// again.
 struct Pass {
   const Embedder& embedder;
   const EvaluationContext& context;
@@ -42,12 +43,16 @@ struct Pass {
   std::int64_t max_samples = -1;  // -1: all
   Required required = {};
   ViewNeeds needs = {};
+  EvaluationPictures pictures = EvaluationPictures::prepared;  // as_read: none is embedded, the features are empty
 
   /// Number of samples that will be read, unusable ones included.
   std::int64_t total() const;
   /// Adds to the result's samples and skipped, and sets its data. Throws UserError when an embedding is not finite, or
   /// when no sample is usable.
   void run(TaskResult& result, const BatchBody& body) const;
+
+ private:
+  TowerFeatures features_of(const std::vector<EvaluationSample>& samples) const;
 };
 
 /// Throws UserError when an embedding of a text is not finite.

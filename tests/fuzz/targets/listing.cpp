@@ -29,7 +29,7 @@ void check_entities(std::string_view input) {
   Sample sample;
   set_entities(input.substr(0, mark), mark == std::string_view::npos ? "" : input.substr(mark + 4), sample);
   for (const ObjectAnnotation& object : sample.objects) {
-    const std::string& caption = sample.captions.at(0);
+    const std::string& caption = sample.captions.at(static_cast<std::size_t>(object.caption));
     require(object.span[0] >= 0 && object.span[0] <= object.span[1], "entities: a span runs backwards");
     require(object.span[1] <= static_cast<std::int64_t>(caption.size()), "entities: a span outside of the caption");
     require(object.box[2] >= 0 && object.box[3] >= 0, "entities: a box of negative size");

@@ -142,11 +142,20 @@ struct EvaluationSample {
   std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
 };
 
+/// Decodes and transforms the picture of a sample that has none of `picture`, `pixels` and `mask` yet. Throws SampleError:
+/// it has no picture, a damaged one, or a mask of another size.
+void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing);
+
+/// What an EvaluationReader makes of pictures. `as_read`: nothing, and a sample may lack its own, or have a damaged one,
+/// for whoever looks at texts alone.
+enum class EvaluationPictures { prepared, as_read };
+
 /// One pass over a source in order, prepared by threads; corrupt samples are skipped and counted.
 class EvaluationReader {
  public:
   EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing, std::int64_t batch_size,
-                   std::int64_t threads, std::int64_t max_samples = -1);
+                   std::int64_t threads, std::int64_t max_samples = -1,
+                   EvaluationPictures pictures = EvaluationPictures::prepared);
   ~EvaluationReader();
 
   /// The next samples, at most batch_size; empty at the end.

@@ -25,15 +25,15 @@ void fields(Visitor& v, Flickr30kSettings& s) {
     "those "
     "of `entities`");
   v("entities", s.entities,
-    "folder of Flickr30k Entities, with Sentences/ and Annotations/: phrases of the first caption become annotated "
+    "folder of Flickr30k Entities, with Sentences/ and Annotations/: the phrases of its captions become annotated "
     "objects; empty: none");
   v("split", s.split,
     "file of the pictures' numbers, one a line (train.txt, val.txt or test.txt of Entities); empty: all");
 }
 
-/// With `entities` the captions are its sentences, and each phrase of the first one is an object: without a label, its
-/// box around all boxes of the phrase and all zeros where there is none (scenes). Phrases that nothing in the picture
-/// shows (EN#0) are left out. A picture without such files, or with damaged ones, is a SampleError. Throws UserError
+/// With `entities` the captions are its sentences, and each phrase of one is an object: without a label, its box around
+/// all boxes of the phrase and all zeros where there is none (scenes). Phrases that nothing in the picture shows (EN#0)
+/// are left out. A picture without such files, or with damaged ones, is a SampleError. Throws UserError
 /// naming file and line.
 std::shared_ptr<IndexedSource> make_flickr30k(const Flickr30kSettings& settings);
 

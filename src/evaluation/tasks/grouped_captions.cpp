@@ -1,0 +1,87 @@
+#include "src/evaluation/tasks/grouped_captions.h"
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/token_spans.h"
+#include <tessera/base/error.h>
+
+namespace tessera {
+namespace {
+
+/// Fills in one caption's mask [L] and segments [S, L]: a token belongs to the phrase that holds its first byte. Returns
+/// how many tokens stand for text.
+std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
+                  const std::vector<std::array<std::int64_t, 2>>& phrases, const at::Tensor& mask,
+                  const at::Tensor& segments) {
+  auto real = mask.accessor<bool, 1>();
+  auto inside = segments.accessor<bool, 2>();
+  std::int64_t count = 0;
+  for (std::size_t t = 0; t < spans.size(); ++t) {
+    const auto token = static_cast<std::int64_t>(t);
+    real[token] = spans[t][1] > spans[t][0];
+    count += real[token] ? 1 : 0;
+    for (std::size_t s = 0; s < phrases.size(); ++s)
+      inside[static_cast<std::int64_t>(s)][token] =
+          real[token] && spans[t][0] >= phrases[s][0] && spans[t][0] < phrases[s][1];
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<PhrasedCaption> phrased_captions(const Sample& sample) {
+  std::vector<PhrasedCaption> out;
+  for (std::size_t c = 0; c < sample.captions.size(); ++c) {
+    PhrasedCaption caption{sample.captions[c], {}};
+    for (const ObjectAnnotation& object : sample.objects)
+      if (object.caption == static_cast<std::int64_t>(c) && object.span[1] > object.span[0])
+        caption.phrases.push_back(object.span);
+    if (!caption.phrases.empty()) out.push_back(std::move(caption));
+  }
+  return out;
+}
+
+GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder) {
+  GroupedCaptions out;
+  std::vector<PhrasedCaption> captions;
+  std::vector<std::string> texts;
+  std::size_t most = 0;  // phrases of a caption
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    for (PhrasedCaption& caption : phrased_captions(samples[i].sample)) {
+      most = std::max(most, caption.phrases.size());
+      texts.push_back(caption.text);
+      out.sample.push_back(i);
+      captions.push_back(std::move(caption));
+    }
+  }
+  const TowerFeatures features = embed_texts(embedder, texts, {.attention = true, .input_ids = true});
+  if (!features.attention.defined() || features.attention.size(2) != features.input.ids.size(1))
+    user_error("token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives ",
+               "attention, as groups behind text_group_encoder does");
+  out.weights = features.attention;
+  const std::int64_t count = std::ssize(captions), length = features.input.ids.size(1);
+  out.mask = at::zeros({count, length}, at::kBool);
+  out.segments = at::zeros({count, static_cast<std::int64_t>(most), length}, at::kBool);
+  for (std::size_t i = 0; i < captions.size(); ++i) {
+    const auto row = static_cast<std::int64_t>(i);
+    const std::int64_t tokens =
+        features.input.mask.defined() ? features.input.mask[row].sum().item<std::int64_t>() : length;
+    out.tokens.push_back(embedder.token_texts(to_vector<std::int64_t>(features.input.ids[row].narrow(0, 0, tokens))));
+    const auto spans = token_spans(captions[i].text, out.tokens.back(), /*cut=*/tokens == length);
+    out.spelled.push_back(spans ? mark(*spans, captions[i].phrases, out.mask[row], out.segments[row]) : 0);
+  }
+  return out;
+}
+
+at::Tensor equal_chunks(const GroupedCaptions& captions) {
+  const at::Tensor place = captions.mask.to(at::kLong).cumsum(1) - 1;  // among the tokens that stand for text
+  const std::int64_t groups = captions.weights.size(1);
+  const at::Tensor count = at::tensor(captions.spelled, at::kLong).clamp_min(1).unsqueeze(1);
+  const at::Tensor chunk = place.clamp_min(0).mul(groups).floor_divide(count).clamp_max(groups - 1);
+  return at::zeros_like(captions.weights).scatter_(1, chunk.unsqueeze(1), 1);
+}
+
+}  // namespace tessera
