@@ -58,6 +58,14 @@ class FeatureFolderTest : public test::TemporaryFolder {
       writer.add({concat("k", i), concat("k", i + 1)}, {100 + i, 101 + i}, encoded_of(static_cast<std::int64_t>(i), 2));
     writer.finish({{"bad_image", 2}});
   }
+  // Replaces the first place where the manifest says this.
+  void edit_manifest(const std::string& from, const std::string& to) const {
+    const std::string path = folder() + "/features.json";
+    std::string text = io::read_file(path);
+    const std::size_t place = text.find(from);
+    ASSERT_NE(place, std::string::npos) << from << "\nin\n" << text;
+    io::write_file(path, text.replace(place, from.size(), to));
+  }
   std::string shard(std::int64_t number) const { return concat(folder(), "/features-0000", number, ".safetensors"); }
 };
 
@@ -136,7 +144,7 @@ TEST_F(FeatureFolderTest, DamageIsOneLine) {
                    fs::file_size(shard(1)) + 4, ": the shard is damaged", again));
   fs::remove(shard(1));
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
-            shard(1) + ": cannot read: No such file or directory");
+            shard(1) + ": cannot read: No such file or directory" + again);
 
   write_ten();
   std::string bytes = io::read_file(shard(2));
@@ -150,11 +158,65 @@ TEST_F(FeatureFolderTest, DamageIsOneLine) {
 
   bytes[8] = 'x';  // of the header
   io::write_file(shard(2), bytes);
-  EXPECT_NE(user_error_of([&] { FeatureFolder(this->folder()); }).find(shard(2)), std::string::npos);
-
-  io::write_file(folder() + "/features.json", R"({"format": 1, "samples": "many"})");
   EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
-            folder() + "/features.json: is no manifest of features, or a damaged one" + again);
+            shard(2) + ": not a safetensors file: its header is not valid JSON" + again);
+}
+
+// What a manifest says and a shard holds are two things.
+TEST_F(FeatureFolderTest, TensorsOfAnotherShapeOrTypeAreOneLine) {
+  const auto error_with = [&](const std::string& from, const std::string& to) {
+    write_ten();
+    edit_manifest(from, to);
+    return user_error_of([&] { FeatureFolder(this->folder()); });
+  };
+  const auto line = [&](const std::string& tensor) {
+    return concat(shard(0), ": has no tensor ", tensor,
+                  " as the manifest describes it: the shard is damaged; write the features again with trainer "
+                  "--write-features");
+  };
+  EXPECT_EQ(error_with("\"dtype\": \"float32\"", "\"dtype\": \"float16\""), line("class_token"));
+  EXPECT_EQ(error_with("\"class_token\"", "\"attention\""), line("attention"));
+  EXPECT_EQ(error_with("\"tokens\"", "\"to\\u0007kens\""), line("to\\u0007kens"));
+  EXPECT_EQ(error_with("[\n    2,", "[\n    3,"), line("tokens"));
+  // Another number of samples in one shard, and as many fewer in the next.
+  write_ten();
+  edit_manifest("\"samples\": 2", "\"samples\": 3");
+  edit_manifest("\"samples\": 2", "\"samples\": 1");
+  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }), line("pictures"));
+}
+
+TEST_F(FeatureFolderTest, AManifestThatMakesNoSenseIsOneLine) {
+  const std::string nested = std::string(200'000, '[') + std::string(200'000, ']');
+  const std::vector<std::pair<std::string, std::string>> edits = {
+      {"\"dtype\": \"float32\"", "\"dtype\": \"float64\""},
+      {"\"samples\": 10", "\"samples\": \"many\""},
+      {"\"samples\": 10", "\"samples\": 11"},
+      {"\"samples\": 10", "\"samples\": 1e300"},
+      {"\"samples\": 2", "\"samples\": -2"},
+      {"\"bytes\": ", "\"bytes\": 9999999999999999999"},
+      {"features-00000", "../features-00000"},
+      {"features-00000", "features-0\\n0000"},
+      {"[\n    2,", "[\n    -2,"},
+      {"[\n    2,", "[\n    4294967296, 4294967296,"},
+      {"{\n   \"width\": 3\n  }", nested},
+      {"{\n  \"model\"", "[{\n  \"model\""},
+      {"\"weights\"", "\"wights\""},
+  };
+  for (const auto& [from, to] : edits) {
+    write_ten();
+    edit_manifest(from, to);
+    EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+              folder() +
+                  "/features.json: is no manifest of features, or a damaged one; write the features again with "
+                  "trainer --write-features")
+        << from << " to " << to.substr(0, 80);
+  }
+  write_ten();
+  edit_manifest("\"format\": 1", "\"format\": 2");
+  EXPECT_EQ(user_error_of([&] { FeatureFolder(this->folder()); }),
+            folder() +
+                "/features.json: is of a format that this version does not read; write the features again with "
+                "trainer --write-features");
 }
 
 TEST_F(FeatureFolderTest, AValueThatTheTypeCannotHoldNamesItsSample) {

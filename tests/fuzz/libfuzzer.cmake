@@ -5,6 +5,7 @@ set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
 foreach(name formats/annotations formats/class_names formats/json_items formats/npy formats/paths formats/python_json
              formats/regions formats/sample_file formats/table image/decode image/image_header image/jpeg
+             features/feature_files features/feature_folder
              sources/coco_captions sources/csv sources/entities sources/karpathy sources/listed_pictures
              formats/byte_stream formats/decompress sources/webdataset/index_cache
              sources/webdataset/shard_index sources/webdataset/tar_stream)

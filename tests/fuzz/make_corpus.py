@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,safetensors,vocabulary}.
+"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,safetensors,features,vocabulary}.
 
 Needs numpy, Pillow and sentencepiece. The files are in the repository; run it again only to add some.
 """
@@ -112,6 +112,47 @@ def tensor_files():
                                           + b'],"data_offsets":[0,0]}}', b""))
 
 
+def fingerprint(data):
+    """As in src/base/digest.cpp."""
+    def mix(x):
+        x = (x + 0x9E3779B97F4A7C15) % 2**64
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ x >> 27) * 0x94D049BB133111EB % 2**64
+        return x ^ x >> 31
+    value = mix(mix(0) ^ len(data))
+    for i in range(0, len(data), 8):
+        value = mix(value ^ int.from_bytes(data[i:i + 8], "little"))
+    return value
+
+
+def feature_folders():
+    samples = 3
+    for dtype, code, name in (("float32", "f", "F32"), ("float16", "e", "F16")):
+        values = {"class_token": [[i, i + 0.5] for i in range(samples)], "tokens": [[i, -i, 2 * i, 0] for i in range(samples)]}
+        rows = {tensor: [struct.pack(f"<{len(row)}{code}", *row) for row in each] for tensor, each in values.items()}
+        numbers = lambda each: struct.pack(f"<{samples}Q", *each)
+        keys = b"".join(b"k%d" % i for i in range(samples))
+        tensors = {"checksums": ("I64", [samples], numbers(fingerprint(rows["class_token"][i] + rows["tokens"][i]) for i in range(samples))),
+                   "class_token": (name, [samples, 2], b"".join(rows["class_token"])),
+                   "key_ends": ("I64", [samples], numbers(2 * i + 2 for i in range(samples))),
+                   "pictures": ("I64", [samples], numbers(100 + i for i in range(samples))),
+                   "tokens": (name, [samples, 2, 2], b"".join(rows["tokens"])),
+                   "keys": ("U8", [len(keys)], keys)}
+        header, data = {}, b""
+        for tensor, (kind, shape, content) in tensors.items():
+            header[tensor] = {"dtype": kind, "shape": shape, "data_offsets": [len(data), len(data) + len(content)]}
+            data += content
+        shard = safetensors(header, data)
+        manifest = {"format": 1, "settings": {"model": {"width": 2}}, "weights": "0123", "precision": "float32", "data": "three",
+                    "dtype": dtype, "samples": samples, "left_out": {"bad_image": 1},
+                    "tensors": [{"name": "class_token", "shape": [2]}, {"name": "tokens", "shape": [2, 2]}],
+                    "shards": [{"name": "features-00000.safetensors", "samples": samples, "bytes": len(shard)}]}
+        write(f"features/{dtype}", json.dumps(manifest).encode() + b"\n%%\n" + shard)
+        if dtype == "float32":
+            write("features/shard", shard)
+    write("features/deep", b'{"format": 1, "settings": ' + b"[" * 200 + b"]" * 200 + b"}\n%%\n")
+
+
 def vocabularies():
     words = "small large red blue green circle square star ring left right of above a the photo 2 cats".split()
     lines = [" ".join(words[(i * k) % len(words)] for k in range(1, 8)) for i in range(1, 200)]
@@ -136,4 +177,5 @@ if __name__ == "__main__":
     tars()
     npys()
     tensor_files()
+    feature_folders()
     vocabularies()

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -30,6 +31,16 @@ InputFile::InputFile() : descriptor_(::memfd_create("fuzz", MFD_CLOEXEC)) {
 
 InputFile::~InputFile() {
   ::close(descriptor_);
+}
+
+InputFolder::InputFolder()
+    : path_((std::filesystem::exists("/dev/shm") ? "/dev/shm/tessera_fuzz_" : "/tmp/tessera_fuzz_") +
+            std::to_string(::getpid())) {
+  std::filesystem::create_directories(path_);
+}
+
+InputFolder::~InputFolder() {
+  std::filesystem::remove_all(path_);
 }
 
 void InputFile::write(std::string_view bytes) {

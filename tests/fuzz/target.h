@@ -10,6 +10,7 @@ namespace tessera::fuzz {
 
 void fuzz_annotations(std::string_view input);
 void fuzz_config(std::string_view input);
+void fuzz_features(std::string_view input);
 void fuzz_image(std::string_view input);
 void fuzz_index(std::string_view input);
 void fuzz_listing(std::string_view input);
@@ -44,6 +45,20 @@ class InputFile {
 
  private:
   int descriptor_ = -1;
+  std::string path_;
+};
+
+/// A folder of its own, in memory where there is one.
+class InputFolder {
+ public:
+  InputFolder();
+  ~InputFolder();
+  InputFolder(const InputFolder&) = delete;
+  InputFolder& operator=(const InputFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
   std::string path_;
 };
 

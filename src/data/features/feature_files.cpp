@@ -1,49 +1,107 @@
 #include "src/data/features/feature_files.h"
 
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
 #include <tessera/base/error.h>
 
 namespace tessera {
 namespace {
 
+using OrderedJson = nlohmann::ordered_json;
+
 constexpr int kFormat = 1;
+constexpr int kMaxDepth = 100;                         // of lists and objects inside each other, as in settings
+constexpr std::int64_t kMost = std::int64_t{1} << 40;  // samples, bytes, values of a picture
+
+// Throws std::invalid_argument, as all below, for what no manifest holds.
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
+OrderedJson parse_json(const std::string& text) {
+  return OrderedJson::parse(text, [](int depth, OrderedJson::parse_event_t, const OrderedJson&) {
+    require(depth <= kMaxDepth, "depth");
+    return true;
+  });
+}
+
+// A number between 0 and kMost.
+std::int64_t count_in(const OrderedJson& json) {
+  require(json.is_number_unsigned() && json.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMost), "a number");
+  return json.get<std::int64_t>();
+}
+
+FeatureTensor tensor_in(const OrderedJson& json) {
+  FeatureTensor out{json.at("name"), {}};
+  std::int64_t values = 1;
+  for (const OrderedJson& each : json.at("shape")) {
+    out.shape.push_back(count_in(each));
+    require(!__builtin_mul_overflow(values, std::max<std::int64_t>(out.shape.back(), 1), &values) && values <= kMost,
+            "a shape");
+  }
+  return out;
+}
+
+// Its name is one that a FeatureWriter gives, in the folder itself.
+FeatureShard shard_in(const OrderedJson& json) {
+  FeatureShard out{json.at("name"), count_in(json.at("samples")), count_in(json.at("bytes"))};
+  const std::string_view name = out.name, prefix = kFeatureShardPrefix, suffix = kFeatureShardSuffix;
+  require(name.size() > prefix.size() + suffix.size() && name.starts_with(prefix) && name.ends_with(suffix), "a name");
+  const std::string_view number = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+  require(number.find_first_not_of("0123456789") == std::string_view::npos, "a number in a name");
+  return out;
+}
+
+FeatureManifest manifest_in(const OrderedJson& json, std::vector<FeatureShard>& shards) {
+  FeatureManifest out;
+  require(json.at("settings").is_object(), "settings");
+  out.settings = json.at("settings").dump();
+  json.at("weights").get_to(out.weights);
+  json.at("precision").get_to(out.precision);
+  json.at("data").get_to(out.data);
+  json.at("dtype").get_to(out.dtype);
+  constexpr std::array<const char*, 3> kTypes = {"float32", "bfloat16", "float16"};
+  require(std::find(kTypes.begin(), kTypes.end(), out.dtype) != kTypes.end(), "dtype");
+  out.samples = count_in(json.at("samples"));
+  for (const auto& [reason, count] : json.at("left_out").items()) out.left_out[reason] = count_in(count);
+  for (const OrderedJson& tensor : json.at("tensors")) out.tensors.push_back(tensor_in(tensor));
+  std::int64_t samples = 0;
+  for (const OrderedJson& shard : json.at("shards")) {
+    shards.push_back(shard_in(shard));
+    samples += shards.back().samples;
+    require(samples <= out.samples, "samples of shards");
+  }
+  require(samples == out.samples, "samples of shards");
+  return out;
+}
 
 }  // namespace
 
 std::string manifest_text(const FeatureManifest& manifest, const std::vector<FeatureShard>& shards) {
-  nlohmann::ordered_json json{
-      {"format", kFormat},           {"settings", nlohmann::ordered_json::parse(manifest.settings)},
-      {"weights", manifest.weights}, {"precision", manifest.precision},
-      {"data", manifest.data},       {"dtype", manifest.dtype},
-      {"samples", manifest.samples}, {"left_out", manifest.left_out}};
+  OrderedJson json{{"format", kFormat},           {"settings", OrderedJson::parse(manifest.settings)},
+                   {"weights", manifest.weights}, {"precision", manifest.precision},
+                   {"data", manifest.data},       {"dtype", manifest.dtype},
+                   {"samples", manifest.samples}, {"left_out", manifest.left_out}};
   for (const FeatureTensor& tensor : manifest.tensors)
     json["tensors"].push_back({{"name", tensor.name}, {"shape", tensor.shape}});
   for (const FeatureShard& shard : shards)
     json["shards"].push_back({{"name", shard.name}, {"samples", shard.samples}, {"bytes", shard.bytes}});
-  return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 FeatureManifest parse_manifest(const std::string& text, const std::string& path, std::vector<FeatureShard>& shards) {
+  bool readable = true;
   try {
-    const auto json = nlohmann::ordered_json::parse(text);
-    if (json.at("format") != kFormat) user_error(path, ": is of a format that this version does not read");
-    FeatureManifest out;
-    out.settings = json.at("settings").dump();
-    json.at("weights").get_to(out.weights);
-    json.at("precision").get_to(out.precision);
-    json.at("data").get_to(out.data);
-    json.at("dtype").get_to(out.dtype);
-    json.at("samples").get_to(out.samples);
-    json.at("left_out").get_to(out.left_out);
-    for (const auto& tensor : json.at("tensors"))
-      out.tensors.push_back({tensor.at("name"), tensor.at("shape").get<std::vector<std::int64_t>>()});
-    for (const auto& shard : json.at("shards"))
-      shards.push_back(
-          {shard.at("name"), shard.at("samples").get<std::int64_t>(), shard.at("bytes").get<std::int64_t>()});
-    out.scalar_type();
-    return out;
+    const OrderedJson json = parse_json(text);
+    readable = json.at("format") == kFormat;
+    if (readable) return manifest_in(json, shards);
   } catch (const nlohmann::json::exception&) {
-    user_error(path, ": is no manifest of features, or a damaged one; ", kFeatureWayOut);
+  } catch (const std::invalid_argument&) {
   }
+  if (!readable) user_error(path, ": is of a format that this version does not read; ", kFeatureWayOut);
+  user_error(path, ": is no manifest of features, or a damaged one; ", kFeatureWayOut);
 }
 
 }  // namespace tessera

@@ -7,6 +7,7 @@
 #include "src/data/features/feature_files.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/io/atomic_file.h>
@@ -15,6 +16,16 @@
 
 namespace tessera {
 namespace {
+
+// What `open` gives; its errors say, too, how to get the features back.
+template <class Open>
+auto with_way_out(const Open& open) {
+  try {
+    return open();
+  } catch (const UserError& error) {
+    user_error(error.what(), "; ", kFeatureWayOut);
+  }
+}
 
 [[noreturn]] void damaged(const std::string& path, const std::string& what) {
   user_error(path, ": ", what, ": the shard is damaged; ", kFeatureWayOut);
@@ -26,7 +37,7 @@ std::string_view tensor_bytes(const io::SafetensorsHeader& header, std::string_v
   for (const io::TensorEntry& entry : header.entries)
     if (entry.name == name && entry.dtype == type && (shape.empty() || entry.shape == shape))
       return data.substr(entry.begin, entry.end - entry.begin);
-  damaged(path, concat("has no tensor ", name, " as the manifest describes it"));
+  damaged(path, concat("has no tensor ", printable(name), " as the manifest describes it"));
 }
 
 }  // namespace
@@ -100,7 +111,7 @@ struct FeatureFolder::Impl {
   void open(const FeatureShard& listed) {
     OpenedShard shard;
     shard.path = folder + "/" + listed.name;
-    shard.file = std::make_unique<io::MappedFile>(shard.path);
+    shard.file = with_way_out([&] { return std::make_unique<io::MappedFile>(shard.path); });
     shard.samples = listed.samples;
     const std::string_view bytes = shard.file->bytes();
     if (static_cast<std::int64_t>(bytes.size()) != listed.bytes)
@@ -111,7 +122,8 @@ struct FeatureFolder::Impl {
     const std::size_t rest = bytes.size() - sizeof(length);
     if (length > rest || length > io::kMaxHeaderBytes) damaged(shard.path, "its header is longer than the file");
     const std::string text(bytes.substr(sizeof(length), length));
-    const io::SafetensorsHeader header = io::parse_safetensors_header(text, rest - length, shard.path);
+    const io::SafetensorsHeader header =
+        with_way_out([&] { return io::parse_safetensors_header(text, rest - length, shard.path); });
     const std::string_view data = bytes.substr(sizeof(length) + length);
     const auto tensor = [&](const std::string& name, at::ScalarType type, const std::vector<std::int64_t>& shape) {
       return tensor_bytes(header, data, name, type, shape, shard.path);

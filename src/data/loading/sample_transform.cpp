@@ -11,6 +11,7 @@
 #include "src/data/loading/sample_reader.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/random.h>
 #include <tessera/base/text.h>
 
@@ -173,9 +174,9 @@ void SampleTransform::check_fields(const SourceComponent& component) const {
     for (const std::string& name : fields_of(*sample)) found.insert(name);
   }
   if (without_features > 0)
-    user_error("data.features: ", features_->path(), " was written for other pictures (", features_->manifest().data,
-               "): it holds features of none of the samples looked at of ", component.described,
-               "; write them again with trainer --write-features");
+    user_error("data.features: ", features_->path(), " was written for other pictures (",
+               printable(features_->manifest().data), "): it holds features of none of the samples looked at of ",
+               component.described, "; write them again with trainer --write-features");
   if (lacking == 0) return;
   user_error(
       component.described, ": none of the ", count, " samples looked at has all that the objective needs: missing ",

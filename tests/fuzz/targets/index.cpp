@@ -2,8 +2,6 @@
 // names it, are made right first, since a target that sees nothing but wrong checksums goes no deeper.
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <unistd.h>
 
 #include "src/index/manifest.h"
 #include "src/index/segment.h"
@@ -18,21 +16,6 @@ namespace tessera::fuzz {
 namespace {
 
 using namespace tessera::index;
-
-/// A folder in memory where there is one.
-class Folder {
- public:
-  Folder()
-      : path_((std::filesystem::exists("/dev/shm") ? "/dev/shm/tessera_fuzz_" : "/tmp/tessera_fuzz_") +
-              std::to_string(::getpid())) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 /// The trailer of a segment, with every checksum made that of the bytes. Sizes and counts stay what the input says.
 SegmentTrailer repair(std::string& bytes) {
@@ -93,7 +76,7 @@ void check_search(const Index& opened) {
 }  // namespace
 
 void fuzz_index(std::string_view input) {
-  static const Folder folder;
+  static const InputFolder folder;
   static InputFile file;
   std::string bytes(input);
   const SegmentTrailer trailer = repair(bytes);

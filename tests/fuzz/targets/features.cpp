@@ -1,0 +1,61 @@
+// Feature folders: a manifest, and behind a line "%%" the shard that it lists. The manifest is made to fit the shard's length first, and one
+// that cannot be read is replaced, since a target that sees nothing but damaged manifests goes no deeper.
+#include "src/data/features/feature_files.h"
+#include "tests/fuzz/target.h"
+#include <tessera/base/error.h>
+#include <tessera/data/source.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::fuzz {
+namespace {
+
+constexpr const char* kShard = "features-00000.safetensors";
+
+// That of the inputs in the corpus: samples k0 to k2 of pictures 100 to 102.
+FeatureManifest usual_manifest() {
+  FeatureManifest out;
+  out.settings = "{}";
+  out.dtype = "float32";
+  out.samples = 3;
+  out.tensors = {{"class_token", {2}}, {"tokens", {2, 2}}};
+  return out;
+}
+
+FeatureManifest manifest_of(const std::string& text) {
+  std::vector<FeatureShard> ignored;
+  try {
+    return parse_manifest(text, "features.json", ignored);
+  } catch (const UserError& error) {
+    check_message(error);
+    return usual_manifest();
+  }
+}
+
+}  // namespace
+
+void fuzz_features(std::string_view input) {
+  static const InputFolder folder;
+  const std::size_t mark = input.find("\n%%\n");
+  const std::string_view shard = mark == std::string_view::npos ? input : input.substr(mark + 4);
+  const FeatureManifest manifest = manifest_of(std::string(input.substr(0, mark)));
+  io::write_file(folder.path() + "/" + kShard, shard);
+  io::write_file(folder.path() + "/" + kFeatureManifest,
+                 manifest_text(manifest, {{kShard, manifest.samples, static_cast<std::int64_t>(shard.size())}}));
+  try {
+    const FeatureFolder features(folder.path());
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      try {
+        const auto read = features.read("k" + std::to_string(i), 100 + i);
+        require(static_cast<std::int64_t>(read.size()) == manifest.bytes(), "features: another number of bytes");
+      } catch (const SampleError& error) {
+        check_message(error);
+      } catch (const UserError& error) {
+        check_message(error);
+      }
+    }
+  } catch (const UserError& error) {
+    check_message(error);
+  }
+}
+
+}  // namespace tessera::fuzz
