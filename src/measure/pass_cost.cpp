@@ -79,11 +79,23 @@ double CostCurve::flops(std::int64_t samples) const {
   return sum;
 }
 
+CostCurve CostCurve::followed_by(const CostCurve& next) const {
+  TORCH_CHECK(points_.size() == next.points_.size(), "cost curves of different measurements");
+  CostCurve out(degree_);
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    const Point &first = points_[i], &second = next.points_[i];
+    TORCH_CHECK(first.samples == second.samples, "cost curves of different measurements");
+    std::vector<double> changes = first.trace.changes();
+    changes.insert(changes.end(), second.trace.changes().begin(), second.trace.changes().end());
+    out.add(first.samples, MemoryTrace(std::move(changes)), first.flops + second.flops);
+  }
+  return out;
+}
+
+// Extrapolated as one: what the forward pass keeps, or computes again in the backward pass, moves from the one's peak to
+// the other's where a loss begins to work in chunks.
 MemoryTrace PassCost::trace(std::int64_t samples) const {
-  std::vector<double> changes = forward.trace(samples).changes();
-  const MemoryTrace more = backward.trace(samples);
-  changes.insert(changes.end(), more.changes().begin(), more.changes().end());
-  return MemoryTrace(std::move(changes));
+  return forward.followed_by(backward).trace(samples);
 }
 
 void measure_towers(PassCost& cost, const Batch& batch, const std::function<Features(const Batch&)>& encode) {

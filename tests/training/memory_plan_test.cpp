@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/test_name.h"
+#include "tests/training/text_group_run.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/measure/pass_cost.h>
@@ -41,6 +42,20 @@ TEST(CostCurve, GoesOnAtLeastAsALine) {
   curve.add(4, MemoryTrace({16}), 0);
   curve.add(8, MemoryTrace({16, 16}), 0);
   EXPECT_DOUBLE_EQ(curve.trace(64).peak(), 4 * 64);
+}
+
+// With chunks of 4 the forward pass keeps nothing, and the backward pass computes a chunk again.
+TEST(PassCost, IsForetoldAsOnePassWhereMemoryMovesFromForwardToBackward) {
+  PassCost cost(2);
+  cost.forward.add(4, MemoryTrace({40}), 1);
+  cost.backward.add(4, MemoryTrace({5, -45}), 1);
+  for (const std::int64_t samples : {5, 9}) {
+    cost.forward.add(samples, MemoryTrace({0}), 1);
+    cost.backward.add(samples, MemoryTrace({40, 5, -45}), 1);
+  }
+  EXPECT_DOUBLE_EQ(cost.trace(4).peak(), 45);
+  EXPECT_DOUBLE_EQ(cost.trace(64).peak(), 45);
+  EXPECT_DOUBLE_EQ(cost.trace(64).held(), 0);
 }
 
 TEST(CostCurve, TracesWhatOperatorsAllocate) {
@@ -128,6 +143,24 @@ TEST_P(PlannedMemory, IsThatOfTheStep) {
   const double measured = measured_step(config),
                planned = static_cast<double>(plan.peak - plan.weights - plan.optimizer);
   EXPECT_NEAR(planned / measured, 1.0, GetParam().tolerance) << plan.peak_phase << "\n" << to_text(plan, config);
+}
+
+// As long as the batch fits into a chunk a loss takes as much as without: what is seen there says nothing of the batch.
+TEST(MemoryPlan, ForetellsALossInChunksFromMoreThanOneOfThem) {
+  const std::vector<std::string> batch = {"data.loader.batch_size=96", "data.train.size=200", "objective.chunk=8"};
+  for (const Config& config : {text_group_config("runs/none", batch), tiny_config("runs/none", batch, "filip")}) {
+    const auto plan = [&](std::int64_t most) {
+      TrainingRun run = build_training_run(config);
+      PlanSettings settings;
+      settings.most_loss_samples = most;
+      return plan_memory(run, config, settings);
+    };
+    const MemoryPlan foretold = plan(4), measured = plan(200);
+    EXPECT_FALSE(foretold.loss_measured);
+    ASSERT_TRUE(measured.loss_measured);
+    EXPECT_NEAR(static_cast<double>(foretold.loss) / static_cast<double>(measured.loss), 1, 0.1)
+        << config.objective.name << ": " << foretold.loss << " and " << measured.loss;
+  }
 }
 
 TEST(MemoryPlan, LeavesEverythingAsItWas) {

@@ -41,6 +41,8 @@ class CostCurve {
   /// themselves are, and at least as a straight line goes on. At least one measurement must be there.
   MemoryTrace trace(std::int64_t samples) const;
   double flops(std::int64_t samples) const;
+  /// The curve of this work with that of `next` right behind it, which was measured with the same numbers of samples.
+  CostCurve followed_by(const CostCurve& next) const;
 
  private:
   struct Point {

@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/training/memory/module_settings.h"
 #include <tessera/base/avoided_flops.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/distributed/fake_process_group.h>
@@ -18,7 +19,8 @@
 namespace tessera {
 namespace {
 
-constexpr double kLossSeconds = 1;  // that the next measurement of the loss may take
+constexpr double kLossSeconds = 1;    // that the next measurement of the loss may take,
+constexpr double kChunkSeconds = 10;  // and the one that shows it with its chunks in effect
 
 std::int64_t total_bytes(const std::map<std::string, at::Tensor>& tensors) {
   std::int64_t bytes = 0;
@@ -58,6 +60,25 @@ std::int64_t update_bytes(const TrainingRun& run, const Config& config) {
   return std::llround(peak / static_cast<double>(std::max<std::int64_t>(1, gradient_bytes(parameters))) *
                       static_cast<double>(gradients));
 }
+
+// How long work takes with more samples, by the power of their number that the last two measurements show.
+class GrowthOfTime {
+ public:
+  void add(std::int64_t samples, double seconds) {
+    before_ = std::exchange(last_, {static_cast<double>(samples), std::max(seconds, 1e-6)});
+  }
+  double of(std::int64_t samples) const {
+    const double power =
+        before_.samples > 0 ? std::log(last_.seconds / before_.seconds) / std::log(last_.samples / before_.samples) : 2;
+    return last_.seconds * std::pow(static_cast<double>(samples) / last_.samples, std::clamp(power, 1.0, 2.0));
+  }
+
+ private:
+  struct Measured {
+    double samples = 0, seconds = 0;
+  };
+  Measured before_, last_;
+};
 
 // A run's step, measured in pieces.
 class StepModel {
@@ -156,24 +177,48 @@ class StepModel {
     features_ = map_tensors(features_, [](const at::Tensor& tensor) { return tensor.detach(); });
   }
 
+  // Returns how long it took.
+  double measure_loss_of(std::int64_t samples) {
+    const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
+    const Features leaves = repeated_leaves(features_, samples);
+    base_.loss_measured = samples == base_.batch;
+    return seconds_of(run_.device, [&] {
+      Losses losses;
+      loss_.forward.measure(samples, [&] { losses = run_.objective->forward(leaves, on_rank); });
+      loss_.backward.measure(samples, [&] { std::exchange(losses, {}).total.backward(); });
+    });
+  }
+
   // Of at least three sizes, where the batch has them: it takes as many to tell a parabola from a line.
   void measure_loss() {
-    const StepContext on_rank = step_context(run_, config_, fake_process_group(settings_.rank, settings_.ranks), 0);
     const double room = static_cast<double>(available_memory(run_.device)) / 4;
     std::int64_t samples = std::min<std::int64_t>(base_.batch, 2);
+    GrowthOfTime time;
     for (int sizes = 1;; ++sizes, samples = std::min(base_.batch, 2 * samples)) {
-      const Features leaves = repeated_leaves(features_, samples);
-      const double seconds = seconds_of(run_.device, [&] {
-        Losses losses;
-        loss_.forward.measure(samples, [&] { losses = run_.objective->forward(leaves, on_rank); });
-        loss_.backward.measure(samples, [&] { std::exchange(losses, {}).total.backward(); });
-      });
-      base_.loss_measured = samples == base_.batch;
+      const double seconds = measure_loss_of(samples);
+      time.add(samples, seconds);
       const bool large = 4 * seconds > kLossSeconds || 4 * loss_.trace(samples).peak() > room,
                  enough = settings_.most_loss_samples > 0 ? 2 * samples > settings_.most_loss_samples : large;
       if (base_.loss_measured || (sizes >= 3 && enough)) break;
     }
+    // Up to a chunk a loss in chunks grows as one without, and from there on far slower: what was seen of it there says
+    // nothing of the batch.
+    const std::int64_t chunk = chunk_in_effect(), two_chunks = std::min(base_.batch, 2 * chunk + 1);
+    if (!base_.loss_measured && chunk > 0 && samples / 4 <= chunk && time.of(two_chunks) <= kChunkSeconds &&
+        loss_.trace(two_chunks).peak() <= room) {
+      loss_ = PassCost(2);
+      for (const std::int64_t size : {chunk + 1, chunk + chunk / 2 + 1, two_chunks})
+        if (size <= two_chunks) measure_loss_of(size);
+    }
     base_.loss = std::llround(loss_.trace(base_.batch).peak());
+  }
+
+  // The largest chunk of the loss that the batch does not fit into; 0: there is none.
+  std::int64_t chunk_in_effect() const {
+    std::int64_t largest = 0;
+    for (const ChunkSetting& each : chunk_settings(config_))
+      if (each.chunk && *each.chunk < base_.batch) largest = std::max(largest, *each.chunk);
+    return largest;
   }
 
   void note_what_lasts() {

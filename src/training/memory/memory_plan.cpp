@@ -1,9 +1,9 @@
-#include <functional>
 #include <iomanip>
 #include <sstream>
 
 #include <c10/util/StringUtil.h>
 
+#include "src/training/memory/module_settings.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/training/memory/memory_plan.h>
@@ -44,14 +44,6 @@ std::vector<Row> rows_of(const MemoryPlan& plan) {
   return all;
 }
 
-// Calls visit(path, value) for each single value of a module's settings.
-void for_each_setting(const config::Node& node, const std::string& path,
-                      const std::function<void(const std::string&, const config::Node&)>& visit) {
-  if (!node.is_map() && !node.is_sequence()) visit(path, node);
-  for (const auto& [key, value] : node.members()) for_each_setting(value, config::join_path(path, key), visit);
-  for (std::size_t i = 0; i < node.items().size(); ++i) for_each_setting(node.items()[i], concat(path, ".", i), visit);
-}
-
 }  // namespace
 
 bool MemoryPlan::fits() const {
@@ -68,9 +60,8 @@ std::vector<std::string> ways_out(const MemoryPlan& plan, const Config& config) 
     if (path.ends_with(".grad_checkpointing") && value.text() == "false") towers.push_back(path + ": true");
   });
   if (plan.gpu && config.training.precision == "float32") towers.emplace_back("training.precision: bf16");
-  for_each_setting(config.objective.settings, "objective", [&](const std::string& path, const config::Node& value) {
-    if (path.ends_with(".chunk")) loss.push_back(value.is_null() ? path + ": 256" : "a smaller " + path);
-  });
+  for (const ChunkSetting& each : chunk_settings(config))
+    loss.push_back(each.chunk ? "a smaller " + each.path : each.path + ": 256");
   if (config.checkpoint.background) host.emplace_back("checkpoint.background: false");
   if (plan.ready > plan.total() / 10) host.emplace_back("a smaller data.loader.prefetch");
 

@@ -21,7 +21,8 @@ struct PlanSettings {
   int started = 1;             // of them, those that hold their weights already
   std::int64_t allocated = 0;  // bytes that this process holds beside weights, optimizer and averages (buckets)
   std::optional<std::int64_t> available;  // bytes to plan for; none: what the device has
-  std::int64_t most_loss_samples = 0;     // measure the loss with at most so many; 0: as many as take seconds
+  // Measure the loss with at most so many, or two of its chunks; 0: with as many as take a second or so.
+  std::int64_t most_loss_samples = 0;
 };
 
 /// Where one rank's memory goes, in bytes, and what a step computes.
@@ -64,7 +65,8 @@ struct MemoryPlan {
 
 /// Foretells a step of the run's whole batch from passes of a few samples, real ones where the run has data. The
 /// towers' cost grows linearly with the samples, the loss's as a polynomial of degree 2 (PassCost). The loss is
-/// measured with twice as many samples until that takes too long, so that what can be measured is not extrapolated.
+/// measured with twice as many samples until that takes too long, so that what can be measured is not extrapolated; one
+/// that works in chunks, where that takes seconds, until these are in effect.
 /// training.micro_batch auto: the plan with the most samples at a time that fits, of the batch, its half, third,
 /// quarter, sixth, eighth, twelfth, ...; on a GPU, where running out of memory is an error that can be caught, after a
 /// try; with one sample at a time if none does. Leaves weights, running averages and the data's position as they are,
