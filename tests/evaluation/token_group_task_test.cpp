@@ -45,7 +45,7 @@ std::shared_ptr<const Tokenizer> words() {
   settings.settings = config::parse_yaml("{context_length: 12}", "tokenizer.yaml");
   return tokenizers().make(settings, "tokenizer",
                            TokenizerContext{"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nand\nred\nblue\ncircle\n##s\n"
-                                            "square\n"});
+                                            "square\n,\n.\n"});
 }
 
 std::shared_ptr<DualEncoder> small_model() {
@@ -55,7 +55,7 @@ std::shared_ptr<DualEncoder> small_model() {
       "2],\n"
       "                  num_group_tokens: [8, 4, 0], num_output_groups: [8, 4]},\n"
       "        readout: {name: groups, output_dim: 16}, projection: none}\n"
-      "text: {encoder: {name: text_group_encoder, vocab_size: 12, context_length: 12, width: 16, heads: 2,\n"
+      "text: {encoder: {name: text_group_encoder, vocab_size: 14, context_length: 12, width: 16, heads: 2,\n"
       "                 token_layers: 1, group_layers: 1, num_groups: 3},\n"
       "       readout: {name: groups, output_dim: 16}, projection: none}\n"
       "preprocessing: {image_size: 32}\n",
@@ -210,12 +210,25 @@ TEST_F(TokenGroups, AWordOfSeveralTokensIsInItsPhraseWithAllOfThem) {
   EXPECT_DOUBLE_EQ(found.at("precision"), 1);
 }
 
+TEST_F(TokenGroups, APhraseEndsBeforeThePunctuationBehindIt) {
+  source->captions = {{"a red circle, a blue square.", {"a red circle", "a blue square"}}};
+  model.group_of = [](std::int64_t place) { return place == 4 || place == 8 ? 1 : place < 4 ? 0 : 2; };
+  const auto found = numbers();
+  EXPECT_DOUBLE_EQ(found.at("iou"), 1);
+  // Eight tokens stand for text: "a red circle", ", a blue", "square .".
+  EXPECT_DOUBLE_EQ(found.at("chunks_iou"), (1 + 2.0 / 3) / 2);
+  EXPECT_EQ(found.at("groups_per_caption"), 3);
+}
+
 TEST_F(TokenGroups, PhrasesBehindTheCutDoNotCount) {
   // Ten words fit beside [CLS] and [SEP]; the last phrase is gone, and of the one before "a" is left.
   source->captions = {
       {"a red circle and a blue square and red a square and circles", {"a red circle", "a square", "circles"}}};
+  source->captions.push_back({"a circle and a circle and a circle and a blue square", {"blue square"}});
   model.group_of = [](std::int64_t place) { return place < 5 ? 0 : 1; };
   const auto found = numbers();
+  EXPECT_EQ(found.at("captions"), 1) << "nothing is left of the other's phrase";
+  EXPECT_EQ(found.at("groups_per_caption"), 2);
   EXPECT_EQ(found.at("phrases_per_caption"), 2);
   EXPECT_DOUBLE_EQ(found.at("iou"), 1);
 }
@@ -259,22 +272,27 @@ TEST_F(TokenGroups, OfEveryCaptionWithPhrasesCount) {
         "[/EN#2/other a blue square] and [/EN#1/other a red circle]\n"
         "a circle and [/EN#0/notvisual a square]\n"
         "[/EN#1/other red circles]\n");
-  write("entities/Sentences/2.txt", "a circle\n[/EN#3/other a red circle] and blue\n");
+  write("entities/Sentences/2.txt", "a circle\n[/EN#3/other a zebra]\n[/EN#3/other a red circle] and blue\n");
   for (const char* name : {"entities/Annotations/1.xml", "entities/Annotations/2.xml"})
     write(name, "<annotation></annotation>");
   model.group_of = [](std::int64_t place) { return place < 4 ? 0 : place < 5 ? 1 : 2; };
+  context.pictures = true;
   const TaskResult result =
       run(concat("{name: token_group_iou, source: {name: flickr30k, images: ", (folder_ / "pictures").string(),
                  ", entities: ", (folder_ / "entities").string(), "}}"));
   std::map<std::string, double> found(result.metrics.begin(), result.metrics.end());
   EXPECT_EQ(result.samples, 2);
-  EXPECT_EQ(found.at("captions"), 5) << "four of the first picture, the second of the other";
+  EXPECT_EQ(found.at("captions"), 5) << "four of the first picture, the third of the other";
+  EXPECT_EQ(found.at("captions_not_spelled"), 1);
   EXPECT_DOUBLE_EQ(found.at("phrases_per_caption"), 8.0 / 5);
   // All are right but "a square" of the first picture's second caption, whose words are in two groups.
   EXPECT_DOUBLE_EQ(found.at("iou"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("recall"), (4 + (1 + 0.5) / 2) / 5);
   EXPECT_DOUBLE_EQ(found.at("precision"), 1);
   EXPECT_TRUE(result.skipped.empty());
+  ASSERT_EQ(result.pictures.groups.size(), 2U) << "a caption of each picture";
+  EXPECT_EQ(result.pictures.groups[0].tokens.size(), 9U);
+  EXPECT_EQ(result.pictures.groups[1].tokens.size(), 7U) << "not the zebra";
 }
 
 TEST_F(TokenGroups, NeedNoPictureButThoseThatAreShown) {
