@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Trains the text group transformer on the built-in shapes with both losses, with either alone, and not at all, and its baseline,
 evaluates every run, and prints a Markdown table of means and deviations: how well the groups of words agree with the captions' phrases
-(tIoU), beside contiguous equal chunks and random groups, then zero-shot, retrieval, hard negatives and segmentation by GroupViT's groups.
+(tIoU; of the baseline k-means clusters of them), beside contiguous equal chunks and random groups, then zero-shot, retrieval, hard
+negatives and segmentation by GroupViT's groups.
 
   scripts/compare_text_group.py                        # the losses
   scripts/compare_text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too

@@ -401,6 +401,11 @@ TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
   EXPECT_EQ(results().at("failed").at(0).at("reason"),
             "segmentation.by: this model's image tower gives no groups in the space of its texts: take one that reads "
             "out by groups, as groupvit does, or by: patches");
+  write_suite(
+      "source: {name: shapes, split: test, size: 12, label: color}\n"
+      "tasks: [{name: token_group_iou, by: k_means}]\n");
+  EXPECT_EQ(run(), 0);
+  EXPECT_EQ(results().at("tasks").at(0).at("metrics").at("captions"), 12);
 }
 
 TEST_F(Evaluate, ParametersOfTheReportAreNotBuffers) {

@@ -68,7 +68,7 @@ class ChosenGroups final : public EmbedderView {
  public:
   using EmbedderView::EmbedderView;
   std::function<std::int64_t(std::int64_t place)> group_of;
-  bool attention = true;
+  bool attention = true, tokens = false;
   mutable std::int64_t pictures = 0;  // that the image tower saw
 
   TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
@@ -79,12 +79,22 @@ class ChosenGroups final : public EmbedderView {
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {
     TowerFeatures out = EmbedderView::texts(texts, needs);
     if (!attention) out.attention = at::Tensor();
+    if (tokens) out.tokens = features_of_tokens(out.input.mask);
     if (!out.attention.defined() || group_of == nullptr) return out;
     out.attention = at::zeros_like(out.attention);
     for (std::int64_t place = 0; place < out.attention.size(2); ++place)
       out.attention.select(2, place).select(1, group_of(place)).fill_(0.5);
     out.attention.masked_fill_(out.input.mask.logical_not().unsqueeze(1), NAN);
     return out;
+  }
+
+ private:
+  // Near each other within a group, [B, L, 2].
+  at::Tensor features_of_tokens(const at::Tensor& mask) const {
+    at::Tensor out = at::zeros({mask.size(0), mask.size(1), 2});
+    for (std::int64_t place = 0; place < mask.size(1); ++place)
+      out.select(1, place).fill_(10 * static_cast<double>(group_of(place)) + 0.1 * static_cast<double>(place));
+    return out.masked_fill_(mask.logical_not().unsqueeze(2), NAN);
   }
 };
 
@@ -138,9 +148,9 @@ class TokenGroups : public ::testing::Test {
     const TaskResult result = run();
     return {result.metrics.begin(), result.metrics.end()};
   }
-  std::string error() const {
+  std::string error(const std::string& yaml = "token_group_iou") const {
     try {
-      run();
+      run(yaml);
     } catch (const UserError& error) {
       return error.what();
     }
@@ -202,6 +212,27 @@ TEST_F(TokenGroups, AreTheModelsOwnWhateverTheBatch) {
   EXPECT_EQ(two.samples, 3);
 }
 
+TEST_F(TokenGroups, OfATowerWithoutThemAreClustersOfItsTokens) {
+  model.attention = false;
+  model.tokens = true;
+  model.group_of = [](std::int64_t place) { return place < 1 ? 7 : place < 4 ? 0 : place < 5 ? 1 : 2; };
+  const auto measured = [&](int clusters) {
+    const TaskResult result = run(concat("{name: token_group_iou, by: k_means, clusters: ", clusters, "}"));
+    return std::map<std::string, double>(result.metrics.begin(), result.metrics.end());
+  };
+  auto found = measured(3);
+  EXPECT_DOUBLE_EQ(found.at("iou"), 1) << "[CLS] and padding take no cluster";
+  EXPECT_EQ(found.at("groups"), 3);
+  found = measured(1);
+  EXPECT_DOUBLE_EQ(found.at("iou"), 0.5);
+  EXPECT_EQ(found.at("groups"), 1);
+  model.tokens = false;
+  EXPECT_EQ(
+      error("{name: token_group_iou, by: k_means}"),
+      "token_group_iou.by: this model's text tower gives no features of single tokens: take one without groups, as "
+      "text_transformer is, or by: groups");
+}
+
 TEST_F(TokenGroups, AWordOfSeveralTokensIsInItsPhraseWithAllOfThem) {
   source->captions = {{"blue circles and a square", {"blue circles", "a square"}}};
   model.group_of = [](std::int64_t place) { return place < 3 ? 0 : place < 5 ? 1 : 2; };  // "##s" goes with "and"
@@ -252,7 +283,7 @@ TEST_F(TokenGroups, ModelsAndDataWithoutThemAreNamed) {
   EXPECT_EQ(
       error(),
       "token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives attention, "
-      "as groups behind text_group_encoder does");
+      "as groups behind text_group_encoder does, or by: k_means");
   source->captions = {{"a square", {}}};
   EXPECT_EQ(error(), "phrases: no sample has a caption with annotated phrases");
 }

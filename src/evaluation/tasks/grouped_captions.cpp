@@ -4,6 +4,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/metrics/k_means.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/token_spans.h"
 #include <tessera/base/error.h>
@@ -30,6 +31,30 @@ std::int64_t mark(const std::vector<std::array<std::int64_t, 2>>& spans,
   return count;
 }
 
+/// What the text tower gives of texts, `tokens` for k-means and else `attention`, for each of their tokens.
+TowerFeatures features_of_tokens(const Embedder& embedder, const std::vector<std::string>& texts, bool k_means) {
+  TowerFeatures features = embed_texts(embedder, texts, {.tokens = k_means, .attention = !k_means, .input_ids = true});
+  const auto fits = [&](const at::Tensor& tensor, std::int64_t dimension) {
+    return tensor.defined() && tensor.size(dimension) == features.input.ids.size(1);
+  };
+  if (k_means && !fits(features.tokens, 1))
+    user_error("token_group_iou.by: this model's text tower gives no features of single tokens: take one without ",
+               "groups, as text_transformer is, or by: groups");
+  if (!k_means && !fits(features.attention, 2))
+    user_error("token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives ",
+               "attention, as groups behind text_group_encoder does, or by: k_means");
+  return features;
+}
+
+/// 1 where a token that stands for text is in a cluster, [K, L]; tokens [L, W], mask [L].
+at::Tensor clustered(const at::Tensor& tokens, const at::Tensor& mask, std::int64_t clusters) {
+  at::Tensor out = at::zeros({clusters, mask.size(0)});
+  const at::Tensor places = mask.nonzero().squeeze(1);
+  if (places.size(0) > 0)
+    out.index_put_({metrics::k_means(tokens.index_select(0, places), clusters), places}, at::ones({}));
+  return out;
+}
+
 }  // namespace
 
 std::vector<PhrasedCaption> phrased_captions(const Sample& sample) {
@@ -44,7 +69,9 @@ std::vector<PhrasedCaption> phrased_captions(const Sample& sample) {
   return out;
 }
 
-GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder) {
+GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder,
+                                 const TokenGroupSettings& settings) {
+  const bool k_means = settings.by == "k_means";
   GroupedCaptions out;
   std::vector<PhrasedCaption> captions;
   std::vector<std::string> texts;
@@ -57,12 +84,9 @@ GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, c
       captions.push_back(std::move(caption));
     }
   }
-  const TowerFeatures features = embed_texts(embedder, texts, {.attention = true, .input_ids = true});
-  if (!features.attention.defined() || features.attention.size(2) != features.input.ids.size(1))
-    user_error("token_group_iou: this model's text tower has no groups of tokens: take one whose read-out gives ",
-               "attention, as groups behind text_group_encoder does");
-  out.weights = features.attention;
+  const TowerFeatures features = features_of_tokens(embedder, texts, k_means);
   const std::int64_t count = std::ssize(captions), length = features.input.ids.size(1);
+  std::vector<at::Tensor> clusters;
   out.mask = at::zeros({count, length}, at::kBool);
   out.segments = at::zeros({count, static_cast<std::int64_t>(most), length}, at::kBool);
   for (std::size_t i = 0; i < captions.size(); ++i) {
@@ -72,7 +96,9 @@ GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, c
     out.tokens.push_back(embedder.token_texts(to_vector<std::int64_t>(features.input.ids[row].narrow(0, 0, tokens))));
     const auto spans = token_spans(captions[i].text, out.tokens.back(), /*cut=*/tokens == length);
     out.spelled.push_back(spans ? mark(*spans, captions[i].phrases, out.mask[row], out.segments[row]) : 0);
+    if (k_means) clusters.push_back(clustered(features.tokens[row], out.mask[row], settings.clusters));
   }
+  out.weights = k_means ? at::stack(clusters) : features.attention;
   return out;
 }
 

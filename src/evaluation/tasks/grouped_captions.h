@@ -9,6 +9,7 @@
 
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/tasks/task_settings.h>
 
 namespace tessera {
 
@@ -31,10 +32,12 @@ struct GroupedCaptions {
   at::Tensor segments;                // bool [B, S, L], the phrases' tokens
 };
 
-/// All captions of these samples that have phrases, one sample's after the other's, in the groups of the text tower. Of a
-/// caption that its tokens do not spell no token stands for text, and none is in a phrase. Throws UserError where the
-/// tower has no groups.
-GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder);
+/// All captions of these samples that have phrases, one sample's after the other's, in groups as the settings say: those
+/// of the text tower, or k-means clusters of the features of a caption's tokens that stand for text. Of a caption that
+/// its tokens do not spell no token stands for text, and none is in a phrase. Throws UserError where the tower has no
+/// groups, or no features of single tokens.
+GroupedCaptions grouped_captions(const std::vector<EvaluationSample>& samples, const Embedder& embedder,
+                                 const TokenGroupSettings& settings);
 
 /// The same captions' tokens that stand for text in as many pieces of equal length that follow each other, [B, K, L].
 at::Tensor equal_chunks(const GroupedCaptions& captions);

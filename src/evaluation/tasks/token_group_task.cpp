@@ -86,7 +86,7 @@ class TokenGroupTask final : public EvaluationTask {
                     .pictures = EvaluationPictures::as_read};
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
-      const GroupedCaptions captions = grouped_captions(samples, embedder);
+      const GroupedCaptions captions = grouped_captions(samples, embedder, settings_);
       groups = captions.weights.size(1);
       const metrics::TokenGroupScores scores = own.add(captions.weights, captions);
       chunks.add(equal_chunks(captions), captions);

@@ -262,12 +262,19 @@ std::optional<config::Problem> validate(const TokenPictureSettings& settings);
 /// How well a text tower's groups agree with the phrases of captions (tIoU of the text group transformer, section 4.4).
 struct TokenGroupSettings {
   TaskData data;
+  std::string by = "groups";
+  std::int64_t clusters = 4;
   std::int64_t samples = 8;
 };
 
 template <class Visitor>
 void fields(Visitor& v, TokenGroupSettings& s) {
   data_fields(v, s.data);
+  v("by", s.by,
+    "what puts words together: groups, the text tower's own; k_means, clusters of what the tower gives for each token, "
+    "for towers without groups (the paper's comparison)",
+    config::one_of({"groups", "k_means"}));
+  v("clusters", s.clusters, "clusters of a caption with by: k_means", config::at_least(1));
   v("samples", s.samples, "captions to show, spread over the data", config::at_least(1));
 }
 
