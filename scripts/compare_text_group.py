@@ -5,7 +5,7 @@ evaluates every run, and prints a Markdown table of means and deviations: how we
 negatives and segmentation by GroupViT's groups.
 
   scripts/compare_text_group.py                        # the losses
-  scripts/compare_text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too
+  scripts/compare_text_group.py --groups 1 2 4 8 16    # then the number of groups, K, too; --no-losses: that alone
 
 Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard library is
 needed; the programs must be built (scripts/setup.sh).
@@ -72,6 +72,7 @@ def compare_groups(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", nargs="+", type=int, default=[], metavar="K", help="numbers of groups to compare, say 1 2 4 8 16")
+    parser.add_argument("--no-losses", action="store_true", help="the numbers of groups alone")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/text_group"))
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
@@ -80,8 +81,8 @@ def main():
     if not model.exists():
         command = ["build/bin/tessera-data", "train-sentencepiece", "--source", "shapes", "--vocab-size", "120", "--out", model]
         subprocess.run(command, cwd=compare_objectives.ROOT, check=True)
-    for rows in (compare_losses(args), compare_groups(args)):
-        if rows:
+    for compare_some in ([] if args.no_losses else [compare_losses]) + [compare_groups]:
+        if rows := compare_some(args):
             compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)
             print()
 
