@@ -14,6 +14,7 @@
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/non_finite/non_finite_report.h>
 #include <tessera/training/run/image_features.h>
+#include <tessera/training/run/training_run.h>
 #include <tessera/training/stages.h>
 
 namespace {
@@ -73,8 +74,9 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
       tessera::user_error("--write-features works in one process: leave out --nproc, or the launcher");
     return write_features(stages);
   }
-  const auto group =
-      tessera::ProcessGroup::connect(launched, stages[0].config.distributed, tessera::trains_on_gpu(stages[0].config));
+  // The device comes first: what the group starts must not open another GPU.
+  const at::Device device = tessera::choose_device(stages[0].config, launched.local_rank);
+  const auto group = tessera::ProcessGroup::connect(launched, stages[0].config.distributed, device);
   if (!arguments.replay_step.empty()) {
     const auto [report, finite] = tessera::replay_step(stages.back().config, arguments.replay_step, group);
     if (group.first()) std::cout << report;

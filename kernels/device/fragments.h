@@ -62,7 +62,7 @@ struct Fragments<float> {
   };
 
   static __device__ __forceinline__ void load_row(float (&to)[4], const float* from) {
-    const float4 value = *reinterpret_cast<const float4*>(from);
+    const float4 value = word_at<float4>(from);
     to[0] = value.x;
     to[1] = value.y;
     to[2] = value.z;
@@ -89,7 +89,7 @@ struct Fragments<float> {
       load_row(b.columns[1], tile + (column + 1) * pitch + k0);
     } else {
       for (int k = 0; k < kStep; ++k) {
-        const float2 pair = *reinterpret_cast<const float2*>(tile + (k0 + k) * pitch + column);
+        const float2 pair = word_at<float2>(tile + (k0 + k) * pitch + column);
         b.columns[0][k] = pair.x;
         b.columns[1][k] = pair.y;
       }

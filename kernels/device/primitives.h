@@ -48,6 +48,20 @@ struct alignas(sizeof(Element) * kCount) Piece {
   Element values[kCount];
 };
 
+/// The word at an address, which must be a multiple of the word's size: a GPU stops at any other, and so does the
+/// emulation.
+template <class Word>
+__device__ __forceinline__ const Word& word_at(const void* address) {
+#if defined(TESSERA_CUDA_EMULATION)
+  emulation::require_alignment(address, alignof(Word));
+#endif
+  return *reinterpret_cast<const Word*>(address);
+}
+template <class Word>
+__device__ __forceinline__ Word& word_at(void* address) {
+  return const_cast<Word&>(word_at<Word>(static_cast<const void*>(address)));
+}
+
 __device__ __forceinline__ float warp_sum(float value) {
   for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(kAllLanes, value, mask);
   return value;
@@ -64,6 +78,7 @@ __device__ __forceinline__ float warp_maximum(float value) {
 #if defined(TESSERA_CUDA_EMULATION)
 
 inline void copy_async(void* to, const void* from, bool valid) {
+  emulation::require_alignment(from, 16);
   emulation::copy_later(to, valid ? from : nullptr);
 }
 inline void commit_copies() {
@@ -88,6 +103,7 @@ std::uint32_t matrix_share(unsigned lane, RowOf rows) {
 
 template <bool kTransposed, int kMatrices>
 void load_matrices(std::uint32_t (&to)[kMatrices], const void* row) {
+  if (threadIdx.x % 32 < 8 * kMatrices) emulation::require_alignment(row, 16);
   const auto& rows = emulation::exchange(&row, sizeof(row));
   for (unsigned matrix = 0; matrix < kMatrices; ++matrix) {
     to[matrix] =

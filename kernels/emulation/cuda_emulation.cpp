@@ -262,7 +262,14 @@ const Exchange& exchange(const void* mine, std::size_t bytes) {
   return slot;
 }
 
+void require_alignment(const void* address, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0)
+    fail("a word at an address that is no multiple of its size");
+}
+
 void copy_later(void* to, const void* from) {
+  require_alignment(to, 16);
+  require_alignment(from, 16);
   machine().running->open_copies.push_back({to, from});
 }
 

@@ -11,8 +11,9 @@
 /// other.
 ///
 /// What it finds beyond wrong numbers: barriers that not all threads reach (the run stops with a message), asynchronous
-/// copies that are read before they were waited for (a copy happens at the wait, not before), shared memory that is
-/// read before it was written (it starts as NaN), and races, by running the threads in another order (set_schedule).
+/// copies that are read before they were waited for (a copy happens at the wait, not before), words at addresses that a
+/// GPU refuses (the run stops with a message), shared memory that is read before it was written (it starts as NaN), and
+/// races, by running the threads in another order (set_schedule).
 #define __global__
 #define __device__
 #define __host__
@@ -68,7 +69,10 @@ struct Exchange {
 };
 const Exchange& exchange(const void* mine, std::size_t bytes);
 
-/// Asynchronous copies of 16 bytes of the current thread; null source: zeros.
+/// Stops the run unless `address` is a multiple of `bytes`, as a GPU does at a word that lies elsewhere.
+void require_alignment(const void* address, std::size_t bytes);
+
+/// Asynchronous copies of 16 bytes of the current thread, between multiples of 16; null source: zeros.
 void copy_later(void* to, const void* from);
 void commit_copies();
 void wait_for_copies(int groups_left);

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) sum_slices(const Element* encoding, 
     Piece<Element, kCount> pieces[kRowsInFlight];
 #pragma unroll
     for (int r = 0; r < kRowsInFlight; ++r) {
-      pieces[r] = *reinterpret_cast<const Piece<Element, kCount>*>(from + (row + r) * row_stride);
+      pieces[r] = word_at<Piece<Element, kCount>>(from + (row + r) * row_stride);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) sum_slices(const Element* encoding, 
     }
   }
   for (; row < end; ++row) {
-    const auto piece = *reinterpret_cast<const Piece<Element, kCount>*>(from + row * row_stride);
+    const auto piece = word_at<Piece<Element, kCount>>(from + row * row_stride);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) totals[i] += to_float(piece.values[i]);
   }
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t first = blockIdx.y * slice_rows;
   const std::int64_t end = first + slice_rows < rows ? first + slice_rows : rows;
   for (std::int64_t row = first; row < end; ++row) {
-    *reinterpret_cast<Piece<Element, kCount>*>(grad_encoding + row * row_stride + column) = piece;
+    word_at<Piece<Element, kCount>>(grad_encoding + row * row_stride + column) = piece;
   }
 }
 

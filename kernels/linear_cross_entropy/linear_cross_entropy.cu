@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
   MaximumAndSum mine{kLowest, 0.0f};
   if (target >= 0) {
     for (std::int64_t column = threadIdx.x * kCount; column < columns; column += kThreads * kCount) {
-      const auto piece = *reinterpret_cast<const Piece<float, kCount>*>(logits + column);
+      const auto piece = word_at<Piece<float, kCount>>(logits + column);
       float maximum = mine.maximum;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) maximum = fmaxf(maximum, piece.values[i]);
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
   if (gradient == nullptr) return;
   const float share = 1.0f / all.sum;
   for (std::int64_t column = threadIdx.x * kCount; column < columns; column += kThreads * kCount) {
-    const auto piece = *reinterpret_cast<const Piece<float, kCount>*>(logits + column);
+    const auto piece = word_at<Piece<float, kCount>>(logits + column);
     Piece<Element, kCount> out;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
       const float of_loss = column + i == target ? softmax - 1.0f : softmax;
       out.values[i] = from_float<Element>(target < 0 ? 0.0f : of_loss);
     }
-    *reinterpret_cast<Piece<Element, kCount>*>(gradient + column) = out;
+    word_at<Piece<Element, kCount>>(gradient + column) = out;
   }
 }
 

@@ -8,7 +8,14 @@
 namespace tessera {
 
 struct ProcessGroup::Connection {
+  Connection() = default;
+  /// Shuts the backends down in order: once the device is through with its work and all ranks have come.
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
   LaunchEnvironment environment;
+  at::Device device = at::kCPU;
   std::string backend;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
@@ -22,6 +29,10 @@ using BackendPointer = c10::intrusive_ptr<c10d::Backend>;
 BackendPointer make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
                          std::chrono::milliseconds timeout);
 BackendPointer make_nccl(const c10::intrusive_ptr<c10d::Store>& store, const LaunchEnvironment& environment,
-                         std::chrono::milliseconds timeout);
+                         const at::Device& device, std::chrono::milliseconds timeout);
+
+/// Notes that this rank computes on the GPU of that identity. Throws UserError when another rank does already: NCCL
+/// has no way between two ranks on one GPU.
+void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment);
 
 }  // namespace tessera

@@ -184,7 +184,7 @@ struct Heartbeat::Impl {
 };
 
 Heartbeat::Heartbeat(const ProcessGroup& group, double silence) {
-  if (!group.alone()) impl_ = std::make_unique<Impl>(group, silence);
+  if (group.size() > 1) impl_ = std::make_unique<Impl>(group, silence);
 }
 
 Heartbeat::~Heartbeat() = default;

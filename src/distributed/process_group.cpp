@@ -1,18 +1,24 @@
+#include <exception>
+
 #include <ATen/ATen.h>
+#include <ATen/DeviceAccelerator.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "src/distributed/connection.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 
 namespace tessera {
 namespace {
+
+constexpr std::chrono::seconds kFarewell{30};  // that a rank waits for the others before it leaves
 
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
 }
 
-c10::intrusive_ptr<c10d::Store> meet(const LaunchEnvironment& environment, std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::TCPStore> meet(const LaunchEnvironment& environment, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(environment.port);
   options.isServer = environment.rank == 0;
@@ -64,22 +70,50 @@ void ProcessGroup::Transfer::wait() {
   impl_.reset();
 }
 
+ProcessGroup::Connection::~Connection() {
+  // With an error on its way nobody waits for ranks that may be lost.
+  if (!group || std::uncaught_exceptions() > 0) return;
+  try {
+    if (device.is_cuda()) at::accelerator::synchronizeDevice(device.index());
+    std::vector<at::Tensor> nothing{at::zeros({1})};
+    c10d::AllreduceOptions options;
+    options.timeout = kFarewell;
+    group->allreduce(nothing, options)->wait();
+    group->shutdown();
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    log::warning("rank ", environment.rank, " leaves without the others: ", text.substr(0, text.find('\n')));
+  }
+}
+
+void claim_gpu(c10d::Store& store, const std::string& identity, const LaunchEnvironment& environment) {
+  if (store.add("gpu/" + identity, 1) > 1)
+    user_error(
+        "rank ", environment.rank, " (local rank ", environment.local_rank,
+        ") sees no other GPU than another rank's: start as many processes as GPUs, or set training.device to cpu");
+}
+
 ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
-                                   bool cuda) {
+                                   const at::Device& device) {
   ProcessGroup out;
+  const bool cuda = device.is_cuda();
   const bool nccl = settings.backend == "nccl" || (settings.backend == "auto" && cuda);
   if (nccl && !cuda)
     user_error("distributed.backend is nccl, but training.device is the CPU here: set it to auto or gloo");
-  // One rank needs no partner, but may still want to be measured with NCCL in the way.
-  if (environment.alone() && settings.backend != "nccl") return out;
+  // One rank needs no partner, but may still want to be measured with a backend in the way.
+  if (environment.alone() && settings.backend == "auto") return out;
 
   const auto timeout = milliseconds(settings.timeout);
   LaunchEnvironment place = environment;
   if (place.address.empty()) place.address = "127.0.0.1";
   const auto connection = std::make_shared<Connection>();
+  const auto store = meet(place, timeout);
+  place.port = store->getPort();  // alone: one that was free
   connection->environment = place;
-  connection->store = meet(place, timeout);
+  connection->device = device;
+  connection->store = store;
   connection->group = c10::make_intrusive<c10d::ProcessGroup>(connection->store, place.rank, place.size);
+  if (cuda) connection->group->setBoundDeviceId(device);
   const auto add = [&](c10::DeviceType device, c10d::ProcessGroup::BackendType type, const BackendPointer& backend) {
     connection->group->setBackend(device, type, backend);
   };
@@ -87,7 +121,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
     return c10::make_intrusive<c10d::PrefixStore>(name, connection->store);
   };
   if (nccl) {
-    const BackendPointer backend = make_nccl(prefixed("nccl"), place, timeout);
+    const BackendPointer backend = make_nccl(prefixed("nccl"), place, device, timeout);
     if (!backend) user_error("distributed.backend nccl: Tessera was built without NCCL here: set it to gloo");
     add(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
   }
@@ -98,6 +132,7 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
         "again (scripts/setup.sh does)");
   add(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, gloo);
   if (cuda && !nccl) add(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::GLOO, gloo);
+  connection->group->setGroupDesc("ranks");
   connection->backend = nccl ? "nccl" : "gloo";
   out.connection_ = connection;
   return out;
@@ -192,6 +227,10 @@ void ProcessGroup::barrier() const {
 ProcessGroup::Transfer ProcessGroup::pass_on(const at::Tensor& send, const at::Tensor& receive) const {
   TORCH_CHECK(!alone(), "a process alone has no neighbor to pass on to");
   const at::NoGradGuard no_grad;
+  if (size() == 1 && connection_->backend == "gloo") {  // which has no way from a rank to itself
+    receive.copy_(send);
+    return {};
+  }
   const auto backend = connection_->group->getBackend(send.device().type());
   const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
   std::vector<at::Tensor> out{send}, in{receive};

@@ -32,8 +32,8 @@ class GroupsAttend : public SeparateProjections {
   GroupsAttend(std::int64_t width, std::int64_t heads)
       : SeparateProjections(width, kGroupVitDeviation), heads_(heads) {}
   at::Tensor forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask) {
-    return proj_(attend(q_proj_(groups), k_proj_(tokens), v_proj_(tokens), heads_,
-                        attention_mask(mask, /*causal=*/false, tokens.size(1))));
+    return proj_(
+        attend(q_proj_(groups), k_proj_(tokens), v_proj_(tokens), heads_, attention_mask(mask, tokens.size(1))));
   }
 
  private:

@@ -73,10 +73,9 @@ at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_m
                      projected = attention != nullptr](const std::vector<at::Tensor>& tile) {
     const at::Tensor &query = tile[0], &other = tile[1], &mask = tile[2], &sharp = tile[3];
     const at::Tensor other_mask = masks_queries ? at::Tensor() : mask;
-    const at::Tensor attended = projected
-                                    ? multi_head_attention(query, other, at::TensorList(tile).slice(4), heads,
-                                                           attention_mask(other_mask, /*causal=*/false, other.size(1)))
-                                    : similarity_attention(query, other, other_mask, sharp);
+    const at::Tensor attended = projected ? multi_head_attention(query, other, at::TensorList(tile).slice(4), heads,
+                                                                 attention_mask(other_mask, other.size(1)))
+                                          : similarity_attention(query, other, other_mask, sharp);
     return token_contrast(query, unit_rows(attended), masks_queries ? mask : at::Tensor(), sharp);
   };
   std::vector<at::Tensor> shared = {sharpness};

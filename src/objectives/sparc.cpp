@@ -17,7 +17,8 @@ Losses Sparc::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(
       features, "sparc", settings_.pairs,
-      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true}, context.group);
+      {.image_global = true, .text_global = true, .image_tokens = true, .text_tokens = true, .bfloat16_tokens = true},
+      context.group);
   const at::Tensor inverse_temperature = scale(pairs.dtype());
   const Contrast global = global_contrast(pairs.image_global, pairs.text_global, inverse_temperature,
                                           {settings_.pairs.chunk}, context.group, pairs.targets);
@@ -25,7 +26,7 @@ Losses Sparc::forward(const Features& features, const StepContext& context) {
   const auto body = [sparsify = settings_.sparsify](const std::vector<at::Tensor>& tile) {
     const at::Tensor &text = tile[0], &image = tile[1], &mask = tile[2];
     const at::Tensor grouped = sparsify_group(text, image, mask, sparsify);  // [b, L, D]
-    return token_contrast(unit_rows(grouped), unit_rows(text), mask, tile[3]);
+    return token_contrast(unit_rows(to_compute(grouped)), unit_rows(to_compute(text)), mask, tile[3]);
   };
   const at::Tensor tokens = map_tiles(body, {pairs.text_tokens, pairs.image_tokens, pairs.text_mask},
                                       {inverse_temperature}, settings_.pairs.chunk);  // [B, L]

@@ -13,8 +13,7 @@ void AdamW::update(std::vector<Group>& groups, const std::optional<at::Tensor>& 
   const auto [beta1, beta2] = settings_.betas;
   for (Group& group : groups) {
     auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
-    const at::Tensor count =
-        at::scalar_tensor(group.step, at::TensorOptions(at::kFloat).device(group.parameters[0].device()));
+    const at::Tensor count = group.count.to(at::kFloat);
     if (!settings_.update_clipping) {
       const std::vector<at::Tensor> counts(group.parameters.size(), count);
       at::_fused_adamw_(group.parameters, group.gradients, exp_avg, exp_avg_sq, /*max_exp_avg_sqs=*/{}, counts,
@@ -34,7 +33,7 @@ std::vector<at::Tensor> AdamW::clipped_rates(const Group& group) const {
   const double beta2 = settings_.betas[1];
   std::vector<at::Tensor> second = at::_foreach_mul(group.moments[1], beta2);
   at::_foreach_addcmul_(second, group.gradients, group.gradients, 1 - beta2);
-  at::_foreach_div_(second, 1 - std::pow(beta2, group.step));
+  at::_foreach_div_(second, (1 - at::pow(beta2, group.count)).to(second[0].scalar_type()));
   at::_foreach_clamp_min_(second, settings_.eps * settings_.eps);
   std::vector<at::Tensor> rates;
   for (std::size_t i = 0; i < second.size(); ++i) {

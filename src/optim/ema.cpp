@@ -35,12 +35,12 @@ void Ema::restart() {
   load(weights_, "the weights");
 }
 
-void Ema::update(std::int64_t step) {
+void Ema::update(std::int64_t step, const at::Tensor& found_inf) {
   const auto t = static_cast<double>(step);
-  update_with(settings_.warmup ? std::min(settings_.decay, (1 + t) / (10 + t)) : settings_.decay);
+  update_with(settings_.warmup ? std::min(settings_.decay, (1 + t) / (10 + t)) : settings_.decay, found_inf);
 }
 
-void Ema::update_with(double decay) {
+void Ema::update_with(double decay, const at::Tensor& found_inf) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> weights, averages;
   for (auto& [name, average] : averages_) {
@@ -52,7 +52,10 @@ void Ema::update_with(double decay) {
     weights.push_back(weight);
     averages.push_back(average);
   }
-  if (!averages.empty()) at::_foreach_lerp_(averages, weights, 1 - decay);
+  if (averages.empty()) return;
+  if (!found_inf.defined()) return at::_foreach_lerp_(averages, weights, 1 - decay);
+  const at::Tensor share = (found_inf == 0).to(at::kDouble) * (1 - decay);
+  for (std::size_t i = 0; i < averages.size(); ++i) averages[i].lerp_(weights[i], share.to(averages[i].options()));
 }
 
 void Ema::load(const std::map<std::string, at::Tensor>& averages, const std::string& origin) {

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -7,19 +5,44 @@
 
 namespace tessera {
 
-void GradScaler::unscale(const std::vector<at::Tensor>& gradients) const {
-  const c10::NoGradGuard no_grad;
-  if (on_ && !gradients.empty()) at::_foreach_mul_(gradients, 1.0 / state_.scale);
+GradScaler::GradScaler(bool on, const at::Device& device) {
+  if (!on) return;
+  scale_ = at::full({}, State{}.scale, at::TensorOptions(device).dtype(at::kFloat));
+  good_steps_ = at::zeros_like(scale_);
 }
 
-void GradScaler::settle(bool finite) {
-  constexpr std::int64_t kPatience = 2000;
-  if (!on_) return;
-  if (!finite) {
-    state_ = {std::max(state_.scale / 2, 1.0), 0};
-  } else if (++state_.good_steps == kPatience) {
-    state_ = {state_.scale * 2, 0};
-  }
+void GradScaler::unscale(const std::vector<at::Tensor>& gradients) const {
+  const c10::NoGradGuard no_grad;
+  if (scale_.defined() && !gradients.empty()) at::_foreach_mul_(gradients, scale_.reciprocal());
+}
+
+at::Tensor GradScaler::can_shrink() const {
+  return scale_ > 1;
+}
+
+void GradScaler::settle(const at::Tensor& bad, const at::Tensor& ignored) {
+  constexpr double kPatience = 2000;
+  if (!scale_.defined()) return;
+  const c10::NoGradGuard no_grad;
+  const at::Tensor good_steps = good_steps_ + 1, grows = good_steps == kPatience;
+  const at::Tensor scale = at::where(bad, at::clamp_min(scale_ / 2, 1.0), at::where(grows, scale_ * 2, scale_));
+  good_steps_ = at::where(ignored, good_steps_, good_steps.masked_fill(bad | grows, 0.0));
+  scale_ = at::where(ignored, scale_, scale);
+}
+
+at::Tensor GradScaler::numbers() const {
+  return at::stack({scale_, good_steps_});
+}
+
+GradScaler::State GradScaler::state_of(const at::Tensor& numbers) {
+  const at::Tensor read = numbers.to(at::kCPU, at::kDouble);
+  return {read[0].item<double>(), read[1].item<std::int64_t>()};
+}
+
+void GradScaler::restore(const State& state) {
+  if (!scale_.defined()) return;
+  scale_ = at::full_like(scale_, state.scale);
+  good_steps_ = at::full_like(good_steps_, static_cast<double>(state.good_steps));
 }
 
 }  // namespace tessera

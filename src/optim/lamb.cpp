@@ -15,32 +15,43 @@ void Lamb::measure(const std::vector<Group>& groups) {
 }
 
 void Lamb::update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) {
-  if (found_inf && found_inf->item<float>() != 0) return;  // no fused operator that could look on the device
   trust_ratios_.assign(parameters().size(), at::Tensor());
   for (Group& group : groups) {
     if (settings_.max_grad_norm) {
       const at::Tensor divisor = at::clamp_min(grad_norm_ / *settings_.max_grad_norm, 1.0);
       group.gradients = at::_foreach_div(group.gradients, divisor.to(group.gradients[0].options()));
     }
-    update_group(group);
+    if (found_inf) {
+      // A gradient that is not finite stays so whatever it is multiplied with.
+      for (at::Tensor& gradient : group.gradients) gradient = at::where(*found_inf != 0, 0.0, gradient);
+    }
+    update_group(group, found_inf);
   }
 }
 
-void Lamb::update_group(Group& group) {
+// With found_inf gradients are zeros: moments then keep their values where they do not decay, and weights where the
+// update is multiplied by zero. The host need not know.
+void Lamb::update_group(Group& group, const std::optional<at::Tensor>& found_inf) {
   auto &exp_avg = group.moments[0], &exp_avg_sq = group.moments[1];
   const auto [beta1, beta2] = settings_.betas;
-  const double correction1 = settings_.bias_correction ? 1 - std::pow(beta1, group.step) : 1.0;
-  const double correction2 = settings_.bias_correction ? std::sqrt(1 - std::pow(beta2, group.step)) : 1.0;
+  const auto correction = [&](double beta) -> at::Tensor {
+    return settings_.bias_correction ? 1 - at::pow(beta, group.count) : at::ones_like(group.count);
+  };
+  const at::ScalarType type = exp_avg[0].scalar_type();
 
-  at::_foreach_mul_(exp_avg, beta1);
+  const auto decay = [&](const std::vector<at::Tensor>& moment, double beta) {
+    if (!found_inf) return at::_foreach_mul_(moment, beta);
+    at::_foreach_mul_(moment, at::where(*found_inf != 0, 1.0, at::full_like(*found_inf, beta)).to(moment[0].options()));
+  };
+  decay(exp_avg, beta1);
   at::_foreach_add_(exp_avg, group.gradients, settings_.grad_averaging ? 1 - beta1 : 1.0);
-  at::_foreach_mul_(exp_avg_sq, beta2);
+  decay(exp_avg_sq, beta2);
   at::_foreach_addcmul_(exp_avg_sq, group.gradients, group.gradients, 1 - beta2);
 
   std::vector<at::Tensor> denominator = at::_foreach_sqrt(exp_avg_sq);
-  at::_foreach_div_(denominator, correction2);
+  at::_foreach_div_(denominator, correction(beta2).sqrt().to(type));
   at::_foreach_add_(denominator, settings_.eps);
-  std::vector<at::Tensor> update = at::_foreach_div(exp_avg, correction1);
+  std::vector<at::Tensor> update = at::_foreach_div(exp_avg, correction(beta1).to(type));
   at::_foreach_div_(update, denominator);
   if (group.weight_decay != 0) at::_foreach_add_(update, group.parameters, group.weight_decay);
 
@@ -57,6 +68,7 @@ void Lamb::update_group(Group& group) {
   } else {
     for (const std::size_t index : group.indices) trust_ratios_[index] = at::ones({}, group.parameters[0].options());
   }
+  if (found_inf) at::_foreach_mul_(update, (*found_inf == 0).to(update[0].options()));
   at::_foreach_add_(group.parameters, update, -group.learning_rate);
 }
 

@@ -66,7 +66,11 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double wei
     const double decay = decays_[i] ? weight_decay : 0.0;
     Group& group = by_key[{parameters_[i].lr_scale, decay, parameters_[i].frozen_steps, parameter.scalar_type(),
                            parameter.device().type(), parameter.device().index()}];
-    group.step = steps_ + 1 - parameters_[i].frozen_steps;
+    if (!group.count.defined()) {
+      group.count = at::full({}, static_cast<double>(steps_ + 1 - parameters_[i].frozen_steps),
+                             parameter.options().dtype(at::kDouble));
+      if (missed_.defined()) group.count = group.count - missed_.to(parameter.device());
+    }
     group.learning_rate = learning_rate * parameters_[i].lr_scale;
     group.weight_decay = decay;
     group.indices.push_back(i);
@@ -83,7 +87,7 @@ std::vector<Optimizer::Group> Optimizer::groups(double learning_rate, double wei
 std::vector<Optimizer::Group> Optimizer::own(const std::vector<Group>& all) const {
   std::vector<Group> out;
   for (const Group& group : all) {
-    Group mine{group.step, group.learning_rate, group.weight_decay, {}, {}, {}, {}};
+    Group mine{group.count, group.learning_rate, group.weight_decay, {}, {}, {}, {}};
     mine.moments.resize(group.moments.size());
     for (std::size_t i = 0; i < group.indices.size(); ++i) {
       if (!owns(group.indices[i])) continue;
@@ -104,7 +108,13 @@ void Optimizer::step(double learning_rate, std::optional<double> weight_decay, c
   if (shards_) with_gradient = own(with_gradient);
   update(with_gradient, found_inf.defined() ? std::optional(found_inf) : std::nullopt);
   ++steps_;
+  if (found_inf.defined()) missed_ = missed_.defined() ? missed_ + found_inf : found_inf.to(at::kDouble);
   if (shards_) broadcast_from_owners(tensors(), shards_->owners, shards_->group, shards_->bucket_mb);
+}
+
+void Optimizer::take_back(std::int64_t count) {
+  steps_ -= count;
+  if (missed_.defined()) missed_ = missed_ - static_cast<double>(count);
 }
 
 void Optimizer::zero_grad() {
@@ -147,6 +157,7 @@ void Optimizer::load_state(const std::map<std::string, at::Tensor>& state, const
   for (auto& [name, tensor] : whole)
     if (!tensor.is_meta()) tensor.copy_(state.at(name));
   steps_ = whole.at("step").item<std::int64_t>();
+  missed_.reset();
 }
 
 }  // namespace tessera

@@ -18,6 +18,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Steps whose numbers lie on the device: what a bad one makes vain is no more.
+constexpr std::int64_t kMostUnread = 16;
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -39,12 +42,13 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       run_(build_on_all_ranks(config, group)),
       gradients_(make_reducer(run_, config, group)),
       runner_(config_, group_, run_, gradients_, heartbeat_),
-      scale_(config.training.precision == "fp16"),
-      guard_(config.training.non_finite, config.training.precision == "fp16", buffers_of(run_), scale_),
+      scale_(config.training.precision == "fp16", run_.device),
+      guard_(buffers_of(run_), scale_),
       grad_norm_groups_(grad_norm_groups(*run_.optimizer)),
       monitor_(config_, group_, run_, folder_),
       checkpoints_(config_, group_, run_, folder_, [this](const std::string& text) { monitor_.log().error(text); }),
-      non_finite_(config_, group_, run_, runner_, guard_, checkpoints_, monitor_.log(), folder_) {
+      non_finite_(config_, group_, run_, runner_, guard_, checkpoints_, monitor_.log(), folder_),
+      pacer_([this] { return mark_device(run_.device); }) {
   if (group_.first())
     log::set_file(folder_ + "/log.txt");
   else
@@ -71,7 +75,7 @@ Outcome Trainer::run() {
     const std::string text = error.what(), what = text.substr(0, text.find('\n'));
     monitor_.show(state_, "failed", false, what);
     if (out_of_memory(error)) explain_out_of_memory();
-    if (group_.alone()) throw;
+    if (group_.size() == 1) throw;
     throw JobError(concat(heartbeat_.explain(), "; seen from rank ", group_.rank(), " after step ", state_.step, " (",
                           what, "); go on with --resume auto"));
   }
@@ -83,13 +87,13 @@ Outcome Trainer::train() {
   if (config_.evaluation.at_start && state_.step == 0) evaluate();
   while (state_.step < config_.training.steps) {
     monitor_.observe(state_.step + 1, [&] { return train_step(); });
-    // On the CPU reading costs nothing, so a bad loss stops the run at once; on a GPU it would stall each step, unless
-    // the guard has waited for the step already.
     const auto [signal, overdue] = agree();
     const bool due_to_save = every(config_.checkpoint.every_steps) || overdue;
-    const bool due_to_read = every(config_.log.every_steps) || due_to_save || signal != 0;
-    if ((due_to_read || run_.device.is_cpu() || !guard_.found_inf().defined()) && !read_back())
-      return Outcome::not_finite;
+    const bool due_to_read = every(config_.log.every_steps) || every(config_.evaluation.every_steps) || due_to_save ||
+                             signal != 0 || state_.step == config_.training.steps || monitor_.unread() == kMostUnread;
+    const std::int64_t made = state_.step;
+    if (due_to_read && !read_back()) return Outcome::not_finite;
+    if (state_.step != made) continue;  // a step is skipped, and those after it are made again
     monitor_.log().tick(state_.step);
     if (due_to_save) save(false);
     if (every(config_.evaluation.every_steps)) evaluate();
@@ -110,29 +114,28 @@ Outcome Trainer::train() {
 }
 
 TrainedStep Trainer::train_step() {
-  const Clock::time_point begin = Clock::now();
+  pacer_.begin_step();
   TrainedStep step;
   step.before = state_;
-  step.updates_before = run_.optimizer->steps_taken();
   step.learning_rate =
       learning_rate_at(state_.step, config_.schedule, run_.optimizer->peak_learning_rate(), config_.training.steps);
   guard_.begin();
-  step.scale = scale_.value();
-  step.losses = runner_.run(state_.step, step.scale);
+  if (scale_.scale().defined()) step.scale = scale_.numbers();
+  step.losses = runner_.run(state_.step, scale_.scale());
   heartbeat_.enter("the optimizer", step.losses.step);
   scale_.unscale(gradients_of(*run_.optimizer));
   const ClipMode mode = config_.training.clip_mode == "per_tensor" ? ClipMode::per_tensor : ClipMode::global;
   const GradientNorms norms = clip_gradients(*run_.optimizer, grad_norm_groups_, config_.training.clip_norm, mode);
   step.numbers = step_numbers(step.losses, norms, group_, run_.device);
   step.decision = guard_.check(step.numbers);
-  if (step.decision == NonFiniteGuard::StepDecision::update) update(step.learning_rate);
+  update(step.learning_rate);
 
   state_.step = step.losses.step;
   state_.samples += step.losses.samples;
   state_.data = run_.loader->position();
-  state_.loss_scale = scale_.state();
   state_.seconds = seconds_trained();
-  step.seconds = seconds_since(begin);
+  step.after = state_;
+  pacer_.end_step();
   return step;
 }
 
@@ -143,26 +146,27 @@ void Trainer::update(double learning_rate) {
   const StepContext done = step_context(run_, config_, group_, state_.step);
   run_.objective->after_step(done);
   guard_.keep_buffers();
-  // On a GPU the steps that are under way may still move the averages towards weights that stand still.
-  const bool stands_still =
-      run_.device.is_cpu() && guard_.found_inf().defined() && guard_.found_inf().item<float>() > 0;
-  if (stands_still) return;
-  if (run_.ema) run_.ema->update(state_.step + 1);
-  if (run_.teacher) run_.teacher->ema.update_with(run_.objective->teacher_momentum(done));
+  if (run_.ema) run_.ema->update(state_.step + 1, guard_.found_inf());
+  if (run_.teacher) run_.teacher->ema.update_with(run_.objective->teacher_momentum(done), guard_.found_inf());
 }
 
 bool Trainer::read_back() {
-  for (const TrainedStep& step : monitor_.read_back()) {
-    if (!non_finite_.go_on_after(step, state_)) return false;
-    monitor_.record(step.row, state_);
+  const std::vector<TrainedStep> steps = monitor_.read_back();
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const bool halted = steps[i].decided == NonFiniteGuard::StepDecision::halted;
+    const std::size_t vain = halted ? steps.size() - 1 - i : 0;
+    if (!non_finite_.go_on_after(steps[i], static_cast<std::int64_t>(vain), state_)) return false;
+    monitor_.record(steps[i].row, state_);
+    if (halted) break;
   }
+  state_.loss_scale = scale_.state();
   return true;
 }
 
 void Trainer::save(bool must) {
   heartbeat_.enter("saving", state_.step);
   state_.seconds = seconds_trained();
-  checkpoints_.save(state_, must);
+  monitor_.leave_out([&] { checkpoints_.save(state_, must); });
   monitor_.show(state_);
 }
 

@@ -44,7 +44,7 @@ void Trainer::evaluate() {
   if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
   last_evaluated_ = state_.step;
   heartbeat_.enter("the evaluation", state_.step);
-  run_on_rank0(group_, "evaluation", [&] { return run_evaluation(), true; });
+  monitor_.leave_out([&] { run_on_rank0(group_, "evaluation", [&] { return run_evaluation(), true; }); });
 }
 
 void Trainer::run_evaluation() {

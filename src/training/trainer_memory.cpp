@@ -53,7 +53,7 @@ void Trainer::explain_out_of_memory() {
     // There is no room even for a few samples: the line goes without numbers.
   }
   user_error("out of memory in step ", step, " with a batch of ", batch,
-             group_.alone() ? "" : concat(" on rank ", group_.rank()), ": ", advice);
+             group_.size() == 1 ? "" : concat(" on rank ", group_.rank()), ": ", advice);
 }
 
 }  // namespace tessera

@@ -69,8 +69,8 @@ void Trainer::print_plan() const {
   const std::int64_t batch = config_.data.loader.batch_size, sources = run_.loader->batches_per_update();
   const std::int64_t samples = batch * micro_batches(config_, run_);
   const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
-  const std::string ranks = group_.alone() ? "" : concat(" x ", group_.size(), " ranks");
-  log::info("run ", folder_, " on ", run_.device.str(), group_.alone() ? "" : ranks + " over " + group_.backend(), ", ",
+  const std::string ranks = group_.size() == 1 ? "" : concat(" x ", group_.size(), " ranks");
+  log::info("run ", folder_, " on ", run_.device.str(), ranks, group_.alone() ? "" : " over " + group_.backend(), ", ",
             config_.training.precision, ", ", at::get_num_threads(), " threads");
   log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
             config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",

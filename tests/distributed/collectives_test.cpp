@@ -11,29 +11,33 @@
 namespace tessera {
 namespace {
 
+// One rank too has a connection, and all that many ranks do goes through it.
 class Ranks : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(2, 3, 4), test_name<int>);
+INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 3, 4), test_name<int>);
 
 TEST_P(Ranks, PlainCollectives) {
   const int size = GetParam();
-  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
-    const at::Tensor mine = at::full({2, 3}, group.rank() + 1.0);
-    at::Tensor sum = mine.clone(), most = mine.clone(), root = mine.clone();
-    group.all_reduce(sum);
-    group.all_reduce(most, Reduction::max);
-    group.broadcast(root, group.size() - 1);
-    const at::Tensor mask = at::full({1, 2}, group.rank() == 1, at::kBool);
-    EXPECT_EQ(group.broadcast_text(group.first() ? "text of rank 0" : "other"), "text of rank 0");
-    EXPECT_EQ(group.broadcast_text(""), "");
-    at::Tensor parts = at::arange(group.size(), at::kFloat) + 10.0 * group.rank();
-    return {{"sum", sum},
-            {"max", most},
-            {"root", root},
-            {"gathered", group.all_gather(mine)},
-            {"mask", group.all_gather(mask)},
-            {"scattered", group.reduce_scatter(at::arange(2.0 * group.size()))},
-            {"exchanged", group.all_to_all(parts)}};
-  });
+  const auto results = run_ranks(
+      size,
+      [](const ProcessGroup& group) -> Tensors {
+        const at::Tensor mine = at::full({2, 3}, group.rank() + 1.0);
+        at::Tensor sum = mine.clone(), most = mine.clone(), root = mine.clone();
+        group.all_reduce(sum);
+        group.all_reduce(most, Reduction::max);
+        group.broadcast(root, group.size() - 1);
+        const at::Tensor mask = at::full({1, 2}, group.rank() == 1, at::kBool);
+        EXPECT_EQ(group.broadcast_text(group.first() ? "text of rank 0" : "other"), "text of rank 0");
+        EXPECT_EQ(group.broadcast_text(""), "");
+        at::Tensor parts = at::arange(group.size(), at::kFloat) + 10.0 * group.rank();
+        return {{"sum", sum},
+                {"max", most},
+                {"root", root},
+                {"gathered", group.all_gather(mine)},
+                {"mask", group.all_gather(mask)},
+                {"scattered", group.reduce_scatter(at::arange(2.0 * group.size()))},
+                {"exchanged", group.all_to_all(parts)}};
+      },
+      "gloo");
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     const Tensors& got = results[static_cast<std::size_t>(rank)];
@@ -53,15 +57,18 @@ TEST_P(Ranks, PlainCollectives) {
 
 TEST_P(Ranks, RingBringsEveryBlockByAndSumsHome) {
   const int size = GetParam();
-  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
-    const at::Tensor seen = at::full({group.size()}, -1.0);
-    const at::Tensor home = visit_ring(at::full({2, 2}, 1.0 + group.rank()), at::zeros({2}), group,
-                                       [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
-                                         seen[owner] = block[0][1];
-                                         sums.add_(100.0 * (1 + owner) + group.rank());
-                                       });
-    return {{"seen", seen}, {"home", home}};
-  });
+  const auto results = run_ranks(
+      size,
+      [](const ProcessGroup& group) -> Tensors {
+        const at::Tensor seen = at::full({group.size()}, -1.0);
+        const at::Tensor home = visit_ring(at::full({2, 2}, 1.0 + group.rank()), at::zeros({2}), group,
+                                           [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
+                                             seen[owner] = block[0][1];
+                                             sums.add_(100.0 * (1 + owner) + group.rank());
+                                           });
+        return {{"seen", seen}, {"home", home}};
+      },
+      "gloo");
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     const Tensors& got = results[static_cast<std::size_t>(rank)];
@@ -73,14 +80,17 @@ TEST_P(Ranks, RingBringsEveryBlockByAndSumsHome) {
 // f = sum over ranks of a random weighting of what each rank sees; its gradient is known.
 TEST_P(Ranks, CollectivesGiveTheGradientOfTheSumOverRanks) {
   const int size = GetParam();
-  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
-    at::manual_seed(100 + group.rank());
-    const at::Tensor own = at::randn({2, 2 * group.size()}, at::kDouble).requires_grad_(true);
-    const at::Tensor gathered = gather_rows(own, group), columns = rows_to_columns(own, group);
-    const at::Tensor a = at::randn_like(gathered), b = at::randn_like(columns);
-    const at::Tensor gradient = torch::autograd::grad({(a * gathered).sum() + (b * columns).sum()}, {own})[0];
-    return {{"own", own}, {"columns", columns}, {"a", a}, {"b", b}, {"gradient", gradient}};
-  });
+  const auto results = run_ranks(
+      size,
+      [](const ProcessGroup& group) -> Tensors {
+        at::manual_seed(100 + group.rank());
+        const at::Tensor own = at::randn({2, 2 * group.size()}, at::kDouble).requires_grad_(true);
+        const at::Tensor gathered = gather_rows(own, group), columns = rows_to_columns(own, group);
+        const at::Tensor a = at::randn_like(gathered), b = at::randn_like(columns);
+        const at::Tensor gradient = torch::autograd::grad({(a * gathered).sum() + (b * columns).sum()}, {own})[0];
+        return {{"own", own}, {"columns", columns}, {"a", a}, {"b", b}, {"gradient", gradient}};
+      },
+      "gloo");
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     at::Tensor expected = at::zeros({2, 2 * size}, at::kDouble);
@@ -97,25 +107,28 @@ TEST_P(Ranks, CollectivesGiveTheGradientOfTheSumOverRanks) {
 
 TEST_P(Ranks, ReducerAveragesWhatAccumulatedAndLeavesUnusedParametersAlone) {
   const int size = GetParam();
-  const auto results = run_ranks(size, [](const ProcessGroup& group) -> Tensors {
-    const at::Tensor used = at::ones({3}).requires_grad_(true), unused = at::ones({2}).requires_grad_(true),
-                     sometimes = at::ones({2}).requires_grad_(true);
-    // Buckets of a few bytes: one parameter each.
-    GradientReducer reducer({used, unused, sometimes}, group, 1e-5);
-    const double mine = group.rank() + 1;
-    Tensors out;
-    for (int step = 0; step < 3; ++step) {
-      used.mutable_grad().reset();
-      sometimes.mutable_grad().reset();
-      reducer.backward((used * mine + sometimes.sum()).sum(), false);
-      if (step == 0) out["inner"] = used.grad().clone();
-      reducer.backward((used * mine * 10).sum(), true);
-      EXPECT_FALSE(unused.grad().defined());
-    }
-    out["used"] = used.grad();
-    out["sometimes"] = sometimes.grad();
-    return out;
-  });
+  const auto results = run_ranks(
+      size,
+      [](const ProcessGroup& group) -> Tensors {
+        const at::Tensor used = at::ones({3}).requires_grad_(true), unused = at::ones({2}).requires_grad_(true),
+                         sometimes = at::ones({2}).requires_grad_(true);
+        // Buckets of a few bytes: one parameter each.
+        GradientReducer reducer({used, unused, sometimes}, group, 1e-5);
+        const double mine = group.rank() + 1;
+        Tensors out;
+        for (int step = 0; step < 3; ++step) {
+          used.mutable_grad().reset();
+          sometimes.mutable_grad().reset();
+          reducer.backward((used * mine + sometimes.sum()).sum(), false);
+          if (step == 0) out["inner"] = used.grad().clone();
+          reducer.backward((used * mine * 10).sum(), true);
+          EXPECT_FALSE(unused.grad().defined());
+        }
+        out["used"] = used.grad();
+        out["sometimes"] = sometimes.grad();
+        return out;
+      },
+      "gloo");
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     const Tensors& got = results[static_cast<std::size_t>(rank)];
@@ -148,8 +161,10 @@ Tensors reduced(const ProcessGroup& group, Compression compression) {
 
 TEST_P(Ranks, Bf16CompressionRoundsEachRanksGradientAndTheirSum) {
   const int size = GetParam();
-  const auto rounded = run_ranks(size, [](const ProcessGroup& group) { return reduced(group, Compression::bf16); });
-  const auto exact = run_ranks(size, [](const ProcessGroup& group) { return reduced(group, Compression::none); });
+  const auto rounded = run_ranks(
+      size, [](const ProcessGroup& group) { return reduced(group, Compression::bf16); }, "gloo");
+  const auto exact = run_ranks(
+      size, [](const ProcessGroup& group) { return reduced(group, Compression::none); }, "gloo");
   ASSERT_EQ(rounded.size(), static_cast<std::size_t>(size));
   ASSERT_EQ(exact.size(), static_cast<std::size_t>(size));
   for (const char* index : {"0", "1", "2"}) {
@@ -164,6 +179,21 @@ TEST_P(Ranks, Bf16CompressionRoundsEachRanksGradientAndTheirSum) {
     const at::Tensor off = (rounded[0].at(mean) - exact[0].at(mean)).abs();
     EXPECT_TRUE((off <= 1.01 * size / 256.0 * magnitude).all().item<bool>()) << mean;
     EXPECT_GT(off.max().item<double>(), 0) << "nothing was rounded";
+  }
+}
+
+TEST(ProcessGroup, OfOneRankIsAloneUnlessABackendIsNamed) {
+  for (const std::string named : {"auto", "gloo"}) {
+    const auto results = run_ranks(
+        1,
+        [&](const ProcessGroup& group) -> Tensors {
+          EXPECT_EQ(group.alone(), named == "auto");
+          EXPECT_EQ(group.size(), 1);
+          EXPECT_EQ(group.backend(), named == "auto" ? "none" : named);
+          return {};
+        },
+        named);
+    EXPECT_EQ(results.size(), 1U);
   }
 }
 

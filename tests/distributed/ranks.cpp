@@ -16,21 +16,20 @@ namespace tessera {
 namespace {
 
 // The child's whole life; it leaves without the parent's exit handlers.
-[[noreturn]] void live(int rank, int count, int port, const std::string& file,
+[[noreturn]] void live(const LaunchEnvironment& environment, const std::string& backend, const std::string& file,
                        const std::function<Tensors(const ProcessGroup&)>& body) {
   int code = 0;
   const bool failed_before = testing::Test::HasFailure();  // in the process it was forked from
   try {
     at::set_num_threads(1);
-    const LaunchEnvironment environment{"test", rank, count, rank, "127.0.0.1", port};
-    const ProcessGroup group = ProcessGroup::connect(environment, {.backend = "auto", .timeout = 60}, /*cuda=*/false);
+    const ProcessGroup group = ProcessGroup::connect(environment, {.backend = backend, .timeout = 60}, at::kCPU);
     Tensors results;
     for (const auto& [name, tensor] : body(group)) results[name] = tensor.detach().contiguous().clone();
     io::save_safetensors(file, results, {});
     group.barrier();
     if (!failed_before && testing::Test::HasFailure()) code = 1;
   } catch (const std::exception& error) {
-    std::cerr << "rank " << rank << " of " << count << ": " << error.what() << std::endl;
+    std::cerr << "rank " << environment.rank << " of " << environment.size << ": " << error.what() << std::endl;
     code = 1;
   }
   ::_exit(code);
@@ -38,7 +37,8 @@ namespace {
 
 }  // namespace
 
-std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const ProcessGroup&)>& body) {
+std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const ProcessGroup&)>& body,
+                               const std::string& backend) {
   std::string pattern = (std::filesystem::temp_directory_path() / "tessera_ranks_XXXXXX").string();
   const std::string folder = ::mkdtemp(pattern.data());
   const auto file = [&](int rank) { return folder + "/" + std::to_string(rank) + ".safetensors"; };
@@ -47,7 +47,7 @@ std::vector<Tensors> run_ranks(int count, const std::function<Tensors(const Proc
   std::vector<pid_t> children;
   for (int rank = 0; rank < count; ++rank) {
     const pid_t child = ::fork();
-    if (child == 0) live(rank, count, port, file(rank), body);
+    if (child == 0) live({"test", rank, count, rank, "127.0.0.1", port}, backend, file(rank), body);
     children.push_back(child);
   }
   bool good = true;

@@ -90,5 +90,20 @@ TEST(EmulationDeathTest, BarrierThatSomeThreadsMissStopsTheRun) {
                "deadlock");
 }
 
+TEST(EmulationDeathTest, WordsAtAddressesThatAGpuRefusesStopTheRun) {
+  alignas(16) static float memory[12];
+  const auto in_one_thread = [](auto body) { run(dim3(1), dim3(1), 0, body); };
+  const char* const message = "no multiple of its size";
+  in_one_thread([] {
+    copy_later(memory, memory + 4);
+    commit_copies();
+    wait_for_copies(0);
+    require_alignment(memory + 2, alignof(float2));
+  });
+  EXPECT_DEATH(in_one_thread([] { copy_later(memory, memory + 6); }), message);
+  EXPECT_DEATH(in_one_thread([] { copy_later(memory + 1, memory); }), message);
+  EXPECT_DEATH(in_one_thread([] { require_alignment(memory + 1, alignof(float2)); }), message);
+}
+
 }  // namespace
 }  // namespace tessera::kernels::emulation

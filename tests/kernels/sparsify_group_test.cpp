@@ -182,6 +182,27 @@ TEST_P(SparsifyGroup, RowsMayBeFartherApartThanTheirWidth) {
   }
 }
 
+// More pairs than blocks that work at once, each of more than one tile of tokens; and the longest captions of the widest
+// features. Similarities are small integers, which any order of sums gives alike, and no ratio of them lies near the
+// threshold: over so many values rounding would decide some otherwise.
+TEST_P(SparsifyGroup, EqualsTheDefinitionAtTheSizesOfTraining) {
+  constexpr std::int64_t shapes[][4] = {{300, 70, 40, 32}, {2, 76, 196, 512}};
+  for (const auto& [batch, tokens, patches, width] : shapes) {
+    for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
+      SCOPED_TRACE(testing::Message() << batch << " x " << tokens << " x " << patches << " x " << width
+                                      << (type == DataType::kFloat32 ? " float32" : " bfloat16"));
+      SparsifyGroupProblem problem = problem_of(batch, tokens, patches, width, type);
+      problem.threshold = 0.33418f;  // no k / n with n < 200 is nearer than 0.0008
+      SparsifyGroupInputs inputs = random_inputs(problem, true);
+      for (std::int64_t token = 0; token < tokens; ++token) inputs.mask[(batch - 1) * tokens + token] = 1;
+      std::mt19937 generator(11);
+      for (float& value : inputs.text) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
+      for (float& value : inputs.image) value = static_cast<float>(static_cast<int>(generator() % 3) - 1);
+      expect_as_naive(on, inputs);
+    }
+  }
+}
+
 TEST_P(SparsifyGroup, SameResultsInEveryRun) {
   for (const DataType type : {DataType::kFloat32, DataType::kBfloat16}) {
     const SparsifyGroupInputs inputs = random_inputs(problem_of(3, 66, 30, 40, type), true);

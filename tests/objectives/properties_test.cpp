@@ -1,6 +1,8 @@
 #include <cmath>
+#include <set>
 
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <gtest/gtest.h>
 
 #include "tests/objectives/pairs.h"
@@ -153,10 +155,62 @@ TEST_P(ObjectiveProperties, HalfPrecisionFeaturesGiveAFloatLoss) {
   }
   const at::Tensor loss = evaluate(*objective, halves).loss;
   EXPECT_EQ(loss.scalar_type(), at::kFloat);
-  EXPECT_TRUE(at::allclose(loss, evaluate(*objective, rounded).loss, 1e-5, 1e-6));
+  // SPARC's grouped tokens are rounded to bfloat16, once more than the features.
+  const double tolerance = GetParam().name == "sparc" ? 1e-2 : 1e-5;
+  EXPECT_TRUE(at::allclose(loss, evaluate(*objective, rounded).loss, tolerance, 1e-6));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ObjectiveProperties, testing::ValuesIn(all_objectives()), label_of);
+
+/// The types of the tokens that sparsify_group's forward kernel is given while it lives.
+class KernelTypes {
+ public:
+  KernelTypes() {
+    types().clear();
+    handle_ = at::addGlobalCallback(
+        at::RecordFunctionCallback(&KernelTypes::note).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  }
+  ~KernelTypes() { at::removeCallback(handle_); }
+  static std::set<at::ScalarType>& types() {
+    static std::set<at::ScalarType> all;
+    return all;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+    if (function.name() == std::string("tessera::_sparsify_group"))
+      for (const at::IValue& input : function.inputs())
+        if (input.isTensor() && input.toTensor().is_floating_point() && input.toTensor().dim() == 3)
+          types().insert(input.toTensor().scalar_type());
+    return nullptr;
+  }
+  at::CallbackHandle handle_;
+};
+
+// Similarities, thresholds and losses are those of float32; grouped tokens and their gradients are rounded.
+TEST(SparcInBfloat16, GivesTokensToTheKernelAsTheyComeAndStaysWithinTheirRounding) {
+  constexpr std::int64_t kWidth = 64;
+  const Pairs random = random_pairs({12, 3, 7, 1, 12, 5, 9, 2}, 12, 20, kWidth, at::kFloat);
+  for (const char* yaml : {"{}", "{chunk: 3}", "{weights: softmax}"}) {
+    const auto objective = make_objective("sparc", yaml, kWidth, at::kFloat);
+    const auto outcome_in = [&](at::ScalarType type) {
+      Pairs pairs = random;
+      for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens})
+        pairs.*member = leaf((random.*member).to(at::kBFloat16).to(type));
+      return evaluate(*objective, pairs);
+    };
+    const Outcome exact = outcome_in(at::kFloat);
+    const KernelTypes seen;
+    const Outcome ours = outcome_in(at::kBFloat16);
+    EXPECT_EQ(seen.types(), std::set<at::ScalarType>{at::kBFloat16}) << yaml;
+    EXPECT_NEAR(ours.loss.item<double>(), exact.loss.item<double>(), 2e-3 * exact.loss.item<double>()) << yaml;
+    for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
+      EXPECT_EQ(ours.gradients[i].scalar_type(), at::kBFloat16);
+      const double off = (ours.gradients[i].to(at::kFloat) - exact.gradients[i]).norm().item<double>();
+      EXPECT_LT(off, 1e-2 * exact.gradients[i].norm().item<double>()) << yaml << ", gradient " << i;
+    }
+  }
+}
 
 TEST(LogitScale, StartsAtOneOverSevenHundredthsAndIsClamped) {
   const auto clip = make_objective("clip", "{}", 5, at::kFloat);

@@ -98,7 +98,7 @@ TEST_F(EveryKindOfView, GradCacheGivesTheGradientsOfOnePass) {
       const Batch batch = run.loader->next();
       StepContext context = step_context(run, settings, {}, 3);
       const at::Tensor rows = row_keys(5, 0, 1, batch.size());
-      cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context);
+      cached_backward(run, reducer, batch, {chunk, "float32", {}, true, 7, rows}, context);
       Tensors out;
       for (const NamedParameter& each : run.optimizer->parameters())
         if (each.tensor.grad().defined()) out[each.name] = each.tensor.grad();

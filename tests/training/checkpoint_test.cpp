@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/resident_growth.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/checkpoint/checkpoint.h>
@@ -148,6 +149,26 @@ TEST_F(CheckpointTest, WriterSavesWhatWasThereWhenItBegan) {
   const Checkpoint saved = load_checkpoint(writer.collect());
   EXPECT_TRUE(at::equal(saved.model.weights.at("visual.conv1.weight"), before));
   EXPECT_FALSE(writer.pending());
+}
+
+// 64 MiB of moments. Beside training a save holds one copy of them, and none when nothing trains any more.
+TEST_F(CheckpointTest, ASaveTakesNoMoreThanOneCopyAndTheLastOneNone) {
+  constexpr std::int64_t kMebibyte = 1 << 20, kState = 64 * kMebibyte, kRoom = 16 * kMebibyte;
+  Checkpoint checkpoint = at_step(1);
+  checkpoint.optimizer["exp_avg.large"] = at::ones({kState / 4});
+  CheckpointWriter writer(CheckpointFolder(folder_ / "checkpoints", 1), {});
+  const auto growth = [&](bool stands_still) {
+    return resident_growth([&] {
+      writer.begin(checkpoint, stands_still);
+      writer.collect();
+    });
+  };
+  const auto beside = growth(false), last = growth(true);
+  if (!beside || !last) GTEST_SKIP() << "the kernel does not tell the peak of memory";
+  EXPECT_GT(*beside, kState - kRoom) << "what is saved while training goes on is a copy";
+  EXPECT_LT(*beside, kState + kRoom);
+  EXPECT_LT(*last, kRoom);
+  EXPECT_EQ(load_checkpoint(folder_ / "checkpoints/step_0000001").optimizer.at("exp_avg.large").numel(), kState / 4);
 }
 
 TEST_F(CheckpointTest, HalfWrittenFoldersAreNoCheckpoints) {

@@ -112,7 +112,7 @@ double measured_step(const Config& config) {
     for (const Batch& batch : batches) {
       const Batch own = map_tensors(batch, [](const at::Tensor& tensor) { return tensor.clone(); });
       if (const auto samples = config.training.micro_batch.of(own.size())) {
-        cached_backward(run, reducer, own, {*samples, "float32", 1.0, true, 7}, StepContext{});
+        cached_backward(run, reducer, own, {*samples, "float32", {}, true, 7}, StepContext{});
       } else {
         reducer.backward(forward_loss(run, own, "float32", StepContext{}).total, true);
       }

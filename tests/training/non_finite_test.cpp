@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/training/non_finite/anomaly_detector.h"
+#include "tests/support/device_reads.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -113,6 +114,34 @@ TEST_F(NonFinite, SkippedStepLeavesWeightsAndMomentsAndTheRunGoesOn) {
   EXPECT_TRUE(fs::exists(run + "/non_finite/step_0000002/manifest.json"));
 }
 
+// Steps made after a bad one before its numbers are read are made again: nothing tells that they were.
+TEST_F(NonFinite, SkippingDoesNotDependOnHowOftenNumbersAreRead) {
+  for (const char* precision : {"float32", "fp16"}) {
+    const auto train = [&](const std::string& name, const std::string& every) {
+      const std::string run = folder_ / (std::string(precision) + name);
+      Trainer trainer(tiny_config(run,
+                                  {"objective={from: 2, until: 4}", "training.non_finite=skip", "training.ema={}",
+                                   "training.steps=9", "checkpoint.every_steps=9", "log.every_steps=" + every,
+                                   std::string("training.precision=") + precision},
+                                  "test_not_finite"),
+                      "none");
+      EXPECT_EQ(trainer.run(), Outcome::finished);
+      EXPECT_EQ(trainer.state().skipped, 2);
+      return load_checkpoint(run + "/checkpoints/step_0000009");
+    };
+    const Checkpoint often = train("often", "1"), seldom = train("seldom", "9");
+    expect_same(often.model.weights, seldom.model.weights);
+    expect_same(often.optimizer, seldom.optimizer);
+    expect_same(often.ema, seldom.ema);
+    EXPECT_EQ(often.state.data.cursor, seldom.state.data.cursor);
+    EXPECT_EQ(often.state.samples, seldom.state.samples);
+    EXPECT_EQ(often.state.loss_scale.scale, seldom.state.loss_scale.scale);
+    EXPECT_EQ(often.state.loss_scale.good_steps, seldom.state.loss_scale.good_steps);
+    EXPECT_EQ(io::read_file(folder_ / (std::string(precision) + "often/non_finite.jsonl")),
+              io::read_file(folder_ / (std::string(precision) + "seldom/non_finite.jsonl")));
+  }
+}
+
 TEST_F(NonFinite, RunWithASkippedStepResumesBitForBit) {
   const std::vector<std::string> settings{"objective={from: 2, until: 3}", "training.non_finite=skip"};
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
@@ -149,35 +178,77 @@ TEST_F(NonFinite, HalfPrecisionTrainsUnderALossScaleThatResumes) {
 
 TEST(GradScalerTest, HalvesOnOverflowAndDoublesAfterTwoThousandGoodSteps) {
   GradScaler scale(true);
+  const auto settle = [&](bool finite, bool ignored = false) {
+    scale.settle(at::full({}, !finite, at::kBool), at::full({}, ignored, at::kBool));
+  };
   at::Tensor gradient = at::full({2}, 65536.0);
   scale.unscale({gradient});
   EXPECT_TRUE(at::equal(gradient, at::ones({2})));
-  scale.settle(false);
-  EXPECT_EQ(scale.value(), 32768);
-  for (int i = 0; i < 1999; ++i) scale.settle(true);
-  EXPECT_EQ(scale.value(), 32768);
-  scale.settle(true);
-  EXPECT_EQ(scale.value(), 65536);
-  for (int i = 0; i < 40; ++i) scale.settle(false);
-  EXPECT_EQ(scale.value(), 1);
-  EXPECT_FALSE(scale.can_shrink());
-  EXPECT_EQ(GradScaler(false).value(), 1);
+  settle(false);
+  EXPECT_EQ(scale.state().scale, 32768);
+  for (int i = 0; i < 1999; ++i) settle(true);
+  EXPECT_EQ(scale.state().scale, 32768);
+  EXPECT_EQ(scale.state().good_steps, 1999);
+  settle(false, /*ignored=*/true);
+  EXPECT_EQ(scale.state().good_steps, 1999);
+  settle(true);
+  EXPECT_EQ(scale.state().scale, 65536);
+  EXPECT_EQ(scale.state().good_steps, 0);
+  for (int i = 0; i < 40; ++i) settle(false);
+  EXPECT_EQ(scale.state().scale, 1);
+  EXPECT_FALSE(scale.can_shrink().item<bool>());
+  scale.restore({4096, 7});
+  EXPECT_EQ(scale.scale().item<float>(), 4096);
+  EXPECT_EQ(scale.state().good_steps, 7);
+  EXPECT_FALSE(GradScaler(false).scale().defined());
 }
 
 TEST(NonFiniteGuardTest, TellsAnOverflowFromALossThatIsBadItself) {
   GradScaler scale(true);
-  NonFiniteGuard guard("stop", /*float16=*/true, {}, scale);
+  NonFiniteGuard guard({}, scale);
   const double inf = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(guard.check(at::tensor({1.0, 2.0})), NonFiniteGuard::StepDecision::update);
-  EXPECT_EQ(guard.check(at::tensor({1.0, inf})), NonFiniteGuard::StepDecision::overflow);
-  EXPECT_EQ(scale.value(), 32768);
-  EXPECT_EQ(guard.check(at::tensor({inf, inf})), NonFiniteGuard::StepDecision::skip);
+  using Decision = NonFiniteGuard::StepDecision;
+  const auto check = [&](double loss, double norm) {
+    return static_cast<Decision>(guard.check(at::tensor({loss, norm})).item<int>());
+  };
+  EXPECT_EQ(check(1, 2), Decision::update);
+  EXPECT_EQ(check(1, inf), Decision::overflow);
+  EXPECT_EQ(guard.found_inf().item<float>(), 1);
+  EXPECT_EQ(scale.state().scale, 32768);
+  EXPECT_EQ(check(1, 2), Decision::update) << "an overflow costs one step";
+  EXPECT_EQ(guard.found_inf().item<float>(), 0);
+  EXPECT_EQ(check(inf, inf), Decision::halted);
+  EXPECT_EQ(scale.state().scale, 16384);
+  EXPECT_EQ(check(1, inf), Decision::halted);
+  EXPECT_EQ(scale.state().scale, 16384) << "what is made in vain settles nothing";
+  guard.go_on();
+  EXPECT_EQ(check(1, 2), Decision::update);
+}
+
+// fp16 and skipping too decide on the device: nothing in a step waits for it.
+TEST(NonFiniteGuardTest, NoStepReadsAnythingBack) {
+  GradScaler scale(true);
+  const at::Tensor weight = at::ones({4, 3}), mean = at::ones({3});
+  NonFiniteGuard guard({mean}, scale);
+  AdamW optimizer({{"w", weight}}, AdamWSettings{.update_clipping = true});
+  Ema ema({{"w", weight}}, EmaSettings{});
+  const DeviceReads reads;
+  for (const double norm : {1.0, std::numeric_limits<double>::infinity()}) {
+    guard.begin();
+    weight.mutable_grad() = at::full({4, 3}, norm);
+    scale.unscale({weight.grad()});
+    guard.check(at::full({2}, norm));
+    optimizer.step(0.1, {}, guard.found_inf());
+    guard.keep_buffers();
+    ema.update(1, guard.found_inf());
+  }
+  EXPECT_EQ(reads.count(), 0);
 }
 
 TEST(NonFiniteGuardTest, StopHaltsForGoodAndKeepsTheBuffers) {
   GradScaler scale(false);
   const at::Tensor mean = at::ones({3});
-  NonFiniteGuard guard("stop", false, {mean}, scale);
+  NonFiniteGuard guard({mean}, scale);
   guard.begin();
   mean.fill_(2);
   guard.check(at::tensor({1.0, 1.0}));
@@ -205,7 +276,11 @@ void expect_halted_step_changes_nothing(const Settings& settings) {
   const at::Tensor kept = weight.clone();
   EXPECT_LT(kept[0][0].template item<float>(), 1);
   weight.mutable_grad() = at::full({4, 3}, std::numeric_limits<double>::quiet_NaN());
-  optimizer.step(0.1, {}, at::ones({}));
+  {
+    const DeviceReads reads;
+    optimizer.step(0.1, {}, at::ones({}));
+    EXPECT_EQ(reads.count(), 0) << "on a GPU the step would wait for the device";
+  }
   optimizer.take_back(1);
   EXPECT_TRUE(at::equal(weight, kept));
   for (const auto& [name, tensor] : optimizer.state()) EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;

@@ -95,6 +95,19 @@ TEST_P(CurveOverRanks, IsThatOfOneProcess) {
   }
 }
 
+// All goes through the connection: collectives, the reducer, the optimizer's shards.
+TEST_P(CurveOverRanks, WithABackendOneRankTrainsAsOneAlone) {
+  const std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",
+                                           "distributed.shard_optimizer=true", "distributed.backend=gloo"};
+  const auto run = [&](const std::string& backend) {
+    return run_ranks(
+        1, [&](const ProcessGroup& group) { return train(folder_ / backend, overrides, "none", group); }, backend);
+  };
+  ASSERT_EQ(run("auto").size(), 1U);
+  ASSERT_EQ(run("gloo").size(), 1U);
+  expect_same_curve(folder_ / "gloo", folder_ / "auto", 2e-4, kSteadyGradients);
+}
+
 // Batch norm aside, neither ranks nor chunks change what is learned.
 TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
   const std::vector<std::string> plain{std::string("objective=") + GetParam(), "training.steps=6"};
@@ -203,7 +216,7 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
       const MemoryMeter memory;
       const Batch batch = map_tensors(loaded, [](const at::Tensor& tensor) { return tensor.clone(); });
       if (const auto samples = config.training.micro_batch.of(16))
-        cached_backward(run, reducer, batch, {*samples, "float32", 1.0, true, 7}, context);
+        cached_backward(run, reducer, batch, {*samples, "float32", {}, true, 7}, context);
       else
         reducer.backward(forward_loss(run, batch, "float32", context).total, true);
       return {{"measured", at::full({1}, memory.peak(), at::kDouble)},
@@ -393,6 +406,13 @@ TEST_F(NprocTest, TwoProcessesGiveTheCurveOfOne) {
   EXPECT_EQ(run_program(arguments(two, {"--nproc", "2", "--set", "data.loader.batch_size=4"}), output_), 0) << text();
   expect_same_curve(two, one, 2e-4, kSteadyGradients);
   EXPECT_NE(text().find("x 2 ranks over gloo"), std::string::npos) << text();
+}
+
+TEST_F(NprocTest, AProcessAloneGoesThroughABackendThatIsNamed) {
+  const std::string run = folder_ / "run";
+  EXPECT_EQ(run_program(arguments(run, {"--set", "distributed.backend=gloo"}), output_), 0) << text();
+  EXPECT_NE(text().find("run " + run + " on cpu over gloo"), std::string::npos) << text();
+  EXPECT_EQ(text().find("without the others"), std::string::npos) << text();
 }
 
 TEST_F(NprocTest, PassesASignalOnAndLeavesWithItsCode) {

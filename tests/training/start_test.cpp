@@ -10,6 +10,14 @@ namespace {
 
 using Weights = std::map<std::string, at::Tensor>;
 
+TEST(RanksGpu, IsThatOfItsPlaceOrTheOnlyOneItSees) {
+  EXPECT_EQ(gpu_of(/*local_rank=*/3, /*visible=*/8), 3);
+  EXPECT_EQ(gpu_of(3, 1), 0);
+  EXPECT_EQ(
+      error_of([] { gpu_of(2, 2); }),
+      "local rank 2 has no GPU: this process sees 2: start as many processes as GPUs, or set training.device to cpu");
+}
+
 class StartOfTraining : public ::testing::Test {
  protected:
   // A finished run's folder.

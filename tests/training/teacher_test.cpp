@@ -150,7 +150,7 @@ TaughtStep taught_step(const Config& config, std::int64_t chunk) {
     out.losses = forward_loss(run, batch, "float32", context);
     reducer.backward(out.losses.total, true);
   } else {
-    out.losses = cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context);
+    out.losses = cached_backward(run, reducer, batch, {chunk, "float32", {}, true, 7, rows}, context);
   }
   for (const NamedParameter& each : run.optimizer->parameters())
     if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();

@@ -38,6 +38,24 @@ class ObservedSteps {
   ObservedSteps& operator=(const ObservedSteps&) = delete;
 };
 
+TEST(Deterministic, HoldsForTheRunThatAsksForIt) {
+  const TemporaryFolder folder;
+  for (const bool asked : {true, false}) {
+    bool seen = false;
+    const ObservedSteps observed([&](const StepContext&) {
+      seen = true;
+      EXPECT_EQ(at::globalContext().deterministicAlgorithms(), asked);
+      EXPECT_FALSE(at::globalContext().deterministicAlgorithmsWarnOnly());
+    });
+    const Config config =
+        tiny_config(folder / (asked ? "asked" : "not"),
+                    {"training.steps=1", asked ? "training.deterministic=true" : "seed=3"}, "test_observed");
+    EXPECT_EQ(Trainer(config, "none").run(), Outcome::finished);
+    EXPECT_TRUE(seen);
+  }
+  EXPECT_NE(::getenv("CUBLAS_WORKSPACE_CONFIG"), nullptr);
+}
+
 TEST(CudaGraph, IsRefusedOnTheCpu) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"training.cuda_graph=true"});

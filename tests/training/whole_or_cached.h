@@ -28,7 +28,7 @@ inline StepOutcome whole_or_cached(TrainingRun& run, GradientReducer& reducer, c
     out.loss = losses.total.item<double>();
   } else {
     out.loss =
-        cached_backward(run, reducer, batch, {chunk, "float32", 1.0, true, 7, rows}, context).total.item<double>();
+        cached_backward(run, reducer, batch, {chunk, "float32", {}, true, 7, rows}, context).total.item<double>();
   }
   for (const NamedParameter& each : run.optimizer->parameters())
     if (each.tensor.grad().defined()) out.gradients[each.name] = each.tensor.grad();

@@ -11,7 +11,7 @@ namespace tessera {
 /// Tells the other ranks each second that this one lives, and in what phase of which step it is; and watches the next
 /// rank of the ring. When that one stays silent (a stopped process, a dead machine) the job cannot go on: this rank
 /// prints a line that names the lost one with its host, phase and last step, and ends its process with exit code 1, for
-/// its main thread stands in a collective that nobody will complete. Launchers then end the others. Alone: does nothing.
+/// its main thread stands in a collective that nobody will complete. Launchers then end the others. One rank: nothing.
 class Heartbeat {
  public:
   /// silence: seconds after which a rank counts as lost. Throws JobError when the ranks' store cannot be reached.
@@ -30,7 +30,7 @@ class Heartbeat {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;  // null: alone
+  std::unique_ptr<Impl> impl_;  // null: one rank
 };
 
 }  // namespace tessera

@@ -20,7 +20,10 @@ struct DistributedSettings {
 
 template <class Visitor>
 void fields(Visitor& v, DistributedSettings& s) {
-  v("backend", s.backend, "how ranks exchange tensors; auto: nccl on GPUs, gloo on CPUs",
+  v("backend", s.backend,
+    "how ranks exchange tensors; auto: nccl on GPUs, gloo on CPUs. A process alone goes through one that is named "
+    "here, to "
+    "be measured with it",
     config::one_of({"auto", "gloo", "nccl"}));
   v("timeout", s.timeout, "seconds that a rank waits for the others before it gives up", config::above(0));
   v("bucket_mb", s.bucket_mb, "gradients are reduced in buckets of so many MiB while the backward pass goes on",
@@ -30,9 +33,11 @@ void fields(Visitor& v, DistributedSettings& s) {
 enum class Reduction { sum, min, max };
 
 /// The processes that train together. Copies share one connection; a default one stands for a process alone, and all
-/// its operations do nothing or give their argument back. Every rank must call the same operations in the same order,
+/// its operations do nothing or give their argument back. A group of one rank may have a connection too: its operations
+/// then go through the backend as those of many ranks do. Every rank must call the same operations in the same order,
 /// with tensors of equal shape and type. CPU tensors travel over Gloo, CUDA tensors over NCCL (over Gloo too with
-/// backend gloo). Operations throw c10::Error when a rank is lost or the time-out passes.
+/// backend gloo). Operations throw c10::Error when a rank is lost or the time-out passes. The last copy of a group waits
+/// up to half a minute for the other ranks' and shuts the backends down, unless an exception is on its way.
 ///
 /// Scale of losses and gradients, for everything built on it: a rank's loss is over its own pairs (against the whole
 /// batch), and the mean of the ranks' losses is the loss of the global batch. Collectives with gradient
@@ -41,14 +46,17 @@ enum class Reduction { sum, min, max };
 class ProcessGroup {
  public:
   ProcessGroup() = default;
-  /// Meets the other ranks. Throws UserError when they do not come within the time-out, or when the backend is not
-  /// built in or has no GPU.
-  static ProcessGroup connect(const LaunchEnvironment& environment, const DistributedSettings& settings, bool cuda);
+  /// Meets the other ranks; alone with backend auto there is nothing to connect. device: the one that this rank
+  /// computes on, chosen already (a GPU: with its index). Throws UserError when the ranks do not come within the
+  /// time-out, when the backend is not built in or has no GPU, or when two ranks have one GPU and the backend is nccl.
+  static ProcessGroup connect(const LaunchEnvironment& environment, const DistributedSettings& settings,
+                              const at::Device& device);
 
   int rank() const;
   int size() const;
   int local_rank() const;
-  bool alone() const { return size() == 1; }
+  /// Whether there is no connection. One rank with a connection is not alone.
+  bool alone() const { return connection_ == nullptr; }
   bool first() const { return rank() == 0; }
   /// Of the tensors that losses and gradients live in: "none", "gloo" or "nccl".
   std::string backend() const;

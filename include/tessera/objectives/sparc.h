@@ -26,7 +26,8 @@ void fields(Visitor& v, SparcSettings& s) {
 }
 
 /// SPARC (Bica et al. 2024): the contrastive loss on global embeddings, and a contrast between each caption's tokens
-/// and the patch embeddings that sparsify_group gathers for them. Terms `loss_global`, `loss_local`.
+/// and the patch embeddings that sparsify_group gathers for them, in bfloat16 where both come in it; all else is float32.
+/// Terms `loss_global`, `loss_local`.
 class Sparc : public ContrastiveObjective {
  public:
   Sparc(const SparcSettings& settings, const ObjectiveContext& context)

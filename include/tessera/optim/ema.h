@@ -31,10 +31,11 @@ class Ema {
   Ema(std::map<std::string, at::Tensor> weights, std::map<std::string, at::Tensor> averages,
       const EmaSettings& settings = {});
 
-  /// Takes the weights in, as they stand after update `step` (1 = first), with the decay of the settings.
-  void update(std::int64_t step);
+  /// Takes the weights in, as they stand after update `step` (1 = first), with the decay of the settings. found_inf:
+  /// float32 scalar on the device; where it is 1, there was no such update and the averages stay. Undefined: there was.
+  void update(std::int64_t step, const at::Tensor& found_inf = {});
   /// The same with this decay.
-  void update_with(double decay);
+  void update_with(double decay, const at::Tensor& found_inf = {});
   /// Starts again from the weights as they are.
   void restart();
 

@@ -51,7 +51,7 @@ class Lamb : public Optimizer {
   void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) override;
 
  private:
-  void update_group(Group& group);
+  void update_group(Group& group, const std::optional<at::Tensor>& found_inf);
 
   LambSettings settings_;
   at::Tensor grad_norm_;

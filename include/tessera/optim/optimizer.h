@@ -60,22 +60,22 @@ class Optimizer {
   void shard(const ProcessGroup& group, double bucket_mb);
 
   /// One update with this learning rate, and this weight decay of the parameters that decay (unset: the settings').
-  /// found_inf: float32 scalar on the parameters' device; where it is 1, weights and moments stay as they are, without
-  /// the host having to know. Undefined: the update is made.
+  /// found_inf: float32 scalar on the parameters' device; where it is 1, weights, moments and the count of updates that
+  /// bias corrections go by stay as they are, without the host having to know. Undefined: the update is made.
   void step(double learning_rate, std::optional<double> weight_decay = {}, const at::Tensor& found_inf = {});
-  /// The last `count` calls of step() found an infinity and do not count as updates.
-  void take_back(std::int64_t count) { steps_ -= count; }
+  /// `count` calls of step() found an infinity and do not count as updates; said once the host knows.
+  void take_back(std::int64_t count);
   /// Drops all gradients.
   void zero_grad();
 
   double peak_learning_rate() const { return peak_; }
-  /// Calls of step(), those that changed nothing included.
+  /// Calls of step(), those that changed nothing included until they are taken back.
   std::int64_t steps_taken() const { return steps_; }
   const std::vector<NamedParameter>& parameters() const { return parameters_; }
   /// That of the settings, and what of it a parameter has: 0 where it does not decay.
   double weight_decay() const { return weight_decay_; }
   double weight_decay(std::size_t index) const { return decays_[index] ? weight_decay_ : 0.0; }
-  /// Whether the next step() leaves a parameter alone whatever its gradient.
+  /// Whether the next step() leaves a parameter alone whatever its gradient, by the calls that are not taken back.
   bool frozen(std::size_t index) const { return steps_ < parameters_[index].frozen_steps; }
 
   /// What this rank keeps of the state: `step` (int64 scalar) and `MOMENT.NAME`, say `exp_avg.logit_scale`. The tensors
@@ -92,7 +92,7 @@ class Optimizer {
   /// Parameters that have a gradient in this step and share learning rate, weight decay, count of updates, dtype and
   /// device.
   struct Group {
-    std::int64_t step = 0;  // 1 for the first update of these parameters
+    at::Tensor count;  // float64 scalar on their device: 1 at the first update of these parameters
     double learning_rate = 0;
     double weight_decay = 0;
     std::vector<std::size_t> indices;
@@ -103,7 +103,7 @@ class Optimizer {
   /// Sees all gradients of the step, those of parameters that other ranks update included, before update(). Called
   /// without gradient recording.
   virtual void measure(const std::vector<Group>& /*groups*/) {}
-  /// found_inf: as in step(). Called without gradient recording.
+  /// found_inf: as in step(). Nothing may be read back from the device. Called without gradient recording.
   virtual void update(std::vector<Group>& groups, const std::optional<at::Tensor>& found_inf) = 0;
 
  private:
@@ -128,6 +128,7 @@ class Optimizer {
   std::optional<Shards> shards_;
   double peak_;
   std::int64_t steps_ = 0;
+  at::Tensor missed_;  // float64 scalar on the device: of steps_, those that found an infinity; undefined: none
 };
 
 /// `optimizer:` by name. The factory gets the parameters to train.

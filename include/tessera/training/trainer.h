@@ -12,6 +12,7 @@
 #include <tessera/training/memory/memory_plan.h>
 #include <tessera/training/non_finite/non_finite_handler.h>
 #include <tessera/training/step/non_finite_guard.h>
+#include <tessera/training/step/step_pacer.h>
 #include <tessera/training/step/step_runner.h>
 
 namespace tessera {
@@ -55,7 +56,8 @@ class Trainer {
   Outcome train();
   TrainedStep train_step();
   void update(double learning_rate);
-  /// Looks at the steps whose numbers are not read yet; false when one is not finite and the run is to stop.
+  /// Looks at the steps whose numbers are not read yet; false when one is not finite and the run is to stop. After a step
+  /// that is skipped state_ is that after it, and the steps since are to be made again.
   bool read_back();
   void save(bool must);
   Outcome show(Outcome outcome);
@@ -84,6 +86,7 @@ class Trainer {
   TrainingMonitor monitor_;
   CheckpointKeeper checkpoints_;
   NonFiniteHandler non_finite_;
+  StepPacer pacer_;
 
   RunState state_;
   std::int64_t last_evaluated_ = -1;

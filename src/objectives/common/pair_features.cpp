@@ -13,7 +13,8 @@ constexpr std::int64_t kAny = -1;
 // Checks tensors one after another; the first one settles the batch size and the device.
 class Checker {
  public:
-  Checker(const char* objective, bool same_width) : objective_(objective), same_width_(same_width) {}
+  Checker(const char* objective, const PairWants& wants)
+      : objective_(objective), same_width_(wants.same_width), bfloat16_tokens_(wants.bfloat16_tokens) {}
 
   // `middle` is the letter of the token dimension, or nullptr for a global embedding.
   at::Tensor embedding(const at::Tensor& tensor, const char* name, const char* middle) {
@@ -27,7 +28,8 @@ class Checker {
     TORCH_CHECK(tensor.size(0) > 0, objective_, ": ", name, " holds no pair, got ", tensor.sizes());
     batch_ = tensor.size(0);
     width_ = tensor.size(-1);
-    return to_compute(tensor);
+    const bool stays = bfloat16_tokens_ && middle != nullptr && tensor.scalar_type() == at::kBFloat16;
+    return stays ? tensor : to_compute(tensor);
   }
 
   void mask(const at::Tensor& tensor, const char* name, const at::Tensor& tokens) {
@@ -61,7 +63,7 @@ class Checker {
   }
 
   const char* objective_;
-  bool same_width_;
+  bool same_width_, bfloat16_tokens_;
   std::int64_t batch_ = kAny;
   std::int64_t width_ = kAny;
   std::optional<at::Device> device_;
@@ -88,7 +90,7 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
                            const PairWants& wants, const ProcessGroup& group) {
   const TowerFeatures& image = features.image(settings.image_view);
   const TowerFeatures& text = features.text(settings.text_view);
-  Checker checker(objective, wants.same_width);
+  Checker checker(objective, wants);
   PairFeatures out;
   if (wants.image_global) out.image_global = checker.embedding(image.global, "image_global", nullptr);
   if (wants.text_global) out.text_global = checker.embedding(text.global, "text_global", nullptr);

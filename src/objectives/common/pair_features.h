@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// What a pairwise objective takes of the features of its two views: checked, in the type losses compute in. All rows
-/// of a pair that does not take part are 0 (its text mask false) and receive no gradient, whatever the towers gave for
-/// it.
+/// What a pairwise objective takes of the features of its two views: checked, in the type losses compute in (tokens as
+/// PairWants::bfloat16_tokens says). All rows of a pair that does not take part are 0 (its text mask false) and receive
+/// no gradient, whatever the towers gave for it.
 struct PairFeatures {
   at::Tensor image_global;  // [B, D]
   at::Tensor text_global;   // [B, D]
@@ -30,6 +30,8 @@ struct PairWants {
   bool image_tokens = false;
   bool text_tokens = false;
   bool same_width = true;  // image and text embeddings share D (not where the objective embeds patches itself)
+  /// Tokens in bfloat16 stay so: the objective gives them to an operator whose sums are float32. False: they are widened.
+  bool bfloat16_tokens = false;
 };
 
 /// The pairs that `settings` speak of. With skip_absent and mask_duplicates the ranks tell each other which of their

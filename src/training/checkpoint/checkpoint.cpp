@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -26,14 +28,22 @@ constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
 // 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against
-// malice.
+// malice. Read piece by piece: a file may be as large as all else that the process holds.
 std::string checksum(const std::string& path) {
-  const std::string bytes = io::read_file(path);
-  std::uint64_t hash = 0x9E3779B97F4A7C15ULL ^ bytes.size();
-  for (std::size_t i = 0; i < bytes.size(); i += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + i, std::min<std::size_t>(8, bytes.size() - i));
-    hash = std::rotl(hash ^ word, 29) * 0xBF58476D1CE4E5B9ULL;
+  constexpr std::size_t kPiece = 1 << 20;
+  std::ifstream file(path, std::ios::binary);
+  if (!file) user_error(path, ": cannot read: ", std::strerror(errno));
+  std::string piece(kPiece, '\0');
+  std::uint64_t hash = 0x9E3779B97F4A7C15ULL ^ fs::file_size(path);
+  while (file) {
+    file.read(piece.data(), kPiece);
+    if (file.bad()) user_error(path, ": cannot read: ", std::strerror(errno));
+    const auto size = static_cast<std::size_t>(file.gcount());
+    for (std::size_t i = 0; i < size; i += 8) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, piece.data() + i, std::min<std::size_t>(8, size - i));
+      hash = std::rotl(hash ^ word, 29) * 0xBF58476D1CE4E5B9ULL;
+    }
   }
   std::ostringstream text;
   text << std::hex << hash;

@@ -100,7 +100,7 @@ void CheckpointKeeper::save(const RunState& state, bool must) {
 bool CheckpointKeeper::write(Checkpoint checkpoint, bool must) {
   wait();
   writing_step_ = checkpoint.state.step;
-  writer_.begin(std::move(checkpoint));
+  writer_.begin(std::move(checkpoint), /*stands_still=*/must);
   return config_.checkpoint.background && !must ? true : collect(must);
 }
 
@@ -120,7 +120,7 @@ bool CheckpointKeeper::collect(bool must) {
 }
 
 Checkpoint CheckpointKeeper::gather(RunState state) const {
-  if (!group_.alone()) gather_positions(state, run_.loader->position(), group_);
+  if (group_.size() > 1) gather_positions(state, run_.loader->position(), group_);
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
   checkpoint.state = std::move(state);

@@ -44,11 +44,12 @@ void attempt(const std::function<void()>& body) {
 CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings)
     : folder_(std::move(folder)), settings_(std::move(settings)) {}
 
-void CheckpointWriter::begin(Checkpoint checkpoint) {
-  if (settings_.background)
+void CheckpointWriter::begin(Checkpoint checkpoint, bool stands_still) {
+  const bool background = settings_.background && !stands_still;
+  if (background)
     for (auto* tensors : {&checkpoint.model.weights, &checkpoint.optimizer, &checkpoint.ema, &checkpoint.teacher})
       copy_tensors(*tensors);
-  written_ = std::async(settings_.background ? std::launch::async : std::launch::deferred,
+  written_ = std::async(background ? std::launch::async : std::launch::deferred,
                         [this, whole = std::move(checkpoint)] { return write(whole); });
 }
 

@@ -27,7 +27,7 @@ StepProfiler::StepProfiler(const LogSettings& settings, const std::string& folde
                            const at::Device& device)
     : steps_(settings.profile), device_(device) {
   if (!steps_) return;
-  const std::string own = group.alone() ? "" : concat("_rank", group.rank());
+  const std::string own = group.size() == 1 ? "" : concat("_rank", group.rank());
   path_ = folder + "/trace_" + step_folder_name((*steps_)[0]) + own + ".json";
 }
 

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <numeric>
 #include <thread>
 
@@ -29,7 +30,7 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Schedule", config.schedule.schedule},
           {"Samples a step", with_thousands(batch * batches * group.size())},
           {"Batches a step",
-           concat(batches, " of ", batch, group.alone() ? "" : concat(" on each of ", group.size(), " ranks"))},
+           concat(batches, " of ", batch, group.size() == 1 ? "" : concat(" on each of ", group.size(), " ranks"))},
           {"Precision", config.training.precision},
           {"Host", host_name()},
           {"Seed", std::to_string(config.seed)},
@@ -52,7 +53,7 @@ at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& no
 }
 
 TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run,
-                                 const std::string& folder)
+                                 const std::string& folder, Clock clock)
     : config_(config),
       group_(group),
       run_(run),
@@ -61,13 +62,19 @@ TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group
       log_(folder, config.training.steps, config.log, group.first()),
       mfu_(config, run.device),
       profiler_(config.log, folder, group, run.device),
-      input_bound_(config.data.loader.threads, std::thread::hardware_concurrency()) {}
+      input_bound_(config.data.loader.threads, std::thread::hardware_concurrency()),
+      clock_(std::move(clock)) {}
+
+double TrainingMonitor::steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 void TrainingMonitor::resume_at(std::int64_t step) {
   log_.resume_at(step, config_.run.name.value_or("run"), facts_of(config_, group_, run_, folder_));
 }
 
 void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedStep()>& make) {
+  if (!window_.begin) window_.begin = clock_();
   profiler_.before(number);
   std::optional<FlopCounter> counter;
   if (mfu_.wants_count()) counter.emplace();
@@ -80,16 +87,26 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   if (const auto trace = profiler_.after(number)) log_.line("profiler's trace: " + *trace);
   window_.samples += step.losses.samples;
   window_.wait_seconds += step.losses.wait_seconds;
-  window_.seconds += step.seconds;
   for (const auto& [name, used] : step.losses.used) {
     at::Tensor& any = window_.used[name];
     any = any.defined() ? any | used : used;
   }
 }
 
+void TrainingMonitor::leave_out(const std::function<void()>& body) {
+  const double begin = clock_();
+  body();
+  if (window_.begin) window_.left_out += clock_() - begin;
+}
+
 std::vector<TrainedStep> TrainingMonitor::read_back() {
   std::vector<TrainedStep> out = std::exchange(unread_, {});
-  for (TrainedStep& step : out) step.row = row_of(step);
+  for (TrainedStep& step : out) {
+    step.row = row_of(step);
+    if (step.decision.defined())
+      step.decided = static_cast<NonFiniteGuard::StepDecision>(step.decision.item<std::int64_t>());
+    if (step.scale.defined()) step.before.loss_scale = GradScaler::state_of(step.scale);
+  }
   return out;
 }
 
@@ -122,8 +139,9 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   for (const NamedParameter& parameter : run_.optimizer->parameters())
     if (parameter.name == "logit_scale") row.logit_scale = parameter.tensor.item<double>();
   for (auto& unused : unused_shares()) row.statistics.push_back(std::move(unused));
-  row.samples_per_second = window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
-  row.wait_share = window_.seconds > 0 ? window_.wait_seconds / window_.seconds : 0;
+  const double end = clock_(), seconds = end - window_.begin.value_or(end) - window_.left_out;
+  row.samples_per_second = seconds > 0 ? static_cast<double>(window_.samples) / seconds : 0;
+  row.wait_share = seconds > 0 ? window_.wait_seconds / seconds : 0;
   row.seconds = now.seconds;
   row.tflops = mfu_.tflops(row.samples_per_second / group_.size());
   row.mfu = mfu_.share(row.tflops);
@@ -133,16 +151,12 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   row.resident_peak = memory.resident_peak;
   row.device_peak = memory.device_peak;
   const LoaderStatistics loader = run_.loader->statistics();
-  watch_waiting(loader, now.seconds);
-  window_ = {.loader = loader};
+  const DataWindow data{seconds, window_.wait_seconds, loader.work_seconds - window_.loader.work_seconds,
+                        loader.cpu_seconds - window_.loader.cpu_seconds};
+  if (const auto line = input_bound_.note(data, now.seconds)) log_.warning(*line);
+  window_ = {.begin = end, .loader = loader};
   log_.record(row);
   if (log_.page_due()) show(now);
-}
-
-void TrainingMonitor::watch_waiting(const LoaderStatistics& now, double seconds) {
-  const DataWindow window{window_.seconds, window_.wait_seconds, now.work_seconds - window_.loader.work_seconds,
-                          now.cpu_seconds - window_.loader.cpu_seconds};
-  if (const auto line = input_bound_.note(window, seconds)) log_.warning(*line);
 }
 
 void TrainingMonitor::show(const RunState& now, const std::string& state, bool good, const std::string& note) {

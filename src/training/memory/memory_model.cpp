@@ -232,9 +232,8 @@ class StepModel {
     base_.data = bytes_of(sample_) / sample_.size() * base_.batch;
     const LoaderSettings& loader = config_.data.loader;
     base_.ready = std::min(loader.prefetch * base_.data, std::max(loader.prefetch_mb << 20, base_.data)) +
-                  base_.data;           // the batch that is being trained with
-    if (config_.checkpoint.background)  // and the largest of its files, read back for its checksum
-      base_.checkpoint = base_.weights + base_.optimizer + base_.average + std::max(base_.weights, base_.optimizer);
+                  base_.data;  // the batch that is being trained with
+    if (config_.checkpoint.background) base_.checkpoint = base_.weights + base_.optimizer + base_.average;
 
     const std::int64_t free = available_memory(run_.device),
                        mine = base_.weights + base_.optimizer + base_.average + settings_.allocated;

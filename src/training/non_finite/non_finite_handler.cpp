@@ -34,12 +34,14 @@ NonFiniteHandler::NonFiniteHandler(const Config& config, const ProcessGroup& gro
       log_(log),
       folder_(folder) {}
 
-bool NonFiniteHandler::go_on_after(const TrainedStep& step, RunState& state) {
-  if (finite(step.row)) {
+bool NonFiniteHandler::go_on_after(const TrainedStep& step, std::int64_t vain, RunState& state) {
+  using Decision = NonFiniteGuard::StepDecision;
+  if (step.decided == Decision::update) {
     skipped_in_a_row_ = 0;
     return true;
   }
-  if (step.decision == NonFiniteGuard::StepDecision::overflow) return true;
+  run_.optimizer->take_back(1 + vain);
+  if (step.decided == Decision::overflow) return true;
   const bool first = examined_ == 0;
   const bool stop = config_.training.non_finite == "stop" || skipped_in_a_row_ + 1 >= kMostInARow;
   const std::string values = values_of(step.row);
@@ -51,6 +53,11 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, RunState& state) {
                     ". Last good checkpoint: ", last_good.empty() ? "none" : last_good));
   if (first || stop) examine(step, state);
   list_samples(step, values, keys);
+  if (!stop) {
+    state = step.after;
+    if (vain > 0) run_.loader->seek(state.data);
+    guard_.go_on();
+  }
   ++state.skipped;
   ++skipped_in_a_row_;
   if (stop && config_.training.non_finite == "skip")
@@ -60,11 +67,7 @@ bool NonFiniteHandler::go_on_after(const TrainedStep& step, RunState& state) {
 
 void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
   ++examined_;
-  const RunState after = state;
-  // Under `stop` the steps that were under way have changed nothing; the state is the one that the bad step met.
-  const std::int64_t halted = run_.optimizer->steps_taken() - step.updates_before;
-  run_.optimizer->take_back(halted);
-  state = step.before;
+  state = step.before;  // what came after it has changed nothing
   run_.loader->seek(step.losses.begin);
   const Checkpoint before = checkpoints_.gather(state);
   std::string saved;
@@ -77,16 +80,16 @@ void NonFiniteHandler::examine(const TrainedStep& step, RunState& state) {
     return true;
   });
   guard_.begin();
-  const NonFiniteReport report = examine_step(runner_, run_, state.step, step.scale);
+  const bool scaled = step.scale.defined();
+  const NonFiniteReport report = examine_step(runner_, run_, state.step, scaled ? state.loss_scale.scale : 1.0);
   guard_.restore();
   for (int rank = 0; rank < group_.size(); ++rank) {
     const std::string found = group_.broadcast_text(summary(report), rank);
-    log_.error(concat("step ", report.step, group_.alone() ? "" : concat(", rank ", rank), ": ", found));
+    log_.error(concat("step ", report.step, group_.size() == 1 ? "" : concat(", rank ", rank), ": ", found));
   }
   if (!saved.empty())
     log_.error(concat("look again: trainer --config ", folder_, "/config.yaml --replay-step ", saved,
-                      group_.alone() ? "" : concat(" --nproc ", group_.size())));
-  if (config_.training.non_finite == "skip") state = after;
+                      group_.size() == 1 ? "" : concat(" --nproc ", group_.size())));
 }
 
 std::string NonFiniteHandler::keys_of_all_ranks(const std::vector<std::string>& own) const {

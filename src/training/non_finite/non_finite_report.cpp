@@ -9,9 +9,8 @@
 #include <tessera/base/text.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/optim/clip_grad_norm.h>
-#include <tessera/optim/grad_scaler.h>
-#include <tessera/training/restore.h>
 #include <tessera/training/non_finite/non_finite_report.h>
+#include <tessera/training/restore.h>
 
 namespace tessera {
 namespace {
@@ -45,7 +44,7 @@ NonFiniteReport examine_step(StepRunner& runner, TrainingRun& run, std::int64_t 
   AccumulatedLosses result;
   {
     const AnomalyDetector watch(weights);
-    result = runner.run_operators(done, scale);
+    result = runner.run_operators(done, at::full({}, scale, at::TensorOptions(run.device).dtype(at::kFloat)));
     report.findings = watch.report();
   }
   report.loss = result.loss.item<double>();
@@ -97,15 +96,14 @@ std::pair<std::string, bool> replay_step(const Config& given, const std::string&
   GradientReducer gradients = make_reducer(run, config, group);
   Heartbeat heartbeat(group, config.distributed.heartbeat);
   StepRunner runner(config, group, run, gradients, heartbeat);
-  GradScaler scale(config.training.precision == "fp16");
-  scale.restore(checkpoint.state.loss_scale);
-  const NonFiniteReport report = examine_step(runner, run, checkpoint.state.step, scale.value());
+  const double scale = config.training.precision == "fp16" ? checkpoint.state.loss_scale.scale : 1.0;
+  const NonFiniteReport report = examine_step(runner, run, checkpoint.state.step, scale);
 
   std::string text;
   at::Tensor bad = at::full({1}, report.finite() ? 0 : 1, at::kLong);
   group.all_reduce(bad, Reduction::max);
   for (int rank = 0; rank < group.size(); ++rank) {
-    if (!group.alone()) text += concat("rank ", rank, ": ");
+    if (group.size() > 1) text += concat("rank ", rank, ": ");
     text += group.broadcast_text(to_text(report), rank);
   }
   return {text, bad.item<std::int64_t>() == 0};

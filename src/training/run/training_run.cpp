@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdlib>
 #include <set>
 #include <tuple>
 
@@ -16,21 +17,16 @@
 namespace tessera {
 namespace {
 
-// The GPU of the process's place on its machine, which becomes the current one.
-at::Device choose_device(const Config& config, int local_rank) {
-  if (!trains_on_gpu(config)) return at::kCPU;
-  const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
-  if (local_rank >= gpus.deviceCount())
-    user_error("local rank ", local_rank, " has no GPU: this machine has ", static_cast<int>(gpus.deviceCount()),
-               ": start as many processes as GPUs, or set training.device to cpu");
-  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(local_rank));
-  gpus.setDevice(device);
-  return device;
-}
-
-void set_tf32(bool on) {
-  at::globalContext().setAllowTF32CuBLAS(on);
-  at::globalContext().setAllowTF32CuDNN(on);
+// How LibTorch computes, for the whole process.
+void set_arithmetic(const TrainingSettings& settings) {
+  at::Context& context = at::globalContext();
+  context.setAllowTF32CuBLAS(settings.tf32);
+  context.setAllowTF32CuDNN(settings.tf32);
+  context.setDeterministicAlgorithms(settings.deterministic, /*warn_only=*/false);
+  context.setDeterministicCuDNN(settings.deterministic);
+  context.setDeterministicFillUninitializedMemory(false);
+  // cuBLAS reads it when a thread first uses it; one workspace for each stream, and it adds in one order.
+  if (settings.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
 }
 
 std::string objective_name(const std::string& name) {
@@ -203,10 +199,26 @@ bool trains_on_gpu(const Config& config) {
   return gpu && config.training.device != "cpu";
 }
 
+int gpu_of(int local_rank, int visible) {
+  if (visible == 1) return 0;
+  if (local_rank >= visible)
+    user_error("local rank ", local_rank, " has no GPU: this process sees ", visible,
+               ": start as many processes as GPUs, or set training.device to cpu");
+  return local_rank;
+}
+
+at::Device choose_device(const Config& config, int local_rank) {
+  if (!trains_on_gpu(config)) return at::kCPU;
+  const c10::impl::VirtualGuardImpl gpus(at::kCUDA);
+  const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(gpu_of(local_rank, gpus.deviceCount())));
+  gpus.setDevice(device);
+  return device;
+}
+
 TrainingRun build_training_run(const Config& config, const ProcessGroup& group, std::string* unreadable) {
   TrainingRun run;
   run.device = choose_device(config, group.local_rank());
-  set_tf32(config.training.tf32);
+  set_arithmetic(config.training);
   if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
 
   try {

@@ -59,7 +59,7 @@ Losses cached_backward(TrainingRun& run, GradientReducer& gradients, const Batch
   require_gradients(whole);
 
   Losses losses = run.objective->forward(whole, context);
-  gradients.backward(losses.total * step.weight, /*reduce=*/false);
+  gradients.backward(step.weight.defined() ? losses.total * step.weight : losses.total, /*reduce=*/false);
   backward_through_chunks(
       whole, chunks.rows(), [&](std::int64_t index) { return chunks.encode_student(index); },
       [&](const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& at_outputs, bool last) {

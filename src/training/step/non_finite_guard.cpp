@@ -1,5 +1,3 @@
-#include <cmath>
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -7,9 +5,7 @@
 
 namespace tessera {
 
-NonFiniteGuard::NonFiniteGuard(const std::string& policy, bool float16, std::vector<at::Tensor> buffers,
-                               GradScaler& scale)
-    : host_decides_(policy == "skip" || float16), scale_(scale) {
+NonFiniteGuard::NonFiniteGuard(std::vector<at::Tensor> buffers, GradScaler& scale) : scale_(scale) {
   for (at::Tensor& buffer : buffers)
     if (buffer.defined() && buffer.is_floating_point()) buffers_.push_back(std::move(buffer));
 }
@@ -19,27 +15,25 @@ void NonFiniteGuard::begin() {
   for (const at::Tensor& buffer : buffers_) values_.push_back(buffer.detach().clone());
 }
 
-NonFiniteGuard::StepDecision NonFiniteGuard::check(const at::Tensor& numbers) {
+at::Tensor NonFiniteGuard::check(const at::Tensor& numbers) {
   const c10::NoGradGuard no_grad;
   const at::Tensor bad = at::logical_not(at::isfinite(numbers).all());
-  if (!host_decides_) {
-    const at::Tensor now = bad.to(at::kFloat);
-    halted_ = halted_.defined() ? at::maximum(halted_, now) : now;
-    return StepDecision::update;
+  if (!halted_.defined()) halted_ = at::zeros_like(bad);
+  at::Tensor overflow = at::zeros_like(bad);
+  if (scale_.scale().defined()) {
+    overflow = bad & scale_.can_shrink() & at::isfinite(numbers[0]) & ~halted_;
+    scale_.settle(bad, halted_);
   }
-  const bool finite = !bad.item<bool>();
-  const bool overflow = !finite && scale_.can_shrink() && std::isfinite(numbers[0].item<float>());
-  scale_.settle(finite);
-  if (finite) return StepDecision::update;
-  restore();
-  return overflow ? StepDecision::overflow : StepDecision::skip;
+  halted_ = halted_ | (bad & ~overflow);
+  found_inf_ = (halted_ | overflow).to(at::kFloat);
+  return overflow.to(at::kFloat) * static_cast<double>(StepDecision::overflow) +
+         halted_.to(at::kFloat) * static_cast<double>(StepDecision::halted);
 }
 
 void NonFiniteGuard::keep_buffers() {
-  if (!halted_.defined()) return;
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffers_.size(); ++i)
-    buffers_[i].copy_(at::where(halted_.to(buffers_[i].device()) > 0, values_[i], buffers_[i]));
+    buffers_[i].copy_(at::where(found_inf_.to(buffers_[i].device()) > 0, values_[i], buffers_[i]));
 }
 
 void NonFiniteGuard::restore() {

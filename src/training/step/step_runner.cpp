@@ -46,7 +46,8 @@ std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& 
                " changes with the step, and a recorded step is always the same one: set it to false");
   if (!run.device.is_cuda()) user_error("training.cuda_graph needs a GPU, and this run is on ", run.device.str());
   if (!group.alone())
-    user_error("training.cuda_graph is for one process, and this run has ", group.size(), ": set it to false");
+    user_error("training.cuda_graph is for one process alone, and this run has ", group.size(), " over ",
+               group.backend(), ": set it to false");
   std::vector<at::Tensor> trained;
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
   return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const GraphInputs& inputs) {
@@ -62,19 +63,19 @@ std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& 
 
 StepRunner::StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
                        Heartbeat& heartbeat)
-    : config_(config), group_(group), run_(run), gradients_(gradients), heartbeat_(heartbeat) {
+    : config_(config), group_(group), run_(run), gradients_(gradients), heartbeat_(heartbeat), upload_(run.device) {
   if (config.training.cuda_graph) graph_ = make_graph(config, group, run, gradients);
 }
 
-AccumulatedLosses StepRunner::run(std::int64_t done, double scale) {
+AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale) {
   return run(done, scale, graph_.get());
 }
 
-AccumulatedLosses StepRunner::run_operators(std::int64_t done, double scale) {
+AccumulatedLosses StepRunner::run_operators(std::int64_t done, const at::Tensor& scale) {
   return run(done, scale, nullptr);
 }
 
-AccumulatedLosses StepRunner::run(std::int64_t done, double scale, StepGraph* graph) {
+AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, StepGraph* graph) {
   const double waited = run_.loader->statistics().wait_seconds;
   if (graph_)
     graph_->zero_gradients();  // a recording knows them by their place in memory
@@ -89,9 +90,10 @@ AccumulatedLosses StepRunner::run(std::int64_t done, double scale, StepGraph* gr
   return result;
 }
 
-Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* graph, AccumulatedLosses& result) {
+Losses StepRunner::micro_batch(std::int64_t index, const at::Tensor& scale, StepGraph* graph,
+                               AccumulatedLosses& result) {
   heartbeat_.enter("reading data", result.step);
-  const Batch batch = next_batch().to(run_.device);
+  const Batch batch = upload_(next_batch());
   heartbeat_.enter("forward and backward pass", result.step);
   const std::int64_t done = result.step - 1;
   const std::uint64_t seed = step_seed(config_.seed, done, index, group_.rank());
@@ -99,11 +101,12 @@ Losses StepRunner::micro_batch(std::int64_t index, double scale, StepGraph* grap
   const at::Tensor rows =
       step_row_keys(config_.seed, done, index, batch.size(), group_).to(run_.device, /*non_blocking=*/true);
   const TrainingSettings& settings = config_.training;
-  const double weight = scale / static_cast<double>(settings.accumulation);
+  at::Tensor weight = at::full({}, 1.0 / static_cast<double>(settings.accumulation), rows.options().dtype(at::kFloat));
+  if (scale.defined()) weight = weight * scale;
   const StepContext context = step_context(run_, config_, group_, done);
   result.samples += batch.size() * group_.size();
   result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
-  if (graph != nullptr) return graph->run({batch, rows, at::scalar_tensor(weight, rows.options().dtype(at::kFloat))});
+  if (graph != nullptr) return graph->run({batch, rows, weight});
   const bool reduce = index + 1 == micro_batches(config_, run_);
   if (const auto samples = settings.micro_batch.of(batch.size()))
     return cached_backward(run_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},

@@ -14,8 +14,9 @@ class CheckpointWriter {
  public:
   CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings);
 
-  /// Begins. The one before must have been collected.
-  void begin(Checkpoint checkpoint);
+  /// Begins. The one before must have been collected. stands_still: nothing changes the tensors before collect(), which
+  /// then writes them as they are; otherwise they are copied first, if the settings say background.
+  void begin(Checkpoint checkpoint, bool stands_still = false);
   /// Whether something was begun that is not collected yet.
   bool pending() const { return written_.valid(); }
   /// Waits for what was begun and returns its folder. Throws its UserError.

@@ -10,9 +10,9 @@
 #include <tessera/data/loading/loader.h>
 #include <tessera/distributed/process_group.h>
 #include <tessera/models/dual_encoder.h>
-#include <tessera/optim/schedule.h>
-#include <tessera/optim/parameter_rules.h>
 #include <tessera/optim/ema.h>
+#include <tessera/optim/parameter_rules.h>
+#include <tessera/optim/schedule.h>
 
 namespace tessera {
 
@@ -56,7 +56,8 @@ void fields(Visitor& v, DataSettings& s) {
   v("train", s.train, "source of the training pairs; {name: mixture, ...} for several");
   v("validation", s.validation, "source for evaluation tasks that name none of their own");
   v("features", s.features,
-    "what the frozen image encoder gives for the training pictures, computed once by trainer --write-features and read in "
+    "what the frozen image encoder gives for the training pictures, computed once by trainer --write-features and read "
+    "in "
     "their place: {folder: FOLDER, dtype: float32}; null: pictures go through the encoder at each step");
   v("loader", s.loader, "batches and augmentation");
 }
@@ -101,6 +102,7 @@ struct TrainingSettings {
   MicroBatch micro_batch;
   std::string precision = "float32";
   bool tf32 = false;
+  bool deterministic = false;
   bool cuda_graph = false;
   std::string non_finite = "stop";
   std::optional<double> clip_norm;
@@ -125,6 +127,9 @@ void fields(Visitor& v, TrainingSettings& s) {
     "bf16, fp16: autocast; weights, norms, softmax and losses stay float32. fp16 with dynamic loss scaling",
     config::one_of({"float32", "bf16", "fp16"}));
   v("tf32", s.tf32, "matrix products and convolutions of float32 in TensorFloat-32, on GPUs that have it");
+  v("deterministic", s.deterministic,
+    "on GPUs too the same run gives the same bits: operators that add in any order take a slower form, and one without "
+    "such a form ends the run with its name");
   v("cuda_graph", s.cuda_graph,
     "record forward and backward pass once and play them back, one launch a batch; for one process on a GPU, where all "
     "batches have one shape");
@@ -225,7 +230,8 @@ void fields(Visitor& v, LogSettings& s) {
     "matrix product",
     config::above(0));
   v("profile", s.profile,
-    "[first, last] step to trace: each rank writes them into the run's folder as trace_step_N.json, for chrome://tracing "
+    "[first, last] step to trace: each rank writes them into the run's folder as trace_step_N.json, for "
+    "chrome://tracing "
     "or ui.perfetto.dev; null: none",
     config::at_least(1));
 }

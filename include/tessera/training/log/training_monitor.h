@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,15 +20,14 @@ namespace tessera {
 
 /// A step that was made. Its numbers stay on the device until TrainingMonitor reads them back.
 struct TrainedStep {
-  RunState before;
-  std::int64_t updates_before = 0;  // of the optimizer
-  double scale = 1;                 // of the loss
+  RunState before, after;  // loss_scale of `before` is filled in by TrainingMonitor, that of `after` means nothing
   AccumulatedLosses losses;
   double learning_rate = 0;
-  at::Tensor numbers;  // as step_numbers gives them
-  NonFiniteGuard::StepDecision decision = NonFiniteGuard::StepDecision::update;
-  double seconds = 0;  // that the host was at it
-  MetricsRow row;      // filled in by TrainingMonitor
+  at::Tensor numbers;   // as step_numbers gives them
+  at::Tensor decision;  // as NonFiniteGuard gives it; undefined: an update
+  at::Tensor scale;     // GradScaler::numbers before the step; undefined: none
+  NonFiniteGuard::StepDecision decided = NonFiniteGuard::StepDecision::update;  // filled in by TrainingMonitor
+  MetricsRow row;                                                               // filled in by TrainingMonitor
 };
 
 /// Loss, gradient norm, terms, statistics, and the gradient norm of each group, as float32 [n] on the device: means over the ranks.
@@ -39,17 +39,26 @@ at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& no
 /// bar, counts the operations of a step and traces those that log.profile names.
 class TrainingMonitor {
  public:
-  /// The references must outlive it. Files go into `folder`, which must be there; rank 0 alone writes them.
-  TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder);
+  /// Seconds that pass, from any moment on.
+  using Clock = std::function<double()>;
+
+  /// The references must outlive it. Files go into `folder`, which must be there; rank 0 alone writes them. clock: by
+  /// which a row's speed is told.
+  TrainingMonitor(const Config& config, const ProcessGroup& group, const TrainingRun& run, const std::string& folder,
+                  Clock clock = steady_seconds);
 
   /// Begins after this step (0: at the start); what the files hold of later ones is dropped.
   void resume_at(std::int64_t step);
   /// Has step `number` made, and keeps it for read_back().
   void observe(std::int64_t number, const std::function<TrainedStep()>& make);
+  /// Runs what is not training (saving, evaluating): no row's speed counts its time.
+  void leave_out(const std::function<void()>& body);
+  /// Steps observed since the last call of read_back().
+  std::int64_t unread() const { return std::ssize(unread_); }
   /// The steps observed since the last call, oldest first; waits for the device to finish them.
   std::vector<TrainedStep> read_back();
-  /// Writes the row of a step, if log.every_steps says so; its speed is that since the row before. `now`: where the run
-  /// stands.
+  /// Writes the row of a step, if log.every_steps says so. Its speed is by the clock since the row before (the first
+  /// row's: since the first step began), so the steps must have been read back. `now`: where the run stands.
   void record(MetricsRow row, const RunState& now);
   /// Writes the run's page; good: whether the state is as it should be; note: a line beside it.
   void show(const RunState& now, const std::string& state = "running", bool good = true, const std::string& note = "");
@@ -57,10 +66,10 @@ class TrainingMonitor {
   RunLog& log() { return log_; }
 
  private:
+  static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   /// Of each thing that AccumulatedLosses::used speaks of, the share that no rank has used since the row before.
   std::vector<std::pair<std::string, double>> unused_shares() const;
-  void watch_waiting(const LoaderStatistics& now, double seconds);
 
   const Config& config_;
   const ProcessGroup& group_;
@@ -72,12 +81,14 @@ class TrainingMonitor {
   StepProfiler profiler_;
   InputBoundDetector input_bound_;
   std::vector<TrainedStep> unread_;
+  Clock clock_;
 
-  struct Window {  // since the last row of metrics.jsonl
+  struct Window {                 // since the last row of metrics.jsonl
+    std::optional<double> begin;  // by the clock
+    double left_out = 0;          // seconds that were no training
     std::int64_t samples = 0;
-    double seconds = 0;
     double wait_seconds = 0;
-    LoaderStatistics loader;  // as they were then
+    LoaderStatistics loader;                   // as they were then
     std::map<std::string, at::Tensor> used{};  // AccumulatedLosses::used, by any step
   } window_;
 };

@@ -16,9 +16,10 @@ class NonFiniteHandler {
   NonFiniteHandler(const Config& config, const ProcessGroup& group, TrainingRun& run, StepRunner& runner,
                    NonFiniteGuard& guard, CheckpointKeeper& checkpoints, RunLog& log, const std::string& folder);
 
-  /// Whether the run goes on after this step. `state` is the run's: when it does not go on, that before the step; else a
-  /// skipped step is counted. Every rank must call it.
-  bool go_on_after(const TrainedStep& step, RunState& state);
+  /// Whether the run goes on after this step; `vain`: steps made since, which the step has halted. `state` is the run's:
+  /// when it does not go on, that before the step; after a skipped step, that after it, with the step counted, and the next
+  /// batch is the one that follows. Every rank must call it.
+  bool go_on_after(const TrainedStep& step, std::int64_t vain, RunState& state);
 
  private:
   void examine(const TrainedStep& step, RunState& state);

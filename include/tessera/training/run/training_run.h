@@ -44,6 +44,13 @@ struct TrainingRun {
 /// Whether the configuration trains on a GPU here. Throws UserError when it must and there is none.
 bool trains_on_gpu(const Config& config);
 
+/// The index of a rank's GPU, by its place on its machine and how many its process sees: that place, or the only one
+/// (srun --gpus-per-task=1 shows each rank its own). Throws UserError when there is none for it.
+int gpu_of(int local_rank, int visible);
+
+/// The CPU, or the rank's GPU, which becomes the current one. Throws UserError as the two above.
+at::Device choose_device(const Config& config, int local_rank);
+
 /// Builds everything; the initial weights follow from config.seed. The loader reads the rank's share of the samples.
 /// Throws UserError when files are missing or parts do not fit. unreadable: if given, data or a vocabulary that cannot be
 /// read is no error: it gets the message, and sources, tokenizer and loader stay null.

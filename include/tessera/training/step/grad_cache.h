@@ -12,7 +12,7 @@ namespace tessera {
 struct GradCacheStep {
   std::int64_t chunk = 1;  // samples that the towers see at a time
   std::string precision;   // as in forward_loss
-  double weight = 1.0;     // factor of the loss whose gradients are taken
+  at::Tensor weight;       // factor of the loss whose gradients are taken, a scalar on the device; undefined: 1
   bool reduce = true;      // average the gradients over ranks, as GradientReducer::backward
   std::uint64_t seed = 0;  // of what is random inside the towers but not of a row
   at::Tensor row_keys{};   // [B], of what is random of a row (models/per_sample_rng.h); undefined: follows from seed

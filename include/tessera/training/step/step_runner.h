@@ -8,6 +8,7 @@
 #include <tessera/distributed/gradient_reducer.h>
 #include <tessera/distributed/heartbeat.h>
 #include <tessera/training/run/training_run.h>
+#include <tessera/training/step/batch_upload.h>
 #include <tessera/training/step/step_graph.h>
 
 namespace tessera {
@@ -28,7 +29,7 @@ struct AccumulatedLosses {
   std::vector<std::pair<std::string, at::Tensor>> terms;
   std::vector<std::pair<std::string, at::Tensor>> statistics;  // Losses::statistics, means over the micro-batches
   std::vector<std::pair<std::string, at::Tensor>> used;        // Losses::used, by any of them
-  double wait_seconds = 0;  // spent waiting for data
+  double wait_seconds = 0;                                     // spent waiting for data
 };
 
 /// Forward and backward passes of one step, as one rank of a group: micro-batches, ranks that reach the end of an epoch
@@ -40,15 +41,15 @@ class StepRunner {
   StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
              Heartbeat& heartbeat);
 
-  /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale`; `done`:
-  /// updates made so far. Throws UserError when data fail.
-  AccumulatedLosses run(std::int64_t done, double scale = 1.0);
+  /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale` (float32 scalar on
+  /// the device; undefined: 1); `done`: steps made so far. Throws UserError when data fail.
+  AccumulatedLosses run(std::int64_t done, const at::Tensor& scale = {});
   /// The same, operator by operator even where a step is recorded and played back otherwise (training.cuda_graph).
-  AccumulatedLosses run_operators(std::int64_t done, double scale = 1.0);
+  AccumulatedLosses run_operators(std::int64_t done, const at::Tensor& scale = {});
 
  private:
-  AccumulatedLosses run(std::int64_t done, double scale, StepGraph* graph);
-  Losses micro_batch(std::int64_t index, double scale, StepGraph* graph, AccumulatedLosses& result);
+  AccumulatedLosses run(std::int64_t done, const at::Tensor& scale, StepGraph* graph);
+  Losses micro_batch(std::int64_t index, const at::Tensor& scale, StepGraph* graph, AccumulatedLosses& result);
   /// Terms and statistics are told apart by source where an update takes batches of each.
   void add_losses(const Losses& losses, AccumulatedLosses& result) const;
   /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
@@ -59,6 +60,7 @@ class StepRunner {
   TrainingRun& run_;
   GradientReducer& gradients_;
   Heartbeat& heartbeat_;
+  BatchUpload upload_;
   std::unique_ptr<StepGraph> graph_;  // null: each step operator by operator
 };
 

@@ -1,0 +1,91 @@
+#include "src/distributed/connection.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <tessera/base/error.h>
+
+namespace tessera {
+namespace {
+
+using Events = std::vector<std::string>;
+
+class DoneWork : public c10d::Work {
+ public:
+  bool wait(std::chrono::milliseconds) override { return true; }
+};
+
+// Notes what is asked of it; the others may be gone.
+class RecordingBackend : public c10d::Backend {
+ public:
+  RecordingBackend(Events& events, bool others_gone) : Backend(0, 2), events_(events), others_gone_(others_gone) {}
+  const std::string getBackendName() const override { return "recording"; }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>&, const c10d::AllreduceOptions& options) override {
+    events_.emplace_back(options.timeout == std::chrono::seconds(30) ? "meet" : "meet for another time");
+    TORCH_CHECK(!others_gone_, "connection closed by peer");
+    return c10::make_intrusive<DoneWork>();
+  }
+  void shutdown() override { events_.emplace_back("shutdown"); }
+
+ private:
+  Events& events_;
+  bool others_gone_;
+};
+
+ProcessGroup recording_group(Events& events, bool others_gone = false) {
+  const auto connection = std::make_shared<ProcessGroup::Connection>();
+  connection->environment.size = 2;
+  connection->group = c10::make_intrusive<c10d::ProcessGroup>(0, 2);
+  connection->group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM,
+                                BackendPointer(c10::make_intrusive<RecordingBackend>(events, others_gone)));
+  return ProcessGroup::Connection::as_group(connection);
+}
+
+TEST(Connection, ShutsDownOnceAllRanksHaveComeToTheirEnd) {
+  Events events;
+  {
+    const ProcessGroup group = recording_group(events);
+    const ProcessGroup copy = group;
+  }
+  EXPECT_EQ(events, (Events{"meet", "shutdown"}));
+}
+
+TEST(Connection, WithAnErrorOnItsWayWaitsForNobody) {
+  Events events;
+  try {
+    const ProcessGroup group = recording_group(events);
+    user_error("no data");
+  } catch (const UserError&) {
+    events.emplace_back("caught");
+  }
+  EXPECT_EQ(events, Events{"caught"});
+}
+
+TEST(Connection, RanksThatAreGoneAreNoErrorAtTheEnd) {
+  Events events;
+  { const ProcessGroup group = recording_group(events, /*others_gone=*/true); }
+  EXPECT_EQ(events, Events{"meet"});
+}
+
+TEST(Gpus, OneOfTwoRanksOnOneGpuIsRefused) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  LaunchEnvironment environment;
+  environment.size = 3;
+  claim_gpu(*store, "host/0:1:0", environment);
+  environment.rank = environment.local_rank = 1;
+  claim_gpu(*store, "host/0:2:0", environment);
+  environment.rank = environment.local_rank = 2;
+  try {
+    claim_gpu(*store, "host/0:2:0", environment);
+    FAIL() << "two ranks on one GPU";
+  } catch (const UserError& error) {
+    EXPECT_STREQ(error.what(),
+                 "rank 2 (local rank 2) sees no other GPU than another rank's: start as many processes as GPUs, or set "
+                 "training.device to cpu");
+  }
+}
+
+}  // namespace
+}  // namespace tessera

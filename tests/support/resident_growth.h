@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <functional>
+#include <malloc.h>
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+/// Bytes by which the process's resident memory grew at the highest while `body` ran; none where the kernel does not tell.
+inline std::optional<std::int64_t> resident_growth(const std::function<void()>& body) {
+  const auto bytes_of = [](const std::string& name) -> std::int64_t {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with(name + ":")) return std::stoll(line.substr(name.size() + 1)) * 1024;
+    return -1;
+  };
+  ::malloc_trim(0);                                             // what is free already must not hide what is taken
+  std::ofstream("/proc/self/clear_refs") << "5" << std::flush;  // the peak begins anew
+  const std::int64_t before = bytes_of("VmRSS"), peak = bytes_of("VmHWM");
+  body();
+  const std::int64_t after = bytes_of("VmHWM");
+  const bool told = before >= 0 && peak >= before && peak < before + (std::int64_t{1} << 22);
+  return told ? std::optional(after - before) : std::nullopt;
+}
+
+}  // namespace tessera

@@ -1,0 +1,55 @@
+#include <filesystem>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/training/log/training_monitor.h>
+
+namespace tessera {
+namespace {
+
+// A clock that the test sets. The host gives a step to its device in 0.1 s, and then waits for it.
+TEST(TrainingMonitor, SpeedIsByTheClockBetweenRowsWithoutWhatIsNoTraining) {
+  const TemporaryFolder folder;
+  const Config config = tiny_config(folder.path(), {"log.every_steps=2"});
+  const TrainingRun run = build_training_run(config);
+  const ProcessGroup alone;
+  double now = 1000;
+  TrainingMonitor monitor(config, alone, run, folder.path(), [&] { return now; });
+  monitor.resume_at(0);
+  const auto numbers = static_cast<std::int64_t>(2 + grad_norm_groups(*run.optimizer).names.size());
+  const auto train = [&](std::int64_t step) {
+    monitor.observe(step, [&] {
+      now += 0.1;
+      TrainedStep made;
+      made.losses.step = step;
+      made.losses.samples = 8;
+      made.losses.wait_seconds = 0.05;
+      made.numbers = at::ones({numbers});
+      return made;
+    });
+  };
+  const auto record = [&](double waiting_for_the_device) {
+    now += waiting_for_the_device;
+    for (TrainedStep& step : monitor.read_back()) monitor.record(step.row, {.step = step.losses.step});
+  };
+  monitor.leave_out([&] { now += 50; });  // before the first step
+  train(1);
+  train(2);
+  record(1.8);
+  monitor.leave_out([&] { now += 30; });  // evaluating
+  train(3);
+  train(4);
+  record(0.3);
+
+  const auto lines = rows(folder.path());
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NEAR(lines[0]["samples_per_second"].get<double>(), 16 / 2.0, 1e-9);
+  EXPECT_NEAR(lines[0]["wait_share"].get<double>(), 0.1 / 2.0, 1e-9);
+  EXPECT_NEAR(lines[1]["samples_per_second"].get<double>(), 16 / 0.5, 1e-9);
+  EXPECT_NEAR(lines[1]["wait_share"].get<double>(), 0.1 / 0.5, 1e-9);
+}
+
+}  // namespace
+}  // namespace tessera
