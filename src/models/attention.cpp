@@ -1,4 +1,5 @@
 #include <ATen/ATen.h>
+#include <ATen/Context.h>
 
 #include <tessera/models/attention.h>
 
@@ -9,29 +10,63 @@ at::Tensor split_heads(const at::Tensor& x, std::int64_t heads) {
   return x.unflatten(-1, {heads, x.size(-1) / heads}).transpose(1, 2);  // [B, heads, N, w / heads]
 }
 
+void check_mask(const at::Tensor& mask, std::int64_t keys) {
+  TORCH_CHECK(mask.dim() == 2 && mask.size(1) == keys && mask.scalar_type() == at::kBool,
+              "attention: the mask must be bool [B, ", keys, "], got ", mask.scalar_type(), " ", mask.sizes());
+}
+
+// While it lives cuDNN's attention is not chosen: with a mask its backward pass gives NaN where the length is 64 modulo 128
+// (PyTorch 2.11 on Hopper; pytorch/pytorch issue 196678).
+class WithoutCudnnAttention {
+ public:
+  WithoutCudnnAttention() : before_(at::globalContext().userEnabledCuDNNSDP()) {
+    at::globalContext().setSDPUseCuDNN(false);
+  }
+  ~WithoutCudnnAttention() { at::globalContext().setSDPUseCuDNN(before_); }
+  WithoutCudnnAttention(const WithoutCudnnAttention&) = delete;
+  WithoutCudnnAttention& operator=(const WithoutCudnnAttention&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace
 
-AttentionMask attention_mask(const at::Tensor& key_mask, bool causal, std::int64_t keys) {
+AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys) {
   AttentionMask out;
-  if (!key_mask.defined()) {
-    out.causal = causal;
-    return out;
-  }
-  TORCH_CHECK(key_mask.dim() == 2 && key_mask.size(1) == keys && key_mask.scalar_type() == at::kBool,
-              "attention_mask: the mask must be bool [B, ", keys, "], got ", key_mask.scalar_type(), " ",
-              key_mask.sizes());
-  at::Tensor allowed = key_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, K]
-  if (causal) allowed = allowed & at::ones({keys, keys}, key_mask.options()).tril();
-  out.has_key = allowed.any(-1, /*keepdim=*/true);
+  if (!key_mask.defined()) return out;
+  check_mask(key_mask, keys);
+  const at::Tensor real = key_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, K]
+  out.has_key = real.any(-1, /*keepdim=*/true);
   // A softmax over nothing is NaN; such queries attend to everything and attend() replaces what they get.
-  out.allowed = allowed | out.has_key.logical_not();
+  out.allowed = real | out.has_key.logical_not();
+  return out;
+}
+
+AttentionMask self_attention_mask(const at::Tensor& mask, std::int64_t tokens) {
+  AttentionMask out = attention_mask(mask, tokens);
+  out.has_key.reset();
+  return out;
+}
+
+AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens) {
+  AttentionMask out;
+  out.causal = true;
+  if (!mask.defined()) return out;
+  check_mask(mask, tokens);
+  TORCH_CHECK(!mask.is_cpu() || !(mask.slice(1, 1) & ~mask.slice(1, 0, -1)).any().item<bool>(),
+              "causal attention: a real token stands behind padding, which must be on the right");
   return out;
 }
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                   const AttentionMask& mask) {
   std::optional<at::Tensor> allowed;
-  if (mask.allowed.defined()) allowed = mask.allowed.expand({-1, heads, query.size(1), -1});
+  std::optional<WithoutCudnnAttention> without_cudnn;
+  if (mask.allowed.defined()) {
+    allowed = mask.allowed;
+    without_cudnn.emplace();
+  }
   at::Tensor out = at::scaled_dot_product_attention(split_heads(query, heads), split_heads(key, heads),
                                                     split_heads(value, heads), allowed, /*dropout_p=*/0.0, mask.causal);
   if (mask.has_key.defined()) out = at::where(mask.has_key, out, at::zeros({}, out.options()));

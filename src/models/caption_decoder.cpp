@@ -75,7 +75,7 @@ at::Tensor CaptionDecoder::forward(const at::Tensor& ids, const at::Tensor& mask
               "], of the text encoder itself (projection none), got ", groups.sizes());
   const std::int64_t length = ids.size(1) - 1;
   at::Tensor x = embed_tokens(table_, positional_embedding_, ids.narrow(1, 0, length), mask.narrow(1, 0, length));
-  const AttentionMask causal = attention_mask({}, /*causal=*/true, length);
+  const AttentionMask causal = causal_attention_mask({}, length);
   for (const auto& block : *blocks_) x = static_cast<DecoderBlock&>(*block).forward(x, groups, causal);
   return ln_final_->forward(x);
 }

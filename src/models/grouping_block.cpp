@@ -33,7 +33,7 @@ class GroupsAttend : public SeparateProjections {
       : SeparateProjections(width, kGroupVitDeviation), heads_(heads) {}
   at::Tensor forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask) {
     return proj_(attend(q_proj_(groups), k_proj_(tokens), v_proj_(tokens), heads_,
-                        attention_mask(mask, /*causal=*/false, tokens.size(1))));
+                        attention_mask(mask, tokens.size(1))));
   }
 
  private:

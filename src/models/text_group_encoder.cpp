@@ -61,7 +61,7 @@ at::Tensor TextGroupEncoder::encode_tokens(const at::Tensor& ids, const at::Tens
   const at::Tensor x = at::cat({tokens, group_tokens_.expand({ids.size(0), -1, -1})}, 1);
   at::Tensor keys;  // groups are always there to be attended to
   if (mask.defined()) keys = at::cat({mask, at::ones({mask.size(0), settings_.num_groups}, mask.options())}, 1);
-  return through_blocks(token_blocks_, x, {attention_mask(keys, /*causal=*/false, x.size(1))});
+  return through_blocks(token_blocks_, x, {self_attention_mask(keys, x.size(1))});
 }
 
 Grouped TextGroupEncoder::group(const at::Tensor& tokens_and_groups, const at::Tensor& mask, const at::Tensor& noise) {

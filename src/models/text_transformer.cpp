@@ -28,7 +28,8 @@ Encoded TextTransformer::encode(const TowerInput& input) {
               "text_transformer: ids must be [B, L] with 1 <= L <= ", settings_.context_length, ", got ", ids.sizes());
   const std::int64_t length = ids.size(1);
   at::Tensor x = embed_tokens(token_weight_, positional_embedding_, ids, mask);
-  x = transformer_->forward(x, {attention_mask(mask, settings_.attention == "causal", length)});
+  const bool causal = settings_.attention == "causal";
+  x = transformer_->forward(x, {causal ? causal_attention_mask(mask, length) : self_attention_mask(mask, length)});
   if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
   Encoded out;
   out.tokens = zero_padding(x, mask);

@@ -106,7 +106,7 @@ Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
   TORCH_CHECK(region_tokens_, "vit: region features came, but the encoder has no setting `regions`");
   const auto [embedded, real] = region_tokens_->forward(regions, mask, ln_pre_.get());
   const SequenceInfo sequence = {
-      attention_mask(real, /*causal=*/false, embedded.size(1)), {0, 0}, settings_.class_token};
+      self_attention_mask(real, embedded.size(1)), {0, 0}, settings_.class_token};
   at::Tensor x = transformer_->forward(embedded, sequence, settings_.regions->first_block);
   if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
   Encoded out;

@@ -7,16 +7,23 @@ namespace tessera {
 /// Which keys each query may attend to, in the form scaled_dot_product_attention wants. Made once per forward.
 struct AttentionMask {
   bool causal = false;  // query i sees keys 0..i; only when `allowed` is undefined
-  at::Tensor allowed;   // [B, 1, N or 1, K] bool; all true for queries without any allowed key
-  at::Tensor has_key;   // [B, 1, N or 1, 1] bool: false where no key was allowed, whose output is then 0
+  at::Tensor allowed;   // [B, 1, 1, K] bool; all true in rows without any real key
+  at::Tensor has_key;   // [B, 1, 1, 1] bool: false in such rows, whose output is then 0; undefined: it need not be
 };
 
-/// key_mask [B, K] bool (true = real key) or undefined; `causal` needs as many queries as keys.
-AttentionMask attention_mask(const at::Tensor& key_mask, bool causal, std::int64_t keys);
+/// For queries of their own: key_mask [B, K] bool (true = real key) or undefined. Queries without any key give 0.
+AttentionMask attention_mask(const at::Tensor& key_mask, std::int64_t keys);
+
+/// For tokens that attend to each other: mask [B, N] bool (true = real) or undefined. What tokens of the padding give is
+/// finite and of no meaning; zero_padding() must take it away in the end.
+AttentionMask self_attention_mask(const at::Tensor& mask, std::int64_t tokens);
+
+/// The same where each token sees itself and those before it. Padding is on the right (on the CPU this is checked; throws
+/// c10::Error), so no real token sees any, and kernels for plain causal attention serve.
+AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 
 /// Multi-head attention on projected inputs: heads are contiguous slices of the width, scores are scaled by
-/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w]. A query whose keys are all
-/// forbidden gives 0 and no gradient.
+/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w].
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                   const AttentionMask& mask = {});
 

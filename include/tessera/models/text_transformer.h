@@ -35,7 +35,7 @@ std::optional<config::Problem> validate(const TextTransformerSettings& settings)
 class TextTransformer : public Encoder {
  public:
   explicit TextTransformer(const TextTransformerSettings& settings);
-  /// What stands where the mask is false may be anything, also no valid id.
+  /// What stands where the mask is false may be anything, also no valid id; with causal attention that is on the right.
   Encoded encode(const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }

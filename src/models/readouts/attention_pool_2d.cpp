@@ -31,7 +31,7 @@ ReadOutOutput AttentionPool2d::forward(const Encoded& encoded, const ViewNeeds& 
     x = at_least_float(encoded.tokens);
     x = at::cat({x.mean(1, /*keepdim=*/true), x}, 1) + positional_embedding_;
   }
-  const AttentionMask mask = attention_mask(encoded.mask_with_class_token(), /*causal=*/false, x.size(1));
+  const AttentionMask mask = attention_mask(encoded.mask_with_class_token(), x.size(1));
   return {attn_->forward(x.slice(1, 0, 1), x, mask).squeeze(1), {}, {}};
 }
 

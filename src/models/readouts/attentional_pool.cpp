@@ -31,7 +31,7 @@ ReadOutOutput AttentionalPool::forward(const Encoded& encoded, const ViewNeeds& 
   Encoded clean = encoded;
   clean.tokens = zero_padding(encoded.tokens, encoded.mask);
   const at::Tensor tokens = clean.with_class_token();
-  const AttentionMask mask = attention_mask(clean.mask_with_class_token(), /*causal=*/false, tokens.size(1));
+  const AttentionMask mask = attention_mask(clean.mask_with_class_token(), tokens.size(1));
   at::Tensor queries = attn_->forward(ln_q_->forward(query_).unsqueeze(0), ln_k_->forward(tokens), mask);  // [B, Q, M]
   if (settings_.project) queries = ln_post_->forward(queries);
   at::Tensor pooled = settings_.pool == "first" ? queries.select(1, 0) : at_least_float(queries).mean(1);
