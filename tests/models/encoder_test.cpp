@@ -1,4 +1,6 @@
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/models/small_models.h"
@@ -48,15 +50,71 @@ TEST(Attention, EqualsPlainLoopsUnderAnyMask) {
                    v = at::randn({3, 5, 6}, options);
   at::Tensor mask = at::rand({3, 5}).gt(0.4);
   mask[0].fill_(false);
-  mask[1][0].fill_(false);  // with causal attention its first query has no key
-  for (const bool causal : {false, true}) {
-    const auto allowed = [&](std::int64_t b, std::int64_t i, std::int64_t j) {
-      return mask[b][j].item<bool>() && (!causal || j <= i);
-    };
-    expect_close(attend(q, k, v, 2, attention_mask(mask, causal, 5)), slow_attention(q, k, v, 2, allowed), 1e-12);
-    const auto unmasked = [&](std::int64_t, std::int64_t i, std::int64_t j) { return !causal || j <= i; };
-    expect_close(attend(q, k, v, 2, attention_mask({}, causal, 5)), slow_attention(q, k, v, 2, unmasked), 1e-12);
+  mask[1][0].fill_(false);
+  const auto real = [&](std::int64_t b, std::int64_t, std::int64_t j) { return mask[b][j].item<bool>(); };
+  const at::Tensor expected = slow_attention(q, k, v, 2, real);
+  expect_close(attend(q, k, v, 2, attention_mask(mask, 5)), expected, 1e-12);
+  const at::Tensor self = attend(q, k, v, 2, self_attention_mask(mask, 5));
+  expect_close(zero_padding(self, mask), zero_padding(expected, mask), 1e-12);
+  EXPECT_TRUE(self.isfinite().all().item<bool>()) << "padding may be zeroed, NaN may not";
+  const auto any = [](std::int64_t, std::int64_t, std::int64_t) { return true; };
+  expect_close(attend(q, k, v, 2, attention_mask({}, 5)), slow_attention(q, k, v, 2, any), 1e-12);
+
+  mask = length_mask({5, 2, 0}, 5);
+  const auto seen = [&](std::int64_t b, std::int64_t i, std::int64_t j) { return j <= i && real(b, i, j); };
+  expect_close(zero_padding(attend(q, k, v, 2, causal_attention_mask(mask, 5)), mask),
+               zero_padding(slow_attention(q, k, v, 2, seen), mask), 1e-12);
+  const auto before = [](std::int64_t, std::int64_t i, std::int64_t j) { return j <= i; };
+  expect_close(attend(q, k, v, 2, causal_attention_mask({}, 5)), slow_attention(q, k, v, 2, before), 1e-12);
+}
+
+TEST(Attention, CausalMasksHaveTheirPaddingOnTheRight) {
+  at::Tensor mask = length_mask({4, 2}, 4);
+  mask[1][0].fill_(false);
+  EXPECT_THROW(causal_attention_mask(mask, 4), c10::Error);
+}
+
+/// What scaled_dot_product_attention is called with while it lives.
+struct AttentionCalls {
+  struct Call {
+    bool causal;
+    std::vector<std::int64_t> mask;  // its shape
+    bool cudnn;                      // whether cuDNN's kernel may be chosen
+  };
+  AttentionCalls() {
+    calls().clear();
+    handle =
+        at::addGlobalCallback(at::RecordFunctionCallback(&note).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   }
+  ~AttentionCalls() { at::removeCallback(handle); }
+  static std::vector<Call>& calls() {
+    static std::vector<Call> all;
+    return all;
+  }
+  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+    if (function.name() != std::string("aten::scaled_dot_product_attention")) return nullptr;
+    const at::IValue &mask = function.inputs()[3], &causal = function.inputs()[5];
+    calls().push_back({causal.toBool(), mask.isTensor() ? mask.toTensor().sizes().vec() : std::vector<std::int64_t>{},
+                       at::globalContext().userEnabledCuDNNSDP()});
+    return nullptr;
+  }
+  at::CallbackHandle handle;
+};
+
+TEST(Attention, CausalTowersPassNoMaskAndOthersASmallOneWithoutCudnn) {
+  const at::Tensor ids = at::randint(20, {3, 8}, at::kLong), mask = length_mask({8, 4, 0}, 8);
+  for (const bool causal : {true, false}) {
+    TextTransformer text(small_text(causal ? "causal" : "bidirectional"));
+    const AttentionCalls watch;
+    text.encode(text_input(ids, mask));
+    ASSERT_FALSE(watch.calls().empty());
+    for (const AttentionCalls::Call& call : watch.calls()) {
+      EXPECT_EQ(call.causal, causal);
+      EXPECT_EQ(call.mask, causal ? std::vector<std::int64_t>{} : (std::vector<std::int64_t>{3, 1, 1, 8}));
+      EXPECT_EQ(call.cudnn, causal);
+    }
+  }
+  EXPECT_TRUE(at::globalContext().userEnabledCuDNNSDP());
 }
 
 class TextAttention : public testing::TestWithParam<std::string> {};

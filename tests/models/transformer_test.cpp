@@ -40,7 +40,7 @@ TEST(MultiHeadAttention, GivesTheSameUnderEitherNames) {
     for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
   }
   const at::Tensor x = at::randn({2, 5, 6}), query = at::randn({1, 3, 6});
-  const AttentionMask mask = attention_mask(length_mask({5, 2}, 5), false, 5);
+  const AttentionMask mask = attention_mask(length_mask({5, 2}, 5), 5);
   expect_close(linears.forward(x, mask), fused.forward(x, mask), 1e-5);
   expect_close(fused.forward(x, x, mask), fused.forward(x, mask), 1e-5);
   const at::Tensor crossed = fused.forward(query, x, mask);
