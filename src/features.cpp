@@ -21,6 +21,10 @@ at::Tensor repeated_rows(const at::Tensor& tensor, std::int64_t count) {
   return tensor.index_select(0, at::arange(count, tensor.options().dtype(at::kLong)).remainder(tensor.size(0)));
 }
 
+at::Tensor moved(const at::Tensor& tensor, const at::Device& device) {
+  return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
+}
+
 void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::string, ViewNeeds>& more) {
   for (const auto& [name, view] : more) {
     const auto [place, fresh] = into.emplace(name, view);
@@ -53,10 +57,19 @@ void Needs::merge(const Needs& other) {
   duplicates |= other.duplicates;
 }
 
+TowerInput TowerInput::to(const at::Device& device) const {
+  TowerInput out = map_tensors(*this, [&](const at::Tensor& tensor) { return moved(tensor, device); });
+  out.lengths = lengths;
+  return out;
+}
+
 Batch Batch::to(const at::Device& device) const {
-  return map_tensors(*this, [&](const at::Tensor& tensor) {
-    return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
-  });
+  Batch out = *this;
+  for (auto* views : {&out.images, &out.texts})
+    for (auto& [name, view] : *views) view = view.to(device);
+  for (at::Tensor* numbers : {&out.labels, &out.duplicates.image_group, &out.duplicates.caption_group})
+    if (numbers->defined()) *numbers = moved(*numbers, device);
+  return out;
 }
 
 Batch slice(const Batch& batch, std::int64_t first, std::int64_t count) {

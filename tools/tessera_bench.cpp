@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <iomanip>
 #include <iostream>
 #include <limits>
 #if defined(__GLIBC__)
@@ -338,24 +339,43 @@ struct StepCommand {
   Common common{9, 60};
   tessera::bench::StepBenchSettings settings;
   std::string dtype = "float32";
+  bool on_demand = false;
 
   void add_to(CLI::App& command) {
     command.add_option("configurations", settings.configurations, "of trainer, by name or as files")->required();
-    add_default(command, "--batch-size", settings.batch_size, "pairs")->check(CLI::Range(1, 1 << 20));
+    add_default(command, "--batch-size", settings.step.batch_size, "pairs")->check(CLI::Range(1, 1 << 20));
     add_default(command, "--dtype", dtype, "float32, or bfloat16 under autocast")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
+    add_default(command, "--caption-lengths", settings.step.caption_lengths,
+                "tokens of a caption: full (the model's context), coco (drawn like COCO's), 12 or 9:20");
+    command.add_flag("--phases", settings.phases, "where the time goes: towers, objective, backward, clipping, update");
+    command.add_option("--weights", settings.step.weights, "start from this safetensors file with OpenCLIP's names")
+        ->type_name("FILE");
+    command.add_option("--batch", settings.step.batch, "a safetensors file with the tensors image, text and lengths")
+        ->type_name("FILE");
+    command.add_flag("--on-demand", on_demand,
+                     "for scripts: print the first loss, then take a step for each line of standard input and print "
+                     "its ms");
     common.add_to(command);
     command.footer(
-        "Towers, loss, backward pass and update on a batch of random pictures and texts that is there already. A\n"
-        "configuration with several views of a picture or a text is measured twice: views of one shape as one larger\n"
-        "batch, as the trainer does, and one by one. Peak memory is that above weights, optimizer state and batch.\n\n"
+        "Towers, loss, backward pass, clipping and update on a batch of random pictures and texts that is there "
+        "already. A\nconfiguration with several views of a picture or a text is measured twice: views of one shape as "
+        "one larger batch, as\nthe trainer does, and one by one. Peak memory is that above weights, optimizer state and "
+        "batch.\n\n"
+        "  tessera-bench step openclip_vitb32 --batch-size 32 --caption-lengths coco --phases\n"
         "  tessera-bench step openclip_vitb32 pyramidclip_15m_vitb32 --batch-size 16");
   }
 
   int run() {
     keep_freed_memory();
-    settings.device = common.checked_device();
-    settings.dtype = dtype_of(dtype);
+    settings.step.device = common.checked_device();
+    settings.step.dtype = dtype_of(dtype);
+    if (on_demand) {
+      if (settings.configurations.size() != 1) tessera::user_error("--on-demand takes one configuration");
+      tessera::bench::TrainingStep step(settings.configurations[0], settings.step);
+      std::cout << std::setprecision(9) << step.run().item<double>() << std::endl;
+      return take_turns(settings.step.device, [&] { step.run(); });
+    }
     settings.repeats = common.repeats;
     settings.time_limit = common.time_limit;
     settings.progress = common.progress();

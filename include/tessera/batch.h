@@ -29,6 +29,9 @@ struct TowerInput {
   /// bool [B, R] of regions, [B, L] of ids, [B, 1] of pictures; true = real. A row that is all false: the sample lacks
   /// the view. Undefined: all real.
   at::Tensor mask;
+  /// int64 [B], how many of each row's ids are real, on the CPU also where the view is on a GPU: the text tower leaves the
+  /// padding out by it without waiting for the device. Undefined: not known there.
+  at::Tensor lengths;
 
   /// The defined one of pixels, regions, ids and encoded's values; undefined if there is none.
   const at::Tensor& values() const {
@@ -36,6 +39,8 @@ struct TowerInput {
   }
   /// Whether it is of pictures, to see or seen before.
   bool of_pictures() const { return pixels.defined() || encoded.defined(); }
+  /// On that device but for `lengths`; from page-locked memory without waiting.
+  TowerInput to(const at::Device& device) const;
 };
 
 /// A text view: ids [B, L], mask [B, L].
@@ -115,6 +120,7 @@ void for_each_tensor(Input& input, F&& f) {
   f(input.ids);
   for_each_tensor(input.encoded, f);
   f(input.mask);
+  f(input.lengths);
 }
 template <class Groups, class F>
   requires std::is_same_v<std::remove_const_t<Groups>, DuplicateGroups>

@@ -1,96 +1,55 @@
-#include <ATen/ATen.h>
+#include <algorithm>
+#include <chrono>
+#include <map>
+
 #include <nlohmann/json.hpp>
 
-#include <tessera/base/error.h>
 #include <tessera/base/text.h>
-#include <tessera/bench/loss_bench.h>
 #include <tessera/bench/step_bench.h>
 #include <tessera/measure/machine.h>
-#include <tessera/measure/synthetic_batch.h>
-#include <tessera/models/autocast.h>
-#include <tessera/objectives/objective.h>
-#include <tessera/optim/optimizer.h>
+#include <tessera/measure/step_meter.h>
 #include <tessera/report/markdown_table.h>
 
 namespace tessera::bench {
 namespace {
 
-constexpr const char* kDefaultOptimizer = "{name: adamw}";
-
-config::ModuleSettings section(const config::Node& tree, const char* key, const char* otherwise) {
-  const config::Node* node = tree.find(key);
-  return config::Value<config::ModuleSettings>::read(node != nullptr ? *node : config::parse_yaml(otherwise, key), key,
-                                                     {});
+// Median seconds of each phase; the device is waited for behind each, so that they add up to more than a step.
+std::vector<PhaseCost> measure_phases(TrainingStep& step, const StepBenchSettings& s) {
+  std::vector<PhaseCost> costs;
+  std::map<std::string, std::vector<double>> seconds;
+  for (int i = 0; i < s.repeats; ++i) {
+    synchronize(s.step.device);
+    auto begin = std::chrono::steady_clock::now();
+    step.run(/*views_joined=*/true, [&](const char* phase) {
+      synchronize(s.step.device);
+      const auto now = std::chrono::steady_clock::now();
+      if (i == 0) costs.push_back({phase});
+      seconds[phase].push_back(std::chrono::duration<double>(now - begin).count());
+      begin = now;
+    });
+  }
+  for (PhaseCost& cost : costs) {
+    std::vector<double>& all = seconds[cost.phase];
+    std::ranges::nth_element(all, all.begin() + std::ssize(all) / 2);
+    cost.seconds = all[all.size() / 2];
+  }
+  return costs;
 }
 
-// What a configuration trains, and a batch for it.
-class MeasuredStep {
- public:
-  MeasuredStep(const std::string& configuration, const StepBenchSettings& s) : settings_(s) {
-    const config::Node tree = config::load_yaml(configuration);
-    at::manual_seed(0);
-    model_ = std::make_shared<DualEncoder>(load_model_settings(configuration));
-    objective_ = objectives().make(section(tree, "objective", "{name: clip}"), "objective",
-                                   ObjectiveContext{model_->embed_dim(), &model_->shared()});
-    needs_ = objective_->needs();
-    if (needs_.teacher())
-      user_error(configuration, ": its objective keeps a teacher, which this measurement does not have");
-    model_->to(s.device);
-    objective_->to(s.device);
-    std::vector<NamedParameter> parameters;
-    for (const auto& list : {model_->named_parameters(), objective_->named_parameters()})
-      for (const auto& item : list) parameters.push_back({item.key(), item.value()});
-    optimizer_ = optimizers().make(section(tree, "optimizer", kDefaultOptimizer), "optimizer", parameters);
-    batch_ = synthetic_batch(*model_, needs_, s.batch_size, s.device);
-  }
-
-  bool has_several_views() const { return needs_.images.size() > 1 || needs_.texts.size() > 1; }
-  std::int64_t parameters() const {
-    std::int64_t count = 0;
-    for (const NamedParameter& parameter : optimizer_->parameters()) count += parameter.tensor.numel();
-    return count;
-  }
-
-  void run(bool views_joined) {
-    for (const NamedParameter& parameter : optimizer_->parameters()) parameter.tensor.mutable_grad() = at::Tensor();
-    objective_->forward(encode(views_joined), {}).total.backward();
-    optimizer_->step(optimizer_->peak_learning_rate());
-  }
-
- private:
-  Features encode(bool views_joined) {
-    std::optional<Autocast> autocast;
-    if (settings_.dtype == at::kBFloat16) autocast.emplace(settings_.device.type());
-    if (views_joined) return model_->forward(batch_, needs_);
-    Features out;
-    for (const auto& [name, view] : needs_.images)
-      out.images[name] = model_->encode_image(batch_.images.at(name), view);
-    for (const auto& [name, view] : needs_.texts) out.texts[name] = model_->encode_text(batch_.texts.at(name), view);
-    out.duplicates = batch_.duplicates;
-    return out;
-  }
-
-  const StepBenchSettings& settings_;
-  std::shared_ptr<DualEncoder> model_;
-  std::shared_ptr<Objective> objective_;
-  std::shared_ptr<Optimizer> optimizer_;
-  Needs needs_;
-  Batch batch_;
-};
-
-StepCost measure(MeasuredStep& step, const std::string& configuration, bool views_joined, const StepBenchSettings& s) {
+StepCost measure(TrainingStep& step, const std::string& configuration, bool views_joined, const StepBenchSettings& s) {
   StepCost cost{configuration, views_joined, step.parameters()};
   step.run(views_joined);  // the optimizer's state, and what operators keep from their first call on
   {
     const FlopCounter flops;
-    const PeakMemory memory(s.device);
+    const PeakMemory memory(s.step.device);
     step.run(views_joined);
-    synchronize(s.device);
+    synchronize(s.step.device);
     cost.flops = flops.flops();
     cost.memory = memory.peak();
   }
   cost.seconds = median_seconds(
-      s.device, [&] { step.run(views_joined); }, s.repeats, s.time_limit);
+      s.step.device, [&] { step.run(views_joined); }, s.repeats, s.time_limit);
+  if (s.phases && views_joined) cost.phases = measure_phases(step, s);
   if (s.progress) s.progress(concat(configuration, ": ", cost.seconds * 1e3, " ms"));
   return cost;
 }
@@ -98,14 +57,32 @@ StepCost measure(MeasuredStep& step, const std::string& configuration, bool view
 }  // namespace
 
 StepBench measure_steps(const StepBenchSettings& s) {
-  StepBench bench{s, machine_name(s.device), {}};
+  StepBench bench{s, machine_name(s.step.device), {}};
   for (const std::string& configuration : s.configurations) {
-    MeasuredStep step(configuration, s);
+    TrainingStep step(configuration, s.step);
     bench.costs.push_back(measure(step, configuration, /*views_joined=*/true, s));
     if (step.has_several_views()) bench.costs.push_back(measure(step, configuration, /*views_joined=*/false, s));
   }
   return bench;
 }
+
+namespace {
+
+std::string phases_to_markdown(const StepBench& bench) {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> header{"configuration, ms"};
+  for (const StepCost& cost : bench.costs) {
+    if (cost.phases.empty()) continue;
+    rows.push_back({cost.configuration});
+    for (const PhaseCost& phase : cost.phases) {
+      if (rows.size() == 1) header.push_back(phase.phase);
+      rows.back().push_back(report::three_digits(phase.seconds * 1e3));
+    }
+  }
+  return rows.empty() ? "" : "\n" + report::markdown_table(header, rows);
+}
+
+}  // namespace
 
 std::string to_markdown(const StepBench& bench) {
   std::vector<std::vector<std::string>> rows;
@@ -114,26 +91,30 @@ std::string to_markdown(const StepBench& bench) {
                     with_thousands(cost.parameters), report::three_digits(cost.flops / 1e12),
                     report::three_digits(static_cast<double>(cost.memory) / (1024.0 * 1024.0)),
                     report::three_digits(cost.seconds * 1e3),
-                    report::three_digits(static_cast<double>(bench.settings.batch_size) / cost.seconds),
+                    report::three_digits(static_cast<double>(bench.settings.step.batch_size) / cost.seconds),
                     report::three_digits(cost.seconds / bench.costs[0].seconds)});
-  return concat("Machine: ", bench.machine, ". ", bench.settings.batch_size, " pairs, ",
-                bench.settings.dtype == at::kBFloat16 ? "bfloat16 (autocast)" : "float32", ".\n\n") +
+  return concat("Machine: ", bench.machine, ". ", bench.settings.step.batch_size, " pairs, ",
+                bench.settings.step.dtype == at::kBFloat16 ? "bfloat16 (autocast)" : "float32", ", captions ",
+                bench.settings.step.caption_lengths, ".\n\n") +
          report::markdown_table(
              {"configuration", "parameters", "TFLOPs", "peak MiB", "ms a step", "pairs/s", "time over the first's"},
-             rows);
+             rows) +
+         phases_to_markdown(bench);
 }
 
 std::string to_json(const StepBench& bench) {
   nlohmann::ordered_json json = {{"machine", bench.machine},
-                                 {"batch_size", bench.settings.batch_size},
+                                 {"batch_size", bench.settings.step.batch_size},
                                  {"steps", nlohmann::ordered_json::array()}};
-  for (const StepCost& cost : bench.costs)
+  for (const StepCost& cost : bench.costs) {
     json["steps"].push_back({{"configuration", cost.configuration},
                              {"views_joined", cost.views_joined},
                              {"parameters", cost.parameters},
                              {"flops", cost.flops},
                              {"seconds", cost.seconds},
                              {"peak_bytes", cost.memory}});
+    for (const PhaseCost& phase : cost.phases) json["steps"].back()["phases"][phase.phase] = phase.seconds;
+  }
   return json.dump(1) + "\n";
 }
 

@@ -71,8 +71,7 @@ TowerFeatures DualEncoderEmbedder::texts(const std::vector<std::string>& texts, 
   std::vector<TowerFeatures> batches;
   for (auto begin = texts.begin(); begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(texts_at_a_time_, texts.end() - begin);
-    const TowerInput input = map_tensors(tokenizer_->encode_batch({begin, end}),
-                                         [&](const at::Tensor& tensor) { return tensor.to(device_of(*model_)); });
+    const TowerInput input = tokenizer_->encode_batch({begin, end}).to(device_of(*model_));
     batches.push_back(on_cpu(model_->encode_text(input, needs)));
     begin = end;
   }

@@ -35,4 +35,13 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
   return batch;
 }
 
+void shorten_texts(TowerInput& view, const std::vector<std::int64_t>& lengths) {
+  TORCH_CHECK(view.ids.defined() && std::ssize(lengths) == view.ids.size(0), "shorten_texts: ", lengths.size(),
+              " lengths do not fit the view");
+  view.lengths = at::tensor(lengths, at::kLong);
+  const std::int64_t longest = view.lengths.numel() > 0 ? view.lengths.max().item<std::int64_t>() : 0;
+  view.ids = view.ids.slice(1, 0, longest).contiguous();
+  view.mask = (at::arange(longest).unsqueeze(0) < view.lengths.unsqueeze(1)).to(view.ids.device());
+}
+
 }  // namespace tessera

@@ -61,6 +61,7 @@ AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens)
 
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                   const AttentionMask& mask) {
+  if (mask.packed.defined()) return attend_in_rows(query, key, value, heads, mask.packed, mask.causal);
   std::optional<at::Tensor> allowed;
   std::optional<WithoutCudnnAttention> without_cudnn;
   if (mask.allowed.defined()) {

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -141,6 +143,16 @@ TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
     for (const TowerInput* input : inputs)
       masks.push_back(input->mask.defined() ? input->mask : at::ones_like(some_mask));
     out.mask = at::cat(masks);
+    const bool known = std::ranges::all_of(
+        inputs, [](const TowerInput* input) { return input->lengths.defined() || !input->mask.defined(); });
+    const auto length_of = [](const TowerInput* input) {
+      return input->lengths.defined()
+                 ? input->lengths
+                 : at::full({input->values().size(0)}, input->values().size(1), at::kLong);
+    };
+    std::vector<at::Tensor> lengths;
+    if (known && out.ids.defined()) std::ranges::transform(inputs, std::back_inserter(lengths), length_of);
+    if (!lengths.empty()) out.lengths = at::cat(lengths);
   }
   return out;
 }

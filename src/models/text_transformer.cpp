@@ -27,12 +27,22 @@ Encoded TextTransformer::encode(const TowerInput& input) {
   TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= settings_.context_length,
               "text_transformer: ids must be [B, L] with 1 <= L <= ", settings_.context_length, ", got ", ids.sizes());
   const std::int64_t length = ids.size(1);
-  at::Tensor x = embed_tokens(token_weight_, positional_embedding_, ids, mask);
   const bool causal = settings_.attention == "causal";
-  x = transformer_->forward(x, {causal ? causal_attention_mask(mask, length) : self_attention_mask(mask, length)});
+  const PackedRows rows = packed_rows(mask, input.lengths);
+  at::Tensor x;
+  AttentionMask attention;
+  if (rows.defined()) {
+    x = embed_packed_tokens(token_weight_, positional_embedding_, ids, rows);
+    attention.causal = causal;
+    attention.packed = rows;
+  } else {
+    x = embed_tokens(token_weight_, positional_embedding_, ids, mask);
+    attention = causal ? causal_attention_mask(mask, length) : self_attention_mask(mask, length);
+  }
+  x = transformer_->forward(x, {attention});
   if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
   Encoded out;
-  out.tokens = zero_padding(x, mask);
+  out.tokens = rows.defined() ? unpack(x, rows) : zero_padding(x, mask);
   out.mask = mask;
   out.ids = ids;
   return out;

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <tessera/models/attention.h>
+#include <tessera/models/packed_rows.h>
 
 namespace tessera {
 
@@ -23,6 +24,12 @@ inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positi
                                const at::Tensor& mask) {
   const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
   return zero_padding(at::embedding(table, safe_ids) + positions.slice(0, 0, ids.size(1)), mask);
+}
+
+/// The same for real tokens alone: ids [B, L] -> packed [T, w].
+inline at::Tensor embed_packed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
+                                      const PackedRows& rows) {
+  return at::embedding(table, pack(ids, rows)) + at::embedding(positions, rows.places.remainder(rows.length));
 }
 
 }  // namespace tessera

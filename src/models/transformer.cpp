@@ -24,8 +24,12 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
   const std::int64_t layers = std::ssize(*resblocks_);
   const bool again = grad_checkpointing_ && is_training() && at::GradMode::is_enabled();
   // Drawn here and not in the blocks: one that is computed again skips what it skipped the first time.
-  at::Tensor draws;  // [B, 2 (layers - first)]
-  if (drop_path_ > 0 && is_training()) draws = row_uniform(x.size(0), 2 * (layers - first), x.device());
+  at::Tensor draws;  // [B or T, 2 (layers - first)]
+  const PackedRows& packed = sequence.mask.packed;
+  if (drop_path_ > 0 && is_training()) {
+    draws = row_uniform(packed.defined() ? packed.rows : x.size(0), 2 * (layers - first), x.device());
+    if (packed.defined()) draws = draws.index_select(0, packed.row_of);
+  }
   for (std::int64_t i = first; i < layers; ++i) {
     auto& block = static_cast<TransformerBlock&>(*resblocks_[static_cast<std::size_t>(i)]);
     at::Tensor factors;

@@ -45,9 +45,11 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
 }
 
 at::Tensor TransformerBlock::forward(const at::Tensor& input, const SequenceInfo& sequence, const at::Tensor& factors) {
+  std::vector<std::int64_t> column_shape(static_cast<std::size_t>(input.dim()), 1);
+  column_shape[0] = -1;
   const auto scaled = [&](at::Tensor update, const std::shared_ptr<LayerScale>& scale, std::int64_t column) {
     if (scale) update = scale->forward(update);
-    return factors.defined() ? update * factors.select(1, column).view({-1, 1, 1}) : update;
+    return factors.defined() ? update * factors.select(1, column).view(column_shape) : update;
   };
   const at::Tensor x = input + scaled(attn_->forward(ln_1_->forward(input), sequence.mask), ls_1_, 0);
   return x + scaled(mlp_->forward(ln_2_->forward(x), sequence), ls_2_, 1);

@@ -4,19 +4,23 @@
 #include <string>
 #include <vector>
 
-#include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
+#include <tessera/bench/training_step.h>
 
 namespace tessera::bench {
 
 struct StepBenchSettings {
   std::vector<std::string> configurations;  // of trainer: their sections model, objective and optimizer count
-  std::int64_t batch_size = 32;
-  at::Device device{at::kCPU};
-  at::ScalarType dtype = at::kFloat;  // bfloat16: autocast in the towers
+  TrainingStepSettings step;
+  bool phases = false;  // where the time goes, too
   int repeats = 9;
   double time_limit = 60;  // seconds per measurement
   std::function<void(const std::string&)> progress;
+};
+
+/// Median time of a part of the step.
+struct PhaseCost {
+  std::string phase;
+  double seconds = 0;
 };
 
 /// One step on a batch that is there already: towers, loss, backward pass and update.
@@ -27,6 +31,7 @@ struct StepCost {
   double flops = 0;
   double seconds = 0;       // median
   std::int64_t memory = 0;  // bytes at the peak above weights, optimizer state and batch
+  std::vector<PhaseCost> phases;  // in the step's order; empty: not asked for
 };
 
 struct StepBench {

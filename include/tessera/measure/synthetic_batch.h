@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 
@@ -17,5 +18,8 @@ namespace tessera {
 /// padding. image_sizes: of views of pixels that are not of the model's image size.
 Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device,
                       const std::map<std::string, config::Size>& image_sizes = {});
+
+/// Leaves of each text of the view its first tokens, so many as `lengths` says, and of the view what the longest needs.
+void shorten_texts(TowerInput& view, const std::vector<std::int64_t>& lengths);
 
 }  // namespace tessera

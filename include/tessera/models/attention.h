@@ -2,11 +2,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/models/packed_rows.h>
+
 namespace tessera {
 
 /// Which keys each query may attend to, in the form scaled_dot_product_attention wants. Made once per forward.
 struct AttentionMask {
   bool causal = false;  // query i sees keys 0..i; only when `allowed` is undefined
+  PackedRows packed;    // queries, keys and values are packed: each sees those of its own row; undefined: they are not
   at::Tensor allowed;   // [B, 1, 1, K] bool; all true in rows without any real key
   at::Tensor has_key;   // [B, 1, 1, 1] bool: false in such rows, whose output is then 0; undefined: it need not be
 };
@@ -23,7 +26,7 @@ AttentionMask self_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 AttentionMask causal_attention_mask(const at::Tensor& mask, std::int64_t tokens);
 
 /// Multi-head attention on projected inputs: heads are contiguous slices of the width, scores are scaled by
-/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w].
+/// (width/heads)^-1/2. query [B, N, w], key and value [B, K, w]; returns [B, N, w]. Packed ones: all of them [T, w].
 at::Tensor attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
                   const AttentionMask& mask = {});
 

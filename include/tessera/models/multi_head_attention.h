@@ -26,7 +26,7 @@ class MultiHeadAttention : public torch::nn::Module {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
 
-  /// Self-attention, x [B, N, width] -> [B, N, output_width].
+  /// Self-attention, x [B, N, width] -> [B, N, output_width]; packed, [T, width] -> [T, output_width].
   at::Tensor forward(const at::Tensor& x, const AttentionMask& mask = {});
   /// query [B or 1, N, width] (1: the same queries for all rows), keys [B, K, key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});

@@ -56,7 +56,7 @@ class Transformer : public torch::nn::Module {
 
   Transformer(const TransformerSettings& settings, BlockInitialization initialization,
               const FeedForwardOfBlock& feed_forward = {});
-  /// x [B, N, width] -> [B, N, width], through the blocks from number `first` on.
+  /// x [B, N, width], or packed [T, width] -> the same, through the blocks from number `first` on.
   at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
   /// The block that a parameter `transformer.resblocks.N.*` belongs to; none for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);

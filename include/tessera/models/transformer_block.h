@@ -24,7 +24,7 @@ struct SequenceInfo {
 /// The part of a block that follows attention; `mlp` in files.
 class FeedForward : public torch::nn::Module {
  public:
-  /// x [B, N, width], normalized -> the update, of the same shape.
+  /// x [B, N, width] or packed [T, width], normalized -> the update, of the same shape.
   virtual at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) = 0;
 };
 
@@ -54,7 +54,8 @@ class TransformerBlock : public torch::nn::Module {
   /// feed_forward: null for an Mlp of the settings; another one starts as it comes.
   TransformerBlock(const TransformerSettings& settings, BlockInitialization initialization,
                    std::shared_ptr<FeedForward> feed_forward = nullptr);
-  /// x [B, N, width] -> [B, N, width]. factors [B, 2] multiply each row's two updates (stochastic depth); undefined: 1.
+  /// x [B, N, width], or packed [T, width] -> the same. factors [B or T, 2] multiply each row's two updates (stochastic
+  /// depth); undefined: 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
 
  private:

@@ -103,19 +103,29 @@ TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples)
 
 TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, const std::string& view) const {
   const auto count = static_cast<std::int64_t>(samples.size());
-  const std::int64_t length = tokenizer_->context_length();
+  const std::int64_t most = tokenizer_->context_length();
+  at::Tensor lengths = at::zeros({count}, at::kLong);
+  std::int64_t longest = 1;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const PreparedSample& sample = samples[static_cast<std::size_t>(i)];
+    const auto found = sample.ids.find(view);
+    if (found == sample.ids.end()) continue;
+    const auto tokens = static_cast<std::int64_t>(found->second.size());
+    TORCH_CHECK(tokens <= most, "the tokenizer gave ", tokens, " ids, more than its context of ", most);
+    lengths.data_ptr<std::int64_t>()[i] = tokens;
+    longest = std::max(longest, tokens);
+  }
+  const std::int64_t length = whole_texts_ ? most : longest;
   TowerInput out = text_input(make({count, length}, at::kLong), make({count, length}, at::kBool));
+  out.lengths = lengths;
   auto* ids = out.ids.data_ptr<std::int64_t>();
   auto* mask = out.mask.data_ptr<bool>();
   std::fill_n(ids, count * length, tokenizer_->pad_id());
   std::fill_n(mask, count * length, false);
   for (const PreparedSample& sample : samples) {
     if (const auto found = sample.ids.find(view); found != sample.ids.end()) {
-      const std::vector<std::int64_t>& tokens = found->second;
-      TORCH_CHECK(static_cast<std::int64_t>(tokens.size()) <= length, "the tokenizer gave ", tokens.size(),
-                  " ids, more than its context of ", length);
-      std::copy(tokens.begin(), tokens.end(), ids);
-      std::fill_n(mask, tokens.size(), true);
+      std::copy(found->second.begin(), found->second.end(), ids);
+      std::fill_n(mask, found->second.size(), true);
     }
     ids += length;
     mask += length;

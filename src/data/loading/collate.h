@@ -24,6 +24,7 @@ class Collator {
         image_sizes_(std::move(image_sizes)),
         needs_(needs),
         pinned_(target.pinned),
+        whole_texts_(target.whole_texts),
         features_(target.features) {}
 
   /// Takes the samples' keys. The tensors lie in page-locked memory with the target's `pinned`; with its `features` the
@@ -43,7 +44,7 @@ class Collator {
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::map<std::string, config::Size> image_sizes_;
   Needs needs_;
-  bool pinned_;
+  bool pinned_, whole_texts_;
   std::shared_ptr<const FeatureFolder> features_;  // null: pixels
 };
 

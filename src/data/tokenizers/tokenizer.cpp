@@ -11,6 +11,8 @@ TowerInput Tokenizer::encode_batch(const std::vector<std::string>& texts) const 
   const auto rows = static_cast<std::int64_t>(texts.size());
   const std::int64_t columns = context_length();
   TowerInput batch = text_input(at::full({rows, columns}, pad_id(), at::kLong), at::zeros({rows, columns}, at::kBool));
+  batch.lengths = at::empty({rows}, at::kLong);
+  auto* const lengths = batch.lengths.data_ptr<std::int64_t>();
   auto* const ids = batch.ids.data_ptr<std::int64_t>();
   auto* const mask = batch.mask.data_ptr<bool>();
   constexpr std::int64_t grain = 64;  // captions a thread is worth waking for
@@ -19,6 +21,7 @@ TowerInput Tokenizer::encode_batch(const std::vector<std::string>& texts) const 
       const std::vector<std::int64_t> encoded = encode(texts[static_cast<std::size_t>(row)]);
       std::copy(encoded.begin(), encoded.end(), ids + row * columns);
       std::fill_n(mask + row * columns, encoded.size(), true);
+      lengths[row] = static_cast<std::int64_t>(encoded.size());
     }
   });
   return batch;

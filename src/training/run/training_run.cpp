@@ -251,12 +251,25 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   return run;
 }
 
+namespace {
+
+bool gives_text_tokens(const Needs& needs) {
+  return std::ranges::any_of(needs.texts, [](const auto& view) { return view.second.tokens || view.second.dense; });
+}
+
+}  // namespace
+
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,
                                     const std::string& skipped_file) {
+  LoaderTarget target;
+  target.pinned = run.device.is_cuda();
+  target.skipped_file = skipped_file;
+  target.region_width = run.model->image_tower().encoder().region_width();
+  // A recorded step is of one shape, and so is what ranks gather of each other's tokens.
+  target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
+  target.features = run.features;
   return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
-                                  static_cast<std::uint64_t>(config.seed), shard,
-                                  LoaderTarget{run.device.is_cuda(), skipped_file,
-                                               run.model->image_tower().encoder().region_width(), run.features});
+                                  static_cast<std::uint64_t>(config.seed), shard, target);
 }
 
 namespace {

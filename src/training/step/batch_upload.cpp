@@ -23,7 +23,7 @@ Batch BatchUpload::operator()(const Batch& batch) const {
   arrived.block(computing);
   // The memory is the copying stream's: it may take it again only when the step is through with it.
   for_each_tensor(out, [&](const at::Tensor& tensor) {
-    if (tensor.defined()) tensor.record_stream(computing);
+    if (tensor.defined() && !tensor.is_cpu()) tensor.record_stream(computing);
   });
   return out;
 }

@@ -41,6 +41,8 @@ StepGraph::StepGraph(std::unique_ptr<WorkRecorder> recorder, std::vector<at::Ten
 
 Losses StepGraph::run(const GraphInputs& inputs) {
   GraphInputs given = inputs;
+  // What is recorded is of one shape: it computes the padding too.
+  for (auto& [name, view] : given.batch.texts) view.lengths.reset();
   const bool other = recorded_ && !same_shapes(recorded_->inputs, given);
   if (other || rehearsed_ < kRehearsals) {
     Losses losses;
@@ -48,7 +50,7 @@ Losses StepGraph::run(const GraphInputs& inputs) {
     if (!other) ++rehearsed_;
     return losses;
   }
-  if (!recorded_) record(inputs);
+  if (!recorded_) record(given);
   const auto to = tensors_of(recorded_->inputs), from = tensors_of(given);
   for (std::size_t i = 0; i < to.size(); ++i)
     if (to[i]->defined()) to[i]->copy_(*from[i], /*non_blocking=*/true);

@@ -1,0 +1,126 @@
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/models/attention.h>
+#include <tessera/models/packed_rows.h>
+
+namespace tessera {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// No place stands twice, so that each is the other's gradient without any sum: repeatable, and no atomics on a GPU.
+class Taken : public torch::autograd::Function<Taken> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& places) {
+    ctx->save_for_backward({places});
+    ctx->saved_data["count"] = x.size(0);
+    return x.index_select(0, places);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients);
+};
+
+class Spread : public torch::autograd::Function<Spread> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& places, std::int64_t count) {
+    ctx->save_for_backward({places});
+    std::vector<std::int64_t> sizes = x.sizes().vec();
+    sizes[0] = count;
+    return at::zeros(sizes, x.options()).index_copy_(0, places, x);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& gradients) {
+    return {Taken::apply(gradients[0], ctx->get_saved_variables()[0]), {}, {}};
+  }
+};
+
+variable_list Taken::backward(AutogradContext* ctx, const variable_list& gradients) {
+  return {Spread::apply(gradients[0], ctx->get_saved_variables()[0], ctx->saved_data["count"].toInt()), {}};
+}
+
+// The places of `mask`'s `count` true elements, without waiting for the device.
+at::Tensor places_of(const at::Tensor& mask, std::int64_t count) {
+  const at::Tensor real = mask.flatten();
+  const at::Tensor rank = real.to(at::kLong).cumsum(0) - 1;
+  const at::Tensor to = at::where(real, rank, at::full({}, count, rank.options()));  // padding: behind the end
+  return at::empty({count + 1}, rank.options())
+      .scatter_(0, to, at::arange(real.numel(), rank.options()))
+      .narrow(0, 0, count);
+}
+
+at::Tensor attend_to_lengths(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                             const PackedRows& rows, bool causal) {
+  if (query.scalar_type() == at::kHalf || query.scalar_type() == at::kBFloat16)
+    return std::get<0>(at::_flash_attention_forward(query, key, value, rows.offsets, rows.offsets, rows.longest,
+                                                    rows.longest, /*dropout_p=*/0.0, causal,
+                                                    /*return_debug_mask=*/false));
+  constexpr std::int64_t kFull = 0, kCausal = 1;
+  const auto one = [](const at::Tensor& x) { return x.unsqueeze(0); };
+  const bool gradients = at::GradMode::is_enabled() &&
+                         (query.requires_grad() || key.requires_grad() || value.requires_grad());
+  return std::get<0>(at::_efficient_attention_forward(one(query), one(key), one(value), /*bias=*/{}, rows.offsets,
+                                                      rows.offsets, rows.longest, rows.longest, /*dropout_p=*/0.0,
+                                                      causal ? kCausal : kFull, gradients))
+      .squeeze(0);
+}
+
+// Each row filled up to the longest one: for short texts that costs little beside the layers that stay packed.
+at::Tensor attend_filled_up(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
+                            const PackedRows& rows, bool causal) {
+  const auto filled_up = [&](const at::Tensor& x) {
+    return Spread::apply(x, rows.filled_places, rows.rows * rows.longest).unflatten(0, {rows.rows, rows.longest});
+  };
+  AttentionMask mask;
+  mask.causal = causal;  // what fills up is on the right
+  if (!causal) {
+    const at::Tensor lengths = rows.offsets.diff();
+    const at::Tensor real = at::arange(rows.longest, lengths.options()).unsqueeze(0) < lengths.unsqueeze(1);
+    mask = self_attention_mask(real, rows.longest);
+  }
+  const at::Tensor out = attend(filled_up(query), filled_up(key), filled_up(value), heads, mask);
+  return Taken::apply(out.flatten(0, 1), rows.filled_places);
+}
+
+}  // namespace
+
+PackedRows packed_rows(const at::Tensor& mask, const at::Tensor& lengths) {
+  PackedRows out;
+  if (!mask.defined() || (!lengths.defined() && !mask.is_cpu())) return out;
+  const at::Tensor counts = lengths.defined() ? lengths : mask.sum(1);
+  TORCH_CHECK(counts.is_cpu() && counts.scalar_type() == at::kLong && counts.sizes() == mask.sizes().slice(0, 1),
+              "packed_rows: the lengths must be int64 [", mask.size(0), "] on the CPU, got ", counts.scalar_type(), " ",
+              counts.sizes(), " on ", counts.device());
+  const at::Tensor ends = counts.cumsum(0);
+  const std::int64_t total = counts.size(0) > 0 ? ends[-1].item<std::int64_t>() : 0;
+  if (total == mask.numel()) return out;
+  out.rows = mask.size(0);
+  out.length = mask.size(1);
+  out.longest = std::max<std::int64_t>(1, counts.max().item<std::int64_t>());
+  out.places = places_of(mask, total);
+  out.row_of = out.places.floor_divide(out.length);
+  at::Tensor offsets = at::zeros({out.rows + 1}, at::TensorOptions(at::kInt).pinned_memory(mask.is_cuda()));
+  offsets.narrow(0, 1, out.rows).copy_(ends);
+  out.offsets = offsets.to(mask.device(), at::kInt, /*non_blocking=*/true);
+  if (mask.is_cpu()) {
+    const at::Tensor first = offsets.index_select(0, out.row_of);
+    out.filled_places = at::arange(total, first.options()) - first + out.row_of * out.longest;
+  }
+  return out;
+}
+
+at::Tensor pack(const at::Tensor& x, const PackedRows& rows) {
+  return Taken::apply(x.flatten(0, 1), rows.places);
+}
+
+at::Tensor unpack(const at::Tensor& x, const PackedRows& rows) {
+  return Spread::apply(x, rows.places, rows.rows * rows.length).unflatten(0, {rows.rows, rows.length});
+}
+
+at::Tensor attend_in_rows(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, std::int64_t heads,
+                          const PackedRows& rows, bool causal) {
+  if (!query.is_cuda()) return attend_filled_up(query, key, value, heads, rows, causal);
+  const auto split = [heads](const at::Tensor& x) { return x.unflatten(-1, {heads, x.size(-1) / heads}); };
+  return attend_to_lengths(split(query), split(key), split(value), rows, causal).flatten(1);
+}
+
+}  // namespace tessera

@@ -1,0 +1,129 @@
+#include <limits>
+
+#include "tests/models/small_models.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/test_name.h"
+#include <tessera/models/packed_rows.h>
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/models/transformer.h>
+
+namespace tessera {
+namespace {
+
+const at::Tensor& holes() {  // also a row of padding alone
+  static const at::Tensor mask =
+      at::tensor({1, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0}, at::kLong).view({3, 4}).to(at::kBool);
+  return mask;
+}
+
+TEST(PackedRows, KnowWhereEachRealTokenStands) {
+  const PackedRows rows = packed_rows(holes());
+  ASSERT_TRUE(rows.defined());
+  EXPECT_EQ(rows.rows, 3);
+  EXPECT_EQ(rows.length, 4);
+  EXPECT_EQ(rows.longest, 3);
+  EXPECT_TRUE(at::equal(rows.places, at::tensor({0, 2, 3, 9}, at::kLong)));
+  EXPECT_TRUE(at::equal(rows.row_of, at::tensor({0, 0, 0, 2}, at::kLong)));
+  EXPECT_TRUE(at::equal(rows.offsets, at::tensor({0, 3, 3, 4}, at::kInt)));
+  EXPECT_TRUE(at::equal(packed_rows(holes(), at::tensor({3, 0, 1}, at::kLong)).places, rows.places));
+}
+
+TEST(PackedRows, AreNotMadeWhereThereIsNoPadding) {
+  EXPECT_FALSE(packed_rows({}).defined());
+  EXPECT_FALSE(packed_rows(at::ones({2, 3}, at::kBool)).defined());
+  EXPECT_FALSE(packed_rows(at::ones({0, 3}, at::kBool)).defined());
+  EXPECT_THROW(packed_rows(holes(), at::tensor({3, 0}, at::kLong)), c10::Error);
+}
+
+TEST(PackedRows, OfTextsWithoutAnyTokenAreEmpty) {
+  const PackedRows rows = packed_rows(at::zeros({2, 3}, at::kBool));
+  ASSERT_TRUE(rows.defined());
+  EXPECT_TRUE(at::equal(unpack(at::empty({0, 5}), rows), at::zeros({2, 3, 5})));
+}
+
+TEST(PackedRows, ComeBackToTheirPlaces) {
+  const at::Tensor x = at::randn({3, 4, 2}, at::kDouble);
+  const at::Tensor wild = x.masked_fill(holes().logical_not().unsqueeze(2), std::numeric_limits<double>::quiet_NaN());
+  const PackedRows rows = packed_rows(holes());
+  expect_close(unpack(pack(wild, rows), rows), zero_padding(x, holes()), 0);
+  const at::Tensor leaf = wild.clone().requires_grad_(true);
+  unpack(pack(leaf, rows), rows).square().sum().backward();
+  expect_close(leaf.grad(), zero_padding(2 * x, holes()), 1e-12);
+}
+
+TEST(PackedRows, HaveTheGradientsOfFiniteDifferences) {
+  at::manual_seed(3);
+  const PackedRows rows = packed_rows(holes());
+  const at::Tensor x = at::randn({3, 4, 2}, at::kDouble).requires_grad_(true);
+  const at::Tensor y = at::randn({4, 2}, at::kDouble).requires_grad_(true);
+  expect_gradients_match({x, y}, [&] { return pack(x, rows).sin().sum() + unpack(y, rows).exp().sum(); });
+}
+
+/// Attention of packed rows beside that of padded ones.
+class PackedAttention : public testing::TestWithParam<std::string> {
+ protected:
+  bool causal() const { return GetParam() == "causal"; }
+  AttentionMask packed_mask(const at::Tensor& mask) const {
+    AttentionMask out;
+    out.causal = causal();
+    out.packed = packed_rows(mask);
+    return out;
+  }
+  AttentionMask padded_mask(const at::Tensor& mask) const {
+    return causal() ? causal_attention_mask(mask, mask.size(1)) : self_attention_mask(mask, mask.size(1));
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PackedAttention, testing::Values("causal", "bidirectional"), test_name<std::string>);
+
+TEST_P(PackedAttention, GivesWhatPaddedRowsGive) {
+  at::manual_seed(4);
+  const at::Tensor mask = length_mask({5, 0, 2, 1}, 5);
+  const AttentionMask packed = packed_mask(mask);
+  std::vector<at::Tensor> qkv;
+  for (int i = 0; i < 3; ++i) qkv.push_back(at::randn({4, 5, 6}, at::kDouble));
+  const auto rows = [&](std::size_t i) { return pack(qkv[i], packed.packed); };
+  const at::Tensor out = unpack(attend(rows(0), rows(1), rows(2), 3, packed), packed.packed);
+  expect_close(out, zero_padding(attend(qkv[0], qkv[1], qkv[2], 3, padded_mask(mask)), mask), 1e-12);
+}
+
+TEST_P(PackedAttention, GradientsMatchFiniteDifferences) {
+  at::manual_seed(5);
+  const AttentionMask packed = packed_mask(length_mask({3, 0, 1}, 3));
+  std::vector<at::Tensor> qkv;
+  for (int i = 0; i < 3; ++i) qkv.push_back(at::randn({4, 4}, at::kDouble).requires_grad_(true));
+  expect_gradients_match(qkv, [&] { return attend(qkv[0], qkv[1], qkv[2], 2, packed).square().sum(); });
+}
+
+TEST_P(PackedAttention, InATransformerWithSkippedUpdatesGivesThePaddedResultAndGradients) {
+  TransformerSettings settings;
+  settings.width = 8, settings.layers = 3, settings.heads = 2;
+  settings.drop_path = 0.5;
+  for (const bool again : {false, true}) {
+    settings.grad_checkpointing = again;
+    at::manual_seed(6);
+    Transformer transformer(settings, BlockInitialization::text);
+    transformer.to(at::kDouble);
+    const at::Tensor mask = length_mask({4, 1, 0, 3}, 4), x = at::randn({4, 4, 8}, at::kDouble);
+    const auto gradients = [&](const at::Tensor& out) {
+      transformer.zero_grad();
+      out.square().sum().backward();
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& parameter : transformer.parameters()) all.push_back(parameter.grad().clone());
+      return all;
+    };
+    const auto run = [&](const at::Tensor& input, const AttentionMask& attention) {
+      const RowRngScope keyed(row_keys(7, 0, 1, 4));
+      return transformer.forward(input, {attention});
+    };
+    const AttentionMask packed = packed_mask(mask);
+    const at::Tensor padded = zero_padding(run(zero_padding(x, mask), padded_mask(mask)), mask);
+    const at::Tensor out = unpack(run(pack(x, packed.packed), packed), packed.packed);
+    expect_close(out, padded, 1e-12);
+    const std::vector<at::Tensor> ours = gradients(out), theirs = gradients(padded);
+    for (std::size_t i = 0; i < ours.size(); ++i) expect_close(ours[i], theirs[i], 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace tessera
