@@ -67,15 +67,17 @@ std::string find_configuration(const std::string& name, const std::string& shipp
 std::string list_configurations(const std::string& shipped) {
   const std::vector<std::string> names = names_in(shipped, "");
   if (names.empty()) user_error("the configurations that ship with Tessera are not found; cmake --install puts them in share/tessera/configs");
+  // One long name does not push the text of all the others to the right.
+  constexpr std::size_t kWidestColumn = 24;
   std::size_t width = 0;
-  for (const std::string& name : names) width = std::max(width, name.size());
+  for (const std::string& name : names) width = std::max(width, std::min(name.size(), kWidestColumn));
   std::ostringstream out;
   out << "in " << shipped << ", for --config:\n";
   for (const std::string& name : names) {
     std::ifstream file(fs::path(shipped) / (name + std::string(kEnding)));
     std::string line;
     std::getline(file, line);
-    out << std::left << std::setw(static_cast<int>(width) + 2) << name << line.substr(std::min(line.size(), line.find_first_not_of("# ")))
+    out << std::left << std::setw(static_cast<int>(width)) << name << "  " << line.substr(std::min(line.size(), line.find_first_not_of("# ")))
         << "\n";
   }
   return out.str();
