@@ -7,8 +7,8 @@ weights on the same batch.
   scripts/compare_step.py --device cuda --dtype bfloat16 --model ViT-B-16 --config clip_vitb16 --batch-size 1024 --compile
 
 All of them take turns in one run, a step each, so that heat and neighbors hit them alike; times are medians, the ratio is that of
-OpenCLIP's median to ours, with the quartiles of the ratios of single turns. Memory is how far the process grows in a step beyond what it
-holds before one (CPU: resident set; GPU: what LibTorch has allocated at most). Ours leaves the padding of captions out, OpenCLIP computes it.
+OpenCLIP's median to ours, with the quartiles of the ratios of single turns. Memory is the most that a process of each had resident in a
+few steps, programs and libraries included (on the CPU). Ours leaves the padding of captions out, OpenCLIP computes it.
 
 Exit code: 0; 1 where the first losses differ by more than 1e-4 (bfloat16: 1e-2), or a ratio is below --at-least; 77 where a Python package
 is missing.
@@ -70,11 +70,19 @@ class OpenClipStep:
         return loss
 
     def seconds(self):
+        if self.device.type == "cpu":
+            begin = time.perf_counter()
+            self.step()
+            return time.perf_counter() - begin
+        self.step()  # takes its memory again
+        torch.cuda.synchronize()
         begin = time.perf_counter()
         self.step()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter() - begin
+        torch.cuda.synchronize()
+        seconds = time.perf_counter() - begin
+        self.optimizer.zero_grad()
+        torch.cuda.empty_cache()  # the others' turns need it
+        return seconds
 
 
 def make_batch(args, lengths):
@@ -97,23 +105,24 @@ def caption_lengths(args, kind):
 
 
 def theirs_memory(args, kind, folder):
-    """Growth in a step of a process of its own."""
+    """Of a process of its own."""
     command = [sys.executable, *sys.argv, "--memory-of", kind, "--folder", str(folder)]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
 def configuration(args, folder):
+    """The model and objective of --config, a shipped one's name or a file, with OpenCLIP's optimizer and clipping."""
+    shipped = (side_by_side.ROOT / "configs" / args.config).with_suffix(".yaml")
     path = folder / "step.yaml"
-    text = f"extends: {side_by_side.ROOT / 'configs' / args.config}.yaml\n" if (side_by_side.ROOT / f"configs/{args.config}.yaml").exists() \
-        else f"extends: {pathlib.Path(args.config).resolve()}\n"
-    path.write_text(text + f"training: {{clip_norm: {args.clip_norm}}}\n"
+    path.write_text(f"extends: {shipped if shipped.exists() else pathlib.Path(args.config).resolve()}\n"
+                    f"training: {{clip_norm: {args.clip_norm}}}\n"
                     "optimizer: {name: adamw, lr: 5.0e-4, betas: [0.9, 0.98], eps: 1.0e-6, weight_decay: 0.2}\n")
     return path
 
 
 def ours(args, folder, weights, batch):
     return side_by_side.OnDemand(args.bench, "step", configuration(args, folder), "--batch-size", args.batch_size, "--dtype", args.dtype,
-                                 "--device", args.device, "--threads", args.threads, "--weights", weights, "--batch", batch, "--on-demand")
+                                 "--device", args.device, "--threads", args.threads, "--weights", weights, "--batch", batch, "--on-demand", *(["--recorded"] if args.recorded else []))
 
 
 def compare(args, kind, folder):
@@ -129,10 +138,11 @@ def compare(args, kind, folder):
     times = {name: [] for name in losses}
     for turn in range(WARM_UP + args.repetitions):
         for name in times:
+            time.sleep(0.05)  # until the other's threads have stopped waiting for work
             seconds = bench.step() if name == "Tessera" else theirs[name].seconds()
             if turn >= WARM_UP:
                 times[name].append(seconds)
-    memory = {"Tessera": bench.grown_memory()} if args.device == "cpu" else {}
+    memory = {"Tessera": bench.peak_memory()} if args.device == "cpu" else {}
     bench.end()
     del theirs
     if args.device == "cpu":
@@ -140,7 +150,7 @@ def compare(args, kind, folder):
     print(f"{args.model}, {args.batch_size} pairs, {args.dtype}, captions: {kind} "
           f"(mean {statistics.mean(batch['lengths'].tolist()):.1f} tokens); {args.repetitions} turns, {torch.get_num_threads()} threads, "
           f"PyTorch {torch.__version__}, open_clip {open_clip.__version__}\n")
-    print("| | first loss | ms a step | fastest, ms | pairs/s | memory of a step, GB | times as fast (quartiles) |")
+    print("| | first loss | ms a step | fastest, ms | pairs/s | resident at most, GB | times as fast (quartiles) |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     problems = []
     for name, seconds in times.items():
@@ -156,7 +166,7 @@ def compare(args, kind, folder):
         if abs(losses[name] - losses["Tessera"]) > (1e-2 if args.dtype == "bfloat16" else 1e-4):
             problems.append(f"{kind}: the first loss is {losses['Tessera']}, that of {name} {losses[name]}")
     if args.memory_at_most is not None and memory and memory["Tessera"] > args.memory_at_most * memory["OpenCLIP"]:
-        problems.append(f"{kind}: a step takes {memory['Tessera'] / memory['OpenCLIP']:.2f} times OpenCLIP's memory")
+        problems.append(f"{kind}: {memory['Tessera'] / memory['OpenCLIP']:.2f} times OpenCLIP's memory")
     print(flush=True)
     return problems
 
@@ -175,6 +185,7 @@ def main():
     parser.add_argument("--repetitions", type=int, default=9)
     parser.add_argument("--clip-norm", type=float, default=1.0)
     parser.add_argument("--compile", action="store_true", help="torch.compile beside it, too")
+    parser.add_argument("--recorded", action="store_true", help="ours as a CUDA graph (training.cuda_graph)")
     parser.add_argument("--at-least", type=json.loads, default={}, metavar="JSON", help="""smallest ratios, say '{"coco": 1.3, "full": 1.05}'""")
     parser.add_argument("--memory-at-most", type=float, metavar="SHARE", help="of OpenCLIP's, on the CPU")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # the fresh process
@@ -183,7 +194,9 @@ def main():
     torch.set_num_threads(args.threads)
     if args.memory_of:
         step = OpenClipStep(args, make_batch(args, caption_lengths(args, args.memory_of)), compiled=False)
-        print(side_by_side.grown_memory(step.step))
+        for _ in range(WARM_UP + 1):
+            step.step()
+        print(side_by_side.resident("VmHWM"))
         return
     problems = []
     for kind in args.captions:

@@ -48,6 +48,9 @@ class OnDemand:
         self.step()
         return resident("VmHWM", proc) - before
 
+    def peak_memory(self):
+        return resident("VmHWM", pathlib.Path("/proc", str(self.process.pid)))
+
     def end(self):
         self.process.stdin.close()
         self.process.wait()

@@ -20,6 +20,7 @@
 #include <tessera/bench/readout_bench.h>
 #include <tessera/bench/step_bench.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/measure/machine.h>
 
 namespace {
 
@@ -84,13 +85,20 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "bfloat16" ? at::kBFloat16 : at::kFloat;
 }
 
-int take_turns(const at::Device& device, const std::function<void()>& step) {
+// released: on a GPU memory is given back between the turns, and a step that does not count takes it again.
+int take_turns(const at::Device& device, const std::function<void()>& step, bool released = false) {
+  released = released && !device.is_cpu();
   for (std::string line; std::getline(std::cin, line);) {
+    if (released) {
+      step();
+      tessera::synchronize(device);
+    }
     const auto begin = std::chrono::steady_clock::now();
     step();
-    if (!device.is_cpu()) at::accelerator::synchronizeDevice(device.index());
+    tessera::synchronize(device);
     std::cout << std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count()
               << std::endl;
+    if (released) at::accelerator::emptyCache();
   }
   return 0;
 }
@@ -348,7 +356,17 @@ struct StepCommand {
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     add_default(command, "--caption-lengths", settings.step.caption_lengths,
                 "tokens of a caption: full (the model's context), coco (drawn like COCO's), 12 or 9:20");
-    command.add_flag("--phases", settings.phases, "where the time goes: towers, objective, backward, clipping, update");
+    command.add_flag("--phases", settings.phases,
+                     "where the time goes: towers, objective, backward, clipping, update, and what reducing adds");
+    add_default(command, "--operators", settings.operators,
+                "so many of the operators, on a GPU kernels, that take longest")
+        ->check(CLI::Range(0, 1000));
+    command.add_option("--trace", settings.trace, "also write a step in Chrome's trace format to this file")
+        ->type_name("FILE");
+    command.add_flag("--recorded", settings.recorded, "forward and backward pass as a CUDA graph, too");
+    add_default(command, "--backend", settings.step.backend,
+                "what gradients go through, though there is one rank: gloo or nccl; auto: nothing")
+        ->check(CLI::IsMember({"auto", "gloo", "nccl"}));
     command.add_option("--weights", settings.step.weights, "start from this safetensors file with OpenCLIP's names")
         ->type_name("FILE");
     command.add_option("--batch", settings.step.batch, "a safetensors file with the tensors image, text and lengths")
@@ -374,7 +392,8 @@ struct StepCommand {
       if (settings.configurations.size() != 1) tessera::user_error("--on-demand takes one configuration");
       tessera::bench::TrainingStep step(settings.configurations[0], settings.step);
       std::cout << std::setprecision(9) << step.run().item<double>() << std::endl;
-      return take_turns(settings.step.device, [&] { step.run(); });
+      return take_turns(settings.step.device, [&] { settings.recorded ? step.run_recorded() : step.run(); },
+                        /*released=*/true);
     }
     settings.repeats = common.repeats;
     settings.time_limit = common.time_limit;

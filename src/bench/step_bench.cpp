@@ -2,8 +2,10 @@
 #include <chrono>
 #include <map>
 
+#include <ATen/Context.h>
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/bench/step_bench.h>
 #include <tessera/measure/machine.h>
@@ -13,60 +15,105 @@
 namespace tessera::bench {
 namespace {
 
-// Median seconds of each phase; the device is waited for behind each, so that they add up to more than a step.
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> values) {
+  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
+  return values[values.size() / 2];
+}
+
+// Median seconds of each phase; the device is waited for behind each, so that they add up to more than a step. Gradients
+// travel while the backward pass goes on: their phase is what a step takes longer with them than without, in turns.
 std::vector<PhaseCost> measure_phases(TrainingStep& step, const StepBenchSettings& s) {
-  std::vector<PhaseCost> costs;
+  std::vector<std::string> names;
   std::map<std::string, std::vector<double>> seconds;
+  std::vector<double> with, without;
   for (int i = 0; i < s.repeats; ++i) {
+    TrainingStep::How how;
+    how.reduce = false;
     synchronize(s.step.device);
-    auto begin = std::chrono::steady_clock::now();
-    step.run(/*views_joined=*/true, [&](const char* phase) {
+    auto begin = Clock::now();
+    how.on_phase = [&](const char* phase) {
       synchronize(s.step.device);
-      const auto now = std::chrono::steady_clock::now();
-      if (i == 0) costs.push_back({phase});
-      seconds[phase].push_back(std::chrono::duration<double>(now - begin).count());
-      begin = now;
-    });
+      if (i == 0) names.emplace_back(phase);
+      seconds[phase].push_back(seconds_since(begin));
+      begin = Clock::now();
+    };
+    step.run(how);
+    if (!step.reduces()) continue;
+    how.on_phase = {};
+    without.push_back(seconds_of(s.step.device, [&] { step.run(how); }));
+    with.push_back(seconds_of(s.step.device, [&] { step.run(); }));
   }
-  for (PhaseCost& cost : costs) {
-    std::vector<double>& all = seconds[cost.phase];
-    std::ranges::nth_element(all, all.begin() + std::ssize(all) / 2);
-    cost.seconds = all[all.size() / 2];
-  }
+  std::vector<PhaseCost> costs;
+  for (const std::string& name : names) costs.push_back({name, median(seconds[name])});
+  if (step.reduces()) costs.push_back({"reduce", median(with) - median(without)});
   return costs;
 }
 
-StepCost measure(TrainingStep& step, const std::string& configuration, bool views_joined, const StepBenchSettings& s) {
-  StepCost cost{configuration, views_joined, step.parameters()};
-  step.run(views_joined);  // the optimizer's state, and what operators keep from their first call on
+double host_seconds(const at::Device& device, const std::function<void()>& run, int repeats) {
+  std::vector<double> seconds;
+  for (int i = 0; i < repeats; ++i) {
+    const auto begin = Clock::now();
+    run();
+    seconds.push_back(seconds_since(begin));
+    synchronize(device);
+  }
+  return median(std::move(seconds));
+}
+
+void profile(StepCost& cost, const std::function<void()>& run, const StepBenchSettings& s) {
+  Profiler profiler(s.step.device);
+  profiler.mark("step");
+  run();
+  profiler.end_mark();
+  synchronize(s.step.device);
+  profiler.stop();
+  cost.host_waits = profiler.host_waits();
+  cost.operators = profiler.shares();
+  cost.operators.resize(std::min(cost.operators.size(), static_cast<std::size_t>(s.operators)));
+  if (!s.trace.empty()) profiler.save(s.trace);
+}
+
+StepCost measure(TrainingStep& step, const std::string& configuration, const std::string& variant,
+                 const std::function<void()>& run, const StepBenchSettings& s) {
+  StepCost cost;
+  cost.configuration = configuration;
+  cost.variant = variant;
+  cost.parameters = step.parameters();
+  run();  // the optimizer's state, and what operators keep from their first call on
   {
     const FlopCounter flops;
     const PeakMemory memory(s.step.device);
-    step.run(views_joined);
+    run();
     synchronize(s.step.device);
-    cost.flops = flops.flops();
+    cost.flops = flops.flops() - flops.recomputed();
     cost.memory = memory.peak();
   }
-  cost.seconds = median_seconds(
-      s.step.device, [&] { step.run(views_joined); }, s.repeats, s.time_limit);
-  if (s.phases && views_joined) cost.phases = measure_phases(step, s);
-  if (s.progress) s.progress(concat(configuration, ": ", cost.seconds * 1e3, " ms"));
+  cost.seconds = median_seconds(s.step.device, run, s.repeats, s.time_limit);
+  const bool gpu = !s.step.device.is_cpu();
+  cost.host_seconds = gpu ? host_seconds(s.step.device, run, s.repeats) : cost.seconds;
+  if (gpu || s.operators > 0 || !s.trace.empty()) profile(cost, run, s);
+  if (s.progress) s.progress(concat(configuration, variant.empty() ? "" : ", ", variant, ": ", cost.seconds * 1e3, " ms"));
   return cost;
 }
 
-}  // namespace
-
-StepBench measure_steps(const StepBenchSettings& s) {
-  StepBench bench{s, machine_name(s.step.device), {}};
-  for (const std::string& configuration : s.configurations) {
-    TrainingStep step(configuration, s.step);
-    bench.costs.push_back(measure(step, configuration, /*views_joined=*/true, s));
-    if (step.has_several_views()) bench.costs.push_back(measure(step, configuration, /*views_joined=*/false, s));
-  }
-  return bench;
+Arithmetic arithmetic_of(at::ScalarType dtype) {
+  if (dtype == at::kBFloat16) return Arithmetic::bfloat16;
+  return at::globalContext().allowTF32CuBLAS() ? Arithmetic::tf32 : Arithmetic::float32;
 }
 
-namespace {
+std::string title(const StepCost& cost) {
+  return cost.configuration + (cost.variant.empty() ? "" : ", " + cost.variant);
+}
+
+double mfu(const StepCost& cost, const PeakFlops& peak) {
+  return cost.flops / cost.seconds / peak.flops;
+}
 
 std::string phases_to_markdown(const StepBench& bench) {
   std::vector<std::vector<std::string>> rows;
@@ -82,38 +129,81 @@ std::string phases_to_markdown(const StepBench& bench) {
   return rows.empty() ? "" : "\n" + report::markdown_table(header, rows);
 }
 
+std::string operators_to_markdown(const StepCost& cost, bool gpu) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Profiler::Share& share : cost.operators)
+    rows.push_back({share.name, report::three_digits(share.seconds * 1e3), with_thousands(share.calls)});
+  if (rows.empty()) return "";
+  return "\n" + report::markdown_table({concat(title(cost), gpu ? ": kernels" : ": operators"), "ms", "calls"}, rows);
+}
+
 }  // namespace
 
+StepBench measure_steps(const StepBenchSettings& s) {
+  StepBench bench{s, machine_name(s.step.device), peak_flops(s.step.device, arithmetic_of(s.step.dtype)), {}};
+  for (const std::string& configuration : s.configurations) {
+    TrainingStep step(configuration, s.step);
+    if (s.recorded && !step.can_be_recorded())
+      user_error(configuration, ": a recorded step needs a GPU, backend auto, and an objective that is the same in each step");
+    bench.costs.push_back(measure(step, configuration, "", [&] { step.run(); }, s));
+    if (s.phases) bench.costs.back().phases = measure_phases(step, s);
+    if (step.has_several_views()) {
+      TrainingStep::How one_by_one;
+      one_by_one.views_joined = false;
+      bench.costs.push_back(measure(step, configuration, "views one by one", [&] { step.run(one_by_one); }, s));
+    }
+    if (s.recorded) bench.costs.push_back(measure(step, configuration, "recorded", [&] { step.run_recorded(); }, s));
+  }
+  return bench;
+}
+
 std::string to_markdown(const StepBench& bench) {
+  const bool gpu = !bench.settings.step.device.is_cpu();
+  std::vector<std::string> header = {"configuration", "parameters", "TFLOPs",  "peak MiB",
+                                     "ms a step",     "pairs/s",    "MFU (%)", "time over the first's"};
+  if (gpu) header.insert(header.end(), {"host ms", "host waits"});
   std::vector<std::vector<std::string>> rows;
-  for (const StepCost& cost : bench.costs)
-    rows.push_back({cost.configuration + (cost.views_joined ? "" : ", views one by one"),
-                    with_thousands(cost.parameters), report::three_digits(cost.flops / 1e12),
+  for (const StepCost& cost : bench.costs) {
+    rows.push_back({title(cost), with_thousands(cost.parameters), report::three_digits(cost.flops / 1e12),
                     report::three_digits(static_cast<double>(cost.memory) / (1024.0 * 1024.0)),
                     report::three_digits(cost.seconds * 1e3),
                     report::three_digits(static_cast<double>(bench.settings.step.batch_size) / cost.seconds),
+                    report::three_digits(100 * mfu(cost, bench.peak)),
                     report::three_digits(cost.seconds / bench.costs[0].seconds)});
-  return concat("Machine: ", bench.machine, ". ", bench.settings.step.batch_size, " pairs, ",
-                bench.settings.step.dtype == at::kBFloat16 ? "bfloat16 (autocast)" : "float32", ", captions ",
-                bench.settings.step.caption_lengths, ".\n\n") +
-         report::markdown_table(
-             {"configuration", "parameters", "TFLOPs", "peak MiB", "ms a step", "pairs/s", "time over the first's"},
-             rows) +
-         phases_to_markdown(bench);
+    if (gpu) {
+      rows.back().push_back(report::three_digits(cost.host_seconds * 1e3));
+      rows.back().push_back(std::to_string(cost.host_waits));
+    }
+  }
+  std::string out =
+      concat("Machine: ", bench.machine, ". ", bench.settings.step.batch_size, " pairs, ",
+             bench.settings.step.dtype == at::kBFloat16 ? "bfloat16 (autocast)" : "float32", ", captions ",
+             bench.settings.step.caption_lengths, ". MFU is the share of ", report::three_digits(bench.peak.flops / 1e12),
+             " TFLOP/s (", bench.peak.measured ? "measured: " : "", bench.peak.origin, ").\n\n") +
+      report::markdown_table(header, rows) + phases_to_markdown(bench);
+  for (const StepCost& cost : bench.costs) out += operators_to_markdown(cost, gpu);
+  return out;
 }
 
 std::string to_json(const StepBench& bench) {
   nlohmann::ordered_json json = {{"machine", bench.machine},
                                  {"batch_size", bench.settings.step.batch_size},
+                                 {"peak_flops", bench.peak.flops},
                                  {"steps", nlohmann::ordered_json::array()}};
   for (const StepCost& cost : bench.costs) {
     json["steps"].push_back({{"configuration", cost.configuration},
-                             {"views_joined", cost.views_joined},
+                             {"variant", cost.variant},
                              {"parameters", cost.parameters},
                              {"flops", cost.flops},
                              {"seconds", cost.seconds},
+                             {"host_seconds", cost.host_seconds},
+                             {"host_waits", cost.host_waits},
+                             {"mfu", mfu(cost, bench.peak)},
                              {"peak_bytes", cost.memory}});
     for (const PhaseCost& phase : cost.phases) json["steps"].back()["phases"][phase.phase] = phase.seconds;
+    for (const Profiler::Share& share : cost.operators)
+      json["steps"].back()["operators"].push_back(
+          {{"name", share.name}, {"seconds", share.seconds}, {"calls", share.calls}});
   }
   return json.dump(1) + "\n";
 }

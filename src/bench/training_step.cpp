@@ -45,7 +45,7 @@ at::Tensor tensor_of(const io::TensorFile& file, const std::string& path, const 
   const auto found = file.tensors.find(name);
   if (found == file.tensors.end()) user_error(path, ": no tensor named ", name, ": a batch has image, text and lengths");
   if (found->second.dim() != dimensions || found->second.size(0) != rows)
-    user_error(path, ": tensor ", name, " is ", shape_text(found->second), ", but ", dimensions,
+    user_error(path, ": tensor ", name, " is ", found->second.sizes(), ", but ", dimensions,
                " dimensions and --batch-size ", rows, " rows are wanted");
   return found->second;
 }
@@ -86,7 +86,14 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   std::vector<NamedParameter> parameters;
   for (const auto& list : {model_->named_parameters(), objective_->named_parameters()})
     for (const auto& item : list) parameters.push_back({item.key(), item.value()});
+  DistributedSettings distributed;
+  distributed.backend = s.backend;
+  group_ = ProcessGroup::connect(LaunchEnvironment{}, distributed, s.device);
+  context_.group = group_;
   optimizer_ = optimizers().make(section(tree, "optimizer", "{name: adamw}"), "optimizer", parameters);
+  std::vector<at::Tensor> trained;
+  for (const NamedParameter& parameter : optimizer_->parameters()) trained.push_back(parameter.tensor);
+  reducer_ = std::make_unique<GradientReducer>(trained, group_, distributed.bucket_mb);
   norm_groups_ = grad_norm_groups(*optimizer_);
   clip_norm_ = clip_norm_of(tree);
   batch_ = synthetic_batch(*model_, needs_, s.batch_size, at::kCPU);
@@ -116,7 +123,11 @@ std::int64_t TrainingStep::parameters() const {
   return count;
 }
 
-std::map<std::string, TowerFeatures> TrainingStep::encode(bool images, bool views_joined) {
+bool TrainingStep::can_be_recorded() const {
+  return settings_.device.is_cuda() && group_.alone() && !objective_->follows_step();
+}
+
+std::map<std::string, TowerFeatures> TrainingStep::encode(const Batch& batch, bool images, bool views_joined) {
   std::optional<Autocast> autocast;
   if (settings_.dtype == at::kBFloat16) autocast.emplace(settings_.device.type());
   const auto& views = images ? needs_.images : needs_.texts;
@@ -125,36 +136,67 @@ std::map<std::string, TowerFeatures> TrainingStep::encode(bool images, bool view
     of_one_kind.images.clear();
     of_one_kind.texts.clear();
     (images ? of_one_kind.images : of_one_kind.texts) = views;
-    const Features features = model_->forward(batch_, of_one_kind);
+    const Features features = model_->forward(batch, of_one_kind);
     return images ? features.images : features.texts;
   }
   std::map<std::string, TowerFeatures> out;
   for (const auto& [name, view] : views)
-    out[name] = images ? model_->encode_image(batch_.images.at(name), view)
-                       : model_->encode_text(batch_.texts.at(name), view);
+    out[name] =
+        images ? model_->encode_image(batch.images.at(name), view) : model_->encode_text(batch.texts.at(name), view);
   return out;
 }
 
-at::Tensor TrainingStep::run(bool views_joined, const OnPhase& on_phase) {
-  const auto through = [&](const char* phase) {
-    if (on_phase) on_phase(phase);
-  };
-  for (const NamedParameter& parameter : optimizer_->parameters()) parameter.tensor.mutable_grad() = at::Tensor();
+namespace {
+
+void through(const TrainingStep::How& how, const char* phase) {
+  if (how.on_phase) how.on_phase(phase);
+}
+
+}  // namespace
+
+Losses TrainingStep::forward(const Batch& batch, const How& how) {
   Features features;
-  features.duplicates = batch_.duplicates;
-  features.images = encode(/*images=*/true, views_joined);
-  through("image tower");
-  features.texts = encode(/*images=*/false, views_joined);
-  through("text tower");
-  const at::Tensor loss = objective_->forward(features, {}).total;
-  through("objective");
-  loss.backward();
-  through("backward");
+  features.duplicates = batch.duplicates;
+  features.images = encode(batch, /*images=*/true, how.views_joined);
+  through(how, "image tower");
+  features.texts = encode(batch, /*images=*/false, how.views_joined);
+  through(how, "text tower");
+  Losses losses = objective_->forward(features, context_);
+  through(how, "objective");
+  return losses;
+}
+
+void TrainingStep::update(const How& how) {
   if (clip_norm_) clip_gradients(*optimizer_, norm_groups_, clip_norm_);
-  through("clipping");
+  through(how, "clipping");
   optimizer_->step(optimizer_->peak_learning_rate());
-  through("update");
+  objective_->after_step(context_);
+  through(how, "update");
+}
+
+at::Tensor TrainingStep::run(const How& how) {
+  optimizer_->zero_grad();
+  const at::Tensor loss = forward(batch_, how).total;
+  reducer_->backward(loss, how.reduce);
+  through(how, "backward");
+  update(how);
   return loss.detach();
+}
+
+at::Tensor TrainingStep::run_recorded() {
+  if (!graph_) {
+    std::vector<at::Tensor> trained;
+    for (const NamedParameter& parameter : optimizer_->parameters()) trained.push_back(parameter.tensor);
+    graph_ = std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [this](const GraphInputs& inputs) {
+      Losses losses = forward(inputs.batch, {});
+      reducer_->backward(losses.total, /*reduce=*/false);
+      return losses;
+    });
+  }
+  graph_->zero_gradients();
+  const at::Tensor loss = graph_->run({batch_, {}, {}}).total.detach();
+  update({});
+  return loss;
 }
 
 }  // namespace tessera::bench

@@ -28,6 +28,7 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
     const std::int64_t length = encoder.context_length();
     batch.texts[name] = text_input(at::randint(encoder.vocab_size(), {size, length}, numbers),
                                    at::ones({size, length}, numbers.dtype(at::kBool)));
+    batch.texts[name].lengths = at::full({size}, length, at::kLong);
   }
   batch.labels = at::full({size}, -1, numbers);
   if (needs.duplicates) batch.duplicates = {at::arange(size, numbers), at::arange(size, numbers)};

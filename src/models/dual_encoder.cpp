@@ -72,7 +72,7 @@ struct DualEncoder::Impl {
     if (!pixels.defined() || pixels.is_floating_point()) return pixels;
     TORCH_CHECK(pixels.scalar_type() == at::kByte, "encode_image: pixels must be uint8 or floating, got ",
                 pixels.scalar_type());
-    return (pixels.to(at::kFloat) / 255.0 - mean.to(at::kFloat)) / deviation.to(at::kFloat);
+    return pixels.to(at::kFloat).div_(255.0).sub_(mean.to(at::kFloat)).div_(deviation.to(at::kFloat));
   }
 
   Tower& text_tower() const {

@@ -28,7 +28,7 @@ Encoded TextTransformer::encode(const TowerInput& input) {
               "text_transformer: ids must be [B, L] with 1 <= L <= ", settings_.context_length, ", got ", ids.sizes());
   const std::int64_t length = ids.size(1);
   const bool causal = settings_.attention == "causal";
-  const PackedRows rows = packed_rows(mask, input.lengths);
+  const PackedRows rows = settings_.skip_padding ? packed_rows(mask, input.lengths) : PackedRows{};
   at::Tensor x;
   AttentionMask attention;
   if (rows.defined()) {

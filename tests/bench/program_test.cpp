@@ -4,8 +4,12 @@
 #include <fstream>
 #include <unistd.h>
 
+#include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+
+#include <tessera/io/safetensors.h>
+#include <tessera/models/dual_encoder.h>
 
 namespace tessera::bench {
 namespace {
@@ -71,17 +75,84 @@ TEST(BenchProgram, LossPrintsTablesAndWritesPlotAndJson) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(BenchProgram, StepMeasuresSeveralViewsJoinedAndOneByOne) {
-  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
-  std::filesystem::create_directories(folder);
-  const auto write = [&](const std::string& name, const std::string& objective) {
+/// Configurations of a tiny model, and files of tensors for it.
+class StepProgram : public testing::Test {
+ protected:
+  StepProgram() : folder(std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder);
+  }
+  ~StepProgram() override { std::filesystem::remove_all(folder); }
+  std::string write(const std::string& name, const std::string& objective) const {
     std::ofstream(folder + "/" + name) << R"(model:
   preprocessing: {image_size: 16}
   image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 2, heads: 2, regions: {width: 5, first_block: 1}}}
   text: {encoder: {name: text_transformer, vocab_size: 20, context_length: 8, width: 8, layers: 1, heads: 2}}
-objective: {name: )" << objective << "}\n";
+objective: {name: )" << objective << "}\ntraining: {clip_norm: 1}\n";
     return folder + "/" + name;
+  }
+  nlohmann::json measured(const std::string& arguments) const {
+    const Answer ran = run("step " + arguments + " --batch-size 4 --repeats 1 --quiet --json " + folder + "/a.json");
+    EXPECT_EQ(ran.code, 0) << ran.text;
+    std::ifstream file(folder + "/a.json");
+    return nlohmann::json::parse(file)["steps"];
+  }
+  std::string folder;
+};
+
+TEST_F(StepProgram, TellsWhereTheTimeGoes) {
+  const std::string config = write("clip.yaml", "clip");
+  const nlohmann::json step = measured(config + " --phases --operators 3 --trace " + folder + "/trace.json")[0];
+  for (const char* phase : {"image tower", "text tower", "objective", "backward", "clipping", "update"})
+    EXPECT_GT(step["phases"][phase].get<double>(), 0) << phase;
+  EXPECT_FALSE(step["phases"].contains("reduce")) << "gradients stay where they are";
+  EXPECT_EQ(step["operators"].size(), 3u);
+  EXPECT_TRUE(std::filesystem::exists(folder + "/trace.json"));
+  EXPECT_TRUE(measured(config + " --phases --backend gloo")[0]["phases"].contains("reduce"));
+}
+
+TEST_F(StepProgram, ShortCaptionsTakeFewerFlops) {
+  const std::string config = write("clip.yaml", "clip");
+  const double full = measured(config)[0]["flops"], two = measured(config + " --caption-lengths 2")[0]["flops"];
+  const double drawn = measured(config + " --caption-lengths 1:7")[0]["flops"];
+  EXPECT_LT(two, drawn);
+  EXPECT_LT(drawn, full);
+  for (const std::string lengths : {"0", "9", "5:3", "long"})
+    expect_refused("step " + config + " --caption-lengths " + lengths,
+                   "--caption-lengths " + lengths +
+                       ": expected full, coco, or numbers of tokens between 1 and 8 such as 12 or 9:20");
+  expect_refused("step " + config + " --recorded",
+                 config + ": a recorded step needs a GPU, backend auto, and an objective that is the same in each step");
+}
+
+TEST_F(StepProgram, TakesWeightsAndABatchFromFiles) {
+  const std::string config = write("clip.yaml", "clip"), file = folder + "/batch.safetensors";
+  at::manual_seed(1);
+  std::map<std::string, at::Tensor> batch{{"image", at::randn({4, 3, 16, 16})},
+                                          {"text", at::randint(20, {4, 8}, at::kLong)},
+                                          {"lengths", at::tensor({8, 2, 5, 1}, at::kLong)}};
+  io::save_safetensors(file, batch);
+  const auto loss = [&](const std::string& arguments) {
+    const Answer ran = answer_of("tessera-bench step " + config + " --batch-size 4 --on-demand " + arguments +
+                                 " < /dev/null");
+    EXPECT_EQ(ran.code, 0) << ran.text;
+    return std::stod(ran.text);
   };
+  DualEncoder model(load_model_settings(config));
+  io::save_safetensors(folder + "/weights.safetensors", model.state_dict());
+  const std::string both = "--weights " + folder + "/weights.safetensors --batch " + file;
+  const double first = loss(both);
+  EXPECT_NE(first, loss("--batch " + file)) << "other weights";
+  EXPECT_NE(first, loss("--weights " + folder + "/weights.safetensors")) << "another batch";
+  batch["text"][1].slice(0, 2).fill_(19);
+  io::save_safetensors(file, batch);
+  EXPECT_EQ(loss(both), first) << "what stands behind a text's end is not read";
+  batch.erase("lengths");
+  io::save_safetensors(file, batch);
+  expect_refused("step " + config + " --batch-size 4 --batch " + file,
+                 file + ": no tensor named lengths: a batch has image, text and lengths");
+}
+
+TEST_F(StepProgram, MeasuresSeveralViewsJoinedAndOneByOne) {
   const Answer ran = run("step " + write("clip.yaml", "clip") + " " + write("pyramidclip.yaml", "pyramidclip") +
                          " --batch-size 4 --repeats 1 --quiet --json " + folder + "/a.json");
   ASSERT_EQ(ran.code, 0) << ran.text;
@@ -91,14 +162,15 @@ objective: {name: )" << objective << "}\n";
   ASSERT_EQ(steps.size(), 3u);
   EXPECT_GT(steps[1]["flops"], 2 * steps[0]["flops"].get<double>()) << "two crops, three texts and regions";
   EXPECT_EQ(steps[2]["flops"], steps[1]["flops"]);
-  EXPECT_TRUE(steps[1]["views_joined"].get<bool>() && !steps[2]["views_joined"].get<bool>());
+  EXPECT_EQ(steps[1]["variant"], "");
+  EXPECT_EQ(steps[2]["variant"], "views one by one");
+  for (const auto& step : steps) EXPECT_GT(step["mfu"].get<double>(), 0);
 
   const std::string dino = write("dino.yaml", "dino");
   const Answer refused = run("step " + dino);
   EXPECT_EQ(refused.code, 2);
   EXPECT_EQ(refused.text,
             "tessera-bench: " + dino + ": its objective keeps a teacher, which this measurement does not have\n");
-  std::filesystem::remove_all(folder);
 }
 
 TEST(BenchProgram, ReadoutsPrintATableWithTheBlockFirst) {

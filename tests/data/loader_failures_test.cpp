@@ -132,7 +132,7 @@ TEST(LoaderFailures, AHangingReadIsNamedAndEndsTheRunNotHangsIt) {
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("data: waiting since "), std::string::npos) << log;
   EXPECT_NE(log.find(" s for sample number 17 (thread "), std::string::npos) << log;
-  EXPECT_NE(log.find("data: 1 thread hangs in a sample and cannot be stopped"), std::string::npos) << log;
+  EXPECT_NE(log.find(" in a sample and cannot be stopped"), std::string::npos) << log;  // others may still be busy
   source->release();
 }
 

@@ -149,10 +149,36 @@ TEST(Loader, BatchHoldsWhatTheSamplesSay) {
       at::equal(batch.images.at("image").pixels[0], to_tensor(resize(test::noise(20, 24, 0), 16, 16, "bicubic"))));
   EXPECT_TRUE(at::equal(batch.labels, at::tensor({0, 1, 2, 0}, at::kLong)));
   const TowerInput& text = batch.texts.at("caption");
-  EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{4, 20}));
+  EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{4, 7})) << "cut to the longest of the batch";
   EXPECT_EQ(text.ids[1][6].item<std::int64_t>(), '1');
   EXPECT_TRUE(at::equal(text.mask.sum(1), at::tensor({7, 7, 7, 7}, at::kLong)));
+  EXPECT_TRUE(at::equal(text.lengths, text.mask.sum(1)));
   EXPECT_EQ(text.ids.masked_select(text.mask.logical_not()).abs().sum().item<std::int64_t>(), 0);
+}
+
+TEST(Loader, TextsAreCutToTheLongestOfTheBatchInAllViewsUnlessWholeOnesAreAskedFor) {
+  std::vector<Sample> samples = make_samples(2);
+  samples[0].captions = {"abc"};
+  samples[1].captions = {"abcde"};
+  samples[1].summary = "abcdefgh";
+  const Needs needs{.images = {}, .texts = {{"caption", {}}, {"summary", {.optional = true}}}};
+  LoaderSettings settings = settings_with(2);
+  settings.shuffle = false;
+  for (const bool whole : {false, true}) {
+    LoaderTarget target;
+    target.whole_texts = whole;
+    Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<ByteTokenizer>(), small(), settings, needs, 1, {},
+                  target);
+    const Batch batch = loader.next();
+    const TowerInput &caption = batch.texts.at("caption"), &summary = batch.texts.at("summary");
+    for (const TowerInput& text : {caption, summary}) {
+      EXPECT_EQ(text.ids.sizes(), (at::IntArrayRef{2, whole ? 20 : 8}));
+      EXPECT_EQ(text.mask.sizes(), text.ids.sizes());
+      EXPECT_TRUE(at::equal(text.lengths, text.mask.sum(1)));
+    }
+    EXPECT_TRUE(at::equal(caption.lengths, at::tensor({3, 5}, at::kLong)));
+    EXPECT_TRUE(at::equal(summary.lengths, at::tensor({0, 8}, at::kLong)));
+  }
 }
 
 TEST(Loader, TheStreamIsTheSameForAnyNumberOfThreads) {

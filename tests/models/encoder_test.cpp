@@ -104,7 +104,9 @@ struct AttentionCalls {
 TEST(Attention, CausalTowersPassNoMaskAndOthersASmallOneWithoutCudnn) {
   const at::Tensor ids = at::randint(20, {3, 8}, at::kLong), mask = length_mask({8, 4, 0}, 8);
   for (const bool causal : {true, false}) {
-    TextTransformer text(small_text(causal ? "causal" : "bidirectional"));
+    TextTransformerSettings settings = small_text(causal ? "causal" : "bidirectional");
+    settings.skip_padding = false;
+    TextTransformer text(settings);
     const AttentionCalls watch;
     text.encode(text_input(ids, mask));
     ASSERT_FALSE(watch.calls().empty());
@@ -170,6 +172,33 @@ TEST_P(TextAttention, ARowOfPaddingGivesNeitherNaNNorGradient) {
   text.zero_grad();
   (text.encode(text_input(ids.slice(0, 0, 1), length_mask({6}, 6))).tokens + 1).square().sum().backward();
   for (auto& item : text.named_parameters()) expect_close(item.value().grad(), gradients[item.key()], 1e-9);
+}
+
+TEST_P(TextAttention, WhatIsComputedWithoutPaddingIsWhatIsComputedWithIt) {
+  const at::Tensor ids = at::randint(20, {4, 8}, at::kLong), mask = length_mask({8, 3, 0, 1}, 8);
+  for (const std::string norm : {"tokens", "pooled"}) {
+    std::vector<at::Tensor> outputs;
+    std::map<std::string, at::Tensor> gradients;
+    for (const bool skip : {true, false}) {
+      at::manual_seed(5);
+      TextTransformerSettings settings = small_text(GetParam());
+      settings.final_norm = norm;
+      settings.skip_padding = skip;
+      TextTransformer text(settings);
+      text.to(at::kDouble);
+      TowerInput input = text_input(ids, mask);
+      if (skip) input.lengths = mask.sum(1);
+      outputs.push_back(text.encode(input).tokens);
+      outputs.back().sin().sum().backward();
+      for (auto& item : text.named_parameters()) {
+        if (skip)
+          gradients[item.key()] = item.value().grad();
+        else if (gradients[item.key()].defined() || item.value().grad().defined())
+          expect_close(gradients[item.key()], item.value().grad(), 1e-12);
+      }
+    }
+    expect_close(outputs[0], outputs[1], 1e-12);
+  }
 }
 
 TEST_P(TextAttention, RowsOfABatchAreIndependent) {

@@ -188,6 +188,38 @@ TEST(Views, TheMaskOfOneViewLeavesTheOtherWhole) {
   expect_close(f.text("summary").global, model.encode_text(text_input(ids)).global);
 }
 
+/// A text encoder that remembers the lengths that it was told.
+class ToldLengths : public TextTransformer {
+ public:
+  using TextTransformer::TextTransformer;
+  Encoded encode(const TowerInput& input) override {
+    told = input.lengths;
+    return TextTransformer::encode(input);
+  }
+  static inline at::Tensor told;
+};
+
+TEST(Views, TogetherTellTheLengthsOfAllTheirTexts) {
+  if (!encoders().contains("told_lengths"))
+    encoders().add<TextTransformerSettings>("told_lengths", "of this test", [](const TextTransformerSettings& s) {
+      return std::make_shared<ToldLengths>(s);
+    });
+  ModelSettings s = small_clip();
+  s.text->encoder.name = "told_lengths";
+  DualEncoder model(s);
+  Batch batch;
+  batch.texts["a"] = text_input(at::randint(20, {2, 8}, at::kLong), length_mask({3, 5}, 8));
+  batch.texts["b"] = text_input(at::randint(20, {2, 8}, at::kLong));
+  batch.texts["a"].lengths = at::tensor({3, 5}, at::kLong);
+  const Needs both{.images = {}, .texts = {{"a", {}}, {"b", {}}}};
+  model.forward(batch, both);
+  ASSERT_TRUE(ToldLengths::told.defined());
+  EXPECT_TRUE(at::equal(ToldLengths::told, at::tensor({3, 5, 8, 8}, at::kLong))) << "all real without a mask";
+  batch.texts["a"].lengths.reset();
+  model.forward(batch, both);
+  EXPECT_FALSE(ToldLengths::told.defined()) << "nobody knows those of one view";
+}
+
 TEST(Views, TextsThatSamplesMayLackJoinThoseThatAllHave) {
   RecordingText::add("recording_text");
   ModelSettings s = small_clip();

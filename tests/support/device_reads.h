@@ -8,12 +8,13 @@
 namespace tessera {
 
 /// Counts, while it lives, the operators of all threads that read a tensor's values back: each waits for a GPU's queue,
-/// and would if the tensors lay there.
+/// and would if the tensors lay there. Not those inside fused operators and operators on lists of tensors, which on the
+/// CPU are loops that read numbers of which a GPU's kernels take the addresses.
 class DeviceReads {
  public:
   DeviceReads() {
     counter() = 0;
-    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&DeviceReads::note));
+    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(&DeviceReads::begin, &DeviceReads::end));
   }
   ~DeviceReads() { at::removeCallback(handle_); }
   DeviceReads(const DeviceReads&) = delete;
@@ -26,10 +27,22 @@ class DeviceReads {
     static std::atomic<int> count;
     return count;
   }
-  static std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
+  static int& inside() {
+    thread_local int depth = 0;  // of operators whose reads do not count
+    return depth;
+  }
+  static bool is_loop(const std::string& name) {
+    return name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_");
+  }
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     const std::string name = function.name();
-    if (name == "aten::_local_scalar_dense" || name == "aten::nonzero" || name == "aten::equal") ++counter();
+    inside() += static_cast<int>(is_loop(name));
+    const bool reads = name == "aten::_local_scalar_dense" || name == "aten::nonzero" || name == "aten::equal";
+    if (reads && inside() == 0) ++counter();
     return nullptr;
+  }
+  static void end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+    inside() -= static_cast<int>(is_loop(function.name()));
   }
 
   at::CallbackHandle handle_;

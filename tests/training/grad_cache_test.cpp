@@ -51,6 +51,26 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
   }
 }
 
+// Each part packs its own captions, cut to the longest of the batch.
+TEST_P(GradCacheTest, WithoutPaddingLossAndGradientsAreThoseOfOnePassWithIt) {
+  for (const std::string attention : {"causal", "bidirectional"}) {
+    std::vector<std::string> text{"model.text.encoder.attention=" + attention, "model.text.encoder.skip_padding=true"};
+    const StepOutcome packed = step(3, text);
+    text.back() = "model.text.encoder.skip_padding=false";
+    const StepOutcome padded = step(0, text);
+    EXPECT_NEAR(packed.loss, padded.loss, 1e-5 * (1 + padded.loss)) << attention;
+    ASSERT_EQ(packed.gradients.size(), padded.gradients.size());
+    double worst = 0;
+    for (const auto& [name, gradient] : padded.gradients) {
+      const double distance = (packed.gradients.at(name) - gradient).norm().item<double>();
+      const double scale = gradient.norm().item<double>() + 1e-2;
+      worst = std::max(worst, distance / scale);
+      EXPECT_LE(distance, 1e-5 * scale) << name << ", " << attention;
+    }
+    RecordProperty("worst_" + attention, std::to_string(worst));
+  }
+}
+
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassForSlotReadOuts) {
   const std::string sparo = "={name: sparo, slots: 4, slot_width: 4, key_width: 3}";
   const std::vector<std::string> slots{"model.image.readout" + sparo, "model.text.readout" + sparo};

@@ -95,6 +95,23 @@ TEST_P(CurveOverRanks, IsThatOfOneProcess) {
   }
 }
 
+// Ranks whose longest captions differ, too.
+TEST_P(CurveOverRanks, WithoutPaddingIsThatOfOneProcessWithIt) {
+  for (const std::string attention : {"causal", "bidirectional"}) {
+    const auto run = [&](int ranks, bool skip) {
+      const std::string folder = folder_ / concat(attention, ranks, skip);
+      const std::vector<std::string> overrides{
+          std::string("objective=") + GetParam(), "training.steps=6", "model.text.encoder.attention=" + attention,
+          concat("model.text.encoder.skip_padding=", skip ? "true" : "false")};
+      run_ranks(ranks, [&](const ProcessGroup& group) { return train(folder, overrides, "none", group); });
+      return folder;
+    };
+    const std::string padded = run(1, false);
+    expect_same_curve(run(1, true), padded, 2e-4, kSteadyGradients);
+    expect_same_curve(run(2, true), padded, 2e-4, kSteadyGradients);
+  }
+}
+
 // All goes through the connection: collectives, the reducer, the optimizer's shards.
 TEST_P(CurveOverRanks, WithABackendOneRankTrainsAsOneAlone) {
   const std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",

@@ -136,6 +136,24 @@ TEST(StepGraph, PlayedBackStepsAreThoseOfTheOperatorsOnAGpu) {
   expect_same_steps(at::kCUDA, make_cuda_recorder(), 1e-5, played);
 }
 
+// One recording plays captions of all lengths: it is made on whole, padded ones.
+TEST(StepGraph, WorkIsNotToldHowLongTextsAre) {
+  const at::Tensor w = at::ones({1}).requires_grad_();
+  int calls = 0;
+  StepGraph graph(std::make_unique<Repeater>(std::vector{w}), {w}, [&](const GraphInputs& in) {
+    ++calls;
+    EXPECT_FALSE(in.batch.texts.at("caption").lengths.defined());
+    Losses losses;
+    losses.total = w.sum();
+    losses.total.backward();
+    return losses;
+  });
+  GraphInputs inputs = inputs_of(0);
+  inputs.batch.texts["caption"].lengths = at::full({4}, 8, at::kLong);
+  for (int i = 0; i < 5; ++i) graph.run(inputs);
+  EXPECT_EQ(calls, 6) << "three rehearsals, a recording, two replays";
+}
+
 TEST(StepGraph, AddsUpTheGradientsOfSeveralBatches) {
   const at::Tensor w = at::ones({3, 16, 16}).requires_grad_();
   const auto work = [&](const GraphInputs& in) {

@@ -49,7 +49,8 @@ TEST(Deterministic, HoldsForTheRunThatAsksForIt) {
     });
     const Config config =
         tiny_config(folder / (asked ? "asked" : "not"),
-                    {"training.steps=1", asked ? "training.deterministic=true" : "seed=3"}, "test_observed");
+                    {"training.steps=1", "schedule.warmup_steps=0",
+                     asked ? "training.deterministic=true" : "seed=3"}, "test_observed");
     EXPECT_EQ(Trainer(config, "none").run(), Outcome::finished);
     EXPECT_TRUE(seen);
   }

@@ -5,13 +5,18 @@
 #include <vector>
 
 #include <tessera/bench/training_step.h>
+#include <tessera/measure/peak_flops.h>
+#include <tessera/measure/profiler.h>
 
 namespace tessera::bench {
 
 struct StepBenchSettings {
   std::vector<std::string> configurations;  // of trainer: their sections model, objective and optimizer count
   TrainingStepSettings step;
-  bool phases = false;  // where the time goes, too
+  bool phases = false;    // where the time goes, too
+  bool recorded = false;  // forward and backward pass as a CUDA graph, too
+  int operators = 0;      // how many of the operators, or kernels, that take longest
+  std::string trace;      // a step in Chrome's trace format, of the last configuration; empty: none
   int repeats = 9;
   double time_limit = 60;  // seconds per measurement
   std::function<void(const std::string&)> progress;
@@ -26,18 +31,22 @@ struct PhaseCost {
 /// One step on a batch that is there already: towers, loss, backward pass and update.
 struct StepCost {
   std::string configuration;
-  bool views_joined = true;  // views of one shape as one larger batch (DualEncoder::forward); false: one after another
+  std::string variant;  // "", "views one by one" instead of as one larger batch (DualEncoder::forward), "recorded"
   std::int64_t parameters = 0;
-  double flops = 0;
-  double seconds = 0;       // median
-  std::int64_t memory = 0;  // bytes at the peak above weights, optimizer state and batch
-  std::vector<PhaseCost> phases;  // in the step's order; empty: not asked for
+  double flops = 0;             // that the model takes, not counting what is computed a second time
+  double seconds = 0;           // median
+  double host_seconds = 0;      // median; until the call returns: the GPU may still be at work
+  std::int64_t memory = 0;      // bytes at the peak above weights, optimizer state and batch
+  std::int64_t host_waits = 0;  // how often in a step the host waits for the GPU; 0 on the CPU
+  std::vector<PhaseCost> phases;  // in the step's order; "reduce" last: what it adds to the step; empty: not asked for
+  std::vector<Profiler::Share> operators;  // of one step; empty: not asked for
 };
 
 struct StepBench {
   StepBenchSettings settings;
   std::string machine;
-  /// By configuration; one with several views of a modality twice, joined and one by one.
+  PeakFlops peak;  // of the device in these steps' arithmetic
+  /// By configuration, each followed by its variants.
   std::vector<StepCost> costs;
 };
 

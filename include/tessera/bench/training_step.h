@@ -11,9 +11,11 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <tessera/distributed/gradient_reducer.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/optim/grad_norm_groups.h>
+#include <tessera/training/step/step_graph.h>
 
 namespace tessera::bench {
 
@@ -26,6 +28,8 @@ struct TrainingStepSettings {
   /// A safetensors file with `image` [B, 3, H, W], uint8 or normalized, `text` [B, L], and `lengths` [B], how many ids of
   /// each are real; empty: random pictures and texts.
   std::string batch;
+  /// What gradients go through, though there is one rank: "auto" (nothing), "gloo" or "nccl".
+  std::string backend = "auto";
 };
 
 /// How many tokens each of `count` captions has, at most `most`. text: "full", all of them `most`; "coco", drawn as those
@@ -43,15 +47,28 @@ class TrainingStep {
 
   /// Called when a phase is through: "image tower", "text tower", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
-  /// views_joined: views of one shape as one larger batch, as the trainer does; false: one after another. Returns the
-  /// loss, a scalar on the device.
-  at::Tensor run(bool views_joined = true, const OnPhase& on_phase = {});
+  struct How {
+    bool views_joined = true;  // views of one shape as one larger batch, as the trainer does; false: one after another
+    bool reduce = true;        // gradients go through the backend
+    OnPhase on_phase;
+  };
+  /// Returns the loss, a scalar on the device.
+  at::Tensor run(const How& how);
+  at::Tensor run() { return run(How{}); }
+  /// The same with forward and backward pass as one recording (training.cuda_graph), which the first calls make.
+  at::Tensor run_recorded();
 
   bool has_several_views() const { return needs_.images.size() > 1 || needs_.texts.size() > 1; }
+  /// Whether run_recorded() can be called: on a GPU without a backend, an objective that is the same in each step.
+  bool can_be_recorded() const;
+  /// Whether there is a backend that gradients go through.
+  bool reduces() const { return !group_.alone(); }
   std::int64_t parameters() const;
 
  private:
-  std::map<std::string, TowerFeatures> encode(bool images, bool views_joined);
+  std::map<std::string, TowerFeatures> encode(const Batch& batch, bool images, bool views_joined);
+  Losses forward(const Batch& batch, const How& how);
+  void update(const How& how);
   void take_weights(const std::string& path);
   void take_batch(const std::string& path);
 
@@ -63,6 +80,10 @@ class TrainingStep {
   std::optional<double> clip_norm_;
   Needs needs_;
   Batch batch_;
+  ProcessGroup group_;
+  StepContext context_;
+  std::unique_ptr<GradientReducer> reducer_;
+  std::unique_ptr<StepGraph> graph_;  // null: nothing is recorded yet
 };
 
 }  // namespace tessera::bench

@@ -17,6 +17,7 @@ struct TextTransformerSettings : TransformerSettings {
   std::int64_t context_length = 77;
   std::int64_t vocab_size = 49408;
   std::string attention = "causal";
+  bool skip_padding = true;
 };
 
 template <class Visitor>
@@ -26,6 +27,7 @@ void fields(Visitor& v, TextTransformerSettings& s) {
   fields(v, static_cast<TransformerSettings&>(s));
   v("attention", s.attention, "causal (CLIP) or bidirectional (SPARC, STAIR); padding is never attended to",
     config::one_of({"causal", "bidirectional"}));
+  v("skip_padding", s.skip_padding, "compute nothing for padding; false: compute it too, with the same result");
 }
 
 std::optional<config::Problem> validate(const TextTransformerSettings& settings);

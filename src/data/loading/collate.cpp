@@ -21,7 +21,8 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
     if (!features_) input.pixels = collate_pixels(samples, view);
     if (wanted.optional) input.mask = collate_presence(samples, view);
   }
-  for (const auto& [view, wanted] : needs_.texts) batch.texts[view] = collate_text(samples, view);
+  const std::int64_t length = needs_.texts.empty() ? 0 : text_length(samples);
+  for (const auto& [view, wanted] : needs_.texts) batch.texts[view] = collate_text(samples, view, length);
   batch.labels = collate_numbers(samples, &PreparedSample::label);
   if (needs_.duplicates && !needs_.images.empty())
     batch.duplicates.image_group = collate_numbers(samples, &PreparedSample::image_group);
@@ -101,34 +102,37 @@ TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples)
   return out;
 }
 
-TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, const std::string& view) const {
-  const auto count = static_cast<std::int64_t>(samples.size());
+// Columns of the batch's texts: as many as the longest has tokens, of all views, so that views stay of one shape.
+std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) const {
   const std::int64_t most = tokenizer_->context_length();
-  at::Tensor lengths = at::zeros({count}, at::kLong);
+  if (whole_texts_) return most;
   std::int64_t longest = 1;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const PreparedSample& sample = samples[static_cast<std::size_t>(i)];
-    const auto found = sample.ids.find(view);
-    if (found == sample.ids.end()) continue;
-    const auto tokens = static_cast<std::int64_t>(found->second.size());
-    TORCH_CHECK(tokens <= most, "the tokenizer gave ", tokens, " ids, more than its context of ", most);
-    lengths.data_ptr<std::int64_t>()[i] = tokens;
-    longest = std::max(longest, tokens);
-  }
-  const std::int64_t length = whole_texts_ ? most : longest;
+  for (const PreparedSample& sample : samples)
+    for (const auto& [view, ids] : sample.ids) longest = std::max(longest, std::ssize(ids));
+  TORCH_CHECK(longest <= most, "the tokenizer gave ", longest, " ids, more than its context of ", most);
+  return longest;
+}
+
+TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, const std::string& view,
+                                  std::int64_t length) const {
+  const auto count = static_cast<std::int64_t>(samples.size());
   TowerInput out = text_input(make({count, length}, at::kLong), make({count, length}, at::kBool));
-  out.lengths = lengths;
+  out.lengths = at::zeros({count}, at::kLong);
   auto* ids = out.ids.data_ptr<std::int64_t>();
   auto* mask = out.mask.data_ptr<bool>();
+  auto* tokens = out.lengths.data_ptr<std::int64_t>();
   std::fill_n(ids, count * length, tokenizer_->pad_id());
   std::fill_n(mask, count * length, false);
   for (const PreparedSample& sample : samples) {
     if (const auto found = sample.ids.find(view); found != sample.ids.end()) {
-      std::copy(found->second.begin(), found->second.end(), ids);
-      std::fill_n(mask, found->second.size(), true);
+      *tokens = std::ssize(found->second);
+      TORCH_CHECK(*tokens <= length, "the tokenizer gave ", *tokens, " ids, more than its context of ", length);
+      std::ranges::copy(found->second, ids);
+      std::fill_n(mask, *tokens, true);
     }
     ids += length;
     mask += length;
+    ++tokens;
   }
   return out;
 }

@@ -37,7 +37,9 @@ class Collator {
   EncodedPictures collate_features(const std::vector<PreparedSample>& samples) const;
   at::Tensor collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_regions(const std::vector<PreparedSample>& samples) const;
-  TowerInput collate_text(const std::vector<PreparedSample>& samples, const std::string& view) const;
+  std::int64_t text_length(const std::vector<PreparedSample>& samples) const;
+  TowerInput collate_text(const std::vector<PreparedSample>& samples, const std::string& view,
+                          std::int64_t length) const;
   at::Tensor collate_numbers(const std::vector<PreparedSample>& samples, std::int64_t PreparedSample::*number) const;
   at::Tensor make(at::IntArrayRef sizes, at::ScalarType type) const;
 

@@ -1,9 +1,3 @@
-#include <filesystem>
-#include <set>
-
-#include <ATen/record_function.h>
-#include <torch/csrc/autograd/profiler_kineto.h>
-
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/training/checkpoint/checkpoint.h>
@@ -11,17 +5,6 @@
 #include <tessera/training/log/step_profiler.h>
 
 namespace tessera {
-
-namespace kineto = torch::autograd::profiler;
-using torch::profiler::impl::ActivityType;
-
-// The step itself, as a bar above its operators.
-struct StepProfiler::Scope {
-  explicit Scope(std::int64_t step) : record(at::RecordScope::USER_SCOPE) {
-    if (record.isActive()) record.before(concat("step ", step));
-  }
-  at::RecordFunction record;
-};
 
 StepProfiler::StepProfiler(const LogSettings& settings, const std::string& folder, const ProcessGroup& group,
                            const at::Device& device)
@@ -32,7 +15,7 @@ StepProfiler::StepProfiler(const LogSettings& settings, const std::string& folde
 }
 
 StepProfiler::~StepProfiler() {
-  if (!running_) return;
+  if (!profiler_) return;
   try {
     save();
   } catch (const std::exception& error) {
@@ -42,35 +25,22 @@ StepProfiler::~StepProfiler() {
 
 void StepProfiler::before(std::int64_t step) {
   if (!steps_ || step < (*steps_)[0] || step > (*steps_)[1]) return;
-  if (!running_) {
-    std::set<ActivityType> activities{ActivityType::CPU};
-    if (!device_.is_cpu()) activities.insert(ActivityType::CUDA);
-    const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO,
-                                                       /*report_input_shapes=*/true);
-    kineto::prepareProfiler(config, activities);
-    kineto::enableProfiler(config, activities);
-    running_ = true;
-  }
-  scope_ = std::make_unique<Scope>(step);
+  if (!profiler_) profiler_ = std::make_unique<Profiler>(device_);
+  profiler_->mark(concat("step ", step));
 }
 
 std::optional<std::string> StepProfiler::after(std::int64_t step) {
-  if (!running_) return std::nullopt;
-  scope_.reset();
+  if (!profiler_) return std::nullopt;
+  profiler_->end_mark();
   if (step < (*steps_)[1]) return std::nullopt;
   save();
   return path_;
 }
 
 void StepProfiler::save() {
-  scope_.reset();
-  running_ = false;
-  const auto result = kineto::disableProfiler();
-  const std::string aside = path_ + ".tmp.json";
-  result->save(aside);
-  std::error_code error;
-  std::filesystem::rename(aside, path_, error);
-  if (error) user_error(path_, ": cannot write the profiler's trace: ", error.message());
+  const std::unique_ptr<Profiler> profiler = std::move(profiler_);
+  profiler->stop();
+  profiler->save(path_);
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #ifdef TESSERA_HAS_CUDA_GRAPHS
 #include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -30,6 +31,9 @@ class CudaRecorder : public WorkRecorder {
   void record(const std::function<void()>& work) override {
     follow(stream_, at::cuda::getCurrentCUDAStream());
     const c10::cuda::CUDAStreamGuard here(stream_);
+    // A recording allocates from a pool of its own. What the rehearsals' activations took would stay beside it.
+    stream_.synchronize();
+    at::accelerator::emptyCache();
     // Other threads may allocate pinned memory meanwhile, which a recording of the whole process would forbid.
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {

@@ -86,7 +86,7 @@ struct LoaderTarget {
   bool pinned = false;       // tensors lie in page-locked memory, from where a GPU copies without waiting; needs one
   std::string skipped_file;  // lists the samples left out, a JSON object a line; empty: none
   std::int64_t region_width = 0;  // that the model takes; samples with another are skipped; 0: any
-  bool whole_texts = false;  // padded to the tokenizer's context, not just to the longest of the batch
+  bool whole_texts = false;  // padded to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // take the pictures' place (data.features); null: pictures are decoded
 };
 

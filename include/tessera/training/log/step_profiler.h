@@ -9,6 +9,7 @@
 #include <c10/core/Device.h>
 
 #include <tessera/distributed/process_group.h>
+#include <tessera/measure/profiler.h>
 
 namespace tessera {
 
@@ -31,14 +32,12 @@ class StepProfiler {
   std::optional<std::string> after(std::int64_t step);
 
  private:
-  struct Scope;
   void save();
 
   std::optional<std::array<std::int64_t, 2>> steps_;
   std::string path_;
   at::Device device_;
-  bool running_ = false;
-  std::unique_ptr<Scope> scope_;
+  std::unique_ptr<Profiler> profiler_;  // null: no trace is under way
 };
 
 }  // namespace tessera

@@ -1,0 +1,51 @@
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/measure/profiler.h>
+
+namespace tessera {
+namespace {
+
+double share_of(const Profiler& profiler, const std::string& name) {
+  for (const Profiler::Share& share : profiler.shares())
+    if (share.name == name) return share.seconds;
+  return 0;
+}
+
+TEST(Profiler, TellsWhereTheTimeGoesAndWritesTheTrace) {
+  const at::Tensor a = at::randn({300, 300});
+  Profiler profiler(at::kCPU);
+  profiler.mark("three products");
+  for (int i = 0; i < 3; ++i) at::linear(a, a);
+  profiler.end_mark();
+  profiler.stop();
+
+  const std::vector<Profiler::Share> shares = profiler.shares();
+  ASSERT_FALSE(shares.empty());
+  EXPECT_EQ(shares[0].name, "aten::mm") << "of all that linear calls this takes longest";
+  EXPECT_EQ(shares[0].calls, 3);
+  for (std::size_t i = 1; i < shares.size(); ++i) EXPECT_LE(shares[i].seconds, shares[i - 1].seconds);
+  EXPECT_LT(share_of(profiler, "aten::linear"), shares[0].seconds) << "without the time of the product in it";
+  EXPECT_EQ(share_of(profiler, "three products"), 0) << "a mark is no operator";
+  EXPECT_EQ(profiler.host_waits(), 0) << "of the CPU nobody waits for a GPU";
+
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("tessera_trace_" + std::to_string(getpid()) + ".json");
+  profiler.save(path);
+  std::ifstream file(path);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  EXPECT_TRUE(std::ranges::any_of(trace["traceEvents"], [](const auto& event) {
+    return event.value("name", "") == "three products";
+  }));
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace tessera
