@@ -8,6 +8,8 @@ namespace tessera::kernels {
 
 enum class DataType { kFloat32, kBfloat16 };
 
+enum class Pass { kForward, kBackward };
+
 static constexpr std::size_t size_of(DataType type) {
   return type == DataType::kFloat32 ? 4 : 2;
 }

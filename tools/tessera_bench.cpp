@@ -189,8 +189,9 @@ struct KernelsCommand {
     command.add_option("--flops-regularizer", encodings, "shapes NxV; default 512x30522, on a GPU more")
         ->type_name("SHAPE");
     command
-        .add_option("--max-similarity", similarities,
-                    "shapes BxLxPxD, B images with B texts; default 32x55x196x256; float32 on the CPU")
+        .add_option(
+            "--max-similarity", similarities,
+            "shapes BxLxPxD, B images with B texts; default 32x55x196x256, on a GPU more; on the CPU in float32")
         ->type_name("SHAPE");
     command
         .add_option(
@@ -243,6 +244,7 @@ struct KernelsCommand {
       if (!settings.device.is_cpu()) {
         groups.insert(groups.end(), {"1024x55x196x512", "1024x55x49x512", "256x77x256x768", "256x55x576x512"});
         encodings = {"1024x30522", "8192x30522"};
+        similarities.insert(similarities.end(), {"256x76x196x512", "1024x76x196x512"});
         slots.insert(slots.end(), {"1024x128x50x768x64", "1024x128x197x768x64"});
         projections = {"256x196x30522x512"};
         cross_entropies = {"4096x49408x512"};

@@ -1,6 +1,7 @@
 // Stands in for the .cu files in a build without CUDA, so that callers need no #if.
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
+#include "kernels/max_similarity/max_similarity.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 
@@ -37,6 +38,15 @@ Status flops_backward(const FlopsBackward&, void*) {
 }
 Status cross_entropy_tile(const CrossEntropyTile&, void*) {
   return missing("linear_cross_entropy");
+}
+std::size_t max_similarity_workspace(const MaxSimilarityProblem&, Pass) {
+  return 0;
+}
+Status max_similarity_forward(const MaxSimilarityForward&, void*) {
+  return missing("max_similarity");
+}
+Status max_similarity_backward(const MaxSimilarityBackward&, void*) {
+  return missing("max_similarity");
 }
 Status token_max_projection_forward(const TokenMaxProjectionForward&, void*) {
   return missing("token_max_projection");

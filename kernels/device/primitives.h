@@ -75,6 +75,12 @@ __device__ __forceinline__ float warp_maximum(float value) {
   return value;
 }
 
+/// Calls visit(lane) for each of the lanes whose bit is set, in order, in all lanes.
+template <class Visit>
+__device__ __forceinline__ void for_each_lane(unsigned bits, Visit visit) {
+  for (; bits != 0; bits &= bits - 1) visit(__ffs(static_cast<int>(bits)) - 1);
+}
+
 #if defined(TESSERA_CUDA_EMULATION)
 
 inline void copy_async(void* to, const void* from, bool valid) {

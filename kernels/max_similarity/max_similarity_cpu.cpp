@@ -1,65 +1,12 @@
 // Forward: threads take images one after the other, each with all texts. Backward: images one after the other, then
 // texts, so that no two threads add to one row and sums have one order whatever the number of threads.
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/max_similarity/pair.h"
 
-namespace tessera::kernels {
-namespace {
-
-Status at_least(const char* name, std::int64_t least, std::int64_t value) {
-  if (value >= least) return {};
-  return Status::failure(std::string("max_similarity: ") + name + " must be at least " + std::to_string(least) +
-                         ", but is " + std::to_string(value));
-}
-
-Status present(const char* name, const void* pointer) {
-  return pointer != nullptr ? Status() : Status::failure(std::string("max_similarity: ") + name + " is a null pointer");
-}
-
-Status check(const MaxSimilarityProblem& problem) {
-  if (Status status = at_least("images", 0, problem.images); !status.ok()) return status;
-  if (Status status = at_least("patches", 1, problem.patches); !status.ok()) return status;
-  if (Status status = at_least("texts", 0, problem.texts); !status.ok()) return status;
-  if (Status status = at_least("tokens", 0, problem.tokens); !status.ok()) return status;
-  return at_least("width", 1, problem.width);
-}
-
-bool is_empty(const MaxSimilarityProblem& problem) {
-  return problem.images == 0 || problem.texts == 0;
-}
-
-template <class Arguments>
-Status check_inputs(const Arguments& arguments) {
-  if (Status status = present("patches", arguments.patches); !status.ok()) return status;
-  if (Status status = present("patch_keep", arguments.patch_keep); !status.ok()) return status;
-  if (Status status = present("best_token", arguments.best_token); !status.ok()) return status;
-  if (arguments.problem.tokens == 0) return {};
-  if (Status status = present("tokens", arguments.tokens); !status.ok()) return status;
-  if (Status status = present("token_keep", arguments.token_keep); !status.ok()) return status;
-  return present("best_patch", arguments.best_patch);
-}
-
-}  // namespace
-
-Status check(const MaxSimilarityForward& arguments) {
-  if (Status status = check(arguments.problem); !status.ok() || is_empty(arguments.problem)) return status;
-  if (Status status = check_inputs(arguments); !status.ok()) return status;
-  if (Status status = present("i2t", arguments.i2t); !status.ok()) return status;
-  return present("t2i", arguments.t2i);
-}
-
-Status check(const MaxSimilarityBackward& arguments) {
-  if (Status status = check(arguments.problem); !status.ok() || is_empty(arguments.problem)) return status;
-  if (Status status = check_inputs(arguments); !status.ok()) return status;
-  if (Status status = present("grad_i2t", arguments.grad_i2t); !status.ok()) return status;
-  return present("grad_t2i", arguments.grad_t2i);
-}
-
-namespace cpu {
+namespace tessera::kernels::cpu {
 namespace {
 
 const PairKernels& pair_kernels() {
@@ -92,13 +39,20 @@ class KeptLists {
   std::vector<std::int64_t> counts_;
 };
 
+using Place = MaxSimilarityProblem::Place;
+
+Status check_type(const MaxSimilarityProblem& problem) {
+  if (problem.type == DataType::kFloat32) return {};
+  return Status::failure("max_similarity: the CPU has a float32 kernel alone");
+}
+
 /// One side of the backward: the rows of a batch of `groups` (images or texts) against those of all `others`.
 struct Side {
   const KeptLists* own;
   const KeptLists* other;
   std::int64_t groups, others, own_size, other_size, width;
   const float* other_rows;
-  const std::int32_t *best_other, *best_own;   ///< of each own row, of each other row
+  const Place *best_other, *best_own;          ///< of each own row, of each other row
   const float *own_gradient, *other_gradient;  ///< of the similarities
   std::int64_t group_step, other_step;         ///< from one pair's place in [B, C] to the next group's, next other's
   float* gradient;
@@ -133,7 +87,10 @@ void add_side(const Side& side, const Parallel& parallel) {
 
 Status max_similarity_forward(const MaxSimilarityForward& arguments, const Parallel& parallel) {
   const MaxSimilarityProblem& problem = arguments.problem;
-  if (Status status = check(arguments); !status.ok() || is_empty(problem)) return status;
+  if (Status status = check(arguments); !status.ok()) return status;
+  if (Status status = check_type(problem); !status.ok() || problem.images == 0 || problem.texts == 0) return status;
+  const float* const all_patches = static_cast<const float*>(arguments.patches);
+  const float* const all_tokens = static_cast<const float*>(arguments.tokens);
   const PairKernels& kernels = pair_kernels();
   const KeptLists patches(arguments.patch_keep, problem.images, problem.patches);
   const KeptLists tokens(arguments.token_keep, problem.texts, problem.tokens);
@@ -144,7 +101,7 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
   for_each_item(parallel, problem.images, [&](int thread, std::int64_t index) {
     PackedImage image;
     image.width = problem.width;
-    image.patches = arguments.patches + index * problem.patches * problem.width;
+    image.patches = all_patches + index * problem.patches * problem.width;
     image.kept = patches.of(index);
     image.kept_count = patches.count(index);
     image.panels = scratch.data() + thread * thread_floats;
@@ -153,7 +110,7 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
       const std::int64_t place = index * problem.texts + text;
       PairForward pair;
       pair.image = &image;
-      pair.tokens = arguments.tokens + text * problem.tokens * problem.width;
+      pair.tokens = all_tokens + text * problem.tokens * problem.width;
       pair.kept = tokens.of(text);
       pair.kept_count = tokens.count(text);
       pair.i2t = arguments.i2t + place;
@@ -161,8 +118,8 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
       pair.best_token = arguments.best_token + place * problem.patches;
       pair.best_patch = arguments.best_patch + place * problem.tokens;
       pair.scratch = image.panels + panel_floats;
-      std::fill(pair.best_token, pair.best_token + problem.patches, 0);
-      std::fill(pair.best_patch, pair.best_patch + problem.tokens, 0);
+      std::fill_n(pair.best_token, problem.patches, Place{0});
+      std::fill_n(pair.best_patch, problem.tokens, Place{0});
       *pair.i2t = *pair.t2i = 0.0f;
       if (image.kept_count > 0 && pair.kept_count > 0) kernels.forward(pair);
     }
@@ -172,28 +129,29 @@ Status max_similarity_forward(const MaxSimilarityForward& arguments, const Paral
 
 Status max_similarity_backward(const MaxSimilarityBackward& arguments, const Parallel& parallel) {
   const MaxSimilarityProblem& problem = arguments.problem;
-  if (Status status = check(arguments.problem); !status.ok()) return status;
-  if (is_empty(problem)) {
+  if (Status status = check(arguments); !status.ok()) return status;
+  if (Status status = check_type(problem); !status.ok()) return status;
+  float* const grad_patches = static_cast<float*>(arguments.grad_patches);
+  float* const grad_tokens = static_cast<float*>(arguments.grad_tokens);
+  if (problem.images == 0 || problem.texts == 0) {
     const auto clear = [](float* to, std::int64_t count) {
       if (to != nullptr) std::fill(to, to + count, 0.0f);
     };
-    clear(arguments.grad_patches, problem.images * problem.patches * problem.width);
-    clear(arguments.grad_tokens, problem.texts * problem.tokens * problem.width);
+    clear(grad_patches, problem.images * problem.patches * problem.width);
+    clear(grad_tokens, problem.texts * problem.tokens * problem.width);
     return {};
   }
-  if (Status status = check(arguments); !status.ok()) return status;
   const KeptLists patches(arguments.patch_keep, problem.images, problem.patches);
   const KeptLists tokens(arguments.token_keep, problem.texts, problem.tokens);
   add_side({&patches, &tokens, problem.images, problem.texts, problem.patches, problem.tokens, problem.width,
-            arguments.tokens, arguments.best_token, arguments.best_patch, arguments.grad_i2t, arguments.grad_t2i,
-            problem.texts, 1, arguments.grad_patches},
+            static_cast<const float*>(arguments.tokens), arguments.best_token, arguments.best_patch, arguments.grad_i2t,
+            arguments.grad_t2i, problem.texts, 1, grad_patches},
            parallel);
   add_side({&tokens, &patches, problem.texts, problem.images, problem.tokens, problem.patches, problem.width,
-            arguments.patches, arguments.best_patch, arguments.best_token, arguments.grad_t2i, arguments.grad_i2t, 1,
-            problem.texts, arguments.grad_tokens},
+            static_cast<const float*>(arguments.patches), arguments.best_patch, arguments.best_token,
+            arguments.grad_t2i, arguments.grad_i2t, 1, problem.texts, grad_tokens},
            parallel);
   return {};
 }
 
-}  // namespace cpu
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::cpu

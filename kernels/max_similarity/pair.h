@@ -21,9 +21,9 @@ struct PairForward {
   std::int64_t kept_count;   ///< at least 1
   float* i2t;
   float* t2i;
-  std::int32_t* best_token;  ///< [P]
-  std::int32_t* best_patch;  ///< [L]
-  float* scratch;            ///< pair_floats()
+  MaxSimilarityProblem::Place* best_token;  ///< [P]
+  MaxSimilarityProblem::Place* best_patch;  ///< [L]
+  float* scratch;                           ///< pair_floats()
 };
 
 /// Rows of one image (or text) whose gradient is wanted, against those of one text (or image).
@@ -35,9 +35,9 @@ struct PairGradient {
   std::int64_t own_count;
   const std::int32_t* other_kept;
   std::int64_t other_count;
-  const std::int32_t* best_other;  ///< of each own row
-  const std::int32_t* best_own;    ///< of each other row
-  float own_weight;                ///< gradient of each own row's maximum
+  const MaxSimilarityProblem::Place* best_other;  ///< of each own row
+  const MaxSimilarityProblem::Place* best_own;    ///< of each other row
+  float own_weight;                               ///< gradient of each own row's maximum
   float other_weight;
 };
 

@@ -9,6 +9,8 @@
 namespace tessera::kernels {
 namespace {
 
+using Place = MaxSimilarityProblem::Place;
+
 constexpr float kLowest = -3.4028235e38f;
 
 inline IntVector select(IntVector condition, IntVector yes, IntVector no) {
@@ -72,7 +74,7 @@ inline void choose_tokens(const PairForward& pair, const float* s, std::int64_t 
     const std::int64_t count = smaller(kVector, patches - group);
     sum += select(lanes() < static_cast<std::int32_t>(count), best, Vector{});
     for (std::int64_t lane = 0; lane < count; ++lane) {
-      pair.best_token[pair.image->kept[group + lane]] = pair.kept[index[lane]];
+      pair.best_token[pair.image->kept[group + lane]] = static_cast<Place>(pair.kept[index[lane]]);
     }
   }
   *pair.i2t = sum_of(sum) / static_cast<float>(patches) + sum_of(check);
@@ -108,7 +110,7 @@ inline void choose_patches(const PairForward& pair, const float* s, std::int64_t
       place = better ? index[lane] : place;
     }
     sum += highest;
-    pair.best_patch[pair.kept[r]] = pair.image->kept[place];
+    pair.best_patch[pair.kept[r]] = static_cast<Place>(pair.image->kept[place]);
   }
   *pair.t2i = sum / static_cast<float>(pair.kept_count);
 }

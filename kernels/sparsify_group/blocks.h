@@ -3,6 +3,7 @@
 // What the forward and the backward kernel share: arguments, a row's decisions, stores.
 #include <algorithm>
 
+#include "kernels/device/pairs.h"
 #include "kernels/device/staging.h"
 #include "kernels/sparsify_group/row_rules.h"
 #include "kernels/sparsify_group/sparsify_group.h"
@@ -88,21 +89,6 @@ struct TileMask {
            ((high >> 16) != 0 ? 8u : 0u);
   }
 };
-
-/// Stores two neighboring columns, as one word where both exist and the place is aligned for it.
-template <class Element>
-__device__ __forceinline__ void store_pair(Element* row, int column, int width, float first, float second) {
-  struct alignas(2 * sizeof(Element)) Pair {
-    Element first, second;
-  };
-  Element* const to = row + column;
-  if (column + 1 < width && reinterpret_cast<std::uintptr_t>(to) % sizeof(Pair) == 0) {
-    *reinterpret_cast<Pair*>(to) = Pair{from_float<Element>(first), from_float<Element>(second)};
-    return;
-  }
-  if (column < width) to[0] = from_float<Element>(first);
-  if (column + 1 < width) to[1] = from_float<Element>(second);
-}
 
 }  // namespace
 }  // namespace tessera::kernels

@@ -67,8 +67,6 @@ struct SparsifyGroupBackward {
   void* workspace = nullptr;
 };
 
-enum class Pass { kForward, kBackward };
-
 /// Failure with a line naming the first bad argument.
 Status check(const SparsifyGroupForward& arguments);
 Status check(const SparsifyGroupBackward& arguments);

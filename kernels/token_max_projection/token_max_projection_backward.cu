@@ -40,10 +40,9 @@ struct Entries {
 /// Calls add(entry, weight, position) for each that takes part, in order, in all lanes.
 template <class Add>
 __device__ __forceinline__ void for_each_entry(const Entries& entries, Add add) {
-  for (unsigned rest = entries.bits; rest != 0; rest &= rest - 1) {
-    const int lane = __ffs(static_cast<int>(rest)) - 1;
+  for_each_lane(entries.bits, [&](int lane) {
     add(lane, __shfl_sync(kAllLanes, entries.weight, lane), __shfl_sync(kAllLanes, entries.position, lane));
-  }
+  });
 }
 
 template <class Element>

@@ -38,9 +38,11 @@ std::int64_t peak_of(const at::Device& device, const std::function<void()>& call
 KernelCost measure(const KernelCase& c, const KernelBenchSettings& s) {
   KernelCost cost{c.kernel, c.pass, c.shape, c.dtype, c.flops, c.bytes};
   cost.memory = peak_of(s.device, c.run_from_start);
-  cost.composed_memory = peak_of(s.device, c.composed_from_start);
   cost.seconds = median_seconds(s.device, c.run, s.repeats, s.time_limit);
-  cost.composed_seconds = median_seconds(s.device, c.composed, s.repeats, s.time_limit);
+  cost.composed_fits = fits_in_memory([&] {
+    cost.composed_memory = peak_of(s.device, c.composed_from_start);
+    cost.composed_seconds = median_seconds(s.device, c.composed, s.repeats, s.time_limit);
+  });
   return cost;
 }
 
@@ -99,8 +101,7 @@ KernelBench measure_kernels(const KernelBenchSettings& s) {
     if (s.device.is_cpu() && dtype != at::kFloat) continue;
     for (const ProjectionShape& shape : s.projections) add(token_max_projection_cases(shape, s.device, dtype));
     for (const CrossEntropyShape& shape : s.cross_entropies) add(linear_cross_entropy_cases(shape, s.device, dtype));
-    if (dtype != at::kFloat || !s.device.is_cpu()) continue;
-    for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device));
+    for (const GroupShape& shape : s.similarities) add(max_similarity_cases(shape, s.device, dtype));
   }
   return bench;
 }

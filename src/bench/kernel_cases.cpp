@@ -215,16 +215,16 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
        {0, 2 * inputs}});
 }
 
-std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device) {
+std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {
   const auto [batch, words, places, width] = shape;
-  const at::TensorOptions options(device);
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
   const at::Tensor patches = at::randn({batch, places, width}, options),
                    tokens = at::randn({batch, words, width}, options);
   const at::Tensor patch_keep = at::ones({batch, places}, options.dtype(at::kBool)),
                    token_keep = at::ones({batch, words}, options.dtype(at::kBool));
   const double pairs = static_cast<double>(batch * batch);
-  // Two similarities of every pair, and where each patch's and each token's maximum stands.
-  const double between = sizeof(float) * pairs * static_cast<double>(2 + places + words);
+  // Two similarities of every pair, and in 16 bits where each patch's and each token's maximum stands.
+  const double between = pairs * static_cast<double>(2 * sizeof(float) + sizeof(std::int16_t) * (places + words));
   const double tokens_bytes = bytes_of(patches) + bytes_of(tokens);
   return both_passes({"max_similarity",
                       concat("B=", batch, " L=", words, " P=", places, " D=", width),

@@ -51,7 +51,6 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
                                                    at::ScalarType dtype);
 std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,
                                                    at::ScalarType dtype);
-/// float32 on the CPU, the only kernel there is.
-std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device);
+std::vector<KernelCase> max_similarity_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 
 }  // namespace tessera::bench

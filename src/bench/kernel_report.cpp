@@ -33,15 +33,18 @@ std::string to_markdown(const KernelBench& bench) {
   out << "\n\n";
   std::vector<std::vector<std::string>> rows;
   for (const KernelCost& cost : bench.costs) {
-    rows.push_back({cost.kernel + " " + cost.pass, cost.shape, name_of(cost.dtype), report::three_digits(cost.seconds * 1e3),
-                    report::three_digits(cost.composed_seconds * 1e3), report::three_digits(cost.composed_seconds / cost.seconds) + "x",
-                    mebibytes(cost.bytes), percent(cost.bytes / cost.seconds / bench.peak.bandwidth),
-                    cost.flops > 0 ? percent(cost.flops / cost.seconds / bench.product_flops(cost.dtype)) : "-",
-                    mebibytes(static_cast<double>(cost.memory)), mebibytes(static_cast<double>(cost.composed_memory))});
+    const auto composed = [&](const std::string& cell) { return cost.composed_fits ? cell : "does not fit"; };
+    rows.push_back(
+        {cost.kernel + " " + cost.pass, cost.shape, name_of(cost.dtype), report::three_digits(cost.seconds * 1e3),
+         composed(report::three_digits(cost.composed_seconds * 1e3)),
+         cost.composed_fits ? report::three_digits(cost.composed_seconds / cost.seconds) + "x" : "-",
+         mebibytes(cost.bytes), percent(cost.bytes / cost.seconds / bench.peak.bandwidth),
+         cost.flops > 0 ? percent(cost.flops / cost.seconds / bench.product_flops(cost.dtype)) : "-",
+         mebibytes(static_cast<double>(cost.memory)), composed(mebibytes(static_cast<double>(cost.composed_memory)))});
   }
-  out << report::markdown_table({"kernel", "shape", "type", "ms", "composed ms", "speed-up", "MiB moved", "of bandwidth",
-                         "of product peak", "peak MiB", "composed peak MiB"},
-                        rows);
+  out << report::markdown_table({"kernel", "shape", "type", "ms", "composed ms", "speed-up", "MiB moved",
+                                 "of bandwidth", "of product peak", "peak MiB", "composed peak MiB"},
+                                rows);
   return out.str();
 }
 
@@ -53,6 +56,9 @@ std::string to_json(const KernelBench& bench) {
   for (const MachinePeak::Product& product : bench.peak.products)
     json["products"].push_back({{"dtype", name_of(product.dtype)}, {"flops_per_second", product.flops}});
   for (const KernelCost& cost : bench.costs) {
+    const auto composed = [&](const nlohmann::ordered_json& value) {
+      return cost.composed_fits ? value : nlohmann::ordered_json(nullptr);
+    };
     json["kernels"].push_back({{"kernel", cost.kernel},
                                {"pass", cost.pass},
                                {"shape", cost.shape},
@@ -60,9 +66,9 @@ std::string to_json(const KernelBench& bench) {
                                {"flops", cost.flops},
                                {"bytes", cost.bytes},
                                {"seconds", cost.seconds},
-                               {"composed_seconds", cost.composed_seconds},
+                               {"composed_seconds", composed(cost.composed_seconds)},
                                {"peak_bytes", cost.memory},
-                               {"composed_peak_bytes", cost.composed_memory}});
+                               {"composed_peak_bytes", composed(cost.composed_memory)}});
   }
   return json.dump(1) + "\n";
 }

@@ -1,6 +1,6 @@
-#include <tessera/measure/operator_flops.h>
-
 #include <ATen/ATen.h>
+
+#include <tessera/measure/operator_flops.h>
 
 namespace tessera {
 namespace {
@@ -15,15 +15,15 @@ std::int64_t kept_products(const at::Tensor& patches, const at::Tensor& patch_ke
   return 2 * patches.size(2) * patch_keep.sum().item<std::int64_t>() * token_keep.sum().item<std::int64_t>();
 }
 
-// Whether token_max_projection has a kernel for them; elsewhere it is made of LibTorch's products.
-bool projected_by_kernel(const at::Tensor& tokens) {
+// Whether max_similarity and token_max_projection have a kernel for them; elsewhere they are made of LibTorch's products.
+bool has_kernel(const at::Tensor& tokens) {
   return tokens.scalar_type() == at::kFloat || tokens.scalar_type() == at::kBFloat16;
 }
 
 // tokens [B, N, w], mask [B, N] or None, table [V, w]: each real position with each row of the table.
 std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> inputs) {
   const at::Tensor tokens = inputs[0].toTensor();
-  if (!projected_by_kernel(tokens)) return std::nullopt;
+  if (!has_kernel(tokens)) return std::nullopt;
   const std::int64_t real =
       inputs[1].isNone() ? tokens.size(0) * tokens.size(1) : inputs[1].toTensor().sum().item<std::int64_t>();
   return 2 * real * inputs[2].toTensor().numel();
@@ -31,7 +31,7 @@ std::optional<std::int64_t> projection_product(c10::ArrayRef<const c10::IValue> 
 
 // It adds rows along the maxima.
 std::optional<std::int64_t> projection_gradient(const at::Tensor& tokens) {
-  return projected_by_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
+  return has_kernel(tokens) ? std::optional<std::int64_t>(0) : std::nullopt;
 }
 
 }  // namespace
@@ -48,8 +48,7 @@ std::optional<std::int64_t> operator_flops(std::string_view name, c10::ArrayRef<
   const bool similarity = name == "tessera::_max_similarity", gradient = name == "tessera::_max_similarity_backward";
   if (similarity || gradient) {
     const at::Tensor patches = inputs[similarity ? 0 : 2].toTensor();
-    if (!patches.is_cpu() || patches.scalar_type() != at::kFloat)
-      return std::nullopt;   // in tiles of LibTorch's products
+    if (!has_kernel(patches)) return std::nullopt;
     if (gradient) return 0;  // it adds rows along the maxima
     return kept_products(patches, inputs[2].toTensor(), inputs[3].toTensor());
   }

@@ -23,6 +23,14 @@ using Pair = std::tuple<at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 constexpr std::int64_t kTileElements = 16 << 20;  // of one tile of products
+constexpr std::int64_t kMostRows = kernels::MaxSimilarityProblem::kMostRows;
+using Place = kernels::MaxSimilarityProblem::Place;
+constexpr at::ScalarType kPlace = at::kShort;
+
+bool has_kernel(const at::Tensor& patches) {
+  const bool narrow = patches.scalar_type() == at::kBFloat16 && !patches.device().is_cpu();
+  return (narrow || patches.scalar_type() == at::kFloat) && has_kernels(patches);
+}
 
 void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
            const at::Tensor& token_keep) {
@@ -30,10 +38,13 @@ void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor
               "max_similarity: patches must be [B, P, D] with P at least 1, got ", patches.sym_sizes());
   TORCH_CHECK(tokens.dim() == 3 && tokens.sym_size(2) == patches.sym_size(2),
               "max_similarity: tokens must be [C, L, D] = [C, L, ", patches.sym_size(2), "], got ", tokens.sym_sizes());
-  TORCH_CHECK(tokens.scalar_type() == patches.scalar_type() &&
-                  (patches.scalar_type() == at::kFloat || patches.scalar_type() == at::kDouble),
-              "max_similarity: patches and tokens must both be float32 or both float64, got ", patches.scalar_type(),
-              " and ", tokens.scalar_type());
+  const at::ScalarType dtype = patches.scalar_type();
+  TORCH_CHECK(tokens.scalar_type() == dtype &&
+                  (dtype == at::kFloat || dtype == at::kDouble || (dtype == at::kBFloat16 && has_kernel(patches))),
+              "max_similarity: patches and tokens must both be float32, both float64 or, on a GPU, both bfloat16, got ",
+              dtype, " and ", tokens.scalar_type());
+  TORCH_CHECK(patches.sym_size(1) <= kMostRows && tokens.sym_size(1) <= kMostRows, "max_similarity: at most ",
+              kMostRows, " patches and tokens, got ", patches.sym_size(1), " and ", tokens.sym_size(1));
   const auto check_keep = [](const char* name, const at::Tensor& keep, const at::Tensor& rows) {
     TORCH_CHECK(keep.scalar_type() == at::kBool && keep.dim() == 2 && keep.sym_size(0) == rows.sym_size(0) &&
                     keep.sym_size(1) == rows.sym_size(1),
@@ -48,42 +59,50 @@ void check(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor
               patches.device(), ", ", tokens.device(), ", ", patch_keep.device(), " and ", token_keep.device());
 }
 
-bool has_kernel(const at::Tensor& patches) {
-  return patches.device().is_cpu() && patches.scalar_type() == at::kFloat && patches.size(2) > 0;
+kernels::MaxSimilarityProblem problem_of(const at::Tensor& patches, const at::Tensor& tokens) {
+  return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2), kernel_type(patches)};
 }
 
-kernels::MaxSimilarityProblem problem_of(const at::Tensor& patches, const at::Tensor& tokens) {
-  return {patches.size(0), patches.size(1), tokens.size(0), tokens.size(1), patches.size(2)};
+at::Tensor scratch(const kernels::MaxSimilarityProblem& problem, kernels::Pass pass, const at::Tensor& like) {
+  return workspace(like.device().is_cpu() ? 0 : kernels::cuda::max_similarity_workspace(problem, pass), like);
+}
+
+at::TensorOptions similarity_options(const at::Tensor& patches) {
+  return patches.options().dtype(compute_dtype(patches));
 }
 
 Four forward_on_device(const at::Tensor& patches, const at::Tensor& tokens, const at::Tensor& patch_keep,
                        const at::Tensor& token_keep, Chunk chunk) {
   check(patches, tokens, patch_keep, token_keep);
-  const std::int64_t images = patches.size(0), places = patches.size(1), texts = tokens.size(0), words = tokens.size(1);
+  const std::int64_t images = patches.size(0), places = patches.size(1), width = patches.size(2),
+                     texts = tokens.size(0), words = tokens.size(1);
   const c10::OptionalDeviceGuard device(patches.device());
-  if (words > 0 && !has_kernel(patches)) {
+  if (words > 0 && width > 0 && !has_kernel(patches)) {
     const std::int64_t per_text = std::max<std::int64_t>(1, images * places * words);
     return max_similarity_in_tiles(patches, tokens, patch_keep, token_keep,
                                    chunk.value_or(std::max<std::int64_t>(1, kTileElements / per_text)));
   }
-  const at::TensorOptions numbers = patches.options(), indices = numbers.dtype(at::kInt);
+  const at::TensorOptions numbers = similarity_options(patches), indices = numbers.dtype(kPlace);
   const at::Tensor i2t = at::zeros({images, texts}, numbers), t2i = at::zeros({images, texts}, numbers);
   const at::Tensor best_token = at::zeros({images, texts, places}, indices),
                    best_patch = at::zeros({images, texts, words}, indices);
-  if (words == 0) return {i2t, t2i, best_token, best_patch};
+  if (words == 0 || width == 0) return {i2t, t2i, best_token, best_patch};
   const at::Tensor x = patches.contiguous(), y = tokens.contiguous(), keep_x = patch_keep.contiguous(),
                    keep_y = token_keep.contiguous();
   kernels::MaxSimilarityForward call;
   call.problem = problem_of(x, y);
-  call.patches = x.const_data_ptr<float>();
-  call.tokens = y.const_data_ptr<float>();
+  call.patches = x.const_data_ptr();
+  call.tokens = y.const_data_ptr();
   call.patch_keep = mask_bytes(keep_x);
   call.token_keep = mask_bytes(keep_y);
   call.i2t = i2t.mutable_data_ptr<float>();
   call.t2i = t2i.mutable_data_ptr<float>();
-  call.best_token = best_token.mutable_data_ptr<int>();
-  call.best_patch = best_patch.mutable_data_ptr<int>();
-  check_status(kernels::cpu::max_similarity_forward(call, torch_threads()));
+  call.best_token = best_token.mutable_data_ptr<Place>();
+  call.best_patch = best_patch.mutable_data_ptr<Place>();
+  const at::Tensor memory = scratch(call.problem, kernels::Pass::kForward, x);
+  call.workspace = memory.mutable_data_ptr();
+  check_status(x.device().is_cpu() ? kernels::cpu::max_similarity_forward(call, torch_threads())
+                                   : kernels::cuda::max_similarity_forward(call, current_stream(x)));
   return {i2t, t2i, best_token, best_patch};
 }
 
@@ -92,7 +111,7 @@ Pair backward_on_device(const at::Tensor& grad_i2t, const at::Tensor& grad_t2i, 
                         const at::Tensor& best_token, const at::Tensor& best_patch) {
   check(patches, tokens, patch_keep, token_keep);
   const c10::OptionalDeviceGuard device(patches.device());
-  if (tokens.size(1) == 0) return {at::zeros_like(patches), at::zeros_like(tokens)};
+  if (tokens.numel() == 0) return {at::zeros_like(patches), at::zeros_like(tokens)};
   if (!has_kernel(patches))
     return max_similarity_gradient(grad_i2t, grad_t2i, patches, tokens, patch_keep, token_keep, best_token, best_patch);
   const at::Tensor x = patches.contiguous(), y = tokens.contiguous(), keep_x = patch_keep.contiguous(),
@@ -101,17 +120,20 @@ Pair backward_on_device(const at::Tensor& grad_i2t, const at::Tensor& grad_t2i, 
   const at::Tensor grad_patches = at::empty(x.sizes(), x.options()), grad_tokens = at::empty(y.sizes(), y.options());
   kernels::MaxSimilarityBackward call;
   call.problem = problem_of(x, y);
-  call.patches = x.const_data_ptr<float>();
-  call.tokens = y.const_data_ptr<float>();
+  call.patches = x.const_data_ptr();
+  call.tokens = y.const_data_ptr();
   call.patch_keep = mask_bytes(keep_x);
   call.token_keep = mask_bytes(keep_y);
-  call.best_token = token_places.const_data_ptr<int>();
-  call.best_patch = patch_places.const_data_ptr<int>();
+  call.best_token = token_places.const_data_ptr<Place>();
+  call.best_patch = patch_places.const_data_ptr<Place>();
   call.grad_i2t = from_i2t.const_data_ptr<float>();
   call.grad_t2i = from_t2i.const_data_ptr<float>();
-  call.grad_patches = grad_patches.mutable_data_ptr<float>();
-  call.grad_tokens = grad_tokens.mutable_data_ptr<float>();
-  check_status(kernels::cpu::max_similarity_backward(call, torch_threads()));
+  call.grad_patches = grad_patches.mutable_data_ptr();
+  call.grad_tokens = grad_tokens.mutable_data_ptr();
+  const at::Tensor memory = scratch(call.problem, kernels::Pass::kBackward, x);
+  call.workspace = memory.mutable_data_ptr();
+  check_status(x.device().is_cpu() ? kernels::cpu::max_similarity_backward(call, torch_threads())
+                                   : kernels::cuda::max_similarity_backward(call, current_stream(x)));
   return {grad_patches, grad_tokens};
 }
 
@@ -119,11 +141,10 @@ Four forward_on_meta(const at::Tensor& patches, const at::Tensor& tokens, const 
                      const at::Tensor& token_keep, Chunk) {
   check(patches, tokens, patch_keep, token_keep);
   const c10::SymInt images = patches.sym_size(0), texts = tokens.sym_size(0);
-  const auto empty = [&](c10::SymIntArrayRef sizes, at::ScalarType dtype) {
-    return at::empty_symint(sizes, patches.options().dtype(dtype));
-  };
-  return {empty({images, texts}, patches.scalar_type()), empty({images, texts}, patches.scalar_type()),
-          empty({images, texts, patches.sym_size(1)}, at::kInt), empty({images, texts, tokens.sym_size(1)}, at::kInt)};
+  const at::TensorOptions numbers = similarity_options(patches), indices = numbers.dtype(kPlace);
+  return {at::empty_symint({images, texts}, numbers), at::empty_symint({images, texts}, numbers),
+          at::empty_symint({images, texts, patches.sym_size(1)}, indices),
+          at::empty_symint({images, texts, tokens.sym_size(1)}, indices)};
 }
 
 Pair backward_on_meta(const at::Tensor&, const at::Tensor&, const at::Tensor& patches, const at::Tensor& tokens,

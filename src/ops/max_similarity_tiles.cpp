@@ -19,7 +19,7 @@ at::Tensor share(const at::Tensor& keep, at::ScalarType dtype) {
 struct MaxGradient {
   at::Tensor x;       // [B, N, D], 0 where not kept
   at::Tensor y;       // [C, M, D]
-  at::Tensor index;   // [B, C, N] int32, in [0, M)
+  at::Tensor index;   // [B, C, N] int16, in [0, M)
   at::Tensor weight;  // [B, C]
   at::Tensor keep;    // [B, N] bool
 
@@ -49,7 +49,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> max_similarity_in_til
   const std::int64_t images = patches.size(0), places = patches.size(1), width = patches.size(2),
                      texts = tokens.size(0), words = tokens.size(1);
   const at::Tensor flat = patches.reshape({images * places, width});
-  const at::TensorOptions numbers = patches.options(), indices = patches.options().dtype(at::kInt);
+  const at::TensorOptions numbers = patches.options(), indices = patches.options().dtype(at::kShort);
   const at::Tensor best_token = at::empty({images, texts, places}, indices);
   const at::Tensor best_patch = at::empty({images, texts, words}, indices);
   const at::Tensor i2t = at::empty({images, texts}, numbers), t2i = at::empty({images, texts}, numbers);

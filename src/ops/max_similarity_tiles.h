@@ -7,7 +7,7 @@
 /// max_similarity from tensor operations, in tiles of texts: for float64 and for devices without kernels.
 namespace tessera {
 
-/// (i2t [B, C], t2i [B, C], best_token [B, C, P] int32, best_patch [B, C, L] int32), `chunk` texts per tile.
+/// (i2t [B, C], t2i [B, C], best_token [B, C, P] int16, best_patch [B, C, L] int16), `chunk` texts per tile.
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> max_similarity_in_tiles(const at::Tensor& patches,
                                                                                    const at::Tensor& tokens,
                                                                                    const at::Tensor& patch_keep,

@@ -54,7 +54,7 @@ double counted(const std::function<void()>& call) {
 
 TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
   std::vector<KernelCase> cases = sparsify_group_cases({2, 5, 9, 16}, at::kCPU, at::kFloat);
-  for (KernelCase& each : max_similarity_cases({2, 5, 9, 16}, at::kCPU)) cases.push_back(std::move(each));
+  for (KernelCase& each : max_similarity_cases({2, 5, 9, 16}, at::kCPU, at::kFloat)) cases.push_back(std::move(each));
   for (KernelCase& each : slot_attention_cases({2, 3, 9, 16, 4}, at::kCPU, at::kFloat))
     cases.push_back(std::move(each));
   for (KernelCase& each : token_max_projection_cases({2, 9, 33, 16}, at::kCPU, at::kFloat))
@@ -106,6 +106,16 @@ TEST(KernelBench, MeasuresEveryPassInEveryType) {
   const auto json = nlohmann::json::parse(to_json(bench));
   EXPECT_EQ(json["kernels"].size(), 18u);
   EXPECT_NE(to_markdown(bench).find("| sparsify_group forward "), std::string::npos);
+}
+
+TEST(KernelBench, ACompositionThatDoesNotFitIsSaidSo) {
+  KernelBench bench;
+  KernelCost& cost = bench.costs.emplace_back();
+  cost.kernel = "max_similarity";
+  cost.seconds = 1;
+  cost.composed_fits = false;
+  EXPECT_NE(to_markdown(bench).find("| does not fit |"), std::string::npos) << to_markdown(bench);
+  EXPECT_TRUE(nlohmann::json::parse(to_json(bench))["kernels"][0]["composed_seconds"].is_null());
 }
 
 TEST(KernelBench, ShapesThatAreNoneAreRefused) {

@@ -80,6 +80,15 @@ Backend cpu_backend(int threads, const std::string& instruction_set) {
     choose();
     return cpu::cross_entropy_tile(a, parallel);
   };
+  result.max_similarity_workspace = [](const auto&, Pass) { return std::size_t{0}; };
+  result.max_similarity_forward = [=](const auto& a) {
+    choose();
+    return cpu::max_similarity_forward(a, parallel);
+  };
+  result.max_similarity_backward = [=](const auto& a) {
+    choose();
+    return cpu::max_similarity_backward(a, parallel);
+  };
   result.token_max_projection_forward = [=](const auto& a) {
     choose();
     return cpu::token_max_projection_forward(a, plain_product, parallel);
@@ -106,6 +115,11 @@ Backend emulation_backend() {
   result.flops_from_sums = [](const auto& a) { return emulation::flops_from_sums(a, nullptr); };
   result.flops_backward = [](const auto& a) { return emulation::flops_backward(a, nullptr); };
   result.cross_entropy_tile = [](const auto& a) { return emulation::cross_entropy_tile(a, nullptr); };
+  result.max_similarity_workspace = [](const auto& p, Pass pass) {
+    return emulation::max_similarity_workspace(p, pass);
+  };
+  result.max_similarity_forward = [](const auto& a) { return emulation::max_similarity_forward(a, nullptr); };
+  result.max_similarity_backward = [](const auto& a) { return emulation::max_similarity_backward(a, nullptr); };
   result.token_max_projection_forward = [](const auto& a) {
     return emulation::token_max_projection_forward(a, nullptr);
   };

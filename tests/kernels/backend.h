@@ -8,6 +8,7 @@
 
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
+#include "kernels/max_similarity/max_similarity.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 
@@ -37,6 +38,9 @@ struct Backend {
   std::function<Status(const FlopsFromSums&)> flops_from_sums;
   std::function<Status(const FlopsBackward&)> flops_backward;
   std::function<Status(const CrossEntropyTile&)> cross_entropy_tile;
+  std::function<std::size_t(const MaxSimilarityProblem&, Pass)> max_similarity_workspace;
+  std::function<Status(const MaxSimilarityForward&)> max_similarity_forward;
+  std::function<Status(const MaxSimilarityBackward&)> max_similarity_backward;
   std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };

@@ -68,6 +68,9 @@ std::unique_ptr<Backend> cuda_backend() {
   result->flops_from_sums = [](const auto& a) { return finished(cuda::flops_from_sums(a, nullptr)); };
   result->flops_backward = [](const auto& a) { return finished(cuda::flops_backward(a, nullptr)); };
   result->cross_entropy_tile = [](const auto& a) { return finished(cuda::cross_entropy_tile(a, nullptr)); };
+  result->max_similarity_workspace = [](const auto& p, Pass pass) { return cuda::max_similarity_workspace(p, pass); };
+  result->max_similarity_forward = [](const auto& a) { return finished(cuda::max_similarity_forward(a, nullptr)); };
+  result->max_similarity_backward = [](const auto& a) { return finished(cuda::max_similarity_backward(a, nullptr)); };
   result->token_max_projection_forward = [](const auto& a) {
     return finished(cuda::token_max_projection_forward(a, nullptr));
   };

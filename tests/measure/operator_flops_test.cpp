@@ -1,8 +1,7 @@
-#include <tessera/measure/operator_flops.h>
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <tessera/measure/operator_flops.h>
 #include <tessera/measure/step_meter.h>
 #include <tessera/ops/max_similarity.h>
 #include <tessera/ops/sparsify_group.h>
@@ -37,7 +36,8 @@ TEST(OperatorFlops, MaxSimilarityComparesWhatIsKept) {
   token_keep[1] = false;
   EXPECT_EQ(flops_of("tessera::_max_similarity", {patches, tokens, patch_keep, token_keep}), 2 * 11 * 5 * 8);
   EXPECT_EQ(flops_of("tessera::_max_similarity_backward", {patches, tokens, patches, tokens}), 0);
-  const at::Tensor wide = patches.to(at::kDouble);
+  const at::Tensor narrow = patches.to(at::kBFloat16), wide = patches.to(at::kDouble);
+  EXPECT_EQ(flops_of("tessera::_max_similarity", {narrow, tokens, patch_keep, token_keep}), 2 * 11 * 5 * 8);
   EXPECT_EQ(flops_of("tessera::_max_similarity", {wide, tokens, patch_keep, token_keep}), std::nullopt)
       << "composed of products that are counted themselves";
 }

@@ -51,6 +51,14 @@ Outcome tiled(const Sample& s, std::optional<std::int64_t> chunk = std::nullopt)
   return differentiate(max_similarity(s.patches, s.tokens, s.patch_keep, s.token_keep, chunk), s);
 }
 
+// Rows in bfloat16, gradients of the similarities in float32.
+Outcome on_gpu_in_bfloat16(const Sample& sample) {
+  Sample s = sample.to(at::kFloat, at::kCUDA);
+  s.patches = s.patches.detach().to(at::kBFloat16).requires_grad_(true);
+  s.tokens = s.tokens.detach().to(at::kBFloat16).requires_grad_(true);
+  return tiled(s);
+}
+
 // A plain version that holds [B, C, P, L].
 Outcome composed(const Sample& s) {
   const at::Tensor all = at::einsum("ipd,jld->ijpl", {s.patches, s.tokens});
@@ -157,13 +165,30 @@ TEST(MaxSimilarity, WrongInputsAreNamed) {
             "max_similarity: patches must be [B, P, D] with P at least 1, got [2, 0, 6]");
   EXPECT_EQ(error(s.patches, s.tokens.narrow(2, 0, 5), s.patch_keep, s.token_keep),
             "max_similarity: tokens must be [C, L, D] = [C, L, 6], got [4, 5, 5]");
-  EXPECT_EQ(error(s.patches, s.tokens.to(at::kFloat), s.patch_keep, s.token_keep),
-            "max_similarity: patches and tokens must both be float32 or both float64, got Double and Float");
+  EXPECT_EQ(
+      error(s.patches, s.tokens.to(at::kFloat), s.patch_keep, s.token_keep),
+      "max_similarity: patches and tokens must both be float32, both float64 or, on a GPU, both bfloat16, got Double "
+      "and Float");
+  EXPECT_EQ(error(s.patches.to(at::kBFloat16), s.tokens.to(at::kBFloat16), s.patch_keep, s.token_keep),
+            "max_similarity: patches and tokens must both be float32, both float64 or, on a GPU, both bfloat16, got "
+            "BFloat16 and BFloat16");
+  EXPECT_EQ(error(at::zeros({1, 40000, 1}), at::zeros({1, 2, 1}), at::ones({1, 40000}, at::kBool),
+                  at::ones({1, 2}, at::kBool)),
+            "max_similarity: at most 32767 patches and tokens, got 40000 and 2");
   EXPECT_EQ(error(s.patches, s.tokens, s.patch_keep, s.patch_keep),
             "max_similarity: token_keep must be bool [4, 5], got Bool [2, 3]");
   EXPECT_EQ(
       error(s.patches, s.tokens.to(at::kMeta), s.patch_keep, s.token_keep),
       "max_similarity: patches, tokens, patch_keep and token_keep must be on one device, got cpu, meta, cpu and cpu");
+}
+
+TEST(MaxSimilarity, BFloat16OnAGpuGivesFloat32) {
+  const at::Tensor patches = at::zeros({3, 9, 8}, at::TensorOptions(at::kMeta).dtype(at::kBFloat16)),
+                   tokens = at::zeros({4, 6, 8}, patches.options());
+  const auto [i2t, t2i] = max_similarity(patches, tokens, at::ones({3, 9}, patches.options().dtype(at::kBool)),
+                                         at::ones({4, 6}, patches.options().dtype(at::kBool)), std::nullopt);
+  EXPECT_EQ(i2t.scalar_type(), at::kFloat);
+  EXPECT_EQ(t2i.sizes(), (std::vector<std::int64_t>{3, 4}));
 }
 
 TEST(MaxSimilarity, OnAGpuEqualsTheCpu) {
@@ -172,7 +197,17 @@ TEST(MaxSimilarity, OnAGpuEqualsTheCpu) {
     const Sample sample = random_sample(shape[0], shape[1], shape[2], shape[3], shape[4]);
     expect_close(tiled(sample.to(at::kDouble, at::kCUDA)), tiled(sample.to(at::kDouble)), 1e-10);
     expect_close(tiled(sample.to(at::kFloat, at::kCUDA)), tiled(sample.to(at::kDouble)), 1e-4);
+    Sample narrow = sample;
+    narrow.patches = sample.patches.to(at::kBFloat16).to(at::kDouble);
+    narrow.tokens = sample.tokens.to(at::kBFloat16).to(at::kDouble);
+    expect_close(on_gpu_in_bfloat16(narrow), tiled(narrow.to(at::kDouble)), 1e-2);
   }
+}
+
+TEST(MaxSimilarity, OnAGpuRunsAgreeBitForBit) {
+  if (!at::globalContext().hasCUDA()) GTEST_SKIP() << "no GPU";
+  const Sample sample = random_sample(40, 196, 40, 55, 64).to(at::kFloat, at::kCUDA);
+  expect_close(tiled(sample), tiled(sample), 0);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct KernelBenchSettings {
   std::vector<GroupShape> groups;                  // of sparsify_group
   std::vector<EncodingShape> encodings;            // of flops_regularizer
   std::vector<SlotShape> slots;                    // of slot_attention
-  std::vector<GroupShape> similarities;            // of max_similarity, float32 on the CPU
+  std::vector<GroupShape> similarities;            // of max_similarity; bfloat16 on a GPU alone
   std::vector<ProjectionShape> projections;        // of token_max_projection; bfloat16 on a GPU alone
   std::vector<CrossEntropyShape> cross_entropies;  // of linear_cross_entropy; bfloat16 on a GPU alone
   int repeats = 9;
@@ -67,6 +67,7 @@ struct KernelCost {
   double bytes = 0;                              // least that must move: every input read, every output written once
   double seconds = 0, composed_seconds = 0;      // medians
   std::int64_t memory = 0, composed_memory = 0;  // bytes at the peak above the inputs, outputs included
+  bool composed_fits = true;                     // into memory; if not, nothing of it is measured
 };
 
 struct KernelBench {

@@ -1,0 +1,47 @@
+#pragma once
+
+// Two neighboring columns at a time, where width and address allow it.
+#include "kernels/device/primitives.h"
+
+namespace tessera::kernels {
+namespace {
+
+template <class Element>
+using Pair = Piece<Element, 2>;
+
+/// Whether every pair of columns from an even one on may be read as one word, in rows of `width` that begin at `data`.
+template <class Element>
+bool rows_of_pairs(const void* data, std::int64_t width) {
+  return width % 2 == 0 && reinterpret_cast<std::uintptr_t>(data) % sizeof(Pair<Element>) == 0;
+}
+
+/// Columns `column` and column + 1, 0 past `width`. `paired`: as rows_of_pairs says, and column is even.
+template <class Element>
+__device__ __forceinline__ float2 load_pair(const Element* row, int column, int width, bool paired) {
+  float2 values = {0.0f, 0.0f};
+  if (paired) {
+    if (column >= width) return values;
+    const Pair<Element> pair = word_at<Pair<Element>>(row + column);
+    values.x = to_float(pair.values[0]);
+    values.y = to_float(pair.values[1]);
+  } else {
+    if (column < width) values.x = to_float(row[column]);
+    if (column + 1 < width) values.y = to_float(row[column + 1]);
+  }
+  return values;
+}
+
+/// Stores two neighboring columns, as one word where both exist and the place is aligned for it.
+template <class Element>
+__device__ __forceinline__ void store_pair(Element* row, int column, int width, float first, float second) {
+  Element* const to = row + column;
+  if (column + 1 < width && reinterpret_cast<std::uintptr_t>(to) % sizeof(Pair<Element>) == 0) {
+    word_at<Pair<Element>>(to) = Pair<Element>{{from_float<Element>(first), from_float<Element>(second)}};
+    return;
+  }
+  if (column < width) to[0] = from_float<Element>(first);
+  if (column + 1 < width) to[1] = from_float<Element>(second);
+}
+
+}  // namespace
+}  // namespace tessera::kernels

@@ -1,0 +1,345 @@
+// Forward. First the kept rows are packed (packed_rows.h), so that masks, odd widths and float32 are no matter of the
+// products. Then a block of 8 warps takes one image and a few texts, one text for each column of warps: 64 patches for
+// each row of warps, all tokens of the text up to 80 (more: in pieces). The width passes through double-buffered shared
+// memory in slices of 64 bytes; products stay in registers (tensor cores), where each lane folds them: the best token
+// of each of its patches, carried over the text's pieces, and the best patch of each of its tokens, merged over lanes
+// by shuffles and over passes in shared memory. Sixteen consecutive blocks share their texts, so that these come from
+// the second-level cache. Tiles without kept rows are not multiplied. Global memory gets the similarities and the
+// places.
+#include <algorithm>
+
+#include "kernels/max_similarity/packed_rows.h"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+/// Threads that copy a row's slice, 16 bytes each.
+constexpr int kRowVectors = 4;
+/// 16-row tiles of a warp: 64 patches.
+constexpr int kRowTiles = 4;
+constexpr int kWarpRows = 16 * kRowTiles;
+/// Images whose blocks take the same texts one after the other.
+constexpr int kImagesTogether = 16;
+
+struct ForwardArguments {
+  std::int64_t images, texts;
+  int text_tiles, slices;  // slices: of one part of a row
+  PackedRows patches, tokens;
+  const std::uint8_t *patch_keep, *token_keep;
+  float *i2t, *t2i;
+  Place *best_token, *best_patch;
+};
+
+/// A maximum and the index among kept rows where it stands. Without a number to beat -infinity it is index 0, which
+/// exists.
+struct Best {
+  float value;
+  int index;
+};
+__device__ __forceinline__ Best better(const Best& a, const Best& b) {
+  return b.value > a.value || (b.value == a.value && b.index < a.index) ? b : a;
+}
+/// Of the lanes that differ in bits first_step .. of their number; up to `steps`.
+__device__ __forceinline__ Best best_of_lanes(Best mine, int first_step, int steps) {
+#pragma unroll
+  for (int step = first_step; step < steps; step *= 2) {
+    const Best other{__shfl_xor_sync(kAllLanes, mine.value, step), __shfl_xor_sync(kAllLanes, mine.index, step)};
+    mine = better(mine, other);
+  }
+  return mine;
+}
+
+/// A block's share: kRowWarps x kTexts warps. Shared memory: staging, where its rows come from, the texts' lengths,
+/// sums and the best patches.
+template <int kRowWarps, int kColumnTiles>
+struct ForwardLayout {
+  static constexpr int kTexts = kWarps / kRowWarps;
+  static constexpr int kRows = kWarpRows * kRowWarps, kColumns = 8 * kColumnTiles;
+  static constexpr int kPitch = WidthStage<Bfloat16>::kPitch;
+  static constexpr int kStageRows = kRows + kTexts * kColumns;
+  static constexpr int kStageElements = kStageRows * kPitch;
+  static constexpr int kStageBytes = 2 * kStageElements * static_cast<int>(sizeof(Bfloat16));
+  static_assert(kRows % (kThreads / kRowVectors) == 0 && kStageRows % (kThreads / kRowVectors) == 0,
+                "each thread copies one side's rows at a time");
+  static std::size_t bytes(std::int64_t tokens) {
+    return kStageBytes + (kStageRows + kTexts) * sizeof(int) + kWarps * sizeof(float) + kWarps * tokens * sizeof(Best);
+  }
+};
+
+/// What a warp knows of its piece of one image and one text: rows and columns of its products that are real.
+struct Extent {
+  int first_row, rows;        // rows: of kWarpRows, may be negative
+  int first_column, columns;  // likewise
+};
+
+/// Folds products into the best token of each row and the best patch of each column. check: NaN as soon as one product
+/// is NaN or infinite.
+template <int kColumnTiles>
+__device__ __forceinline__ void fold(const float (&sums)[kRowTiles][kColumnTiles][4], const Extent& extent,
+                                     Best (&row_best)[kRowTiles][2], Best* column_best, float& check) {
+  const int lane = threadIdx.x % 32, lane_row = lane / 4, lane_column = lane % 4 * 2;
+#pragma unroll
+  for (int j = 0; j < kColumnTiles; ++j) {
+    if (8 * j >= extent.columns) continue;
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const int column = 8 * j + lane_column + c;
+      const bool exists = column < extent.columns;
+      Best top{-kInfinity, 0};
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        if (16 * i >= extent.rows) continue;
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float value = sums[i][j][2 * half + c];
+          const int row = 16 * i + 8 * half + lane_row;
+          check = fmaf(value, 0.0f, check);
+          if (exists && value > row_best[i][half].value) row_best[i][half] = {value, extent.first_column + column};
+          if (row < extent.rows && value > top.value) top = {value, row - lane_row};  // a constant
+        }
+      }
+      top.index += extent.first_row + lane_row;  // at -infinity it loses to the index 0 that column_best begins with
+      top = best_of_lanes(top, 4, 32);
+      if (lane >= 4 || !exists) continue;
+      Best& kept = column_best[extent.first_column + column];
+      kept = better(kept, top);
+    }
+  }
+}
+
+template <int kRowWarps, int kColumnTiles>
+__global__ void __launch_bounds__(kThreads, kColumnTiles > 4 ? 1 : 2) compare_rows(ForwardArguments arguments) {
+  using Layout = ForwardLayout<kRowWarps, kColumnTiles>;
+  using Stage = WidthStage<Bfloat16>;
+  constexpr int kTexts = Layout::kTexts;
+  TESSERA_DYNAMIC_SHARED(memory);
+  Bfloat16* const staging = reinterpret_cast<Bfloat16*>(memory);
+  int* const sources = reinterpret_cast<int*>(memory + Layout::kStageBytes);  // [kStageRows]
+  int* const lengths = sources + Layout::kStageRows;                          // [kTexts], in kept tokens
+  float* const row_sums = reinterpret_cast<float*>(lengths + kTexts);         // [kRowWarps, kTexts]
+  Best* const bests = reinterpret_cast<Best*>(row_sums + kWarps);             // [kRowWarps, kTexts, L]
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int row_warp = warp / kTexts, text_warp = warp % kTexts;
+  const PackedRows &patches = arguments.patches, &tokens = arguments.tokens;
+  const std::int64_t group = blockIdx.x / kImagesTogether;
+  const std::int64_t image = group / arguments.text_tiles * kImagesTogether + blockIdx.x % kImagesTogether;
+  if (image >= arguments.images) return;
+  const std::int64_t first_text = group % arguments.text_tiles * kTexts, text = first_text + text_warp;
+  const int patch_count = patches.counts[image];
+  if (threadIdx.x < kTexts) {
+    lengths[threadIdx.x] = first_text + threadIdx.x < arguments.texts ? tokens.counts[first_text + threadIdx.x] : 0;
+  }
+  __syncthreads();
+  int longest = 0;
+  for (int t = 0; t < kTexts; ++t) longest = lengths[t] > longest ? lengths[t] : longest;
+  const int token_count = lengths[text_warp];
+  const std::int64_t place = image * arguments.texts + text;
+  Best* const column_best = bests + warp * tokens.size;
+  for (int token = lane; token < token_count; token += 32) column_best[token] = {-kInfinity, 0};
+  __syncwarp();
+
+  float row_sum = 0.0f;
+  for (int patch0 = 0; patch0 < patch_count; patch0 += Layout::kRows) {
+    Extent extent;
+    extent.first_row = patch0 + kWarpRows * row_warp;
+    extent.rows = patch_count - extent.first_row;
+    unsigned row_tiles = 0;
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) row_tiles |= 16 * i < extent.rows ? 1u << i : 0u;
+    Best row_best[kRowTiles][2];
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) row_best[i][0] = row_best[i][1] = {-kInfinity, 0};
+
+    for (int token0 = 0; token0 < longest; token0 += Layout::kColumns) {
+      extent.first_column = token0;
+      extent.columns = token_count - token0;
+      const int warp_column = text_warp * Layout::kColumns;
+      const WarpTiles tiles{kWarpRows * row_warp, 16, row_tiles, warp_column, 8, warp_column + extent.columns};
+      // Of each staged row: its index among those of the image or of the block's texts; -1: zeros.
+      for (int row = threadIdx.x; row < Layout::kStageRows; row += kThreads) {
+        const int column = row - Layout::kRows, token = token0 + column % Layout::kColumns;
+        if (column < 0) {
+          sources[row] = patch0 + row < patch_count ? patch0 + row : -1;
+        } else {
+          const int t = column / Layout::kColumns;
+          sources[row] = token < lengths[t] ? t * tokens.size + token : -1;
+        }
+      }
+      __syncthreads();
+      float sums[kRowTiles][kColumnTiles][4];
+      clear(sums);
+      // Of two parts each: upper with upper, upper with lower, lower with upper.
+      const int products = patches.parts == 1 ? 1 : 3;
+      pipeline(
+          products * arguments.slices,
+          [&](int step, int buffer) {
+            const int product = step / arguments.slices;
+            const int vector = threadIdx.x % kRowVectors * (Stage::kDepth / kRowVectors),
+                      first = threadIdx.x / kRowVectors;
+            const int column = step % arguments.slices * Stage::kDepth + vector;
+            const Bfloat16* const image_row = patches.row(image, 0) + (product == 2 ? patches.part_width : 0) + column;
+            const Bfloat16* const text_row =
+                tokens.row(first_text, 0) + (product == 1 ? tokens.part_width : 0) + column;
+            Bfloat16* const to = staging + buffer * Layout::kStageElements + first * Stage::kPitch + vector;
+#pragma unroll
+            for (int row = 0; row < Layout::kStageRows; row += kThreads / kRowVectors) {
+              const int source = sources[row + first];
+              const Bfloat16* const from = row < Layout::kRows ? image_row : text_row;
+              copy_async(to + row * Stage::kPitch,
+                         from + (source < 0 ? 0 : static_cast<std::int64_t>(source) * patches.row_elements()),
+                         source >= 0);
+            }
+          },
+          [&](int, int buffer) {
+            const Bfloat16* const from = staging + buffer * Layout::kStageElements;
+            accumulate<DepthAlong::kRow, DepthAlong::kRow>(sums, tiles, Stage::kDepth, from, Stage::kPitch,
+                                                           from + Layout::kRows * Stage::kPitch, Stage::kPitch);
+          });
+      fold(sums, extent, row_best, column_best, row_sum);
+    }
+
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const Best best = best_of_lanes(row_best[i][half], 1, 4);
+        const int row = 16 * i + 8 * half + lane / 4;
+        if (lane % 4 != 0 || row >= extent.rows || token_count == 0) continue;
+        row_sum += best.value;
+        const int patch = patches.kept[image * patches.size + extent.first_row + row];
+        arguments.best_token[place * patches.size + patch] = tokens.kept[text * tokens.size + best.index];
+      }
+    }
+  }
+  row_sum = warp_sum(row_sum);
+  if (lane == 0) row_sums[warp] = row_sum;
+  __syncthreads();
+  if (row_warp > 0 || text >= arguments.texts) return;
+
+  float i2t = 0.0f, t2i = 0.0f;
+  const bool pairs = patch_count > 0 && token_count > 0;
+  if (pairs) {
+    for (int token = lane; token < token_count; token += 32) {
+      Best best = column_best[token];
+#pragma unroll
+      for (int w = 1; w < kRowWarps; ++w) best = better(best, column_best[w * kTexts * tokens.size + token]);
+      t2i += best.value;
+      arguments.best_patch[place * tokens.size + tokens.kept[text * tokens.size + token]] =
+          patches.kept[image * patches.size + best.index];
+    }
+#pragma unroll
+    for (int w = 0; w < kRowWarps; ++w) i2t += row_sums[w * kTexts + text_warp];
+    i2t /= static_cast<float>(patch_count);
+    t2i = warp_sum(t2i) / static_cast<float>(token_count) + (i2t - i2t);  // NaN is passed on
+  }
+  if (lane == 0) {
+    arguments.i2t[place] = i2t;
+    arguments.t2i[place] = t2i;
+  }
+  const std::uint8_t* const patch_keep = arguments.patch_keep + image * patches.size;
+  const std::uint8_t* const token_keep = arguments.token_keep + text * tokens.size;
+  for (int patch = lane; patch < patches.size; patch += 32) {
+    if (!pairs || patch_keep[patch] == 0) arguments.best_token[place * patches.size + patch] = 0;
+  }
+  for (int token = lane; token < tokens.size; token += 32) {
+    if (!pairs || token_keep[token] == 0) arguments.best_patch[place * tokens.size + token] = 0;
+  }
+}
+
+template <int kRowWarps, int kColumnTiles>
+Status start(ForwardArguments arguments, void* stream) {
+  using Layout = ForwardLayout<kRowWarps, kColumnTiles>;
+  const std::int64_t text_tiles = (arguments.texts + Layout::kTexts - 1) / Layout::kTexts;
+  const std::int64_t image_groups = (arguments.images + kImagesTogether - 1) / kImagesTogether;
+  if (image_groups * kImagesTogether > kMostBlocks / text_tiles) {
+    return Status::failure("max_similarity: " + std::to_string(arguments.images) + " images with " +
+                           std::to_string(arguments.texts) + " texts are too many for one launch");
+  }
+  arguments.text_tiles = static_cast<int>(text_tiles);
+  return launch("max_similarity forward", compare_rows<kRowWarps, kColumnTiles>,
+                dim3(static_cast<unsigned>(image_groups * kImagesTogether * text_tiles)), kThreads,
+                Layout::bytes(arguments.tokens.size), stream, arguments);
+}
+
+template <int kColumnTiles>
+Status start_for_patches(const ForwardArguments& arguments, void* stream) {
+  if (arguments.patches.size <= kWarpRows) return start<1, kColumnTiles>(arguments, stream);
+  return start<2, kColumnTiles>(arguments, stream);
+}
+
+Status start_for_tokens(const ForwardArguments& arguments, void* stream) {
+  if (arguments.tokens.size <= 32) return start_for_patches<4>(arguments, stream);
+  if (arguments.tokens.size <= 64) return start_for_patches<8>(arguments, stream);
+  if (arguments.tokens.size <= 80) return start_for_patches<10>(arguments, stream);
+  return start<2, 10>(arguments, stream);  // with one row of warps, long texts would not fit into shared memory
+}
+
+template <class Element>
+Status pack(const PackedRows& to, std::int64_t groups, const void* rows, const std::uint8_t* keep, std::int64_t width,
+            void* stream) {
+  if (groups > kMostBlocks) return Status::failure("max_similarity: the batch is too large for one launch");
+  return launch("max_similarity packing", pack_rows<Element>, dim3(static_cast<unsigned>(groups)), 32 * kPackWarps, 0,
+                stream, to, static_cast<const Element*>(rows), keep, static_cast<int>(width));
+}
+
+/// Both sides' arrays in the workspace; returns its size.
+std::size_t lay_out(const MaxSimilarityProblem& problem, void* workspace, PackedRows& patches, PackedRows& tokens) {
+  std::size_t bytes = 0;
+  patches = packed_rows(workspace, bytes, problem.images, problem.patches, problem);
+  tokens = packed_rows(workspace, bytes, problem.texts, problem.tokens, problem);
+  return bytes;
+}
+
+template <class Element>
+Status start(const MaxSimilarityForward& given, void* stream) {
+  const MaxSimilarityProblem& problem = given.problem;
+  ForwardArguments arguments;
+  lay_out(problem, given.workspace, arguments.patches, arguments.tokens);
+  arguments.images = problem.images;
+  arguments.texts = problem.texts;
+  arguments.slices = arguments.patches.part_width / WidthStage<Bfloat16>::kDepth;
+  arguments.patch_keep = given.patch_keep;
+  arguments.token_keep = given.token_keep;
+  arguments.i2t = given.i2t;
+  arguments.t2i = given.t2i;
+  arguments.best_token = given.best_token;
+  arguments.best_patch = given.best_patch;
+  if (Status status =
+          pack<Element>(arguments.patches, problem.images, given.patches, given.patch_keep, problem.width, stream);
+      !status.ok()) {
+    return status;
+  }
+  if (Status status =
+          pack<Element>(arguments.tokens, problem.texts, given.tokens, given.token_keep, problem.width, stream);
+      !status.ok()) {
+    return status;
+  }
+  return start_for_tokens(arguments, stream);
+}
+
+}  // namespace
+
+namespace TESSERA_DEVICE_NAMESPACE {
+
+std::size_t max_similarity_workspace(const MaxSimilarityProblem& problem, Pass pass) {
+  PackedRows patches, tokens;
+  if (pass == Pass::kForward) return lay_out(problem, nullptr, patches, tokens);
+  return static_cast<std::size_t>(problem.images + problem.texts) * sizeof(float);  // counts of kept rows
+}
+
+Status max_similarity_forward(const MaxSimilarityForward& arguments, void* stream) {
+  const MaxSimilarityProblem& problem = arguments.problem;
+  if (Status status = check(arguments); !status.ok() || problem.images == 0 || problem.texts == 0) return status;
+  if (problem.tokens > MaxSimilarityProblem::kMostTokensOnGpu) {
+    return Status::failure("max_similarity: tokens must be at most " +
+                           std::to_string(MaxSimilarityProblem::kMostTokensOnGpu) + " on a GPU, but is " +
+                           std::to_string(problem.tokens));
+  }
+  if (arguments.workspace == nullptr) return Status::failure("max_similarity: workspace is a null pointer");
+  return problem.type == DataType::kBfloat16 ? start<Bfloat16>(arguments, stream) : start<float>(arguments, stream);
+}
+
+}  // namespace TESSERA_DEVICE_NAMESPACE
+}  // namespace tessera::kernels

@@ -1,0 +1,80 @@
+#pragma once
+
+// The kept rows of each image or text next to each other, in bfloat16: what the forward kernel multiplies. A float32
+// row becomes two parts, its value rounded to bfloat16 and what is missing then, rounded too: together 16 bits of it.
+#include "kernels/device/staging.h"
+#include "kernels/max_similarity/max_similarity.h"
+
+namespace tessera::kernels {
+namespace {
+
+using Place = MaxSimilarityProblem::Place;
+
+/// One side, images or texts. Rows are parts x part_width elements, zeros past the real width; those past a group's
+/// count are not written.
+struct PackedRows {
+  Bfloat16* rows;        ///< [groups, size, parts, part_width]
+  std::int32_t* counts;  ///< [groups], of kept rows
+  Place* kept;           ///< [groups, size], which rows these are
+  int size, parts, part_width;
+
+  __device__ __forceinline__ int row_elements() const { return parts * part_width; }
+  __device__ __forceinline__ const Bfloat16* row(std::int64_t group, int index) const {
+    return rows + (group * size + index) * row_elements();
+  }
+};
+
+inline std::size_t rounded_up(std::size_t bytes) {
+  return (bytes + 15) / 16 * 16;
+}
+
+/// Lays a side's arrays into the workspace at `offset` and moves it behind them.
+inline PackedRows packed_rows(void* workspace, std::size_t& offset, std::int64_t groups, std::int64_t size,
+                              const MaxSimilarityProblem& problem) {
+  constexpr int kDepth = WidthStage<Bfloat16>::kDepth;
+  PackedRows side;
+  side.size = static_cast<int>(size);
+  side.parts = problem.type == DataType::kFloat32 ? 2 : 1;
+  side.part_width = static_cast<int>((problem.width + kDepth - 1) / kDepth * kDepth);
+  const auto take = [&](std::int64_t bytes) {
+    unsigned char* const at = static_cast<unsigned char*>(workspace) + offset;
+    offset += rounded_up(static_cast<std::size_t>(bytes));
+    return at;
+  };
+  const std::int64_t row_bytes = static_cast<std::int64_t>(sizeof(Bfloat16)) * side.parts * side.part_width;
+  side.rows = reinterpret_cast<Bfloat16*>(take(groups * size * row_bytes));
+  side.counts = reinterpret_cast<std::int32_t*>(take(groups * static_cast<std::int64_t>(sizeof(std::int32_t))));
+  side.kept = reinterpret_cast<Place*>(take(groups * size * static_cast<std::int64_t>(sizeof(Place))));
+  return side;
+}
+
+constexpr int kPackWarps = 8;
+
+/// A block per group; each of its warps copies every eighth of the kept rows.
+template <class Element>
+__global__ void __launch_bounds__(32 * kPackWarps)
+    pack_rows(PackedRows to, const Element* rows, const std::uint8_t* keep, int width) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * to.size;
+  int count = 0;
+  for (int row0 = 0; row0 < to.size; row0 += 32) {
+    const bool keeps = row0 + lane < to.size && keep[first + row0 + lane] != 0;
+    for_each_lane(__ballot_sync(kAllLanes, keeps ? 1 : 0), [&](int kept_lane) {
+      const int place = count++;
+      if (place % kPackWarps != warp) return;
+      const Element* const from = rows + (first + row0 + kept_lane) * width;
+      Bfloat16* const packed = to.rows + (first + place) * to.row_elements();
+      for (int column = lane; column < to.part_width; column += 32) {
+        const float value = column < width ? to_float(from[column]) : 0.0f;
+        const Bfloat16 upper = from_float<Bfloat16>(value);
+        packed[column] = upper;
+        if (to.parts > 1) packed[to.part_width + column] = from_float<Bfloat16>(value - to_float(upper));
+      }
+      if (lane == 0) to.kept[first + place] = static_cast<Place>(row0 + kept_lane);
+    });
+  }
+  if (threadIdx.x == 0) to.counts[blockIdx.x] = count;
+}
+
+}  // namespace
+}  // namespace tessera::kernels
