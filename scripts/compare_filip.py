@@ -23,8 +23,9 @@ def make(torch, args):
     mask = torch.ones(args.batch, args.tokens, dtype=torch.bool)
     keep = torch.ones(args.batch, args.patches, dtype=torch.bool)
     gradients = [torch.randn(args.batch, args.batch) for _ in range(2)]
-    return (patches, tokens), gradients, {"eager": lambda: composed(torch, patches, tokens, mask),
-                                          "fused": lambda: torch.ops.tessera.max_similarity(patches, tokens, keep, mask)}
+    fused = torch.ops.tessera.max_similarity
+    return (patches, tokens), gradients, {"eager": lambda patches, tokens: composed(torch, patches, tokens, mask),
+                                          "fused": lambda patches, tokens: fused(patches, tokens, keep, mask)}
 
 
 if __name__ == "__main__":

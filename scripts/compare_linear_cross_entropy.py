@@ -15,8 +15,8 @@ def make(torch, args):
     targets = torch.randint(args.vocabulary, (args.tokens,))
     functional, fused = torch.nn.functional, torch.ops.tessera.linear_cross_entropy
     return (hidden, weight), [torch.ones(())], {
-        "eager": lambda: (functional.cross_entropy(functional.linear(hidden, weight), targets),),
-        "fused": lambda: (fused(hidden, weight, targets),)}
+        "eager": lambda hidden, weight: (functional.cross_entropy(functional.linear(hidden, weight), targets),),
+        "fused": lambda hidden, weight: (fused(hidden, weight, targets),)}
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ def make(torch, args):
     image = torch.randn(args.batch, args.patches, args.width, requires_grad=True)
     mask = torch.ones(args.batch, args.tokens, dtype=torch.bool)
     gradient = torch.randn(args.batch, args.tokens, args.width)
-    return (text, image), [gradient], {"eager": lambda: (composed(torch, text, image, mask),),
-                                       "fused": lambda: (torch.ops.tessera.sparsify_group(text, image, mask),)}
+    return (text, image), [gradient], {"eager": lambda text, image: (composed(torch, text, image, mask),),
+                                       "fused": lambda text, image: (torch.ops.tessera.sparsify_group(text, image, mask),)}
 
 
 if __name__ == "__main__":

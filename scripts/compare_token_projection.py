@@ -25,8 +25,9 @@ def make(torch, args):
     mask = torch.ones(args.batch, args.positions, dtype=torch.bool)
     gradient = torch.randn(args.batch, args.vocabulary) / args.vocabulary**0.5
     fused = torch.ops.tessera.token_max_projection
-    return (tokens, table, bias), [gradient], {"eager": lambda: (composed(torch, tokens, mask, table, bias),),
-                                               "fused": lambda: (fused(tokens, mask, table, bias)[0],)}
+    return (tokens, table, bias), [gradient], {
+        "eager": lambda tokens, table, bias: (composed(torch, tokens, mask, table, bias),),
+        "fused": lambda tokens, table, bias: (fused(tokens, mask, table, bias)[0],)}
 
 
 if __name__ == "__main__":

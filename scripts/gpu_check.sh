@@ -1,112 +1,348 @@
 #!/usr/bin/env bash
-# Checks on a machine with a GPU all that needs one, in under ten minutes: builds the core, runs the kernels' tests on the
-# device, compute-sanitizer (memcheck, racecheck) over them, the tests of the torch operators and of CUDA graphs on the
-# device, and the tables of tessera-bench. Exit 0 only if every stage passed.
-#
-#   scripts/gpu_check.sh            everything; logs, tables and JSON go to $OUT, or build-gpu/report
-#   scripts/gpu_check.sh --pack DIR on a Debian machine with a network: downloads into DIR the packages that a GPU machine
-#                                   without one may lack (GoogleTest, yaml-cpp, CLI11, spdlog, ...), a few megabytes
-#
-# Needs there: nvcc, cmake, ninja and LibTorch (CMAKE_PREFIX_PATH, or a python3 that has torch). Environment:
-#   TESSERA_DEB_DIR       a folder made by --pack; its packages are unpacked into build-gpu/packages and used from there
-#   TESSERA_DEPS_PREFIX   a prefix where the packages are already unpacked
-#   CMAKE_PREFIX_PATH     where LibTorch is, if not beside python3's torch
+# Checks and measures what needs an NVIDIA GPU, in stages of under ten minutes each that may run one by one.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
+# shellcheck source=scripts/cuda_toolkit.sh
+. scripts/cuda_toolkit.sh
 
-packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libfmt9 libspdlog1.10 libyaml-cpp-dev libyaml-cpp0.7
-          libgtest-dev googletest ninja-build libgloo-dev)
+usage() {
+  cat <<'EOT'
+usage: scripts/gpu_check.sh [--dry-run] [STAGE...]     all stages without one named, in this order:
+  probe     what the machine has, and whether the programs start
+  build     the core's programs in build-gpu/, for this GPU; nothing with a bundle
+  test      kernels, operators, attention, recorded steps and NCCL on the GPU; what skips itself there fails
+  sanitize  compute-sanitizer's memcheck, racecheck, synccheck and initcheck over the kernels' tests
+  bench     kernels and losses, kernels beside eager and compiled PyTorch, AdamW beside PyTorch's, the profiler's view of a kernel
+  step      steps of training, beside OpenCLIP's eager and compiled ones
+usage: scripts/gpu_check.sh --pack DIR                 where there is a network: downloads into DIR, for a machine without one, the
+                                                       Debian packages that a build needs and OpenCLIP for Python
+  --dry-run  print the commands of the stages with their limits in seconds, run nothing
 
-if [[ "${1:-}" == "--pack" ]]; then
-  folder=${2:?"usage: scripts/gpu_check.sh --pack DIR"}
-  mkdir -p "$folder" && cd "$folder" && exec apt-get download "${packages[@]}"
+Writes OUT/summary.md (under 12,000 characters) and OUT/report.tar.gz (all logs, tables and JSON), again after every stage. A stage
+that fails keeps no other from running. Exit code: 0 when all passed, 1 when something failed, 2 when nothing can run here. Tools that the
+machine lacks are named in the summary and fail nothing.
+
+Needs LibTorch (python3's torch, or CMAKE_PREFIX_PATH: its folder) and a bundle, or else nvcc, cmake and ninja. Environment:
+  OUT                 where the reports go (default: build-gpu/out)
+  TESSERA_GPU_BUNDLE  the folder that scripts/gpu_bundle.sh wrote into; for GPUs of compute capability 9.0
+  TESSERA_PACKAGES    a folder made by --pack
+  TESSERA_DEPS_PREFIX a prefix where the Debian packages are unpacked already
+EOT
+}
+die() { echo "gpu_check: $*" >&2; exit 2; }
+
+known=(probe build test sanitize bench step)
+stages=() dry=no
+while (($# > 0)); do
+  case $1 in
+    --dry-run) dry=yes ;;
+    --pack) pack=${2:?"usage: scripts/gpu_check.sh --pack DIR"}; shift ;;
+    -h | --help) usage; exit 0 ;;
+    *) [[ " ${known[*]} " == *" $1 "* ]] || die "no stage $1; there are: ${known[*]}"
+       stages+=("$1") ;;
+  esac
+  shift
+done
+((${#stages[@]} > 0)) || stages=("${known[@]}")
+
+if [[ -n "${pack:-}" ]]; then
+  mkdir -p "$pack" && cd "$pack" || exit
+  apt-get download nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev libfmt9 libspdlog1.10 libyaml-cpp-dev libyaml-cpp0.7 \
+    libgtest-dev googletest ninja-build libgloo-dev &&
+    python3 -m pip download --no-deps --only-binary=:all: open_clip_torch ftfy wcwidth
+  exit
 fi
 
-build=build-gpu
-report=${OUT:-$build/report}
-mkdir -p "$build" "$report"
-started=$SECONDS
-failed=()
+build=$PWD/build-gpu
+report=$build/report
+out=${OUT:-$build/out}
 
-stage() {  # stage NAME SECONDS COMMAND...: runs, logs, remembers a failure
-  local name=$1 limit=$2 start=$SECONDS
+# ---- pieces of a stage
+
+# Of the SECONDS that a piece may take, those that the stage has left.
+seconds_left() {
+  local left=$((stage_end - SECONDS))
+  echo $(($1 < left ? $1 : left))
+}
+
+row() {  # row PIECE RESULT SECONDS
+  local result=${2//|//}
+  echo "| $stage | $1 | ${result:0:200} | $3 |" >>"$folder/rows.md"
+  echo "   $1: $2 ($3 s)"
+}
+
+# section TITLE: what comes in belongs into the summary, as far as there is room.
+section() {
+  { printf '\n### %s: %s\n\n' "$stage" "$1"; cat -s; } >>"$folder/sections.md"
+}
+
+# piece NAME SECONDS COMMAND...: runs it with its output in NAME.log; exit code 77 means that something is not available. Returns
+# 0 only where it ran and passed. With of_gpu=yes it is a test program, of which some test must run and none may skip itself.
+piece() {
+  local name=$1 limit=$2 log=$folder/$1.log start=$SECONDS code=0 result=passed
   shift 2
-  echo "== $name"
-  if timeout "$limit" "$@" >"$report/$name.log" 2>&1; then
-    echo "   passed in $((SECONDS - start)) s"
-    return 0
+  if [[ $dry == yes ]]; then
+    printf '  %-20s %3d s ' "$name" "$limit"
+    for word; do [[ $word =~ ^[[:alnum:]_./:,=-]+$ ]] && printf ' %s' "$word" || printf " '%s'" "$word"; done
+    echo
+    return 1
   fi
-  echo "   FAILED after $((SECONDS - start)) s; the end of $report/$name.log:"
-  tail -n 25 "$report/$name.log" | sed 's/^/   | /'
-  failed+=("$name")
+  limit=$(seconds_left "$limit")
+  if ((limit < 1)); then
+    row "$name" "**not run**: the stage's time was up" 0
+    failed+=("$stage/$name")
+    return 1
+  fi
+  timeout --kill-after=5 "$limit" "$@" >"$log" 2>&1 || code=$?
+  case $code in
+    0) [[ ${of_gpu:-no} == no ]] || { grep -q '^\[  PASSED  \] [1-9]' "$log" && ! grep -q '^\[  SKIPPED \]' "$log"; } ||
+         result="**failed**: no test ran, or some skipped themselves" ;;
+    77) result="not available: $(tail -n 1 "$log")" ;;
+    124 | 137) result="**stopped** at its limit of $limit s" ;;
+    *) result="**failed** with exit code $code" ;;
+  esac
+  row "$name" "$result" $((SECONDS - start))
+  [[ $result != passed ]] || return 0
+  [[ $result == \** ]] || return 1
+  tail -n 25 "$log" | cut -c 1-300 | section "the end of $name.log"
+  failed+=("$stage/$name")
   return 1
 }
 
-gpu_tests() {  # COMMAND...: runs the tests on the device; none at all is a failure
-  "$@" "--gtest_filter=$filter" && "$tests" --gtest_list_tests "--gtest_filter=$filter" | grep -q cuda ||
-    { echo "tests failed, or found no GPU"; return 1; }
+# table NAME SECONDS COMMAND...: a piece that prints tables.
+table() {
+  ! piece "$@" || grep -vE 'Warning|warnings\.warn|^[WI][0-9]{4} ' "$folder/$1.log" | section "$1"
 }
-operator_tests() {  # tests of operators and of the recorded step skip without a GPU: here a skipped one is a failure
-  local log status=0 program
-  log=$(for program in ops_tests optimizer_tests; do
-    "$build/tests/$program" "--gtest_filter=*OnGpu*:*OnAGpu*" 2>&1 || exit
-  done) || status=1
-  echo "$log"
-  [[ "$log" != *SKIPPED* ]] || { echo "LibTorch found no GPU"; return 1; }
-  return "$status"
+
+tests() {  # tests NAME SECONDS PROGRAM FILTER
+  ! of_gpu=yes piece "$1" "$2" "${run[@]}" "$programs/tests/$3" "--gtest_filter=$4" ||
+    ! grep -q '^|' "$folder/$1.log" || grep '^|' "$folder/$1.log" | section "$1"
 }
-export -f gpu_tests operator_tests
 
-need() {
-  command -v "$1" >/dev/null || { echo "gpu_check: $1 is not on the PATH: $2" >&2; exit 2; }
-}
-need nvidia-smi "run this on a machine with an NVIDIA GPU"
-need nvcc "install the CUDA toolkit 13.0, or put its bin folder on the PATH"
-need cmake "install cmake 3.25 or later"
-nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv,noheader | tee "$report/gpu.txt"
-capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
-
-prefix=${TESSERA_DEPS_PREFIX:-}
-if [[ -n "${TESSERA_DEB_DIR:-}" ]]; then
-  prefix=$PWD/$build/packages
-  mkdir -p "$prefix"
-  for package in "$TESSERA_DEB_DIR"/*.deb; do dpkg -x "$package" "$prefix"; done
-fi
-[[ -z "$prefix" ]] || { prefix=$prefix/usr; export PATH=$prefix/bin:$PATH
-                        export LD_LIBRARY_PATH=$prefix/lib/x86_64-linux-gnu:${LD_LIBRARY_PATH:-}; }
-need ninja "install ninja-build"
-torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import torch; print(torch.utils.cmake_prefix_path)')}
-[[ -n "$torch" ]] || { echo "gpu_check: no LibTorch: set CMAKE_PREFIX_PATH, or install torch for python3" >&2; exit 2; }
-
-# No data libraries, one architecture: this machine's.
-if stage configure 120 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WITH_DATA=OFF \
-     "-DTESSERA_CUDA_ARCHITECTURES=$capability" "-DCMAKE_PREFIX_PATH=$prefix;$torch" &&
-   stage build 300 cmake --build "$build" --target kernels_tests ops_tests optimizer_tests tessera-bench; then
-  export build tests=$build/tests/kernels_tests
-  export filter='*/cuda'
-  stage tests 120 bash -c 'gpu_tests "$tests"' && tail -n 2 "$report/tests.log"
-  stage operators 60 bash -c 'operator_tests' && tail -n 1 "$report/operators.log"
-  # The tests that together reach every kernel; the sanitizer slows them down a hundredfold.
-  filter='*EqualsTheDefinition*/cuda:*PaddingIsNeverRead*/cuda:*RowsMayBeFarther*/cuda:*FlopsRegularizer.*/cuda'
-  if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck; do
-      stage "$tool" 100 bash -c "gpu_tests compute-sanitizer --tool $tool --error-exitcode 9 \$tests"
-    done
-  else
-    echo "== memcheck, racecheck: no compute-sanitizer on the PATH, left out"
-    failed+=(compute-sanitizer)
+# available TOOL COMMAND...: whether the tool is there and COMMAND, which uses it, works. Tried once; later calls remember.
+available() {
+  local tool=$1 note=$build/tools/$1
+  shift
+  [[ $dry == no ]] || return 0
+  if [[ ! -e $note ]]; then
+    mkdir -p "$build/tools"
+    if ! command -v "$tool" >/dev/null; then
+      echo "not on the PATH" >"$note"
+    elif timeout --kill-after=5 "$(seconds_left 60)" "$@" >"$note.log" 2>&1; then
+      echo works >"$note"
+    else
+      { grep . "$note.log" || echo "ran past its limit"; } | tail -n 1 >"$note"
+    fi
   fi
-  bench=$build/bin/tessera-bench
-  stage kernels 100 "$bench" kernels --device cuda --quiet --time-limit 3 --json "$report/kernels.json" &&
-    cat "$report/kernels.log"
-  # As many pairs as the GPU holds; objectives that stop fitting are marked.
-  stage loss 150 "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc_vitb16.yaml \
-    --batch-sizes 16 64 256 1024 2048 4096 --plot "$report/loss.svg" --json "$report/loss.json" && cat "$report/loss.log"
-fi
+  [[ $(<"$note") == works ]] || { row "$tool" "not available: $(<"$note")" 0; return 1; }
+}
 
-echo "gpu_check: $((SECONDS - started)) s, reports in $report"
-if ((${#failed[@]} > 0)); then
-  echo "gpu_check: FAILED: ${failed[*]}"
-  exit 1
+# The same model on the same batch: the first loss of a CPU and of a GPU.
+same_first_loss() {
+  local cpu gpu
+  cpu=$("$@" --device cpu </dev/null) && gpu=$("$@" --device cuda </dev/null) || return
+  echo "CPU $cpu, GPU $gpu"
+  awk -v a="$cpu" -v b="$gpu" 'BEGIN {d = a - b; exit !(d < 1e-3 && d > -1e-3)}'
+}
+
+describe_machine() {
+  nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total,clocks.max.sm --format=csv,noheader
+  echo "$(uname -sr), $(nproc) cores, $(awk '/MemTotal/ {print int($2 / 1048576)}' /proc/meminfo) GB"
+  ldd --version | head -n 1
+  for tool in nvcc cmake ninja compute-sanitizer ncu nsys; do
+    echo "$tool: $("$tool" --version 2>/dev/null | grep -iE 'version|release|^[0-9]' | tail -n 1 || true)"
+  done
+  python3 - <<'EOT'
+import importlib
+import sys
+print("python", sys.version.split()[0])
+for name in ("torch", "triton", "open_clip", "torchvision", "safetensors"):
+    try:
+        print(name, importlib.import_module(name).__version__)
+    except Exception as error:
+        print(name, "not available:", error)
+EOT
+}
+export -f same_first_loss describe_machine
+
+# ---- where things are
+
+# Sets programs, the folder with bin/, tests/ and lib/, and run, what their commands begin with.
+choose_programs() {
+  programs=$build run=(env)
+  [[ -n "${TESSERA_GPU_BUNDLE:-}" ]] || return 0
+  local bundle=$build/bundle/gpu_bundle
+  if [[ $dry == no ]]; then
+    if [[ $capability != 90 ]]; then
+      echo "gpu_check: the bundle is for compute capability 9.0, this GPU has $capability"
+      return
+    fi
+    mkdir -p "$build/bundle"
+    local archive=$TESSERA_GPU_BUNDLE/gpu_bundle.tar.xz
+    [[ -e $archive ]] || die "$TESSERA_GPU_BUNDLE holds no gpu_bundle.tar.xz"
+    # By Python where tar finds no xz.
+    tar -C "$build/bundle" -xf "$archive" 2>/dev/null || python3 -m tarfile -e "$archive" "$build/bundle" 2>/dev/null ||
+      die "$archive does not unpack"
+    if ! "$bundle/run.sh" "$bundle/tests/ops_tests" --gtest_list_tests >"$build/bundle/start.log" 2>&1; then
+      echo "gpu_check: the bundle does not start here: $(tail -n 1 "$build/bundle/start.log")"
+      return
+    fi
+  fi
+  programs=$bundle run=("$bundle/run.sh")
+}
+
+# Sets torch, LibTorch's folder, and puts packages that were brought along where they are found.
+choose_packages() {
+  torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib.util.find_spec("torch").submodule_search_locations)' 2>/dev/null)}
+  torch=${torch%/share/cmake}
+  prefix=${TESSERA_DEPS_PREFIX:-}
+  [[ $dry == no ]] || torch=${torch:-LIBTORCH}
+  if [[ $dry == no ]]; then
+    [[ -e $torch/lib/libtorch.so ]] || die "no LibTorch: install torch for python3, or set CMAKE_PREFIX_PATH to its folder"
+    if [[ -n "${TESSERA_PACKAGES:-}" && ! -e $build/packages ]]; then
+      for package in "$TESSERA_PACKAGES"/*.deb; do dpkg -x "$package" "$build/packages"; done
+      python3 -m pip install --quiet --no-index --no-deps --target "$build/packages/python" "$TESSERA_PACKAGES"/*.whl ||
+        echo "gpu_check: the Python packages of $TESSERA_PACKAGES are not usable"
+    fi
+    [[ -z "${TESSERA_PACKAGES:-}" ]] || prefix=$build/packages
+  fi
+  export CMAKE_PREFIX_PATH=$torch
+  [[ -z $prefix ]] || export PATH=$prefix/usr/bin:$PATH PYTHONPATH=$prefix/python:${PYTHONPATH:-} \
+    LD_LIBRARY_PATH=$prefix/usr/lib/x86_64-linux-gnu:${LD_LIBRARY_PATH:-}
+}
+
+# Sets toolkit, CUDA's folder, or problem, what is missing for a build.
+choose_toolkit() {
+  local tool
+  toolkit=$(system_toolkit 13) problem=''
+  [[ $dry == no ]] || return 0
+  [[ -n $toolkit ]] || problem="no nvcc of CUDA 13"
+  for tool in cmake ninja; do command -v "$tool" >/dev/null || problem="no $tool"; done
+  [[ -z $problem && ! -e $toolkit/include/cublas_v2.h ]] || return 0
+  joined_toolkit "$toolkit" "$(dirname "$torch")" 13 "$build/toolkit" || problem="no headers of cuBLAS in $toolkit or beside $torch"
+  toolkit=$build/toolkit
+}
+
+# ---- the stages; what their pieces may take adds up to no more than the stage's seconds
+
+declare -A seconds=([probe]=120 [build]=570 [test]=550 [sanitize]=570 [bench]=570 [step]=570)
+
+stage_probe() {
+  ! piece machine 60 bash -c describe_machine || section machine <"$folder/machine.log"
+  piece programs 60 "${run[@]}" "$programs/bin/tessera-bench" --help
+}
+
+stage_build() {
+  if [[ $programs != "$build" ]]; then
+    [[ $dry == yes ]] || row bundle "nothing to build; of $(<"$programs/commit")" 0
+    return
+  fi
+  choose_toolkit
+  [[ -z $problem ]] || { row toolkit "**failed**: $problem" 0; failed+=(build/toolkit); return; }
+  export CUDACXX=$toolkit/bin/nvcc CUDA_HOME=$toolkit CUDA_PATH=$toolkit
+  local configure=(-DCMAKE_BUILD_TYPE=Release -DCMAKE_UNITY_BUILD=ON -DTESSERA_WITH_DATA=OFF "-DTESSERA_CUDA_ARCHITECTURES=$capability"
+                   "-DCMAKE_PREFIX_PATH=${prefix:+$prefix/usr;}$torch" "-DCUDAToolkit_ROOT=$toolkit" "-DCUDA_TOOLKIT_ROOT_DIR=$toolkit")
+  piece configure 120 cmake -S . -B "$build" -G Ninja "${configure[@]}" || [[ $dry == yes ]] || return
+  piece compile 450 cmake --build "$build" --target kernels_tests ops_tests models_tests step_tests nccl_tests tessera-bench tessera_ops
+}
+
+stage_test() {
+  tests kernels 150 kernels_tests '*/cuda'
+  tests operators 90 ops_tests '*OnGpu*:*OnAGpu*:*/cuda'
+  tests attention 60 models_tests '*/cuda'
+  tests steps 70 step_tests '*OnAGpu*'
+  tests nccl 90 nccl_tests '*'
+  piece python_operators 90 "${run[@]}" python3 tests/ops/python_operators_test.py "$programs/lib/libtessera_ops.so"
+}
+
+stage_sanitize() {
+  local tool kernels=$programs/tests/kernels_tests
+  # Tests that together reach every kernel; the tools slow them down a hundredfold.
+  local filter='*Definition*/cuda:*PaddingIsNeverRead*/cuda:*RowsMayBeFarther*/cuda:-*SizesOfTraining*'
+  available compute-sanitizer "${run[@]}" compute-sanitizer "$kernels" '--gtest_filter=*RankWithoutRows*/cuda' || return
+  for tool in memcheck racecheck synccheck initcheck; do
+    piece "$tool" 140 "${run[@]}" compute-sanitizer --tool "$tool" --error-exitcode 9 "$kernels" "--gtest_filter=$filter"
+  done
+}
+
+stage_bench() {
+  local bench=$programs/bin/tessera-bench
+  table kernels 110 "${run[@]}" "$bench" kernels --device cuda --quiet --time-limit 3 --json "$folder/kernels.json"
+  table beside_pytorch 200 "${run[@]}" python3 scripts/compare_kernels_gpu.py --library "$programs/lib/libtessera_ops.so" \
+    --json "$folder/beside_pytorch.json"
+  # As many pairs as the GPU holds; objectives that stop fitting are marked.
+  table loss 110 "${run[@]}" "$bench" loss --device cuda --quiet --time-limit 3 --dtype bfloat16 --model configs/sparc_vitb16.yaml \
+    --batch-sizes 64 256 1024 4096 --plot "$folder/loss.svg" --json "$folder/loss.json"
+  table adamw 50 "${run[@]}" python3 scripts/compare_adamw.py --device cuda --bench "$bench"
+  local kernel=("$bench" kernels --device cuda --quiet --repeats 1 --dtypes bfloat16 --sparsify-group 1024x76x196x512)
+  local ncu=("${run[@]}" ncu --clock-control none --kernel-name regex:sparsify_group)
+  available ncu "${ncu[@]}" --launch-count 1 "${kernel[@]}" || return
+  ! piece ncu 90 "${ncu[@]}" --launch-count 4 --set detailed "${kernel[@]}" ||
+    grep -E '^ +sparsify_group|Duration|(Memory|DRAM|\(SM\)) Throughput|Registers Per|Achieved Occupancy' "$folder/ncu.log" | section ncu
+}
+
+stage_step() {
+  local bench=("${run[@]}" "$programs/bin/tessera-bench" step)
+  local many=(--device cuda --dtype bfloat16 --caption-lengths coco --repeats 7 --phases --operators 10 --quiet)
+  local beside=("${run[@]}" python3 scripts/compare_step.py --bench "$programs/bin/tessera-bench" --device cuda --dtype bfloat16
+                --model ViT-B-16 --config clip_vitb16 --compile --repetitions 5)
+  piece first_loss 60 bash -c 'same_first_loss "$@"' _ "${bench[@]}" openclip_vitb32 --batch-size 8 --on-demand
+  table clip_1024 70 "${bench[@]}" clip_vitb16 --batch-size 1024 "${many[@]}" --recorded --json "$folder/clip_1024.json" \
+    --trace "$folder/clip_1024.trace.json"
+  table sparc_1024 60 "${bench[@]}" sparc_vitb16 --batch-size 1024 "${many[@]}" --json "$folder/sparc_1024.json"
+  table clip_256 40 "${bench[@]}" clip_vitb16 --batch-size 256 "${many[@]}" --recorded --json "$folder/clip_256.json"
+  table beside_openclip_1024 200 "${beside[@]}" --batch-size 1024
+  table beside_openclip_256 140 "${beside[@]}" --batch-size 256 --recorded
+}
+
+# ---- reports
+
+# Every stage that has run here has its rows in the summary; those of this call share the room for tables.
+write_reports() {
+  local name left share
+  mkdir -p "$out"
+  {
+    echo "# Tessera on $gpu"
+    printf '\nCommit %s, %s.\n\n' "$(git describe --always --dirty 2>/dev/null || cat "$programs/commit" 2>/dev/null)" "$(date -u '+%F %R UTC')"
+    printf '| stage | piece | result | s |\n| --- | --- | --- | ---: |\n'
+    for name in "${known[@]}"; do cat "$report/$name/rows.md" 2>/dev/null; done
+  } >"$report/summary.md"
+  left=${#stages[@]}
+  for name in "${stages[@]}"; do
+    share=$(((11500 - $(wc -c <"$report/summary.md")) / left--))
+    [[ ! -e $report/$name/sections.md ]] || LC_ALL=C awk -v room="$share" '
+      {room -= length($0) + 1}
+      room < 0 {print "\n(The rest is in the archive.)"; exit}
+      {print}' "$report/$name/sections.md" >>"$report/summary.md"
+  done
+  cp "$report/summary.md" "$out/"
+  tar -C "$build" -czf "$out/report.tar.gz" report
+}
+
+gpu=none capability=90
+if [[ $dry == no ]]; then
+  command -v nvidia-smi >/dev/null || die "no nvidia-smi on the PATH: this is for machines with an NVIDIA GPU"
+  gpu=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1)
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
+  mkdir -p "$report"
 fi
+choose_packages
+choose_programs
+failed=()
+for stage in "${stages[@]}"; do
+  stage_end=$((SECONDS + seconds[$stage])) folder=$report/$stage
+  if [[ $dry == yes ]]; then
+    echo "$stage: ${seconds[$stage]} s"
+    "stage_$stage"
+    continue
+  fi
+  echo "== $stage"
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  "stage_$stage"
+  write_reports
+done
+[[ $dry == no ]] || exit 0
+echo "gpu_check: $SECONDS s, reports in $out"
+((${#failed[@]} == 0)) || { echo "gpu_check: FAILED: ${failed[*]}"; exit 1; }
 echo "gpu_check: all passed"

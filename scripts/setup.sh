@@ -3,13 +3,16 @@
 # what is there already is left alone, and a second run takes seconds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+# shellcheck source=scripts/cuda_toolkit.sh
+. scripts/cuda_toolkit.sh
 
 usage() {
   cat <<'EOF'
-usage: scripts/setup.sh [--no-build] [--develop | --core-only | --fuzz] [--jobs N] [--help]
+usage: scripts/setup.sh [--no-build] [--develop | --core-only | --gpu-bundle | --fuzz] [--jobs N] [--help]
   --no-build    install and configure only
   --develop     compile each file on its own, so that an edit rebuilds little (build-develop/); the first build takes longer
   --core-only   without OpenCV, sentencepiece and libarchive: kernels, models, objectives, benchmarks (build-core/)
+  --gpu-bundle  the same for GPUs of compute capability 9.0 alone, and a configured build-gpu-bundle/ (scripts/gpu_bundle.sh builds)
   --fuzz        clang, and a configured build-fuzz/ (nothing is built there: scripts/fuzz.sh does)
   --jobs N      compiler processes (default: one per core, and no more than one per 2 GB of memory)
 environment:
@@ -24,6 +27,7 @@ while [ $# -gt 0 ]; do
     --no-build) build=no ;;
     --develop) preset=develop build_dir=build-develop ;;
     --core-only) preset=core-only build_dir=build-core ;;
+    --gpu-bundle) preset=gpu-bundle build_dir=build-gpu-bundle build=no ;;
     --fuzz) preset=fuzz build_dir=build-fuzz build=no ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift ;;
     -h|--help) usage; exit 0 ;;
@@ -45,7 +49,7 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 # ---- 1. packages of the distribution
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
           libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev)
-if [ "$preset" != core-only ]; then
+if [ "$preset" != core-only ] && [ "$preset" != gpu-bundle ]; then
   packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libicu-dev zlib1g-dev)
 fi
 [ "$preset" != fuzz ] || packages+=(clang libclang-rt-dev)
@@ -101,27 +105,16 @@ phase_done "LibTorch ($prefix)"
 
 # ---- 3. CUDA compiler: the system's if new enough, else from the Python package index; no driver or GPU is needed to build
 configure=(-DCMAKE_PREFIX_PATH="$prefix")
-system_nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
-if [ -n "$system_nvcc" ] && "$system_nvcc" --version | grep -q "release ${cuda_series%%.*}\."; then
-  toolkit=$(cd "$(dirname "$(readlink -f "$system_nvcc")")/.." && pwd)
-elif [ -n "$site" ]; then
+toolkit=$(system_toolkit "${cuda_series%%.*}")
+if [ -z "$toolkit" ] && [ -n "$site" ]; then
   pip_install nvcc "nvidia-cuda-nvcc==$cuda_series.*" "nvidia-cuda-crt==$cuda_series.*" "nvidia-nvvm==$cuda_series.*" \
     "nvidia-cuda-cccl==$cuda_series.*"
   toolkit=$site/nvidia/cu${cuda_series%%.*}
-  # The wheels lack what a toolkit's layout has: lib64 and the unversioned library names that linkers look for.
-  [ -e "$toolkit/lib64" ] || ln -s lib "$toolkit/lib64"
-  for library in "$toolkit"/lib/lib*.so.*; do
-    plain=${library%%.so.*}.so
-    [ -e "$plain" ] || ln -s "$(basename "$library")" "$plain"
-  done
-  for header in "$site"/nvidia/{nccl,cudnn}/include/*.h; do
-    [ -e "$toolkit/include/$(basename "$header")" ] || ln -s "$header" "$toolkit/include/"
-  done
-else
-  toolkit=
-  configure+=(-DTESSERA_WITH_CUDA=OFF)
+  complete_toolkit "$toolkit" "$site"
 fi
-if [ -n "$toolkit" ]; then
+if [ -z "$toolkit" ]; then
+  configure+=(-DTESSERA_WITH_CUDA=OFF)
+else
   # Inherited variables would send CMake to another toolkit than the one chosen here.
   export CUDACXX=$toolkit/bin/nvcc CUDA_HOME=$toolkit CUDA_PATH=$toolkit
   configure+=(-DCUDAToolkit_ROOT="$toolkit" -DCUDA_TOOLKIT_ROOT_DIR="$toolkit")

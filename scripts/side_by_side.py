@@ -137,7 +137,7 @@ def compare(args, torch, title, steps, results):
 
 def compare_operator(description, sizes, title, make):
     """The whole script of one operator. make(torch, args) gives the inputs that take gradients, the gradients of the results, and
-    {"eager": function, "fused": function}, which give the results as a tuple."""
+    {"eager": function, "fused": function}, which take the inputs and give the results as a tuple."""
     arguments = parser(description)
     for name, size in sizes.items():
         arguments.add_argument(f"--{name}", type=int, default=size)
@@ -147,7 +147,7 @@ def compare_operator(description, sizes, title, make):
     inputs, gradients, operators = make(torch, args)
 
     def step(operator):
-        results = operator()
+        results = operator(*inputs)
         return [result.detach() for result in results], torch.autograd.grad(results, inputs, gradients)
 
     for ours, theirs in zip(*(sum(map(list, step(operators[name])), []) for name in ("fused", "eager"))):

@@ -7,13 +7,14 @@
 
 #include "src/data/image/auto_augment.h"
 #include "tests/data/pictures.h"
+#include "tests/support/test_data.h"
 #include <tessera/io/safetensors.h>
 
 namespace tessera {
 namespace {
 
 const io::TensorFile& references() {
-  static const io::TensorFile file = io::load_safetensors(TESSERA_TEST_DATA "/images/augmentations.safetensors");
+  static const io::TensorFile file = io::load_safetensors(test_data("images/augmentations.safetensors"));
   return file;
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
+#include "tests/support/test_data.h"
 #include <tessera/config/node.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/image/transforms.h>
@@ -43,7 +44,7 @@ Preprocessing of_size(std::int64_t size) {
 Sample jpeg_sample(const char* name) {
   Sample sample;
   sample.key = "a";
-  sample.encoded = io::read_file(std::string(TESSERA_TEST_DATA "/images/") + name);
+  sample.encoded = io::read_file(test_data(std::string("images/") + name));
   return sample;
 }
 

@@ -14,6 +14,7 @@
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
 #include "tests/data/pictures.h"
+#include "tests/support/test_data.h"
 #include <tessera/config/fields.h>
 #include <tessera/data/source.h>
 #include <tessera/data/image/transforms.h>
@@ -24,7 +25,7 @@
 namespace tessera {
 namespace {
 
-const std::string golden = TESSERA_TEST_DATA "/golden/transforms/";
+const std::string golden = test_data("golden/transforms/");
 
 Image image_of(const at::Tensor& rgb) {
   const at::Tensor flat = rgb.contiguous();
@@ -84,7 +85,7 @@ TEST(Transforms, CropsAndResizesTheReferencePictureBitForBit) {
 
 TEST(Transforms, ProbeAgreesOnEveryReferenceCase) {
   const probe::Runners runners = probe::all_runners();
-  for (const std::string& file : probe::case_files(TESSERA_TEST_DATA "/golden/transforms")) {
+  for (const std::string& file : probe::case_files(test_data("golden/transforms"))) {
     const probe::CaseReport report = probe::run_file(file, runners);
     EXPECT_TRUE(report.agrees()) << probe::format_table(report);
   }
@@ -332,7 +333,7 @@ TEST(Decode, ChecksTheSizeBeforeDecoding) {
 }
 
 std::string picture_file(const std::string& name) {
-  return io::read_file(TESSERA_TEST_DATA "/images/" + name);
+  return io::read_file(test_data("images/" + name));
 }
 
 TEST(Decode, PartOfAJpegHasThePixelsOfTheWhole) {
@@ -399,7 +400,7 @@ std::string_view file_in(const at::Tensor& bytes) {
 // Grey, alpha, palettes, few bits, 16 bits, interlaced, transparent; lossy and lossless WebP; CMYK, progressive, RGB
 // JPEG, EXIF orientation: see tests/data/images/generate.py.
 TEST(Decode, EveryFormatGivesPillowsPixels) {
-  const io::TensorFile formats = io::load_safetensors(TESSERA_TEST_DATA "/images/formats.safetensors");
+  const io::TensorFile formats = io::load_safetensors(test_data("images/formats.safetensors"));
   EXPECT_GT(formats.tensors.size(), 50U);
   for (const auto& [name, bytes] : formats.tensors) {
     if (!name.ends_with(".file")) continue;
@@ -413,7 +414,7 @@ TEST(Decode, EveryFormatGivesPillowsPixels) {
 
 // Cut anywhere or with a byte changed: pixels of the right number or a reason, and the same ones again.
 TEST(Decode, DamagedFilesOfEveryFormatAreRefusedOrRead) {
-  const io::TensorFile formats = io::load_safetensors(TESSERA_TEST_DATA "/images/formats.safetensors");
+  const io::TensorFile formats = io::load_safetensors(test_data("images/formats.safetensors"));
   const std::set<std::string> known = {"bad_image", "truncated", "too_large", "empty_image"};
   Random random(8, Purpose::shapes);
   const auto outcome = [&](const std::string& file) {

@@ -2,8 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "tests/distributed/ranks.h"
-#include "tests/support/test_name.h"
+#include "tests/distributed/group_case.h"
 #include <tessera/distributed/collectives.h>
 #include <tessera/distributed/gradient_reducer.h>
 #include <tessera/distributed/ring.h>
@@ -11,33 +10,26 @@
 namespace tessera {
 namespace {
 
-// One rank too has a connection, and all that many ranks do goes through it.
-class Ranks : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Counts, Ranks, testing::Values(1, 2, 3, 4), test_name<int>);
-
 TEST_P(Ranks, PlainCollectives) {
-  const int size = GetParam();
-  const auto results = run_ranks(
-      size,
-      [](const ProcessGroup& group) -> Tensors {
-        const at::Tensor mine = at::full({2, 3}, group.rank() + 1.0);
-        at::Tensor sum = mine.clone(), most = mine.clone(), root = mine.clone();
-        group.all_reduce(sum);
-        group.all_reduce(most, Reduction::max);
-        group.broadcast(root, group.size() - 1);
-        const at::Tensor mask = at::full({1, 2}, group.rank() == 1, at::kBool);
-        EXPECT_EQ(group.broadcast_text(group.first() ? "text of rank 0" : "other"), "text of rank 0");
-        EXPECT_EQ(group.broadcast_text(""), "");
-        at::Tensor parts = at::arange(group.size(), at::kFloat) + 10.0 * group.rank();
-        return {{"sum", sum},
-                {"max", most},
-                {"root", root},
-                {"gathered", group.all_gather(mine)},
-                {"mask", group.all_gather(mask)},
-                {"scattered", group.reduce_scatter(at::arange(2.0 * group.size()))},
-                {"exchanged", group.all_to_all(parts)}};
-      },
-      "gloo");
+  const int size = GetParam().size;
+  const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
+    const at::Tensor mine = at::full({2, 3}, group.rank() + 1.0, device);
+    at::Tensor sum = mine.clone(), most = mine.clone(), root = mine.clone();
+    group.all_reduce(sum);
+    group.all_reduce(most, Reduction::max);
+    group.broadcast(root, group.size() - 1);
+    const at::Tensor mask = at::full({1, 2}, group.rank() == 1, at::TensorOptions(at::kBool).device(device));
+    EXPECT_EQ(group.broadcast_text(group.first() ? "text of rank 0" : "other"), "text of rank 0");
+    EXPECT_EQ(group.broadcast_text(""), "");
+    at::Tensor parts = at::arange(group.size(), at::TensorOptions(at::kFloat).device(device)) + 10.0 * group.rank();
+    return {{"sum", sum},
+            {"max", most},
+            {"root", root},
+            {"gathered", group.all_gather(mine)},
+            {"mask", group.all_gather(mask)},
+            {"scattered", group.reduce_scatter(at::arange(2.0 * group.size(), device))},
+            {"exchanged", group.all_to_all(parts)}};
+  });
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     const Tensors& got = results[static_cast<std::size_t>(rank)];
@@ -55,20 +47,30 @@ TEST_P(Ranks, PlainCollectives) {
   }
 }
 
+TEST_P(Ranks, PassOnToTheNextWhileThePreviousOneSends) {
+  const int size = GetParam().size;
+  const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
+    const at::Tensor own = at::arange(100000.0, device) + group.rank(), received = at::zeros_like(own);
+    group.pass_on(own, received).wait();
+    return {{"received", received}};
+  });
+  ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
+  for (int rank = 0; rank < size; ++rank)
+    EXPECT_TRUE(at::equal(results[static_cast<std::size_t>(rank)].at("received"),
+                          at::arange(100000.0) + (rank + size - 1) % size));
+}
+
 TEST_P(Ranks, RingBringsEveryBlockByAndSumsHome) {
-  const int size = GetParam();
-  const auto results = run_ranks(
-      size,
-      [](const ProcessGroup& group) -> Tensors {
-        const at::Tensor seen = at::full({group.size()}, -1.0);
-        const at::Tensor home = visit_ring(at::full({2, 2}, 1.0 + group.rank()), at::zeros({2}), group,
-                                           [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
-                                             seen[owner] = block[0][1];
-                                             sums.add_(100.0 * (1 + owner) + group.rank());
-                                           });
-        return {{"seen", seen}, {"home", home}};
-      },
-      "gloo");
+  const int size = GetParam().size;
+  const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
+    const at::Tensor seen = at::full({group.size()}, -1.0, device);
+    const at::Tensor home = visit_ring(at::full({2, 2}, 1.0 + group.rank(), device), at::zeros({2}, device), group,
+                                       [&](int owner, const at::Tensor& block, const at::Tensor& sums) {
+                                         seen[owner] = block[0][1];
+                                         sums.add_(100.0 * (1 + owner) + group.rank());
+                                       });
+    return {{"seen", seen}, {"home", home}};
+  });
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     const Tensors& got = results[static_cast<std::size_t>(rank)];
@@ -79,18 +81,15 @@ TEST_P(Ranks, RingBringsEveryBlockByAndSumsHome) {
 
 // f = sum over ranks of a random weighting of what each rank sees; its gradient is known.
 TEST_P(Ranks, CollectivesGiveTheGradientOfTheSumOverRanks) {
-  const int size = GetParam();
-  const auto results = run_ranks(
-      size,
-      [](const ProcessGroup& group) -> Tensors {
-        at::manual_seed(100 + group.rank());
-        const at::Tensor own = at::randn({2, 2 * group.size()}, at::kDouble).requires_grad_(true);
-        const at::Tensor gathered = gather_rows(own, group), columns = rows_to_columns(own, group);
-        const at::Tensor a = at::randn_like(gathered), b = at::randn_like(columns);
-        const at::Tensor gradient = torch::autograd::grad({(a * gathered).sum() + (b * columns).sum()}, {own})[0];
-        return {{"own", own}, {"columns", columns}, {"a", a}, {"b", b}, {"gradient", gradient}};
-      },
-      "gloo");
+  const int size = GetParam().size;
+  const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
+    at::manual_seed(100 + group.rank());
+    const at::Tensor own = at::randn({2, 2 * group.size()}, at::kDouble).to(device).requires_grad_(true);
+    const at::Tensor gathered = gather_rows(own, group), columns = rows_to_columns(own, group);
+    const at::Tensor a = at::randn_like(gathered), b = at::randn_like(columns);
+    const at::Tensor gradient = torch::autograd::grad({(a * gathered).sum() + (b * columns).sum()}, {own})[0];
+    return {{"own", own}, {"columns", columns}, {"a", a}, {"b", b}, {"gradient", gradient}};
+  });
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     at::Tensor expected = at::zeros({2, 2 * size}, at::kDouble);
@@ -106,29 +105,27 @@ TEST_P(Ranks, CollectivesGiveTheGradientOfTheSumOverRanks) {
 }
 
 TEST_P(Ranks, ReducerAveragesWhatAccumulatedAndLeavesUnusedParametersAlone) {
-  const int size = GetParam();
-  const auto results = run_ranks(
-      size,
-      [](const ProcessGroup& group) -> Tensors {
-        const at::Tensor used = at::ones({3}).requires_grad_(true), unused = at::ones({2}).requires_grad_(true),
-                         sometimes = at::ones({2}).requires_grad_(true);
-        // Buckets of a few bytes: one parameter each.
-        GradientReducer reducer({used, unused, sometimes}, group, 1e-5);
-        const double mine = group.rank() + 1;
-        Tensors out;
-        for (int step = 0; step < 3; ++step) {
-          used.mutable_grad().reset();
-          sometimes.mutable_grad().reset();
-          reducer.backward((used * mine + sometimes.sum()).sum(), false);
-          if (step == 0) out["inner"] = used.grad().clone();
-          reducer.backward((used * mine * 10).sum(), true);
-          EXPECT_FALSE(unused.grad().defined());
-        }
-        out["used"] = used.grad();
-        out["sometimes"] = sometimes.grad();
-        return out;
-      },
-      "gloo");
+  const int size = GetParam().size;
+  const auto results = run([](const ProcessGroup& group, const at::Device& device) -> Tensors {
+    const at::Tensor used = at::ones({3}, device).requires_grad_(true),
+                     unused = at::ones({2}, device).requires_grad_(true),
+                     sometimes = at::ones({2}, device).requires_grad_(true);
+    // Buckets of a few bytes: one parameter each.
+    GradientReducer reducer({used, unused, sometimes}, group, 1e-5);
+    const double mine = group.rank() + 1;
+    Tensors out;
+    for (int step = 0; step < 3; ++step) {
+      used.mutable_grad().reset();
+      sometimes.mutable_grad().reset();
+      reducer.backward((used * mine + sometimes.sum()).sum(), false);
+      if (step == 0) out["inner"] = used.grad().clone();
+      reducer.backward((used * mine * 10).sum(), true);
+      EXPECT_FALSE(unused.grad().defined());
+    }
+    out["used"] = used.grad();
+    out["sometimes"] = sometimes.grad();
+    return out;
+  });
   ASSERT_EQ(results.size(), static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     const Tensors& got = results[static_cast<std::size_t>(rank)];
@@ -139,18 +136,19 @@ TEST_P(Ranks, ReducerAveragesWhatAccumulatedAndLeavesUnusedParametersAlone) {
 }
 
 // Each rank's gradients are random over many magnitudes; small buckets, one of them without a gradient anywhere.
-Tensors reduced(const ProcessGroup& group, Compression compression) {
+Tensors reduced(const ProcessGroup& group, const at::Device& device, Compression compression) {
   std::vector<at::Tensor> parameters;
-  for (const std::int64_t count : {1000, 3, 40, 7}) parameters.push_back(at::ones({count}).requires_grad_(true));
+  for (const std::int64_t count : {1000, 3, 40, 7})
+    parameters.push_back(at::ones({count}, device).requires_grad_(true));
   GradientReducer reducer(parameters, group, 1e-4, compression);
   Tensors out;
   at::manual_seed(static_cast<std::uint64_t>(7 + group.rank()));
   for (std::size_t i = 0; i < 3; ++i) {
     const std::int64_t count = parameters[i].numel();
-    out["own." + std::to_string(i)] = at::randn({count}) * at::exp(4 * at::randn({count}));
+    out["own." + std::to_string(i)] = (at::randn({count}) * at::exp(4 * at::randn({count}))).to(device);
   }
   for (const bool reduce : {false, true}) {
-    at::Tensor loss = at::zeros({});
+    at::Tensor loss = at::zeros({}, device);
     for (std::size_t i = 0; i < 3; ++i) loss = loss + (parameters[i] * out.at("own." + std::to_string(i))).sum() / 2;
     reducer.backward(loss, reduce);
   }
@@ -160,11 +158,12 @@ Tensors reduced(const ProcessGroup& group, Compression compression) {
 }
 
 TEST_P(Ranks, Bf16CompressionRoundsEachRanksGradientAndTheirSum) {
-  const int size = GetParam();
-  const auto rounded = run_ranks(
-      size, [](const ProcessGroup& group) { return reduced(group, Compression::bf16); }, "gloo");
-  const auto exact = run_ranks(
-      size, [](const ProcessGroup& group) { return reduced(group, Compression::none); }, "gloo");
+  const int size = GetParam().size;
+  const auto reduced_by = [](Compression compression) {
+    return run(
+        [&](const ProcessGroup& group, const at::Device& device) { return reduced(group, device, compression); });
+  };
+  const std::vector<Tensors> rounded = reduced_by(Compression::bf16), exact = reduced_by(Compression::none);
   ASSERT_EQ(rounded.size(), static_cast<std::size_t>(size));
   ASSERT_EQ(exact.size(), static_cast<std::size_t>(size));
   for (const char* index : {"0", "1", "2"}) {
@@ -180,32 +179,6 @@ TEST_P(Ranks, Bf16CompressionRoundsEachRanksGradientAndTheirSum) {
     EXPECT_TRUE((off <= 1.01 * size / 256.0 * magnitude).all().item<bool>()) << mean;
     EXPECT_GT(off.max().item<double>(), 0) << "nothing was rounded";
   }
-}
-
-TEST(ProcessGroup, OfOneRankIsAloneUnlessABackendIsNamed) {
-  for (const std::string named : {"auto", "gloo"}) {
-    const auto results = run_ranks(
-        1,
-        [&](const ProcessGroup& group) -> Tensors {
-          EXPECT_EQ(group.alone(), named == "auto");
-          EXPECT_EQ(group.size(), 1);
-          EXPECT_EQ(group.backend(), named == "auto" ? "none" : named);
-          return {};
-        },
-        named);
-    EXPECT_EQ(results.size(), 1U);
-  }
-}
-
-TEST(ProcessGroupAlone, DoesNothing) {
-  const ProcessGroup alone;
-  at::Tensor x = at::arange(3.0);
-  EXPECT_TRUE(alone.all_gather(x).is_same(x));
-  EXPECT_TRUE(gather_rows(x, alone).is_same(x));
-  alone.all_reduce(x);
-  EXPECT_EQ(x[2].item<double>(), 2);
-  EXPECT_EQ(alone.broadcast_text("a"), "a");
-  EXPECT_EQ(alone.backend(), "none");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/pairs.h"
 #include "tests/ops/largest_allocation.h"
+#include "tests/support/test_data.h"
 #include <tessera/distributed/gradient_reducer.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/objectives/flops_regularizer.h>
@@ -311,8 +312,7 @@ TEST(FlopsRegularizerOverRanks, IsThatOfAllRows) {
 
 // golden/sparc.md: the shares of two ranks.
 TEST(GoldenTwoRanks, ShardsAgree) {
-  const auto path = std::string(TESSERA_TEST_DATA) + "/golden/sparc/clip_two_ranks.safetensors";
-  const io::TensorFile file = io::load_safetensors(path);
+  const io::TensorFile file = io::load_safetensors(test_data("golden/sparc/clip_two_ranks.safetensors"));
   for (const char* yaml : {"{}", "{chunk: 2}"}) {
     const auto results = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
       const std::int64_t own = file.tensors.at("in.image_global").size(0) / 2;

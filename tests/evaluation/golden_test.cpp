@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/test_data.h"
+
 namespace tessera {
 namespace {
 
 TEST(MetricsGolden, EveryReferenceCaseAgrees) {
   const probe::Runners runners = probe::core_runners();
-  const std::vector<std::string> files = probe::case_files(TESSERA_TEST_DATA "/golden/metrics");
+  const std::vector<std::string> files = probe::case_files(test_data("golden/metrics"));
   EXPECT_EQ(files.size(), 32U);
   for (const std::string& file : files) {
     const probe::CaseReport report = probe::run_file(file, runners);

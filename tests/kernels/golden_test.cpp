@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/kernels/sparsify_group_case.h"
+#include "tests/support/test_data.h"
 
 namespace tessera::kernels::test {
 namespace {
@@ -49,7 +50,7 @@ std::vector<double> wide(const std::vector<float>& values) {
 
 std::vector<std::filesystem::path> cases(const std::string& folder, const std::string& prefix) {
   std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(TESSERA_TEST_DATA) + "/golden/" + folder)) {
+  for (const auto& entry : std::filesystem::directory_iterator(test_data("golden/" + folder))) {
     if (entry.path().filename().string().rfind(prefix, 0) == 0) paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/test_data.h"
 #include <tessera/base/error.h>
 #include <tessera/optim/adamw.h>
 #include <tessera/optim/clip_grad_norm.h>
@@ -14,11 +15,11 @@ namespace tessera {
 namespace {
 
 TEST(OptimizerGolden, EveryReferenceCaseAgrees) {
-  auto files = probe::case_files(TESSERA_TEST_DATA "/golden/optim");
+  auto files = probe::case_files(test_data("golden/optim"));
   ASSERT_EQ(files.size(), 13u);
   for (const char* name :
        {"cosine_schedule_learning_rate", "cosine_schedule_momentum", "ema_update", "gradient_clip_per_parameter"})
-    files.push_back(std::string(TESSERA_TEST_DATA "/golden/sparo/") + name + ".safetensors");
+    files.push_back(test_data(std::string("golden/sparo/") + name + ".safetensors"));
   for (const std::string& file : files) {
     const probe::CaseReport report = probe::run_file(file, probe::core_runners());
     EXPECT_TRUE(report.agrees()) << probe::format_table(report);

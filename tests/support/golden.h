@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/test_data.h"
 #include <tessera/probe/compare.h>
 
 /// Runs every reference case of tests/data/golden/SYSTEM as a test of its own, through the code of tessera-probe:
@@ -20,7 +21,7 @@ namespace tessera {
 /// without cases would pass unseen.
 inline std::vector<std::string> golden_cases(const std::string& system, const std::string& prefix = "") {
   std::vector<std::string> paths;
-  for (const std::string& path : probe::case_files(std::string(TESSERA_TEST_DATA) + "/golden/" + system))
+  for (const std::string& path : probe::case_files(test_data("golden/" + system)))
     if (std::filesystem::path(path).filename().string().starts_with(prefix)) paths.push_back(path);
   if (paths.empty()) throw std::runtime_error("tests/data/golden/" + system + " holds no case named " + prefix + "*");
   return paths;

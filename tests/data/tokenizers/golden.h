@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/support/test_data.h"
 #include <tessera/base/error.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
 #include <tessera/data/tokenizers/wordpiece.h>
@@ -14,7 +15,7 @@
 namespace tessera::test {
 
 inline const std::string clip_merges = TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
-inline const std::string wordpiece_vocab = TESSERA_TEST_DATA "/wordpiece-small/vocab.txt";
+inline const std::string wordpiece_vocab = test_data("wordpiece-small/vocab.txt");
 
 inline std::shared_ptr<Tokenizer> clip_bpe(const std::string& cleanup = "basic", std::int64_t context_length = 77) {
   return make_clip_bpe({clip_merges, context_length, cleanup}, {});
@@ -25,7 +26,7 @@ inline std::shared_ptr<Tokenizer> wordpiece(std::int64_t context_length = 76, bo
 }
 
 inline std::vector<nlohmann::json> golden_lines(const std::string& name) {
-  std::ifstream in(std::string(TESSERA_TEST_DATA "/golden/tokenizers/") + name);
+  std::ifstream in(test_data("golden/tokenizers/" + name));
   std::vector<nlohmann::json> lines;
   for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
   if (lines.empty()) throw std::runtime_error("no reference cases in " + name);

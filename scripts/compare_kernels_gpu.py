@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Forward and backward pass of our operators on a GPU beside the same from PyTorch's composed operations, eager and compiled, in one run.
+
+  scripts/compare_kernels_gpu.py
+  scripts/compare_kernels_gpu.py --operators sparsify_group --dtypes bfloat16 --json kernels.json
+  scripts/compare_kernels_gpu.py --device cpu                  # small shapes: whether everything runs
+
+The sides take turns; times are CUDA events' (medians with quartiles). Extra memory is the highest sum of LibTorch's allocations above what
+is there before, less the results and the inputs' gradients, which every side must give. Difference is that of our results and gradients
+from eager PyTorch's in float32 on the same values, as a share of theirs, in the Euclidean norm.
+
+Exit code: 0; 1 where a difference is above 1e-4 (bfloat16: 0.03); 77 without a GPU or PyTorch.
+"""
+import argparse
+import importlib.util
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import compare_filip
+import compare_linear_cross_entropy
+import compare_sparsify_group
+import compare_token_projection
+import side_by_side
+
+WARM_UP = 3  # turns that do not count; the first one compiles
+LARGEST_DIFFERENCE = {"float32": 1e-4, "bfloat16": 0.03}
+
+
+def make_flops_regularizer(torch, args):
+    encoding = torch.relu(torch.randn(args.rows, args.vocabulary)).requires_grad_()
+    return (encoding,), [torch.ones(())], {"eager": lambda encoding: (encoding.mean(0).square().sum(),),
+                                           "fused": lambda encoding: (torch.ops.tessera.flops_regularizer(encoding),)}
+
+
+OPERATORS = {  # how inputs and both sides are made, and the shapes
+    "sparsify_group": (compare_sparsify_group.make, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
+    "flops_regularizer": (make_flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
+    "linear_cross_entropy": (compare_linear_cross_entropy.make, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
+    "token_max_projection": (compare_token_projection.make, [{"batch": 64, "positions": 196, "vocabulary": 30522, "width": 512}]),
+    "max_similarity": (compare_filip.make, [{"batch": batch, "patches": 196, "tokens": 55, "width": 256} for batch in (64, 256)]),
+}
+SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8}  # on the CPU
+
+
+class Sides:
+    """One operator at one shape in one type: inputs, and a step of each side."""
+
+    def __init__(self, torch, args, name, sizes, dtype):
+        self.torch, self.args = torch, args
+        make = OPERATORS[name][0]
+        torch.manual_seed(0)
+        with torch.device(args.device):
+            inputs, self.gradients, operators = make(torch, argparse.Namespace(**sizes))
+        self.inputs = [tensor.detach().to(dtype).requires_grad_() for tensor in inputs]
+        self.reference = operators["eager"]
+        torch.compiler.reset()  # or it would look for code that serves several shapes
+        kinds = {"eager": self.reference, "compiled": torch.compile(self.reference, dynamic=False), "ours": operators["fused"]}
+        self.operators = {side: kinds[side] for side in args.sides}
+        self.given = 0  # bytes that every side gives
+
+    def step(self, operator, inputs):
+        """Results and the gradients of the inputs."""
+        results = operator(*inputs)
+        gradients = [gradient.to(result.dtype) for gradient, result in zip(self.gradients, results)]
+        return [result.detach() for result in results] + list(self.torch.autograd.grad(results, inputs, gradients))
+
+    def difference(self):
+        wide = [tensor.detach().float().requires_grad_() for tensor in self.inputs]
+        theirs = self.step(self.reference, wide)
+        ours = self.step(self.operators["ours"], self.inputs)
+        self.given = sum(tensor.nbytes for tensor in ours)
+        return max(((a.float() - b).norm() / b.norm()).item() for a, b in zip(ours, theirs))
+
+    def extra_memory(self, side):
+        """Bytes; None on the CPU, whose allocations LibTorch does not count."""
+        if self.args.device == "cpu":
+            return None
+        cuda = self.torch.cuda
+        cuda.synchronize()
+        cuda.reset_peak_memory_stats()
+        before = cuda.memory_allocated()
+        self.step(self.operators[side], self.inputs)
+        cuda.synchronize()
+        return cuda.max_memory_allocated() - before - self.given
+
+    def milliseconds(self):
+        """Times of each side, which take turns. A side that needs more memory than there is has none."""
+        times = {side: [] for side in self.operators}
+        for turn in range(WARM_UP + self.args.repetitions):
+            for side in list(times):
+                try:
+                    elapsed = self.timed(self.operators[side])
+                except self.torch.OutOfMemoryError:
+                    del times[side]
+                    continue
+                if turn >= WARM_UP:
+                    times[side].append(elapsed)
+        return {side: [elapsed() for elapsed in values] for side, values in times.items()}
+
+    def timed(self, operator):
+        """Runs a step; returns a function that gives its time once it is done, so that the host need not wait in between."""
+        if self.args.device == "cpu":
+            begin = time.perf_counter()
+            self.step(operator, self.inputs)
+            seconds = time.perf_counter() - begin
+            return lambda: 1e3 * seconds
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.step(operator, self.inputs)
+        end.record()
+
+        def elapsed():
+            end.synchronize()
+            return begin.elapsed_time(end)
+        return elapsed
+
+
+def measure(torch, args, name, sizes, dtype):
+    """One row of the table, as a dictionary."""
+    sides = Sides(torch, args, name, sizes, getattr(torch, dtype))
+    row = {"operator": name, **sizes, "dtype": dtype, "difference": sides.difference()}
+    times = sides.milliseconds()
+    for side, values in times.items():
+        row[side] = {"quartiles_ms": statistics.quantiles(values, n=4, method="inclusive"), "extra_bytes": sides.extra_memory(side)}
+    return row
+
+
+def cells(row, args):
+    shape = " ".join(f"{key}={value}" for key, value in row.items() if key in SMALL)
+
+    def milliseconds(side):
+        if side not in row:
+            return "does not fit"
+        low, median, high = row[side]["quartiles_ms"]
+        return f"{median:.3g} ({low:.3g} to {high:.3g})"
+
+    def times_as_fast(side):
+        return f"{row[side]['quartiles_ms'][1] / row['ours']['quartiles_ms'][1]:.2f}" if side in row else "-"
+
+    def megabytes(side):
+        extra = row.get(side, {}).get("extra_bytes")
+        return "-" if extra is None else f"{extra / 1e6:.0f}"
+
+    others = [side for side in args.sides if side != "ours"]
+    return [row["operator"], shape, row["dtype"], *map(milliseconds, args.sides), *map(times_as_fast, others), *map(megabytes, args.sides),
+            f"{row['difference']:.1e}"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", type=pathlib.Path, default=side_by_side.LIBRARY, help="libtessera_ops.so (default: %(default)s)")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--operators", nargs="+", default=list(OPERATORS), choices=list(OPERATORS))
+    parser.add_argument("--dtypes", nargs="+", default=["bfloat16", "float32"], choices=list(LARGEST_DIFFERENCE))
+    parser.add_argument("--sides", nargs="+", default=["eager", "compiled", "ours"], choices=["eager", "compiled", "ours"])
+    parser.add_argument("--repetitions", type=int, default=15)
+    parser.add_argument("--threads", type=int, help="on the CPU; default: LibTorch's own choice")
+    parser.add_argument("--json", type=pathlib.Path, help="also write the measurements to this file")
+    args = parser.parse_args()
+    args.sides = list(dict.fromkeys([*args.sides, "ours"]))
+    if importlib.util.find_spec("torch") is None:
+        print(f"{sys.executable} has no torch")
+        sys.exit(77)
+    torch = side_by_side.prepare(args)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        print("no GPU")
+        sys.exit(77)
+    device = torch.cuda.get_device_name() if args.device == "cuda" else f"CPU, {torch.get_num_threads()} threads, small shapes"
+    print(f"{device}; medians of {args.repetitions} (quartiles), PyTorch {torch.__version__}\n")
+    others = [side for side in args.sides if side != "ours"]
+    header = ["operator", "shape", "type", *(f"{side}, ms" for side in args.sides), *(f"times as fast as {side}" for side in others),
+              *(f"{side}, extra MB" for side in args.sides), "difference"]
+    print("| " + " | ".join(header) + " |\n|" + " --- |" * len(header), flush=True)
+    rows, wrong = [], []
+    for name in args.operators:
+        for sizes in OPERATORS[name][1]:
+            if args.device == "cpu":
+                sizes = {key: SMALL[key] for key in sizes}
+            for dtype in args.dtypes:
+                rows.append(measure(torch, args, name, sizes, dtype))
+                print("| " + " | ".join(cells(rows[-1], args)) + " |", flush=True)
+                if not rows[-1]["difference"] <= LARGEST_DIFFERENCE[dtype]:
+                    wrong.append(f"{name}, {dtype}: our results differ by {rows[-1]['difference']:.1e}")
+    if args.json:
+        args.json.write_text(json.dumps({"device": device, "rows": rows}, indent=1) + "\n")
+    for line in wrong:
+        print(f"compare_kernels_gpu: {line}")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# Sourced by scripts/setup.sh and scripts/gpu_check.sh: a CUDA toolkit that CMake and LibTorch's package can build with.
+
+# system_toolkit MAJOR: the folder of the installed toolkit of that series, nothing where there is none.
+system_toolkit() {
+  local nvcc
+  nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null) || return 0
+  if "$nvcc" --version | grep -q "release $1\."; then
+    (cd "$(dirname "$(readlink -f "$nvcc")")/.." && pwd)
+  fi
+}
+
+# complete_toolkit TOOLKIT SITE: adds what a toolkit's layout has and the wheels in the site-packages folder SITE lack there: lib64,
+# the unversioned library names that linkers look for, and the headers of NCCL and cuDNN.
+complete_toolkit() {
+  local toolkit=$1 site=$2 library header plain
+  [ -e "$toolkit/lib64" ] || ln -s lib "$toolkit/lib64"
+  for library in "$toolkit"/lib/lib*.so.*; do
+    plain=${library%%.so.*}.so
+    [ -e "$plain" ] || ln -s "$(basename "$library")" "$plain"
+  done
+  for header in "$site"/nvidia/{nccl,cudnn}/include/*.h; do
+    [ -e "$toolkit/include/$(basename "$header")" ] || ln -s "$header" "$toolkit/include/"
+  done
+}
+
+# joined_toolkit SYSTEM SITE MAJOR FOLDER: a toolkit in FOLDER with the compiler of SYSTEM, which lacks the libraries' headers
+# (cublas_v2.h), and what LibTorch's wheels in SITE bring of them.
+joined_toolkit() {
+  local system=$1 site=$2 wheels=$2/nvidia/cu$3 folder=$4 file
+  [ ! -e "$folder/.joined" ] || return 0
+  rm -rf "$folder"
+  mkdir -p "$folder/lib"
+  cp -rL "$system/bin" "$system/nvvm" "$system/include" "$folder/"
+  cp -rLn "$wheels/include/." "$folder/include/"
+  for file in "$system"/lib64/* "$wheels"/lib/*; do
+    [ -e "$folder/lib/$(basename "$file")" ] || ln -s "$file" "$folder/lib/"
+  done
+  complete_toolkit "$folder" "$site"
+  touch "$folder/.joined"
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Runs a command with the libraries, the test data and the programs of the bundle that this file lies in (scripts/gpu_bundle.sh):
+#   gpu_bundle/run.sh ./tests/kernels_tests --gtest_filter='*/cuda'
+# LibTorch is the one in the folder CMAKE_PREFIX_PATH, or python3's torch.
+set -euo pipefail
+bundle=$(cd "$(dirname "$0")" && pwd)
+torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib.util.find_spec("torch").submodule_search_locations)')}
+[ -e "$torch/lib/libtorch.so" ] || {
+  echo "run.sh: no LibTorch in ${torch:-python3}: set CMAKE_PREFIX_PATH to its folder, which has lib/libtorch.so" >&2
+  exit 2
+}
+# A wheel's LibTorch finds CUDA's libraries, in folders beside its own, by itself; programs that want one of them do not.
+libraries=$bundle/lib:$torch/lib
+for folder in "$torch"/../nvidia/*/lib; do libraries=$libraries:$folder; done
+export LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export TESSERA_TEST_DATA=$bundle/data TESSERA_OPS_LIBRARY=$bundle/lib/libtessera_ops.so
+program=${1:?usage: run.sh COMMAND [ARGUMENT...]}
+[ ! -x "$bundle/$program" ] || program=$bundle/$program
+shift
+exec "$program" "$@"
