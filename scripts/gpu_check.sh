@@ -258,7 +258,7 @@ stage_test() {
 stage_sanitize() {
   local tool kernels=$programs/tests/kernels_tests
   # Tests that together reach every kernel; the tools slow them down a hundredfold.
-  local filter='*Definition*/cuda:*PaddingIsNeverRead*/cuda:*RowsMayBeFarther*/cuda:-*SizesOfTraining*'
+  local filter='*Definition*/cuda:*IsNeverRead*/cuda:*RowsMayBeFarther*/cuda:-*SizesOfTraining*'
   available compute-sanitizer "${run[@]}" compute-sanitizer "$kernels" '--gtest_filter=*RankWithoutRows*/cuda' || return
   for tool in memcheck racecheck synccheck initcheck; do
     piece "$tool" 140 "${run[@]}" compute-sanitizer --tool "$tool" --error-exitcode 9 "$kernels" "--gtest_filter=$filter"
