@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -114,6 +115,7 @@ MetricsRow TrainingMonitor::row_of(const TrainedStep& step) const {
   const at::Tensor read = step.numbers.to(at::kCPU, at::kDouble);
   const double* next = read.const_data_ptr<double>();
   MetricsRow row;
+  static_cast<RowPlace&>(row) = place_of(step.after);
   row.step = step.losses.step;
   row.learning_rate = step.learning_rate;
   row.loss = *next++;
@@ -122,6 +124,15 @@ MetricsRow TrainingMonitor::row_of(const TrainedStep& step) const {
   for (const auto& [name, statistic] : step.losses.statistics) row.statistics.emplace_back(name, *next++);
   for (const std::string& name : grad_norm_names_) row.grad_norms.emplace_back(name, *next++);
   return row;
+}
+
+RowPlace TrainingMonitor::place_of(const RunState& state) const {
+  const std::int64_t of_epoch = run_.loader->batches_per_epoch() * config_.data.loader.batch_size * group_.size();
+  const double share = of_epoch > 0 ? static_cast<double>(state.data.cursor) / static_cast<double>(of_epoch) : 0;
+  return {.step = state.step,
+          .time = utc_time(),
+          .epoch = static_cast<double>(state.data.epoch) + std::min(share, 1.0),
+          .samples = state.samples};
 }
 
 std::vector<std::pair<std::string, double>> TrainingMonitor::unused_shares() const {
@@ -157,6 +168,10 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   window_ = {.begin = end, .loader = loader};
   log_.record(row);
   if (log_.page_due()) show(now);
+}
+
+void TrainingMonitor::evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics) {
+  log_.evaluation(place_of(now), metrics);
 }
 
 void TrainingMonitor::show(const RunState& now, const std::string& state, bool good, const std::string& note) {

@@ -216,15 +216,20 @@ struct LogSettings {
   std::int64_t every_steps = 10;
   bool tensorboard = true;
   bool page = true;
+  std::optional<std::string> command;
   std::optional<double> peak_tflops;
   std::optional<std::array<std::int64_t, 2>> profile;
 };
 
 template <class Visitor>
 void fields(Visitor& v, LogSettings& s) {
-  v("every_steps", s.every_steps, "write a row of metrics.jsonl after so many steps", config::at_least(1));
+  v("every_steps", s.every_steps, "write a row of metrics.jsonl and metrics.csv after so many steps",
+    config::at_least(1));
   v("tensorboard", s.tensorboard, "write the same as TensorBoard event files, into the run's folder tensorboard");
   v("page", s.page, "keep a page with the run's curves and state, run.html in its folder");
+  v("command", s.command,
+    "shell command that is started with the run and reads each row and each evaluation from its standard input, a line "
+    "of JSON each (python3 scripts/log_to_wandb.py my-project); null: none");
   v("peak_tflops", s.peak_tflops,
     "what the MFU is a share of, TFLOP/s of one device; null: the GPU's data sheet, or measured at the start with a "
     "matrix product",
@@ -274,7 +279,7 @@ void fields(Visitor& v, Config& s) {
   v("distributed", s.distributed, "several processes (torchrun, srun, mpirun or trainer --nproc N)");
   v("checkpoint", s.checkpoint, "saving");
   v("evaluation", s.evaluation, "measuring during the run");
-  v("log", s.log, "metrics.jsonl");
+  v("log", s.log, "what a run tells of itself");
 }
 
 /// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its

@@ -60,6 +60,8 @@ class TrainingMonitor {
   /// Writes the row of a step, if log.every_steps says so. Its speed is by the clock since the row before (the first
   /// row's: since the first step began), so the steps must have been read back. `now`: where the run stands.
   void record(MetricsRow row, const RunState& now);
+  /// Scalars of an evaluation: {"task.metric", value}.
+  void evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics);
   /// Writes the run's page; good: whether the state is as it should be; note: a line beside it.
   void show(const RunState& now, const std::string& state = "running", bool good = true, const std::string& note = "");
 
@@ -68,6 +70,7 @@ class TrainingMonitor {
  private:
   static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
+  RowPlace place_of(const RunState& state) const;
   /// Of each thing that AccumulatedLosses::used speaks of, the share that no rank has used since the row before.
   std::vector<std::pair<std::string, double>> unused_shares() const;
 
