@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/version.h>
 
 namespace tessera::tools {
 
@@ -42,11 +43,13 @@ inline void check_folder_of(const std::string& option, const std::string& path) 
     user_error(option, " ", path, ": there is no folder ", folder.string());
 }
 
-/// Parses a program's arguments. Returns the exit code where there is nothing to run: 0 after --help, 2 after a
-/// mistake; either has been answered on the terminal by then.
-inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv) {
+/// Parses a program's arguments, --version among them. Returns the exit code where there is nothing to run: 0 after --help or
+/// --version, 2 after a mistake; either has been answered on the terminal by then. `check` may throw CLI::ParseError too.
+inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {}) {
+  app.set_version_flag("--version", version_line());
   try {
     app.parse(argc, argv);
+    if (check) check();
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

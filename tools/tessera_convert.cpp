@@ -171,11 +171,9 @@ int main(int argc, char** argv) {
                  "YAML with the model's settings instead (at the top, or under `model:`)");
   app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, to be carried in the model file");
   app.add_flag("--list", arguments.list, "print the known architectures");
-  try {
-    app.parse(argc, argv);
+  const auto check = [&] {
     if (!arguments.list && arguments.output.empty()) throw CLI::RequiredError("input and output");
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  };
+  if (const auto code = tools::parse_arguments(app, argc, argv, check)) return *code;
   return run_program("tessera-convert", [&] { return run(arguments); });
 }

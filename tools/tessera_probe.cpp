@@ -91,11 +91,9 @@ int main(int argc, char** argv) {
   app.add_flag("--json", arguments.json, "print the comparison as JSON");
   app.add_flag("--brief", arguments.brief, "print only the tensors that differ");
   app.add_flag("--list", arguments.list, "print the names of the modules that can be checked");
-  try {
-    app.parse(argc, argv);
+  const auto check = [&] {
     if (arguments.paths.empty() && !arguments.list) throw CLI::RequiredError("paths");
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  };
+  if (const auto code = tessera::tools::parse_arguments(app, argc, argv, check)) return *code;
   return tessera::run_program("tessera-probe", [&] { return run(arguments); });
 }

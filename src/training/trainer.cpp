@@ -5,6 +5,7 @@
 #include <tessera/base/job_error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/measure/machine.h>
@@ -49,10 +50,12 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
       checkpoints_(config_, group_, run_, folder_, [this](const std::string& text) { monitor_.log().error(text); }),
       non_finite_(config_, group_, run_, runner_, guard_, checkpoints_, monitor_.log(), folder_),
       pacer_([this] { return mark_device(run_.device); }) {
-  if (group_.first())
+  if (group_.first()) {
     log::set_file(folder_ + "/log.txt");
-  else
+    log::info(version_line());
+  } else {
     log::set_level(log::Level::warning);
+  }
   run_on_rank0(group_, "checking the evaluation tasks", [&] {
     const DualEncoderEmbedder embedder(run_.model, run_.tokenizer);
     return check_tasks(config_.evaluation.tasks, embedder, evaluation_context()), true;
@@ -60,7 +63,7 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
   restore_or_initialize(resume);
   settle_micro_batch();
   if (!group_.first()) return;
-  io::write_file(folder_ + "/config.yaml", to_yaml(config_));
+  io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + to_yaml(config_));
   print_plan();
 }
 

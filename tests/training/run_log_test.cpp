@@ -8,6 +8,7 @@
 
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/log/run_log.h>
 #include <tessera/training/trainer.h>
@@ -185,6 +186,16 @@ TEST(RunLogTest, RowsHoldSpeedMemoryAndEachTowersGradients) {
   EXPECT_NE(html.find(">finished</span>"), std::string::npos);
   EXPECT_NE(html.find("checkpoints/step_0000003/model.safetensors"), std::string::npos);
   EXPECT_NE(log.find("; MFU is the share of 500 GFLOP/s (log.peak_tflops)"), std::string::npos) << log;
+}
+
+TEST(RunLogTest, ARunRecordsTheVersion) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  Trainer(tiny_config(run, {"training.steps=1"}), "none").run();
+  const std::string log = io::read_file(run + "/log.txt");
+  EXPECT_NE(log.substr(0, log.find('\n')).find(version_line()), std::string::npos) << log;
+  EXPECT_TRUE(io::read_file(run + "/config.yaml").starts_with("# " + version_line() + "\n"));
+  EXPECT_NE(io::read_file(run + "/run.html").find(version_line()), std::string::npos);
 }
 
 TEST(RunLogTest, AFrozenTowerHasNoGradientNorm) {

@@ -7,6 +7,7 @@
 
 #include <tessera/base/host.h>
 #include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/measure/machine.h>
 #include <tessera/optim/grad_norm_groups.h>
 #include <tessera/training/log/training_monitor.h>
@@ -36,7 +37,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Host", host_name()},
           {"Seed", std::to_string(config.seed)},
           {"Data", run.train->describe()},
-          {"Device", machine_name(run.device)}};
+          {"Device", machine_name(run.device)},
+          {"Version", version_line()}};
 }
 
 }  // namespace

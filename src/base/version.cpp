@@ -1,0 +1,19 @@
+#include <tessera/base/version.h>
+
+#include "tessera_commit.h"
+
+namespace tessera {
+
+std::string version() {
+  return TESSERA_VERSION;
+}
+
+std::string commit() {
+  return TESSERA_COMMIT;
+}
+
+std::string version_line() {
+  return "Tessera " + version() + " (" + commit() + ")";
+}
+
+}  // namespace tessera
