@@ -67,7 +67,8 @@ std::string to_line(const MetricsRow& r) {
   row["mfu"] = number_or_null(r.mfu);
   row["memory"] = {
       {"resident", r.resident}, {"resident_peak", r.resident_peak}, {"device_peak", number_or_null(r.device_peak)}};
-  return row.dump();
+  if (!r.warnings.empty()) row["warnings"] = r.warnings;
+  return row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {

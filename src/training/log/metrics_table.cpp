@@ -18,7 +18,7 @@ namespace {
 using NamedFields = std::vector<std::pair<std::string, std::string>>;
 
 // Names and texts go without quotes into the table.
-std::string cell(std::string text) {
+std::string table_cell(std::string text) {
   for (char& c : text)
     if (c == ',' || c == '"' || c == '\n' || c == '\r') c = '_';
   return text;
@@ -28,9 +28,9 @@ void add_cells(const std::string& name, const nlohmann::ordered_json& value, Nam
   if (value.is_object()) {
     for (const auto& [part, inner] : value.items()) add_cells(name.empty() ? part : name + "." + part, inner, out);
   } else if (value.is_string()) {
-    out.emplace_back(cell(name), cell(value.get<std::string>()));
+    out.emplace_back(table_cell(name), table_cell(value.get<std::string>()));
   } else if (!value.is_array()) {
-    out.emplace_back(cell(name), value.is_null() ? "" : value.dump());
+    out.emplace_back(table_cell(name), value.is_null() ? "" : value.dump());
   }
 }
 

@@ -32,6 +32,7 @@ struct MetricsRow : RowPlace {
   std::optional<double> mfu;     // the same as a share of the device's peak
   std::int64_t resident = 0, resident_peak = 0;  // bytes of rank 0's process
   std::optional<std::int64_t> device_peak;       // bytes of tensors on its GPU at their highest
+  std::vector<std::string> warnings;             // said since the row before
 };
 
 /// Now, as "2026-11-23T12:34:56Z".

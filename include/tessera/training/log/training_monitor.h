@@ -8,6 +8,8 @@
 
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/log/caption_watch.h>
+#include <tessera/training/log/chance_watch.h>
 #include <tessera/training/log/input_bound_detector.h>
 #include <tessera/training/log/metrics_row.h>
 #include <tessera/training/log/mfu.h>
@@ -49,6 +51,8 @@ class TrainingMonitor {
 
   /// Begins after this step (0: at the start); what the files hold of later ones is dropped.
   void resume_at(std::int64_t step);
+  /// Looks at a batch on the CPU for what keeps a run from learning.
+  void look_at(const Batch& batch);
   /// Has step `number` made, and keeps it for read_back().
   void observe(std::int64_t number, const std::function<TrainedStep()>& make);
   /// Runs what is not training (saving, evaluating): no row's speed counts its time.
@@ -71,6 +75,8 @@ class TrainingMonitor {
   static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
+  /// Into the log and the next row.
+  void warn(const std::string& text);
   /// Of each thing that AccumulatedLosses::used speaks of, the share that no rank has used since the row before.
   std::vector<std::pair<std::string, double>> unused_shares() const;
 
@@ -83,6 +89,9 @@ class TrainingMonitor {
   Mfu mfu_;
   StepProfiler profiler_;
   InputBoundDetector input_bound_;
+  ChanceWatch chance_;
+  std::optional<CaptionWatch> captions_;  // none: equal captions do no harm
+  std::vector<std::string> warnings_;     // since the row before
   std::vector<TrainedStep> unread_;
   Clock clock_;
 
