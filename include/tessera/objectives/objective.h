@@ -47,7 +47,7 @@ struct StepContext {
 /// with it. May own parameters (logit_scale, decoders, prototypes).
 class Objective : public torch::nn::Module {
  public:
-  /// Throws c10::Error if a view or tensor it needs is missing or mis-shaped.
+  /// Throws UserError if the towers do not give a tensor that it needs, c10::Error if one is mis-shaped.
   virtual Losses forward(const Features& features, const StepContext& context) = 0;
   virtual Needs needs() const = 0;
   /// Terms of the loss (Losses::terms, by name) that say when nothing is learned, each with its level then: a contrast of
