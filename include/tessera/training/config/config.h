@@ -177,6 +177,7 @@ struct CheckpointSettings {
   bool background = true;
   std::optional<std::string> copy_to;
   std::optional<std::string> command;
+  std::optional<std::string> fetch_command;
 };
 
 template <class Visitor>
@@ -188,7 +189,12 @@ void fields(Visitor& v, CheckpointSettings& s) {
   v("keep_every", s.keep_every, "those of steps that this divides stay for good; 0: none", config::at_least(0));
   v("background", s.background, "write while training goes on, from a copy of weights and optimizer in memory");
   v("copy_to", s.copy_to, "a second folder, say on another disk: each checkpoint is copied there; null: none");
-  v("command", s.command, "shell command after each save, with the checkpoint's folder as $1; null: none");
+  v("command", s.command,
+    "shell command after each save, with the checkpoint's folder as $1 and run.name as $2; null: none");
+  v("fetch_command", s.fetch_command,
+    "shell command that brings the newest checkpoint back that `command` has stored, as step_N into the empty folder $1, "
+    "run.name as $2; for --resume auto where the run's folder holds no whole one. Exit code 0 without any: nothing is stored "
+    "yet; null: none");
 }
 
 struct EvaluationSettings {
@@ -290,15 +296,6 @@ Config resolve_config(const config::Node& tree, const std::string& name, bool wi
 
 /// YAML of the whole configuration; loads back to an identical one.
 std::string to_yaml(const Config& config);
-
-/// Keys whose values differ between the resolved YAML of another run and a configuration: "optimizer.lr: 0.1 there, 0.2
-/// here". Only keys that decide what a resumed run computes: run, log, checkpoint, evaluation, data.validation,
-/// training.steps (said aloud by the trainer, for it stretches the schedule) and what only changes speed may differ; and
-/// training.micro_batch where it is `auto` here, which takes what is there.
-std::vector<std::string> differences(const std::string& there, const Config& here);
-
-/// The same of two trees of settings.
-std::vector<std::string> differences(const config::Node& there, const config::Node& here);
 
 /// docs/configuration.md, from the same lists of fields.
 std::string configuration_document();
