@@ -63,7 +63,7 @@ std::string run_table(const std::vector<ComparedRun>& runs) {
     const ComparedRun& run = runs[i];
     rows += concat("<tr><td>", name_with_swatch(run, i), "</td><td class=\"n\">",
                    run.step ? with_thousands(*run.step) : "-", "</td><td class=\"n\">", last_text(run.curves, "loss"),
-                   "</td><td class=\"n\">", last_text(run.curves, "samples_per_second"), "</td><td>",
+                   "</td><td class=\"n\">", last_text(run.curves, "samples_per_second"), "</td><td class=\"whole\">",
                    run.version.empty() ? "-" : escape(run.version), "</td><td class=\"path\">", escape(run.folder),
                    "</td></tr>");
   }
@@ -73,8 +73,8 @@ std::string run_table(const std::vector<ComparedRun>& runs) {
 }
 
 std::string score_row(const ScoreRow& row) {
-  const char* const arrow = row.better == Better::higher ? " \u2191" : row.better == Better::lower ? " \u2193" : "";
-  std::string html = concat("<tr><td>", escape(row.metric), arrow, "</td>");
+  const char* const arrow = row.better == Better::higher ? "\u00a0\u2191" : row.better == Better::lower ? "\u00a0\u2193" : "";
+  std::string html = concat("<tr><td class=\"whole\">", escape(row.metric), arrow, "</td>");
   for (std::size_t i = 0; i < row.values.size(); ++i) {
     const std::string text = escape(score_text(row, i));
     html += concat("<td class=\"n\">", row.best[i] ? "<b>" + text + "</b>" : text, "</td>");

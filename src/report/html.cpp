@@ -28,7 +28,7 @@ nav{margin:14px 0 0}nav a{display:inline-block;margin:0 8px 6px 0;padding:2px 10
 .number{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
 .number b{display:block;font-size:24px;font-weight:650;font-variant-numeric:tabular-nums;letter-spacing:-.02em}
 .number span{font-size:12px;color:var(--soft)}
-.scroll{overflow-x:auto}td.n,th.n{white-space:nowrap}td.setting,td.path{max-width:320px;overflow-wrap:anywhere}
+.scroll{overflow-x:auto}td.n,th.n{white-space:nowrap}td.setting,td.path{min-width:120px;max-width:320px;overflow-wrap:anywhere}td.whole{white-space:nowrap}
 .run{white-space:nowrap}.run i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
 th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--line);vertical-align:top}
@@ -60,7 +60,7 @@ ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font
 .overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 .overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
 .overlay .three{display:grid;grid-template-columns:repeat(3,1fr);gap:8px}
-.legend{display:flex;flex-wrap:wrap;gap:2px 12px;font-size:12px;margin-top:6px;color:var(--soft)}
+.legend{display:flex;flex-wrap:wrap;gap:2px 12px;font-size:12px;margin-top:6px;color:var(--soft);overflow-wrap:anywhere}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
 .charts .card{margin:0}.charts{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:11px}svg .axis{stroke:var(--line)}
