@@ -10,7 +10,8 @@ function(tessera_library name)
 endfunction()
 
 # tessera_program(NAME source... LINK target... [FRONT_END source...]): a program in build/bin. With a front end, whose sources
-# define answer_at_once (tools/front_end.h) without LibTorch, that one is bin/NAME, and the program libexec/tessera/NAME.
+# define answer_at_once (tools/front_end.h) without LibTorch, that one is bin/NAME, and the program, which has the sources before
+# LINK alone, libexec/tessera/NAME.
 function(tessera_program name)
   cmake_parse_arguments(arg "" "" "LINK;FRONT_END" ${ARGN})
   set(program ${name})
@@ -22,7 +23,7 @@ function(tessera_program name)
     add_dependencies(${name} ${program})
     set_property(GLOBAL APPEND PROPERTY TESSERA_PROGRAMS ${name})
   endif()
-  add_executable(${program} ${arg_UNPARSED_ARGUMENTS} ${arg_FRONT_END})
+  add_executable(${program} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${program} PRIVATE ${arg_LINK} CLI11::CLI11)
   if(arg_FRONT_END)

@@ -1,4 +1,6 @@
+#include <filesystem>
 #include <iostream>
+#include <regex>
 
 #include "tools/command_line.h"
 #include "tools/front_end.h"
@@ -31,11 +33,17 @@ because a loss or gradient was not finite; 130, 143 or 138 stopped by SIGINT, SI
 of the first process that failed.
 All settings: docs/configuration.md.)";
 
+std::string name_of_program(int argc, char** argv) {
+  const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
+  return name.empty() ? "trainer" : name;
+}
+
 }  // namespace
 
 std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
+  arguments.program = name_of_program(argc, argv);
   CLI::App app("Trains an image-text model from a YAML configuration.");
-  app.footer(kFooter);
+  app.footer(std::regex_replace(kFooter, std::regex("trainer --"), arguments.program + " --"));
   app.add_option("--config", arguments.config, "YAML file, or the name of one that ships with Tessera (--list-configs)")
       ->type_name("FILE");
   app.add_option("--set", arguments.overrides, "override one key, KEY=VALUE (VALUE is YAML); may be repeated")
@@ -65,7 +73,7 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
       ->type_name("FILE");
   const auto code = parse_arguments(app, argc, argv);
   if (code || !list_configs) return code;
-  return run_program("trainer", [] {
+  return run_program(arguments.program, [] {
     std::cout << config::list_configurations();
     return 0;
   });

@@ -6,8 +6,9 @@
 
 namespace tessera::tools {
 
-/// What the program `trainer` is told on its command line.
+/// What the program `trainer`, or another one on trainer_main, is told on its command line.
 struct TrainerArguments {
+  std::string program;  // its own name: messages begin with it
   std::string config;
   std::vector<std::string> overrides;
   std::string resume = "none";

@@ -144,6 +144,7 @@ int evaluate(const EvaluateOptions& options) {
   context.pictures = options.pictures;
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
+  if (options.run_loss) context.loss = options.run_loss(loaded);
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {

@@ -25,25 +25,16 @@ TEST(TrainerProgram, AMisspeltConfigurationNamesTheNearest) {
             "/configs: did you mean sparc_vitb16?\n");
 }
 
-// The example of docs/training.md: features are written once, and the same file trains from them.
-TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::temp_directory_path() / concat("tessera_features_", ::getpid());
-  fs::create_directories(folder);
-  const std::string file = (folder / "lit.yaml").string(), features = (folder / "features").string();
-  io::write_file(file, R"(
-run: {folder: )" + (folder / "run").string() +
-                           R"(}
+// A run of seconds, with `data` as further keys of that section and `rest` as further sections.
+std::string small_yaml(const std::filesystem::path& folder, const std::string& data, const std::string& rest) {
+  return "run: {folder: " + (folder / "run").string() + R"(}
 data:
   train: {name: shapes, size: 12, image_size: 16}
   loader: {batch_size: 4, augmentation: {crop: evaluation}}
-  features: {folder: )" + features +
-                           R"(, dtype: float16}
-tokenizer:
+)" + data + R"(tokenizer:
   name: clip-bpe
   context_length: 16
-  merges: )" TESSERA_SOURCE_DIR
-                           R"(/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz
+  merges: )" TESSERA_SOURCE_DIR R"(/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz
 model:
   preprocessing: {image_size: 16}
   image:
@@ -54,10 +45,19 @@ model:
     encoder: {name: text_transformer, width: 16, layers: 1, heads: 2}
     readout: {name: eos}
     projection: {name: linear, embed_dim: 8}
-parameters: {frozen: [image]}
 training: {steps: 2, device: cpu}
 log: {peak_tflops: 0.1}
-)");
+)" + rest;
+}
+
+// The example of docs/training.md: features are written once, and the same file trains from them.
+TEST(TrainerProgram, WritesFeaturesAndTrainsFromThem) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / concat("tessera_features_", ::getpid());
+  fs::create_directories(folder);
+  const std::string file = (folder / "lit.yaml").string(), features = (folder / "features").string();
+  io::write_file(file, small_yaml(folder, "  features: {folder: " + features + ", dtype: float16}\n",
+                                  "parameters: {frozen: [image]}\n"));
   const std::string run = "trainer --config " + file;
   const Answer early = answer_of(run), many = answer_of(run + " --write-features --nproc 2"),
                written = answer_of(run + " --write-features"), trained = answer_of(run);
@@ -69,6 +69,29 @@ log: {peak_tflops: 0.1}
   EXPECT_NE(written.text.find("written: " + features + ", 12 pictures of 32 B"), std::string::npos) << written.text;
   EXPECT_EQ(trained.code, 0) << trained.text;
   EXPECT_NE(trained.text.find("12 pictures in " + features + ", float16"), std::string::npos) << trained.text;
+  fs::remove_all(folder);
+}
+
+TEST(TrainerMain, MakesATrainerOfAProgramWithAnObjectiveOfItsOwn) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / concat("tessera_own_", ::getpid());
+  fs::create_directories(folder);
+  const std::string file = (folder / "own.yaml").string();
+  io::write_file(file, small_yaml(folder, "", "objective: {name: my_distance, power: 1.5}\n"));
+  const std::string program = "../tests/own_trainer", run = program + " --config " + file;
+
+  const Answer help = answer_of(program + " --help"), plan = answer_of(run + " --dry-run"),
+               wrong = answer_of(run + " --set objective.powr=2 --nproc 2"), ranks = answer_of(run + " --nproc 2"),
+               resumed = answer_of(run + " --nproc 2 --set training.steps=3 --resume auto");
+  EXPECT_NE(help.text.find("own_trainer --config configs/shapes_sparc.yaml --nproc 2"), std::string::npos) << help.text;
+  EXPECT_EQ(plan.code, 0) << plan.text;
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.text.find("own_trainer: "), std::string::npos) << wrong.text;
+  EXPECT_NE(wrong.text.find("did you mean power?"), std::string::npos) << wrong.text;
+  EXPECT_EQ(ranks.code, 0) << ranks.text;
+  EXPECT_NE(ranks.text.find("x 2 ranks"), std::string::npos) << ranks.text;
+  EXPECT_EQ(resumed.code, 0) << resumed.text;
+  EXPECT_NE(resumed.text.find("step 2, "), std::string::npos) << resumed.text;
   fs::remove_all(folder);
 }
 

@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "tools/trainer_arguments.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/distributed/spawn.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/config/config.h>
+#include <tessera/training/interrupt.h>
+#include <tessera/training/memory/dry_run.h>
+#include <tessera/training/non_finite/non_finite_report.h>
+#include <tessera/training/run/image_features.h>
+#include <tessera/training/run/training_run.h>
+#include <tessera/training/stages.h>
+#include <tessera/training/trainer_main.h>
+
+namespace {
+
+constexpr int kNotFinite = 3;
+
+// A dry run stands for one rank of those that were asked for.
+tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& arguments,
+                                    const tessera::LaunchEnvironment& launched, const tessera::Variables& variables) {
+  tessera::PlanSettings settings;
+  settings.ranks = settings.ranks_here = std::max(arguments.processes, launched.size);
+  for (const char* name : {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"})
+    if (const auto found = variables.find(name); found != variables.end())
+      settings.ranks_here = std::clamp(std::atoi(found->second.c_str()), 1, settings.ranks);
+  return settings;
+}
+
+std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings) {
+  tessera::Config config = stage.config;
+  if (stage.follows) config.start = {};  // weights that may not be there yet
+  return tessera::to_text(tessera::dry_run(config, settings), config);
+}
+
+// For the first stage that reads features.
+int write_features(const std::vector<tessera::Stage>& stages) {
+  const auto found =
+      std::find_if(stages.begin(), stages.end(), [](const auto& stage) { return stage.config.data.features; });
+  const tessera::Config& config = (found != stages.end() ? *found : stages.front()).config;
+  const tessera::FeatureManifest written = tessera::write_image_features(config);
+  for (const auto& [reason, count] : written.left_out)
+    std::cout << "left out " << tessera::with_thousands(count) << " samples (" << reason << ")\n";
+  std::cout << "written: " << config.data.features->folder << ", " << tessera::with_thousands(written.samples)
+            << " pictures of " << tessera::format_bytes(static_cast<double>(written.bytes())) << std::endl;
+  return 0;
+}
+
+int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
+  const std::vector<tessera::Stage> stages =
+      tessera::load_stages(arguments.config, arguments.overrides, /*without_vocabulary=*/arguments.dry_run);
+  const auto for_each_stage = [&](const auto& text_of) {
+    for (const tessera::Stage& stage : stages) {
+      if (!stage.name.empty()) std::cout << "--- # stage " << stage.name << "\n";
+      std::cout << text_of(stage);
+    }
+    return 0;
+  };
+  if (arguments.print_config)
+    return for_each_stage([](const tessera::Stage& stage) { return tessera::to_yaml(stage.config); });
+  const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
+  if (arguments.dry_run) {
+    if (launched.rank != 0) return 0;
+    const tessera::PlanSettings settings = plan_settings(arguments, launched, variables);
+    return for_each_stage([&](const tessera::Stage& stage) { return dry_run_text(stage, settings); });
+  }
+  if (arguments.write_features) {
+    if (launched.size > 1 || arguments.processes > 1)
+      tessera::user_error("--write-features works in one process: leave out --nproc, or the launcher");
+    return write_features(stages);
+  }
+  // The device comes first: what the group starts must not open another GPU.
+  const at::Device device = tessera::choose_device(stages[0].config, launched.local_rank);
+  const auto group = tessera::ProcessGroup::connect(launched, stages[0].config.distributed, device);
+  if (!arguments.replay_step.empty()) {
+    const auto [report, finite] = tessera::replay_step(stages.back().config, arguments.replay_step, group);
+    if (group.first()) std::cout << report;
+    return finite ? 0 : kNotFinite;
+  }
+  const tessera::InterruptGuard guard;  // from here on: a signal during start-up is served after the first step
+  const auto [outcome, signal] = tessera::run_stages(stages, arguments.resume, group);
+  switch (outcome) {
+    case tessera::Outcome::finished:
+      return 0;
+    case tessera::Outcome::interrupted:
+      return 128 + signal;
+    case tessera::Outcome::not_finite:
+      return kNotFinite;
+  }
+  return 0;
+}
+
+// The arguments for the processes that --nproc starts.
+std::vector<std::string> without_nproc(int argc, char** argv) {
+  std::vector<std::string> out;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--nproc")
+      ++i;
+    else if (!word.starts_with("--nproc="))
+      out.push_back(word);
+  }
+  return out;
+}
+
+}  // namespace
+
+namespace tessera {
+
+int trainer_main(int argc, char** argv) {
+  tools::TrainerArguments arguments;
+  if (const auto code = tools::parse(argc, argv, arguments)) return *code;
+  const std::string& program = arguments.program;
+  const char* rank = std::getenv("RANK");
+  return run_program(rank == nullptr ? program : concat(program, " rank ", rank), [&] {
+    if (!arguments.document.empty()) {
+      io::write_file(arguments.document, configuration_document());
+      return 0;
+    }
+    if (arguments.config.empty()) user_error("--config FILE is missing; ", program, " --help shows an example");
+    const Variables variables = environment_variables();
+    if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
+      if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
+        user_error("--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
+      load_stages(arguments.config, arguments.overrides);  // a mistake is reported once, not by every process
+      return spawn_workers(program, arguments.processes, without_nproc(argc, argv));
+    }
+    return run(arguments, variables);
+  });
+}
+
+}  // namespace tessera
