@@ -9,6 +9,7 @@
 #include "src/evaluation/kept_slots.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/config/environment.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>
@@ -34,7 +35,7 @@ std::string run_folder_of(const std::string& model_file) {
 config::Node run_config_of(const InferenceModel& loaded) {
   const auto found = loaded.file.extra.find("config");
   if (found == loaded.file.extra.end()) return config::Node::map();
-  return config::parse_yaml(found->second, loaded.path + " (config)");
+  return config::expand_environment(config::parse_yaml(found->second, loaded.path + " (config)"));
 }
 
 std::int64_t count_parameters(const DualEncoder& model) {
@@ -143,6 +144,7 @@ int evaluate(const EvaluateOptions& options) {
   context.pictures = options.pictures;
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
+  if (options.run_loss) context.loss = options.run_loss(loaded);
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {

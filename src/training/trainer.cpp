@@ -64,7 +64,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
   restore_or_initialize(resume);
   settle_micro_batch();
   if (!group_.first()) return;
-  io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + to_yaml(config_));
+  io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + to_yaml_anywhere(config_));
   print_plan();
   warn_of_settings();
 }
