@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 namespace {
 
 using report::escape;
+using report::number_card;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
@@ -50,10 +51,6 @@ std::string time_now() {
 
 std::string link(const std::string& path, const std::string& text) {
   return concat("<a href=\"", escape(path), "\">", escape(text), "</a>");
-}
-
-std::string number_card(const std::string& value, const std::string& name) {
-  return concat("<div class=\"number\"><b>", escape(value), "</b><span>", escape(name), "</span></div>");
 }
 
 std::string short_number(double value) {

@@ -11,6 +11,7 @@
 #include <tessera/measure/machine.h>
 #include <tessera/optim/grad_norm_groups.h>
 #include <tessera/optim/schedule.h>
+#include <tessera/training/log/run_changes.h>
 #include <tessera/training/log/training_monitor.h>
 
 namespace tessera {
@@ -92,7 +93,9 @@ double TrainingMonitor::steady_seconds() {
 }
 
 void TrainingMonitor::resume_at(std::int64_t step) {
-  log_.resume_at(step, config_.run.name.value_or("run"), facts_of(config_, group_, run_, folder_));
+  std::vector<std::pair<std::string, std::string>> facts = facts_of(config_, group_, run_, folder_);
+  for (auto& change : noted_changes(folder_)) facts.push_back(std::move(change));
+  log_.resume_at(step, config_.run.name.value_or("run"), facts);
 }
 
 void TrainingMonitor::warn(const std::string& text) {
