@@ -32,10 +32,12 @@ class CsvReader {
 
   PictureList read() {
     const std::vector<std::string> paths = expand_paths(settings_.path, ".csv");
+    if (settings_.root) config::require(*settings_.root);
     for (const std::string& path : paths) read_table(path);
     set_labels();
     list_.described =
         paths.size() == 1 ? "csv " + paths[0] : concat("csv ", paths[0], " and ", paths.size() - 1, " more tables");
+    list_.tables = paths;
     list_.background_class = settings_.background_class;
     list_.region_tensor = settings_.region_tensor;
     return std::move(list_);

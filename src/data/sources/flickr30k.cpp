@@ -29,16 +29,20 @@ class Flickr30kReader {
   }
 
   PictureList read() {
+    for (const config::FilePath* path : {&settings_.captions, &settings_.entities, &settings_.split})
+      if (!path->empty()) config::require(*path);
     read_split();
     if (settings_.captions.empty())
       list_sentences();
-    else if (settings_.captions.ends_with(".csv"))
+    else if (settings_.captions.name.ends_with(".csv"))
       read_csv();
     else
       read_token();
     check_split();
     list_.described = concat("flickr30k ", settings_.captions.empty() ? settings_.entities : settings_.captions,
                              settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
+    for (const std::string& table : {settings_.captions, settings_.split})
+      if (!table.empty()) list_.tables.push_back(table);
     list_.folder = settings_.images;
     return std::move(list_);
   }
@@ -99,7 +103,7 @@ class Flickr30kReader {
   }
 
   void list_sentences() {
-    const fs::path folder = fs::path(settings_.entities) / "Sentences";
+    const fs::path folder = fs::path(settings_.entities.name) / "Sentences";
     std::vector<std::string> names;
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(folder, failed))

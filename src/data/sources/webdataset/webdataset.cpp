@@ -63,6 +63,11 @@ class WebDataset : public IndexedSource {
     return concat("Its members are ", join_names(member_names()), json_fields(), "; ", mapper_.describe_keys(needed));
   }
 
+  std::int64_t data_file_count() const override { return std::ssize(index_.paths); }
+  DataFile data_file(std::int64_t index) const override {
+    return shard_file(index_.paths.at(static_cast<std::size_t>(index)));
+  }
+
   Sample get(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
     const std::string& path = index_.paths[entry.shard];
@@ -130,6 +135,14 @@ class WebDataset : public IndexedSource {
 };
 
 }  // namespace
+
+IndexPlace config::Value<IndexPlace>::read(const Node& node, const std::string& path, const IndexPlace&) {
+  const std::string text = Value<std::string>::read(node, path, {});
+  if (text == "beside" || text == "off") return {text};
+  IndexPlace out;
+  static_cast<OutputPath&>(out) = Value<OutputPath>::read(node, path, {});
+  return out;
+}
 
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings) {
   const std::vector<std::string> shards = expand_shards(settings.path);
