@@ -6,7 +6,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDERS = "cmake|configs|docs|include|kernels|scripts|src|tests|tools"
+FOLDERS = "cmake|configs|docs|include|kernels|python|scripts|src|tests|tools"
 # A path from the root, or one of configs/ as YAML files there name it; `#anchor` and `:line` behind it do not belong to it.
 PATH = re.compile(rf"(?<![\w/.$-])((?:{FOLDERS}|parts|suites|templates|vocabularies)/[\w./{{}},*-]*[\w}}*])")
 # Names that stand for any: x.h, a.yaml, FOLDER, {owner}.
