@@ -54,7 +54,9 @@ std::string configuration_document() {
          "key, "
          "`--print-config` shows the result with every default spelt out. Modules are groups with a `name`; their "
          "other keys are the "
-         "module's own settings, listed below. A list `stages:` makes a run of several parts: [training.md](training.md)."
+         "module's own settings, listed below. A list `stages:` makes a run of several parts: [training.md](training.md). "
+         "Relative paths, plain names for modules and environment variables: "
+         "[training.md](training.md#settings-in-files)."
          "\n\n## Keys\n\n";
   Config defaults;
   defaults.run.name = std::nullopt;
