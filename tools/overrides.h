@@ -30,8 +30,9 @@ class UnquotedWords {
   void see(const std::string& word) {
     const std::string key = word.substr(0, word.find('='));
     if (!keys_.insert(key).second)
-      throw CLI::ValidationError(option_, key + " is given twice in one go: if the shell has expanded braces, quote the value: " + option_ +
-                                              " " + key + "='...{0..9}...'");
+      throw CLI::ValidationError(
+          option_, key + " is given twice in one go: if the shell has expanded braces, quote the value: " + option_ +
+                       " " + key + "='...{0..9}...'");
     last_ = word;
   }
 
@@ -39,8 +40,8 @@ class UnquotedWords {
   void end(const std::string& next) const {
     const auto count = [&](char c) { return std::count(last_.begin(), last_.end(), c); };
     if (count('{') > count('}') || count('[') > count(']'))
-      throw CLI::ValidationError(option_, last_ + " " + next + ": a bracket is not closed: quote the value: " + option_ + " '" + last_ +
-                                              " " + next + " ...'");
+      throw CLI::ValidationError(option_, last_ + " " + next + ": a bracket is not closed: quote the value: " +
+                                              option_ + " '" + last_ + " " + next + " ...'");
   }
 
  private:
@@ -71,7 +72,8 @@ inline std::vector<std::string> spread_overrides(const std::vector<std::string>&
 }
 
 /// Adds --set, or another option of this kind. `what` says what it sets.
-inline void add_overrides(CLI::App& app, const std::string& option, std::vector<std::string>& overrides, const std::string& what) {
+inline void add_overrides(CLI::App& app, const std::string& option, std::vector<std::string>& overrides,
+                          const std::string& what) {
   app.add_option(option, overrides, what + ": KEY=VALUE (VALUE is YAML; quote spaces and braces); several may follow")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);

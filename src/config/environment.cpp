@@ -1,10 +1,9 @@
-#include <tessera/config/environment.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <functional>
 
+#include <tessera/config/environment.h>
 #include <tessera/config/fields.h>
 
 namespace tessera::config {
@@ -21,7 +20,8 @@ std::string variable_value(const std::string& inside, const Node& node, const st
   const std::size_t dash = inside.find(":-");
   const std::string name = inside.substr(0, dash);
   if (!is_variable_name(name) || inside.find("${") != std::string::npos)
-    fail(node, path, "${" + inside + "} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
+    fail(node, path,
+         "${" + inside + "} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
   const char* value = std::getenv(name.c_str());
   const bool empty = value == nullptr || *value == '\0';
   if (dash != std::string::npos && empty) return inside.substr(dash + 2);
@@ -65,7 +65,7 @@ Node changed(const Node& node, const std::string& path, const Change& change) {
     if (node.text().starts_with("pipe:") || node.text().find("${") == std::string::npos) return node;
     const std::string text = change(node.text(), node, path);
     return !node.quoted() && (text == "null" || text == "~") ? Node::null(node.mark())
-                                                            : Node::scalar(text, node.mark(), node.quoted());
+                                                             : Node::scalar(text, node.mark(), node.quoted());
   }
   if (node.is_sequence()) {
     std::vector<Node> items;

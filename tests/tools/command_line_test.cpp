@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kPrograms[] = {"evaluate",     "tessera-bench", "tessera-convert", "tessera-data",
+constexpr const char* kPrograms[] = {"evaluate",      "tessera-bench", "tessera-convert", "tessera-data",
                                      "tessera-embed", "tessera-index", "tessera-probe",   "trainer"};
 
 TEST(CommandLine, EveryProgramTellsItsVersion) {
@@ -25,7 +25,8 @@ TEST(CommandLine, SeveralSettingsMayFollowOneOption) {
   EXPECT_EQ(tools::spread_overrides({"p", "--set", "a=1", "b.c=2", "--json"}),
             (Words{"p", "--set", "a=1", "--set", "b.c=2", "--json"}));
   EXPECT_EQ(tools::spread_overrides({"p", "--set=a=1", "b=2"}), (Words{"p", "--set=a=1", "--set", "b=2"}));
-  EXPECT_EQ(tools::spread_overrides({"p", "--set", "a=1", "--set", "a=2"}), (Words{"p", "--set", "a=1", "--set", "a=2"}));
+  EXPECT_EQ(tools::spread_overrides({"p", "--set", "a=1", "--set", "a=2"}),
+            (Words{"p", "--set", "a=1", "--set", "a=2"}));
 }
 
 TEST(CommandLine, SettingsDoNotSwallowAProgramsFiles) {
