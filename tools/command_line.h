@@ -41,7 +41,9 @@ CLI::Option* add_default(CLI::App& app, const std::string& name, T& value, const
 /// Adds --threads, the same in all programs.
 template <class T>
 CLI::Option* add_threads(CLI::App& app, T& threads) {
-  return app.add_option("--threads", threads, "threads of the CPU to work with (default: one per core)")->type_name("N")->check(CLI::Range(1, 4096));
+  return app.add_option("--threads", threads, "threads of the CPU to work with (default: one per core)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
 }
 
 /// Throws UserError if the folder of a file to be written is not there: better said before an hour of measuring.

@@ -74,7 +74,8 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   const auto code = parse_arguments(app, argc, argv);
   if (threads) {  // first: what --set says of one kind of thread wins
     const std::string number = std::to_string(*threads);
-    arguments.overrides.insert(arguments.overrides.begin(), {"training.threads=" + number, "data.loader.threads=" + number});
+    arguments.overrides.insert(arguments.overrides.begin(),
+                               {"training.threads=" + number, "data.loader.threads=" + number});
   }
   if (code || !list_configs) return code;
   return run_program(arguments.program, [] {
