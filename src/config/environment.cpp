@@ -57,6 +57,10 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+bool is_command(const std::string& key) {
+  return key == "command" || key.ends_with("_command");
+}
+
 using Change = std::function<std::string(const std::string& text, const Node& node, const std::string& path)>;
 
 // Applies the change to all texts of the tree that no shell reads.
@@ -76,8 +80,7 @@ Node changed(const Node& node, const std::string& path, const Change& change) {
   if (!node.is_map()) return node;
   Node out = Node::map({}, node.mark());
   for (const auto& [key, value] : node.members()) {
-    const bool shells = key == "command" && value.is_scalar();
-    out.set(key, shells ? value : changed(value, join_path(path, key), change));
+    out.set(key, is_command(key) && value.is_scalar() ? value : changed(value, join_path(path, key), change));
   }
   return out;
 }
