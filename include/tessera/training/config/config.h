@@ -188,7 +188,9 @@ void fields(Visitor& v, CheckpointSettings& s) {
   v("keep_last", s.keep_last, "checkpoints kept; older ones are deleted", config::at_least(1));
   v("keep_every", s.keep_every, "those of steps that this divides stay for good; 0: none", config::at_least(0));
   v("background", s.background, "write while training goes on, from a copy of weights and optimizer in memory");
-  v("copy_to", s.copy_to, "a second folder, say on another disk, relative to the working folder: each checkpoint is copied there; null: none");
+  v("copy_to", s.copy_to,
+    "a second folder, say on another disk, relative to the working folder: each checkpoint is copied there; null: "
+    "none");
   v("command", s.command,
     "shell command after each save, with the checkpoint's folder as $1 and run.name as $2; null: none");
   v("fetch_command", s.fetch_command,
