@@ -1,9 +1,9 @@
-#include <tessera/training/run/run_loss.h>
-
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/environment.h>
 #include <tessera/objectives/grad_cache.h>
+#include <tessera/training/run/run_loss.h>
 
 namespace tessera {
 namespace {
@@ -159,8 +159,9 @@ class CheckpointLoss final : public RunLoss {
 
  private:
   LossOfParts build() const {
-    Config config = resolve_config(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)"),
-                                   "run", /*without_vocabulary=*/true);
+    Config config = resolve_config(
+        config::expand_environment(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)")),
+        "run", /*without_vocabulary=*/true);
     if (config.training.device == "cpu" || loaded_.device.is_cpu()) config.training.precision = "float32";
     TrainingRun parts;
     parts.device = loaded_.device;
