@@ -1,9 +1,10 @@
+#include <tessera/training/run/run_loss.h>
+
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
 #include <tessera/config/environment.h>
 #include <tessera/objectives/grad_cache.h>
-#include <tessera/training/run/run_loss.h>
 
 namespace tessera {
 namespace {
