@@ -9,6 +9,7 @@
 #include "src/evaluation/kept_slots.h"
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/config/environment.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>
@@ -34,7 +35,7 @@ std::string run_folder_of(const std::string& model_file) {
 config::Node run_config_of(const InferenceModel& loaded) {
   const auto found = loaded.file.extra.find("config");
   if (found == loaded.file.extra.end()) return config::Node::map();
-  return config::parse_yaml(found->second, loaded.path + " (config)");
+  return config::expand_environment(config::parse_yaml(found->second, loaded.path + " (config)"));
 }
 
 std::int64_t count_parameters(const DualEncoder& model) {

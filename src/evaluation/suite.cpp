@@ -48,16 +48,13 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
     tree.set("tasks", config::Node::sequence({task}));
     return tree;
   }
-  if (!options.suite.empty()) {
-    tree = config::load_yaml(options.suite);
-  } else {
-    const config::Node* tasks = find_path(run_config, "evaluation.tasks");
-    if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
-      user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
-                 join_names(evaluation_tasks().names()));
-    }
-    tree.set("tasks", *tasks);
+  if (!options.suite.empty()) return config::load_yaml(options.suite, options.overrides);
+  const config::Node* tasks = find_path(run_config, "evaluation.tasks");
+  if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
+    user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
+               join_names(evaluation_tasks().names()));
   }
+  tree.set("tasks", *tasks);
   for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
   return tree;
 }
