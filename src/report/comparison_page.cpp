@@ -68,7 +68,7 @@ std::string run_table(const std::vector<ComparedRun>& runs) {
                    "</td></tr>");
   }
   return "<div class=\"card scroll\"><table><tr><th>Run</th><th class=\"n\">Step</th><th class=\"n\">Last loss</th><th "
-         "class=\"n\">Samples/s</th><th>Trained by</th><th>Folder</th></tr>" +
+         "class=\"n\">Samples/s</th><th>Version</th><th>Folder</th></tr>" +
          rows + "</table></div>";
 }
 

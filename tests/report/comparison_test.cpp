@@ -146,6 +146,16 @@ TEST_F(ComparisonTest, NumbersOfANewerCheckpointReplaceOlderOnes) {
   EXPECT_EQ(row_of(read_compared_runs({folder}), "top3").values, std::vector<std::optional<double>>{0.75});
 }
 
+TEST_F(ComparisonTest, TheNewestOfSeveralEvaluationsOfOneModelCounts) {
+  for (const auto& [folder, top1] : {std::pair("", 0.25), std::pair("-2", 0.5), std::pair("-3", 0.75)})
+    write(concat("m/evaluation", folder, "/results.json"),
+          concat(R"({"step":5,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", top1, "}}]}"));
+  EXPECT_EQ(row_of(read_compared_runs({path("m")}), "top1").values, std::vector<std::optional<double>>{0.75});
+  const auto apart = read_compared_runs({path("m/evaluation"), path("m/evaluation-2")});
+  EXPECT_EQ(apart[0].name, "m");
+  EXPECT_EQ(apart[1].name, "m/evaluation-2");
+}
+
 TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
   write("m/evaluation/results.json",
         R"({"version":"1.0","commit":"abc","tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":null}},
