@@ -1,5 +1,3 @@
-#include <tessera/report/compared_run.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/report/compared_run.h>
 
 namespace tessera::report {
 namespace {
@@ -52,8 +51,8 @@ std::vector<Score> scores_in(const Json& json) {
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
     for (const auto& [metric, value] : metrics->items())
-      out.push_back({task, data, metric,
-                     value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()});
+      out.push_back(
+          {task, data, metric, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()});
   }
   return out;
 }

@@ -100,9 +100,12 @@ TEST_F(ComparisonTest, RowsOfATaskStayTogether) {
 }
 
 TEST_F(ComparisonTest, OnlySettingsThatDifferAreShown) {
-  const auto runs = read_compared_runs({run("a", "optimizer: {lr: 0.1, betas: [1, 2]}\nobjective: {name: clip}\n", "{}"),
-                                        run("b", "optimizer: {lr: 0.2, betas: [1, 2]}\n"
-                                                 "objective: {name: sparc, threshold: null}\n", "{}")});
+  const auto runs =
+      read_compared_runs({run("a", "optimizer: {lr: 0.1, betas: [1, 2]}\nobjective: {name: clip}\n", "{}"),
+                          run("b",
+                              "optimizer: {lr: 0.2, betas: [1, 2]}\n"
+                              "objective: {name: sparc, threshold: null}\n",
+                              "{}")});
   const std::vector<SettingRow> rows = differing_settings(runs);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].key, "optimizer.lr");
@@ -185,13 +188,16 @@ TEST_F(ComparisonTest, RunsOfOneNameAreToldApartByTheirFolders) {
 
 TEST_F(ComparisonTest, AFolderThatIsNoRunIsOneLineThatNamesTheRunsInIt) {
   run("stages/first", "", "{}");
-  EXPECT_EQ(message_of({path("stages")}), path("stages") + ": is no run and no evaluation: it holds neither metrics.jsonl "
-                                              "nor results.json; these in it do: " + path("stages/first"));
+  EXPECT_EQ(message_of({path("stages")}), path("stages") +
+                                              ": is no run and no evaluation: it holds neither metrics.jsonl "
+                                              "nor results.json; these in it do: " +
+                                              path("stages/first"));
   EXPECT_EQ(message_of({path("nowhere")}), path("nowhere") + ": there is no such folder");
   const std::string a = run("a", "", "{}");
   EXPECT_EQ(message_of({a, a + "/"}), a + "/: this run is given twice");
   write("b/results.json", "{");
-  EXPECT_EQ(message_of({path("b")}), path("b/results.json") + ": is no JSON object, so the results in it cannot be compared");
+  EXPECT_EQ(message_of({path("b")}),
+            path("b/results.json") + ": is no JSON object, so the results in it cannot be compared");
 }
 
 }  // namespace
