@@ -127,7 +127,7 @@ std::string state_block(const RunStatus& s, const std::string& written) {
 
 std::string files_block(const std::string& folder) {
   std::string html;
-  for (const char* name : {"config.yaml", "metrics.jsonl", "log.txt"})
+  for (const char* name : {"config.yaml", "metrics.jsonl", "metrics.csv", "log.txt"})
     if (fs::exists(folder + "/" + name)) html += link(name, name);
   for (const std::string& trace : names_in(folder, "trace_", ".json")) html += link(trace, trace);
   return html.empty() ? "" : "<p class=\"files\">" + html + "</p>";
