@@ -1,10 +1,9 @@
-#include <tessera/config/fields.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include <tessera/base/printable.h>
+#include <tessera/config/fields.h>
 #include <tessera/config/registry.h>
 
 namespace tessera::config {

@@ -66,7 +66,7 @@ bool Trainer::run_evaluation() {
     monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
     std::vector<std::pair<std::string, double>> metrics;
     for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
-    monitor_.log().evaluation(state_.step, metrics);
+    monitor_.evaluated(state_, metrics);
     all.insert(all.end(), metrics.begin(), metrics.end());
     monitor_.log().readings(state_.step, result.readings);
     results.push_back(to_json(result));

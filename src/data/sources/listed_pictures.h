@@ -30,6 +30,7 @@ struct PictureList {
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
   std::string region_tensor;  // in region files that hold several; empty: the first
+  std::vector<std::string> tables{};  // files that the list was read from
 };
 
 /// Pictures that a list names. One that is missing is a SampleError `no_image`.
@@ -49,6 +50,8 @@ class ListedPictures : public IndexedSource {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);
   }
   std::string describe() const override;
+  std::int64_t data_file_count() const override { return std::ssize(list_.tables) + size(); }
+  DataFile data_file(std::int64_t index) const override;
 
  private:
   std::string path_of(const std::string& name) const;
