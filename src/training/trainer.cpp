@@ -61,6 +61,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
     const DualEncoderEmbedder embedder(run_.model, run_.tokenizer);
     return check_tasks(config_.evaluation.tasks, embedder, evaluation_context()), true;
   });
+  runner_.look_at_batches([this](const Batch& batch) { monitor_.look_at(batch); });
   restore_or_initialize(resume);
   settle_micro_batch();
   if (!group_.first()) return;

@@ -12,6 +12,7 @@
 #include <tessera/training/log/run_changes.h>
 #include <tessera/training/restore.h>
 #include <tessera/training/run/image_features.h>
+#include <tessera/training/run/slow_precision.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -114,6 +115,7 @@ void Trainer::print_plan() const {
   const std::string ranks = group_.size() == 1 ? "" : concat(" x ", group_.size(), " ranks");
   log::info("run ", folder_, " on ", run_.device.str(), ranks, group_.alone() ? "" : " over " + group_.backend(), ", ",
             config_.training.precision, ", ", at::get_num_threads(), " threads");
+  if (const auto line = slow_precision(run_.device, config_.training.precision)) log::warning(*line);
   log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
             config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
             config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name,

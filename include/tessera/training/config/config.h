@@ -169,11 +169,26 @@ void fields(Visitor& v, RanksSettings& s) {
     config::at_least(5));
 }
 
+/// Which checkpoint is the best one.
+struct KeepBestSettings {
+  std::string metric;
+  std::optional<std::string> mode;
+};
+
+template <class Visitor>
+void fields(Visitor& v, KeepBestSettings& s) {
+  v("metric", s.metric,
+    "TASK.METRIC as the run's page calls it: retrieval.image_to_text_recall@1, validation_loss.loss, zero_shot.top1");
+  v("mode", s.mode, "max: the greatest value is the best, min: the smallest; null: min for a loss, max for all else",
+    config::one_of({"max", "min"}));
+}
+
 struct CheckpointSettings {
   std::int64_t every_steps = 1000;
   double every_minutes = 0;
   std::int64_t keep_last = 3;
   std::int64_t keep_every = 0;
+  std::optional<KeepBestSettings> keep_best;
   bool background = true;
   std::optional<std::string> copy_to;
   std::optional<std::string> command;
@@ -187,8 +202,13 @@ void fields(Visitor& v, CheckpointSettings& s) {
     config::at_least(0));
   v("keep_last", s.keep_last, "checkpoints kept; older ones are deleted", config::at_least(1));
   v("keep_every", s.keep_every, "those of steps that this divides stay for good; 0: none", config::at_least(0));
+  v("keep_best", s.keep_best,
+    "the checkpoint that is best by a metric of the evaluation tasks stays too, and the file checkpoints/best names it: "
+    "{metric: retrieval.image_to_text_recall@1}; null: age alone decides");
   v("background", s.background, "write while training goes on, from a copy of weights and optimizer in memory");
-  v("copy_to", s.copy_to, "a second folder, say on another disk, relative to the working folder: each checkpoint is copied there; null: none");
+  v("copy_to", s.copy_to,
+    "a second folder, say on another disk, relative to the working folder: each checkpoint is copied there; null: "
+    "none");
   v("command", s.command,
     "shell command after each save, with the checkpoint's folder as $1 and run.name as $2; null: none");
   v("fetch_command", s.fetch_command,
@@ -222,15 +242,20 @@ struct LogSettings {
   std::int64_t every_steps = 10;
   bool tensorboard = true;
   bool page = true;
+  std::optional<std::string> command;
   std::optional<double> peak_tflops;
   std::optional<std::array<std::int64_t, 2>> profile;
 };
 
 template <class Visitor>
 void fields(Visitor& v, LogSettings& s) {
-  v("every_steps", s.every_steps, "write a row of metrics.jsonl after so many steps", config::at_least(1));
+  v("every_steps", s.every_steps, "write a row of metrics.jsonl and metrics.csv after so many steps",
+    config::at_least(1));
   v("tensorboard", s.tensorboard, "write the same as TensorBoard event files, into the run's folder tensorboard");
   v("page", s.page, "keep a page with the run's curves and state, run.html in its folder");
+  v("command", s.command,
+    "shell command that is started with the run and reads each row and each evaluation from its standard input, a line "
+    "of JSON each (python3 scripts/log_to_wandb.py my-project); null: none");
   v("peak_tflops", s.peak_tflops,
     "what the MFU is a share of, TFLOP/s of one device; null: the GPU's data sheet, or measured at the start with a "
     "matrix product",
@@ -280,7 +305,7 @@ void fields(Visitor& v, Config& s) {
   v("distributed", s.distributed, "several processes (torchrun, srun, mpirun or trainer --nproc N)");
   v("checkpoint", s.checkpoint, "saving");
   v("evaluation", s.evaluation, "measuring during the run");
-  v("log", s.log, "metrics.jsonl");
+  v("log", s.log, "what a run tells of itself");
 }
 
 /// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its
