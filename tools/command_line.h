@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,6 +64,10 @@ inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, 
     for (std::string& word : words) pointers.push_back(word.data());
     app.parse(static_cast<int>(pointers.size()), pointers.data());
     if (check) check();
+  } catch (const CLI::ExtrasError& error) {
+    app.exit(error);
+    std::cerr << "Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart otherwise.\n";
+    return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

@@ -42,9 +42,4 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   return parse_arguments(app, argc, argv);
 }
 
-std::optional<int> answer_at_once(int argc, char** argv) {
-  EvaluateOptions options;
-  return parse(argc, argv, options);
-}
-
 }  // namespace tessera::tools

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include <tessera/config/registry.h>
-#include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/run_loss.h>
 
 namespace tessera {
+
+class RunLoss;
+struct InferenceModel;
 
 /// A list of tasks with the data they share: what a suite file holds.
 struct SuiteSettings {

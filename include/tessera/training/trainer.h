@@ -75,7 +75,8 @@ class Trainer {
 
   EvaluationContext evaluation_context() const;
   void evaluate();
-  void run_evaluation();
+  /// On rank 0. Whether the state is the best so far by checkpoint.keep_best.
+  bool run_evaluation();
 
   Config config_;
   ProcessGroup group_;
