@@ -8,8 +8,9 @@ namespace {
 std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, const Embedder& embedder) {
   auto made = evaluation_tasks().make(task, task.name);
   if (made->uses_texts() && !embedder.takes_texts())
-    user_error(task.name, " compares pictures with texts, but this model has no text tower: linear_probe and knn do ",
-               "without one");
+    throw TaskMisfit(task.name +
+                     " compares pictures with texts, but this model has no text tower: linear_probe and knn do "
+                     "without one");
   return made;
 }
 
@@ -60,9 +61,25 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   return result;
 }
 
-void check_tasks(const std::vector<config::ModuleSettings>& tasks, const Embedder& embedder,
+std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path) {
+  return concat(path, "[", index, "] (", tasks.at(index).name, ")");
+}
+
+void check_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path,
+                const Embedder& embedder, const EvaluationContext& context) {
+  const std::string place = task_place(tasks, index, path);
+  try {
+    make_task(tasks[index], embedder)->check(context);
+  } catch (const TaskMisfit& error) {
+    throw TaskMisfit(concat(place, ": ", error.what()));
+  } catch (const UserError& error) {
+    throw UserError(concat(place, ": ", error.what()));
+  }
+}
+
+void check_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path, const Embedder& embedder,
                  const EvaluationContext& context) {
-  for (const config::ModuleSettings& task : tasks) make_task(task, embedder)->check(context);
+  for (std::size_t i = 0; i < tasks.size(); ++i) check_task(tasks, i, path, embedder, context);
 }
 
 std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,
