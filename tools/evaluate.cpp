@@ -1,8 +1,10 @@
+#include "tools/command_line.h"
 #include "tools/evaluate_arguments.h"
 #include <tessera/base/error.h>
 
 int main(int argc, char** argv) {
   tessera::EvaluateOptions options;
+  options.command = tessera::tools::shell_line(argc, argv);
   if (const auto code = tessera::tools::parse(argc, argv, options)) return *code;
   return tessera::run_program("evaluate", [&] { return tessera::evaluate(options); });
 }

@@ -29,7 +29,9 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
                  "KEY=VALUE: changes the suite (tasks.0.topk=[1]) or, with --task, the task (topk=[1])")
       ->allow_extra_args(false);
   app.add_option("--out", options.out,
-                 "folder for results.json and report.html. Default: evaluation in the run's folder");
+                 "folder for results.json and report.html. Default: evaluation in the run's folder; where that holds "
+                 "results already, evaluation-2, evaluation-3, ...");
+  app.add_flag("--overwrite", options.overwrite, "write over the results that the folder holds");
   add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
   app.add_flag("--json", options.json, "print the results as JSON");
   app.add_flag("!--no-pictures", options.pictures, "leave the pictures out of the report");

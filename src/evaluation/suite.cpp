@@ -50,6 +50,7 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   }
   if (!options.suite.empty()) {
     tree = config::load_yaml(options.suite);
+    if (tree.is_sequence()) tree = config::Node::map({{"tasks", tree}});
   } else {
     const config::Node* tasks = find_path(run_config, "evaluation.tasks");
     if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {

@@ -10,17 +10,6 @@
 #include <tessera/training/trainer.h>
 
 namespace tessera {
-namespace {
-
-std::int64_t count(const std::map<std::string, at::Tensor>& weights, bool image) {
-  std::int64_t total = 0;
-  for (const auto& [name, tensor] : weights)
-    if (tensor.requires_grad() && is_image_parameter(name) == image) total += tensor.numel();
-  return total;
-}
-
-}  // namespace
-
 void Trainer::restore_or_initialize(const std::string& resume) {
   // Rank 0 decides; the others read what it has chosen.
   std::optional<std::pair<std::string, Checkpoint>> chosen;
@@ -65,17 +54,16 @@ void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
 }
 
 void Trainer::print_plan() const {
-  const auto weights = run_.model->state_dict();
   const std::int64_t batch = config_.data.loader.batch_size, sources = run_.loader->batches_per_update();
   const std::int64_t samples = batch * micro_batches(config_, run_);
   const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
   const std::string ranks = group_.size() == 1 ? "" : concat(" x ", group_.size(), " ranks");
   log::info("run ", folder_, " on ", run_.device.str(), ranks, group_.alone() ? "" : " over " + group_.backend(), ", ",
             config_.training.precision, ", ", at::get_num_threads(), " threads");
-  log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
-            config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
-            config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name,
+  log::info("model: image tower ", config_.model.image.encoder.name, ", text tower ",
+            config_.model.text ? config_.model.text->encoder.name : "none", "; objective ", config_.objective.name,
             ", optimizer ", config_.optimizer.name);
+  log::info("parameters ", describe(count_parameters(run_)));
   log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (", batch,
             " x ", config_.training.accumulation, of_each, ranks, "), ",
             with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <tessera/base/error.h>
@@ -63,14 +64,13 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
 /// What messages call the index-th task of the list at `path`: "evaluation.tasks[2] (segmentation)".
 std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path);
 
-/// Throws what EvaluationTask::check() throws, with the task's place before it, and TaskMisfit if the task needs texts
-/// and the model takes none.
-void check_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path,
-                const Embedder& embedder, const EvaluationContext& context);
+/// Runs the index-th task of the list at `path`; where it fails, why.
+std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index,
+                                               const std::string& path, const Embedder& embedder,
+                                               const EvaluationContext& context);
 
-/// The same for each task of the list.
-void check_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path, const Embedder& embedder,
-                 const EvaluationContext& context);
+/// EvaluationTask::check() of a task. Throws TaskMisfit also if it needs texts and the model takes none.
+void check_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
 /// Checks a `tasks` list without running anything, so that a misspelt name stops a run at its start and not at its
 /// first evaluation. Returns the list with every default spelt out.

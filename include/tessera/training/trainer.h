@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include <tessera/evaluation/task.h>
 #include <tessera/optim/grad_norm_groups.h>
 #include <tessera/training/checkpoint/checkpoint_keeper.h>
 #include <tessera/training/config/config.h>
@@ -16,6 +15,8 @@
 #include <tessera/training/step/step_runner.h>
 
 namespace tessera {
+
+struct TaskResult;
 
 /// How a run ended.
 enum class Outcome {
@@ -69,9 +70,9 @@ class Trainer {
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
 
-  EvaluationContext evaluation_context() const;
   void evaluate();
   void run_evaluation();
+  void log_result(const TaskResult& result);
 
   Config config_;
   ProcessGroup group_;

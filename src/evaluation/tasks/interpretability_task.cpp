@@ -31,6 +31,7 @@ class InterpretabilityTask final : public EvaluationTask {
     const TokenSpace space(embedder, context, settings_.space, "interpretability");
     const at::Tensor class_entries = entries_of(candidates.names, space);
     TaskResult result;
+    result.classes = candidates.names;
     std::vector<at::Tensor> ranks;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,

@@ -1,5 +1,7 @@
 #include <chrono>
 
+#include <c10/util/Exception.h>
+
 #include "src/evaluation/tasks/tasks.h"
 
 namespace tessera {
@@ -57,29 +59,33 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   const auto start = std::chrono::steady_clock::now();
   TaskResult result = made->run(embedder, context);
   result.task = task.name;
+  result.settings = task.settings;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
+}
+
+std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index,
+                                               const std::string& path, const Embedder& embedder,
+                                               const EvaluationContext& context) {
+  const config::ModuleSettings& task = tasks.at(index);
+  const auto failed = [&](const std::string& reason) {
+    return TaskFailure{task.name, reason.substr(0, reason.find('\n')), task_place(tasks, index, path), task.settings};
+  };
+  try {
+    return run_task(task, embedder, context);
+  } catch (const c10::Error& error) {
+    return failed(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return failed(error.what());
+  }
 }
 
 std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path) {
   return concat(path, "[", index, "] (", tasks.at(index).name, ")");
 }
 
-void check_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path,
-                const Embedder& embedder, const EvaluationContext& context) {
-  const std::string place = task_place(tasks, index, path);
-  try {
-    make_task(tasks[index], embedder)->check(context);
-  } catch (const TaskMisfit& error) {
-    throw TaskMisfit(concat(place, ": ", error.what()));
-  } catch (const UserError& error) {
-    throw UserError(concat(place, ": ", error.what()));
-  }
-}
-
-void check_tasks(const std::vector<config::ModuleSettings>& tasks, const std::string& path, const Embedder& embedder,
-                 const EvaluationContext& context) {
-  for (std::size_t i = 0; i < tasks.size(); ++i) check_task(tasks, i, path, embedder, context);
+void check_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context) {
+  make_task(task, embedder)->check(context);
 }
 
 std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,

@@ -41,6 +41,8 @@ class SegmentationTask final : public EvaluationTask {
     metrics::SegmentationMeter meter(std::ssize(names), options.background_index, kIgnored);
 
     TaskResult result;
+    result.classes = names;
+    result.prompts = settings_.templates.items;
     const Pass pass{
         .embedder = embedder,
         .context = context,

@@ -42,6 +42,8 @@ class ZeroShotTask final : public EvaluationTask {
     const TowerFeatures classes = embed_classes(embedder, candidates.names, settings_.templates);
 
     TaskResult result;
+    result.classes = candidates.names;
+    result.prompts = settings_.templates.items;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,
                     .context = context,
