@@ -2,8 +2,13 @@
 // statically registers the operators on their first use instead (the linker would drop an initializer there).
 #include "src/ops/operators.h"
 
+#include <torch/version.h>
+
 namespace tessera {
 namespace {
+
+// python/tessera_ops.py reads this in the file before it loads it: under another PyTorch loading fails at some symbol.
+[[maybe_unused, gnu::used]] const char kMadeFor[] = "tessera_ops for PyTorch " TORCH_VERSION;
 
 [[maybe_unused]] const bool loaded = [] {
   register_operators();

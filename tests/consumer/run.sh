@@ -7,8 +7,8 @@ unset CMAKE_PREFIX_PATH CUDACXX CUDA_HOME CUDA_PATH
 work=$(readlink -f "$(mktemp -d "$build_dir/consumer.XXXXXX")")
 trap 'rm -rf "$work"' EXIT
 fail() { echo "consumer: $*" >&2; exit 1; }
-configure() {  # configure PREFIX_PATH
-  cmake -S "$here" -B "$work/build" --fresh -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$1" >"$work/log" 2>&1 ||
+configure() {  # configure PROJECT BUILD_DIR PREFIX_PATH
+  cmake -S "$1" -B "$2" --fresh -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$3" >"$work/log" 2>&1 ||
     { cat "$work/log"; fail "find_package(Tessera) failed"; }
 }
 
@@ -16,10 +16,10 @@ cmake --install "$build_dir" --prefix "$work/prefix" >/dev/null
 
 # A LibTorch of the project's own wins over the one that Tessera was built with.
 ln -s "$torch" "$work/torch"
-configure "$work/prefix;$work/torch"
+configure "$here" "$work/build" "$work/prefix;$work/torch"
 grep -q "^Torch_DIR:.*=$work/torch/" "$work/build/CMakeCache.txt" || fail "CMAKE_PREFIX_PATH did not decide which LibTorch is taken"
 
-configure "$work/prefix"
+configure "$here" "$work/build" "$work/prefix"
 ninja -C "$work/build"
 "$work/build/consumer"
 
@@ -30,3 +30,19 @@ grep -q "^in $work/prefix/share/tessera/configs," listed || fail "the installed 
 prefix/bin/trainer --config openclip_vitb32 --print-config >printed
 grep -q "merges: .*$work/prefix/share/tessera/configs/vocabularies" printed ||
   fail "an installed configuration does not lead to the installed vocabulary"
+
+# The example of docs/own_objective.md, as it is installed: its gradients are right, and it trains on one process and on two.
+example=$work/prefix/share/tessera/docs/examples/own_objective
+configure "$example" "$work/own" "$work/prefix"
+ninja -C "$work/own"
+ctest --test-dir "$work/own" --output-on-failure
+own() {  # own FOLDER BATCH_SIZE OPTION...
+  "$work/own/own_trainer" --config "$example/nearest_patch.yaml" --set run.folder="$1" --set data.loader.batch_size="$2" \
+    --set data.train.size=64 --set data.validation.size=16 --set training.steps=2 --set log.every_steps=1 --set log.peak_tflops=0.1 "${@:3}" >"$1.log" 2>&1 ||
+    { cat "$1.log"; fail "the objective of docs/own_objective.md does not train"; }
+  grep -o '"loss[a-z_]*": *[0-9.]\{5\}' "$1/metrics.jsonl" >"$1.losses"
+}
+own one 16
+own two 8 --nproc 2
+grep -q loss_words one.losses || fail "metrics.jsonl lacks the objective's own term"
+cmp one.losses two.losses || fail "two ranks have other losses than one"

@@ -1,0 +1,11 @@
+#include "nearest_patch.h"
+#include <tessera/training/trainer_main.h>
+
+int main(int argc, char** argv) {
+  tessera::objectives().add<NearestPatchSettings>(
+      "nearest_patch", "CLIP's contrast, and each word near a patch of its picture",
+      [](const NearestPatchSettings& settings, const tessera::ObjectiveContext& context) {
+        return std::make_shared<NearestPatch>(settings, context);
+      });
+  return tessera::trainer_main(argc, argv);
+}

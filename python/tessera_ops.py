@@ -1,0 +1,217 @@
+"""Tessera's operators in PyTorch: losses on patches and words without their big intermediate tensors.
+
+    import tessera_ops
+    grouped = tessera_ops.sparsify_group(words, patches, mask)      # SPARC's grouped patches
+
+All of them have gradients, shapes for `torch.compile` and a rule under autocast, and run on CPUs and on NVIDIA GPUs. They are in
+`libtessera_ops.so`, which is built for one series of PyTorch (2.11). It is loaded when this module is imported, from the first of
+
+    the file that TESSERA_OPS_LIBRARY names,
+    build/lib of the source tree, or lib of the installation, that this file lies in;
+
+or from the file that `load` is given. Wrong shapes, types and devices raise RuntimeError with the tensor's name.
+"""
+import mmap
+import os
+import pathlib
+import re
+
+import torch
+
+__all__ = ["flops_regularizer", "library_file", "linear_cross_entropy", "load", "max_similarity", "sparsify_group",
+           "token_max_projection"]
+
+_NAME = "libtessera_ops.so"
+_MADE_FOR = re.compile(rb"tessera_ops for PyTorch (\d+\.\d+)")
+_loaded = None
+
+
+def _places():
+    here = pathlib.Path(__file__).resolve().parent
+    # The source tree has python/ and build/lib/; an installation share/tessera/python/, and lib/ or what a distribution makes of it.
+    return [here / _NAME, here.parent / "build" / "lib" / _NAME, here.parents[2] / "lib" / _NAME,
+            *sorted(here.parents[2].glob(f"lib*/*/{_NAME}")), here.parents[2] / "lib64" / _NAME]
+
+
+def library_file(library=None):
+    """Where libtessera_ops.so is.
+
+    library  a path, to be used instead of a search; None: see above
+    returns  a pathlib.Path of a file that is there
+    raises   ImportError that says where was looked
+    """
+    for named, by in ((library, "the argument"), (os.environ.get("TESSERA_OPS_LIBRARY"), "TESSERA_OPS_LIBRARY")):
+        if named and not pathlib.Path(named).is_file():
+            raise ImportError(f"tessera_ops: {by} names {named}, but there is no such file")
+        if named:
+            return pathlib.Path(named)
+    places = _places()
+    for place in places:
+        if place.is_file():
+            return place
+    raise ImportError(f"tessera_ops: no {_NAME} in {', '.join(str(place.parent) for place in places)}: build Tessera "
+                      "(scripts/setup.sh), or name the file in TESSERA_OPS_LIBRARY")
+
+
+def _check_version(file):
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        found = _MADE_FOR.search(content)
+        made_for = found and found[1].decode()
+    if made_for is None:
+        raise ImportError(f"tessera_ops: {file} is not Tessera's library of operators, or is older than this module")
+    if torch.__version__.split(".")[:2] != made_for.split("."):
+        raise ImportError(f"tessera_ops: {file} was built for PyTorch {made_for}, but this is PyTorch {torch.__version__}: install "
+                          f"torch=={made_for}.*, or build Tessera with this one (CMAKE_PREFIX_PATH=its folder scripts/setup.sh)")
+
+
+def load(library=None):
+    """Loads the operators, unless they are loaded already.
+
+    library  path of libtessera_ops.so; None: searched for
+    returns  the pathlib.Path of the file that is loaded
+    raises   ImportError where there is no such file or it was built for another PyTorch
+    """
+    global _loaded
+    if _loaded is None:
+        file = library_file(library)
+        _check_version(file)
+        try:
+            torch.ops.load_library(str(file))
+        except OSError as error:
+            raise ImportError(f"tessera_ops: {file} does not load: {error}") from error
+        _loaded = file
+    return _loaded
+
+
+def _operators():
+    if _loaded is None:
+        load()
+    return torch.ops.tessera
+
+
+def _or_all(mask, tokens):
+    return tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if mask is None else mask
+
+
+def sparsify_group(text_tokens, image_tokens, text_mask=None, *, weights="minmax", threshold=None, sparsify=True,
+                   softmax_temperature=1.0):
+    """Groups the patches of each picture by the words of its caption (SPARC, Bica et al. 2024, eq. 2-5).
+
+    The products of a word with all patches are scaled to 0..1; those below the threshold become 0, the rest is normalized to sum 1;
+    the word gets the patches' sum with these weights. [B, L, P] is never held: the kernels keep the inputs and three numbers a word.
+
+    text_tokens   [B, L, D]  words, not normalized; any floating-point type
+    image_tokens  [B, P, D]  patches; P at least 1, same device
+    text_mask     [B, L]     bool, True = a real word; None: all. Padding gives zeros and takes no gradient, whatever it holds
+    weights       "minmax", or "softmax" of the products divided by softmax_temperature
+    threshold     in 0..1; None: 1/P, as in the paper. sparsify=False: 0
+    returns       [B, L, D]  in the wider of the two types; autocast changes nothing
+    raises        RuntimeError that names the tensor
+    Differentiable in both token tensors: once, in float64 any number of times. A row of equal products has weights 1/P.
+
+    The first word is nearest to the first patch, the second to both of the others:
+
+    >>> words = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> patches = torch.tensor([[[2.0, 0.0], [0.0, 2.0], [0.5, 2.0]]])
+    >>> sparsify_group(words, patches)
+    tensor([[[2.0000, 0.0000],
+             [0.2500, 2.0000]]])
+    >>> sparsify_group(words, patches, torch.tensor([[True, False]]))
+    tensor([[[2., 0.],
+             [0., 0.]]])
+    """
+    return _operators().sparsify_group(text_tokens, image_tokens, _or_all(text_mask, text_tokens), weights=weights, threshold=threshold,
+                                       sparsify=sparsify, softmax_temperature=softmax_temperature)
+
+
+def flops_regularizer(encoding):
+    """STAIR's FLOPs regularizer (Chen et al. 2023, eq. 6; Paria et al. 2020): the sum over columns of (mean over rows)^2.
+
+    It is the number of products that an exact search makes for each pair of encodings, and pushes rarely used columns to 0.
+
+    encoding  [N, V]  N and V at least 1; float32, bfloat16, float16 or float64
+    returns   []      float32 (float64 for float64)
+    raises    RuntimeError
+    Differentiable once, in float64 any number of times; keeps [V] for it. With weights over several processes: sum the columns there.
+
+    >>> flops_regularizer(torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 0.0]]))      # means 2, 0, 1
+    tensor(5.)
+    """
+    return _operators().flops_regularizer(encoding)
+
+
+def max_similarity(patches, tokens, patch_keep=None, token_keep=None, *, chunk=None):
+    """Token-wise maximum similarity of every picture with every text (FILIP, Yao et al. 2022, eq. 4-5).
+
+    [B, C, P, L] is never held; the backward pass adds rows along the places of the maxima.
+
+    patches     [B, P, D]  float32 or float64, on a GPU also bfloat16; normalized by the caller. P from 1 to 32,767
+    tokens      [C, L, D]  of the same type and device. L up to 32,767, for a GPU's kernels up to 1,024
+    patch_keep  [B, P]     bool, at least one True per row; None: all
+    token_keep  [C, L]     bool; None: all. What is not kept touches nothing and takes no gradient, even NaN
+    chunk       texts per tile where operations are composed (float64); None: as many as fit into about 64 MB
+    returns     i2t [B, C], the mean over patches of the maximum over words; t2i [B, C], the mean over words of the maximum over
+                patches; float32 for bfloat16. A text without kept words has similarity 0
+    raises      RuntimeError that names the tensor
+    Differentiable once.
+
+    >>> patches = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+    >>> tokens = torch.tensor([[[1.0, 0.0], [0.6, 0.8]], [[0.0, 1.0], [0.0, 1.0]]])
+    >>> i2t, t2i = max_similarity(patches, tokens)
+    >>> i2t, t2i
+    (tensor([[0.9000, 0.5000]]), tensor([[0.9000, 1.0000]]))
+    """
+    found = _operators().max_similarity(patches, tokens, _or_all(patch_keep, patches), _or_all(token_keep, tokens), chunk=chunk)
+    return tuple(found)
+
+
+def token_max_projection(tokens, mask, table, bias):
+    """STAIR's token projection head behind its transform (Chen et al. 2023, eq. 4-5), as in SPLADE: for each entry of a vocabulary
+    log(1 + relu(the maximum over positions of position . entry + bias)).
+
+    [B, N, V] is never held, and the backward pass makes no product: an entry of 0 costs nothing.
+
+    tokens   [B, N, w]  float32, bfloat16, float16 or float64; N and w at least 1
+    mask     [B, N]     bool, True = a real position; None: all. Padding may hold anything and takes no gradient
+    table    [V, w]     of the tokens' type
+    bias     [V]        floating
+    returns  encoding [B, V] float32 (float64 for float64), at least 0; argmax [B, V] int64, the position of each maximum, -1 in a row
+             without a real position
+    raises   RuntimeError that names the tensor
+    Differentiable once, in tokens, table and bias.
+
+    >>> tokens = torch.tensor([[[1.0, 0.0], [0.0, 3.0]]])
+    >>> table = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
+    >>> encoding, argmax = token_max_projection(tokens, None, table, torch.zeros(3))
+    >>> encoding.expm1(), argmax
+    (tensor([[1., 3., 0.]]), tensor([[0, 1, 0]]))
+    """
+    return tuple(_operators().token_max_projection(tokens, mask, table, bias))
+
+
+def linear_cross_entropy(hidden, weight, targets, bias=None, *, ignore_index=-100, reduction="mean"):
+    """torch.nn.functional.cross_entropy(linear(hidden, weight, bias), targets) without the logits [T, V].
+
+    A tile of rows is held at a time. Where a gradient is wanted it is made along with the loss, so that no product is made twice;
+    until the backward pass that takes the memory of hidden and weight once more, in float32.
+
+    hidden        [T, D]  float32, bfloat16, float16 or float64; D at least 1
+    weight        [V, D]  of hidden's type (any floating type under autocast)
+    targets       [T]     int64 in [0, V), or ignore_index: such a row may hold anything and takes no gradient
+    bias          [V]     floating, or None
+    reduction     "mean" over the targets that are not ignored, or "sum"
+    returns       []      float32 (float64 for float64); 0 where every target is ignored
+    raises        RuntimeError that names the tensor, on a CPU also the target that is out of range
+    Differentiable once, in hidden, weight and bias. The same loss in every run with one number of threads.
+
+    >>> hidden, weight = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> linear_cross_entropy(hidden, weight, torch.tensor([0, -100]))
+    tensor(0.2395)
+    >>> torch.nn.functional.cross_entropy(hidden @ weight.T, torch.tensor([0, -100]))
+    tensor(0.2395)
+    """
+    return _operators().linear_cross_entropy(hidden, weight, targets, bias, ignore_index=ignore_index, reduction=reduction)
+
+
+if os.environ.get("TESSERA_OPS_LIBRARY") or any(place.is_file() for place in _places()):
+    load()  # else the first use looks again, and says what is missing

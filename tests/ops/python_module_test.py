@@ -1,0 +1,118 @@
+"""python/tessera_ops.py: the examples of its docstrings and of docs/python.md, and how it finds its library. Run by ctest with the
+Python of LibTorch's environment:
+
+  python tests/ops/python_module_test.py build/lib/libtessera_ops.so
+
+Exit code 77 (ctest: skipped) where torch cannot be imported.
+"""
+import contextlib
+import doctest
+import io
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch
+except ImportError as error:
+    print(f"skipped: {sys.executable} cannot import torch ({error})")
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LIBRARY = pathlib.Path(sys.argv.pop(1))
+os.environ["TESSERA_OPS_LIBRARY"] = str(LIBRARY)
+sys.path.insert(0, str(ROOT / "python"))
+import tessera_ops  # noqa: E402
+
+SHOWN = re.compile(r"^print\(.*\)\s+# (.*)$", re.M)
+
+
+def blocks_of_operators():
+    """The Python blocks of docs/python.md before its heading on models, which need a file."""
+    text = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("\n## Models in Python")[0]
+    return re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+
+
+def import_with(library, module=None):
+    """What a fresh Python says of `import tessera_ops` with TESSERA_OPS_LIBRARY=library and a use of it."""
+    environment = {**os.environ, "PYTHONPATH": str(module or ROOT / "python")}
+    environment.pop("TESSERA_OPS_LIBRARY")
+    if library:
+        environment["TESSERA_OPS_LIBRARY"] = str(library)
+    script = "import tessera_ops, torch; print(tessera_ops.flops_regularizer(torch.ones(2, 3)), tessera_ops.load())"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    return ran.stdout + ran.stderr.strip().splitlines()[-1] if ran.returncode else ran.stdout
+
+
+class Examples(unittest.TestCase):
+    def test_those_of_the_docstrings_run(self):
+        for name in tessera_ops.__all__:
+            self.assertTrue(getattr(tessera_ops, name).__doc__, name)
+        outcome = doctest.testmod(tessera_ops)
+        self.assertEqual(outcome.failed, 0)
+        self.assertGreaterEqual(outcome.attempted, 12)
+
+    def test_those_of_the_page_print_what_it_says(self):
+        scope = {}
+        for block in blocks_of_operators():
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                exec(compile(block, "docs/python.md", "exec"), scope)
+            self.assertEqual(printed.getvalue().splitlines(), SHOWN.findall(block), block)
+        self.assertIn("grouped", scope)
+
+
+class Operators(unittest.TestCase):
+    def test_compile_takes_them_as_a_whole(self):
+        words, patches = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 5, 4, requires_grad=True)
+        compiled = torch.compile(lambda w, p: tessera_ops.sparsify_group(w, p).square().sum(), backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(words, patches), tessera_ops.sparsify_group(words, patches).square().sum())
+
+    def test_a_mask_of_none_means_all(self):
+        patches, words = torch.randn(2, 5, 4), torch.randn(3, 6, 4)
+        kept = [torch.ones(x.shape[:2], dtype=torch.bool) for x in (patches, words)]
+        for ours, theirs in zip(tessera_ops.max_similarity(patches, words), tessera_ops.max_similarity(patches, words, *kept)):
+            self.assertTrue(torch.equal(ours, theirs))
+
+
+class Finding(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+
+    def test_beside_the_source_tree_and_the_installation(self):
+        for module, library in (("tree/python", "tree/build/lib"), ("prefix/share/tessera/python", "prefix/lib"),
+                                ("usr/share/tessera/python", "usr/lib/x86_64-linux-gnu")):
+            (self.folder / module).mkdir(parents=True)
+            (self.folder / library).mkdir(parents=True)
+            shutil.copy(ROOT / "python/tessera_ops.py", self.folder / module)
+            (self.folder / library / LIBRARY.name).symlink_to(LIBRARY.resolve())
+            self.assertEqual(import_with(None, self.folder / module), f"tensor(3.) {self.folder / library / LIBRARY.name}\n")
+
+    def test_another_pytorch_is_one_line(self):
+        other = self.folder / LIBRARY.name
+        other.write_bytes(LIBRARY.read_bytes().replace(b"tessera_ops for PyTorch 2.", b"tessera_ops for PyTorch 9."))
+        self.assertRegex(import_with(other), rf"^ImportError: tessera_ops: {other} was built for PyTorch 9\.\d+, but this is PyTorch "
+                                             rf"{re.escape(torch.__version__)}: install torch==9\.\d+\.\*, or build Tessera with this one")
+        other.write_text("no library")
+        self.assertEqual(import_with(other), f"ImportError: tessera_ops: {other} is not Tessera's library of operators, or is older than "
+                                             "this module")
+
+    def test_no_library_says_where_was_looked(self):
+        self.assertEqual(import_with(self.folder / "x.so"),
+                         f"ImportError: tessera_ops: TESSERA_OPS_LIBRARY names {self.folder}/x.so, but there is no such file")
+        alone = self.folder / "a/b/c"
+        alone.mkdir(parents=True)
+        shutil.copy(ROOT / "python/tessera_ops.py", alone)
+        self.assertRegex(import_with(None, alone), rf"^ImportError: tessera_ops: no libtessera_ops.so in {alone}, {alone.parent}/build/lib, .*: "
+                                                   r"build Tessera \(scripts/setup.sh\), or name the file in TESSERA_OPS_LIBRARY$")
+
+
+if __name__ == "__main__":
+    unittest.main()
