@@ -13,7 +13,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, "
-                 "interpretability or tokens. Without --suite and --task: the tasks of the run's own configuration");
+                 "interpretability, tokens or validation_loss. Without --suite and --task: the tasks of the run's own configuration");
   app.add_option(
       "--data", options.data,
       "data of tasks that name none: shapes, a folder, a .tar or .tar.gz file, or {name: SOURCE, ...}. Default: the "

@@ -7,6 +7,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/architectures.h>
 #include <tessera/models/groupvit_checkpoint.h>
@@ -55,10 +56,13 @@ config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
 
 /// The file's tensors under our names.
 std::map<std::string, at::Tensor> tensors_of(const Arguments& arguments, const DualEncoder& model) {
-  std::map<std::string, at::Tensor> tensors = io::load_safetensors(arguments.input).tensors;
+  std::map<std::string, at::Tensor> tensors = io::is_pytorch_file(arguments.input)
+                                                  ? io::load_pytorch_file(arguments.input)
+                                                  : io::load_safetensors(arguments.input).tensors;
   if (arguments.from == "groupvit") return from_groupvit(tensors, arguments.input);
   // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
+  std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // made anew, not learned
   merge_value_copies(tensors, model.state_dict(), arguments.input);
   return tensors;
 }
@@ -154,8 +158,9 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Converts model files from and to OpenCLIP's safetensors, those of SPARO's code, which is made of "
-      "OpenCLIP's, and from checkpoints of GroupViT's code, saved as safetensors.\n"
+      "Converts model files from and to OpenCLIP's, those of SPARO's code, which is made of OpenCLIP's, and from "
+      "checkpoints of GroupViT's code. It reads safetensors and PyTorch files (.pt, .pth, .bin) and writes "
+      "safetensors.\n"
       "  tessera-convert --from open_clip --architecture ViT-B-32 --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"
       "  tessera-convert --from open_clip --settings configs/sparo_laion400m_vitb32.yaml IN OUT\n"
       "  tessera-convert --from groupvit --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"

@@ -1,5 +1,6 @@
 #include <tessera/config/fields.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -63,12 +64,9 @@ void fail(const Node& node, const std::string& path, const std::string& text) {
   user_error(mark, mark.empty() || path.empty() ? "" : ": ", printable(path), ": ", printable(text, longest));
 }
 
-void Reader::finish() const {
-  for (const auto& [key, value] : node_.members()) {
-    bool known = false;
-    for (const std::string& name : known_) known = known || name == key;
-    if (!known) fail(value, join_path(path_, key), "unknown key" + suggestion(key, known_));
-  }
+void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known) {
+  for (const auto& [key, value] : node.members())
+    if (std::find(known.begin(), known.end(), key) == known.end()) throw UnknownKey(value, path, key, known);
 }
 
 void Reader::check_limit(const Node& node, const std::string& path, const Limit& limit) {
@@ -83,7 +81,8 @@ void Reader::check_limit(const Node& node, const std::string& path, const Limit&
     if (!value || !limit.number(*value)) fail(node, path, "expected " + limit.text + ", got " + node.text());
   }
   if (limit.name && !limit.name(node.text())) {
-    const std::string near = nearest_name(node.text(), limit.names);
+    std::string near = same_meaning(node.text(), limit.names);
+    if (near.empty()) near = nearest_name(node.text(), limit.names);
     fail(node, path, "expected " + limit.text + ", got " + node.describe() + (near.empty() ? "" : ": did you mean " + near + "?"));
   }
 }
@@ -134,9 +133,10 @@ Node Value<Size>::dump(const Size& value) {
   return Node::sequence({height, Value<std::int64_t>::dump(value.width)});
 }
 
-ModuleSettings Value<ModuleSettings>::read(const Node& node, const std::string& path, const ModuleSettings&) {
+ModuleSettings Value<ModuleSettings>::read(const Node& node, const std::string& path, const ModuleSettings& defaults) {
   if (node.is_scalar()) return {node.text(), Node::map({}, node.mark())};
   const Node* name = node.find("name");
+  if (name == nullptr && node.is_map() && !defaults.name.empty()) return {defaults.name, node};
   if (name == nullptr || !name->is_scalar()) fail(node, path, "expected {name: NAME, settings...}, got " + node.describe());
   Node settings = node;
   settings.erase("name");

@@ -1,16 +1,66 @@
 #include <filesystem>
+#include <ostream>
 
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/config/file_path.h>
 
 namespace tessera::config {
 
-FilePath Value<FilePath>::read(const Node& node, const std::string& path, const FilePath&) {
-  namespace fs = std::filesystem;
-  const std::string name = Value<std::string>::read(node, path, {});
-  const fs::path beside = fs::path(node.mark().file).parent_path() / name;
+namespace fs = std::filesystem;
+
+std::vector<std::string> search_folders(const Node& node) {
+  const std::string here = fs::current_path().lexically_normal().string();
+  const std::string beside = fs::absolute(node.mark().file).lexically_normal().parent_path().string();
+  if (beside == here) return {here};
+  return {beside, here};
+}
+
+std::string origin_of(const Node& node, const std::string& path) {
+  const std::string mark = node.mark().text();
+  return mark + (mark.empty() || path.empty() ? "" : ": ") + printable(path);
+}
+
+std::string searched_text(const std::vector<std::string>& folders) {
+  std::string text;
+  for (const std::string& folder : folders) text += (text.empty() ? " in " : " or ") + folder;
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& out, const FilePath& path) {
+  return out << path.name;
+}
+
+void require(const FilePath& path) {
   std::error_code ignored;
-  return fs::path(name).is_relative() && fs::is_regular_file(beside, ignored) ? beside.lexically_normal().string()
-                                                                              : name;
+  if (fs::exists(path.name, ignored)) return;
+  user_error(path.origin, path.origin.empty() ? "" : ": ", path.name, ": no such file or folder",
+             searched_text(path.searched));
+}
+
+FilePath Value<FilePath>::read(const Node& node, const std::string& path, const FilePath&) {
+  FilePath out(Value<std::string>::read(node, path, {}));
+  out.origin = origin_of(node, path);
+  if (out.empty()) return out;
+  std::error_code ignored;
+  if (fs::path(out.name).is_absolute()) return out;
+  for (const std::string& folder : search_folders(node)) {
+    const fs::path candidate = (fs::path(folder) / out.name).lexically_normal();
+    if (fs::exists(candidate, ignored)) {
+      out.name = candidate.string();
+      out.searched.clear();
+      return out;
+    }
+    out.searched.push_back(folder);
+  }
+  return out;
+}
+
+OutputPath Value<OutputPath>::read(const Node& node, const std::string& path, const OutputPath&) {
+  OutputPath out;
+  static_cast<FilePath&>(out) = Value<FilePath>::read(node, path, {});
+  if (!out.empty()) out.name = fs::absolute(out.name).lexically_normal().string();
+  return out;
 }
 
 }  // namespace tessera::config

@@ -26,6 +26,10 @@ Node Node::scalar(std::string text, Mark mark, bool quoted) {
   return node;
 }
 
+Node Node::named(const Node& name) {
+  return map({{"name", name}}, name.mark());
+}
+
 Node Node::sequence(std::vector<Node> items, Mark mark) {
   Node node = null(std::move(mark));
   node.kind_ = Kind::sequence;
@@ -61,6 +65,9 @@ void Node::erase(std::string_view key) {
 }
 
 void Node::merge(const Node& over) {
+  // A plain name beside settings stands for {name: NAME}.
+  if (is_map() && find("name") != nullptr && over.is_scalar()) return merge(named(over));
+  if (is_scalar() && over.is_map()) *this = named(*this);
   const Node* name = find("name");
   const Node* other = over.find("name");
   const bool another_module = name != nullptr && other != nullptr && name->text() != other->text();
@@ -127,6 +134,7 @@ Node assigned(Node node, const std::vector<std::string>& path, std::size_t depth
     items[index] = assigned(items[index], path, depth + 1, value, assignment);
     return Node::sequence(std::move(items), node.mark());
   }
+  if (node.is_scalar()) node = Node::named(node);
   const Node* child = node.find(key);
   // A changed module name drops the settings of the old one, as in a file that extends another.
   const bool renames = depth + 1 == path.size() && key == "name" && child != nullptr && child->text() != value.text();

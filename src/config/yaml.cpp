@@ -10,6 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/config/environment.h>
 #include <tessera/config/node.h>
 #include <tessera/config/shipped.h>
 
@@ -90,7 +91,7 @@ Node load(const std::string& path, std::vector<std::string>& chain) {
   Node base = Node::map();
   if (const Node* extends = node.find("extends"); extends != nullptr) {
     const std::vector<Node> files = extends->is_sequence() ? extends->items() : std::vector<Node>{*extends};
-    for (const Node& file : files) base.merge(load(extended_file(file, path), chain));
+    for (const Node& file : files) base.merge(load(extended_file(expand_environment(file, "extends"), path), chain));
     node.erase("extends");
   }
   chain.pop_back();
@@ -172,12 +173,13 @@ Node parse_yaml(const std::string& text, const std::string& file) {
   }
 }
 
-Node load_yaml(const std::string& name) {
+Node load_yaml(const std::string& name, const std::vector<std::string>& overrides) {
   const std::string path = find_configuration(name);
   std::vector<std::string> chain;
   Node node = load(path, chain);
   if (!node.is_map()) user_error(path, ": expected settings (key: value), got ", node.describe());
-  return node;
+  for (const std::string& assignment : overrides) apply_override(node, assignment);
+  return expand_environment(node);
 }
 
 std::string to_yaml(const Node& node) {

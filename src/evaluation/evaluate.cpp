@@ -10,6 +10,7 @@
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
+#include <tessera/config/environment.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>
@@ -37,7 +38,7 @@ std::string run_folder_of(const std::string& model_file) {
 config::Node run_config_of(const InferenceModel& loaded) {
   const auto found = loaded.file.extra.find("config");
   if (found == loaded.file.extra.end()) return config::Node::map();
-  return config::parse_yaml(found->second, loaded.path + " (config)");
+  return config::expand_environment(config::parse_yaml(found->second, loaded.path + " (config)"));
 }
 
 /// One line that moves while a task runs; nothing where standard error is no terminal.
@@ -217,6 +218,7 @@ int evaluate(const EvaluateOptions& options) {
   context.pictures = options.pictures;
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
+  if (options.run_loss) context.loss = options.run_loss(loaded);
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {

@@ -38,7 +38,11 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   out.model->eval();
   if (!out.model->has_text_tower()) return out;
   if (out.file.tokenizer.name.empty()) user_error(out.path, ": the file names no tokenizer");
-  out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary});
+  const std::string no_vocabulary =
+      concat(out.path, ": holds no vocabulary of its tokenizer ", out.file.tokenizer.name,
+             ": make it again with tessera-convert --merges FILE (a checkpoint of the trainer always holds it)");
+  out.tokenizer =
+      tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, no_vocabulary});
   return out;
 }
 

@@ -49,16 +49,18 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
     return tree;
   }
   if (!options.suite.empty()) {
-    tree = config::load_yaml(options.suite);
-    if (tree.is_sequence()) tree = config::Node::map({{"tasks", tree}});
-  } else {
-    const config::Node* tasks = find_path(run_config, "evaluation.tasks");
-    if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
-      user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
-                 join_names(evaluation_tasks().names()));
-    }
-    tree.set("tasks", *tasks);
+    const config::Node list = config::load_yaml(options.suite);
+    if (!list.is_sequence()) return config::load_yaml(options.suite, options.overrides);
+    tree.set("tasks", list);
+    for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
+    return tree;
   }
+  const config::Node* tasks = find_path(run_config, "evaluation.tasks");
+  if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
+    user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
+               join_names(evaluation_tasks().names()));
+  }
+  tree.set("tasks", *tasks);
   for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
   return tree;
 }

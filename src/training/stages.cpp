@@ -33,8 +33,7 @@ bool finished(const Config& config) {
 
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides,
                                bool without_vocabulary) {
-  Node tree = config::load_yaml(path);
-  for (const std::string& assignment : overrides) config::apply_override(tree, assignment);
+  Node tree = config::load_yaml(path, overrides);
   const std::string run = std::filesystem::path(path).stem().string();
   const Node* list = tree.find("stages");
   if (list == nullptr) return {{.name = "", .config = resolve_config(tree, run, without_vocabulary)}};

@@ -61,7 +61,7 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
   restore_or_initialize(resume);
   settle_micro_batch();
   if (!group_.first()) return;
-  io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + to_yaml(config_));
+  io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + to_yaml_anywhere(config_));
   print_plan();
 }
 

@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
-#include <tessera/config/file_path.h>
 #include <tessera/config/registry.h>
 
 namespace tessera {
@@ -53,18 +52,6 @@ std::string error_of(const std::string& yaml) {
     return error.what();
   }
   return "no error";
-}
-
-TEST(Config, LooksForAFileBesideTheYamlThatNamesIt) {
-  const std::string folder = testing::TempDir() + "file_path_test/";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "words.txt") << "a";
-  const auto read = [&](const std::string& name) {
-    return config::Value<config::FilePath>::read(config::parse_yaml(name, folder + "a.yaml"), "", {}).name;
-  };
-  EXPECT_EQ(read("words.txt"), folder + "words.txt");
-  EXPECT_EQ(read("elsewhere.txt"), "elsewhere.txt");
-  EXPECT_EQ(read("/tmp/words.txt"), "/tmp/words.txt");
 }
 
 TEST(Config, ReadsNestedValuesAndKeepsDefaults) {
@@ -179,6 +166,60 @@ TEST(Config, OverridesReachNestedKeysAndCreateThem) {
   EXPECT_EQ(s.values, (std::vector<double>{4, 5}));
   config::apply_override(node, "inner.rat=1");
   EXPECT_THROW(config::read<OuterSettings>(node), UserError);
+}
+
+// The chosen module as YAML, once the overrides are applied to `yaml`.
+std::string module_after(const std::string& yaml, const std::vector<std::string>& overrides) {
+  config::Node node = config::parse_yaml(yaml, "a.yaml");
+  for (const std::string& assignment : overrides) config::apply_override(node, assignment);
+  const auto choice = config::Value<config::ModuleSettings>::read(*node.find("module"), "module", {.name = "b"});
+  return config::to_json(config::Value<config::ModuleSettings>::dump(choice)).dump();
+}
+
+TEST(Config, APlainNameStandsForAModule) {
+  EXPECT_EQ(module_after("module: a", {}), R"({"name":"a"})");
+  EXPECT_EQ(module_after("module: {name: a, x: 1}", {"module=c", "module.y=2"}), R"({"name":"c","y":2})");
+  EXPECT_EQ(module_after("seed: 1", {"module=c", "module.y=2"}), R"({"name":"c","y":2})");
+  EXPECT_EQ(module_after("module: a", {"module.y=2", "module.z=3"}), R"({"name":"a","y":2,"z":3})");
+  EXPECT_EQ(module_after("module: {name: a, x: 1}", {"module=a", "module.y=2"}), R"({"name":"a","x":1,"y":2})");
+  EXPECT_EQ(module_after("module: {name: a, x: 1}", {"module={y: 2}"}), R"({"name":"a","x":1,"y":2})");
+}
+
+TEST(Config, SettingsWithoutANameAreTheDefaultsOrTheInheritedOnes) {
+  EXPECT_EQ(module_after("module: {x: 1}", {}), R"({"name":"b","x":1})");
+  config::Node base = config::parse_yaml("module: a", "base.yaml");
+  base.merge(config::parse_yaml("module: {x: 1}", "a.yaml"));
+  EXPECT_EQ(config::to_json(base).dump(), R"({"module":{"name":"a","x":1}})");
+}
+
+TEST(Config, OtherWordsLeadToTheSettingsHere) {
+  EXPECT_EQ(error_of("max_steps: 3"), "a.yaml:1: max_steps: unknown key: did you mean steps?");
+  const config::Node node = config::parse_yaml("1", "a.yaml");
+  const auto text = [&](const std::string& key) {
+    const std::vector<std::string> paths = {"optimizer.lr", "training.steps", "data.loader.batch_size", "optimizer.lr"};
+    return std::string(config::UnknownKey(node, "", key, {"seed", "log"}).seen_among(paths).what());
+  };
+  EXPECT_EQ(text("lr"), "a.yaml:1: lr: unknown key: did you mean optimizer.lr?");
+  EXPECT_EQ(text("learning_rate"), "a.yaml:1: learning_rate: unknown key: did you mean optimizer.lr?");
+  EXPECT_EQ(text("steps"), "a.yaml:1: steps: unknown key: did you mean training.steps?");
+  EXPECT_EQ(text("batch_size"), "a.yaml:1: batch_size: unknown key: did you mean data.loader.batch_size?");
+  EXPECT_EQ(text("sed"), "a.yaml:1: sed: unknown key: did you mean seed?");
+  const std::vector<std::string> precisions = {"float32", "bf16", "fp16"};
+  EXPECT_EQ(config::same_meaning("bfloat16", precisions), "bf16");
+  EXPECT_EQ(config::same_meaning("half", precisions), "fp16");
+  EXPECT_EQ(config::same_meaning("gpu", {"auto", "cpu", "cuda"}), "cuda");
+}
+
+TEST(Config, AnUnknownKeyIsReportedBeforeAWrongValue) {
+  EXPECT_EQ(error_of("steps: many\nmod: fast\n"), "a.yaml:2: mod: unknown key: did you mean mode?");
+}
+
+TEST(Config, OverridesComeBeforeEnvironmentVariables) {
+  const auto file = std::filesystem::temp_directory_path() / "tessera_override_test.yaml";
+  std::ofstream(file) << "steps: ${TESSERA_TEST_NEVER_SET}\n";
+  EXPECT_THROW(config::load_yaml(file.string()), UserError);
+  EXPECT_EQ(config::load_yaml(file.string(), {"steps=5"}).find("steps")->text(), "5");
+  std::filesystem::remove(file);
 }
 
 TEST(Config, ExtendsLaysTheFileOverItsParentsAndRefusesCycles) {

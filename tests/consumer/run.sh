@@ -38,7 +38,7 @@ ninja -C "$work/own"
 ctest --test-dir "$work/own" --output-on-failure
 own() {  # own FOLDER BATCH_SIZE OPTION...
   "$work/own/own_trainer" --config "$example/nearest_patch.yaml" --set run.folder="$1" --set data.loader.batch_size="$2" \
-    --set data.train.size=64 --set data.validation.size=16 --set training.steps=2 --set log.every_steps=1 --set log.peak_tflops=0.1 "${@:3}" >"$1.log" 2>&1 ||
+    --set data.train.size=64 --set data.validation.size=16 --set training.steps=1 --set log.every_steps=1 --set log.peak_tflops=0.1 "${@:3}" >"$1.log" 2>&1 ||
     { cat "$1.log"; fail "the objective of docs/own_objective.md does not train"; }
   grep -o '"loss[a-z_]*": *[0-9.]\{5\}' "$1/metrics.jsonl" >"$1.losses"
 }

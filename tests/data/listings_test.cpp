@@ -286,7 +286,7 @@ TEST_F(Listings, Cifar10ReadsItsBinaryFiles) {
             path("c/cifar-10-batches-bin/test_batch.bin") +
                 ": has 3000 bytes, which are no whole records of 3073: cut off, or no CIFAR-10 file");
   settings.path = path("d");
-  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }), path("d") + ": no such folder");
+  EXPECT_EQ(user_error_of([&] { make_cifar(settings); }), path("d") + ": no such file or folder");
   std::filesystem::create_directories(path("d"));
   EXPECT_EQ(user_error_of([&] { make_cifar(settings); }),
             path("d") +

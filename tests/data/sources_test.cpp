@@ -121,6 +121,39 @@ TEST_F(Sources, PathsMayBeListsPatternsAndFolders) {
             "pipe:cat x: commands are not read; expected local files");
 }
 
+TEST_F(Sources, NamesInSettingsAreLookedForBesideTheirFileThenInTheWorkingFolder) {
+  for (const char* name : {"yaml/s-00.tar", "yaml/s-01.tar", "work/t-0.tar"}) write(name, "x");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(path("work"));
+  const auto read = [&](const std::string& text) {
+    return config::Value<PathList>::read(config::parse_yaml(text, path("yaml/a.yaml")), "data.train.path", {});
+  };
+  EXPECT_EQ(read("'s-{00..01}.tar'").items, std::vector<std::string>{path("yaml/s-{00..01}.tar")});
+  EXPECT_EQ(read("'s-*.tar'").items, std::vector<std::string>{path("yaml/s-*.tar")});
+  EXPECT_EQ(read("[s-00.tar, t-0.tar]").items, (std::vector<std::string>{path("yaml/s-00.tar"), path("work/t-0.tar")}));
+  EXPECT_EQ(read("s-00.tar::t-0.tar").items, std::vector<std::string>{path("yaml/s-00.tar") + "::" + path("work/t-0.tar")});
+  for (const std::string same : {"pipe:cat s-00.tar", "s3://b/s-00.tar", "/x/s-00.tar"})
+    EXPECT_EQ(read("'" + same + "'").items, std::vector<std::string>{same});
+  const std::string where = path("yaml/a.yaml") + ":1: data.train.path: ";
+  EXPECT_EQ(user_error_of([&] { expand_paths(read("u-{0..1}.tar"), ".tar"); }),
+            where + "u-0.tar: no such file in " + path("yaml") + " or " + path("work") + " (2 of the 2 files named are missing)");
+  EXPECT_EQ(user_error_of([&] { expand_paths(read("'s-{01..02}.tar'"), ".tar"); }),
+            where + path("yaml/s-02.tar") + ": no such file (1 of the 2 files named are missing)");
+  EXPECT_EQ(user_error_of([&] { expand_paths(read("'u*.tar'"), ".tar"); }),
+            where + "u*.tar: no file matches in " + path("yaml") + " or " + path("work"));
+  std::filesystem::current_path(before);
+}
+
+TEST_F(Sources, AFolderOfIndicesIsAPathToo) {
+  write("yaml/kept/x", "x");
+  const auto read = [&](const std::string& text) {
+    return config::Value<IndexPlace>::read(config::parse_yaml(text, path("yaml/a.yaml")), "", {}).name;
+  };
+  EXPECT_EQ(read("beside"), "beside");
+  EXPECT_EQ(read("kept"), path("yaml/kept"));
+  EXPECT_EQ(read("new"), (std::filesystem::current_path() / "new").string());
+}
+
 TEST_F(Sources, PathsOfOtherMachinesAreRefusedWithTheWayOut) {
   EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
             "s3://bucket/x.csv: only local files are read: copy them first, and give their paths");
@@ -549,7 +582,7 @@ TEST_F(Sources, ImageFolderReadsACaptionsFile) {
             path("f/captions.tsv") + ": names no picture of " + path("f") +
                 " (line 2: q.png): expected names relative to the folder, such as a.png");
   settings.path = path("g");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such folder");
+  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
   fs::create_directories(path("g"));
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
             path("g") +

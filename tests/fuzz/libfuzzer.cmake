@@ -11,7 +11,7 @@ foreach(name formats/annotations formats/class_names formats/json_items formats/
              sources/webdataset/shard_index sources/webdataset/tar_stream)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
 endforeach()
-foreach(name safetensors safetensors_header tar)
+foreach(name pickle pytorch_file safetensors safetensors_header tar)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/io/${name}.cpp)
 endforeach()
 file(GLOB index_parsers ${PROJECT_SOURCE_DIR}/src/index/*.cpp)

@@ -35,6 +35,7 @@ const std::map<std::string, Target>& targets() {
                                                     {"model_file", fuzz_model_file},
                                                     {"npy", fuzz_npy},
                                                     {"paths", fuzz_paths},
+                                                    {"pytorch", fuzz_pytorch},
                                                     {"safetensors", fuzz_safetensors},
                                                     {"tar", fuzz_tar},
                                                     {"tokenizer", fuzz_tokenizer},

@@ -17,6 +17,7 @@ void fuzz_listing(std::string_view input);
 void fuzz_model_file(std::string_view input);
 void fuzz_npy(std::string_view input);
 void fuzz_paths(std::string_view input);
+void fuzz_pytorch(std::string_view input);
 void fuzz_safetensors(std::string_view input);
 void fuzz_tar(std::string_view input);
 void fuzz_tokenizer(std::string_view input);

@@ -29,7 +29,7 @@ os.environ["TESSERA_OPS_LIBRARY"] = str(LIBRARY)
 sys.path.insert(0, str(ROOT / "python"))
 import tessera_ops  # noqa: E402
 
-SHOWN = re.compile(r"^print\(.*\)\s+# (.*)$", re.M)
+SHOWN = re.compile(r"^ *print\(.*\)\s+# (.*)$", re.M)
 
 
 def blocks_of_operators():

@@ -96,6 +96,63 @@ TEST(TrainingConfig, OverridesWinAndANewModuleDropsTheOldSettings) {
   EXPECT_EQ(tiny_config("runs/x", {"optimizer.name=lamb"}).optimizer.settings.find("lr")->text(), "0.001");
 }
 
+TEST(TrainingConfig, LaterOverridesAddToAPlainName) {
+  const Config c = tiny_config("runs/x", {"optimizer=lamb", "optimizer.lr=0.25", "objective=siglip"});
+  EXPECT_EQ(c.optimizer.name, "lamb");
+  EXPECT_EQ(c.optimizer.settings.find("lr")->text(), "0.25");
+  EXPECT_EQ(c.objective.name, "siglip");
+}
+
+TEST(TrainingConfig, SettingsOfAModuleWithoutItsNameAreTheDefaults) {
+  std::string yaml = tiny_yaml();
+  yaml.replace(yaml.find("name: adamw, "), std::string("name: adamw, ").size(), "");
+  register_test_modules();
+  EXPECT_EQ(resolve_config(config::parse_yaml(yaml, "tiny.yaml"), "tiny").optimizer.name, "adamw");
+}
+
+TEST(TrainingConfig, AMisplacedKeyNamesTheSettingThatIsMeant) {
+  EXPECT_EQ(error_with({"lr=0.1"}), "--set: lr: unknown key: did you mean optimizer.lr?");
+  EXPECT_EQ(error_with({"learning_rate=0.1"}), "--set: learning_rate: unknown key: did you mean optimizer.lr?");
+  EXPECT_EQ(error_with({"optimizer.learning_rate=1"}), "--set: optimizer.learning_rate: unknown key: did you mean lr?");
+  EXPECT_EQ(error_with({"steps=3"}), "--set: steps: unknown key: did you mean training.steps?");
+  EXPECT_NE(error_with({"batch_size=3"}).find("did you mean data.loader.batch_size"), std::string::npos);
+  EXPECT_NE(error_with({"training.precision=bfloat16"}).find("did you mean bf16?"), std::string::npos);
+  EXPECT_NE(error_with({"training.device=gpu"}).find("did you mean cuda?"), std::string::npos);
+}
+
+TEST(TrainingConfig, AMisspeltKeyIsReportedBeforeAMissingVocabulary) {
+  const std::vector<std::string> overrides = {"tokenizer={name: clip-bpe, merges: no/such.txt}", "model.text.encoder.vocab_size=null"};
+  std::vector<std::string> misspelt = overrides;
+  misspelt.emplace_back("objective.local_wait=1");
+  EXPECT_NE(error_with(misspelt).find("objective.local_wait: unknown key"), std::string::npos) << error_with(misspelt);
+  EXPECT_EQ(error_with(overrides).find("--set: tokenizer.merges: no/such.txt: no such file or folder in "), 0U) << error_with(overrides);
+  EXPECT_EQ(error_with({"tokenizer={name: clip-bpe}", "model.text.encoder.vocab_size=null"})
+                .find("--set: tokenizer.merges: clip-bpe: merges is not set: give the path of CLIP's byte pairs"), 0U);
+}
+
+TEST(TrainingConfig, ARunsOwnFileReadsTheSameInAnyFolder) {
+  const TemporaryFolder folder;
+  for (const char* name : {"here", "elsewhere"}) std::filesystem::create_directories(folder / name);
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder / "here");
+  io::write_file("start.safetensors", "x");
+  Config c = tiny_config("runs/x", {"start.weights=start.safetensors", "checkpoint.copy_to=copies"});
+  io::write_file(folder / "config.yaml", to_yaml_anywhere(c));
+  std::filesystem::current_path(folder / "elsewhere");
+  const Config again = load_config(folder / "config.yaml");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(again.run.folder, folder / "here/runs/x");
+  EXPECT_EQ(again.start.weights->name, folder / "here/start.safetensors");
+  EXPECT_EQ(again.checkpoint.copy_to, folder / "here/copies");
+}
+
+TEST(TrainingConfig, TextThatLooksLikeAVariableSurvivesARunsOwnFile) {
+  const TemporaryFolder folder;
+  const Config c = tiny_config("runs/x", {"run.name=a ${b}"});
+  io::write_file(folder / "config.yaml", to_yaml(c));
+  EXPECT_EQ(load_config(folder / "config.yaml").run.name, c.run.name);
+}
+
 TEST(TrainingConfig, PrintedConfigurationLoadsBackIdentical) {
   const TemporaryFolder folder;
   const Config c =

@@ -50,6 +50,28 @@ Limit one_of(std::vector<std::string> names);
 /// Throws UserError "file:line: path: text".
 [[noreturn]] void fail(const Node& node, const std::string& path, const std::string& text);
 
+/// A key that no field asked for. `beside` are those that its group knows.
+class UnknownKey : public UserError {
+ public:
+  UnknownKey(const Node& node, const std::string& path, const std::string& key, const std::vector<std::string>& beside);
+
+  /// The same error with the settings of all of `paths` ("training.steps") that the key may have meant, where there are any:
+  /// those whose last name it is, or is another word for.
+  UnknownKey seen_among(const std::vector<std::string>& paths) const;
+
+ private:
+  UnknownKey(std::string text, std::string where, std::string key, bool certain);
+
+  std::string where_, key_;
+  bool certain_;  // its group knows what was meant
+};
+
+/// What others call a setting or one of its values ("learning_rate", "bfloat16") as it may be called here, the likeliest first.
+std::vector<std::string> other_words(const std::string& name);
+
+/// The name of `names` that is another word for `wanted`, or an empty string.
+std::string same_meaning(const std::string& wanted, const std::vector<std::string>& names);
+
 /// How one type is read from a node, dumped, and named in help. Specialize it for a type of your own.
 template <class T, class Enable = void>
 struct Value;
@@ -71,16 +93,27 @@ struct FieldDoc {
   std::string help;
 };
 
-/// Reads the members of a map into a struct; finish() reports the first key that no field asked for.
+/// Lists the keys of a struct.
+class KeyLister {
+ public:
+  template <class T>
+  void operator()(const char* key, T& /*value*/, const char* /*help*/, const Limit& /*limit*/ = {}) {
+    keys.emplace_back(key);
+  }
+
+  std::vector<std::string> keys;
+};
+
+/// Throws UnknownKey for the first key of a map that is none of these.
+void check_keys(const Node& node, const std::string& path, const std::vector<std::string>& known);
+
+/// Reads the members of a map into a struct.
 class Reader {
  public:
-  Reader(const Node& node, std::string path) : node_(node), path_(std::move(path)) {
-    if (!node.is_map() && !node.is_null()) fail(node, path_, "expected a group of settings, got " + node.describe());
-  }
+  Reader(const Node& node, std::string path) : node_(node), path_(std::move(path)) {}
 
   template <class T>
   void operator()(const char* key, T& value, const char* /*help*/, const Limit& limit = {}) {
-    known_.emplace_back(key);
     const Node* child = node_.find(key);
     if (child == nullptr) return;
     const std::string at = join_path(path_, key);
@@ -88,16 +121,11 @@ class Reader {
     check_limit(*child, at, limit);
   }
 
-  /// A key the caller handles itself (say the `name` of a module).
-  void allow(const char* key) { known_.emplace_back(key); }
-  void finish() const;
-
  private:
   static void check_limit(const Node& node, const std::string& path, const Limit& limit);
 
   const Node& node_;
   std::string path_;
-  std::vector<std::string> known_;
 };
 
 /// Turns a struct into a tree with every value spelt out.
@@ -141,9 +169,12 @@ concept HasFields = requires(T& t, DocWriter& v) { fields(v, t); };
 /// Reads a struct; keys not in the tree keep the values of `defaults`. Throws UserError naming file, line and key.
 template <HasFields T>
 T read(const Node& node, const std::string& path = "", T defaults = {}) {
+  if (!node.is_map() && !node.is_null()) fail(node, path, "expected a group of settings, got " + node.describe());
+  KeyLister lister;
+  fields(lister, defaults);
+  check_keys(node, path, lister.keys);  // before the values: one of those may be a file that is not there
   Reader reader(node, path);
   fields(reader, defaults);
-  reader.finish();
   if constexpr (HasValidate<T>) {
     if (const std::optional<Problem> problem = validate(static_cast<const T&>(defaults))) {
       const Node* at = problem->key.empty() ? &node : node.find(problem->key);

@@ -28,6 +28,8 @@ class Node {
   static Node scalar(std::string text, Mark mark = {}, bool quoted = false);
   static Node sequence(std::vector<Node> items, Mark mark = {});
   static Node map(std::vector<Member> members = {}, Mark mark = {});
+  /// {name: NAME}, what a plain name stands for where a module is chosen.
+  static Node named(const Node& name);
 
   Kind kind() const { return kind_; }
   bool is_null() const { return kind_ == Kind::null; }
@@ -49,7 +51,7 @@ class Node {
   void erase(std::string_view key);
 
   /// Lays `over` on top: maps merge key by key, anything else replaces. A map whose `name` differs replaces the whole map:
-  /// the settings of one module mean nothing to another.
+  /// the settings of one module mean nothing to another. A plain name beside a map counts as {name: NAME}.
   void merge(const Node& over);
 
   /// "a 12-character string", "a list", ... for error messages.
@@ -67,9 +69,10 @@ class Node {
 /// Parses YAML text. `file` is what error messages name. Throws UserError on malformed YAML or duplicate keys.
 Node parse_yaml(const std::string& text, const std::string& file);
 
-/// Reads the YAML file that `name` means (find_configuration in shipped.h) and lays it over the files its `extends:` names (one or
-/// a list; beside the file, or as `name`). Throws UserError on a missing file, malformed YAML or a cycle.
-Node load_yaml(const std::string& name);
+/// Reads the YAML file that `name` means (find_configuration in shipped.h), lays it over the files its `extends:` names (one or
+/// a list; beside the file, or as `name`) and applies the overrides ("a.b=c") in their order; then environment variables get
+/// their values (environment.h). Throws UserError on a missing file, malformed YAML or a cycle.
+Node load_yaml(const std::string& name, const std::vector<std::string>& overrides = {});
 
 /// Applies one --set override "a.b=c"; the value is YAML. List items are addressed by index ("stages.0.steps=5").
 void apply_override(Node& root, const std::string& assignment);

@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <tessera/config/registry.h>
+#include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/run_loss.h>
 
 namespace tessera {
 
@@ -42,6 +46,9 @@ struct EvaluateOptions {
   std::string device = "auto";
   bool json = false;  // results as JSON on standard output instead of the table
   bool pictures = true;
+  /// Makes the loss that validation_loss measures, of the model that is loaded; empty, or null: the task fails and says
+  /// so. A function, for objectives belong to training, which knows evaluation.
+  std::function<std::shared_ptr<const RunLoss>(const InferenceModel&)> run_loss;
 };
 
 /// A source out of one word: a source's name ("shapes", with its defaults), settings ("{name: shapes, split: test}"),

@@ -12,6 +12,7 @@
 #include <tessera/config/registry.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/run_loss.h>
 #include <tessera/report/task_result.h>
 
 namespace tessera {
@@ -20,6 +21,7 @@ namespace tessera {
 struct EvaluationContext {
   std::shared_ptr<const Source> source;        // for tasks whose `source` is null: the run's validation data
   std::shared_ptr<const Source> train_source;  // for tasks whose `train` is null: the run's training data
+  std::shared_ptr<const RunLoss> loss;         // for validation_loss; null: there is no objective
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
   bool pictures = false;            // fill TaskResult::pictures
@@ -54,7 +56,7 @@ class EvaluationTask {
 using TaskRegistry = config::Registry<EvaluationTask>;
 
 /// zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability, tokens,
-/// token_group_iou. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
+/// token_group_iou, validation_loss. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 
 /// Runs one task `{name: zero_shot, ...}`. Throws UserError for wrong settings (with their place), and for data or a

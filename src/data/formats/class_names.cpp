@@ -12,7 +12,8 @@
 
 namespace tessera {
 
-std::vector<std::string> read_class_names(const std::string& path) {
+std::vector<std::string> read_class_names(const config::FilePath& path) {
+  config::require(path);
   std::vector<std::string> names;
   std::map<std::string, std::size_t> seen;
   for (const std::string& line : split(strip(io::read_file(path)), '\n')) {

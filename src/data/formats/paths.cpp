@@ -177,8 +177,20 @@ std::vector<std::string> match_wildcards(const std::string& pattern) {
   const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
   std::vector<std::string> out(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
   ::globfree(&found);
-  if (out.empty()) user_error(pattern, ": no file matches", unclosed_hint(pattern));
   return out;
+}
+
+bool has_wildcards(const std::string& name) {
+  return name.find_first_of("*?[") != std::string::npos;
+}
+
+// "a.yaml:12: data.train.path: ", where a name stands in settings.
+std::string before(const PathList& paths) {
+  return paths.origin.empty() ? "" : paths.origin + ": ";
+}
+
+std::string places(const PathList& paths, const std::string& name) {
+  return fs::path(name).is_absolute() ? "" : config::searched_text(paths.searched);
 }
 
 std::vector<std::string> files_of_folder(const std::string& folder, const std::string& extension) {
@@ -197,12 +209,14 @@ void append(std::vector<std::string>& out, std::vector<std::string> more) {
 }
 
 // One name without braces or separators.
-std::vector<std::string> resolve(const std::string& written, const std::string& extension) {
+std::vector<std::string> resolve(const std::string& written, const std::string& extension, const PathList& paths) {
   const std::string name = local_path(written);
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) return files_of_folder(name, extension);
-  if (!fs::exists(name, ignored) && name.find_first_of("*?[") != std::string::npos) return match_wildcards(name);
-  return {name};
+  if (fs::exists(name, ignored) || !has_wildcards(name)) return {name};
+  std::vector<std::string> out = match_wildcards(name);
+  if (out.empty()) user_error(before(paths), name, ": no file matches", places(paths, name), unclosed_hint(name));
+  return out;
 }
 
 // As a word of a shell's command; braces are expanded before a shell sees them.
@@ -249,19 +263,63 @@ void refuse_remote(const std::string& text, bool commands) {
              command_that_reads(text, *scheme), "\"");
 }
 
-void check_existence(const std::vector<std::string>& names) {
+void check_existence(const std::vector<std::string>& names, const PathList& paths) {
   std::vector<std::string> missing;
   std::error_code ignored;
   for (const std::string& name : names)
     if (!fs::exists(name, ignored)) missing.push_back(name);
   if (missing.empty()) return;
-  const std::string hint = unclosed_hint(missing[0]);
-  if (names.size() == 1) user_error(missing[0], ": no such file", hint);
-  user_error(missing[0], ": no such file", hint, " (", missing.size(), " of the ", names.size(),
+  const std::string text = concat(before(paths), missing[0], ": no such file", places(paths, missing[0]), unclosed_hint(missing[0]));
+  if (names.size() == 1) user_error(text);
+  user_error(text, " (", missing.size(), " of the ", names.size(),
              " files named are missing)");
 }
 
+bool is_local_and_relative(const std::string& name) {
+  return !name.starts_with("pipe:") && !name.starts_with("file:") && !scheme_of(name) && fs::path(name).is_relative();
+}
+
+// What a name would mean in this folder, if anything of it is there.
+std::optional<std::string> found_in(const std::string& folder, const std::string& name) {
+  const std::string whole = (fs::path(folder) / name).lexically_normal().string();
+  std::error_code ignored;
+  const auto there = [&](const std::string& each) {
+    const std::string path = (fs::path(folder) / each).lexically_normal().string();
+    return fs::exists(path, ignored) || (has_wildcards(each) && !match_wildcards(path).empty());
+  };
+  const std::vector<std::string> names = expand_braces(name);
+  if (fs::exists(whole, ignored) || std::any_of(names.begin(), names.end(), there)) return whole;
+  return std::nullopt;
+}
+
+std::string found_path(const std::string& name, const std::vector<std::string>& folders) {
+  if (name.empty() || !is_local_and_relative(name)) return name;
+  for (const std::string& folder : folders)
+    if (const auto found = found_in(folder, name)) return *found;
+  return name;
+}
+
+// An item that holds several names ("a.tar::b.tar"), with each of them where it was found.
+std::string found_item(const std::string& item, const std::vector<std::string>& folders) {
+  if (!is_local_and_relative(item)) return item;
+  const std::string whole = found_path(item, folders);
+  if (whole != item) return whole;
+  std::string out;
+  for (const std::string& part : split_outside_braces(item, true))
+    out += (out.empty() ? "" : "::") + found_path(part, folders);
+  return out;
+}
+
 }  // namespace
+
+PathList config::Value<PathList>::read(const Node& node, const std::string& path, const PathList&) {
+  PathList out{Value<std::vector<std::string>>::read(node, path, {}), origin_of(node, path), search_folders(node)};
+  for (std::size_t i = 0; i < out.items.size(); ++i) {
+    const Node& written = node.is_sequence() ? node.items()[i] : node;
+    out.items[i] = found_item(out.items[i], search_folders(written));
+  }
+  return out;
+}
 
 std::vector<std::string> expand_braces(const std::string& text) {
   return Expansion(text).of(text, 0);
@@ -282,19 +340,19 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
     if (item.empty()) continue;
     if (item.starts_with("pipe:")) refuse_remote(item, commands);  // may hold commas, is named whole
     if (fs::exists(local_path(item), ignored)) {                   // a name may hold commas and braces itself
-      append(out, resolve(item, extension));
+      append(out, resolve(item, extension, paths));
       continue;
     }
     for (const std::string& part : split_outside_braces(item, true))
       if (!part.empty()) {
         refuse_remote(part, commands);
-        for (const std::string& name : expand_braces(part)) append(out, resolve(name, extension));
+        for (const std::string& name : expand_braces(part)) append(out, resolve(name, extension, paths));
       }
   }
   if (out.empty())
-    user_error("path: no file is named; expected a file, a list of files, or a pattern such as train-{00000..00004}",
+    user_error(paths.origin.empty() ? "path" : paths.origin, ": no file is named; expected a file, a list of files, or a pattern such as train-{00000..00004}",
                extension);
-  check_existence(out);
+  check_existence(out, paths);
   return out;
 }
 

@@ -85,11 +85,10 @@ class Cifar : public IndexedSource {
   fs::path find_folder() {
     if (settings_.path.empty()) user_error("cifar10: path is not set; expected a folder with data_batch_1.bin");
     std::error_code ignored;
-    if (!fs::is_directory(settings_.path, ignored))
-      user_error(settings_.path,
-                 fs::exists(settings_.path, ignored) ? ": expected a folder, got a file" : ": no such folder");
+    config::require(settings_.path);
+    if (!fs::is_directory(settings_.path.name, ignored)) user_error(settings_.path, ": expected a folder, got a file");
     for (const CifarFormat* format : {&cifar10_format(), &cifar100_format()})
-      for (const fs::path& folder : {fs::path(settings_.path), fs::path(settings_.path) / format->folder})
+      for (const fs::path& folder : {fs::path(settings_.path.name), fs::path(settings_.path.name) / format->folder})
         for (const std::string& name : {format->train[0], format->test[0]})
           if (fs::exists(folder / name, ignored)) {
             format_ = format;

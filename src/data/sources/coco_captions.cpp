@@ -21,6 +21,7 @@ struct CocoCaption {
 std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& settings) {
   if (settings.annotations.empty())
     user_error("coco_captions: annotations is not set; expected a file such as captions_train2017.json");
+  config::require(settings.annotations);
   PictureList list{concat("coco_captions ", settings.annotations), settings.images};
   std::unordered_map<std::int64_t, std::size_t> numbers;  // of pictures, by id
   std::vector<CocoCaption> captions;

@@ -32,6 +32,7 @@ class CsvReader {
 
   PictureList read() {
     const std::vector<std::string> paths = expand_paths(settings_.path, ".csv");
+    if (settings_.root) config::require(*settings_.root);
     for (const std::string& path : paths) read_table(path);
     set_labels();
     list_.described =

@@ -29,10 +29,12 @@ class Flickr30kReader {
   }
 
   PictureList read() {
+    for (const config::FilePath* path : {&settings_.captions, &settings_.entities, &settings_.split})
+      if (!path->empty()) config::require(*path);
     read_split();
     if (settings_.captions.empty())
       list_sentences();
-    else if (settings_.captions.ends_with(".csv"))
+    else if (settings_.captions.name.ends_with(".csv"))
       read_csv();
     else
       read_token();
@@ -99,7 +101,7 @@ class Flickr30kReader {
   }
 
   void list_sentences() {
-    const fs::path folder = fs::path(settings_.entities) / "Sentences";
+    const fs::path folder = fs::path(settings_.entities.name) / "Sentences";
     std::vector<std::string> names;
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(folder, failed))

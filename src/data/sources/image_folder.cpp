@@ -28,11 +28,12 @@ bool is_picture(const fs::path& path) {
 
 class ImageFolder : public IndexedSource {
  public:
-  explicit ImageFolder(const ImageFolderSettings& settings) : settings_(settings), root_(settings.path) {
+  explicit ImageFolder(const ImageFolderSettings& settings) : settings_(settings), root_(settings.path.name) {
     std::error_code ignored;
     if (settings.path.empty()) user_error("image_folder: path is not set; expected a folder of pictures");
+    config::require(settings.path);
     if (!fs::is_directory(root_, ignored))
-      user_error(settings.path, fs::exists(root_, ignored) ? ": expected a folder, got a file" : ": no such folder");
+      user_error(settings.path, ": expected a folder, got a file");
     list_pictures();
     read_captions();
   }
@@ -165,6 +166,7 @@ class ImageFolder : public IndexedSource {
   }
 
   void read_captions() {
+    if (settings_.captions) config::require(*settings_.captions);
     const std::string path = settings_.captions.value_or((root_ / "captions.tsv").string());
     std::error_code ignored;
     if (!settings_.captions && !fs::exists(path, ignored)) return;

@@ -26,6 +26,7 @@ ListedPicture karpathy_picture(const JsonItem& item) {
 std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
   if (settings.annotations.empty())
     user_error("karpathy: annotations is not set; expected a file such as dataset_coco.json");
+  config::require(settings.annotations);
   PictureList list{concat("karpathy ", settings.annotations, " (", settings.split, ")"), settings.images};
   std::map<std::string, std::int64_t> found;
   for (const std::string& name : split(settings.split, '+')) found[name] = 0;

@@ -25,15 +25,27 @@ class MemoryBytes : public ByteStream {
   std::string_view rest_;
 };
 
+std::string vocabulary_example(const std::string& tokenizer) {
+  if (tokenizer == "clip-bpe")
+    return "CLIP's byte pairs; they ship with Tessera as configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
+  if (tokenizer == "wordpiece") return "a vocab.txt";
+  return "the vocabulary file; tessera-data train-sentencepiece makes one";
+}
+
 }  // namespace
 
-Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const std::string& path,
+Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const config::FilePath& path,
                            const TokenizerContext& context) {
   if (!context.vocabulary.empty()) return {context.vocabulary, concat(tokenizer, ": vocabulary of the checkpoint")};
-  if (path.empty()) user_error(tokenizer, ": ", key, " is not set: give the path of the vocabulary file");
+  if (path.empty()) {
+    if (!context.missing.empty()) user_error(context.missing);
+    user_error(path.origin, path.origin.empty() ? "" : ": ", tokenizer, ": ", key, " is not set: give the path of ",
+               vocabulary_example(tokenizer));
+  }
+  if (!path.origin.empty()) config::require(path);
   const std::string origin = concat(tokenizer, ": ", key, ": ");
   try {
-    return {io::read_file(path), origin + path};
+    return {io::read_file(path), origin + path.name};
   } catch (const UserError& error) {
     throw UserError(origin + error.what());
   }

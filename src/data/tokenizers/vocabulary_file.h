@@ -14,7 +14,7 @@ struct Vocabulary {
 };
 
 /// The context's bytes, or the file at `path`. Throws UserError naming the tokenizer and the settings key.
-Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const std::string& path,
+Vocabulary load_vocabulary(const std::string& tokenizer, const std::string& key, const config::FilePath& path,
                            const TokenizerContext& context);
 
 /// The vocabulary's text: decompressed if it is gzip. Throws UserError if it is damaged, or named .gz and is not gzip.

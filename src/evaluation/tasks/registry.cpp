@@ -49,6 +49,8 @@ TaskRegistry& evaluation_tasks() {
     list.add<TokenGroupSettings>("token_group_iou",
                                  "agreement of a text tower's groups with phrases (text group transformer)",
                                  make_token_group_task);
+    list.add<ValidationLossSettings>("validation_loss", "the run's own objective on the validation data",
+                                     make_validation_loss_task);
     return list;
   }();
   return registry;

@@ -19,5 +19,6 @@ std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& setti
 std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings);
 std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& settings);
 std::shared_ptr<EvaluationTask> make_token_group_task(const TokenGroupSettings& settings);
+std::shared_ptr<EvaluationTask> make_validation_loss_task(const ValidationLossSettings& settings);
 
 }  // namespace tessera

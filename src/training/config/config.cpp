@@ -5,6 +5,7 @@
 
 #include "src/training/config/config_checks.h"
 #include <tessera/base/text.h>
+#include <tessera/config/environment.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/models/dual_encoder.h>
@@ -134,6 +135,25 @@ void require(const Node& tree, const std::string& path, const std::string& examp
     config::fail(group, path, "missing: for example " + example);
 }
 
+// Every setting of a run by its path; a module's, whichever is chosen, too.
+std::vector<std::string> all_paths() {
+  std::vector<std::string> out;
+  const auto add = [&](const std::string& group, const std::vector<config::FieldDoc>& rows) {
+    for (const config::FieldDoc& row : rows) out.push_back(config::join_path(group, row.path));
+  };
+  for (const char* group : {"seed", "run", "data", "tokenizer", "model", "start", "objective", "optimizer", "parameters", "schedule",
+                            "training", "distributed", "checkpoint", "evaluation", "log"})
+    out.push_back(group);
+  add("", config::document<Config>());
+  const std::vector<std::pair<const char*, const RegistryBase*>> catalogs = {
+      {"optimizer", &optimizers()},         {"objective", &objectives()},
+      {"tokenizer", &tokenizers()},         {"data.train", &sources()},
+      {"model.image.encoder", &encoders()}, {"model.image.readout", &readouts()}};
+  for (const auto& [group, catalog] : catalogs)
+    for (const RegistryBase::Entry& entry : catalog->entries()) add(group, entry.document());
+  return out;
+}
+
 const std::set<std::string>& harmless_keys() {
   static const std::set<std::string> keys = {"run",
                                              "log",
@@ -201,7 +221,9 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
   return *node;
 }
 
-Config resolve_config(const Node& tree, const std::string& name, bool without_vocabulary) {
+namespace {
+
+Config resolve_tree(const Node& tree, const std::string& name, bool without_vocabulary) {
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
@@ -213,28 +235,49 @@ Config resolve_config(const Node& tree, const std::string& name, bool without_vo
   resolve(c.data.train, sources(), "data.train", tree);
   if (c.data.validation) resolve(*c.data.validation, sources(), "data.validation", tree);
   if (c.tokenizer) resolve(*c.tokenizer, tokenizers(), "tokenizer", tree);
+  std::exception_ptr no_vocabulary;
   try {
     follow_tokenizer(c);
   } catch (const UserError&) {
-    if (!without_vocabulary) throw;
+    no_vocabulary = std::current_exception();
   }
   follow_image_size(c, tree);
   resolve_model(c.model);
   resolve(c.objective, objectives(), "objective", tree);
   resolve(c.optimizer, optimizers(), "optimizer", tree);
   c.evaluation.tasks = resolve_tasks(c.evaluation.tasks, "evaluation.tasks");
+  // Last: what is misspelt is said before what is missing.
+  if (no_vocabulary && !without_vocabulary) std::rethrow_exception(no_vocabulary);
   check_combination(c, tree);
   return c;
 }
 
+}  // namespace
+
+Config resolve_config(const Node& tree, const std::string& name, bool without_vocabulary) {
+  try {
+    return resolve_tree(tree, name, without_vocabulary);
+  } catch (const config::UnknownKey& error) {
+    throw error.seen_among(all_paths());
+  }
+}
+
 Config load_config(const std::string& path, const std::vector<std::string>& overrides) {
-  Node tree = config::load_yaml(path);
-  for (const std::string& assignment : overrides) config::apply_override(tree, assignment);
-  return resolve_config(tree, std::filesystem::path(path).stem().string());
+  return resolve_config(config::load_yaml(path, overrides), std::filesystem::path(path).stem().string());
 }
 
 std::string to_yaml(const Config& config) {
-  return config::to_yaml(config::dump(config));
+  return config::to_yaml(config::escape_environment(config::dump(config)));
+}
+
+std::string to_yaml_anywhere(Config config) {
+  const auto make_absolute = [](std::string& path) {
+    path = std::filesystem::absolute(path).lexically_normal().string();
+  };
+  if (config.run.folder) make_absolute(*config.run.folder);
+  if (config.start.weights) make_absolute(config.start.weights->name);
+  if (config.checkpoint.copy_to) make_absolute(*config.checkpoint.copy_to);
+  return to_yaml(config);
 }
 
 std::vector<std::string> differences(const Node& there, const Node& here) {

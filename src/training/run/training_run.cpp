@@ -173,6 +173,7 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
 
 void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
   if (!start.weights) return;
+  config::require(*start.weights);
   const std::string path = find_model_file(*start.weights);
   const ModelFile file = load_model_file(path);
   const auto wanted = [&](const std::string& name) {

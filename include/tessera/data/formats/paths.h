@@ -3,14 +3,16 @@
 #include <string>
 #include <vector>
 
-#include <tessera/config/fields.h>
+#include <tessera/config/file_path.h>
 
 namespace tessera {
 
 /// File names as users write them in YAML: one text or a list. Each text may hold several names ("a.tar::b.tar" or
 /// "a.tar,b.tar"), braces ("{00000..00004}", "{train,val}") and wildcards ("*", "?").
 struct PathList {
-  std::vector<std::string> items;
+  std::vector<std::string> items;     // absolute, or as they were written where nothing of the name was found
+  std::string origin;                 // where they were written, as of config::FilePath
+  std::vector<std::string> searched;  // the folders in which relative ones are looked for
 };
 
 /// One text with all its braces expanded, in order, as Python's braceexpand: "a{1..3}" -> a1 a2 a3 (leading zeros
@@ -29,10 +31,8 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
 namespace config {
 template <>
 struct Value<PathList> {
-  static PathList read(const Node& node, const std::string& path, const PathList&) {
-    if (node.is_sequence()) return {Value<std::vector<std::string>>::read(node, path, {})};
-    return {{Value<std::string>::read(node, path, {})}};
-  }
+  /// Each name is looked for as config::FilePath, all that its braces and wildcards stand for in one folder.
+  static PathList read(const Node& node, const std::string& path, const PathList&);
   static Node dump(const PathList& value) {
     return value.items.size() == 1 ? Value<std::string>::dump(value.items[0])
                                    : Value<std::vector<std::string>>::dump(value.items);

@@ -4,13 +4,14 @@
 #include <string>
 #include <vector>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
 
 /// CIFAR-10 or CIFAR-100 (Krizhevsky 2009) in the "binary version" of its archives.
 struct CifarSettings {
-  std::string path;
+  config::FilePath path;
   std::string split = "train";
   std::vector<std::string> templates = {"a photo of a {}."};
 };

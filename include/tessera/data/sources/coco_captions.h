@@ -3,14 +3,15 @@
 #include <memory>
 #include <string>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
 
 /// MS COCO's captions (Chen et al. 2015): a picture with its five or so captions is one sample.
 struct CocoCaptionsSettings {
-  std::string annotations;
-  std::string images;
+  config::FilePath annotations;
+  config::FilePath images;
 };
 
 template <class Visitor>

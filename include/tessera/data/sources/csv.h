@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/formats/paths.h>
 #include <tessera/data/source.h>
 
@@ -22,8 +23,8 @@ struct CsvSettings {
   std::string region_key;
   std::string region_tensor;
   std::string mask_key;
-  std::optional<std::string> root;
-  std::optional<std::string> classes;
+  std::optional<config::FilePath> root;
+  std::optional<config::FilePath> classes;
   std::int64_t background_class = -1;
 };
 

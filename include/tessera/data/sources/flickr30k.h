@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -11,10 +12,10 @@ namespace tessera {
 /// Flickr30k (Young et al. 2014) with, where they are given, the phrases and boxes of Flickr30k Entities (Plummer et
 /// al. 2015). A picture with its five captions is one sample.
 struct Flickr30kSettings {
-  std::string images;
-  std::string captions;
-  std::string entities;
-  std::string split;
+  config::FilePath images;
+  config::FilePath captions;
+  config::FilePath entities;
+  config::FilePath split;
 };
 
 template <class Visitor>

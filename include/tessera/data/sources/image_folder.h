@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -11,8 +12,8 @@ namespace tessera {
 /// Pictures in folders: PATH/CLASS/.../picture.jpg, classes numbered in the order of their sorted names (as
 /// torchvision's ImageFolder); or pictures in PATH itself, without classes.
 struct ImageFolderSettings {
-  std::string path;
-  std::optional<std::string> captions;
+  config::FilePath path;
+  std::optional<config::FilePath> captions;
   std::string template_ = "a photo of a {}.";
 };
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/source.h>
 
 namespace tessera {
@@ -10,8 +11,8 @@ namespace tessera {
 /// Karpathy's splits of COCO, Flickr30k and Flickr8k (Karpathy and Fei-Fei 2015), the usual ones for retrieval: a
 /// picture with its captions is one sample.
 struct KarpathySettings {
-  std::string annotations;
-  std::string images;
+  config::FilePath annotations;
+  config::FilePath images;
   std::string split = "train";
 };
 

@@ -36,6 +36,7 @@ class Tokenizer {
 /// Where the vocabulary comes from when it is not the file that the settings name.
 struct TokenizerContext {
   std::string vocabulary;  // bytes out of a checkpoint; empty: read the file
+  std::string missing;     // what is said where there is neither; empty: that the setting is not set
 };
 
 using TokenizerRegistry = config::Registry<Tokenizer, const TokenizerContext&>;

@@ -278,4 +278,19 @@ void fields(Visitor& v, TokenGroupSettings& s) {
   v("samples", s.samples, "captions to show, spread over the data", config::at_least(1));
 }
 
+/// The training loss on data that is not trained on.
+struct ValidationLossSettings {
+  TaskData data;
+  std::optional<std::int64_t> batch_size;
+};
+
+template <class Visitor>
+void fields(Visitor& v, ValidationLossSettings& s) {
+  data_fields(v, s.data);
+  v("batch_size", s.batch_size,
+    "samples of a batch, which give each other's negatives; null: data.loader.batch_size. What is left over at the end "
+    "is not measured",
+    config::at_least(1));
+}
+
 }  // namespace tessera

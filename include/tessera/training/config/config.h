@@ -25,12 +25,12 @@ struct RunSettings {
 template <class Visitor>
 void fields(Visitor& v, RunSettings& s) {
   v("name", s.name, "null: the configuration file's name without .yaml");
-  v("folder", s.folder, "the run's own folder; null: runs/NAME");
+  v("folder", s.folder, "the run's own folder, relative to the working folder; null: runs/NAME");
 }
 
 /// Features of the training pictures, kept on disk.
 struct FeatureSettings {
-  std::string folder;
+  config::OutputPath folder;
   std::string dtype = "float32";
 };
 
@@ -187,7 +187,7 @@ void fields(Visitor& v, CheckpointSettings& s) {
   v("keep_last", s.keep_last, "checkpoints kept; older ones are deleted", config::at_least(1));
   v("keep_every", s.keep_every, "those of steps that this divides stay for good; 0: none", config::at_least(0));
   v("background", s.background, "write while training goes on, from a copy of weights and optimizer in memory");
-  v("copy_to", s.copy_to, "a second folder, say on another disk: each checkpoint is copied there; null: none");
+  v("copy_to", s.copy_to, "a second folder, say on another disk, relative to the working folder: each checkpoint is copied there; null: none");
   v("command", s.command, "shell command after each save, with the checkpoint's folder as $1; null: none");
 }
 
@@ -290,6 +290,10 @@ Config resolve_config(const config::Node& tree, const std::string& name, bool wi
 
 /// YAML of the whole configuration; loads back to an identical one.
 std::string to_yaml(const Config& config);
+
+/// The same with absolute paths, those of what the run writes too: for the run's own folder, from where it is read in
+/// whatever working folder.
+std::string to_yaml_anywhere(Config config);
 
 /// Keys whose values differ between the resolved YAML of another run and a configuration: "optimizer.lr: 0.1 there, 0.2
 /// here". Only keys that decide what a resumed run computes: run, log, checkpoint, evaluation, data.validation,

@@ -102,7 +102,7 @@ std::vector<std::string> expand_shards(const PathList& paths) {
     const std::string folder = local_path(item);
     if (std::filesystem::is_directory(folder, ignored) && !has_files(folder, extension))
       extension = has_files(folder, ".tar.gz") ? ".tar.gz" : has_files(folder, ".tgz") ? ".tgz" : extension;
-    append(expand_paths({{item}}, extension, true));
+    append(expand_paths({{item}, paths.origin, paths.searched}, extension, true));
   }
   if (out.empty()) append(expand_paths(paths, ".tar", true));  // says what is missing
   return out;

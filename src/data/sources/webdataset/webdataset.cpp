@@ -131,6 +131,14 @@ class WebDataset : public IndexedSource {
 
 }  // namespace
 
+IndexPlace config::Value<IndexPlace>::read(const Node& node, const std::string& path, const IndexPlace&) {
+  const std::string text = Value<std::string>::read(node, path, {});
+  if (text == "beside" || text == "off") return {text};
+  IndexPlace out;
+  static_cast<OutputPath&>(out) = Value<OutputPath>::read(node, path, {});
+  return out;
+}
+
 std::shared_ptr<Source> make_webdataset(const WebDatasetSettings& settings) {
   const std::vector<std::string> shards = expand_shards(settings.path);
   if (std::any_of(shards.begin(), shards.end(), is_stream)) return make_streamed_webdataset(settings, shards);

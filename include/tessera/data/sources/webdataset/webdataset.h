@@ -5,11 +5,24 @@
 #include <string>
 #include <vector>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/formats/paths.h>
 #include <tessera/data/source.h>
 #include <tessera/data/sources/webdataset/stream_settings.h>
 
 namespace tessera {
+
+/// Where the indices of shards are kept: the words beside and off, or a folder.
+struct IndexPlace : config::OutputPath {
+  using OutputPath::OutputPath;
+};
+
+template <>
+struct config::Value<IndexPlace> {
+  static IndexPlace read(const Node& node, const std::string& path, const IndexPlace&);
+  static Node dump(const IndexPlace& value) { return Value<FilePath>::dump(value); }
+  static std::string type() { return "string"; }
+};
 
 /// Samples in plain tar shards, grouped as the WebDataset library does: a sample's key is the member's path up to the
 /// first dot of its file name, what follows (in lower case) is the name of the member.
@@ -25,9 +38,9 @@ struct WebDatasetSettings {
   std::vector<std::string> object_keys = {"objects.txt"};
   std::vector<std::string> region_keys = {"regions.npy", "regions.safetensors"};
   std::string region_tensor;
-  std::optional<std::string> classes;
+  std::optional<config::FilePath> classes;
   std::int64_t background_class = -1;
-  std::string index_cache = "beside";
+  IndexPlace index_cache = {"beside"};
   StreamSettings stream;
 };
 

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <tessera/config/node.h>
+
+/// Environment variables in settings: ${NAME}, or ${NAME:-default} for one that may be unset or empty. $${ stands for ${ itself.
+/// What a shell reads is left to it: the values of keys named `command`, and texts that begin with pipe:.
+namespace tessera::config {
+
+/// The tree with the variables' values. Throws UserError naming file, line, key and variable where one is not set.
+Node expand_environment(const Node& node, const std::string& path = "");
+
+/// The tree with $${ for ${, which expand_environment gives back as it was.
+Node escape_environment(const Node& node);
+
+}  // namespace tessera::config

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include <tessera/data/source.h>
+#include <tessera/report/task_result.h>
+
+namespace tessera {
+
+/// On which batches a loss is measured.
+struct LossBatches {
+  std::shared_ptr<const Source> source;
+  std::optional<std::int64_t> batch_size;  // none: the batch of training
+  std::int64_t max_samples = -1;           // -1: all
+  std::int64_t threads = 2;
+  std::function<void(std::int64_t done, std::int64_t total)> progress;  // called after each batch; may be empty
+};
+
+/// The training loss of a run's own objective as evaluation may ask for it: tasks see no objective, which sees more of a
+/// model than an Embedder shows.
+class RunLoss {
+ public:
+  virtual ~RunLoss() = default;
+  /// Throws UserError if the data are too few for a batch, or lack what the objective needs.
+  virtual void check(const LossBatches& batches) const = 0;
+  /// The mean of `loss` and of each of the objective's terms over whole batches, in evaluation mode; a last, smaller batch
+  /// is left out. The same data and weights give the same numbers. Throws as check().
+  virtual TaskResult measure(const LossBatches& batches) const = 0;
+};
+
+}  // namespace tessera

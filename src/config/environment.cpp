@@ -1,0 +1,95 @@
+#include <tessera/config/environment.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <functional>
+
+#include <tessera/config/fields.h>
+
+namespace tessera::config {
+namespace {
+
+bool is_variable_name(const std::string& text) {
+  const auto fits = [](unsigned char c) { return c < 0x80 && (std::isalnum(c) != 0 || c == '_'); };
+  return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0 &&
+         std::all_of(text.begin(), text.end(), fits);
+}
+
+// What stands for "NAME" or "NAME:-default".
+std::string variable_value(const std::string& inside, const Node& node, const std::string& path) {
+  const std::size_t dash = inside.find(":-");
+  const std::string name = inside.substr(0, dash);
+  if (!is_variable_name(name) || inside.find("${") != std::string::npos)
+    fail(node, path, "${" + inside + "} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
+  const char* value = std::getenv(name.c_str());
+  const bool empty = value == nullptr || *value == '\0';
+  if (dash != std::string::npos && empty) return inside.substr(dash + 2);
+  if (value == nullptr)
+    fail(node, path, "the environment variable " + name + " is not set: export it, or write ${" + name + ":-default}");
+  return value;
+}
+
+std::string expanded(const std::string& text, const Node& node, const std::string& path) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text.compare(at, 3, "$${") == 0) {
+      out += "${";
+      at += 3;
+    } else if (text.compare(at, 2, "${") == 0) {
+      const std::size_t close = text.find('}', at);
+      if (close == std::string::npos) fail(node, path, "${ is not closed by }; write $${ for a plain ${");
+      out += variable_value(text.substr(at + 2, close - at - 2), node, path);
+      at = close + 1;
+    } else {
+      out += text[at++];
+    }
+  }
+  return out;
+}
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    if (text.compare(at, 2, "${") == 0) out += '$';
+    out += text[at];
+  }
+  return out;
+}
+
+using Change = std::function<std::string(const std::string& text, const Node& node, const std::string& path)>;
+
+// Applies the change to all texts of the tree that no shell reads.
+Node changed(const Node& node, const std::string& path, const Change& change) {
+  if (node.is_scalar()) {
+    if (node.text().starts_with("pipe:") || node.text().find("${") == std::string::npos) return node;
+    const std::string text = change(node.text(), node, path);
+    return !node.quoted() && (text == "null" || text == "~") ? Node::null(node.mark())
+                                                            : Node::scalar(text, node.mark(), node.quoted());
+  }
+  if (node.is_sequence()) {
+    std::vector<Node> items;
+    for (const Node& item : node.items())
+      items.push_back(changed(item, path + "[" + std::to_string(items.size()) + "]", change));
+    return Node::sequence(std::move(items), node.mark());
+  }
+  if (!node.is_map()) return node;
+  Node out = Node::map({}, node.mark());
+  for (const auto& [key, value] : node.members()) {
+    const bool shells = key == "command" && value.is_scalar();
+    out.set(key, shells ? value : changed(value, join_path(path, key), change));
+  }
+  return out;
+}
+
+}  // namespace
+
+Node expand_environment(const Node& node, const std::string& path) {
+  return changed(node, path, expanded);
+}
+
+Node escape_environment(const Node& node) {
+  return changed(node, "", [](const std::string& text, const Node&, const std::string&) { return escaped(text); });
+}
+
+}  // namespace tessera::config

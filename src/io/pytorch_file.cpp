@@ -1,0 +1,334 @@
+#include <algorithm>
+#include <array>
+#include <caffe2/serialize/inline_container.h>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/io/pickle.h>
+#include <tessera/io/pytorch_file.h>
+
+namespace tessera::io {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = PickleValue::Kind;
+
+constexpr std::size_t kTarMagicAt = 257;
+
+// What a walk through a model's names may come to: more is a file made to waste time.
+constexpr std::size_t kMostVisits = 1'000'000;
+constexpr int kDeepest = 64;
+constexpr std::size_t kLongestTensorName = 500;
+
+std::string first_bytes(const std::string& path) {
+  std::string out(512, '\0');
+  if (!fs::is_regular_file(path)) return {};
+  std::ifstream file(path, std::ios::binary);
+  file.read(out.data(), static_cast<std::streamsize>(out.size()));
+  out.resize(static_cast<std::size_t>(file.gcount()));
+  return out;
+}
+
+bool is_zip(std::string_view head) {
+  return head.starts_with("PK\x03\x04");
+}
+bool is_pickle(std::string_view head) {
+  return head.size() > 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5;
+}
+bool is_tar(std::string_view head) {
+  return head.size() > kTarMagicAt && head.substr(kTarMagicAt).starts_with("ustar");
+}
+
+[[noreturn]] void refuse_old_format(const std::string& path, const char* form) {
+  const std::string name = printable(path);
+  user_error(path, ": ", form,
+             ", as PyTorch wrote before 1.6, is not read here; three lines of Python write it anew: "
+             "import torch; state = torch.load('",
+             name, "', map_location='cpu', weights_only=True); torch.save(state.get('state_dict', state), '", name,
+             ".new.pt')");
+}
+
+std::string first_line(const c10::Error& error) {
+  const std::string text = error.what_without_backtrace();
+  return printable(text.substr(0, text.find('\n')));
+}
+
+struct NamedType {
+  const char* storage;  // as in "torch.FloatStorage"
+  const char* dtype;    // as in "torch.float32"
+  at::ScalarType type;
+};
+
+constexpr NamedType kTypes[] = {
+    {"FloatStorage", "float32", at::kFloat}, {"DoubleStorage", "float64", at::kDouble},
+    {"HalfStorage", "float16", at::kHalf},   {"BFloat16Storage", "bfloat16", at::kBFloat16},
+    {"LongStorage", "int64", at::kLong},     {"IntStorage", "int32", at::kInt},
+    {"ShortStorage", "int16", at::kShort},   {"CharStorage", "int8", at::kChar},
+    {"ByteStorage", "uint8", at::kByte},     {"BoolStorage", "bool", at::kBool},
+};
+
+std::optional<at::ScalarType> type_named(std::string_view name) {
+  if (!name.starts_with("torch.")) return std::nullopt;
+  name.remove_prefix(6);
+  for (const NamedType& type : kTypes)
+    if (name == type.storage || name == type.dtype) return type.type;
+  return std::nullopt;
+}
+
+/// The zip archive: a pickle, and one record for each storage.
+class PytorchArchive {
+ public:
+  explicit PytorchArchive(const std::string& path)
+      : path_(path), size_(fs::file_size(path)), budget_(size_), reader_(path) {
+    if (!reader_.hasRecord("data.pkl"))
+      user_error(path, ": a zip archive that torch.save did not write: there is no data.pkl in it");
+    if (reader_.hasRecord("byteorder") && record("byteorder") == "big")
+      user_error(path, ": written on a big-endian machine, which is not read here");
+  }
+
+  Pickle pickle() { return parse_pickle(record("data.pkl"), path_); }
+
+  /// The bytes of a storage; those asked for again are the same.
+  at::Tensor storage(const std::string& key) {
+    const auto [found, is_new] = storages_.try_emplace(key);
+    if (is_new) {
+      const std::uint64_t bytes = size_of("data/" + key);
+      found->second = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
+      if (bytes > 0) reader_.getRecord("data/" + key, found->second.data_ptr(), bytes);
+    }
+    return found->second;
+  }
+
+ private:
+  // Records may claim to be longer than the file, or lie over each other: all together they are no longer than it.
+  std::uint64_t size_of(const std::string& name) {
+    if (!reader_.hasRecord(name)) user_error(path_, ": truncated or damaged: there is no record ", printable(name));
+    const std::uint64_t bytes = reader_.getRecordSize(name);
+    if (bytes > budget_)
+      user_error(path_, ": damaged, or compressed by another program: its records have more than the file's ", size_,
+                 " bytes");
+    budget_ -= bytes;
+    return bytes;
+  }
+  std::string record(const std::string& name) {
+    std::string out(size_of(name), '\0');
+    if (!out.empty()) reader_.getRecord(name, out.data(), out.size());
+    return out;
+  }
+
+  const std::string& path_;
+  std::uint64_t size_;
+  std::uint64_t budget_;
+  caffe2::serialize::PyTorchStreamReader reader_;
+  std::map<std::string, at::Tensor> storages_;
+};
+
+/// A call by which a pickle makes a tensor.
+struct TensorCall {
+  std::string function;  // as in "torch._utils._rebuild_tensor_v2"
+  const PickleValue* arguments;
+};
+
+/// The model's tensors in what a pickle says.
+class PytorchModel {
+ public:
+  PytorchModel(const std::string& path, PytorchArchive& archive)
+      : path_(path), archive_(archive), pickle_(archive.pickle()) {}
+
+  std::map<std::string, at::Tensor> tensors() {
+    collect(model(), "", 0);
+    if (tensors_.empty()) user_error(path_, ": there are no tensors in its model");
+    return std::move(tensors_);
+  }
+
+ private:
+  const PickleValue& at(std::uint32_t place) const { return pickle_.at(place); }
+  static bool has_names(const PickleValue& value) { return value.kind == Kind::kDict || value.kind == Kind::kObject; }
+
+  /// Calls use(name, value) for each entry of a dict, or attribute of an object.
+  template <class Use>
+  void for_each_name(const PickleValue& value, const Use& use) const {
+    for (std::size_t i = 0; i + 1 < value.items.size(); i += 2)
+      if (at(value.items[i]).kind == Kind::kText) use(at(value.items[i]).text, at(value.items[i + 1]));
+    if (value.kind == Kind::kObject && at(value.state).kind == Kind::kDict) for_each_name(at(value.state), use);
+  }
+
+  const PickleValue& model() const {
+    const PickleValue& root = at(pickle_.root);
+    if (!has_names(root)) user_error(path_, ": holds neither a state dict nor a checkpoint or module");
+    const PickleValue* found = nullptr;
+    bool has_tensors = false;
+    std::vector<std::string> keys;
+    for_each_name(root, [&](const std::string& name, const PickleValue& value) {
+      const bool is_model = name == "state_dict" || name == "model_state_dict" || name == "model";
+      if (is_model && found == nullptr && has_names(value) && !tensor_call(value)) found = &value;
+      has_tensors |= tensor_call(value).has_value();
+      if (keys.size() < 20) keys.push_back(printable(name, 40));
+    });
+    if (found != nullptr) return *found;
+    if (!has_tensors && root.kind == Kind::kDict)
+      user_error(
+          path_,
+          ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: ",
+          keys.empty() ? "none" : join_names(keys));
+    return root;
+  }
+
+  const PickleValue* argument(const PickleValue& arguments, std::size_t i) const {
+    return i < arguments.items.size() ? &at(arguments.items[i]) : nullptr;
+  }
+
+  /// The call that makes a tensor, inside those that make a parameter or a subclass of it; none for other values.
+  std::optional<TensorCall> tensor_call(const PickleValue& value) const {
+    const PickleValue* object = &value;
+    for (int wrapped = 0; wrapped < 8 && object != nullptr && object->kind == Kind::kObject; ++wrapped) {
+      const std::string& function = at(object->maker).text;
+      const PickleValue& arguments = at(object->arguments);
+      if (function == "torch._tensor._rebuild_from_type_v2") {
+        const PickleValue *inner = argument(arguments, 0), *given = argument(arguments, 2);
+        if (inner == nullptr || given == nullptr) return std::nullopt;
+        return TensorCall{inner->text, given};
+      }
+      if (!function.starts_with("torch._utils._rebuild_")) return std::nullopt;
+      if (!function.starts_with("torch._utils._rebuild_parameter")) return TensorCall{function, &arguments};
+      object = argument(arguments, 0);
+    }
+    return std::nullopt;
+  }
+
+  void collect(const PickleValue& value, const std::string& name, int depth) {
+    if (++visits_ > kMostVisits || depth > kDeepest) user_error(path_, ": its model is too large or holds itself");
+    if (const auto call = tensor_call(value)) {
+      tensors_[name] = tensor(*call, name);
+      return;
+    }
+    if (!has_names(value)) return;
+    for_each_name(value, [&](const std::string& part, const PickleValue& inner) {
+      if (part == "_metadata" || !has_names(inner)) return;
+      const bool is_list = part == "_parameters" || part == "_buffers" || part == "_modules";  // of a whole module
+      const std::string joined = is_list ? name : name.empty() ? part : name + "." + part;
+      if (joined.size() > kLongestTensorName) user_error(path_, ": the name of a tensor is too long");
+      collect(inner, joined, depth + 1);
+    });
+  }
+
+  [[noreturn]] void refuse(const std::string& name, const std::string& what) const {
+    user_error(path_, ": tensor ", printable(name), " ", what);
+  }
+
+  std::vector<std::int64_t> sizes(const PickleValue* value, const std::string& name) const {
+    if (value == nullptr || value->kind != Kind::kSequence || value->items.size() > 16)
+      refuse(name, "has no sizes or strides: the file is damaged");
+    std::vector<std::int64_t> out;
+    for (const std::uint32_t item : value->items) {
+      if (at(item).kind != Kind::kInteger || at(item).integer < 0) refuse(name, "has a negative size or stride");
+      out.push_back(at(item).integer);
+    }
+    return out;
+  }
+
+  struct Stored {
+    std::string key;
+    std::optional<at::ScalarType> dtype;
+  };
+
+  /// What a persistent id says: ("storage", class, key, device, count).
+  Stored stored(const PickleValue* value, const std::string& name) const {
+    if (value == nullptr || value->kind != Kind::kPersistent) refuse(name, "has no storage: the file is damaged");
+    const PickleValue& id = at(value->arguments);
+    const PickleValue *tag = argument(id, 0), *type = argument(id, 1), *key = argument(id, 2);
+    if (key == nullptr || tag->text != "storage" || key->text.size() > kLongestTensorName)
+      refuse(name, "has no storage: the file is damaged");
+    return {key->text, type_named(type->text)};
+  }
+
+  /// Throws unless offset, sizes and strides stay inside a storage of so many elements.
+  void check_inside(std::int64_t offset, const std::vector<std::int64_t>& shape,
+                    const std::vector<std::int64_t>& strides, std::int64_t elements, const std::string& name) const {
+    std::int64_t count = 1, last = offset;
+    bool inside = offset >= 0 && shape.size() == strides.size();
+    for (std::size_t i = 0; inside && i < shape.size(); ++i) {
+      std::int64_t step = 0;
+      inside = !__builtin_mul_overflow(count, shape[i], &count) &&
+               !__builtin_mul_overflow(std::max<std::int64_t>(shape[i] - 1, 0), strides[i], &step) &&
+               !__builtin_add_overflow(last, step, &last);
+    }
+    if (!inside || count > elements || (count > 0 && last >= elements))
+      refuse(name, concat("reaches outside of its storage of ", elements, " numbers: the file is damaged"));
+  }
+
+  at::Tensor tensor(const TensorCall& call, const std::string& name) {
+    const std::string form = call.function.substr(call.function.rfind('.') + 1);
+    const bool typed = form == "_rebuild_tensor_v3";
+    if (form != "_rebuild_tensor" && form != "_rebuild_tensor_v2" && !typed)
+      refuse(name, concat("is sparse, quantized or otherwise no plain tensor (", printable(form), ")"));
+    Stored place = stored(argument(*call.arguments, 0), name);
+    const PickleValue *offset = argument(*call.arguments, 1), *dtype = argument(*call.arguments, 6);
+    if (typed && dtype != nullptr) place.dtype = type_named(dtype->text);
+    if (!place.dtype) refuse(name, "has a dtype that is not read here");
+    if (offset == nullptr || offset->kind != Kind::kInteger) refuse(name, "has no offset: the file is damaged");
+    const std::vector<std::int64_t> shape = sizes(argument(*call.arguments, 2), name);
+    const std::vector<std::int64_t> strides = sizes(argument(*call.arguments, 3), name);
+
+    const at::Tensor bytes = archive_.storage(place.key);
+    const auto width = static_cast<std::int64_t>(c10::elementSize(*place.dtype));
+    const std::int64_t elements = bytes.numel() / width;
+    check_inside(offset->integer, shape, strides, elements, name);
+    const at::Tensor all = bytes.narrow(0, 0, elements * width);
+    if (place.dtype == at::kBool) all.clamp_max_(1);  // other bytes in a bool are undefined behavior
+    return all.view(*place.dtype).as_strided(shape, strides, offset->integer);
+  }
+
+  const std::string& path_;
+  PytorchArchive& archive_;
+  Pickle pickle_;
+  std::size_t visits_ = 0;
+  std::map<std::string, at::Tensor> tensors_;
+};
+
+/// Names without what DistributedDataParallel (all of them) and torch.compile (any part) put into them.
+std::map<std::string, at::Tensor> unwrapped(std::map<std::string, at::Tensor> tensors) {
+  constexpr std::string_view kCompiled = "_orig_mod.", kParallel = "module.";
+  std::map<std::string, at::Tensor> out;
+  for (auto& [wrapped, tensor] : tensors) {
+    std::string name = wrapped;
+    for (std::size_t at = name.find(kCompiled); at != std::string::npos; at = name.find(kCompiled, at))
+      name.erase(at, kCompiled.size());
+    out[name] = std::move(tensor);
+  }
+  while (std::all_of(out.begin(), out.end(), [&](const auto& item) { return item.first.starts_with(kParallel); })) {
+    std::map<std::string, at::Tensor> shorter;
+    for (auto& [name, tensor] : out) shorter[name.substr(kParallel.size())] = std::move(tensor);
+    out = std::move(shorter);
+  }
+  return out;
+}
+
+}  // namespace
+
+bool is_pytorch_file(const std::string& path) {
+  const std::string head = first_bytes(path);
+  const bool is_safetensors = head.size() > 8 && head[8] == '{';
+  return !is_safetensors && (is_zip(head) || is_pickle(head) || is_tar(head));
+}
+
+std::map<std::string, at::Tensor> load_pytorch_file(const std::string& path) {
+  const std::string head = first_bytes(path);
+  if (is_pickle(head)) refuse_old_format(path, "a pickle without an archive around it");
+  if (is_tar(head)) refuse_old_format(path, "a tar archive");
+  if (!is_zip(head)) user_error(path, ": no PyTorch file");
+  try {
+    PytorchArchive archive(path);
+    return unwrapped(PytorchModel(path, archive).tensors());
+  } catch (const c10::Error& error) {
+    user_error(path, ": damaged or no PyTorch file: ", first_line(error));
+  }
+}
+
+}  // namespace tessera::io

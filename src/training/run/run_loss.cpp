@@ -1,0 +1,210 @@
+#include <tessera/training/run/run_loss.h>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/objectives/grad_cache.h>
+
+namespace tessera {
+namespace {
+
+/// Modules are in evaluation mode while this lives.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(std::vector<torch::nn::Module*> modules) {
+    for (torch::nn::Module* module : modules) {
+      if (!module->is_training()) continue;
+      changed_.push_back(module);
+      module->eval();
+    }
+  }
+  ~EvaluationMode() {
+    for (torch::nn::Module* module : changed_) module->train();
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<torch::nn::Module*> changed_;
+};
+
+/// Means of named numbers, in the order in which they first came.
+class Means {
+ public:
+  void add(const std::string& name, const at::Tensor& value) {
+    auto found = std::find_if(sums_.begin(), sums_.end(), [&](const auto& each) { return each.name == name; });
+    if (found == sums_.end()) found = sums_.insert(sums_.end(), {name, 0, 0});
+    found->sum += value.to(at::kDouble).item<double>();
+    ++found->count;
+  }
+  std::vector<std::pair<std::string, double>> values() const {
+    std::vector<std::pair<std::string, double>> out;
+    for (const Sum& each : sums_) out.emplace_back(each.name, each.sum / static_cast<double>(each.count));
+    return out;
+  }
+
+ private:
+  struct Sum {
+    std::string name;
+    double sum;
+    std::int64_t count;
+  };
+  std::vector<Sum> sums_;
+};
+
+// The same batches each time: one fixed order, and no augmentation where the objective does not ask for crops.
+LoaderSettings measuring_settings(const Config& config, const LossBatches& batches) {
+  LoaderSettings out = config.data.loader;
+  out.batch_size = batches.batch_size.value_or(out.batch_size);
+  out.threads = batches.threads;
+  out.prefetch = 2;
+  out.shuffle = true;
+  out.caption_choice = "first";
+  out.augmentation = {};
+  out.augmentation.crop = "evaluation";
+  return out;
+}
+
+class LossOfParts final : public RunLoss {
+ public:
+  /// parts: device, tokenizer, model, objective, teacher and needs of a run.
+  LossOfParts(TrainingRun parts, Config config, StepContext context)
+      : parts_(std::move(parts)), config_(std::move(config)), context_(std::move(context)) {}
+
+  void check(const LossBatches& batches) const override { count_batches(*loader_for(batches), batches); }
+
+  TaskResult measure(const LossBatches& batches) const override {
+    const std::unique_ptr<Loader> loader = loader_for(batches);
+    const std::int64_t count = count_batches(*loader, batches);
+    const EvaluationMode evaluating({parts_.model.get(), parts_.objective.get()});
+    const at::NoGradGuard no_grad;
+    TaskResult result;
+    result.data = batches.source->describe();
+    Means means;
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Batch batch = loader->next();
+      if (loader->epoch() > 0) break;  // unreadable samples have made the pass shorter
+      const Losses losses = loss_of(batch.to(parts_.device));
+      means.add("loss", losses.total);
+      for (const auto& [name, value] : losses.terms)
+        if (name != "loss") means.add(name, value);
+      result.samples += batch.size();
+      if (batches.progress) batches.progress(result.samples, count * batch.size());
+    }
+    result.metrics = means.values();
+    result.skipped = loader->statistics().skipped;
+    return result;
+  }
+
+ private:
+  std::unique_ptr<Loader> loader_for(const LossBatches& batches) const {
+    LoaderTarget target;
+    target.region_width = parts_.model->image_tower().encoder().region_width();
+    try {
+      return std::make_unique<Loader>(batches.source, parts_.tokenizer, config_.model.preprocessing,
+                                      measuring_settings(config_, batches), parts_.needs, /*seed=*/0, RankSlice{},
+                                      target);
+    } catch (const UserError& error) {
+      user_error("validation_loss: ", error.what());
+    }
+  }
+
+  std::int64_t count_batches(const Loader& loader, const LossBatches& batches) const {
+    const std::int64_t all = loader.batches_per_epoch();
+    if (batches.max_samples < 0) return all;
+    const std::int64_t size = batches.batch_size.value_or(config_.data.loader.batch_size);
+    if (batches.max_samples < size)
+      user_error("validation_loss: max_samples is ", batches.max_samples, ", less than one batch of ", size,
+                 ": set batch_size to ", batches.max_samples, " or less");
+    return std::min(all, batches.max_samples / size);
+  }
+
+  Losses loss_of(const Batch& batch) const {
+    at::manual_seed(0);
+    return parts_.objective->forward(encode(batch), context_);
+  }
+
+  // As training does, as many samples at a time.
+  Features encode(const Batch& batch) const {
+    const std::string& precision = config_.training.precision;
+    const auto chunk = config_.training.micro_batch.of(batch.size());
+    if (!chunk) return encode_batch(parts_, batch, precision);
+    const ChunkedRows rows{batch.size(), *chunk};
+    std::vector<Features> pieces;
+    for (std::int64_t i = 0; i < rows.count(); ++i)
+      pieces.push_back(encode_batch(parts_, slice(batch, rows.first(i), rows.size(i)), precision));
+    return joined(pieces);
+  }
+
+  mutable TrainingRun parts_;  // encode_batch() takes a run that it may change
+  Config config_;
+  StepContext context_;
+};
+
+StepContext measuring_context(const Config& config, std::int64_t step) {
+  StepContext context;
+  context.step = step;
+  context.total_steps = config.training.steps;
+  context.training = false;
+  return context;
+}
+
+/// Builds the objective when it is asked for: a model may be measured by other tasks where that is not possible.
+class CheckpointLoss final : public RunLoss {
+ public:
+  explicit CheckpointLoss(const InferenceModel& loaded) : loaded_(loaded) {}
+
+  void check(const LossBatches&) const override {}
+  TaskResult measure(const LossBatches& batches) const override { return build().measure(batches); }
+
+ private:
+  LossOfParts build() const {
+    Config config = resolve_config(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)"),
+                                   "run", /*without_vocabulary=*/true);
+    if (config.training.device == "cpu" || loaded_.device.is_cpu()) config.training.precision = "float32";
+    TrainingRun parts;
+    parts.device = loaded_.device;
+    parts.tokenizer = loaded_.tokenizer;
+    parts.model = loaded_.model;
+    ObjectiveContext context;
+    context.embed_dim = parts.model->embed_dim();
+    context.shared = &parts.model->shared();
+    parts.objective = objectives().make(config.objective, "objective", context);
+    parts.objective->to(parts.device);
+    parts.needs = parts.objective->needs();
+    if (parts.needs.teacher())
+      user_error("validation_loss: the objective ", config.objective.name,
+                 " compares with a teacher, which only the run itself has: its loss stands in the run's "
+                 "evaluation/step_N.json");
+    load_weights(*parts.model, *parts.objective, loaded_.file.weights, loaded_.path);
+    const auto step = loaded_.file.extra.find("step");
+    const StepContext at = measuring_context(config, step != loaded_.file.extra.end() ? std::stoll(step->second) : 0);
+    return {std::move(parts), std::move(config), at};
+  }
+
+  const InferenceModel loaded_;
+};
+
+}  // namespace
+
+std::shared_ptr<const RunLoss> run_loss(const TrainingRun& run, const Config& config, std::int64_t step) {
+  const bool of_teacher = config.evaluation.weights == "teacher";
+  TrainingRun parts;
+  parts.device = run.device;
+  parts.tokenizer = run.tokenizer;
+  parts.model = of_teacher ? run.teacher->model : run.model;
+  parts.objective = of_teacher ? run.teacher->objective : run.objective;
+  parts.teacher = run.teacher;
+  parts.needs = run.needs;
+  StepContext context = measuring_context(config, step);
+  if (run.loader) context.epoch = run.loader->epoch();
+  if (run.teacher) context.teacher = run.teacher->objective.get();
+  return std::make_shared<LossOfParts>(std::move(parts), config, context);
+}
+
+std::shared_ptr<const RunLoss> checkpoint_loss(const InferenceModel& loaded) {
+  if (!loaded.file.extra.contains("config")) return nullptr;
+  return std::make_shared<CheckpointLoss>(loaded);
+}
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/config/environment.h>
+
+namespace tessera {
+namespace {
+
+class Environment : public testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("TESSERA_TEST_DATA_ROOT", "/data", 1);
+    ::setenv("TESSERA_TEST_EMPTY", "", 1);
+    ::unsetenv("TESSERA_TEST_UNSET");
+  }
+
+  static config::Node expanded(const std::string& yaml) {
+    return config::expand_environment(config::parse_yaml(yaml, "a.yaml"));
+  }
+  static std::string value_of(const std::string& yaml) { return expanded(yaml).find("a")->text(); }
+  static std::string error_of(const std::string& yaml) {
+    try {
+      expanded(yaml);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+};
+
+TEST_F(Environment, VariablesStandForTheirValues) {
+  EXPECT_EQ(value_of("a: ${TESSERA_TEST_DATA_ROOT}/train-{00..04}.tar"), "/data/train-{00..04}.tar");
+  EXPECT_EQ(value_of("a: ${TESSERA_TEST_UNSET:-/other}/x"), "/other/x");
+  EXPECT_EQ(value_of("a: ${TESSERA_TEST_EMPTY:-7}"), "7");
+  EXPECT_EQ(value_of("a: '${TESSERA_TEST_EMPTY}'"), "");
+  EXPECT_TRUE(expanded("a: ${TESSERA_TEST_UNSET:-null}").find("a")->is_null());
+  EXPECT_EQ(expanded("a: [{b: '${TESSERA_TEST_DATA_ROOT}'}]").find("a")->items()[0].find("b")->text(), "/data");
+}
+
+TEST_F(Environment, AnUnsetVariableIsNamedWithFileLineAndKey) {
+  EXPECT_EQ(error_of("x: 1\na: {b: ['${TESSERA_TEST_UNSET}/y']}"),
+            "a.yaml:2: a.b[0]: the environment variable TESSERA_TEST_UNSET is not set: export it, or write "
+            "${TESSERA_TEST_UNSET:-default}");
+  EXPECT_EQ(error_of("a: ${TESSERA TEST}"),
+            "a.yaml:1: a: ${TESSERA TEST} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
+  EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a plain ${");
+}
+
+TEST_F(Environment, WhatAShellReadsIsLeftToIt) {
+  EXPECT_EQ(value_of("a: 'pipe:cat ${TESSERA_TEST_UNSET}'"), "pipe:cat ${TESSERA_TEST_UNSET}");
+  EXPECT_EQ(expanded("checkpoint: {command: 'cp $1 ${TESSERA_TEST_UNSET}'}").find("checkpoint")->find("command")->text(),
+            "cp $1 ${TESSERA_TEST_UNSET}");
+}
+
+TEST_F(Environment, EscapedTextComesBackAsItWas) {
+  EXPECT_EQ(value_of("a: costs $${x} and $5"), "costs ${x} and $5");
+  const config::Node plain = config::Node::map({{"a", config::Node::scalar("$${x} ${y}", {}, true)}});
+  const config::Node escaped = config::escape_environment(plain);
+  EXPECT_EQ(escaped.find("a")->text(), "$$${x} $${y}");
+  EXPECT_EQ(config::expand_environment(escaped).find("a")->text(), plain.find("a")->text());
+}
+
+}  // namespace
+}  // namespace tessera

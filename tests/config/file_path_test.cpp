@@ -1,0 +1,76 @@
+#include <filesystem>
+#include <fstream>
+
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/config/file_path.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FilePaths : public testing::Test {
+ protected:
+  FilePaths() : folder_(fs::path(testing::TempDir()) / "tessera_file_paths"), before_(fs::current_path()) {
+    fs::remove_all(folder_);
+    for (const char* name : {"yaml", "work"}) fs::create_directories(folder_ / name);
+    fs::current_path(folder_ / "work");
+  }
+  ~FilePaths() override {
+    fs::current_path(before_);
+    fs::remove_all(folder_);
+  }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void write(const std::string& name) const { std::ofstream(path(name)) << "x"; }
+  config::FilePath read(const std::string& name) const {
+    return config::Value<config::FilePath>::read(config::parse_yaml(name, path("yaml/a.yaml")), "data.path", {});
+  }
+
+  fs::path folder_, before_;
+};
+
+TEST_F(FilePaths, ARelativeOneIsLookedForBesideItsFileThenInTheWorkingFolder) {
+  write("work/both"), write("yaml/both"), write("work/here");
+  fs::create_directories(path("yaml/folder"));
+  EXPECT_EQ(read("both").name, path("yaml/both"));
+  EXPECT_EQ(read("here").name, path("work/here"));
+  EXPECT_EQ(read("folder").name, path("yaml/folder"));
+  EXPECT_EQ(read("../work/here").name, path("work/here"));
+  EXPECT_EQ(read("/no/such").name, "/no/such");
+}
+
+TEST_F(FilePaths, AMissingOneIsReportedWithFileLineKeyAndPlaces) {
+  try {
+    config::require(read("nothing"));
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()), path("yaml/a.yaml") + ":1: data.path: nothing: no such file or folder in " +
+                                             path("yaml") + " or " + path("work"));
+  }
+}
+
+TEST_F(FilePaths, AnOverrideKnowsOnlyTheWorkingFolder) {
+  write("work/here"), write("yaml/there");
+  config::Node node;
+  config::apply_override(node, "a=here");
+  EXPECT_EQ(config::Value<config::FilePath>::read(*node.find("a"), "a", {}).name, path("work/here"));
+  config::apply_override(node, "a=there");
+  const auto missing = config::Value<config::FilePath>::read(*node.find("a"), "a", {});
+  EXPECT_EQ(missing.name, "there");
+  EXPECT_EQ(missing.searched, std::vector<std::string>{path("work")});
+}
+
+TEST_F(FilePaths, WhatIsYetToBeMadeLiesInTheWorkingFolder) {
+  fs::create_directories(path("yaml/old"));
+  const auto read_output = [&](const std::string& name) {
+    return config::Value<config::OutputPath>::read(config::parse_yaml(name, path("yaml/a.yaml")), "", {}).name;
+  };
+  EXPECT_EQ(read_output("old"), path("yaml/old"));
+  EXPECT_EQ(read_output("new"), path("work/new"));
+}
+
+}  // namespace
+}  // namespace tessera

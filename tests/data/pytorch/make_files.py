@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Writes the PyTorch files of this folder. They are in the repository; run it again only to add some."""
+import argparse
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+
+import torch
+
+FOLDER = Path(__file__).parent
+CORPUS = FOLDER.parent.parent / "fuzz" / "corpus" / "pytorch"
+
+
+def main():
+    counted = torch.arange(12, dtype=torch.float32)
+    layer = torch.nn.Linear(2, 2)
+    state = OrderedDict(
+        plain=counted.reshape(3, 4),
+        turned=counted.reshape(3, 4).t(),
+        every_other=counted[1::2],
+        brain=torch.tensor([1.0, -2.5], dtype=torch.bfloat16),
+        half=torch.tensor([0.5], dtype=torch.float16),
+        long=torch.tensor([1 << 40]),
+        flags=torch.tensor([True, False]),
+        scalar=torch.tensor(2.5),
+        empty=torch.empty(0, 3),
+        parameter=torch.nn.Parameter(torch.tensor([7.0])),
+    )
+    state._metadata = OrderedDict({"": {"version": 1}})
+    wrapped = OrderedDict(("module._orig_mod." + name, tensor) for name, tensor in state.items())
+    optimizer = torch.optim.AdamW(layer.parameters())
+    layer(torch.ones(2)).sum().backward()
+    optimizer.step()
+    checkpoint = {"epoch": 3, "name": "run", "args": argparse.Namespace(lr=1e-3), "state_dict": wrapped,
+                  "optimizer": optimizer.state_dict()}
+    torch.save(checkpoint, FOLDER / "checkpoint.pt")
+    torch.save(dict(state), FOLDER / "protocol_4.pt", pickle_protocol=4)
+    torch.save(torch.nn.Sequential(layer, torch.nn.BatchNorm1d(2)), FOLDER / "module.pt")
+    torch.save(dict(epoch=1, best=0.5), FOLDER / "no_model.pt")
+    torch.save(dict(a=torch.ones(1)), FOLDER / "before_1_6.pt", _use_new_zipfile_serialization=False)
+    for name in ("checkpoint", "protocol_4", "module"):
+        with zipfile.ZipFile(FOLDER / f"{name}.pt") as archive:
+            (CORPUS / f"{name}.pkl").write_bytes(archive.read(f"{name}/data.pkl"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+// PyTorch files: the archive, and alone the pickle in it, which bytes changed at random would else hardly reach.
+#include <ATen/core/Tensor.h>
+
+#include "tests/fuzz/target.h"
+#include <tessera/base/error.h>
+#include <tessera/io/pickle.h>
+#include <tessera/io/pytorch_file.h>
+
+namespace tessera::fuzz {
+namespace {
+
+void check_places(const io::Pickle& pickle) {
+  const std::size_t count = pickle.values.size();
+  bool inside = pickle.root < count;
+  for (const io::PickleValue& value : pickle.values) {
+    inside = inside && value.maker < count && value.arguments < count && value.state < count;
+    for (const std::uint32_t item : value.items) inside = inside && item < count;
+  }
+  require(inside, "pytorch: a value names one that is not there");
+}
+
+}  // namespace
+
+void fuzz_pytorch(std::string_view input) {
+  static InputFile file;
+  try {
+    if (!input.starts_with("PK")) return check_places(io::parse_pickle(input, "input.pt"));
+    file.write(input);
+    for (const auto& [name, tensor] : io::load_pytorch_file(file.path()))
+      require(tensor.numel() == 0 || tensor.storage().nbytes() <= input.size(),
+              "pytorch: a storage longer than the file");
+  } catch (const UserError& error) {
+    check_message(error);
+  }
+}
+
+}  // namespace tessera::fuzz

@@ -1,0 +1,105 @@
+#include <filesystem>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/test_data.h"
+#include <tessera/base/error.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/pytorch_file.h>
+
+namespace tessera::io {
+namespace {
+
+std::string file_named(const std::string& name) {
+  return test_data("pytorch/" + name);
+}
+
+std::string error_of(const std::string& path) {
+  try {
+    load_pytorch_file(path);
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+    return error.what();
+  }
+  return "no error";
+}
+
+// tests/data/pytorch/make_files.py wrote what is expected here.
+void expect_tensors(const std::map<std::string, at::Tensor>& tensors) {
+  const at::Tensor counted = at::arange(12, at::kFloat);
+  const std::map<std::string, at::Tensor> expected = {{"plain", counted.reshape({3, 4})},
+                                                      {"turned", counted.reshape({3, 4}).t()},
+                                                      {"every_other", counted.slice(0, 1, 12, 2)},
+                                                      {"brain", at::tensor({1.0, -2.5}).to(at::kBFloat16)},
+                                                      {"half", at::tensor({0.5}).to(at::kHalf)},
+                                                      {"long", at::tensor({std::int64_t{1} << 40}, at::kLong)},
+                                                      {"flags", at::tensor({1, 0}).to(at::kBool)},
+                                                      {"scalar", at::scalar_tensor(2.5)},
+                                                      {"empty", at::empty({0, 3})},
+                                                      {"parameter", at::tensor({7.0F})}};
+  ASSERT_EQ(tensors.size(), expected.size());
+  for (const auto& [name, tensor] : expected) {
+    ASSERT_TRUE(tensors.contains(name)) << name;
+    EXPECT_EQ(tensors.at(name).scalar_type(), tensor.scalar_type()) << name;
+    EXPECT_TRUE(at::equal(tensors.at(name), tensor)) << name;
+  }
+  EXPECT_EQ(tensors.at("turned").strides(), (std::vector<std::int64_t>{1, 4}));
+  EXPECT_EQ(tensors.at("turned").storage().data(), tensors.at("plain").storage().data());
+}
+
+TEST(PytorchFile, ACheckpointGivesItsStateDictWithoutWrappers) {
+  EXPECT_TRUE(is_pytorch_file(file_named("checkpoint.pt")));
+  expect_tensors(load_pytorch_file(file_named("checkpoint.pt")));
+}
+
+TEST(PytorchFile, AStateDictOfProtocol4IsRead) {
+  expect_tensors(load_pytorch_file(file_named("protocol_4.pt")));
+}
+
+TEST(PytorchFile, AWholeModuleGivesItsParametersAndBuffers) {
+  const auto tensors = load_pytorch_file(file_named("module.pt"));
+  for (const char* name : {"0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var"})
+    EXPECT_TRUE(tensors.contains(name)) << name;
+  EXPECT_EQ(tensors.at("0.weight").sizes(), (std::vector<std::int64_t>{2, 2}));
+}
+
+TEST(PytorchFile, TheFormatOfBefore1_6IsNamedWithTheWayOut) {
+  const std::string path = file_named("before_1_6.pt");
+  EXPECT_TRUE(is_pytorch_file(path));
+  EXPECT_EQ(error_of(path),
+            path +
+                ": a pickle without an archive around it, as PyTorch wrote before 1.6, is not read here; three lines "
+                "of Python write it anew: import torch; state = torch.load('" +
+                path + "', map_location='cpu', weights_only=True); torch.save(state.get('state_dict', state), '" +
+                path + ".new.pt')");
+}
+
+TEST(PytorchFile, AFileWithoutAModelNamesItsKeys) {
+  EXPECT_EQ(error_of(file_named("no_model.pt")),
+            file_named("no_model.pt") +
+                ": no model in it: expected tensors, or a dict `state_dict`, `model_state_dict` or `model`; its keys: "
+                "epoch and best");
+}
+
+TEST(PytorchFile, ATruncatedOrChangedFileIsRefusedInOneLine) {
+  const std::string whole = read_file(file_named("checkpoint.pt"));
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("tessera_pytorch_" + std::to_string(::getpid()) + ".pt")).string();
+  write_file(path, whole.substr(0, whole.size() / 2));
+  EXPECT_NE(error_of(path).find(path + ": damaged or no PyTorch file: "), std::string::npos) << error_of(path);
+
+  // The sizes (3, 4) of `plain` become (127, 4) in the pickle: more than its storage holds.
+  std::string changed = whole;
+  const std::string sizes = "K\x03K\x04\x86";
+  const std::size_t place = changed.find(sizes);
+  ASSERT_NE(place, std::string::npos);
+  changed[place + 1] = 127;
+  write_file(path, changed);
+  EXPECT_NE(error_of(path).find("reaches outside of its storage of 12 numbers"), std::string::npos) << error_of(path);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace tessera::io

@@ -1,0 +1,152 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/test_name.h"
+#include "tests/training/dino_run.h"
+#include "tests/training/pyramid_run.h"
+#include "tests/training/stair_run.h"
+#include "tests/training/text_group_run.h"
+#include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/run/run_loss.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+constexpr const char* kTask = "evaluation.tasks=[{name: validation_loss}]";
+
+TaskResult loss_result(const TrainingRun& run, const Config& config, const LossBatches& batches = {}) {
+  LossBatches all = batches;
+  if (!all.source) all.source = run.validation;
+  return run_loss(run, config, 0)->measure(all);
+}
+
+nlohmann::json evaluation_of(const std::string& run, const std::string& step) {
+  return nlohmann::json::parse(io::read_file(run + "/evaluation/" + step + ".json"))["results"];
+}
+
+class ValidationLoss : public ::testing::TestWithParam<const char*> {
+ protected:
+  TemporaryFolder folder_;
+};
+
+TEST_F(ValidationLoss, IsTheMeanOverTheValidationDataAsEvaluationSeesThem) {
+  const Config config = tiny_config(folder_ / "run", {}, "test_distance");
+  const TrainingRun run = build_training_run(config);
+  const TaskResult result = loss_result(run, config);
+  EXPECT_EQ(result.samples, 16);
+
+  EvaluationReader reader(run.validation, config.model.preprocessing, 16, 1);
+  const std::vector<EvaluationSample> samples = reader.next();
+  const DualEncoderEmbedder embedder(run.model, run.tokenizer);
+  double sum = 0;
+  for (const EvaluationSample& sample : samples) {
+    const at::Tensor image = embedder.images(sample.pixels.unsqueeze(0), {}).global;
+    const at::Tensor text = embedder.texts({sample.sample.captions.front()}, {}).global;
+    sum += (image - text).square().sum().item<double>();
+  }
+  ASSERT_EQ(result.metrics.size(), 2u);
+  EXPECT_EQ(result.metrics[0].first, "loss");
+  EXPECT_EQ(result.metrics[1].first, "loss_distance");
+  EXPECT_NEAR(result.metrics[0].second, sum / 16, 1e-5 * sum / 16);
+  EXPECT_NEAR(result.metrics[1].second, sum / 16, 1e-5 * sum / 16);
+}
+
+TEST_F(ValidationLoss, LeavesOutALastSmallerBatchAndWhatIsBeyondMaxSamples) {
+  const Config config = tiny_config(folder_ / "run");
+  const TrainingRun run = build_training_run(config);
+  EXPECT_EQ(loss_result(run, config, {.batch_size = 5}).samples, 15);
+  EXPECT_EQ(loss_result(run, config, {.max_samples = 13}).samples, 8);
+  EXPECT_EQ(error_of([&] { loss_result(run, config, {.max_samples = 7}); }),
+            "validation_loss: max_samples is 7, less than one batch of 8: set batch_size to 7 or less");
+}
+
+TEST_F(ValidationLoss, ManySamplesAtATimeGiveWhatFewDo) {
+  const Config whole = tiny_config(folder_ / "run"), parts = tiny_config(folder_ / "run", {"training.micro_batch=3"});
+  const TrainingRun run = build_training_run(whole);
+  EXPECT_NEAR(loss_result(run, whole).metrics[0].second, loss_result(run, parts).metrics[0].second, 1e-5);
+}
+
+Config config_of_objective(const std::string& folder, const std::string& objective) {
+  if (objective == "dino") return dino_config(folder);
+  if (objective == "stair") return stair_config(folder);
+  if (objective == "text_group") return text_group_config(folder);
+  if (objective == "weighted_sum")
+    return tiny_config(folder, {"objective={name: weighted_sum, objectives: [{weight: 1, objective: {name: clip}}, "
+                                "{weight: 0.5, objective: {name: filip, token_drop_rate: 0.5}}]}"});
+  return tiny_config(folder, {}, objective);
+}
+
+TEST_P(ValidationLoss, IsTheSameEachTimeAndChangesNothing) {
+  const Config config = config_of_objective(folder_ / "run", GetParam());
+  TrainingRun run = build_training_run(config);
+  std::map<std::string, at::Tensor> before;
+  for (const auto& [name, tensor] : weights_of(*run.model, *run.objective)) before[name] = tensor.detach().clone();
+  const Metrics first = loss_result(run, config).metrics;
+  run.loader->next();
+  at::rand({3});
+  EXPECT_EQ(loss_result(run, config).metrics, first);
+  ASSERT_GE(first.size(), 1u);
+  for (const auto& [name, value] : first) EXPECT_TRUE(std::isfinite(value)) << name;
+  for (const auto& [name, tensor] : weights_of(*run.model, *run.objective))
+    EXPECT_TRUE(at::equal(tensor, before.at(name))) << name;
+  EXPECT_TRUE(run.model->is_training());
+  EXPECT_TRUE(run.objective->is_training());
+}
+
+INSTANTIATE_TEST_SUITE_P(Objectives, ValidationLoss,
+                         ::testing::Values("clip", "siglip", "sparc", "filip", "pacl", "gloria", "mgca", "dino", "stair",
+                                           "text_group", "weighted_sum"),
+                         test_name<const char*>);
+
+TEST_F(ValidationLoss, StandsInTheResultsOfARunAndLeavesItsTrainingAlone) {
+  const std::string with = folder_ / "with", without = folder_ / "without";
+  EXPECT_EQ(Trainer(tiny_config(with, {kTask, "evaluation.every_steps=2"}, "sparc"), "none").run(), Outcome::finished);
+  Trainer(tiny_config(without, {}, "sparc"), "none").run();
+  expect_same_curve(with, without, 0);
+  double last = 0;
+  for (const char* step : {"step_0000002", "step_0000004", "step_0000006"}) {
+    const nlohmann::json results = evaluation_of(with, step);
+    ASSERT_EQ(results.size(), 1u);
+    EXPECT_EQ(results[0]["task"], "validation_loss");
+    last = results[0]["metrics"]["loss"].get<double>();
+    EXPECT_TRUE(std::isfinite(last));
+  }
+  EXPECT_NE(io::read_file(with + "/run.html").find("validation_loss.loss"), std::string::npos);
+
+  const InferenceModel loaded = load_for_inference(with, "cpu");
+  const TrainingRun run = build_training_run(tiny_config(with, {}, "sparc"));
+  const TaskResult again = checkpoint_loss(loaded)->measure({.source = run.validation});
+  EXPECT_NEAR(again.metrics[0].second, last, 1e-6) << "a checkpoint gives the same number";
+}
+
+TEST_F(ValidationLoss, OfTheTeacherIsTheTeachers) {
+  const Config model = dino_config(folder_ / "run"),
+               teacher = dino_config(folder_ / "run", {"evaluation.weights=teacher"});
+  const TrainingRun run = build_training_run(model);
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& parameter : run.teacher->model->parameters()) parameter.mul_(1.5);
+  EXPECT_NE(loss_result(run, model).metrics, loss_result(run, teacher).metrics);
+}
+
+TEST_F(ValidationLoss, SaysAtTheStartWhatTheDataLack) {
+  EXPECT_NE(error_of([&] {
+              Trainer(tiny_config(folder_ / "few", {kTask, "data.validation.size=5"}), "none");
+            }).find("fewer samples than one batch of 8: set batch_size to 5 or less"),
+            std::string::npos);
+  const std::string lacking = error_of([&] {
+    const std::string shards = write_pyramid_shards(folder_ / "shards");
+    Trainer(pyramid_config(folder_ / "lacking", shards,
+                           {kTask, "data.validation={name: shapes, split: validation, size: 16, image_size: 16}"}),
+            "none");
+  });
+  EXPECT_NE(lacking.find("validation_loss: "), std::string::npos) << lacking;
+  EXPECT_NE(lacking.find("missing "), std::string::npos) << lacking;
+}
+
+}  // namespace
+}  // namespace tessera
