@@ -46,7 +46,7 @@ void Trainer::run_evaluation() {
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
   const DualEncoderEmbedder embedder(weights == "teacher" ? run_.teacher->model : run_.model, run_.tokenizer);
-  const EvaluationContext context = evaluation_context(run_, config_);
+  const EvaluationContext context = evaluation_context(run_, config_, state_.step);
   auto results = nlohmann::json::array(), failed = nlohmann::json::array();
   for (std::size_t i = 0; i < config_.evaluation.tasks.size(); ++i) {
     const auto outcome = try_task(config_.evaluation.tasks, i, "evaluation.tasks", embedder, context);

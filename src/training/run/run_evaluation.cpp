@@ -1,11 +1,13 @@
 #include <tessera/training/run/run_evaluation.h>
+#include <tessera/training/run/run_loss.h>
 
 namespace tessera {
 
-EvaluationContext evaluation_context(const TrainingRun& run, const Config& config) {
+EvaluationContext evaluation_context(const TrainingRun& run, const Config& config, std::int64_t step) {
   EvaluationContext context;
   context.source = run.validation;
   context.train_source = run.train;
+  context.loss = run_loss(run, config, step);
   context.batch_size = config.evaluation.batch_size;
   context.threads = config.evaluation.threads;
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();

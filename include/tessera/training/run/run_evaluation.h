@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,8 +10,8 @@
 
 namespace tessera {
 
-/// The data and settings of a run for its evaluation tasks.
-EvaluationContext evaluation_context(const TrainingRun& run, const Config& config);
+/// The data, settings and loss of a run for its evaluation tasks after `step` updates.
+EvaluationContext evaluation_context(const TrainingRun& run, const Config& config, std::int64_t step = 0);
 
 /// Looks whether the run's evaluation tasks fit model and data (check_task). Throws TaskMisfit where one does not, and
 /// UserError where data cannot be read; if `unreadable` is given, that is no error: it gets the messages.
