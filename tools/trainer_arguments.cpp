@@ -27,10 +27,10 @@ Examples:
 Several processes train one model, one on each GPU: start one trainer per process with torchrun, srun or mpirun, which tell
 each its rank, or let --nproc start them on this machine. data.loader.batch_size counts per process.
 
-Ctrl-C, SIGTERM or SIGUSR1: finishes the step, saves, leaves (a second one: at once).
+Ctrl-C, SIGTERM, SIGUSR1 or SIGHUP (a closed terminal; not under nohup): finishes the step, saves, leaves (a second one: at once).
 Exit codes: 0 finished; 1 internal error; 2 a mistake in configuration, files or arguments (one line says which); 3 stopped
-because a loss or gradient was not finite; 130, 143 or 138 stopped by SIGINT, SIGTERM or SIGUSR1 with the state saved. With --nproc: that
-of the first process that failed.
+because a loss or gradient was not finite; 130, 143, 138 or 129 stopped by SIGINT, SIGTERM, SIGUSR1 or SIGHUP with the state saved.
+With --nproc: that of the first process that failed.
 All settings: docs/configuration.md.)";
 
 std::string name_of_program(int argc, char** argv) {
@@ -54,6 +54,11 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
                  "whole checkpoint, if there is one; "
                  "or a checkpoint or run folder")
       ->type_name("auto|none|PATH");
+  app.add_option("--allow-changes", arguments.allowed_changes,
+                 "with --resume: settings that may be other ones than the checkpoint's, each with all below it "
+                 "(optimizer.lr; data.train also for other data); docs/training.md lists those that may change anyway")
+      ->type_name("KEY,...")
+      ->delimiter(',');
   app.add_option("--nproc", arguments.processes, "train in so many processes on this machine (GPUs: one each)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));

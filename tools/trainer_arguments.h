@@ -12,6 +12,7 @@ struct TrainerArguments {
   std::string config;
   std::vector<std::string> overrides;
   std::string resume = "none";
+  std::vector<std::string> allowed_changes;  // keys
   int processes = 1;
   bool print_config = false;
   bool dry_run = false;

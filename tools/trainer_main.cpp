@@ -84,7 +84,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     return finite ? 0 : kNotFinite;
   }
   const tessera::InterruptGuard guard;  // from here on: a signal during start-up is served after the first step
-  const auto [outcome, signal] = tessera::run_stages(stages, arguments.resume, group);
+  const auto [outcome, signal] = tessera::run_stages(stages, {arguments.resume, arguments.allowed_changes}, group);
   switch (outcome) {
     case tessera::Outcome::finished:
       return 0;
@@ -124,6 +124,8 @@ int trainer_main(int argc, char** argv) {
       return 0;
     }
     if (arguments.config.empty()) user_error("--config FILE is missing; ", program, " --help shows an example");
+    if (!arguments.allowed_changes.empty() && arguments.resume == "none")
+      user_error("--allow-changes says what a resumed run may have otherwise: give --resume auto or a checkpoint, too");
     const Variables variables = environment_variables();
     if (arguments.processes > 1 && !arguments.print_config && !arguments.dry_run && !arguments.write_features) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))

@@ -7,6 +7,10 @@ Mixing Source::mixing() const {
   return {MixtureMode::concat, {{"", describe(), 0, size(), 1.0, this}}};
 }
 
+DataFile Source::data_file(std::int64_t index) const {
+  throw std::out_of_range(concat("data file ", index, " of ", data_file_count()));
+}
+
 const IndexedSource& indexed(const Source& source) {
   const SourceKind kind = source.kind();
   if (const auto* found = std::get_if<const IndexedSource*>(&kind)) return **found;

@@ -28,7 +28,9 @@ class Workers {
  public:
   explicit Workers(std::string program) : program_(std::move(program)) {
     sigemptyset(&signals_);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&signals_, signal);
+    sigaddset(&signals_, SIGCHLD);
+    for (const int signal : kSavingSignals)
+      if (is_heeded(signal)) sigaddset(&signals_, signal);
     sigprocmask(SIG_BLOCK, &signals_, &old_mask_);
   }
   ~Workers() { sigprocmask(SIG_SETMASK, &old_mask_, nullptr); }
@@ -136,6 +138,11 @@ class Workers {
 };
 
 }  // namespace
+
+bool is_heeded(int signal) {
+  struct sigaction now {};
+  return signal != SIGHUP || ::sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN;
+}
 
 int free_port() {
   const int handle = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -9,6 +9,10 @@ Needs Clip::needs() const {
   return settings_.pairs.needs();
 }
 
+std::map<std::string, double> Clip::chance_levels(std::int64_t pairs) const {
+  return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
+}
+
 Losses Clip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =

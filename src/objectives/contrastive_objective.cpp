@@ -11,6 +11,12 @@ Needs PairSettings::needs(ViewNeeds image, ViewNeeds text) const {
   return {.images = {{image_view, image}}, .texts = {{text_view, text}}, .duplicates = mask_duplicates};
 }
 
+std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs) {
+  std::map<std::string, double> levels;
+  for (const char* term : terms) levels[term] = std::log(static_cast<double>(pairs));
+  return levels;
+}
+
 ContrastiveObjective::ContrastiveObjective(const ObjectiveContext& context, double initial_logit_scale, bool learned) {
   if (!learned) return;
   logit_scale_ = context.logit_scale;

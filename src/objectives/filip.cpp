@@ -72,6 +72,10 @@ Needs Filip::needs() const {
   return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
+std::map<std::string, double> Filip::chance_levels(std::int64_t pairs) const {
+  return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
+}
+
 Losses Filip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =

@@ -40,6 +40,13 @@ Needs Gloria::needs() const {
   return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
+std::map<std::string, double> Gloria::chance_levels(std::int64_t pairs) const {
+  std::map<std::string, double> levels = contrast_chance({"loss_global", "loss_local"}, pairs);
+  if (settings_.global_weight == 0) levels.erase("loss_global");
+  if (settings_.local_weight == 0) levels.erase("loss_local");
+  return levels;
+}
+
 Losses Gloria::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(

@@ -84,6 +84,11 @@ at::Tensor Mgca::local_loss(const at::Tensor& queries, const at::Tensor& query_m
   return map_tiles(body, {queries, context, masks_queries ? query_mask : context_mask}, shared, settings_.pairs.chunk);
 }
 
+std::map<std::string, double> Mgca::chance_levels(std::int64_t pairs) const {
+  if (settings_.global_weight == 0) return {};
+  return contrast_chance({"loss_global"}, pairs);
+}
+
 Losses Mgca::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(

@@ -49,6 +49,10 @@ Needs Pacl::needs() const {
   return settings_.pairs.needs({.tokens = true});
 }
 
+std::map<std::string, double> Pacl::chance_levels(std::int64_t pairs) const {
+  return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
+}
+
 Losses Pacl::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =

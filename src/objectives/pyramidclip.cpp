@@ -96,6 +96,15 @@ at::Tensor PyramidClip::pair_loss(const ContrastSettings& pair, const Features& 
       .loss;
 }
 
+std::map<std::string, double> PyramidClip::chance_levels(std::int64_t pairs) const {
+  std::map<std::string, double> levels;
+  for (const Group& group : groups_of(settings_))
+    if (group.weight > 0)
+      for (const std::string& name : *group.pairs)
+        levels.merge(contrast_chance({term_name(name).c_str()}, pairs));
+  return levels;
+}
+
 Losses PyramidClip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   std::map<std::string, at::Tensor> losses;

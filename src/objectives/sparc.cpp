@@ -13,6 +13,11 @@ Needs Sparc::needs() const {
   return settings_.pairs.needs({.tokens = true}, {.tokens = true});
 }
 
+std::map<std::string, double> Sparc::chance_levels(std::int64_t pairs) const {
+  if (settings_.global_weight == 0) return {};
+  return contrast_chance({"loss_global"}, pairs);
+}
+
 Losses Sparc::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs = pair_features(

@@ -71,6 +71,10 @@ at::Tensor Stair::text_mask(const TowerInput& input, std::int64_t vocab_size) {
   return token_multi_hot(input.ids, input.mask, vocab_size, special_ids_);
 }
 
+std::map<std::string, double> Stair::chance_levels(std::int64_t pairs) const {
+  return contrast_chance({"loss_contrastive"}, pairs);
+}
+
 Losses Stair::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const ProcessGroup& group = context.group;

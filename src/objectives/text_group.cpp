@@ -61,6 +61,11 @@ at::Tensor TextGroup::reconstruction(const TowerFeatures& text, const at::Tensor
   return reduced_caption_loss(at::stack(sums).sum(), mask, settings_.reconstruction_reduction, group);
 }
 
+std::map<std::string, double> TextGroup::chance_levels(std::int64_t pairs) const {
+  if (settings_.contrastive_weight == 0) return {};
+  return contrast_chance({"loss_contrastive"}, pairs);
+}
+
 Losses TextGroup::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   Losses losses;

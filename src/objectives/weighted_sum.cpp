@@ -9,17 +9,43 @@
 
 namespace tessera {
 
+namespace config {
+
+WeightedTermSettings Value<WeightedTermSettings>::read(const Node& node, const std::string& path,
+                                                       const WeightedTermSettings&) {
+  WeightedTermSettings term;
+  Node rest = node;
+  if (const Node* weight = node.find("weight")) term.weight = Value<double>::read(*weight, path + ".weight", 1);
+  if (const Node* label = node.find("label")) term.label = Value<std::string>::read(*label, path + ".label", "");
+  if (const Node* nested = node.find("settings")) {
+    if (!nested->is_map() && !nested->is_null())
+      fail(*nested, path + ".settings", "expected a group of settings, got " + nested->describe());
+    for (const auto& [key, value] : nested->members()) rest.set(key, value);
+  }
+  for (const char* own : {"weight", "label", "settings"}) rest.erase(own);
+  term.objective = objectives().resolve(Value<ModuleSettings>::read(rest, path, {}), path);
+  return term;
+}
+
+Node Value<WeightedTermSettings>::dump(const WeightedTermSettings& value) {
+  Node node = Node::map({{"name", Node::scalar(value.objective.name, {}, true)},
+                         {"weight", Value<double>::dump(value.weight)},
+                         {"label", Value<std::string>::dump(value.label_or_name())}});
+  for (const auto& [key, setting] : value.objective.settings.members()) node.set(key, setting);
+  return node;
+}
+
+}  // namespace config
+
 std::optional<config::Problem> validate(const WeightedSumSettings& s) {
   if (s.objectives.empty()) return config::Problem{"objectives", "is empty: name at least one objective"};
   std::set<std::string> labels;
   for (const WeightedTermSettings& term : s.objectives) {
     const std::string& label = term.label_or_name();
-    if (term.name.empty()) return config::Problem{"objectives", "an objective has no name"};
     if (label.find('.') != std::string::npos)
       return config::Problem{"objectives", "label " + label + " must hold no dot"};
     if (!labels.insert(label).second)
       return config::Problem{"objectives", "label " + label + " is used twice: give each objective a label of its own"};
-    objectives().resolve({term.name, term.settings}, "objectives." + label);
   }
   return std::nullopt;
 }
@@ -32,7 +58,7 @@ WeightedSum::WeightedSum(const WeightedSumSettings& settings, const ObjectiveCon
   const auto group = register_module("objectives", std::make_shared<torch::nn::Module>("objectives"));
   for (const WeightedTermSettings& term : settings.objectives) {
     const std::string& label = term.label_or_name();
-    auto objective = tessera::objectives().make({term.name, term.settings}, "objectives." + label, of_terms);
+    auto objective = tessera::objectives().make(term.objective, "objectives." + label, of_terms);
     group->register_module(label, objective);
     terms_.push_back({label, term.weight, std::move(objective)});
   }
@@ -43,6 +69,14 @@ StepContext WeightedSum::context_of(std::size_t term, const StepContext& context
   StepContext own = context;
   if (own.teacher != nullptr) own.teacher = static_cast<WeightedSum*>(own.teacher)->terms_[term].objective.get();
   return own;
+}
+
+std::map<std::string, double> WeightedSum::chance_levels(std::int64_t pairs) const {
+  std::map<std::string, double> levels;
+  for (const Term& term : terms_)
+    if (term.weight != 0)
+      for (const auto& [name, level] : term.objective->chance_levels(pairs)) levels[term.label + "." + name] = level;
+  return levels;
 }
 
 Losses WeightedSum::forward(const Features& features, const StepContext& context) {

@@ -1,17 +1,23 @@
 #include <tessera/report/chart.h>
 
+#include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <limits>
 #include <sstream>
 
+#include <tessera/report/class_colors.h>
 #include <tessera/report/html.h>
+#include <tessera/report/markdown_table.h>
 #include <tessera/report/thin_curve.h>
 #include <tessera/base/error.h>
 
 namespace tessera::report {
 namespace {
 
-constexpr double kWidth = 520, kHeight = 240, kLeft = 54, kRight = 14, kTop = 12, kBottom = 30;
+constexpr double kWidth = 520, kHeight = 240, kTop = 12, kBottom = 34;
+// Widest letter of a label as a phone shows it (styles in html.cpp): margins are made for it.
+constexpr double kLetterWidth = 9;
 constexpr std::size_t kGreatestPoints = 1000;
 
 struct Range {
@@ -35,14 +41,54 @@ double round_step(double span, int wanted) {
 }
 
 std::string tick_text(double value) {
-  std::ostringstream out;
   const double size = std::abs(value);
-  if (size >= 10000 && std::fmod(value, 1000.0) == 0) {
-    out << value / 1000 << "k";
-  } else {
-    out << std::setprecision(4) << (size < 1e-12 ? 0.0 : value);
+  const auto text = [](double number, int digits) {
+    std::ostringstream out;
+    out << std::setprecision(digits) << (std::abs(number) < 1e-12 ? 0.0 : number);
+    return out.str();
+  };
+  if (size >= 999'999.5) return text(value / 1e6, 5) + "M";
+  if (size >= 10'000) return text(value / 1000, 6) + "k";
+  return text(value, 4);
+}
+
+struct Ticks {
+  std::vector<double> values;
+
+  static Ticks within(double low, double high, double step) {
+    Ticks ticks;
+    for (double v = std::ceil(low / step - 1e-6) * step; v <= high + step * 1e-6; v += step) ticks.values.push_back(v);
+    return ticks;
   }
-  return out.str();
+  double widest() const {
+    std::size_t letters = 0;
+    for (const double value : values) letters = std::max(letters, tick_text(value).size());
+    return kLetterWidth * static_cast<double>(letters);
+  }
+};
+
+std::string legend(const std::vector<Curve>& curves) {
+  std::string html = "<div class=\"legend\">";
+  for (const Curve& curve : curves)
+    html += concat("<span><i style=\"background:", css_color(*curve.color), "\"></i>", escape(curve.name), "</span>");
+  return html + "</div>";
+}
+
+/// One value of a run: nothing that a line could show.
+bool is_point(const CurveChart& chart) {
+  return std::all_of(chart.curves.begin(), chart.curves.end(),
+                     [](const Curve& curve) { return curve.points.size() <= 1; });
+}
+
+std::string point_numbers(const CurveChart& chart) {
+  std::string html;
+  for (const Curve& curve : chart.curves) {
+    if (curve.points.empty()) continue;
+    const bool named = chart.curves.size() > 1 || (curve.name != chart.title && !curve.name.empty());
+    html += number_card(three_digits(curve.points.front().second),
+                        named ? concat(chart.title, ": ", curve.name) : chart.title);
+  }
+  return html;
 }
 
 Curve thin(const Curve& curve) {
@@ -79,7 +125,11 @@ std::vector<std::pair<double, double>> smooth(const std::vector<std::pair<double
 std::string svg_chart(const CurveChart& chart) {
   Range x, y;
   std::vector<Curve> curves;
-  for (const Curve& curve : chart.curves) curves.push_back(thin(curve));
+  for (const Curve& curve : chart.curves) {
+    const auto place = static_cast<std::int64_t>(curves.size());
+    curves.push_back(thin(curve));
+    curves.back().color = curve.color.value_or(place);
+  }
   for (const Curve& curve : curves) {
     for (const auto& [step, value] : curve.points) {
       x.add(step);
@@ -99,9 +149,9 @@ std::string svg_chart(const CurveChart& chart) {
   const double y_step = round_step(y.high - y.low, 5), x_step = round_step(x.high - x.low, 5);
   y.low = std::floor(y.low / y_step) * y_step;
   y.high = std::ceil(y.high / y_step) * y_step;
-  const auto px = [&](double v) {
-    return fixed(kLeft + (v - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight), 1);
-  };
+  const Ticks rows = Ticks::within(y.low, y.high, y_step), columns = Ticks::within(x.low, x.high, x_step);
+  const double left = 10 + std::max(rows.widest(), columns.widest() / 2), right = 6 + columns.widest() / 2;
+  const auto px = [&](double v) { return fixed(left + (v - x.low) / (x.high - x.low) * (kWidth - left - right), 1); };
   const auto py = [&](double v) {
     return fixed(kHeight - kBottom - (v - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom), 1);
   };
@@ -109,15 +159,13 @@ std::string svg_chart(const CurveChart& chart) {
   std::ostringstream svg;
   svg << "<svg viewBox=\"0 0 " << kWidth << " " << kHeight << "\" role=\"img\" aria-label=\"" << escape(chart.title)
       << "\">";
-  for (double v = y.low; v <= y.high + y_step / 2; v += y_step) {
-    svg << "<line class=\"axis\" x1=\"" << kLeft << "\" x2=\"" << kWidth - kRight << "\" y1=\"" << py(v) << "\" y2=\""
-        << py(v) << "\"/><text x=\"" << kLeft - 7 << "\" y=\"" << py(v) << "\" dy=\".35em\" text-anchor=\"end\">"
+  for (const double v : rows.values)
+    svg << "<line class=\"axis\" x1=\"" << left << "\" x2=\"" << kWidth - right << "\" y1=\"" << py(v) << "\" y2=\""
+        << py(v) << "\"/><text x=\"" << left - 7 << "\" y=\"" << py(v) << "\" dy=\".35em\" text-anchor=\"end\">"
         << tick_text(v) << "</text>";
-  }
-  for (double v = std::ceil(x.low / x_step) * x_step; v <= x.high + x_step * 1e-6; v += x_step) {
+  for (const double v : columns.values)
     svg << "<text x=\"" << px(v) << "\" y=\"" << kHeight - 10 << "\" text-anchor=\"middle\">" << tick_text(v)
         << "</text>";
-  }
   const auto line = [&](const std::vector<std::pair<double, double>>& points, std::int64_t color, double width,
                         double opacity) {
     svg << "<polyline fill=\"none\" stroke=\"" << css_color(color) << "\" stroke-width=\"" << width
@@ -135,7 +183,7 @@ std::string svg_chart(const CurveChart& chart) {
   };
   for (std::size_t i = 0; i < curves.size(); ++i) {
     const auto& points = curves[i].points;
-    const auto color = static_cast<std::int64_t>(i);
+    const std::int64_t color = *curves[i].color;
     if (!curves[i].ranges.empty()) band(curves[i], color);
     if (points.size() == 1)
       svg << "<circle r=\"2.5\" cx=\"" << px(points[0].first) << "\" cy=\"" << py(points[0].second) << "\" fill=\""
@@ -145,25 +193,21 @@ std::string svg_chart(const CurveChart& chart) {
     if (noisy) line(smooth(points), color, 1.8, 1);
   }
   svg << "</svg>";
-  if (curves.size() > 1) {
-    svg << "<div class=\"legend\">";
-    for (std::size_t i = 0; i < curves.size(); ++i) {
-      svg << "<span><i style=\"background:" << css_color(static_cast<std::int64_t>(i)) << "\"></i>"
-          << escape(curves[i].name) << "</span>";
-    }
-    svg << "</div>";
-  }
-  return svg.str();
+  return svg.str() + (curves.size() > 1 ? legend(curves) : "");
 }
 
 std::string chart_cards(const std::vector<CurveChart>& charts) {
-  std::string html;
+  std::string numbers, html;
   for (const CurveChart& chart : charts) {
-    const std::string svg = svg_chart(chart);
-    if (!svg.empty())
-      html += concat("<div class=\"card\"><h3 style=\"margin:0 0 8px\">", escape(chart.title), "</h3>", svg, "</div>");
+    if (is_point(chart)) {
+      numbers += point_numbers(chart);
+      continue;
+    }
+    html += concat("<div class=\"card\"><h3 style=\"margin:0 0 8px\">", escape(chart.title), "</h3>", svg_chart(chart),
+                   "</div>");
   }
-  return html.empty() ? "" : "<div class=\"grid charts\">" + html + "</div>";
+  return (numbers.empty() ? "" : "<div class=\"numbers\">" + numbers + "</div>") +
+         (html.empty() ? "" : "<div class=\"grid charts\">" + html + "</div>");
 }
 
 }  // namespace tessera::report

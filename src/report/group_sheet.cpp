@@ -4,6 +4,7 @@
 #include <tessera/base/text.h>
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
+#include <tessera/report/picture.h>
 
 namespace tessera::report {
 namespace {

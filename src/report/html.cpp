@@ -1,20 +1,12 @@
 #include <iomanip>
 #include <sstream>
 
-#include <c10/util/Exception.h>
-#include <opencv2/imgcodecs.hpp>
-#include <opencv2/imgproc.hpp>
-
-#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/report/html.h>
 
 namespace tessera::report {
 namespace {
-
-constexpr std::int64_t kSmall = 160;     // pixels; PNG up to here
-constexpr std::int64_t kGreatest = 320;  // larger pictures are scaled down
 
 const char* style() {
   return R"css(
@@ -36,7 +28,8 @@ nav{margin:14px 0 0}nav a{display:inline-block;margin:0 8px 6px 0;padding:2px 10
 .number{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
 .number b{display:block;font-size:24px;font-weight:650;font-variant-numeric:tabular-nums;letter-spacing:-.02em}
 .number span{font-size:12px;color:var(--soft)}
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto}td.n,th.n{white-space:nowrap}td.setting,td.path{min-width:120px;max-width:320px;overflow-wrap:anywhere}td.whole{white-space:nowrap}
+.run{white-space:nowrap}.run i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
 th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--line);vertical-align:top}
 th{font-weight:600;font-size:12px;color:var(--soft)}td.n,th.n{text-align:right}
@@ -44,6 +37,7 @@ tr:last-child td{border-bottom:0}
 img{display:block;width:100%;border-radius:6px;background:var(--bar)}img.tiny{image-rendering:pixelated}
 .examples{grid-template-columns:repeat(auto-fill,minmax(250px,1fr))}
 .example{display:grid;grid-template-columns:96px 1fr;gap:12px;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
+.bars.columns{display:block;columns:2}
 .bars{font-size:12px;display:grid;gap:3px;align-content:start}
 .bar{position:relative;background:var(--bar);border-radius:4px;overflow:hidden;padding:1px 6px;display:flex;justify-content:space-between;gap:8px}
 .bar i{position:absolute;inset:0 auto 0 0;background:var(--accent);opacity:.32}
@@ -66,14 +60,14 @@ ol.found li.right{border-color:var(--good)}ol.found small{color:var(--soft);font
 .overlays{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 .overlay{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
 .overlay .three{display:grid;grid-template-columns:repeat(3,1fr);gap:8px}
-.legend{display:flex;flex-wrap:wrap;gap:2px 12px;font-size:12px;margin-top:6px;color:var(--soft)}
+.legend{display:flex;flex-wrap:wrap;gap:2px 12px;font-size:12px;margin-top:6px;color:var(--soft);overflow-wrap:anywhere}
 .legend i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
 .charts .card{margin:0}.charts{grid-template-columns:repeat(auto-fill,minmax(min(440px,100%),1fr))}
 svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:11px}svg .axis{stroke:var(--line)}
 .confusion td,.confusion th{padding:3px 5px;text-align:center;font-size:11px;border:1px solid var(--line)}
 .confusion{width:auto}.confusion th.side{text-align:right}.confusion th.top{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;vertical-align:bottom}
 footer{margin-top:48px;color:var(--soft);font-size:12px}
-@media (max-width:640px){.row,.slots,.readable{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
+@media (max-width:640px){main{padding:20px 14px 48px}.card{padding:12px 14px}.bars.columns{columns:1}svg text{font-size:15px}.row,.slots,.readable{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
 )css";
 }
 
@@ -92,66 +86,8 @@ std::string fixed(double value, int digits) {
   return out.str();
 }
 
-std::string data_uri(const Image& image) {
-  TORCH_CHECK(!image.empty(), "data_uri: the picture is empty");
-  const cv::Mat rgb(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
-                    const_cast<std::uint8_t*>(image.pixels.data()));
-  cv::Mat bgr;
-  cv::cvtColor(rgb, bgr, cv::COLOR_RGB2BGR);
-  const std::int64_t side = std::max(image.height, image.width);
-  if (side > kGreatest) {
-    const double factor = static_cast<double>(kGreatest) / static_cast<double>(side);
-    cv::resize(bgr, bgr, {}, factor, factor, cv::INTER_AREA);
-  }
-  const bool small = side <= kSmall;
-  std::vector<std::uint8_t> bytes;
-  cv::imencode(small ? ".png" : ".jpg", bgr, bytes,
-               small ? std::vector<int>{} : std::vector<int>{cv::IMWRITE_JPEG_QUALITY, 88});
-  return std::string("data:image/") + (small ? "png" : "jpeg") + ";base64," +
-         base64_encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-}
-
-std::string img(const Image& image, const std::string& alt) {
-  const bool tiny = std::max(image.height, image.width) <= 96;
-  return "<img" + std::string(tiny ? " class=\"tiny\"" : "") + " src=\"" + data_uri(image) + "\" alt=\"" + escape(alt) +
-         "\">";
-}
-
-std::array<std::uint8_t, 3> class_color(std::int64_t index) {
-  constexpr std::array<std::uint32_t, 10> kColors = {0x1F77B4, 0xFF7F0E, 0x2CA02C, 0xD62728, 0x9467BD,
-                                                     0x8C564B, 0xE377C2, 0xBCBD22, 0x17BECF, 0xFFBB78};
-  if (index >= 0 && index < std::ssize(kColors)) {
-    const std::uint32_t color = kColors[static_cast<std::size_t>(index)];
-    return {static_cast<std::uint8_t>(color >> 16), static_cast<std::uint8_t>(color >> 8),
-            static_cast<std::uint8_t>(color)};
-  }
-  // Further ones: hues a golden angle apart.
-  const double hue = std::fmod(0.5 + 0.618033988749895 * static_cast<double>(index), 1.0) * 6;
-  const auto channel = [&](double shift) {
-    const double x = std::fmod(hue + shift, 6.0);
-    const double level = std::clamp(std::abs(x - 3) - 1, 0.0, 1.0);
-    return static_cast<std::uint8_t>(70 + 160 * level);
-  };
-  return {channel(0), channel(4), channel(2)};
-}
-
-std::string css_color(std::int64_t index) {
-  const auto [r, g, b] = class_color(index);
-  return concat("rgb(", int{r}, ",", int{g}, ",", int{b}, ")");
-}
-
-Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background) {
-  Image out = image;
-  for (std::size_t i = 0; i < mask.size(); ++i) {
-    const bool shown = mask[i] != 255 && mask[i] != background;
-    const auto color = class_color(mask[i]);
-    for (std::size_t c = 0; c < 3; ++c) {
-      const double old = image.pixels[3 * i + c];
-      const double now = shown ? 0.3 * old + 0.7 * color[c] : 0.45 * old + 0.55 * 128;
-      out.pixels[3 * i + c] = static_cast<std::uint8_t>(now + 0.5);
-    }
-  }
-  return out;
+std::string number_card(const std::string& value, const std::string& name) {
+  return concat("<div class=\"number\"><b>", escape(value), "</b><span>", escape(name), "</span></div>");
 }
 
 std::string fact_card(const std::vector<std::pair<std::string, std::string>>& facts) {

@@ -7,28 +7,24 @@
 #include <limits>
 #include <sstream>
 
+#include <tessera/report/html.h>
+
 namespace tessera::report {
 namespace {
 
-constexpr double kPanelWidth = 330, kPanelHeight = 270, kLeft = 52, kRight = 12, kTop = 34, kBottom = 44;
+constexpr double kPanelWidth = 330, kPanelHeight = 270, kPanelLeft = 52, kPanelRight = 12, kPanelTop = 34, kPanelBottom = 44;
 constexpr double kLegendHeight = 34;
 constexpr std::size_t kPanelsPerRow = 3;
 // Distinct for readers with color blindness too (Okabe and Ito's set without yellow).
-constexpr std::array<const char*, 8> kColors = {"#000000", "#d55e00", "#0072b2", "#009e73",
+constexpr std::array<const char*, 8> kSeriesColors = {"#000000", "#d55e00", "#0072b2", "#009e73",
                                                  "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f"};
-
-std::string escape(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : std::string(1, c);
-  return out;
-}
 
 bool drawable(const std::pair<double, double>& point) {
   return point.first > 0 && point.second > 0 && std::isfinite(point.first) && std::isfinite(point.second);
 }
 
 // A logarithmic axis from one power of its base to another.
-struct Axis {
+struct PowerAxis {
   double base;
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -47,7 +43,7 @@ struct Axis {
   double share(double value) const { return (power(value) - low) / (high - low); }
 };
 
-std::string tick_text(double value) {
+std::string power_text(double value) {
   std::ostringstream out;
   if (value >= 1e5 || value < 1e-3)
     out << "1e" << std::lround(std::log10(value));
@@ -63,7 +59,7 @@ std::size_t color_of(const std::string& name, std::vector<std::string>& names) {
 }
 
 void draw(std::ostream& svg, const Panel& panel, std::vector<std::string>& names) {
-  Axis x{2}, y{10};
+  PowerAxis x{2}, y{10};
   for (const Series& series : panel.series) {
     for (const auto& point : series.points) {
       if (!drawable(point)) continue;
@@ -75,25 +71,25 @@ void draw(std::ostream& svg, const Panel& panel, std::vector<std::string>& names
   if (x.low > x.high) return;
   x.round();
   y.round();
-  const double bottom = kPanelHeight - kBottom, right = kPanelWidth - kRight;
-  const auto px = [&](double value) { return kLeft + x.share(value) * (right - kLeft); };
-  const auto py = [&](double value) { return bottom - y.share(value) * (bottom - kTop); };
+  const double bottom = kPanelHeight - kPanelBottom, right = kPanelWidth - kPanelRight;
+  const auto px = [&](double value) { return kPanelLeft + x.share(value) * (right - kPanelLeft); };
+  const auto py = [&](double value) { return bottom - y.share(value) * (bottom - kPanelTop); };
 
   for (double power = y.low; power <= y.high; ++power) {
     const double at = py(std::pow(y.base, power));
-    svg << "<path class=\"grid\" d=\"M" << kLeft << " " << at << "H" << right << "\"/><text x=\"" << kLeft - 6
-        << "\" y=\"" << at + 4 << "\" class=\"y\">" << tick_text(std::pow(y.base, power)) << "</text>\n";
+    svg << "<path class=\"grid\" d=\"M" << kPanelLeft << " " << at << "H" << right << "\"/><text x=\"" << kPanelLeft - 6
+        << "\" y=\"" << at + 4 << "\" class=\"y\">" << power_text(std::pow(y.base, power)) << "</text>\n";
   }
   const double step = std::max(1.0, std::ceil((x.high - x.low) / 7));
   for (double power = x.low; power <= x.high; power += step) {
     const double at = px(std::pow(x.base, power));
-    svg << "<path class=\"grid\" d=\"M" << at << " " << kTop << "V" << bottom << "\"/><text x=\"" << at << "\" y=\""
-        << bottom + 16 << "\" class=\"x\">" << tick_text(std::pow(x.base, power)) << "</text>\n";
+    svg << "<path class=\"grid\" d=\"M" << at << " " << kPanelTop << "V" << bottom << "\"/><text x=\"" << at << "\" y=\""
+        << bottom + 16 << "\" class=\"x\">" << power_text(std::pow(x.base, power)) << "</text>\n";
   }
-  svg << "<text x=\"" << (kLeft + right) / 2 << "\" y=\"" << bottom + 34 << "\" class=\"x\">" << escape(panel.x_label)
+  svg << "<text x=\"" << (kPanelLeft + right) / 2 << "\" y=\"" << bottom + 34 << "\" class=\"x\">" << escape(panel.x_label)
       << "</text>\n";
   for (const Series& series : panel.series) {
-    const char* const color = kColors[color_of(series.name, names) % kColors.size()];
+    const char* const color = kSeriesColors[color_of(series.name, names) % kSeriesColors.size()];
     std::ostringstream points, marks;
     points << std::fixed << std::setprecision(1);
     marks << std::fixed << std::setprecision(1);
@@ -128,10 +124,10 @@ std::string svg_plot(const std::vector<Panel>& panels) {
     draw(svg, panels[i], names);
     svg << "</g>\n";
   }
-  const double entry = (width - kLeft) / static_cast<double>(std::max<std::size_t>(1, names.size()));
+  const double entry = (width - kPanelLeft) / static_cast<double>(std::max<std::size_t>(1, names.size()));
   for (std::size_t i = 0; i < names.size(); ++i) {
-    const double at = kLeft + entry * static_cast<double>(i);
-    svg << "<circle cx=\"" << at << "\" cy=\"" << height - 18 << "\" r=\"4\" fill=\"" << kColors[i % kColors.size()]
+    const double at = kPanelLeft + entry * static_cast<double>(i);
+    svg << "<circle cx=\"" << at << "\" cy=\"" << height - 18 << "\" r=\"4\" fill=\"" << kSeriesColors[i % kSeriesColors.size()]
         << "\"/><text x=\"" << at + 9 << "\" y=\"" << height - 14 << "\">" << escape(names[i]) << "</text>\n";
   }
   svg << "</svg>\n";

@@ -10,6 +10,7 @@
 #include <tessera/report/html.h>
 #include <tessera/report/report.h>
 #include <tessera/report/run_curves.h>
+#include <tessera/report/score_rule.h>
 
 namespace tessera {
 namespace {
@@ -57,11 +58,10 @@ std::string section(const TaskResult& result, std::size_t index) {
              with_thousands(result.samples), " images, ", format_duration(result.seconds));
   for (const auto& [reason, count] : result.skipped)
     html += concat("; skipped ", with_thousands(count), " (", escape(reason), ")");
-  html += "</p><div class=\"numbers\">";
-  for (const auto& [name, value] : result.metrics) {
-    html += concat("<div class=\"number\"><b>", escape(format_metric(name, value)), "</b><span>", escape(name),
-                   "</span></div>");
-  }
+  html += "</p>";
+  if (const std::string rule = report::score_rule(result.task); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
+  html += "<div class=\"numbers\">";
+  for (const auto& [name, value] : result.metrics) html += report::number_card(format_metric(name, value), name);
   html += "</div>" + question(result);
   return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
          report::segmentation_overlays(result.pictures) + report::slot_sheets(result.pictures) +

@@ -28,15 +28,27 @@ void RunCurves::add(double step, const std::string& name, double value) {
   curves_[name].add(step, value);
 }
 
+std::vector<std::string> RunCurves::keys() const {
+  std::vector<std::string> out;
+  for (const auto& [key, curve] : curves_)
+    if (!curve.empty()) out.push_back(key);
+  return out;
+}
+
+Curve RunCurves::curve(const std::string& key, const std::string& name, double factor) const {
+  const auto found = curves_.find(key);
+  if (found == curves_.end()) return {name, {}};
+  Curve curve = found->second.curve(name);
+  for (auto& [step, value] : curve.points) value *= factor;
+  for (auto& [low, high] : curve.ranges) low *= factor, high *= factor;
+  return curve;
+}
+
 CurveChart RunCurves::chart(const std::string& title, const std::vector<Line>& lines) const {
   CurveChart out{title, {}};
   for (const Line& line : lines) {
-    const auto found = curves_.find(line.key);
-    if (found == curves_.end() || found->second.empty()) continue;
-    Curve curve = found->second.curve(line.name);
-    for (auto& [step, value] : curve.points) value *= line.factor;
-    for (auto& [low, high] : curve.ranges) low *= line.factor, high *= line.factor;
-    out.curves.push_back(std::move(curve));
+    Curve drawn = curve(line.key, line.name, line.factor);
+    if (!drawn.points.empty()) out.curves.push_back(std::move(drawn));
   }
   return out;
 }

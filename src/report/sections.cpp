@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 #include <sstream>
 
@@ -12,6 +13,7 @@
 #include <tessera/base/text.h>
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
+#include <tessera/report/picture.h>
 #include <tessera/report/token_sheet.h>
 
 namespace tessera::report {
@@ -22,13 +24,18 @@ std::string name_of(const TaskPictures& pictures, std::int64_t index) {
   return pictures.class_names[static_cast<std::size_t>(index)];
 }
 
+Color color_of(const std::vector<Color>& colors, std::int64_t index) {
+  return index < std::ssize(colors) ? colors[static_cast<std::size_t>(index)] : palette_color(index);
+}
+
 std::string tag(const std::string& text, bool good) {
   return concat("<span class=\"tag ", good ? "good" : "bad", "\">", escape(text), "</span>");
 }
 
-std::string bar(const std::string& name, double share, bool right) {
-  return concat("<div class=\"bar", right ? " right" : "", "\"><i style=\"width:", fixed(100 * share, 1),
-                "%\"></i><span>", escape(name), "</span><span>", fixed(100 * share, 1), "%</span></div>");
+/// `color`: where it is neither the accent's nor that of what is right.
+std::string bar(const std::string& name, double share, bool right, const std::optional<Color>& color = std::nullopt) {
+  return concat("<div class=\"bar", right ? " right" : "", "\"><i style=\"width:", fixed(100 * share, 1), "%",
+                color ? ";background:" + css_color(*color) : "", "\"></i><span>", escape(name), "</span><span>", fixed(100 * share, 1), "%</span></div>");
 }
 
 std::string figure(const std::string& picture, const std::string& caption, const std::string& box = "box") {
@@ -110,10 +117,15 @@ std::string image_sheet(const RetrievalSheet& sheet) {
 
 std::string class_values(const TaskPictures& pictures) {
   if (pictures.class_values.empty()) return "";
+  if (pictures.class_values.size() == 1) {
+    const auto& [name, value] = pictures.class_values.front();
+    return "<div class=\"numbers\">" + number_card(fixed(100 * value, 1) + "%", concat(pictures.class_measure, ", ", name)) +
+           "</div>";
+  }
   std::string html = concat("<h3>", pictures.class_measure,
-                            " by class</h3><div class=\"card bars\" style=\"columns:2;display:block\">");
+                            " by class</h3><div class=\"card bars columns\">");
   for (const auto& [name, value] : pictures.class_values) {
-    html += "<div style=\"break-inside:avoid;padding:1.5px 0\">" + bar(name, value, false) + "</div>";
+    html += "<div style=\"break-inside:avoid;padding:1.5px 0\">" + bar(name, value, false, color_in(name)) + "</div>";
   }
   return html + "</div>";
 }
@@ -180,6 +192,7 @@ std::string retrieval_sheets(const TaskPictures& pictures) {
 std::string segmentation_overlays(const TaskPictures& pictures) {
   if (pictures.segmentation.empty()) return "";
   const std::int64_t background = pictures.background_class;
+  const std::vector<Color> colors = class_colors(pictures.class_names);
   std::string html = "<h3>Overlays</h3><div class=\"grid overlays\">";
   for (const SegmentationExample& example : pictures.segmentation) {
     std::set<std::int64_t> shown;
@@ -189,12 +202,13 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
       }
     }
     html += "<div class=\"overlay\"><div class=\"three\">" + figure(img(example.image, "picture"), "picture") +
-            figure(img(color_by_class(example.image, example.target, background), "ground truth"), "ground truth") +
-            figure(img(color_by_class(example.image, example.prediction, background), "prediction"),
+            figure(img(color_by_class(example.image, example.target, background, colors), "ground truth"), "ground truth") +
+            figure(img(color_by_class(example.image, example.prediction, background, colors), "prediction"),
                    concat("prediction &middot; IoU ", example.iou < 0 ? "none" : fixed(100 * example.iou, 1) + "%")) +
             "</div><div class=\"legend\">";
     for (const std::int64_t index : shown) {
-      html += concat("<span><i style=\"background:", css_color(index), "\"></i>", escape(name_of(pictures, index)),
+      html += concat("<span><i style=\"background:", css_color(color_of(colors, index)), "\"></i>",
+                     escape(name_of(pictures, index)),
                      "</span>");
     }
     html += "</div></div>";

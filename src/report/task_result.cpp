@@ -8,17 +8,11 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/report/metric.h>
 #include <tessera/report/task_result.h>
 
 namespace tessera {
 namespace {
-
-bool is_share(const std::string& name) {
-  for (const char* word : {"top", "recall", "accuracy", "iou", "mean_per_class", "precision", "f1"}) {
-    if (name.find(word) != std::string::npos) return true;
-  }
-  return false;
-}
 
 std::string pad(const std::string& text, std::size_t width, bool right) {
   const std::string space(width > text.size() ? width - text.size() : 0, ' ');
@@ -34,7 +28,7 @@ std::int64_t TaskResult::skipped_total() const {
 
 std::string format_metric(const std::string& name, double value) {
   std::ostringstream out;
-  if (is_share(name)) {
+  if (report::is_share(name)) {
     out << std::fixed << std::setprecision(2) << 100 * value << "%";
   } else {
     out << std::setprecision(4) << value;

@@ -3,6 +3,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/report/html.h>
+#include <tessera/report/picture.h>
 #include <tessera/report/token_sheet.h>
 
 namespace tessera::report {

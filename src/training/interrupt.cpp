@@ -1,3 +1,4 @@
+#include <array>
 #include <atomic>
 
 #include <tessera/training/interrupt.h>
@@ -24,17 +25,16 @@ InterruptGuard::InterruptGuard() : outer_(!guarded) {
   // Reset after the first: whoever presses Ctrl-C twice means it. No restart would break reads; data threads want it.
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &old_int_);
-  sigaction(SIGTERM, &action, &old_term_);
-  sigaction(SIGUSR1, &action, &old_usr1_);
+  for (std::size_t i = 0; i < kSavingSignals.size(); ++i) {
+    sigaction(kSavingSignals[i], nullptr, &old_[i]);
+    if (is_heeded(kSavingSignals[i])) sigaction(kSavingSignals[i], &action, nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
   if (!outer_) return;
   guarded = false;
-  sigaction(SIGINT, &old_int_, nullptr);
-  sigaction(SIGTERM, &old_term_, nullptr);
-  sigaction(SIGUSR1, &old_usr1_, nullptr);
+  for (std::size_t i = 0; i < kSavingSignals.size(); ++i) sigaction(kSavingSignals[i], &old_[i], nullptr);
 }
 
 int interrupted() {

@@ -1,19 +1,16 @@
 #include <algorithm>
 
 #include <tessera/base/error.h>
+#include <tessera/data/data_fingerprint.h>
 #include <tessera/training/restore.h>
 
 namespace tessera {
 namespace {
 
-void check_settings(const Config& config, const Checkpoint& checkpoint, const std::string& folder) {
-  const std::vector<std::string> other = differences(checkpoint.config, config);
-  if (other.empty()) return;
-  const std::vector<std::string> first(other.begin(), other.begin() + std::min<std::ptrdiff_t>(3, std::ssize(other)));
-  std::string list;
-  for (const std::string& each : first) list += (list.empty() ? "" : "; ") + each;
-  if (other.size() > first.size()) list += concat("; and ", other.size() - first.size(), " more");
-  user_error(folder, ": was trained with other settings: ", list, ": give the same ones, or choose another run.folder");
+bool allows_other_data(const std::vector<std::string>& allowed) {
+  constexpr const char* key = "data.train";
+  return std::ranges::any_of(allowed,
+                             [&](const std::string& each) { return stands_for(each, key) || stands_for(key, each); });
 }
 
 // What was chosen for the run's first steps holds for all of them.
@@ -26,15 +23,20 @@ MicroBatch micro_batch_of(const std::string& yaml, const std::string& folder) {
 
 }  // namespace
 
-void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group, const Checkpoint& checkpoint,
-                      const std::string& folder) {
-  check_settings(config, checkpoint, folder);
+ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& group,
+                               const Checkpoint& checkpoint, const std::string& folder,
+                               const std::vector<std::string>& allowed, bool other_data) {
+  ResumeChanges changes = resume_changes(checkpoint.config, config, allowed);
+  if (!changes.refused.empty()) user_error(folder, ": ", refusal(changes.refused));
   if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
   if (run.tokenizer && checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
     user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
   load_weights(*run.model, *run.objective, checkpoint.model.weights, folder + "/model.safetensors");
   run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
-  if (run.ema) run.ema->load(checkpoint.ema, folder + "/ema.safetensors");
+  if (run.ema && checkpoint.ema.empty())
+    run.ema->restart();
+  else if (run.ema)
+    run.ema->load(checkpoint.ema, folder + "/ema.safetensors");
   if (run.teacher) {
     const std::string path = folder + "/teacher.safetensors";
     if (checkpoint.teacher.empty()) user_error(path, ": missing, and the objective keeps a teacher");
@@ -42,7 +44,22 @@ void apply_checkpoint(TrainingRun& run, Config& config, const ProcessGroup& grou
   }
   const RunState& state = checkpoint.state;
   const bool same_ranks = std::ssize(state.ranks) == group.size();
-  run.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);
+  if (other_data)
+    run.loader->seek({state.data.epoch + 1, 0});
+  else
+    run.loader->seek(same_ranks ? state.ranks[static_cast<std::size_t>(group.rank())] : state.data);
+  return changes;
+}
+
+std::string check_data(const TrainingRun& run, const Checkpoint& checkpoint, const std::string& folder,
+                       const std::vector<std::string>& allowed) {
+  if (checkpoint.data.empty()) return {};
+  std::string difference =
+      first_difference(fingerprints_from_json(checkpoint.data), fingerprints_from_json(run.data_fingerprint));
+  if (!difference.empty() && !allows_other_data(allowed))
+    user_error(folder, ": was trained on other data than data.train names now: ", difference,
+               ": give the same data, let these through with --allow-changes data.train, or choose another run.folder");
+  return difference;
 }
 
 }  // namespace tessera

@@ -60,14 +60,14 @@ std::vector<Stage> load_stages(const std::string& path, const std::vector<std::s
   return stages;
 }
 
-std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const std::string& resume,
+std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resume& resume,
                                    const ProcessGroup& group) {
-  if (stages.size() > 1 && resume != "auto" && resume != "none")
-    user_error("--resume ", resume, ": a run of several stages goes on with --resume auto");
+  if (stages.size() > 1 && resume.from != "auto" && resume.from != "none")
+    user_error("--resume ", resume.from, ": a run of several stages goes on with --resume auto");
   std::pair<Outcome, int> end{Outcome::finished, 0};
   for (const Stage& stage : stages) {
     const bool named = !stage.name.empty();
-    const bool over = named && resume == "auto" &&
+    const bool over = named && resume.from == "auto" &&
                       run_on_rank0(group, "looking for finished stages", [&] { return finished(stage.config); });
     if (named && group.first())
       log::info("stage ", stage.name, over ? ": finished already" : concat(" (", stages.size(), " in all)"));

@@ -36,11 +36,12 @@ std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
 
 }  // namespace
 
-Trainer::Trainer(const Config& config, const std::string& resume, const ProcessGroup& group)
+Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup& group)
     : config_(config),
       group_(group),
       heartbeat_(group, config.distributed.heartbeat),
       folder_(config.run.folder.value_or("runs/run")),
+      lock_(take_run_folder(config, group)),
       run_(build_on_all_ranks(config, group)),
       gradients_(make_reducer(run_, config, group)),
       runner_(config_, group_, run_, gradients_, heartbeat_),
@@ -58,11 +59,13 @@ Trainer::Trainer(const Config& config, const std::string& resume, const ProcessG
     log::set_level(log::Level::warning);
   }
   run_on_rank0(group_, "checking the evaluation tasks", [&] { return check_evaluation(run_, config_), true; });
+  runner_.look_at_batches([this](const Batch& batch) { monitor_.look_at(batch); });
   restore_or_initialize(resume);
   settle_micro_batch();
   if (!group_.first()) return;
   io::write_file(folder_ + "/config.yaml", "# " + version_line() + "\n" + to_yaml_anywhere(config_));
   print_plan();
+  warn_of_settings();
 }
 
 Outcome Trainer::run() {

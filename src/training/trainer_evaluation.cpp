@@ -73,7 +73,7 @@ void Trainer::log_result(const TaskResult& result) {
   monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
   std::vector<std::pair<std::string, double>> metrics;
   for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
-  monitor_.log().evaluation(state_.step, metrics);
+  monitor_.evaluated(state_, metrics);
   monitor_.log().readings(state_.step, result.readings);
 }
 

@@ -8,6 +8,7 @@
 #include <tessera/base/error.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/training/interrupt.h>
+#include <tessera/training/config/resume_rules.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -23,20 +24,32 @@ void check_same_configuration(const Config& config, const ProcessGroup& group) {
   const std::string own = to_yaml(config), first = group.broadcast_text(own);
   run_on_all_ranks(group, "comparing configurations", [&] {
     if (own == first) return;
-    const std::vector<std::string> keys = differences(first, config);
-    user_error(
-        "rank ", group.rank(), " has another configuration than rank 0: ",
-        keys.empty() ? "its run, checkpoint, evaluation, log, distributed or training settings differ" : keys.front(),
-        ": start all ranks with the same file and overrides");
+    const std::vector<Change> other = changes(config::parse_yaml(first, "rank 0"), config::parse_yaml(own, "this rank"));
+    user_error("rank ", group.rank(), " has another configuration than rank 0: ",
+               other.empty() ? "another order of keys" : other.front().text(),
+               ": start all ranks with the same file and overrides");
   });
 }
 
 }  // namespace
 
-TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) {
+std::unique_ptr<io::FileLock> take_run_folder(const Config& config, const ProcessGroup& group) {
   check_same_configuration(config, group);
-  run_on_rank0(group, "making the run folder",
-               [&] { return make_folder(config.run.folder.value_or("runs/run")), true; });
+  std::unique_ptr<io::FileLock> lock;
+  run_on_rank0(group, "taking the run folder", [&] {
+    const std::string folder = config.run.folder.value_or("runs/run");
+    make_folder(folder);
+    std::string holder;
+    lock = io::FileLock::take(folder + "/trainer.lock", holder);
+    if (!lock)
+      user_error(folder, ": another trainer is at work in this run folder (", holder,
+                 "): wait for its end, stop it, or choose another run.folder");
+    return true;
+  });
+  return lock;
+}
+
+TrainingRun build_on_all_ranks(const Config& config, const ProcessGroup& group) {
   std::optional<TrainingRun> run;
   run_on_all_ranks(group, "building model and data", [&] { run = build_training_run(config, group); });
   return std::move(*run);

@@ -1,27 +1,68 @@
 // How a run begins: resumed or fresh, and what is said about it.
+#include <algorithm>
+
 #include <ATen/Parallel.h>
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/data_fingerprint.h>
 #include <tessera/distributed/agreement.h>
+#include <tessera/objectives/contrastive_objective.h>
+#include <tessera/training/log/run_changes.h>
 #include <tessera/training/restore.h>
 #include <tessera/training/run/image_features.h>
+#include <tessera/training/run/slow_precision.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
-void Trainer::restore_or_initialize(const std::string& resume) {
+namespace {
+
+// Also where it is one term of several.
+bool is_contrastive(const Objective& objective) {
+  return std::ranges::any_of(objective.modules(), [](const auto& module) {
+    return dynamic_cast<const ContrastiveObjective*>(module.get()) != nullptr;
+  });
+}
+
+// What a resumed run has otherwise than before, a line each where it matters.
+void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t steps) {
+  std::string free;
+  for (const Change& change : changes.free) {
+    if (change.key == "training.steps")
+      log::warning("training.steps was ", change.before, " and is now ", change.now,
+                   ": the learning-rate schedule follows the new length from here on");
+    else
+      free += (free.empty() ? "" : "; ") + change.text();
+  }
+  if (!free.empty()) log::info("other settings than the checkpoint's, which may change: ", free);
+  for (const Change& change : changes.allowed)
+    log::warning("changed at step ", step, " by --allow-changes: ", change.text());
+  if (steps < step)
+    log::warning("training.steps is ", steps, ", but ", step, " steps are trained already: there is nothing left to train");
+}
+
+}  // namespace
+
+void Trainer::restore_or_initialize(const Resume& resume) {
   // Rank 0 decides; the others read what it has chosen.
   std::optional<std::pair<std::string, Checkpoint>> chosen;
-  run_on_rank0(group_, "looking for a checkpoint", [&] {
-    chosen = checkpoints_.choose(resume);
-    return true;
+  std::string other_data;
+  const bool has_other_data = run_on_rank0(group_, "looking for a checkpoint", [&] {
+    run_.data_fingerprint = to_json(fingerprints_of(*run_.train));
+    chosen = checkpoints_.choose(resume.from);
+    if (chosen) other_data = check_data(run_, chosen->second, chosen->first, resume.allowed);
+    return !other_data.empty();
   });
   const std::string folder = group_.broadcast_text(chosen ? chosen->first : "");
   run_on_all_ranks(group_, "reading the checkpoint", [&] {
     if (!group_.first() && !folder.empty()) chosen = {folder, load_checkpoint(folder)};
     if (chosen) {
-      restore(chosen->second, chosen->first);
+      const auto& [place, checkpoint] = *chosen;
+      ResumeChanges changes =
+          apply_checkpoint(run_, config_, group_, checkpoint, place, resume.allowed, has_other_data);
+      if (has_other_data) changes.allowed.push_back({"data.train", "the data of the checkpoint", other_data});
+      go_on_from(checkpoint, place, changes);
     } else {
       load_initial_weights(*run_.model, *run_.objective, config_.start);
       monitor_.resume_at(0);
@@ -36,21 +77,27 @@ void Trainer::restore_or_initialize(const std::string& resume) {
   if (run_.teacher && !chosen) run_.teacher->ema.restart();
 }
 
-void Trainer::restore(const Checkpoint& checkpoint, const std::string& folder) {
-  apply_checkpoint(run_, config_, group_, checkpoint, folder);
+void Trainer::go_on_from(const Checkpoint& checkpoint, const std::string& folder, const ResumeChanges& changes) {
   state_ = checkpoint.state;
   state_.ranks.clear();
   scale_.restore(state_.loss_scale);
+  if (group_.first()) note_changes(folder_, state_.step, changes.allowed);
   monitor_.resume_at(state_.step);
   checkpoints_.resumed_from(folder, state_.step);
   log::info("resumed from ", folder, ": step ", state_.step, ", epoch ", state_.data.epoch, ", sample ",
             state_.data.cursor);
-  const auto there = config::parse_yaml(checkpoint.config, folder);
-  const config::Node* training = there.find("training");
-  const config::Node* steps = training != nullptr ? training->find("steps") : nullptr;
-  if (steps != nullptr && steps->text() != std::to_string(config_.training.steps))
-    log::warning("training.steps was ", steps->text(), " and is now ", config_.training.steps,
-                 ": the learning-rate schedule follows the new length from here on");
+  if (group_.first()) tell_changes(changes, state_.step, config_.training.steps);
+}
+
+void Trainer::warn_of_settings() const {
+  const std::int64_t batch = config_.data.loader.batch_size;
+  const auto& micro_batch = config_.training.micro_batch.samples;
+  if (micro_batch && *micro_batch > batch)
+    log::warning("training.micro_batch is ", *micro_batch, ", more than data.loader.batch_size, ", batch,
+                 ": the towers see the whole batch at once");
+  if (batch * group_.size() == 1 && is_contrastive(*run_.objective))
+    log::warning("data.loader.batch_size is 1: the objective ", config_.objective.name,
+                 " compares a pair with the others of its batch, and there are none: take a larger batch");
 }
 
 void Trainer::print_plan() const {
@@ -60,6 +107,7 @@ void Trainer::print_plan() const {
   const std::string ranks = group_.size() == 1 ? "" : concat(" x ", group_.size(), " ranks");
   log::info("run ", folder_, " on ", run_.device.str(), ranks, group_.alone() ? "" : " over " + group_.backend(), ", ",
             config_.training.precision, ", ", at::get_num_threads(), " threads");
+  if (const auto line = slow_precision(run_.device, config_.training.precision)) log::warning(*line);
   log::info("model: image tower ", config_.model.image.encoder.name, ", text tower ",
             config_.model.text ? config_.model.text->encoder.name : "none", "; objective ", config_.objective.name,
             ", optimizer ", config_.optimizer.name);

@@ -264,14 +264,30 @@ std::string shape_error(const std::string& name, const Pairs& pairs) {
   return "no error";
 }
 
+TEST(ObjectiveInputs, WhatATowerDoesNotGiveIsAMatterOfSettings) {
+  const auto error = [](const std::string& name, const Pairs& pairs) -> std::string {
+    try {
+      make_objective(name, "{}")->forward(pairs.features(), {});
+    } catch (const UserError& caught) {
+      return caught.what();
+    }
+    return "no error";
+  };
+  Pairs bad = random_pairs({2, 1}, 2);
+  bad.text_global = at::Tensor();
+  EXPECT_EQ(error("sparc", bad),
+            "objective sparc wants one embedding of each text (text_global), which the text tower does not give: set "
+            "model.text.readout to gap or another that does (none is for objectives that read tokens alone)");
+  bad.image_tokens = at::Tensor();
+  EXPECT_EQ(error("filip", bad),
+            "objective filip wants image_tokens, which the image tower does not give: set another model.image.encoder");
+}
+
 TEST(ObjectiveInputs, WrongShapesNameTheTensorAndWhatWasExpected) {
   const Pairs good = random_pairs({2, 1}, 2);
   Pairs bad = good;
   bad.text_global = at::randn({3, 5}, at::kDouble);
   EXPECT_EQ(shape_error("clip", bad), "clip: text_global must be [B, D] = [2, 5], got [3, 5]");
-  bad = good;
-  bad.text_global = at::Tensor();
-  EXPECT_EQ(shape_error("clip", bad), "clip: text_global is missing: the tower does not give it");
   bad = good;
   bad.image_tokens = at::randn({2, 4, 6}, at::kDouble);
   EXPECT_EQ(shape_error("sparc", bad), "sparc: image_tokens must be [B, P, D] = [2, P, 5], got [2, 4, 6]");

@@ -31,6 +31,32 @@ TEST(WeightedSum, ASumInsideHasItsOwnScale) {
   EXPECT_TRUE(at::allclose(evaluate(*sum, pairs).loss, 2 * evaluate(*make_objective("clip", "{}"), pairs).loss));
 }
 
+TEST(WeightedSum, TakesSettingsBesideTheNameAndInAGroupAsBefore) {
+  const auto resolved = [](const std::string& list) {
+    const config::ModuleSettings choice{"weighted_sum", config::parse_yaml("{objectives: [" + list + "]}", "test")};
+    return config::to_yaml(objectives().resolve(choice, "objective").settings);
+  };
+  const std::string flat = resolved("{name: filip, weight: 0.5, label: tokens, token_drop_rate: 0.25}");
+  EXPECT_EQ(resolved("{name: filip, weight: 0.5, label: tokens, settings: {token_drop_rate: 0.25}}"), flat);
+  EXPECT_EQ(resolved("clip"), resolved("{name: clip, label: clip, weight: 1}"));
+  const config::Node spelt = config::parse_yaml(flat, "test");
+  const config::Node& term = spelt.find("objectives")->items().at(0);
+  EXPECT_EQ(term.find("token_drop_rate")->text(), "0.25");
+  EXPECT_EQ(term.find("image_view")->text(), "image") << "defaults are spelt out";
+  EXPECT_EQ(term.find("settings"), nullptr);
+  const config::ModuleSettings again{"weighted_sum", spelt};
+  EXPECT_EQ(config::to_yaml(objectives().resolve(again, "objective").settings), flat) << "reads back";
+}
+
+TEST(WeightedSum, EachContrastHasItsOwnChanceLevel) {
+  const auto levels =
+      make_objective("weighted_sum", "{objectives: [clip, {name: sparc, label: fine}, {name: siglip}, {name: filip, weight: 0}]}")
+          ->chance_levels(64);
+  EXPECT_EQ(levels, (std::map<std::string, double>{{"clip.loss_i2t", std::log(64.0)},
+                                                   {"clip.loss_t2i", std::log(64.0)},
+                                                   {"fine.loss_global", std::log(64.0)}}));
+}
+
 TEST(WeightedSum, NeedsWhatItsObjectivesNeed) {
   const Needs needs = make_objective("weighted_sum", "{objectives: [{name: clip}, {name: pacl}]}")->needs();
   EXPECT_EQ(needs.images, (std::map<std::string, ViewNeeds>{{"image", {.tokens = true}}}));

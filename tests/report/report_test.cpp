@@ -9,10 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/evaluation/task.h>
 #include <tessera/report/chart.h>
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
+#include <tessera/report/picture.h>
 #include <tessera/report/report.h>
+#include <tessera/report/score_rule.h>
 #include <tessera/report/thin_curve.h>
 #include <tessera/report/token_sheet.h>
 
@@ -78,6 +81,36 @@ TEST(Report, IsOnePageWithoutAnythingFromOutside) {
   EXPECT_NE(html.find("54.32%"), std::string::npos);
   EXPECT_NE(html.find("right item at place 2"), std::string::npos);
   EXPECT_NE(html.find("skipped 2 (bad_image)"), std::string::npos);
+}
+
+TEST(Report, EveryTaskStatesTheRuleOfItsScore) {
+  for (const std::string& task : evaluation_tasks().names())
+    EXPECT_TRUE(report::score_rule(task).ends_with(".")) << task << " needs its line in src/report/score_rule.cpp";
+  EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of pictures whose class is among the k nearest"),
+            std::string::npos);
+}
+
+TEST(Report, MasksAreFlatWithAnOutline) {
+  const Image colored = report::color_by_class(grey(5, 5), std::vector<std::uint8_t>(25, 0), 1, {{200, 0, 0}});
+  EXPECT_EQ(colored.pixels[0], 160) << "no outline along the picture's edge";
+  std::vector<std::uint8_t> mask(25, 1);
+  for (const int place : {6, 7, 8, 11, 12, 13, 16, 17, 18}) mask[static_cast<std::size_t>(place)] = 0;
+  const Image square = report::color_by_class(grey(5, 5), mask, 1, {{200, 0, 0}});
+  EXPECT_EQ(square.pixels[3 * 12 + 1], 40) << "translucent";
+  EXPECT_EQ(square.pixels[3 * 6 + 1], 0) << "the outline is not";
+  EXPECT_EQ(square.pixels[0], 114) << "the background has no color";
+}
+
+TEST(Report, OverlaysOfClassesNamedAfterColorsHaveThem) {
+  TaskResult result{.task = "segmentation", .data = "y", .metrics = {}, .samples = 1};
+  result.pictures.class_names = {"green", "red", "background"};
+  result.pictures.background_class = 2;
+  result.pictures.segmentation = {{grey(2, 2), {1, 1, 2, 2}, {1, 1, 1, 1}, 0.5}};
+  const std::string html = html_report({"run", {}, {}}, {result});
+  EXPECT_NE(html.find("background:" + report::css_color(*report::color_in("red")) + "\"></i>red"), std::string::npos);
+  EXPECT_NE(html.find(report::img(report::color_by_class(grey(2, 2), {1, 1, 1, 1}, 2, report::class_colors({"green", "red"})),
+                                  "prediction")),
+            std::string::npos);
 }
 
 TEST(Report, SlotsAreShownOverPatchesAndTokens) {
@@ -219,6 +252,27 @@ TEST(Chart, RangesBecomeABand) {
   EXPECT_NE(svg.find("fill-opacity"), std::string::npos);
   EXPECT_EQ(report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}}}}).find("fill-opacity"), std::string::npos);
   EXPECT_EQ(report::svg_chart({"t", {{"x", {}}}}), "");
+}
+
+TEST(Chart, OfOneValueIsANumber) {
+  const std::string html = report::chart_cards({{"Loss", {{"loss", {{1, 0.5}}}}}, {"Rate", {{"lr", {{0, 1}, {1, 2}}}}}, {"None", {}}});
+  EXPECT_NE(html.find("<b>0.500</b><span>Loss: loss</span>"), std::string::npos) << html;
+  EXPECT_EQ(html.find("<svg"), html.rfind("<svg"));
+  EXPECT_EQ(html.find("None"), std::string::npos);
+  TaskResult result{.task = "knn", .data = "d", .metrics = {}, .samples = 1};
+  result.pictures.class_values = {{"cat", 0.25}};
+  EXPECT_NE(html_report({"run", {}, {}}, {result}).find("<b>25.0%</b><span>Accuracy, cat</span>"), std::string::npos);
+}
+
+TEST(Chart, LabelsKeepClearOfTheEdges) {
+  const std::regex label("<text x=\"([-0-9.]+)\"[^>]*text-anchor=\"(\\w+)\">([^<]+)<");
+  const std::string svg = report::svg_chart({"t", {{"x", {{0, 1e-5}, {123456, 5e-5}}}}});
+  for (std::sregex_iterator it(svg.begin(), svg.end(), label), end; it != end; ++it) {
+    const double x = std::stod((*it)[1]), width = 9.0 * static_cast<double>((*it)[3].length());
+    EXPECT_GE((*it)[2] == "end" ? x - width : x - width / 2, 0) << (*it)[3];
+    EXPECT_LE((*it)[2] == "end" ? x : x + width / 2, 520) << (*it)[3];
+  }
+  EXPECT_NE(svg.find(">120k<"), std::string::npos);
 }
 
 TEST(Results, JsonHoldsTheNumbers) {

@@ -8,7 +8,7 @@ namespace tessera {
 namespace {
 
 constexpr const char* kPrograms[] = {"evaluate",     "tessera-bench", "tessera-convert", "tessera-data",
-                                     "tessera-embed", "tessera-index", "tessera-probe",   "trainer"};
+                                     "tessera-embed", "tessera-index", "tessera-probe",   "tessera-report", "trainer"};
 
 TEST(CommandLine, EveryProgramTellsItsVersion) {
   for (const std::string program : kPrograms) {

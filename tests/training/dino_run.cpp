@@ -64,11 +64,11 @@ Config killed_dino_config(const std::string& run, const std::vector<std::string>
 Config silc_config(const std::string& run, const std::vector<std::string>& overrides) {
   return config_of(run,
                    std::string("{name: weighted_sum, objectives: ["
-                               "{name: clip, label: clip_0, weight: 0.5, settings: {image_view: global_0}}, "
-                               "{name: clip, label: clip_1, weight: 0.5, settings: {image_view: global_1}}, "
-                               "{name: dino, settings: {student_global_crops: false, local_crops: 2, teacher_momentum: "
+                               "{name: clip, label: clip_0, weight: 0.5, image_view: global_0}, "
+                               "{name: clip, label: clip_1, weight: 0.5, image_view: global_1}, "
+                               "{name: dino, student_global_crops: false, local_crops: 2, teacher_momentum: "
                                "0.9, teacher_momentum_end: 0.9, ") +
-                       kSmallHead + "}}]}",
+                       kSmallHead + "}]}",
                    "objective.objectives.dino.head.last_layer.*", overrides);
 }
 

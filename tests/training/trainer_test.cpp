@@ -222,7 +222,8 @@ TEST_F(Training, ResumeWithOtherSettingsIsRefused) {
       }),
       run +
           "/checkpoints/step_0000006: was trained with other settings: model.image.encoder.layers: 1 there, 2 here; "
-          "optimizer.lr: 0.01 there, 0.5 here: give the same ones, or choose another run.folder");
+          "optimizer.lr: 0.01 there, 0.5 here: give the same ones, let these through with --allow-changes "
+          "model.image.encoder.layers optimizer.lr, or choose another run.folder");
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(run), "none"); }),
             run + ": already holds checkpoints up to step 6: go on with --resume auto, or choose another run.folder");
   EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "other"), folder_ / "nowhere"); }),

@@ -19,6 +19,12 @@ class StreamSource;
 /// Of which kind a source is. The list is closed: whoever reads samples handles each kind.
 using SourceKind = std::variant<const IndexedSource*, const StreamSource*>;
 
+/// A file that samples come from.
+struct DataFile {
+  std::string name;  // within the data set, the same wherever that lies
+  std::string path;  // empty: it is no file here (a command's output)
+};
+
 /// A finite collection of samples: an IndexedSource or a StreamSource. Order, epochs and the saved position are the
 /// loader's business.
 class Source {
@@ -43,6 +49,10 @@ class Source {
   }
   /// "shapes train, 10,000 samples", for logs.
   virtual std::string describe() const = 0;
+  /// The files that the samples come from, lists and annotations first; 0: there are none. What tells one data set from
+  /// another (data_fingerprint.h) looks at them.
+  virtual std::int64_t data_file_count() const { return 0; }
+  virtual DataFile data_file(std::int64_t index) const;
 };
 
 /// A source with random access: a sample's place is (epoch, cursor) in a permutation of 0..size-1.

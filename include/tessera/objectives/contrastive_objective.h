@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -51,6 +53,9 @@ void fields(Visitor& v, ContrastSettings& s) {
 
 /// Where `logit_scale` starts if nothing else is said: log(1/0.07) (CLIP).
 inline constexpr double kInitialLogitScale = 2.659260036932778;
+
+/// Objective::chance_levels of softmax contrasts over the batch, by the names of their terms.
+std::map<std::string, double> contrast_chance(std::initializer_list<const char*> terms, std::int64_t pairs);
 
 /// An objective with a learned temperature: parameter `logit_scale`, the log of 1/temperature, is kept in [0, log 100]
 /// after each optimizer step; the forward uses exp(logit_scale) unclamped. Where the context has a logit_scale, that

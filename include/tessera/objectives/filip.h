@@ -27,6 +27,7 @@ class Filip : public ContrastiveObjective {
       : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
   FilipSettings settings_;

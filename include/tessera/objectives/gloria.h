@@ -40,6 +40,7 @@ class Gloria : public ContrastiveObjective {
       : ContrastiveObjective(context), settings_(settings) {}
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
   GloriaSettings settings_;

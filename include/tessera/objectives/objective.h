@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,9 +47,13 @@ struct StepContext {
 /// with it. May own parameters (logit_scale, decoders, prototypes).
 class Objective : public torch::nn::Module {
  public:
-  /// Throws c10::Error if a view or tensor it needs is missing or mis-shaped.
+  /// Throws UserError if the towers do not give a tensor that it needs, c10::Error if one is mis-shaped.
   virtual Losses forward(const Features& features, const StepContext& context) = 0;
   virtual Needs needs() const = 0;
+  /// Terms of the loss (Losses::terms, by name) that say when nothing is learned, each with its level then: a contrast of
+  /// so many pairs, of all ranks, that tells none from another is at the logarithm of their number. The log warns of
+  /// those that stay there.
+  virtual std::map<std::string, double> chance_levels(std::int64_t /*pairs*/) const { return {}; }
   /// Called after each optimizer step, `done` being the step that was made: keeps parameters in their allowed range
   /// (logit_scale in [0, log 100]), moves centers.
   virtual void after_step(const StepContext& /*done*/) {}

@@ -53,6 +53,7 @@ class Pacl : public ContrastiveObjective {
   Pacl(const PaclSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
   PaclSettings settings_;

@@ -51,6 +51,7 @@ class PyramidClip : public ContrastiveObjective {
   PyramidClip(const PyramidClipSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
   at::Tensor pair_loss(const ContrastSettings& pair, const Features& features, const ProcessGroup& group) const;

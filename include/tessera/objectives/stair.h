@@ -47,6 +47,7 @@ class Stair : public ContrastiveObjective {
   Stair(const StairSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
   bool follows_step() const override { return settings_.lambda_growth_steps > 0; }
 
  private:

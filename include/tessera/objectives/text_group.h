@@ -46,6 +46,7 @@ class TextGroup : public ContrastiveObjective {
   TextGroup(const TextGroupSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
 
  private:
   at::Tensor reconstruction(const TowerFeatures& text, const at::Tensor& present, const ProcessGroup& group);

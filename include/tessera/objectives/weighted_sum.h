@@ -4,23 +4,23 @@
 
 namespace tessera {
 
-/// One objective of a weighted sum.
+/// One objective of a weighted sum. In YAML its own settings stand beside the other keys:
+/// {name: filip, weight: 0.5, label: tokens, token_drop_rate: 0.2}.
 struct WeightedTermSettings {
-  std::string name;
-  double weight = 1.0;
-  config::Node settings = config::Node::map();
-  std::string label;
+  config::ModuleSettings objective;
+  double weight = 1.0;  // factor of its loss
+  std::string label;    // what its terms and parameters are called; empty: its name
 
-  const std::string& label_or_name() const { return label.empty() ? name : label; }
+  const std::string& label_or_name() const { return label.empty() ? objective.name : label; }
 };
 
-template <class Visitor>
-void fields(Visitor& v, WeightedTermSettings& s) {
-  v("name", s.name, "registered name of the objective");
-  v("weight", s.weight, "factor of its loss");
-  v("settings", s.settings, "the objective's own settings");
-  v("label", s.label, "what its terms and parameters are called; must be unique; empty: the name");
-}
+/// Settings within a group `settings`, as they were written earlier, are read too.
+template <>
+struct config::Value<WeightedTermSettings> {
+  static WeightedTermSettings read(const Node& node, const std::string& path, const WeightedTermSettings&);
+  static Node dump(const WeightedTermSettings& value);
+  static std::string type() { return "{name: NAME, weight: 1.0, label: NAME, settings...}"; }
+};
 
 struct WeightedSumSettings {
   std::vector<WeightedTermSettings> objectives;
@@ -29,7 +29,9 @@ struct WeightedSumSettings {
 
 template <class Visitor>
 void fields(Visitor& v, WeightedSumSettings& s) {
-  v("objectives", s.objectives, "the objectives to add up");
+  v("objectives", s.objectives,
+    "the objectives to add up: each a name, the factor of its loss, what its terms and parameters are called (its name, "
+    "if nothing is said; unlike the others'), and its own settings beside them");
   v("shared_logit_scale", s.shared_logit_scale, "one learned temperature for all of them");
 }
 std::optional<config::Problem> validate(const WeightedSumSettings& s);
@@ -42,6 +44,7 @@ class WeightedSum : public Objective {
   WeightedSum(const WeightedSumSettings& settings, const ObjectiveContext& context);
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
   void after_step(const StepContext& done) override;
   bool follows_step() const override;
   /// That of the objectives that want a teacher. Throws UserError when they differ: a run keeps one.

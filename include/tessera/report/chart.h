@@ -10,7 +10,8 @@ namespace tessera::report {
 /// axes with round numbers, a legend for several. Empty without points.
 std::string svg_chart(const CurveChart& chart);
 
-/// The charts side by side, each in a card with its title; empty when none has points.
+/// The charts side by side, each in a card with its title; those of single values as numbers above them. Empty when none has
+/// points.
 std::string chart_cards(const std::vector<CurveChart>& charts);
 
 }  // namespace tessera::report

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
-
-#include <tessera/data/sample.h>
 
 namespace tessera::report {
 
@@ -16,19 +13,8 @@ std::string escape(std::string_view text);
 /// A number with so many digits after the point.
 std::string fixed(double value, int digits);
 
-/// data:image/png (small pictures) or data:image/jpeg, base64.
-std::string data_uri(const Image& image);
-
-/// <img> with the picture inline; `alt` is escaped. Small pictures are enlarged without blur.
-std::string img(const Image& image, const std::string& alt);
-
-/// A color per class: distinct, readable on light and dark.
-std::array<std::uint8_t, 3> class_color(std::int64_t index);
-std::string css_color(std::int64_t index);
-
-/// The picture under the colors of its mask [height, width]; `background` and ignored pixels (255) stay as they are, only
-/// paler.
-Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background);
+/// A card with one value and what it is; both are escaped.
+std::string number_card(const std::string& value, const std::string& name);
 
 /// Names and values in a card; empty for none.
 std::string fact_card(const std::vector<std::pair<std::string, std::string>>& facts);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@ struct Curve {
   std::vector<std::pair<double, double>> points;  // step, value
   std::vector<std::pair<double, double>> ranges =
       {};  // least and greatest of the values that each point is the mean of
+  std::optional<std::int64_t> color = {};  // of the palette; without, that of its place in the chart
 };
 
 /// A picture with one or more curves over the same steps.

@@ -24,6 +24,10 @@ class RunCurves {
   std::vector<CurveChart> machine() const;
   /// All of whose names begin with `prefix`, under the rest of them: a chart for each part before the last point.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
+  /// The keys of all curves that have a point, in alphabetical order.
+  std::vector<std::string> keys() const;
+  /// One of them under another name, its values times `factor`; without points if there is none of this key.
+  Curve curve(const std::string& key, const std::string& name, double factor = 1) const;
   /// The value added last; null if there is none.
   const double* last(const std::string& name) const;
 

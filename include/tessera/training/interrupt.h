@@ -1,11 +1,14 @@
 #pragma once
 
+#include <array>
 #include <csignal>
+
+#include <tessera/distributed/spawn.h>
 
 namespace tessera {
 
-/// While it lives, SIGINT, SIGTERM and SIGUSR1 are only noted; a second one of the same kind ends the program as usual.
-/// A guard inside another one's life changes nothing.
+/// While it lives, kSavingSignals are only noted, but for a SIGHUP that is ignored already (nohup); a second one of the same
+/// kind ends the program as usual. A guard inside another one's life changes nothing.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -15,9 +18,7 @@ class InterruptGuard {
 
  private:
   bool outer_ = false;
-  struct sigaction old_int_ {};
-  struct sigaction old_term_ {};
-  struct sigaction old_usr1_ {};
+  std::array<struct sigaction, kSavingSignals.size()> old_{};
 };
 
 /// The signal that was noted, 0 = none.

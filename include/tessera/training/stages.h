@@ -25,10 +25,10 @@ struct Stage {
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides = {},
                                bool without_vocabulary = false);
 
-/// Trains one stage after the other; one that an earlier session has finished is passed over when resume is "auto".
+/// Trains one stage after the other; one that an earlier session has finished is passed over when resume.from is "auto".
 /// Returns how the last one that was begun ended, and the signal that stopped it (0: none). Throws as Trainer, and
-/// UserError when `resume` names a checkpoint although there are several stages.
-std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const std::string& resume,
+/// UserError when `resume.from` names a checkpoint although there are several stages.
+std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resume& resume,
                                    const ProcessGroup& group = {});
 
 }  // namespace tessera

@@ -2,14 +2,17 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include <tessera/io/file_lock.h>
 #include <tessera/optim/grad_norm_groups.h>
 #include <tessera/training/checkpoint/checkpoint_keeper.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/log/training_monitor.h>
 #include <tessera/training/memory/memory_plan.h>
 #include <tessera/training/non_finite/non_finite_handler.h>
+#include <tessera/training/restore.h>
 #include <tessera/training/step/non_finite_guard.h>
 #include <tessera/training/step/step_pacer.h>
 #include <tessera/training/step/step_runner.h>
@@ -21,7 +24,7 @@ struct TaskResult;
 /// How a run ended.
 enum class Outcome {
   finished,
-  interrupted,  // SIGINT, SIGTERM or SIGUSR1 on any rank; the state is saved
+  interrupted,  // one of kSavingSignals on any rank; the state is saved
   not_finite,   // a loss or gradient was NaN or infinite: weights and state are those before that step
 };
 
@@ -30,10 +33,10 @@ enum class Outcome {
 /// metrics.jsonl, run.html, checkpoints/ and evaluation/step_N.json.
 class Trainer {
  public:
-  /// resume: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or a
-  /// fresh start), or the path of a checkpoint or run folder. Throws UserError: wrong files, or a checkpoint of other
-  /// settings, or ranks with different configurations.
-  Trainer(const Config& config, const std::string& resume, const ProcessGroup& group = {});
+  /// resume.from: "none" (refuses a folder that already holds checkpoints), "auto" (the run's newest whole checkpoint, or
+  /// a fresh start), or the path of a checkpoint or run folder. Throws UserError: wrong files, or a checkpoint of other
+  /// settings or data than may change, or ranks with different configurations.
+  Trainer(const Config& config, const Resume& resume, const ProcessGroup& group = {});
 
   /// Trains to the last step. Throws UserError when data fail or the last checkpoint cannot be written, JobError when
   /// another rank is lost.
@@ -45,8 +48,9 @@ class Trainer {
   const TrainingRun& training_run() const { return run_; }
 
  private:
-  void restore_or_initialize(const std::string& resume);
-  void restore(const Checkpoint& checkpoint, const std::string& folder);
+  void restore_or_initialize(const Resume& resume);
+  void go_on_from(const Checkpoint& checkpoint, const std::string& folder, const ResumeChanges& changes);
+  void warn_of_settings() const;
   void print_plan() const;
   PlanSettings plan_settings() const;
   /// Replaces training.micro_batch auto by the largest number that fits on every rank, and says so.
@@ -78,6 +82,7 @@ class Trainer {
   ProcessGroup group_;
   Heartbeat heartbeat_;
   std::string folder_;
+  std::unique_ptr<io::FileLock> lock_;  // of the run's folder, on rank 0
   TrainingRun run_;
   GradientReducer gradients_;
   StepRunner runner_;

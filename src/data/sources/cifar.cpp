@@ -59,6 +59,12 @@ class Cifar : public IndexedSource {
                   " pictures");
   }
 
+  std::int64_t data_file_count() const override { return std::ssize(paths_); }
+  DataFile data_file(std::int64_t index) const override {
+    const fs::path& path = paths_.at(static_cast<std::size_t>(index));
+    return {path.filename().string(), path.string()};
+  }
+
   Sample get(std::int64_t index) const override {
     const auto next = std::upper_bound(first_.begin(), first_.end(), index);
     const auto number = static_cast<std::size_t>(next - first_.begin() - 1);
@@ -120,6 +126,7 @@ class Cifar : public IndexedSource {
       user_error(path.string(), ": has ", size, " bytes, which are no whole records of ", format_->record(),
                  ": cut off, or no CIFAR-", format_->classes, " file");
     stems_.push_back(path.stem().string());
+    paths_.push_back(path);
     first_.push_back(first_.back() + static_cast<std::int64_t>(size / format_->record()));
   }
 
@@ -127,6 +134,7 @@ class Cifar : public IndexedSource {
   const CifarFormat* format_ = nullptr;
   std::vector<std::string> names_;
   std::vector<std::string> stems_;
+  std::vector<fs::path> paths_;
   std::vector<std::unique_ptr<io::RandomAccessFile>> files_;
   std::vector<std::int64_t> first_ = {0};  // sample of each file, then the end
 };

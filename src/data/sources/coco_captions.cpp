@@ -48,6 +48,7 @@ std::shared_ptr<IndexedSource> make_coco_captions(const CocoCaptionsSettings& se
   if (strangers > 0)
     log::warning(settings.annotations, ": ", strangers, " of ", captions.size(),
                  " captions are of pictures that `images` does not list");
+  list.tables = {settings.annotations};
   return std::make_shared<ListedPictures>(std::move(list));
 }
 

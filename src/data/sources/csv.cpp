@@ -37,6 +37,7 @@ class CsvReader {
     set_labels();
     list_.described =
         paths.size() == 1 ? "csv " + paths[0] : concat("csv ", paths[0], " and ", paths.size() - 1, " more tables");
+    list_.tables = paths;
     list_.background_class = settings_.background_class;
     list_.region_tensor = settings_.region_tensor;
     describe_columns();

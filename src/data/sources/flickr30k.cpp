@@ -41,6 +41,8 @@ class Flickr30kReader {
     check_split();
     list_.described = concat("flickr30k ", settings_.captions.empty() ? settings_.entities : settings_.captions,
                              settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
+    for (const std::string& table : {settings_.captions, settings_.split})
+      if (!table.empty()) list_.tables.push_back(table);
     list_.folder = settings_.images;
     return std::move(list_);
   }

@@ -39,6 +39,12 @@ class ImageFolder : public IndexedSource {
   }
 
   std::int64_t size() const override { return static_cast<std::int64_t>(pictures_.size()); }
+  std::int64_t data_file_count() const override { return size() + (captions_file_.empty() ? 0 : 1); }
+  DataFile data_file(std::int64_t index) const override {
+    if (!captions_file_.empty() && index-- == 0) return {fs::path(captions_file_).filename().string(), captions_file_};
+    const std::string& name = pictures_.at(static_cast<std::size_t>(index)).name;
+    return {name, (root_ / name).string()};
+  }
   std::vector<std::string> class_names() const override { return classes_; }
   std::string describe() const override {
     return concat("image_folder ", settings_.path, ", ", with_thousands(size()), " pictures",
@@ -170,6 +176,7 @@ class ImageFolder : public IndexedSource {
     const std::string path = settings_.captions.value_or((root_ / "captions.tsv").string());
     std::error_code ignored;
     if (!settings_.captions && !fs::exists(path, ignored)) return;
+    captions_file_ = path;
     std::unordered_set<std::string> known;
     for (const Picture& picture : pictures_) known.insert(picture.name);
     std::size_t line_number = 0, used = 0, unknown = 0;
@@ -211,6 +218,7 @@ class ImageFolder : public IndexedSource {
 
   ImageFolderSettings settings_;
   fs::path root_;
+  std::string captions_file_;  // empty: none
   std::vector<Picture> pictures_;
   std::vector<std::string> classes_;
   std::set<std::string> links_back_;

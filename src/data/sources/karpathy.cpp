@@ -44,6 +44,7 @@ std::shared_ptr<IndexedSource> make_karpathy(const KarpathySettings& settings) {
     user_error(settings.annotations, ": has no split \"", name,
                "\"; there are: ", there.empty() ? "none" : printable(join_names(there), 500));
   }
+  list.tables = {settings.annotations};
   return std::make_shared<ListedPictures>(std::move(list));
 }
 

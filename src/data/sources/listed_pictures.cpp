@@ -48,6 +48,15 @@ std::string ListedPictures::describe_fields(const std::vector<std::string>& need
   return text;
 }
 
+DataFile ListedPictures::data_file(std::int64_t index) const {
+  const auto tables = std::ssize(list_.tables);
+  const std::string& name = index < tables ? list_.tables.at(static_cast<std::size_t>(index))
+                                           : list_.pictures.at(static_cast<std::size_t>(index - tables)).name;
+  const std::filesystem::path path(name);
+  if (index < tables) return {path.filename().string(), name};
+  return {path.is_absolute() ? path.filename().string() : name, path_of(name)};
+}
+
 Sample ListedPictures::get(std::int64_t index) const {
   const ListedPicture& picture = list_.pictures.at(static_cast<std::size_t>(index));
   return read_keyed(picture.name, [&] { return read(picture); });

@@ -32,6 +32,7 @@ struct PictureList {
   std::int64_t background_class = -1;
   std::map<std::string, std::string> columns = {};  // by field, where the list looks for it, for messages
   std::string region_tensor;  // in region files that hold several; empty: the first
+  std::vector<std::string> tables{};  // files that the list was read from
 };
 
 /// Pictures that a list names. One that is missing is a SampleError `no_image`.
@@ -52,6 +53,8 @@ class ListedPictures : public IndexedSource {
   }
   std::string describe_fields(const std::vector<std::string>& needed) const override;
   std::string describe() const override;
+  std::int64_t data_file_count() const override { return std::ssize(list_.tables) + size(); }
+  DataFile data_file(std::int64_t index) const override;
 
  private:
   std::string path_of(const std::string& name) const;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include <tessera/base/error.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -49,10 +50,22 @@ class Checker {
 
  private:
   void check_present(const at::Tensor& tensor, const char* name) {
-    TORCH_CHECK(tensor.defined(), objective_, ": ", name, " is missing: the tower does not give it");
+    if (!tensor.defined()) refuse_missing(name);
     if (!device_) device_ = tensor.device();
     TORCH_CHECK(tensor.device() == *device_, objective_, ": ", name, " is on ", tensor.device(), ", other features on ",
                 *device_);
+  }
+
+  // What a tower gives is a matter of settings.
+  [[noreturn]] void refuse_missing(const std::string& name) const {
+    const bool image = name.starts_with("image");
+    const char* tower = image ? "image" : "text";
+    if (name.ends_with("global"))
+      user_error("objective ", objective_, " wants one embedding of each ", image ? "picture" : "text", " (", name,
+                 "), which the ", tower, " tower does not give: set model.", tower,
+                 ".readout to gap or another that does (none is for objectives that read tokens alone)");
+    user_error("objective ", objective_, " wants ", name, ", which the ", tower, " tower does not give: set another model.",
+               tower, ".encoder");
   }
 
   std::string expected(const char* middle) const {

@@ -35,9 +35,9 @@ struct PairWants {
 };
 
 /// The pairs that `settings` speak of. With skip_absent and mask_duplicates the ranks tell each other which of their
-/// pairs take part and are duplicates. Throws c10::Error "OBJECTIVE: TENSOR must be [B, D] = [6, 8], got [5, 8]" for
-/// what is missing or does not fit: one batch size of at least 1, one width, at least one patch, bool masks, one
-/// device.
+/// pairs take part and are duplicates. Throws UserError for what the towers do not give, and c10::Error "OBJECTIVE: TENSOR
+/// must be [B, D] = [6, 8], got [5, 8]" for what does not fit: one batch size of at least 1, one width, at least one patch,
+/// bool masks, one device.
 PairFeatures pair_features(const Features& features, const char* objective, const ContrastSettings& settings,
                            const PairWants& wants, const ProcessGroup& group);
 

@@ -174,7 +174,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
     save_averages(kEma, checkpoint.ema);
     save_averages(kTeacher, checkpoint.teacher);
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
-                         {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}});
+                         {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
     sync_path(aside);
     // An older checkpoint of the same step (a run resumed from before it) makes way.
@@ -262,6 +262,7 @@ Checkpoint load_checkpoint(const std::string& folder) {
   out.optimizer = std::move(state.tensors);
   out.state = state_from_json(state.metadata["run_state"], path);
   out.config = state.metadata["config"];
+  out.data = state.metadata["data"];
   return out;
 }
 

@@ -4,8 +4,10 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/training/checkpoint/checkpoint_keeper.h>
+#include <tessera/training/checkpoint/fetch_checkpoint.h>
 
 namespace tessera {
 
@@ -40,7 +42,22 @@ CheckpointKeeper::CheckpointKeeper(const Config& config, const ProcessGroup& gro
       run_folder_(folder),
       report_error_(std::move(report_error)),
       folder_(folder + "/checkpoints", config.checkpoint.keep_last, config.checkpoint.keep_every),
-      writer_(folder_, config.checkpoint) {}
+      writer_(folder_, config.checkpoint, config.run.name.value_or("run")) {}
+
+// The run's own newest, or where there is none the newest that was stored elsewhere.
+std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::newest() const {
+  const std::optional<std::string>& fetch = config_.checkpoint.fetch_command;
+  if (!fetch) return load_newest_checkpoint(folder_);
+  try {
+    if (auto own = load_newest_checkpoint(folder_)) return own;
+  } catch (const UserError& error) {
+    log::warning(error.what(), "; trying checkpoint.fetch_command");
+  }
+  log::info("no checkpoint in ", run_folder_, ": running checkpoint.fetch_command");
+  auto fetched = fetch_checkpoint(*fetch, config_.run.name.value_or("run"), run_folder_ + "/checkpoints");
+  log::info("checkpoint.fetch_command: ", fetched ? "brought " + fetched->first : "nothing is stored yet");
+  return fetched;
+}
 
 std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const std::string& resume) const {
   folder_.remove_leftovers();
@@ -51,7 +68,7 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
                  ": go on with --resume auto, or choose another run.folder");
     return std::nullopt;
   }
-  if (resume == "auto") return load_newest_checkpoint(folder_);
+  if (resume == "auto") return newest();
 
   std::pair<std::string, Checkpoint> chosen;
   if (fs::is_directory(resume + "/checkpoints")) {
@@ -123,6 +140,7 @@ Checkpoint CheckpointKeeper::gather(RunState state) const {
   if (group_.size() > 1) gather_positions(state, run_.loader->position(), group_);
   Checkpoint checkpoint;
   checkpoint.config = to_yaml(config_);
+  checkpoint.data = run_.data_fingerprint;
   checkpoint.state = std::move(state);
   checkpoint.optimizer = run_.optimizer->gather_state();
   if (run_.ema) checkpoint.ema = run_.ema->averages();

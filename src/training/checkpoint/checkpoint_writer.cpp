@@ -1,11 +1,6 @@
-#include <cerrno>
-#include <cstring>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <ATen/ATen.h>
 
+#include "src/training/checkpoint/shell_command.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/training/checkpoint/checkpoint_writer.h>
@@ -15,19 +10,6 @@ namespace {
 
 void copy_tensors(std::map<std::string, at::Tensor>& tensors) {
   for (auto& [name, tensor] : tensors) tensor = tensor.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
-}
-
-void run_command(const std::string& command, const std::string& checkpoint) {
-  const char* const words[] = {"sh", "-c", command.c_str(), "sh", checkpoint.c_str(), nullptr};
-  pid_t child = 0;
-  const int failure = ::posix_spawn(&child, "/bin/sh", nullptr, nullptr, const_cast<char* const*>(words), environ);
-  if (failure != 0) user_error("checkpoint.command: cannot start /bin/sh: ", std::strerror(failure));
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (status != 0)
-    user_error("checkpoint.command: ", command, ": failed ",
-               WIFEXITED(status) ? concat("with exit code ", WEXITSTATUS(status)) : "by a signal", " for ", checkpoint);
 }
 
 // What comes after a checkpoint must not take the checkpoint back.
@@ -41,8 +23,8 @@ void attempt(const std::function<void()>& body) {
 
 }  // namespace
 
-CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings)
-    : folder_(std::move(folder)), settings_(std::move(settings)) {}
+CheckpointWriter::CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name)
+    : folder_(std::move(folder)), settings_(std::move(settings)), run_name_(std::move(run_name)) {}
 
 void CheckpointWriter::begin(Checkpoint checkpoint, bool stands_still) {
   const bool background = settings_.background && !stands_still;
@@ -60,7 +42,9 @@ std::string CheckpointWriter::collect() {
 std::string CheckpointWriter::write(const Checkpoint& checkpoint) {
   std::string target = folder_.save(checkpoint);
   if (settings_.copy_to) attempt([&] { copy_checkpoint(target, *settings_.copy_to); });
-  if (settings_.command) attempt([&] { run_command(*settings_.command, target); });
+  if (settings_.command) attempt([&] {
+      run_shell_command("checkpoint.command", *settings_.command, {target, run_name_}, "for " + target);
+    });
   return target;
 }
 

@@ -1,7 +1,4 @@
 #include <filesystem>
-#include <set>
-
-#include <nlohmann/json.hpp>
 
 #include "src/training/config/config_checks.h"
 #include <tessera/base/text.h>
@@ -154,41 +151,6 @@ std::vector<std::string> all_paths() {
   return out;
 }
 
-const std::set<std::string>& harmless_keys() {
-  static const std::set<std::string> keys = {"run",
-                                             "log",
-                                             "checkpoint",
-                                             "evaluation",
-                                             "data.validation",
-                                             "data.features.folder",
-                                             "data.loader.threads",
-                                             "data.loader.prefetch",
-                                             "training.steps",
-                                             "training.threads",
-                                             "training.non_finite",
-                                             "training.device",
-                                             "distributed"};
-  return keys;
-}
-
-std::string shown(const Node* node) {
-  if (node == nullptr) return "nothing";
-  std::string text = node->is_scalar() ? node->text() : config::to_json(*node).dump();
-  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
-}
-
-void compare(const Node* there, const Node* here, const std::string& path, std::vector<std::string>& out) {
-  if (harmless_keys().contains(path)) return;
-  const bool maps = there != nullptr && here != nullptr && there->is_map() && here->is_map();
-  if (!maps) {
-    if (shown(there) != shown(here)) out.push_back(path + ": " + shown(there) + " there, " + shown(here) + " here");
-    return;
-  }
-  for (const auto& [key, value] : here->members()) compare(there->find(key), &value, config::join_path(path, key), out);
-  for (const auto& [key, value] : there->members())
-    if (here->find(key) == nullptr) compare(&value, nullptr, config::join_path(path, key), out);
-}
-
 }  // namespace
 
 std::optional<config::Problem> validate(const StartSettings& settings) {
@@ -278,21 +240,6 @@ std::string to_yaml_anywhere(Config config) {
   if (config.start.weights) make_absolute(config.start.weights->name);
   if (config.checkpoint.copy_to) make_absolute(*config.checkpoint.copy_to);
   return to_yaml(config);
-}
-
-std::vector<std::string> differences(const Node& there, const Node& here) {
-  std::vector<std::string> out;
-  compare(&there, &here, "", out);
-  return out;
-}
-
-std::vector<std::string> differences(const std::string& there, const Config& here) {
-  const Node a = config::parse_yaml(there, "the checkpoint's configuration");
-  const Node b = config::parse_yaml(to_yaml(here), "this configuration");
-  std::vector<std::string> out = differences(a, b);
-  if (here.training.micro_batch.automatic)
-    std::erase_if(out, [](const std::string& each) { return each.starts_with("training.micro_batch: "); });
-  return out;
 }
 
 namespace config {

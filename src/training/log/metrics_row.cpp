@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <iomanip>
 #include <sstream>
 
@@ -28,7 +29,20 @@ nlohmann::ordered_json object_of(const std::vector<std::pair<std::string, double
   return out;
 }
 
+nlohmann::ordered_json json_of(const RowPlace& place) {
+  return {{"step", place.step}, {"time", place.time}, {"epoch", place.epoch}, {"samples", place.samples}};
+}
+
 }  // namespace
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::ostringstream out;
+  out << std::put_time(&parts, "%Y-%m-%dT%H:%M:%SZ");
+  return out.str();
+}
 
 bool finite(const MetricsRow& row) {
   const auto good = [](const auto& named) { return std::isfinite(named.second); };
@@ -38,8 +52,7 @@ bool finite(const MetricsRow& row) {
 }
 
 std::string to_line(const MetricsRow& r) {
-  nlohmann::ordered_json row;
-  row["step"] = r.step;
+  nlohmann::ordered_json row = json_of(r);
   row["lr"] = r.learning_rate;
   row["loss"] = number(r.loss);
   row["terms"] = object_of(r.terms);
@@ -54,6 +67,13 @@ std::string to_line(const MetricsRow& r) {
   row["mfu"] = number_or_null(r.mfu);
   row["memory"] = {
       {"resident", r.resident}, {"resident_peak", r.resident_peak}, {"device_peak", number_or_null(r.device_peak)}};
+  if (!r.warnings.empty()) row["warnings"] = r.warnings;
+  return row.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
+  nlohmann::ordered_json row = json_of(place);
+  row["evaluation"] = object_of(metrics);
   return row.dump();
 }
 

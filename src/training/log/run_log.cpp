@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -32,6 +33,8 @@ RunLog::RunLog(const std::string& folder, std::int64_t total_steps, const LogSet
       path_(folder + "/metrics.jsonl"),
       tensorboard_(settings.tensorboard),
       wants_page_(settings.page),
+      table_(folder + "/metrics.csv"),
+      command_line_(settings.command),
       total_steps_(total_steps),
       active_(active),
       terminal_(active && ::isatty(STDERR_FILENO) == 1) {
@@ -42,12 +45,17 @@ RunLog::RunLog(const std::string& folder, std::int64_t total_steps, const LogSet
 
 RunLog::~RunLog() {
   clear();
+  if (command_)
+    for (const std::string& line : command_->close()) warning(line);
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void RunLog::resume_at(std::int64_t step, const std::string& title,
                        const std::vector<std::pair<std::string, std::string>>& facts) {
   if (!active_) return;
+  title_ = title;
+  begin_ = step;
+  table_.resume_at(step);
   if (wants_page_) {
     page_.emplace(folder_, title, facts);
     page_->resume_at(step);
@@ -74,12 +82,50 @@ void RunLog::record(const MetricsRow& record) {
     report_failed_write(path_, std::strerror(errno));
   if (events_ && !events_->scalars(record.step, scalars_of(record)))
     report_failed_write(events_->path(), std::strerror(errno));
+  add_to_table(row);
+  hand_over(to_line(record));
   if (page_) page_->add_row(nlohmann::json::parse(row));
   last_ = record;
   if (!terminal_) log::info(status(record.step));
 }
 
-void RunLog::evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics) {
+void RunLog::add_to_table(const std::string& row) {
+  try {
+    table_.add(nlohmann::ordered_json::parse(row));
+  } catch (const UserError& error) {
+    report_failed_write("", error.what());
+  }
+}
+
+void RunLog::start_command() {
+  const std::string folder = std::filesystem::absolute(folder_).lexically_normal().string();
+  try {
+    command_.emplace(*command_line_, RowCommand::Variables{{"TESSERA_RUN_FOLDER", folder},
+                                                           {"TESSERA_RUN_NAME", title_},
+                                                           {"TESSERA_RUN_STEP", std::to_string(begin_)}});
+  } catch (const UserError& error) {
+    warning(concat(error.what(), "; training goes on without it"));
+    command_line_.reset();
+    return;
+  }
+  const nlohmann::ordered_json start = {
+      {"name", title_}, {"folder", folder}, {"step", begin_}, {"total_steps", total_steps_}};
+  command_->send(
+      nlohmann::ordered_json{{"start", start}}.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void RunLog::hand_over(const std::string& row) {
+  if (command_line_ && !command_) start_command();
+  if (!command_) return;
+  command_->send(row);
+  if (const auto line = command_->news()) warning(*line);
+}
+
+void RunLog::evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics) {
+  if (!active_) return;
+  const std::int64_t step = place.step;
+  add_to_table(to_line(place, metrics));
+  hand_over(to_line(place, metrics));
   if (page_) page_->add_evaluation(step, metrics);
   if (!events_) return;
   std::vector<std::pair<std::string, double>> values;

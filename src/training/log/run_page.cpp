@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 namespace {
 
 using report::escape;
+using report::number_card;
 
 constexpr int kReloadSeconds = 30;
 constexpr std::size_t kWarnings = 12;
@@ -41,10 +42,6 @@ constexpr const char* kStyle =
 
 std::string link(const std::string& path, const std::string& text) {
   return concat("<a href=\"", escape(path), "\">", escape(text), "</a>");
-}
-
-std::string number_card(const std::string& value, const std::string& name) {
-  return concat("<div class=\"number\"><b>", escape(value), "</b><span>", escape(name), "</span></div>");
 }
 
 std::string short_number(double value) {
@@ -102,7 +99,7 @@ std::string state_block(const RunStatus& s, const std::string& written) {
 
 std::string files_block(const std::string& folder) {
   std::string html;
-  for (const char* name : {"config.yaml", "metrics.jsonl", "log.txt"})
+  for (const char* name : {"config.yaml", "metrics.jsonl", "metrics.csv", "log.txt"})
     if (fs::exists(folder + "/" + name)) html += link(name, name);
   for (const std::string& trace : names_in(folder, "trace_", ".json")) html += link(trace, trace);
   return html.empty() ? "" : "<p class=\"files\">" + html + "</p>";

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -8,6 +9,8 @@
 #include <tessera/base/version.h>
 #include <tessera/measure/machine.h>
 #include <tessera/optim/grad_norm_groups.h>
+#include <tessera/optim/schedule.h>
+#include <tessera/training/log/run_changes.h>
 #include <tessera/training/log/training_monitor.h>
 
 namespace tessera {
@@ -35,6 +38,22 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Version", version_line()}};
 }
 
+// After the warm-up a contrast of any size has left chance by then.
+constexpr std::int64_t kStepsToLeaveChance = 300;
+
+ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const TrainingRun& run) {
+  return {run.objective->chance_levels(config.data.loader.batch_size * group.size()),
+          warmup_steps_of(config.schedule, config.training.steps) + kStepsToLeaveChance,
+          {run.optimizer->peak_learning_rate(), config.parameters.frozen}};
+}
+
+std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
+  const auto& texts = run.needs.texts;
+  const bool contrasts = !run.objective->chance_levels(2).empty();
+  if (!contrasts || !run.tokenizer || run.needs.duplicates || texts.empty()) return std::nullopt;
+  return CaptionWatch(texts.contains("caption") ? "caption" : texts.begin()->first, run.tokenizer);
+}
+
 }  // namespace
 
 at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
@@ -60,6 +79,8 @@ TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group
       mfu_(config, run.device),
       profiler_(config.log, folder, group, run.device),
       input_bound_(config.data.loader.threads, std::thread::hardware_concurrency()),
+      chance_(chance_watch(config, group, run)),
+      captions_(caption_watch(run)),
       clock_(std::move(clock)) {}
 
 double TrainingMonitor::steady_seconds() {
@@ -67,7 +88,19 @@ double TrainingMonitor::steady_seconds() {
 }
 
 void TrainingMonitor::resume_at(std::int64_t step) {
-  log_.resume_at(step, config_.run.name.value_or("run"), facts_of(config_, group_, run_, folder_));
+  std::vector<std::pair<std::string, std::string>> facts = facts_of(config_, group_, run_, folder_);
+  for (auto& change : noted_changes(folder_)) facts.push_back(std::move(change));
+  log_.resume_at(step, config_.run.name.value_or("run"), facts);
+}
+
+void TrainingMonitor::warn(const std::string& text) {
+  log_.warning(text);
+  warnings_.push_back(text);
+}
+
+void TrainingMonitor::look_at(const Batch& batch) {
+  if (!captions_ || !group_.first()) return;
+  if (const auto line = captions_->note(batch)) warn(*line);
 }
 
 void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedStep()>& make) {
@@ -111,6 +144,7 @@ MetricsRow TrainingMonitor::row_of(const TrainedStep& step) const {
   const at::Tensor read = step.numbers.to(at::kCPU, at::kDouble);
   const double* next = read.const_data_ptr<double>();
   MetricsRow row;
+  static_cast<RowPlace&>(row) = place_of(step.after);
   row.step = step.losses.step;
   row.learning_rate = step.learning_rate;
   row.loss = *next++;
@@ -119,6 +153,15 @@ MetricsRow TrainingMonitor::row_of(const TrainedStep& step) const {
   for (const auto& [name, statistic] : step.losses.statistics) row.statistics.emplace_back(name, *next++);
   for (const std::string& name : grad_norm_names_) row.grad_norms.emplace_back(name, *next++);
   return row;
+}
+
+RowPlace TrainingMonitor::place_of(const RunState& state) const {
+  const std::int64_t of_epoch = run_.loader->batches_per_epoch() * config_.data.loader.batch_size * group_.size();
+  const double share = of_epoch > 0 ? static_cast<double>(state.data.cursor) / static_cast<double>(of_epoch) : 0;
+  return {.step = state.step,
+          .time = utc_time(),
+          .epoch = static_cast<double>(state.data.epoch) + std::min(share, 1.0),
+          .samples = state.samples};
 }
 
 std::vector<std::pair<std::string, double>> TrainingMonitor::unused_shares() const {
@@ -132,6 +175,7 @@ std::vector<std::pair<std::string, double>> TrainingMonitor::unused_shares() con
 }
 
 void TrainingMonitor::record(MetricsRow row, const RunState& now) {
+  if (const auto line = chance_.note(row.step, row.terms)) warn(*line);
   if (row.step % config_.log.every_steps != 0 && row.step != config_.training.steps) return;
   for (const NamedParameter& parameter : run_.optimizer->parameters())
     if (parameter.name == "logit_scale") row.logit_scale = parameter.tensor.item<double>();
@@ -150,10 +194,15 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   const LoaderStatistics loader = run_.loader->statistics();
   const DataWindow data{seconds, window_.wait_seconds, loader.work_seconds - window_.loader.work_seconds,
                         loader.cpu_seconds - window_.loader.cpu_seconds};
-  if (const auto line = input_bound_.note(data, now.seconds)) log_.warning(*line);
+  if (const auto line = input_bound_.note(data, now.seconds)) warn(*line);
   window_ = {.begin = end, .loader = loader};
+  row.warnings = std::exchange(warnings_, {});
   log_.record(row);
   if (log_.page_due()) show(now);
+}
+
+void TrainingMonitor::evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics) {
+  log_.evaluation(place_of(now), metrics);
 }
 
 void TrainingMonitor::show(const RunState& now, const std::string& state, bool good, const std::string& note) {

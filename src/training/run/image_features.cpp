@@ -12,6 +12,7 @@
 #include <tessera/base/text.h>
 #include <tessera/data/features/feature_writer.h>
 #include <tessera/data/loading/loader.h>
+#include <tessera/training/config/resume_rules.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
 
@@ -135,8 +136,9 @@ std::shared_ptr<const FeatureFolder> open_image_features(const Config& config, c
   check_encoder(run.model->image_tower().encoder());
   auto features = std::make_shared<const FeatureFolder>(config.data.features->folder);
   const FeatureManifest& manifest = features->manifest();
-  std::vector<std::string> other =
-      differences(settings_tree(manifest.settings), settings_tree(settings_of(config.model)));
+  std::vector<std::string> other;
+  for (const Change& change : changes(settings_tree(manifest.settings), settings_tree(settings_of(config.model))))
+    other.push_back(change.text());
   if (manifest.dtype != config.data.features->dtype)
     other.push_back(concat("data.features.dtype: ", manifest.dtype, " there, ", config.data.features->dtype, " here"));
   if (!other.empty())

@@ -93,7 +93,9 @@ AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, St
 Losses StepRunner::micro_batch(std::int64_t index, const at::Tensor& scale, StepGraph* graph,
                                AccumulatedLosses& result) {
   heartbeat_.enter("reading data", result.step);
-  const Batch batch = upload_(next_batch());
+  const Batch read = next_batch();
+  if (look_) look_(read);
+  const Batch batch = upload_(read);
   heartbeat_.enter("forward and backward pass", result.step);
   const std::int64_t done = result.step - 1;
   const std::uint64_t seed = step_seed(config_.seed, done, index, group_.rank());

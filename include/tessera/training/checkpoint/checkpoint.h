@@ -31,6 +31,7 @@ struct Checkpoint {
   std::map<std::string, at::Tensor> teacher;    // likewise the teacher's
   RunState state;
   std::string config;  // resolved YAML
+  std::string data;    // fingerprints of the training data (data_fingerprint.h), as JSON; empty: not known
 };
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, with

@@ -43,6 +43,7 @@ class CheckpointKeeper {
  private:
   using Clock = std::chrono::steady_clock;
 
+  std::optional<std::pair<std::string, Checkpoint>> newest() const;
   bool write(Checkpoint checkpoint, bool must);
   bool collect(bool must);
 

@@ -12,7 +12,8 @@ namespace tessera {
 /// folder and runs the user's command (a failure of these two is a warning). One at a time.
 class CheckpointWriter {
  public:
-  CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings);
+  /// run_name: for the user's command.
+  CheckpointWriter(CheckpointFolder folder, CheckpointSettings settings, std::string run_name = "run");
 
   /// Begins. The one before must have been collected. stands_still: nothing changes the tensors before collect(), which
   /// then writes them as they are; otherwise they are copied first, if the settings say background.
@@ -27,6 +28,7 @@ class CheckpointWriter {
 
   CheckpointFolder folder_;
   CheckpointSettings settings_;
+  std::string run_name_;
   std::future<std::string> written_;  // last: its destructor waits for the thread
 };
 

@@ -177,6 +177,7 @@ struct CheckpointSettings {
   bool background = true;
   std::optional<std::string> copy_to;
   std::optional<std::string> command;
+  std::optional<std::string> fetch_command;
 };
 
 template <class Visitor>
@@ -188,7 +189,12 @@ void fields(Visitor& v, CheckpointSettings& s) {
   v("keep_every", s.keep_every, "those of steps that this divides stay for good; 0: none", config::at_least(0));
   v("background", s.background, "write while training goes on, from a copy of weights and optimizer in memory");
   v("copy_to", s.copy_to, "a second folder, say on another disk, relative to the working folder: each checkpoint is copied there; null: none");
-  v("command", s.command, "shell command after each save, with the checkpoint's folder as $1; null: none");
+  v("command", s.command,
+    "shell command after each save, with the checkpoint's folder as $1 and run.name as $2; null: none");
+  v("fetch_command", s.fetch_command,
+    "shell command that brings the newest checkpoint back that `command` has stored, as step_N into the empty folder $1, "
+    "run.name as $2; for --resume auto where the run's folder holds no whole one. Exit code 0 without any: nothing is stored "
+    "yet; null: none");
 }
 
 struct EvaluationSettings {
@@ -216,15 +222,20 @@ struct LogSettings {
   std::int64_t every_steps = 10;
   bool tensorboard = true;
   bool page = true;
+  std::optional<std::string> command;
   std::optional<double> peak_tflops;
   std::optional<std::array<std::int64_t, 2>> profile;
 };
 
 template <class Visitor>
 void fields(Visitor& v, LogSettings& s) {
-  v("every_steps", s.every_steps, "write a row of metrics.jsonl after so many steps", config::at_least(1));
+  v("every_steps", s.every_steps, "write a row of metrics.jsonl and metrics.csv after so many steps",
+    config::at_least(1));
   v("tensorboard", s.tensorboard, "write the same as TensorBoard event files, into the run's folder tensorboard");
   v("page", s.page, "keep a page with the run's curves and state, run.html in its folder");
+  v("command", s.command,
+    "shell command that is started with the run and reads each row and each evaluation from its standard input, a line "
+    "of JSON each (python3 scripts/log_to_wandb.py my-project); null: none");
   v("peak_tflops", s.peak_tflops,
     "what the MFU is a share of, TFLOP/s of one device; null: the GPU's data sheet, or measured at the start with a "
     "matrix product",
@@ -274,7 +285,7 @@ void fields(Visitor& v, Config& s) {
   v("distributed", s.distributed, "several processes (torchrun, srun, mpirun or trainer --nproc N)");
   v("checkpoint", s.checkpoint, "saving");
   v("evaluation", s.evaluation, "measuring during the run");
-  v("log", s.log, "metrics.jsonl");
+  v("log", s.log, "what a run tells of itself");
 }
 
 /// Reads a configuration file, applies the overrides ("a.b=c") in order, checks every module's settings through its
@@ -294,15 +305,6 @@ std::string to_yaml(const Config& config);
 /// The same with absolute paths, those of what the run writes too: for the run's own folder, from where it is read in
 /// whatever working folder.
 std::string to_yaml_anywhere(Config config);
-
-/// Keys whose values differ between the resolved YAML of another run and a configuration: "optimizer.lr: 0.1 there, 0.2
-/// here". Only keys that decide what a resumed run computes: run, log, checkpoint, evaluation, data.validation,
-/// training.steps (said aloud by the trainer, for it stretches the schedule) and what only changes speed may differ; and
-/// training.micro_batch where it is `auto` here, which takes what is there.
-std::vector<std::string> differences(const std::string& there, const Config& here);
-
-/// The same of two trees of settings.
-std::vector<std::string> differences(const config::Node& there, const config::Node& here);
 
 /// docs/configuration.md, from the same lists of fields.
 std::string configuration_document();

@@ -8,9 +8,16 @@
 
 namespace tessera {
 
-/// One row of metrics.jsonl.
-struct MetricsRow {
+/// Where a run stands at a row.
+struct RowPlace {
   std::int64_t step = 0;  // updates done
+  std::string time;       // utc_time() of the row
+  double epoch = 0;       // passes over the data, with what is done of this one
+  std::int64_t samples = 0;  // seen by all ranks
+};
+
+/// One row of metrics.jsonl.
+struct MetricsRow : RowPlace {
   double learning_rate = 0;
   double loss = 0;
   std::vector<std::pair<std::string, double>> terms;
@@ -25,13 +32,20 @@ struct MetricsRow {
   std::optional<double> mfu;     // the same as a share of the device's peak
   std::int64_t resident = 0, resident_peak = 0;  // bytes of rank 0's process
   std::optional<std::int64_t> device_peak;       // bytes of tensors on its GPU at their highest
+  std::vector<std::string> warnings;             // said since the row before
 };
+
+/// Now, as "2026-11-23T12:34:56Z".
+std::string utc_time();
 
 /// Whether loss, terms and gradient norms are.
 bool finite(const MetricsRow& row);
 
 /// The row as one line of JSON. What is not finite is null there.
 std::string to_line(const MetricsRow& record);
+
+/// Numbers of an evaluation, {"task.metric", value}, as one line of JSON: under `evaluation`.
+std::string to_line(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
 
 /// The row's numbers as {tag, value} for TensorBoard; memory in GiB.
 std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& record);

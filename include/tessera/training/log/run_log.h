@@ -8,14 +8,16 @@
 #include <vector>
 
 #include <tessera/training/log/event_file.h>
-#include <tessera/training/log/run_page.h>
 #include <tessera/training/log/metrics_row.h>
+#include <tessera/training/log/metrics_table.h>
+#include <tessera/training/log/row_command.h>
+#include <tessera/training/log/run_page.h>
 
 namespace tessera {
 
 struct LogSettings;
 
-/// metrics.jsonl, TensorBoard's event files, the run's page, and what the terminal shows: a progress bar there, plain
+/// metrics.jsonl, metrics.csv, TensorBoard's event files, the run's page, what log.command reads, and what the terminal shows: a progress bar there, plain
 /// lines everywhere else.
 class RunLog {
  public:
@@ -33,7 +35,7 @@ class RunLog {
   /// Appends a row and flushes it. A row that cannot be written is reported once, and training goes on.
   void record(const MetricsRow& record);
   /// Scalars of an evaluation: {"task.metric", value}.
-  void evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
   /// A warning that an evaluation task failed, and the same on the page. `task` says which: "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
   /// TaskResult::readings, for the page.
@@ -55,9 +57,17 @@ class RunLog {
   std::string status(std::int64_t step) const;
   double seconds_left(std::int64_t step) const;
   void report_failed_write(const std::string& path, const std::string& reason);
+  void add_to_table(const std::string& row);
+  void start_command();
+  /// Hands a row to log.command, which the first one starts.
+  void hand_over(const std::string& row);
 
-  std::string folder_, path_;
+  std::string folder_, path_, title_;
   bool tensorboard_, wants_page_;
+  MetricsTable table_;
+  std::optional<std::string> command_line_;
+  std::optional<RowCommand> command_;
+  std::int64_t begin_ = 0;  // the step that this session begins after
   std::optional<EventFile> events_;
   std::optional<RunPage> page_;
   std::chrono::steady_clock::time_point page_written_;

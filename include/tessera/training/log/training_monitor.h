@@ -8,6 +8,8 @@
 
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/log/caption_watch.h>
+#include <tessera/training/log/chance_watch.h>
 #include <tessera/training/log/input_bound_detector.h>
 #include <tessera/training/log/metrics_row.h>
 #include <tessera/training/log/mfu.h>
@@ -49,6 +51,8 @@ class TrainingMonitor {
 
   /// Begins after this step (0: at the start); what the files hold of later ones is dropped.
   void resume_at(std::int64_t step);
+  /// Looks at a batch on the CPU for what keeps a run from learning.
+  void look_at(const Batch& batch);
   /// Has step `number` made, and keeps it for read_back().
   void observe(std::int64_t number, const std::function<TrainedStep()>& make);
   /// Runs what is not training (saving, evaluating): no row's speed counts its time.
@@ -60,6 +64,8 @@ class TrainingMonitor {
   /// Writes the row of a step, if log.every_steps says so. Its speed is by the clock since the row before (the first
   /// row's: since the first step began), so the steps must have been read back. `now`: where the run stands.
   void record(MetricsRow row, const RunState& now);
+  /// Scalars of an evaluation: {"task.metric", value}.
+  void evaluated(const RunState& now, const std::vector<std::pair<std::string, double>>& metrics);
   /// Writes the run's page; good: whether the state is as it should be; note: a line beside it.
   void show(const RunState& now, const std::string& state = "running", bool good = true, const std::string& note = "");
 
@@ -68,6 +74,9 @@ class TrainingMonitor {
  private:
   static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
+  RowPlace place_of(const RunState& state) const;
+  /// Into the log and the next row.
+  void warn(const std::string& text);
   /// Of each thing that AccumulatedLosses::used speaks of, the share that no rank has used since the row before.
   std::vector<std::pair<std::string, double>> unused_shares() const;
 
@@ -80,6 +89,9 @@ class TrainingMonitor {
   Mfu mfu_;
   StepProfiler profiler_;
   InputBoundDetector input_bound_;
+  ChanceWatch chance_;
+  std::optional<CaptionWatch> captions_;  // none: equal captions do no harm
+  std::vector<std::string> warnings_;     // since the row before
   std::vector<TrainedStep> unread_;
   Clock clock_;
 

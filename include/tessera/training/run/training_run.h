@@ -40,6 +40,7 @@ struct TrainingRun {
   std::optional<Ema> ema;
   std::optional<Teacher> teacher;
   Needs needs;
+  std::string data_fingerprint;  // of the training data, as JSON (data_fingerprint.h); empty: not taken
 };
 
 /// Whether the configuration trains on a GPU here. Throws UserError when it must and there is none.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,6 +42,8 @@ class StepRunner {
   StepRunner(const Config& config, const ProcessGroup& group, TrainingRun& run, GradientReducer& gradients,
              Heartbeat& heartbeat);
 
+  /// Has each batch shown to `look`, on the CPU, before it is computed.
+  void look_at_batches(std::function<void(const Batch&)> look) { look_ = std::move(look); }
   /// Leaves in the parameters the gradients, averaged over ranks, of step number done + 1, times `scale` (float32 scalar on
   /// the device; undefined: 1); `done`: steps made so far. Throws UserError when data fail.
   AccumulatedLosses run(std::int64_t done, const at::Tensor& scale = {});
@@ -61,6 +64,7 @@ class StepRunner {
   GradientReducer& gradients_;
   Heartbeat& heartbeat_;
   BatchUpload upload_;
+  std::function<void(const Batch&)> look_;
   std::unique_ptr<StepGraph> graph_;  // null: each step operator by operator
 };
 

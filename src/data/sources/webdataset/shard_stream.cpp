@@ -83,6 +83,11 @@ bool is_stream(const std::string& address) {
   return false;
 }
 
+DataFile shard_file(const std::string& address) {
+  if (address.starts_with(kCommand)) return {address, ""};
+  return {std::filesystem::path(address).filename().string(), address};
+}
+
 std::vector<std::string> expand_shards(const PathList& paths) {
   std::vector<std::string> out;
   const auto append = [&](const std::vector<std::string>& more) { out.insert(out.end(), more.begin(), more.end()); };

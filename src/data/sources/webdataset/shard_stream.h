@@ -11,6 +11,7 @@
 
 #include "src/data/sources/webdataset/sample_members.h"
 #include "src/data/sources/webdataset/tar_stream.h"
+#include <tessera/data/source.h>
 
 namespace tessera {
 
@@ -72,6 +73,9 @@ io::TarIndex index_stream(const std::string& address, const StreamWaitPolicy& wa
 
 /// True for commands ("pipe:...") and compressed tars (by their names).
 bool is_stream(const std::string& address);
+
+/// What a data set's fingerprint calls a shard: its file name, or the whole command.
+DataFile shard_file(const std::string& address);
 
 /// Shards as the user names them: as expand_paths, and commands with braces ("pipe:cat {0..9}.tar"). A folder without
 /// .tar files stands for its .tar.gz or .tgz files.

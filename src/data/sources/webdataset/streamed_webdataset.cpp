@@ -199,6 +199,10 @@ class StreamedWebDataset : public StreamSource {
 
   std::int64_t size() const override { return size_; }
   std::int64_t files() const override { return std::ssize(all_->shards); }
+  std::int64_t data_file_count() const override { return files(); }
+  DataFile data_file(std::int64_t index) const override {
+    return shard_file(all_->shards.at(static_cast<std::size_t>(index)));
+  }
   std::vector<std::string> class_names() const override { return all_->mapper.classes(); }
   std::int64_t background_class() const override { return all_->settings.background_class; }
   std::string describe_fields(const std::vector<std::string>& needed) const override {

@@ -63,6 +63,11 @@ class WebDataset : public IndexedSource {
     return concat("Its members are ", join_names(member_names()), json_fields(), "; ", mapper_.describe_keys(needed));
   }
 
+  std::int64_t data_file_count() const override { return std::ssize(index_.paths); }
+  DataFile data_file(std::int64_t index) const override {
+    return shard_file(index_.paths.at(static_cast<std::size_t>(index)));
+  }
+
   Sample get(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
     const std::string& path = index_.paths[entry.shard];

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <tessera/report/run_curves.h>
+#include <tessera/report/thin_curve.h>
+
+namespace tessera::report {
+
+/// One number of an evaluation.
+struct Score {
+  std::string task;    // of tasks that come twice on the same data, the second is "zero_shot (2)"
+  std::string data;    // the source's description
+  std::string metric;  // "top1"
+  double value = 0;    // NaN where the evaluation had no number
+};
+
+/// What the folder of a training run, or of an evaluation, holds for a comparison.
+struct ComparedRun {
+  std::string name;     // the folder's, with as many of those around it as tell it from the others
+  std::string folder;   // as given
+  std::string version;  // what trained it, "Tessera 0.1.0 (c35a622)"; empty if the folder does not tell
+  std::optional<std::int64_t> step;  // of the newest numbers
+  RunCurves curves;                  // over steps; evaluations during training under "evaluation.TASK.METRIC"
+  ThinCurve loss_by_minutes{};
+  ThinCurve loss_by_samples{};                                 // seen by all ranks
+  std::vector<Score> scores;                                  // the last of each
+  std::vector<std::pair<std::string, std::string>> settings;  // of config.yaml: {"optimizer.lr", "0.001"}
+};
+
+/// Reads run folders (metrics.jsonl, config.yaml, evaluation/step_N.json and what `evaluate` wrote to evaluation/), and folders
+/// with the results.json of `evaluate`. Throws UserError for a folder that is neither, for one that is given twice, and for a
+/// file that cannot be read.
+std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders);
+
+}  // namespace tessera::report

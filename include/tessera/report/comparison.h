@@ -1,0 +1,45 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <tessera/report/compared_run.h>
+#include <tessera/report/metric.h>
+
+namespace tessera::report {
+
+/// One metric of one task on the same data, run by run.
+struct ScoreRow {
+  std::string task, data, metric;
+  Better better = Better::neither;
+  std::vector<std::optional<double>> values;  // none: the run was not measured so
+  std::vector<bool> best;                     // the best of those that differ; NaN never is
+};
+
+/// One setting, run by run; none: the run has no such setting.
+struct SettingRow {
+  std::string key;
+  std::vector<std::optional<std::string>> values;
+};
+
+std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs);
+
+/// The settings in which the runs that have a configuration differ, in the order of the configuration.
+std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs);
+
+/// "54.31%"; "-" without a value.
+std::string score_text(const ScoreRow& row, std::size_t run);
+
+/// The scores, and the settings that differ, as Markdown tables; the best score of a row is bold.
+std::string comparison_markdown(const std::vector<ComparedRun>& runs);
+
+/// {"runs": [...], "scores": [...], "settings": [...]}: the same in full precision.
+nlohmann::json comparison_json(const std::vector<ComparedRun>& runs);
+
+/// One self-contained HTML page: the runs, their scores side by side, the settings that differ, and their curves over each other.
+std::string comparison_page(const std::vector<ComparedRun>& runs);
+
+}  // namespace tessera::report

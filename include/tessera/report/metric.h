@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+namespace tessera::report {
+
+/// Whether the metric of this name is a share in [0, 1], shown as a percentage.
+bool is_share(const std::string& metric);
+
+enum class Better { higher, lower, neither };
+
+/// Which value of a metric is the better one. Neither: it describes the model or the data (`median` weights, a baseline, a
+/// number on what was trained with).
+Better better_value(const std::string& metric);
+
+}  // namespace tessera::report

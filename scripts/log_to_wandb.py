@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+"""Hands the rows and evaluations of a run to Weights & Biases as they come:
+
+    trainer --config FILE --set 'log.command=python3 scripts/log_to_wandb.py my-project'
+"""
+import hashlib
+import json
+import os
+import sys
+
+
+def flat(row, prefix=""):
+    """{"terms": {"loss_i2t": 1}} -> {"terms/loss_i2t": 1}"""
+    out = {}
+    for key, value in row.items():
+        out.update(flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {prefix + key: value})
+    return out
+
+
+try:
+    import wandb
+except ImportError:
+    print("log_to_wandb.py: the package wandb is missing (pip install wandb): nothing is sent", file=sys.stderr)
+    for line in sys.stdin:  # to the end, so that the run has nothing to warn of
+        pass
+    sys.exit(0)
+
+folder, name = os.environ["TESSERA_RUN_FOLDER"], os.environ["TESSERA_RUN_NAME"]
+run = wandb.init(project=sys.argv[1] if len(sys.argv) > 1 else "tessera", name=name, dir=folder, resume="allow",
+                 id=hashlib.sha1(folder.encode()).hexdigest()[:16])  # a resumed run goes on with its curves
+run.save(os.path.join(folder, "config.yaml"), base_path=folder, policy="now")
+run.define_metric("*", step_metric="step")
+for line in sys.stdin:
+    run.log(flat(json.loads(line)))
+run.finish()

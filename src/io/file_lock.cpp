@@ -1,0 +1,73 @@
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <unistd.h>
+#include <utility>
+
+#include <tessera/base/error.h>
+#include <tessera/base/host.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/io/file_lock.h>
+
+namespace tessera::io {
+namespace {
+
+// Open file description locks: released when the last descriptor is closed, and not by another one of the same file.
+bool lock_whole(int descriptor) {
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  return ::fcntl(descriptor, F_OFD_SETLK, &whole) == 0;
+}
+
+std::string read_holder(int descriptor) {
+  std::array<char, 256> text{};
+  const ssize_t size = ::pread(descriptor, text.data(), text.size(), 0);
+  const std::string holder(strip(std::string_view(text.data(), static_cast<std::size_t>(size > 0 ? size : 0))));
+  return holder.empty() ? "another process" : holder;
+}
+
+std::string this_process() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> time{};
+  std::strftime(time.data(), time.size(), "%Y-%m-%d %H:%M:%S UTC", &utc);
+  return concat("process ", ::getpid(), " on ", host_name(), ", since ", time.data());
+}
+
+// For messages alone: that it fails does no harm.
+void write_holder(int descriptor, const std::string& holder) {
+  if (::ftruncate(descriptor, 0) != 0) return;
+  [[maybe_unused]] const ssize_t written = ::pwrite(descriptor, holder.data(), holder.size(), 0);
+}
+
+}  // namespace
+
+std::unique_ptr<FileLock> FileLock::take(const std::string& path, std::string& holder) {
+  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (descriptor < 0) user_error(path, ": cannot open the lock: ", std::strerror(errno));
+  std::unique_ptr<FileLock> lock(new FileLock(descriptor));
+  if (lock_whole(descriptor)) {
+    write_holder(descriptor, this_process() + "\n");
+    return lock;
+  }
+  if (errno == EAGAIN || errno == EACCES) {
+    holder = read_holder(descriptor);
+    ::close(std::exchange(lock->descriptor_, -1));
+    return nullptr;
+  }
+  log::warning(path, ": cannot be locked (", std::strerror(errno), "): a second process here would go unnoticed");
+  return lock;
+}
+
+FileLock::~FileLock() {
+  if (descriptor_ < 0) return;
+  write_holder(descriptor_, "");
+  ::close(descriptor_);
+}
+
+}  // namespace tessera::io

@@ -1,0 +1,234 @@
+#include <tessera/report/compared_run.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/config/node.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera::report {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr double kSecondsAMinute = 60;
+
+Json read_json(const fs::path& path) {
+  Json json = Json::parse(io::read_file(path.string()), nullptr, false);
+  if (!json.is_object()) user_error(path.string(), ": is no JSON object, so the results in it cannot be compared");
+  return json;
+}
+
+std::optional<std::int64_t> step_of(const Json& json) {
+  const auto found = json.find("step");
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
+}
+
+std::string text_of(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+/// The numbers of one evaluation: `results` of a run's step_N.json, `tasks` of results.json.
+std::vector<Score> scores_in(const Json& json) {
+  std::vector<Score> out;
+  std::map<std::pair<std::string, std::string>, int> times;
+  const auto tasks = json.contains("tasks") ? json.find("tasks") : json.find("results");
+  if (tasks == json.end() || !tasks->is_array()) return out;
+  for (const Json& result : *tasks) {
+    const auto metrics = result.is_object() ? result.find("metrics") : result.end();
+    if (!result.is_object() || metrics == result.end() || !metrics->is_object()) continue;
+    std::string task = text_of(result, "task");
+    const std::string data = text_of(result, "data");
+    if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
+    for (const auto& [metric, value] : metrics->items())
+      out.push_back({task, data, metric,
+                     value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()});
+  }
+  return out;
+}
+
+/// Adds them to what is known, in place of older numbers of the same.
+void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
+  for (const Score& score : newer) {
+    const auto same = std::find_if(known.begin(), known.end(), [&](const Score& old) {
+      return old.task == score.task && old.data == score.data && old.metric == score.metric;
+    });
+    if (same == known.end())
+      known.push_back(score);
+    else
+      same->value = score.value;
+  }
+}
+
+/// The evaluations during training, by step.
+std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& folder) {
+  std::map<std::int64_t, std::vector<Score>> out;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder / "evaluation", missing)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("step_") || !name.ends_with(".json")) continue;
+    const Json json = read_json(entry.path());
+    if (const auto step = step_of(json)) out[*step] = scores_in(json);
+  }
+  return out;
+}
+
+void read_scores(const fs::path& folder, ComparedRun& run) {
+  std::int64_t last = -1;
+  for (const auto& [step, scores] : training_evaluations(folder)) {
+    for (const Score& score : scores)
+      run.curves.add(static_cast<double>(step), concat("evaluation.", score.task, ".", score.metric), score.value);
+    run.scores = scores;
+    last = step;
+  }
+  for (const fs::path& path : {folder / "evaluation" / "results.json", folder / "results.json"}) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(path, ignored)) continue;
+    const Json json = read_json(path);
+    const std::int64_t step = step_of(json).value_or(std::numeric_limits<std::int64_t>::max());
+    std::vector<Score> older = scores_in(json), newer = run.scores;
+    if (step >= last) std::swap(older, newer);
+    take_scores(older, newer);
+    run.scores = older;
+    if (!run.step) run.step = step_of(json);
+    if (run.version.empty() && !text_of(json, "version").empty())
+      run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
+  }
+  if (!run.step && last >= 0) run.step = last;
+}
+
+void read_rows(const fs::path& folder, ComparedRun& run) {
+  std::ifstream file(folder / "metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const Json row = Json::parse(line, nullptr, false);
+    if (!row.is_object()) continue;
+    run.curves.add(row);
+    if (const auto step = step_of(row)) run.step = std::max(run.step.value_or(0), *step);
+    const auto number = [&](const char* key) {
+      const auto found = row.find(key);
+      return found != row.end() && found->is_number() ? found->get<double>() : std::nan("");
+    };
+    if (std::isfinite(number("seconds"))) run.loss_by_minutes.add(number("seconds") / kSecondsAMinute, number("loss"));
+    if (std::isfinite(number("samples"))) run.loss_by_samples.add(number("samples"), number("loss"));
+  }
+}
+
+bool is_list_of_scalars(const config::Node& node) {
+  return node.is_sequence() &&
+         std::all_of(node.items().begin(), node.items().end(), [](const auto& item) { return item.is_scalar(); });
+}
+
+std::string short_list(const config::Node& node) {
+  std::string text;
+  for (const config::Node& item : node.items()) text += (text.empty() ? "" : ", ") + item.text();
+  return "[" + text + "]";
+}
+
+/// The settings under `node` as {path, value}; what tells the run's folder is left out, for it always differs.
+void flatten(const config::Node& node, const std::string& path, std::vector<std::pair<std::string, std::string>>& out) {
+  const auto below = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  if (path == "run.folder" || path == "run.name") return;
+  if (node.is_map()) {
+    for (const auto& [key, value] : node.members()) flatten(value, below(key), out);
+  } else if (node.is_sequence() && !is_list_of_scalars(node)) {
+    for (std::size_t i = 0; i < node.items().size(); ++i) flatten(node.items()[i], below(std::to_string(i)), out);
+  } else {
+    out.emplace_back(path, node.is_null() ? "null" : node.is_sequence() ? short_list(node) : node.text());
+  }
+}
+
+void read_settings(const fs::path& folder, ComparedRun& run) {
+  const std::string path = (folder / "config.yaml").string();
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return;
+  const std::string text = io::read_file(path);
+  constexpr std::string_view version = "# Tessera ";
+  if (text.starts_with(version)) run.version = text.substr(2, text.find('\n') - 2);
+  flatten(config::parse_yaml(text, path), "", run.settings);
+}
+
+bool holds_results(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_regular_file(folder / "metrics.jsonl", ignored) || fs::is_regular_file(folder / "results.json", ignored) ||
+         fs::is_regular_file(folder / "evaluation" / "results.json", ignored);
+}
+
+[[noreturn]] void refuse(const std::string& folder) {
+  std::error_code missing;
+  if (!fs::exists(folder, missing)) user_error(folder, ": there is no such folder");
+  std::vector<std::string> stages;
+  for (const auto& entry : fs::directory_iterator(folder, missing))
+    if (holds_results(entry.path())) stages.push_back((fs::path(folder) / entry.path().filename()).string());
+  std::sort(stages.begin(), stages.end());
+  user_error(folder, ": is no run and no evaluation: it holds neither metrics.jsonl nor results.json",
+             stages.empty() ? "" : "; these in it do: " + join_names(stages));
+}
+
+/// The folders of a path that make a name, from the last; that of an evaluation is named after what it lies in.
+std::vector<std::string> name_parts(const fs::path& path) {
+  std::vector<std::string> parts;
+  for (const fs::path& part : path) parts.insert(parts.begin(), part.string());
+  if (parts.size() > 1 && parts.front() == "evaluation") parts.erase(parts.begin());
+  return parts;
+}
+
+std::string joined_name(const std::vector<std::string>& parts, std::size_t count) {
+  std::string name;
+  for (std::size_t i = std::min(count, parts.size()); i-- > 0;) name += parts[i] + (i > 0 ? "/" : "");
+  return name;
+}
+
+/// The shortest ends of the paths that are all different.
+void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& paths) {
+  std::vector<std::vector<std::string>> parts;
+  std::size_t longest = 1;
+  for (const fs::path& path : paths) {
+    parts.push_back(name_parts(path));
+    longest = std::max(longest, parts.back().size());
+  }
+  std::vector<std::size_t> counts(runs.size(), 1);
+  for (std::size_t count = 1; count <= longest; ++count) {
+    std::map<std::string, int> uses;
+    for (std::size_t i = 0; i < runs.size(); ++i) ++uses[runs[i].name = joined_name(parts[i], counts[i])];
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      if (uses[runs[i].name] > 1) ++counts[i];
+  }
+}
+
+ComparedRun read_compared_run(const std::string& folder, const fs::path& path) {
+  ComparedRun run;
+  run.folder = folder;
+  read_settings(path, run);
+  read_rows(path, run);
+  read_scores(path, run);
+  return run;
+}
+
+}  // namespace
+
+std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders) {
+  std::vector<ComparedRun> runs;
+  std::vector<fs::path> paths;
+  for (const std::string& folder : folders) {
+    if (!holds_results(folder)) refuse(folder);
+    const fs::path path = fs::canonical(folder);
+    if (std::find(paths.begin(), paths.end(), path) != paths.end()) user_error(folder, ": this run is given twice");
+    paths.push_back(path);
+    runs.push_back(read_compared_run(folder, path));
+  }
+  name_apart(runs, paths);
+  return runs;
+}
+
+}  // namespace tessera::report

@@ -1,0 +1,84 @@
+#include <tessera/report/picture.h>
+
+#include <c10/util/Exception.h>
+#include <opencv2/imgcodecs.hpp>
+#include <opencv2/imgproc.hpp>
+
+#include <tessera/base/digest.h>
+#include <tessera/report/html.h>
+
+namespace tessera::report {
+namespace {
+
+constexpr std::int64_t kSmall = 160;       // pixels; PNG up to here
+constexpr std::int64_t kGreatest = 320;    // larger pictures are scaled down
+constexpr std::int64_t kOutlineShare = 160;  // of a picture's side: how wide the outline of a region is
+constexpr double kFill = 0.6, kFaded = 0.5, kEdge = 0.8;  // how much color; of the background's grey; of the outline's
+
+/// Whether a pixel of another value lies within `reach` of (row, column), above, below or beside it.
+bool at_edge(const std::vector<std::uint8_t>& mask, const Image& image, std::int64_t row, std::int64_t column,
+             std::int64_t reach) {
+  const auto value = [&](std::int64_t r, std::int64_t c) {
+    return mask[static_cast<std::size_t>(std::clamp<std::int64_t>(r, 0, image.height - 1) * image.width +
+                                         std::clamp<std::int64_t>(c, 0, image.width - 1))];
+  };
+  const std::uint8_t own = value(row, column);
+  for (std::int64_t far = 1; far <= reach; ++far)
+    if (value(row - far, column) != own || value(row + far, column) != own || value(row, column - far) != own ||
+        value(row, column + far) != own)
+      return true;
+  return false;
+}
+
+std::uint8_t mixed(double old, double color, double share) {
+  return static_cast<std::uint8_t>((1 - share) * old + share * color + 0.5);
+}
+
+}  // namespace
+
+std::string data_uri(const Image& image) {
+  TORCH_CHECK(!image.empty(), "data_uri: the picture is empty");
+  const cv::Mat rgb(static_cast<int>(image.height), static_cast<int>(image.width), CV_8UC3,
+                    const_cast<std::uint8_t*>(image.pixels.data()));
+  cv::Mat bgr;
+  cv::cvtColor(rgb, bgr, cv::COLOR_RGB2BGR);
+  const std::int64_t side = std::max(image.height, image.width);
+  if (side > kGreatest) {
+    const double factor = static_cast<double>(kGreatest) / static_cast<double>(side);
+    cv::resize(bgr, bgr, {}, factor, factor, cv::INTER_AREA);
+  }
+  const bool small = side <= kSmall;
+  std::vector<std::uint8_t> bytes;
+  cv::imencode(small ? ".png" : ".jpg", bgr, bytes,
+               small ? std::vector<int>{} : std::vector<int>{cv::IMWRITE_JPEG_QUALITY, 88});
+  return std::string("data:image/") + (small ? "png" : "jpeg") + ";base64," +
+         base64_encode({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+std::string img(const Image& image, const std::string& alt) {
+  const bool tiny = std::max(image.height, image.width) <= 96;
+  return "<img" + std::string(tiny ? " class=\"tiny\"" : "") + " src=\"" + data_uri(image) + "\" alt=\"" + escape(alt) +
+         "\">";
+}
+
+Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, std::int64_t background,
+                     const std::vector<Color>& colors) {
+  Image out = image;
+  const std::int64_t reach = std::max<std::int64_t>(1, std::max(image.height, image.width) / kOutlineShare);
+  for (std::size_t i = 0; i < mask.size(); ++i) {
+    const std::uint8_t* old = &image.pixels[3 * i];
+    std::uint8_t* now = &out.pixels[3 * i];
+    if (mask[i] == 255 || mask[i] == background) {
+      for (std::size_t c = 0; c < 3; ++c) now[c] = mixed(old[c], 128, kFaded);
+      continue;
+    }
+    const Color color = mask[i] < colors.size() ? colors[mask[i]] : palette_color(mask[i]);
+    const auto place = static_cast<std::int64_t>(i);
+    const bool edge = at_edge(mask, image, place / image.width, place % image.width, reach);
+    const double grey = 0.299 * old[0] + 0.587 * old[1] + 0.114 * old[2];
+    for (std::size_t c = 0; c < 3; ++c) now[c] = edge ? mixed(0, color[c], kEdge) : mixed(grey, color[c], kFill);
+  }
+  return out;
+}
+
+}  // namespace tessera::report

@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <span>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/text.h>
+#include <tessera/training/config/resume_rules.h>
+
+namespace tessera {
+namespace {
+
+using config::Node;
+
+std::string node_text(const Node* node) {
+  if (node == nullptr) return "nothing";
+  return node->is_scalar() ? node->text() : config::to_json(*node).dump();
+}
+
+bool differ(const Node* a, const Node* b) {
+  return node_text(a) != node_text(b);
+}
+
+bool other_module(const Node& before, const Node& now) {
+  const Node *a = before.find("name"), *b = now.find("name");
+  return a != nullptr && b != nullptr && differ(a, b);
+}
+
+bool same_length_lists(const Node& a, const Node& b) {
+  return a.is_sequence() && b.is_sequence() && a.items().size() == b.items().size();
+}
+
+bool holds_maps(const Node& list) {
+  return std::ranges::any_of(list.items(), [](const Node& item) { return item.is_map(); });
+}
+
+void compare_nodes(const Node* before, const Node* now, const std::string& path, std::vector<Change>& out);
+
+void compare_maps(const Node& before, const Node& now, const std::string& path, std::vector<Change>& out) {
+  if (!path.empty() && other_module(before, now)) {
+    out.push_back({config::join_path(path, "name"), node_text(before.find("name")), node_text(now.find("name"))});
+    return;
+  }
+  for (const auto& [key, value] : now.members())
+    compare_nodes(before.find(key), &value, config::join_path(path, key), out);
+  for (const auto& [key, value] : before.members())
+    if (now.find(key) == nullptr) compare_nodes(&value, nullptr, config::join_path(path, key), out);
+}
+
+void compare_nodes(const Node* before, const Node* now, const std::string& path, std::vector<Change>& out) {
+  if (before != nullptr && now != nullptr) {
+    if (before->is_map() && now->is_map()) return compare_maps(*before, *now, path, out);
+    if (same_length_lists(*before, *now) && holds_maps(*now)) {
+      for (std::size_t i = 0; i < now->items().size(); ++i)
+        compare_nodes(&before->items()[i], &now->items()[i], concat(path, ".", i), out);
+      return;
+    }
+  }
+  if (differ(before, now)) out.push_back({path, node_text(before), node_text(now)});
+}
+
+using Parts = std::span<const std::string>;
+
+bool matches_parts(Parts pattern, Parts key) {
+  if (pattern.empty()) return true;
+  if (pattern[0] == "**")
+    return matches_parts(pattern.subspan(1), key) || (!key.empty() && matches_parts(pattern, key.subspan(1)));
+  return !key.empty() && (pattern[0] == "*" || pattern[0] == key[0]) &&
+         matches_parts(pattern.subspan(1), key.subspan(1));
+}
+
+bool any_stands_for(const std::vector<std::string>& patterns, const std::string& key) {
+  return std::ranges::any_of(patterns, [&](const std::string& each) { return stands_for(each, key); });
+}
+
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kMost = 60;
+  return text.size() > kMost ? text.substr(0, kMost - 3) + "..." : text;
+}
+
+}  // namespace
+
+std::string Change::text() const {
+  return concat(key, ": ", shortened(before), " there, ", shortened(now), " here");
+}
+
+std::vector<Change> changes(const Node& before, const Node& now) {
+  std::vector<Change> out;
+  compare_nodes(&before, &now, "", out);
+  return out;
+}
+
+bool stands_for(const std::string& pattern, const std::string& key) {
+  return matches_parts(split(pattern, '.'), split(key, '.'));
+}
+
+const std::vector<std::string>& keys_free_to_change() {
+  static const std::vector<std::string> keys = {"run",
+                                                "training.steps",
+                                                "training.micro_batch",
+                                                "training.threads",
+                                                "training.device",
+                                                "training.non_finite",
+                                                "distributed",
+                                                "checkpoint",
+                                                "log",
+                                                "evaluation",
+                                                "start",
+                                                "tokenizer.merges",
+                                                "tokenizer.model",
+                                                "tokenizer.vocab",
+                                                "data.validation",
+                                                "data.features.folder",
+                                                "data.loader.threads",
+                                                "data.loader.prefetch",
+                                                "data.loader.prefetch_mb",
+                                                "data.loader.retries",
+                                                "data.loader.retry_seconds",
+                                                "data.loader.warn_after",
+                                                "data.loader.timeout",
+                                                "data.train.**.path",
+                                                "data.train.**.root",
+                                                "data.train.**.images",
+                                                "data.train.**.annotations",
+                                                "data.train.**.captions",
+                                                "data.train.**.entities",
+                                                "data.train.**.classes",
+                                                "data.train.**.index_cache",
+                                                "model.*.encoder.grad_checkpointing"};
+  return keys;
+}
+
+ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed) {
+  const Node there = config::parse_yaml(before, "the checkpoint's configuration");
+  const Node here = config::parse_yaml(to_yaml(now), "this configuration");
+  ResumeChanges out;
+  for (Change& change : changes(there, here)) {
+    if (now.training.micro_batch.automatic && change.key == "training.micro_batch") continue;
+    std::vector<Change>& kind = any_stands_for(keys_free_to_change(), change.key) ? out.free
+                                : any_stands_for(allowed, change.key)             ? out.allowed
+                                                                                  : out.refused;
+    kind.push_back(std::move(change));
+  }
+  return out;
+}
+
+std::string refusal(const std::vector<Change>& refused) {
+  constexpr std::size_t kNamed = 3;
+  std::string list, keys;
+  for (const Change& change : refused) keys += " " + change.key;
+  for (const Change& change : std::span(refused).first(std::min(kNamed, refused.size())))
+    list += (list.empty() ? "" : "; ") + change.text();
+  if (refused.size() > kNamed) list += concat("; and ", refused.size() - kNamed, " more");
+  return concat("was trained with other settings: ", list,
+                ": give the same ones, let these through with --allow-changes", keys, ", or choose another run.folder");
+}
+
+}  // namespace tessera

@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/log/metrics_table.h>
+
+namespace tessera {
+namespace {
+
+using NamedFields = std::vector<std::pair<std::string, std::string>>;
+
+// Names and texts go without quotes into the table.
+std::string table_cell(std::string text) {
+  for (char& c : text)
+    if (c == ',' || c == '"' || c == '\n' || c == '\r') c = '_';
+  return text;
+}
+
+void add_cells(const std::string& name, const nlohmann::ordered_json& value, NamedFields& out) {
+  if (value.is_object()) {
+    for (const auto& [part, inner] : value.items()) add_cells(name.empty() ? part : name + "." + part, inner, out);
+  } else if (value.is_string()) {
+    out.emplace_back(table_cell(name), table_cell(value.get<std::string>()));
+  } else if (!value.is_array()) {
+    out.emplace_back(table_cell(name), value.is_null() ? "" : value.dump());
+  }
+}
+
+std::string line_of(const std::vector<std::string>& fields) {
+  std::string line;
+  for (const std::string& field : fields) line += (&field == &fields.front() ? "" : ",") + field;
+  return line + "\n";
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+  std::vector<std::string> lines;
+  if (!std::filesystem::exists(path)) return lines;
+  for (std::string& line : split(io::read_file(path), '\n'))
+    if (!line.empty()) lines.push_back(std::move(line));
+  return lines;
+}
+
+bool is_of_steps_up_to(const std::string& line, std::int64_t step) {
+  char* end = nullptr;
+  const long long own = std::strtoll(line.c_str(), &end, 10);
+  return end != line.c_str() && *end == ',' && own <= step;
+}
+
+}  // namespace
+
+void MetricsTable::resume_at(std::int64_t step) {
+  columns_.clear();
+  last_.clear();
+  const std::vector<std::string> lines = lines_of(path_);
+  if (lines.empty()) return;
+  std::string kept = lines.front() + "\n";
+  std::string last;
+  for (auto line = lines.begin() + 1; line != lines.end(); ++line)
+    if (is_of_steps_up_to(*line, step)) kept += (last = *line) + "\n";
+  io::write_file(path_, kept);
+  columns_ = split(lines.front(), ',');
+  if (!last.empty()) last_ = split(last, ',');
+}
+
+void MetricsTable::add(const nlohmann::ordered_json& row) {
+  NamedFields cells;
+  add_cells("", row, cells);
+  Fields columns = columns_;
+  for (const auto& [name, value] : cells)
+    if (std::find(columns.begin(), columns.end(), name) == columns.end()) columns.push_back(name);
+  const bool again = !last_.empty() && last_.front() == row.at("step").dump();
+  Fields fields = again ? last_ : Fields{};
+  fields.resize(columns.size());
+  for (const auto& [name, value] : cells)
+    if (!value.empty()) fields[std::find(columns.begin(), columns.end(), name) - columns.begin()] = value;
+  if (again || columns.size() > columns_.size())
+    rewrite(columns, fields, again);
+  else
+    append(fields);
+  columns_ = std::move(columns);
+  last_ = std::move(fields);
+}
+
+void MetricsTable::append(const Fields& fields) const {
+  const int file = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file < 0) user_error(path_, ": cannot write: ", std::strerror(errno));
+  const off_t before = ::lseek(file, 0, SEEK_END);
+  const std::string line = line_of(fields);
+  const bool whole = ::write(file, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  const int failure = errno;
+  const bool taken_back = whole || ::ftruncate(file, before) == 0;
+  ::close(file);
+  if (!whole)
+    user_error(path_, ": cannot write: ", std::strerror(failure), taken_back ? "" : "; its last line is half a line");
+}
+
+void MetricsTable::rewrite(const Fields& columns, const Fields& last, bool in_place) const {
+  std::vector<std::string> lines = lines_of(path_);
+  if (!lines.empty()) lines.erase(lines.begin());
+  if (in_place && !lines.empty()) lines.pop_back();
+  std::string text = line_of(columns);
+  for (std::string& line : lines) {
+    const auto commas = static_cast<std::size_t>(std::count(line.begin(), line.end(), ','));
+    if (commas + 1 < columns.size()) line.append(columns.size() - 1 - commas, ',');
+    text += line + "\n";
+  }
+  io::write_file(path_, text + line_of(last));
+}
+
+}  // namespace tessera

@@ -1,0 +1,50 @@
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/log/run_changes.h>
+
+namespace tessera {
+namespace {
+
+std::string changes_file(const std::string& run) {
+  return run + "/changes.jsonl";
+}
+
+// Lines that are none of ours are passed over.
+std::vector<nlohmann::json> read_changes(const std::string& run) {
+  std::vector<nlohmann::json> out;
+  std::error_code ignored;
+  if (!std::filesystem::exists(changes_file(run), ignored)) return out;
+  for (const std::string& line : split(io::read_file(changes_file(run)), '\n'))
+    if (auto json = nlohmann::json::parse(line, nullptr, false); json.is_object()) out.push_back(std::move(json));
+  return out;
+}
+
+}  // namespace
+
+void note_changes(const std::string& run, std::int64_t step, const std::vector<Change>& changes) {
+  std::vector<nlohmann::json> all = read_changes(run);
+  const auto gone = std::erase_if(all, [&](const nlohmann::json& each) { return each.value("step", step) >= step; });
+  if (gone == 0 && changes.empty()) return;
+  for (const Change& change : changes)
+    all.push_back({{"step", step}, {"key", change.key}, {"before", change.before}, {"now", change.now}});
+  std::string text;
+  for (const nlohmann::json& each : all)
+    text += each.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  io::write_file(changes_file(run), text);
+}
+
+std::vector<std::pair<std::string, std::string>> noted_changes(const std::string& run) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const nlohmann::json& each : read_changes(run))
+    out.emplace_back(
+        concat("From step ", with_thousands(each.value("step", std::int64_t{0}))),
+        concat(each.value("key", ""), ": ", each.value("before", ""), " before, ", each.value("now", ""), " now"));
+  return out;
+}
+
+}  // namespace tessera

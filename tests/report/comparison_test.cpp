@@ -1,0 +1,188 @@
+// Several runs on one page.
+#include <cmath>
+#include <filesystem>
+#include <regex>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/report/class_colors.h>
+#include <tessera/report/comparison.h>
+
+namespace tessera::report {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string message_of(const std::vector<std::string>& folders) {
+  try {
+    read_compared_runs(folders);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class ComparisonTest : public ::testing::Test {
+ protected:
+  ComparisonTest() : folder_(fs::temp_directory_path() / concat("tessera_comparison_", ::getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  ~ComparisonTest() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void write(const std::string& name, const std::string& text) const { io::write_file(path(name), text); }
+
+  /// Two rows, an evaluation at step 2, and settings.
+  std::string run(const std::string& name, const std::string& settings, const std::string& metrics) const {
+    write(name + "/config.yaml", "# Tessera 1.2.3 (abc)\nrun: {folder: " + name + "}\n" + settings);
+    write(name + "/metrics.jsonl",
+          R"({"step":1,"loss":3.5,"lr":0.1,"samples_per_second":10,"seconds":60,"samples":8,"terms":{"a":1}})"
+          "\n"
+          R"({"step":2,"loss":2.5,"lr":0.2,"samples_per_second":20,"seconds":120,"samples":16,"terms":{"a":2}})"
+          "\n");
+    write(name + "/evaluation/step_00000002.json",
+          R"({"step":2,"results":[{"task":"zero_shot","data":"d","metrics":)" + metrics + "}]}");
+    return path(name);
+  }
+
+  fs::path folder_;
+};
+
+ScoreRow row_of(const std::vector<ComparedRun>& runs, const std::string& metric) {
+  for (const ScoreRow& row : score_rows(runs))
+    if (row.metric == metric) return row;
+  ADD_FAILURE() << "no row " << metric;
+  return {};
+}
+
+ComparedRun scored(const std::string& name, const std::vector<std::pair<std::string, double>>& metrics) {
+  ComparedRun run;
+  run.name = name;
+  for (const auto& [metric, value] : metrics) run.scores.push_back({"zero_shot", "d", metric, value});
+  return run;
+}
+
+TEST_F(ComparisonTest, TheBestOfARowIsTheGreatestOfSharesAndTheLeastOfLosses) {
+  const double nan = std::nan("");
+  const std::vector<ComparedRun> runs = {scored("a", {{"top1", 0.5}, {"log_loss", 1}, {"top5", nan}, {"l2", 1}}),
+                                         scored("b", {{"top1", 0.75}, {"log_loss", 2}, {"top5", 0.5}, {"l2", 2}}),
+                                         scored("c", {{"top1", 0.75}, {"top3", 0.9}, {"top5", 0.25}})};
+  using Marks = std::vector<bool>;
+  EXPECT_EQ(row_of(runs, "top1").best, (Marks{false, true, true}));
+  EXPECT_EQ(row_of(runs, "log_loss").best, (Marks{true, false, false}));
+  EXPECT_EQ(row_of(runs, "top5").best, (Marks{false, true, false})) << "NaN is never the best";
+  EXPECT_EQ(row_of(runs, "top3").best, (Marks{false, false, false})) << "a number alone is not the best of its row";
+  EXPECT_EQ(row_of(runs, "l2").best, (Marks{false, false, false})) << "neither is the better one";
+  const std::string table = comparison_markdown(runs);
+  EXPECT_NE(table.find("**75.00%**"), std::string::npos) << table;
+  EXPECT_NE(table.find("NaN"), std::string::npos);
+  EXPECT_TRUE(std::regex_search(table, std::regex("top3 \\(d\\) *\\| *- \\| *- \\| *90.00% \\|"))) << table;
+}
+
+TEST_F(ComparisonTest, EqualNumbersHaveNoBest) {
+  EXPECT_EQ(row_of({scored("a", {{"top1", 0.5}}), scored("b", {{"top1", 0.5}})}, "top1").best,
+            (std::vector<bool>{false, false}));
+}
+
+TEST_F(ComparisonTest, RowsOfATaskStayTogether) {
+  const std::vector<ScoreRow> rows =
+      score_rows({ComparedRun{.scores = {{"zero_shot", "d", "top1", 0}, {"knn", "d", "top1", 0}}},
+                  ComparedRun{.scores = {{"zero_shot", "d", "top5", 0}}}});
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].task + rows[0].metric, "zero_shottop1");
+  EXPECT_EQ(rows[1].task + rows[1].metric, "zero_shottop5");
+  EXPECT_EQ(rows[2].task + rows[2].metric, "knntop1");
+}
+
+TEST_F(ComparisonTest, OnlySettingsThatDifferAreShown) {
+  const auto runs = read_compared_runs({run("a", "optimizer: {lr: 0.1, betas: [1, 2]}\nobjective: {name: clip}\n", "{}"),
+                                        run("b", "optimizer: {lr: 0.2, betas: [1, 2]}\n"
+                                                 "objective: {name: sparc, threshold: null}\n", "{}")});
+  const std::vector<SettingRow> rows = differing_settings(runs);
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].key, "optimizer.lr");
+  EXPECT_EQ(rows[0].values, (std::vector<std::optional<std::string>>{"0.1", "0.2"}));
+  EXPECT_EQ(rows[1].key, "objective.name");
+  EXPECT_EQ(rows[2].key, "objective.threshold");
+  EXPECT_EQ(rows[2].values, (std::vector<std::optional<std::string>>{std::nullopt, "null"}));
+  EXPECT_NE(comparison_page(runs).find("so their losses do not compare"), std::string::npos);
+}
+
+TEST_F(ComparisonTest, ThePageOverlaysCommonCurvesInOneColorForEachRun) {
+  const auto runs =
+      read_compared_runs({run("a<b", "seed: 1\n", R"({"top1":0.5})"), run("b", "seed: 2\n", R"({"top1":0.25})")});
+  const std::string html = comparison_page(runs);
+  for (const char* text : {"<h3 style=\"margin:0 0 8px\">Loss</h3>", ">Learning rate</h3>", ">Samples per second</h3>",
+                           ">Loss over minutes</h3>", ">Loss over samples seen</h3>", ">Loss term a</h3>", "a&lt;b",
+                           "<b>50.00%</b>", "Tessera 1.2.3 (abc)", "the share of pictures whose class"})
+    EXPECT_NE(html.find(text), std::string::npos) << text;
+  EXPECT_NE(html.find("stroke=\"" + css_color(1) + "\""), std::string::npos);
+  for (const char* outside : {"http:", "https:", "<script", "<link", "url("})
+    EXPECT_EQ(html.find(outside), std::string::npos) << outside;
+}
+
+TEST_F(ComparisonTest, ACurveOfOneRunOnlyIsLeftOut) {
+  const std::string one = run("one", "", "{}"), two = run("two", "", "{}");
+  write("two/metrics.jsonl", "{\"step\":1,\"loss\":1}\n{\"step\":2,\"loss\":1}\n");
+  const std::string html = comparison_page(read_compared_runs({one, two}));
+  EXPECT_EQ(html.find("Learning rate"), std::string::npos);
+  EXPECT_NE(comparison_page(read_compared_runs({one})).find("Learning rate"), std::string::npos);
+}
+
+TEST_F(ComparisonTest, NumbersOfANewerCheckpointReplaceOlderOnes) {
+  const std::string folder = run("a", "", R"({"top1":0.5,"top3":0.75})");
+  const auto results = [&](int step) {
+    write("a/evaluation/results.json",
+          concat(R"({"step":)", step, R"(,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":0.625}}]})"));
+    return row_of(read_compared_runs({folder}), "top1").values;
+  };
+  EXPECT_EQ(results(1), std::vector<std::optional<double>>{0.5});
+  EXPECT_EQ(results(2), std::vector<std::optional<double>>{0.625});
+  EXPECT_EQ(row_of(read_compared_runs({folder}), "top3").values, std::vector<std::optional<double>>{0.75});
+}
+
+TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
+  write("m/evaluation/results.json",
+        R"({"version":"1.0","commit":"abc","tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":null}},
+            {"task":"zero_shot","data":"d","metrics":{"top1":0.5}}]})");
+  write("n/results.json", R"({"step":7,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":0.25}}]})");
+  const auto runs = read_compared_runs({path("m/evaluation"), path("n")});
+  EXPECT_EQ(runs[0].name, "m");
+  EXPECT_EQ(runs[1].name, "n");
+  EXPECT_EQ(runs[1].step, 7);
+  EXPECT_EQ(runs[0].version, "Tessera 1.0 (abc)");
+  const auto rows = score_rows(runs);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[1].task, "zero_shot (2)");
+  EXPECT_EQ(score_text(rows[0], 0), "NaN");
+  EXPECT_EQ(score_text(rows[1], 1), "-");
+  EXPECT_EQ(comparison_json(runs).at("scores").at(1).at("values").dump(), "[0.5,null]");
+}
+
+TEST_F(ComparisonTest, RunsOfOneNameAreToldApartByTheirFolders) {
+  const auto runs = read_compared_runs({run("x/one/run", "", "{}"), run("y/one/run", "", "{}"), run("other", "", "{}"),
+                                        run("x/two/run", "", "{}") + "/"});
+  EXPECT_EQ(runs[0].name, "x/one/run");
+  EXPECT_EQ(runs[1].name, "y/one/run");
+  EXPECT_EQ(runs[2].name, "other");
+  EXPECT_EQ(runs[3].name, "two/run");
+}
+
+TEST_F(ComparisonTest, AFolderThatIsNoRunIsOneLineThatNamesTheRunsInIt) {
+  run("stages/first", "", "{}");
+  EXPECT_EQ(message_of({path("stages")}), path("stages") + ": is no run and no evaluation: it holds neither metrics.jsonl "
+                                              "nor results.json; these in it do: " + path("stages/first"));
+  EXPECT_EQ(message_of({path("nowhere")}), path("nowhere") + ": there is no such folder");
+  const std::string a = run("a", "", "{}");
+  EXPECT_EQ(message_of({a, a + "/"}), a + "/: this run is given twice");
+  write("b/results.json", "{");
+  EXPECT_EQ(message_of({path("b")}), path("b/results.json") + ": is no JSON object, so the results in it cannot be compared");
+}
+
+}  // namespace
+}  // namespace tessera::report

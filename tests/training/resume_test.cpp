@@ -1,0 +1,268 @@
+// What a resumed run may have otherwise than before, from where it goes on, and who may train in a folder.
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <set>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/base/text.h>
+#include <tessera/data/data_fingerprint.h>
+#include <tessera/data/packing/shard_writer.h>
+#include <tessera/data/shapes/shapes.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/file_lock.h>
+#include <tessera/training/checkpoint/fetch_checkpoint.h>
+#include <tessera/training/config/resume_rules.h>
+#include <tessera/training/interrupt.h>
+#include <tessera/training/stages.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> keys_of(const std::vector<Change>& changes) {
+  std::vector<std::string> out;
+  for (const Change& change : changes) out.push_back(change.key);
+  return out;
+}
+
+ResumeChanges after(const std::vector<std::string>& overrides, const std::vector<std::string>& allowed = {},
+                    const std::vector<std::string>& before = {}) {
+  return resume_changes(to_yaml(tiny_config("runs/x", before)), tiny_config("runs/y", overrides), allowed);
+}
+
+TEST(ResumeRules, KeysStandForAllBelowThem) {
+  EXPECT_TRUE(stands_for("optimizer", "optimizer.lr"));
+  EXPECT_TRUE(stands_for("optimizer.lr", "optimizer.lr"));
+  EXPECT_FALSE(stands_for("optimizer.lr", "optimizer.lr_scale"));
+  EXPECT_FALSE(stands_for("optimizer.lr", "optimizer"));
+  EXPECT_TRUE(stands_for("model.*.encoder.grad_checkpointing", "model.text.encoder.grad_checkpointing"));
+  EXPECT_TRUE(stands_for("data.train.**.path", "data.train.path"));
+  EXPECT_TRUE(stands_for("data.train.**.path", "data.train.sources.0.source.path"));
+  EXPECT_FALSE(stands_for("data.train.**.path", "data.train.sources.0.weight"));
+}
+
+TEST(ResumeRules, LengthThreadsTasksMicroBatchAndLogMayChange) {
+  const ResumeChanges changes =
+      after({"training.steps=9", "training.micro_batch=4", "training.threads=1", "data.loader.threads=1",
+             "evaluation={every_steps: 3, tasks: [{name: retrieval}]}", "checkpoint.keep_last=9",
+             "checkpoint.command=true", "log.every_steps=2"});
+  EXPECT_TRUE(changes.refused.empty()) << refusal(changes.refused);
+  EXPECT_GE(changes.free.size(), 8u);
+}
+
+TEST(ResumeRules, OtherChangesAreRefusedWithTheWayOut) {
+  const ResumeChanges changes = after({"optimizer.lr=0.5", "seed=4"});
+  EXPECT_EQ(refusal(changes.refused),
+            "was trained with other settings: seed: 3 there, 4 here; optimizer.lr: 0.01 there, 0.5 here: give the same "
+            "ones, let these through with --allow-changes seed optimizer.lr, or choose another run.folder");
+  const ResumeChanges some = after({"optimizer.lr=0.5", "seed=4"}, {"optimizer"});
+  EXPECT_EQ(keys_of(some.allowed), std::vector<std::string>{"optimizer.lr"});
+  EXPECT_EQ(keys_of(some.refused), std::vector<std::string>{"seed"});
+}
+
+TEST(ResumeRules, AnotherModuleStandsForAllOfItsSettings) {
+  EXPECT_EQ(keys_of(after({"optimizer.name=lamb"}).refused), std::vector<std::string>{"optimizer.name"});
+}
+
+TEST(ResumeRules, LongListsAreComparedToTheirEnd) {
+  const std::string list = "parameters.frozen=[aaaaaaaaaaaaaaaaaaaaaaaaaaa, bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb, ";
+  EXPECT_EQ(keys_of(after({list + "c]"}, {}, {list + "d]"}).refused), std::vector<std::string>{"parameters.frozen"});
+}
+
+TEST(ResumeRules, PathsOfAMixtureMayChangeAndItsWeightsMayNot) {
+  const auto mixture = [](const std::string& folder, int weight) {
+    return concat("data.train={name: mixture, sources: [{label: a, weight: ", weight,
+                  ", source: {name: webdataset, path: ", folder, "/a.tar}}, {label: b, source: {name: shapes}}]}");
+  };
+  const ResumeChanges changes = after({mixture("/new", 2)}, {}, {mixture("/old", 1)});
+  EXPECT_EQ(keys_of(changes.refused), std::vector<std::string>{"data.train.sources.0.weight"});
+  EXPECT_NE(std::ranges::count(keys_of(changes.free), "data.train.sources.0.source.path"), 0);
+}
+
+// The table of docs/training.md: the first column's keys.
+TEST(ResumeRules, AreThoseOfTheDocs) {
+  const std::string page = io::read_file(TESSERA_SOURCE_DIR "/docs/training.md");
+  const std::size_t begin = page.find("\n## What may change on resume\n");
+  ASSERT_NE(begin, std::string::npos);
+  const std::string section = page.substr(begin + 1, page.find("\n## ", begin + 1) - begin - 1);
+  std::set<std::string> listed;
+  for (const std::string& line : split(section, '\n')) {
+    if (!line.starts_with("| `")) continue;
+    const std::vector<std::string> parts = split(line.substr(0, line.find('|', 1)), '`');
+    for (std::size_t i = 1; i < parts.size(); i += 2) listed.insert(parts[i]);
+  }
+  const auto& free = keys_free_to_change();
+  EXPECT_EQ(listed, std::set<std::string>(free.begin(), free.end()));
+}
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  void train(const std::string& run, const std::vector<std::string>& overrides = {}, const Resume& resume = "none") {
+    EXPECT_EQ(Trainer(tiny_config(folder_ / run, overrides), resume).run(), Outcome::finished);
+  }
+  std::map<std::string, at::Tensor> weights(const std::string& run, const std::string& step = "step_0000006") {
+    return load_checkpoint(folder_ / run + "/checkpoints/" + step).model.weights;
+  }
+  void expect_same_weights(const std::string& a, const std::string& b) {
+    for (const auto& [name, tensor] : weights(a)) EXPECT_TRUE(at::equal(tensor, weights(b).at(name))) << name;
+  }
+  std::string log(const std::string& run) { return io::read_file(folder_ / run + "/log.txt"); }
+  /// 40 samples of shapes in two shards; the settings of a run on them.
+  std::vector<std::string> write_samples(const std::string& name, std::int64_t samples = 40) {
+    ShapesSettings shapes;
+    shapes.size = samples;
+    shapes.image_size = 16;
+    write_shards(ShapesSource(shapes), {.folder = folder_ / name, .samples_per_shard = 20});
+    return of_samples(name);
+  }
+  std::vector<std::string> of_samples(const std::string& name) const {
+    return {"data.train={name: webdataset, index_cache: off, path: " + (folder_ / name) + "}"};
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(ResumeTest, AChangeThatIsLetThroughActsAndIsNotedInTheRun) {
+  train("run", {"training.steps=3"});
+  train("run", {"optimizer.lr=0.05"}, {"auto", {"optimizer.lr"}});
+  const std::string run = folder_ / "run";
+  EXPECT_NE(log("run").find("changed at step 3 by --allow-changes: optimizer.lr: 0.01 there, 0.05 here"),
+            std::string::npos);
+  const auto noted = json_lines(run + "/changes.jsonl");
+  ASSERT_EQ(noted.size(), 1u);
+  EXPECT_EQ(noted[0], (nlohmann::json{{"step", 3}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.05"}}));
+  EXPECT_NE(io::read_file(run + "/run.html").find("optimizer.lr: 0.01 before, 0.05 now"), std::string::npos);
+  EXPECT_GT(rows(run).back()["lr"].get<double>(), 0.005);
+  // From here on the new rate is the run's own.
+  train("run", {"optimizer.lr=0.05", "training.steps=7"}, "auto");
+  EXPECT_EQ(json_lines(run + "/changes.jsonl").size(), 1u);
+}
+
+TEST_F(ResumeTest, TheSameShardsAtAnotherPathAreTheSameData) {
+  const auto first = write_samples("shards");
+  train("whole", first);
+  fs::create_directories(folder_ / "elsewhere");
+  fs::rename(folder_ / "shards", folder_ / "elsewhere/moved");
+  const Resume middle(folder_ / "whole/checkpoints/step_0000003");
+  train("moved", of_samples("elsewhere/moved"), middle);
+  expect_same_weights("whole", "moved");
+}
+
+TEST_F(ResumeTest, OtherDataAreRefusedUnlessTheyAreLetThrough) {
+  train("run", write_samples("shards"));
+  const std::string newest = folder_ / "run/checkpoints/step_0000006";
+  const auto more = write_samples("more", 60);
+  EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "run", more), "auto"); }),
+            newest +
+                ": was trained on other data than data.train names now: 2 files there, 3 here: give the same data, let "
+                "these through with --allow-changes data.train, or choose another run.folder");
+  auto longer = more;
+  longer.push_back("training.steps=8");
+  train("run", longer, {"auto", {"data.train"}});
+  EXPECT_NE(log("run").find("changed at step 6 by --allow-changes: data.train: "), std::string::npos);
+  EXPECT_EQ(load_checkpoint(folder_ / "run/checkpoints/step_0000008").state.data.epoch, 2);
+}
+
+TEST_F(ResumeTest, AFingerprintSeesSizesAndTheContentOfItsSample) {
+  write_samples("shards");
+  const auto print = [&](const std::string& name) {
+    const auto config = tiny_config("runs/x", of_samples(name));
+    return fingerprints_of(*sources().make(config.data.train, "data.train"));
+  };
+  const DataFingerprints before = print("shards");
+  EXPECT_EQ(before, fingerprints_from_json(to_json(before)));
+  const std::string shard = folder_ / "shards/shard-00001.tar", good = io::read_file(shard);
+  std::string other = good;
+  other[600] ^= 1;
+  io::write_file(shard, other);
+  EXPECT_EQ(first_difference(before, print("shards")), "the content of the files differs");
+  io::write_file(shard, good + std::string(512, '\0'));
+  EXPECT_EQ(first_difference(before, print("shards")), "the sizes of the files differ");
+  io::write_file(shard, good);
+  EXPECT_EQ(first_difference(before, print("shards")), "");
+  fs::rename(shard, folder_ / "shards/shard-00009.tar");
+  EXPECT_EQ(first_difference(before, print("shards")), "the names of the files differ");
+}
+
+TEST_F(ResumeTest, ARunWithFewerStepsThanItHasIsWarnedOf) {
+  train("run");
+  train("run", {"training.steps=4"}, "auto");
+  EXPECT_NE(log("run").find("training.steps is 4, but 6 steps are trained already: there is nothing left to train"),
+            std::string::npos);
+}
+
+TEST_F(ResumeTest, ABatchOfOneAndAMicroBatchAboveTheBatchAreWarnedOf) {
+  train("one", {"data.loader.batch_size=1", "training.steps=1", "training.micro_batch=4"});
+  EXPECT_NE(log("one").find("training.micro_batch is 4, more than data.loader.batch_size, 1"), std::string::npos);
+  EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, and there are none"),
+            std::string::npos);
+  EXPECT_EQ(
+      Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1"}, "test_distance"), "none")
+          .run(),
+      Outcome::finished);
+  EXPECT_EQ(log("lone").find("and there are none"), std::string::npos);
+}
+
+TEST_F(ResumeTest, ASecondTrainerInTheFolderEndsWithALine) {
+  const Trainer first(tiny_config(folder_ / "run"), "none");
+  const std::string error = error_of([&] { Trainer(tiny_config(folder_ / "run"), "auto"); });
+  EXPECT_TRUE(error.starts_with((folder_ / "run") + ": another trainer is at work in this run folder (process "))
+      << error;
+  EXPECT_TRUE(error.ends_with("): wait for its end, stop it, or choose another run.folder")) << error;
+}
+
+TEST_F(ResumeTest, AHangUpIsNotedLikeSigtermUnlessItWasIgnored) {
+  {
+    const InterruptGuard guard;
+    ::raise(SIGHUP);
+    EXPECT_EQ(interrupted(), SIGHUP);
+  }
+  std::signal(SIGHUP, SIG_IGN);
+  {
+    const InterruptGuard guard;
+    ::raise(SIGHUP);
+    EXPECT_EQ(interrupted(), 0);
+  }
+  std::signal(SIGHUP, SIG_DFL);
+}
+
+TEST_F(ResumeTest, WhatTheCommandHasStoredIsFetchedWhereTheRunIsEmpty) {
+  const std::string store = folder_ / "store";
+  const std::vector<std::string> stored = {
+      "run.name=a", "checkpoint.command='mkdir -p " + store + "/$2 && cp -r \"$1\" " + store + "/$2/'",
+      "checkpoint.fetch_command='test ! -d " + store + "/$2 || cp -r " + store + "/$2/. \"$1\"'"};
+  train("whole", stored, "auto");  // nothing is stored yet: a fresh start
+  EXPECT_NE(log("whole").find("checkpoint.fetch_command: nothing is stored yet"), std::string::npos);
+  EXPECT_TRUE(fs::exists(store + "/a/step_0000006/manifest.json"));
+  fs::remove_all(store + "/a/step_0000006");
+  train("broken", stored, "auto");
+  EXPECT_NE(log("broken").find("step_0000003: step 3, "), std::string::npos);
+  expect_same_weights("whole", "broken");
+  EXPECT_FALSE(fs::exists(folder_ / "broken/checkpoints/.writing_fetched"));
+}
+
+TEST_F(ResumeTest, AFetchThatFailsIsALineAndNoFreshStart) {
+  const auto fetch = [&](const std::string& command) {
+    const std::string folder = folder_ / "checkpoints";
+    return error_of([&] { fetch_checkpoint(command, "a", folder); });
+  };
+  EXPECT_EQ(
+      fetch("exit 4"),
+      "checkpoint.fetch_command: exit 4: failed with exit code 4 (one that finds nothing stored ends with 0 and brings "
+      "nothing)");
+  EXPECT_EQ(
+      fetch("touch \"$1\"/model.safetensors"),
+      "checkpoint.fetch_command: brought model.safetensors, but no checkpoint: expected folders like step_0001000 in "
+      "the folder that it is given as $1");
+  EXPECT_TRUE(fetch("mkdir \"$1\"/step_0000003").starts_with("no checkpoint can be read: "));
+  EXPECT_FALSE(fetch_checkpoint("true", "a", folder_ / "checkpoints"));
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#include <filesystem>
+
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/log/row_command.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLong = std::chrono::seconds(60);  // never waited for in full
+
+TEST(RowCommand, ReadsEachRowAndThenTheEnd) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "rows";
+  RowCommand command("cat > '" + file + "'; echo \"$COLOR\" >> '" + file + "'", {{"COLOR", "blue"}});
+  command.send("one");
+  command.send("two");
+  EXPECT_EQ(command.close(kLong), std::vector<std::string>{});
+  EXPECT_EQ(io::read_file(file), "one\ntwo\nblue\n");
+}
+
+TEST(RowCommand, OneThatEndsEarlyIsToldOfOnceAndHarmsNothing) {
+  RowCommand command("exit 3", {});
+  std::optional<std::string> news;
+  while (!news) {
+    command.send(std::string(100'000, 'x'));  // more than a pipe holds: a signal would end the test
+    news = command.news();
+  }
+  EXPECT_TRUE(news->starts_with("log.command: exit 3: ended with exit code 3 after ")) << *news;
+  EXPECT_TRUE(news->ends_with("; training goes on without it"));
+  command.send("more");
+  EXPECT_EQ(command.news(), std::nullopt);
+  EXPECT_EQ(command.close(kLong), std::vector<std::string>{});
+}
+
+TEST(RowCommand, RowsThatASlowOneHasNoRoomForAreDroppedAndCounted) {
+  const TemporaryFolder folder;
+  const std::string go = folder / "go";
+  // Reads nothing until told to.
+  RowCommand command("until [ -e '" + go + "' ]; do sleep 0.01; done; cat > /dev/null", {}, /*most_waiting=*/2);
+  const std::string row(1 << 20, 'x');
+  for (int i = 0; i < 10; ++i) command.send(row);  // one is being written, two wait
+  io::write_file(go, "");
+  const std::vector<std::string> lines = command.close(kLong);
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find(" rows were dropped, "), std::string::npos) << lines[0];
+}
+
+TEST(RowCommand, OneThatDoesNotEndIsLeftToItself) {
+  const TemporaryFolder folder;
+  const std::string go = folder / "go";
+  RowCommand command("until [ -e '" + go + "' ]; do sleep 0.01; done", {});
+  const std::vector<std::string> lines = command.close(milliseconds(1));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("still runs"), std::string::npos) << lines[0];
+  io::write_file(go, "");
+}
+
+TEST(RowCommand, ARunTellsItWhereItBeginsItsRowsAndItsEvaluations) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  const auto train = [&](const std::string& resume, const std::string& file, const std::string& steps) {
+    const std::string command = "echo $TESSERA_RUN_STEP $TESSERA_RUN_NAME > " + folder / "where" + "; cat > " + file;
+    Trainer(tiny_config(run, {"run.name=mine", "training.steps=" + steps, "log.command='" + command + "'",
+                              "evaluation.tasks=[{name: retrieval, max_samples: 8}]"}),
+            resume)
+        .run();
+    return json_lines(file);
+  };
+  const auto first = train("none", folder / "first", "2");
+  ASSERT_EQ(first.size(), 4u);
+  EXPECT_EQ(first[0]["start"]["step"], 0);
+  EXPECT_EQ(first[0]["start"]["name"], "mine");
+  EXPECT_EQ(first[1], rows(run)[0]);
+  EXPECT_EQ(first[2], rows(run)[1]);
+  EXPECT_EQ(first[3]["step"], 2);
+  EXPECT_TRUE(first[3]["evaluation"].is_object());
+  const auto second = train("auto", folder / "second", "3");
+  EXPECT_EQ(second.at(0)["start"]["step"], 2);
+  EXPECT_EQ(io::read_file(folder / "where"), "2 mine\n");
+}
+
+TEST(RowCommand, ARunWhoseCommandFailsGoesOn) {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  EXPECT_EQ(Trainer(tiny_config(run, {"log.command=exit 7"}), "none").run(), Outcome::finished);
+  EXPECT_NE(io::read_file(run + "/log.txt").find("log.command: exit 7: ended with exit code 7"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,45 @@
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/command_line.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/report/comparison.h>
+
+namespace {
+
+struct ReportOptions {
+  std::vector<std::string> runs;
+  std::string out;
+  bool json = false;
+};
+
+int report(const ReportOptions& options) {
+  const auto runs = tessera::report::read_compared_runs(options.runs);
+  if (!options.out.empty()) tessera::io::write_file(options.out, tessera::report::comparison_page(runs));
+  if (options.json)
+    std::cout << tessera::report::comparison_json(runs).dump(2) << std::endl;
+  else
+    std::cout << tessera::report::comparison_markdown(runs)
+              << (options.out.empty() ? "" : "\npage: " + options.out + "\n") << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ReportOptions options;
+  CLI::App app{
+      "Compares training runs and evaluations: a Markdown table of their numbers, and one page with their curves over each "
+      "other, their evaluations side by side and the settings in which they differ."};
+  app.add_option("RUN", options.runs, "folders of runs, or folders with the results.json of evaluate")->required();
+  app.add_option("--out", options.out, "the page, an HTML file that needs nothing outside it");
+  app.add_flag("--json", options.json, "print the comparison as JSON instead of as tables");
+  app.footer(
+      "Examples:\n"
+      "  tessera-report runs/shapes_clip runs/shapes_sparc --out comparison.html\n"
+      "  tessera-report runs/*/ --out all.html\n"
+      "  tessera-report runs/a/evaluation other_model/evaluation --json");
+  if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
+  return tessera::run_program("tessera-report", [&] { return report(options); });
+}
