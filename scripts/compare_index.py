@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures tessera-index beside SINDI (pyvsag), Seismic (pyseismic-lsr) and a dense index (FAISS, 512 dimensions) in one run, and prints
 a Markdown table. The documents are made up: about 100 to 200 active tokens of 30,522 each, drawn by a Zipf-Mandelbrot law, with
-log-normal weights; queries have 10 to 30 tokens of the same law. All results of tessera-index for --checked queries are compared with
+log-normal weights; queries have 10 to 30 tokens of the same law. All results of tessera-index, for --checked queries, are compared with
 brute force (scipy) over the same rounded weights, documents and order.
 
   python3 -m venv /tmp/compare && /tmp/compare/bin/pip install numpy scipy pyvsag pyseismic-lsr faiss-cpu

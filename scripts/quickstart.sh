@@ -1,8 +1,15 @@
 #!/usr/bin/env bash
 # From a fresh clone to a trained and evaluated model: set-up, build, a small SPARC model trained on the built-in shapes data for
-# a few minutes on the CPU, its evaluation, and a report with pictures. usage: scripts/quickstart.sh [RUN_FOLDER]
+# a few minutes on the CPU, its evaluation, and a report with pictures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case ${1:-} in
+  -h|--help)
+    echo "usage: scripts/quickstart.sh [RUN_FOLDER]"
+    echo "  RUN_FOLDER  where model, report and pictures go (default: runs/quickstart); begun there, it is gone on with"
+    exit 0 ;;
+  -*) echo "quickstart.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
+esac
 run=${1:-runs/quickstart}
 started=$SECONDS
 phase() { printf '\n== %s (%d s since start)\n' "$1" $((SECONDS - started)); }

@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Runs a command with the libraries, the test data and the programs of the bundle that this file lies in (scripts/gpu_bundle.sh):
-#   gpu_bundle/run.sh ./tests/kernels_tests --gtest_filter='*/cuda'
-# LibTorch is the one in the folder CMAKE_PREFIX_PATH, or python3's torch.
+# Runs a command with the libraries, the test data and the programs of the bundle that this file lies in (scripts/gpu_bundle.sh).
 set -euo pipefail
+case ${1:-} in
+  -h|--help)
+    echo "usage: gpu_bundle/run.sh COMMAND [ARGUMENT...]"
+    echo "  gpu_bundle/run.sh ./tests/kernels_tests --gtest_filter='*/cuda'"
+    echo "LibTorch is the one in the folder CMAKE_PREFIX_PATH, or python3's torch."
+    exit 0 ;;
+esac
 bundle=$(cd "$(dirname "$0")" && pwd)
 torch=${CMAKE_PREFIX_PATH:-$(python3 -c 'import importlib.util; print(*importlib.util.find_spec("torch").submodule_search_locations)')}
 [ -e "$torch/lib/libtorch.so" ] || {

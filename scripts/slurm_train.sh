@@ -16,10 +16,17 @@
 # Five minutes before the end of the time limit each rank gets SIGUSR1: it finishes its step, saves, and leaves with 138.
 #SBATCH --signal=USR1@300
 set -uo pipefail
-if [ $# -lt 1 ]; then
-  echo "usage: sbatch scripts/slurm_train.sh CONFIG [argument of trainer ...]" >&2
-  exit 2
-fi
+usage() {
+  cat <<'EOT'
+usage: sbatch [option of sbatch ...] scripts/slurm_train.sh CONFIG [argument of trainer ...]
+  sbatch --nodes 4 scripts/slurm_train.sh configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
+The run's folder must lie on a file system that all nodes see. One rank per GPU: 2 nodes of 8, unless sbatch is told otherwise.
+EOT
+}
+case ${1:-} in
+  -h|--help) usage; exit 0 ;;
+  '') usage >&2; exit 2 ;;
+esac
 trainer=${TESSERA_TRAINER:-$SLURM_SUBMIT_DIR/build/bin/trainer}
 config=$1
 shift

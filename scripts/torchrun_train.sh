@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# Trains on several machines with torchrun, one rank per GPU. The same line on every machine:
-#
-#   scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
-#
-# Needs PyTorch's torchrun; nothing else of Python takes part. The run's folder must lie on a file system that all machines see.
+# Trains on several machines with torchrun, one rank per GPU; nothing else of Python takes part.
 set -euo pipefail
+usage() {
+  cat <<'EOT'
+usage: scripts/torchrun_train.sh [--nodes N] [--head HOST] [--gpus N] [--port N] CONFIG [argument of trainer ...]
+  --nodes N    machines (default: 1); the same line runs on each of them
+  --head HOST  the machine that the others meet at (default: localhost)
+  --gpus N     ranks on each machine, one per GPU (default: 1)
+  --port N     of the head (default: 29400)
+  scripts/torchrun_train.sh --nodes 4 --head node01 --gpus 8 configs/sparc_vitb16.yaml --set run.folder=/shared/runs/sparc_b16
+Needs PyTorch's torchrun. The run's folder must lie on a file system that all machines see.
+EOT
+}
 nodes=1 head=localhost gpus=1 port=29400
 while [ $# -gt 0 ]; do
   case $1 in
@@ -12,12 +19,14 @@ while [ $# -gt 0 ]; do
     --head) head=$2 ;;
     --gpus) gpus=$2 ;;
     --port) port=$2 ;;
+    -h|--help) usage; exit 0 ;;
+    -*) echo "torchrun_train.sh: unknown argument $1 (see --help)" >&2; exit 2 ;;
     *) break ;;
   esac
   shift 2
 done
 if [ $# -lt 1 ]; then
-  sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+  usage >&2
   exit 2
 fi
 trainer=${TESSERA_TRAINER:-$(dirname "$0")/../build/bin/trainer}

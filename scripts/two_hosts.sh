@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # Trains the same small run in one process and on two "hosts" of two ranks each, and compares the loss curves. The hosts are
-# network namespaces joined by a virtual cable: each has its own loopback and addresses, as two machines do. Needs root and `ip`.
-#
-#   sudo scripts/two_hosts.sh [STEPS]
+# network namespaces joined by a virtual cable: each has its own loopback and addresses, as two machines do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case ${1:-} in
+  -h|--help)
+    echo "usage: sudo scripts/two_hosts.sh [STEPS]"
+    echo "  STEPS  of the run (default: 50). Needs root and ip (Debian: iproute2)."
+    exit 0 ;;
+  -*) echo "two_hosts: unknown argument $1 (see --help)" >&2; exit 2 ;;
+esac
 steps=${1:-50}
 [ "$(id -u)" = 0 ] || { echo "two_hosts: needs root, to make network namespaces" >&2; exit 2; }
 command -v ip >/dev/null || { echo "two_hosts: needs ip (Debian: iproute2)" >&2; exit 2; }

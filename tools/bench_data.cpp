@@ -39,13 +39,9 @@ int run_data(const DataOptions& options) {
   settings.preprocessing.image_size = options.image_size;
   settings.time_limit = options.time_limit;
   if (!options.quiet) settings.progress = [](const std::string& line) { std::cerr << line << std::endl; };
-  std::string yaml;
-  for (const std::string& setting : options.settings) {
-    const std::size_t equals = setting.find('=');
-    if (equals == std::string::npos) user_error("--set ", setting, ": expected KEY=VALUE");
-    yaml += setting.substr(0, equals) + ": " + setting.substr(equals + 1) + "\n";
-  }
-  if (!yaml.empty()) settings.loader = config::read<LoaderSettings>(config::parse_yaml(yaml, "--set"));
+  config::Node loader = config::Node::map();
+  for (const std::string& setting : options.settings) config::apply_override(loader, setting);
+  settings.loader = config::read<LoaderSettings>(loader, "", settings.loader);
   settings.threads = options.threads;
   check_folder_of("--json", options.json);
 
@@ -80,7 +76,7 @@ std::function<int()> add_data_benchmark(CLI::App& command) {
       ->check(CLI::Range(1, 100000));
   add_default(command, "--image-size", options->image_size, "side of the crops")->check(CLI::Range(1, 4096));
   add_default(command, "--threads", options->threads, "threads of the whole loader")->check(CLI::Range(1, 4096));
-  command.add_option("--set", options->settings, "a setting of data.loader, KEY=VALUE (dct_scaling=off)");
+  add_overrides(command, "--set", options->settings, "a setting of data.loader (dct_scaling=off)");
   add_default(command, "--time-limit", options->time_limit, "seconds that one measurement takes")
       ->check(positive_number());
   command.add_option("--json", options->json, "also write the measurements to this file")->type_name("FILE");

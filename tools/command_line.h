@@ -3,11 +3,14 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "tools/overrides.h"
 #include <tessera/base/error.h>
 #include <tessera/base/version.h>
 
@@ -36,6 +39,14 @@ CLI::Option* add_default(CLI::App& app, const std::string& name, T& value, const
   return app.add_option(name, value, help)->capture_default_str();
 }
 
+/// Adds --threads, the same in all programs.
+template <class T>
+CLI::Option* add_threads(CLI::App& app, T& threads) {
+  return app.add_option("--threads", threads, "threads of the CPU to work with (default: one per core)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096));
+}
+
 /// Throws UserError if the folder of a file to be written is not there: better said before an hour of measuring.
 inline void check_folder_of(const std::string& option, const std::string& path) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
@@ -62,8 +73,15 @@ inline std::string shell_line(int argc, char** argv) {
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {}) {
   app.set_version_flag("--version", version_line());
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words = spread_overrides({argv, argv + argc});
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    app.parse(static_cast<int>(pointers.size()), pointers.data());
     if (check) check();
+  } catch (const CLI::ExtrasError& error) {
+    app.exit(error);
+    std::cerr << "Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart otherwise.\n";
+    return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
@@ -34,7 +35,7 @@ struct Options {
   std::string vocabulary;
   std::string device = "auto";
   std::int64_t batch_size = 64;
-  std::int64_t threads = 2;
+  std::optional<int> threads;
   std::int64_t top = 0;
   bool raw = false;
   bool text_encoder_free = false;
@@ -50,7 +51,7 @@ at::Tensor unit(const at::Tensor& rows) {
 void embed_source(const Embedder& embedder, const Options& options, const tools::Rows& rows) {
   const auto choice = sources().resolve(source_from_text(options.data, "--data"), "--data");
   EvaluationReader reader(sources().make(choice, "--data"), embedder.preprocessing(), options.batch_size,
-                          options.threads);
+                          options.threads.value_or(at::get_num_threads()));
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {
     std::vector<std::string> keys;
     std::vector<at::Tensor> pixels;
@@ -139,6 +140,7 @@ void check(const Options& options) {
 
 int embed(const Options& options) {
   check(options);
+  if (options.threads) at::set_num_threads(*options.threads);
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
@@ -179,8 +181,7 @@ int main(int argc, char** argv) {
   tools::add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
   tools::add_default(app, "--batch-size", options.batch_size, "pictures or captions at a time")
       ->check(tessera::tools::positive_number());
-  tools::add_default(app, "--threads", options.threads, "decoding threads of --data")
-      ->check(tessera::tools::positive_number());
+  tools::add_threads(app, options.threads);
   app.add_flag("--raw", options.raw, "as the model gives them; without it they are scaled to length 1");
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return run_program("tessera-embed", [&] { return embed(options); });

@@ -25,14 +25,14 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "measure with some slots of a sparo model: top:32 (the best by zero-shot accuracy of each alone, on the "
       "run's validation data), {top: 32, source: {name: SOURCE, ...}, templates: FILE}, a slots.json that an "
       "earlier evaluation wrote, or the slot_mask.safetensors of slot_mask");
-  app.add_option("--set", options.overrides,
-                 "KEY=VALUE: changes the suite (tasks.0.topk=[1]) or, with --task, the task (topk=[1])")
-      ->allow_extra_args(false);
+  add_overrides(app, "--set", options.overrides,
+                "override a key of the suite (tasks.0.topk=[1]) or, with --task, of the task (topk=[1])");
   app.add_option("--out", options.out,
                  "folder for results.json and report.html. Default: evaluation in the run's folder; where that holds "
                  "results already, evaluation-2, evaluation-3, ...");
   app.add_flag("--overwrite", options.overwrite, "write over the results that the folder holds");
   add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
+  add_threads(app, options.threads);
   app.add_flag("--json", options.json, "print the results as JSON");
   app.add_flag("!--no-pictures", options.pictures, "leave the pictures out of the report");
   app.footer(
@@ -42,11 +42,6 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "  evaluate --checkpoint model.safetensors --task zero_shot --data photos/ --set "
       "templates=configs/templates/cifar10.txt");
   return parse_arguments(app, argc, argv);
-}
-
-std::optional<int> answer_at_once(int argc, char** argv) {
-  EvaluateOptions options;
-  return parse(argc, argv, options);
 }
 
 }  // namespace tessera::tools

@@ -41,8 +41,7 @@ struct Common {
   void add_to(CLI::App& command) {
     command.option_defaults()->take_last();
     add_default(command, "--device", device, "cpu, cuda or cuda:N");
-    command.add_option("--threads", threads, "threads of one operator on the CPU; 0: one per core")
-        ->check(CLI::Range(0, 4096));
+    tessera::tools::add_threads(command, threads);
     add_default(command, "--repeats", repeats, "timed runs, of which the median is given")
         ->check(CLI::Range(1, 100000));
     add_default(command, "--time-limit", time_limit, "seconds that one measurement may take")

@@ -2,6 +2,7 @@
 #include <iostream>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
@@ -27,6 +28,7 @@ struct Arguments {
   std::string input;
   std::string output;
   bool list = false;
+  std::optional<int> threads;
 };
 
 ModelSettings wanted_model(const Arguments& arguments) {
@@ -136,6 +138,7 @@ int run(const Arguments& arguments) {
     user_error("nothing to do: give --from open_clip, --from groupvit or --to open_clip");
   if (arguments.from != "tessera" && arguments.to != "tessera")
     user_error("--from ", arguments.from, " --to ", arguments.to, ": convert in two steps, through a file of ours");
+  if (arguments.threads) at::set_num_threads(*arguments.threads);
   const at::NoGradGuard guard;
   ModelFile file;
   if (arguments.from != "tessera") {
@@ -176,6 +179,7 @@ int main(int argc, char** argv) {
                  "YAML with the model's settings instead (at the top, or under `model:`)");
   app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, to be carried in the model file");
   app.add_flag("--list", arguments.list, "print the known architectures");
+  tools::add_threads(app, arguments.threads);
   const auto check = [&] {
     if (!arguments.list && arguments.output.empty()) throw CLI::RequiredError("input and output");
   };

@@ -46,12 +46,10 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.footer(std::regex_replace(kFooter, std::regex("trainer --"), arguments.program + " --"));
   app.add_option("--config", arguments.config, "YAML file, or the name of one that ships with Tessera (--list-configs)")
       ->type_name("FILE");
-  app.add_option("--set", arguments.overrides, "override one key, KEY=VALUE (VALUE is YAML); may be repeated")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
+  add_overrides(app, "--set", arguments.overrides, "override a key");
   app.add_option("--resume", arguments.resume,
                  "none: start afresh, in a folder without checkpoints (default); auto: go on from the run's newest "
-                 "whole checkpoint, if there is one; "
+                 "whole checkpoint, if there is one, or what checkpoint.fetch_command brings; "
                  "or a checkpoint or run folder")
       ->type_name("auto|none|PATH");
   app.add_option("--allow-changes", arguments.allowed_changes,
@@ -62,6 +60,8 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.add_option("--nproc", arguments.processes, "train in so many processes on this machine (GPUs: one each)")
       ->type_name("N")
       ->check(CLI::Range(1, 1024));
+  std::optional<int> threads;
+  add_threads(app, threads);
   bool list_configs = false;
   app.add_flag("--list-configs", list_configs, "list the configurations that ship, a line each, and leave");
   app.add_flag("--print-config", arguments.print_config, "print the configuration with every default spelt out, and leave");
@@ -77,6 +77,11 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.add_option("--write-configuration-doc", arguments.document, "write docs/configuration.md to this file, and leave")
       ->type_name("FILE");
   const auto code = parse_arguments(app, argc, argv);
+  if (threads) {  // first: what --set says of one kind of thread wins
+    const std::string number = std::to_string(*threads);
+    arguments.overrides.insert(arguments.overrides.begin(),
+                               {"training.threads=" + number, "data.loader.threads=" + number});
+  }
   if (code || !list_configs) return code;
   return run_program(arguments.program, [] {
     std::cout << config::list_configurations();

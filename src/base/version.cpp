@@ -1,6 +1,5 @@
-#include <tessera/base/version.h>
-
 #include "tessera_commit.h"
+#include <tessera/base/version.h>
 
 namespace tessera {
 

@@ -1,10 +1,9 @@
-#include <tessera/config/environment.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
 #include <functional>
 
+#include <tessera/config/environment.h>
 #include <tessera/config/fields.h>
 
 namespace tessera::config {
@@ -21,7 +20,8 @@ std::string variable_value(const std::string& inside, const Node& node, const st
   const std::size_t dash = inside.find(":-");
   const std::string name = inside.substr(0, dash);
   if (!is_variable_name(name) || inside.find("${") != std::string::npos)
-    fail(node, path, "${" + inside + "} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
+    fail(node, path,
+         "${" + inside + "} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
   const char* value = std::getenv(name.c_str());
   const bool empty = value == nullptr || *value == '\0';
   if (dash != std::string::npos && empty) return inside.substr(dash + 2);
@@ -57,6 +57,10 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+bool is_command(const std::string& key) {
+  return key == "command" || key.ends_with("_command");
+}
+
 using Change = std::function<std::string(const std::string& text, const Node& node, const std::string& path)>;
 
 // Applies the change to all texts of the tree that no shell reads.
@@ -65,7 +69,7 @@ Node changed(const Node& node, const std::string& path, const Change& change) {
     if (node.text().starts_with("pipe:") || node.text().find("${") == std::string::npos) return node;
     const std::string text = change(node.text(), node, path);
     return !node.quoted() && (text == "null" || text == "~") ? Node::null(node.mark())
-                                                            : Node::scalar(text, node.mark(), node.quoted());
+                                                             : Node::scalar(text, node.mark(), node.quoted());
   }
   if (node.is_sequence()) {
     std::vector<Node> items;
@@ -76,8 +80,7 @@ Node changed(const Node& node, const std::string& path, const Change& change) {
   if (!node.is_map()) return node;
   Node out = Node::map({}, node.mark());
   for (const auto& [key, value] : node.members()) {
-    const bool shells = key == "command" && value.is_scalar();
-    out.set(key, shells ? value : changed(value, join_path(path, key), change));
+    out.set(key, is_command(key) && value.is_scalar() ? value : changed(value, join_path(path, key), change));
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <unistd.h>
 
+#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include "src/evaluation/kept_slots.h"
@@ -204,6 +205,7 @@ std::string output_folder(const EvaluateOptions& options, const std::string& usu
 }
 
 int evaluate(const EvaluateOptions& options) {
+  if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));
@@ -214,7 +216,7 @@ int evaluate(const EvaluateOptions& options) {
 
   EvaluationContext context;
   context.batch_size = suite.batch_size;
-  context.threads = suite.threads;
+  context.threads = options.threads.value_or(suite.threads);
   context.pictures = options.pictures;
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);

@@ -84,9 +84,8 @@ std::string point_numbers(const CurveChart& chart) {
   std::string html;
   for (const Curve& curve : chart.curves) {
     if (curve.points.empty()) continue;
-    const bool named = chart.curves.size() > 1 || (curve.name != chart.title && !curve.name.empty());
     html += number_card(three_digits(curve.points.front().second),
-                        named ? concat(chart.title, ": ", curve.name) : chart.title);
+                        chart.curves.size() > 1 ? concat(chart.title, ": ", curve.name) : chart.title);
   }
   return html;
 }

@@ -1,11 +1,10 @@
-#include <tessera/report/class_colors.h>
-
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <map>
 
 #include <tessera/base/error.h>
+#include <tessera/report/class_colors.h>
 
 namespace tessera::report {
 namespace {
@@ -21,10 +20,10 @@ Color from_hex(std::uint32_t color) {
 
 const std::map<std::string, std::uint32_t>& named_colors() {
   static const std::map<std::string, std::uint32_t> colors = {
-      {"red", 0xE03131},    {"orange", 0xF08C00}, {"yellow", 0xF2D024},    {"green", 0x2F9E44},  {"cyan", 0x22C3D6},
-      {"blue", 0x2B5FD9},   {"purple", 0x8E3BBF}, {"violet", 0x7A4FE0},    {"pink", 0xF27CB4},   {"magenta", 0xD6249F},
-      {"brown", 0x8A5A33},  {"black", 0x26282B},  {"white", 0xF4F4F2},     {"gray", 0x868A90},   {"grey", 0x868A90},
-      {"teal", 0x0F8F88},   {"navy", 0x1B2F73},   {"turquoise", 0x2FC7B5}, {"beige", 0xDCC9A3},  {"gold", 0xD4A017},
+      {"red", 0xE03131},    {"orange", 0xF08C00}, {"yellow", 0xF2D024},    {"green", 0x2F9E44}, {"cyan", 0x22C3D6},
+      {"blue", 0x2B5FD9},   {"purple", 0x8E3BBF}, {"violet", 0x7A4FE0},    {"pink", 0xF27CB4},  {"magenta", 0xD6249F},
+      {"brown", 0x8A5A33},  {"black", 0x26282B},  {"white", 0xF4F4F2},     {"gray", 0x868A90},  {"grey", 0x868A90},
+      {"teal", 0x0F8F88},   {"navy", 0x1B2F73},   {"turquoise", 0x2FC7B5}, {"beige", 0xDCC9A3}, {"gold", 0xD4A017},
       {"silver", 0xB8BCC2}, {"maroon", 0x7D1F2B}, {"olive", 0x7F8A2A},     {"lime", 0x94D82D}};
   return colors;
 }

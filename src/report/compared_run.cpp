@@ -1,5 +1,3 @@
-#include <tessera/report/compared_run.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -13,6 +11,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/node.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/report/compared_run.h>
 
 namespace tessera::report {
 namespace {
@@ -52,8 +51,8 @@ std::vector<Score> scores_in(const Json& json) {
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
     for (const auto& [metric, value] : metrics->items())
-      out.push_back({task, data, metric,
-                     value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()});
+      out.push_back(
+          {task, data, metric, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()});
   }
   return out;
 }
@@ -84,6 +83,21 @@ std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& 
   return out;
 }
 
+/// What `evaluate` wrote into the folder or beside the run's own evaluations: evaluation, evaluation-2, ...; oldest first.
+std::vector<fs::path> result_files(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code ignored;
+  const auto take = [&](const fs::path& path) {
+    const bool there = fs::is_regular_file(path, ignored);
+    if (there) out.push_back(path);
+    return there;
+  };
+  take(folder / "evaluation" / "results.json");
+  for (int number = 2; take(folder / concat("evaluation-", number) / "results.json");) ++number;
+  take(folder / "results.json");
+  return out;
+}
+
 void read_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
   for (const auto& [step, scores] : training_evaluations(folder)) {
@@ -92,16 +106,14 @@ void read_scores(const fs::path& folder, ComparedRun& run) {
     run.scores = scores;
     last = step;
   }
-  for (const fs::path& path : {folder / "evaluation" / "results.json", folder / "results.json"}) {
-    std::error_code ignored;
-    if (!fs::is_regular_file(path, ignored)) continue;
+  for (const fs::path& path : result_files(folder)) {
     const Json json = read_json(path);
     const std::int64_t step = step_of(json).value_or(std::numeric_limits<std::int64_t>::max());
     std::vector<Score> older = scores_in(json), newer = run.scores;
     if (step >= last) std::swap(older, newer);
     take_scores(older, newer);
     run.scores = older;
-    if (!run.step) run.step = step_of(json);
+    last = std::max(last, step_of(json).value_or(last));
     if (run.version.empty() && !text_of(json, "version").empty())
       run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
   }
@@ -160,8 +172,7 @@ void read_settings(const fs::path& folder, ComparedRun& run) {
 
 bool holds_results(const fs::path& folder) {
   std::error_code ignored;
-  return fs::is_regular_file(folder / "metrics.jsonl", ignored) || fs::is_regular_file(folder / "results.json", ignored) ||
-         fs::is_regular_file(folder / "evaluation" / "results.json", ignored);
+  return fs::is_regular_file(folder / "metrics.jsonl", ignored) || !result_files(folder).empty();
 }
 
 [[noreturn]] void refuse(const std::string& folder) {
@@ -175,11 +186,13 @@ bool holds_results(const fs::path& folder) {
              stages.empty() ? "" : "; these in it do: " + join_names(stages));
 }
 
-/// The folders of a path that make a name, from the last; that of an evaluation is named after what it lies in.
+/// The folders of a path that make a name, from the last; an evaluation is named after what it lies in.
 std::vector<std::string> name_parts(const fs::path& path) {
   std::vector<std::string> parts;
   for (const fs::path& part : path) parts.insert(parts.begin(), part.string());
-  if (parts.size() > 1 && parts.front() == "evaluation") parts.erase(parts.begin());
+  if (parts.size() < 2 || !parts.front().starts_with("evaluation")) return parts;
+  if (parts.front() != "evaluation") parts[1] += "/" + parts.front();
+  parts.erase(parts.begin());
   return parts;
 }
 

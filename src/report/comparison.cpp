@@ -1,11 +1,10 @@
-#include <tessera/report/comparison.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/report/comparison.h>
 #include <tessera/report/markdown_table.h>
 #include <tessera/report/task_result.h>
 
@@ -121,7 +120,8 @@ std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
 }
 
 nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
-  nlohmann::json out = {{"runs", nlohmann::json::array()}, {"scores", nlohmann::json::array()}, {"settings", nlohmann::json::array()}};
+  nlohmann::json out = {
+      {"runs", nlohmann::json::array()}, {"scores", nlohmann::json::array()}, {"settings", nlohmann::json::array()}};
   for (const ComparedRun& run : runs)
     out["runs"].push_back({{"name", run.name},
                            {"folder", run.folder},

@@ -68,12 +68,14 @@ std::string run_table(const std::vector<ComparedRun>& runs) {
                    "</td></tr>");
   }
   return "<div class=\"card scroll\"><table><tr><th>Run</th><th class=\"n\">Step</th><th class=\"n\">Last loss</th><th "
-         "class=\"n\">Samples/s</th><th>Trained by</th><th>Folder</th></tr>" +
+         "class=\"n\">Samples/s</th><th>Version</th><th>Folder</th></tr>" +
          rows + "</table></div>";
 }
 
 std::string score_row(const ScoreRow& row) {
-  const char* const arrow = row.better == Better::higher ? "\u00a0\u2191" : row.better == Better::lower ? "\u00a0\u2193" : "";
+  const char* const arrow = row.better == Better::higher  ? "\u00a0\u2191"
+                            : row.better == Better::lower ? "\u00a0\u2193"
+                                                          : "";
   std::string html = concat("<tr><td class=\"whole\">", escape(row.metric), arrow, "</td>");
   for (std::size_t i = 0; i < row.values.size(); ++i) {
     const std::string text = escape(score_text(row, i));
@@ -92,7 +94,8 @@ std::string score_tables(const std::vector<ComparedRun>& runs) {
   for (std::size_t i = 0; i < rows.size();) {
     const ScoreRow& first = rows[i];
     std::string table;
-    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i) table += score_row(rows[i]);
+    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i)
+      table += score_row(rows[i]);
     html += concat("<h3>", escape(first.task), "</h3><p class=\"soft\">", escape(first.data), ". ",
                    escape(score_rule(first.task.substr(0, first.task.find(' ')))),
                    "</p><div class=\"card scroll\"><table><tr><th>Metric</th>", run_headers(runs), "</tr>", table,
@@ -103,7 +106,8 @@ std::string score_tables(const std::vector<ComparedRun>& runs) {
 
 std::string setting_table(const std::vector<ComparedRun>& runs) {
   const std::vector<SettingRow> rows = differing_settings(runs);
-  const auto configured = std::count_if(runs.begin(), runs.end(), [](const auto& run) { return !run.settings.empty(); });
+  const auto configured =
+      std::count_if(runs.begin(), runs.end(), [](const auto& run) { return !run.settings.empty(); });
   if (configured < 2) return "";
   if (rows.empty()) return "<h2>Settings that differ</h2><p class=\"soft\">None: all settings are the same.</p>";
   std::string html;
@@ -114,8 +118,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
   }
   std::string header;
   for (std::size_t i = 0; i < runs.size(); ++i) header += "<th>" + name_with_swatch(runs[i], i) + "</th>";
-  return "<h2>Settings that differ</h2><div class=\"card scroll\"><table><tr><th>Setting</th>" + header + "</tr>" + html +
-         "</table></div>";
+  return "<h2>Settings that differ</h2><div class=\"card scroll\"><table><tr><th>Setting</th>" + header + "</tr>" +
+         html + "</table></div>";
 }
 
 /// The curve of each run that has it; empty unless two have it (or there is one run).
@@ -182,19 +186,19 @@ bool objectives_differ(const std::vector<SettingRow>& settings) {
 
 std::string comparison_page(const std::vector<ComparedRun>& runs) {
   const std::string title = runs.size() == 1 ? runs.front().name : concat("Comparison of ", runs.size(), " runs");
-  const std::string note = concat("Over steps, where the title says nothing else.",
-                                  objectives_differ(differing_settings(runs))
-                                      ? " The objectives differ, so their losses do not compare."
-                                      : "");
+  const std::string note = concat(
+      "Over steps, where the title says nothing else.",
+      objectives_differ(differing_settings(runs)) ? " The objectives differ, so their losses do not compare." : "");
   std::vector<CurveChart> machine;
   for (const KnownCurve& known : kMachineCurves) machine.push_back(overlaid(runs, known));
-  return page(title, "",
-              concat("<h1>", escape(title), "</h1>", run_table(runs), score_tables(runs), setting_table(runs),
-                     charts_under("Training", note, training_charts(runs)),
-                     charts_under("Evaluations during training", "", overlaid_with_prefix(runs, "evaluation.", "")),
-                     charts_under("Speed and memory", "", machine),
-                     "<footer>Written by tessera-report. Everything on this page is inline; it can be mailed or archived "
-                     "as one file.</footer>"));
+  return page(
+      title, "",
+      concat("<h1>", escape(title), "</h1>", run_table(runs), score_tables(runs), setting_table(runs),
+             charts_under("Training", note, training_charts(runs)),
+             charts_under("Evaluations during training", "", overlaid_with_prefix(runs, "evaluation.", "")),
+             charts_under("Speed and memory", "", machine),
+             "<footer>Written by tessera-report. Everything on this page is inline; it can be mailed or archived "
+             "as one file.</footer>"));
 }
 
 }  // namespace tessera::report

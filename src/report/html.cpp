@@ -18,7 +18,7 @@ main{max-width:1120px;margin:0 auto;padding:32px 20px 64px}
 h1{font-size:26px;margin:0 0 4px;letter-spacing:-.01em;overflow-wrap:anywhere}
 h2{font-size:19px;margin:40px 0 4px}
 h3{font-size:15px;margin:24px 0 8px}
-p{margin:4px 0 12px}.soft{color:var(--soft)}
+p{margin:4px 0 12px;overflow-wrap:anywhere}.soft{color:var(--soft)}
 nav{margin:14px 0 0}nav a{display:inline-block;margin:0 8px 6px 0;padding:2px 10px;border:1px solid var(--line);border-radius:99px;color:var(--accent);text-decoration:none;font-size:13px}
 .card{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:16px 18px;margin:12px 0}
 .grid{display:grid;gap:12px}
@@ -27,7 +27,7 @@ nav{margin:14px 0 0}nav a{display:inline-block;margin:0 8px 6px 0;padding:2px 10
 .numbers{display:grid;grid-template-columns:repeat(auto-fill,minmax(160px,1fr));gap:12px;margin:12px 0}
 .number{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
 .number b{display:block;font-size:24px;font-weight:650;font-variant-numeric:tabular-nums;letter-spacing:-.02em}
-.number span{font-size:12px;color:var(--soft)}
+.number span{font-size:12px;color:var(--soft);overflow-wrap:anywhere}
 .scroll{overflow-x:auto}td.n,th.n{white-space:nowrap}td.setting,td.path{min-width:120px;max-width:320px;overflow-wrap:anywhere}td.whole{white-space:nowrap}
 .run{white-space:nowrap}.run i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
@@ -37,11 +37,11 @@ tr:last-child td{border-bottom:0}
 img{display:block;width:100%;border-radius:6px;background:var(--bar)}img.tiny{image-rendering:pixelated}
 .examples{grid-template-columns:repeat(auto-fill,minmax(250px,1fr))}
 .example{display:grid;grid-template-columns:96px 1fr;gap:12px;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px}
-.bars.columns{display:block;columns:2}
+.bars.columns{display:block;columns:2;column-gap:18px}
 .bars{font-size:12px;display:grid;gap:3px;align-content:start}
 .bar{position:relative;background:var(--bar);border-radius:4px;overflow:hidden;padding:1px 6px;display:flex;justify-content:space-between;gap:8px}
 .bar i{position:absolute;inset:0 auto 0 0;background:var(--accent);opacity:.32}
-.bar.right i{background:var(--good);opacity:.5}.bar span{position:relative;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}
+.bar.right i{background:var(--good);opacity:.5}.bar span{position:relative;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}.bar span:last-child{flex:none}
 .tag{display:inline-block;font-size:12px;padding:0 8px;border-radius:99px;border:1px solid currentColor;white-space:nowrap}
 .tag.good{color:var(--good)}.tag.bad{color:var(--bad)}
 .sheet{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px;margin:12px 0}
@@ -67,7 +67,7 @@ svg{display:block;width:100%;height:auto}svg text{fill:var(--soft);font-size:11p
 .confusion td,.confusion th{padding:3px 5px;text-align:center;font-size:11px;border:1px solid var(--line)}
 .confusion{width:auto}.confusion th.side{text-align:right}.confusion th.top{writing-mode:vertical-rl;transform:rotate(180deg);text-align:left;vertical-align:bottom}
 footer{margin-top:48px;color:var(--soft);font-size:12px}
-@media (max-width:640px){main{padding:20px 14px 48px}.card{padding:12px 14px}.bars.columns{columns:1}svg text{font-size:15px}.row,.slots,.readable{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}}
+@media (max-width:640px){main{padding:20px 14px 48px}.card{padding:12px 14px}.bars.columns{columns:1}svg text{font-size:15px}.row,.slots,.readable{grid-template-columns:repeat(3,minmax(0,1fr))}.sheet .two{grid-template-columns:1fr}.sheet .two figure{max-width:160px}}
 )css";
 }
 

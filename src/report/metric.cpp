@@ -1,8 +1,8 @@
-#include <tessera/report/metric.h>
-
 #include <algorithm>
 #include <string_view>
 #include <vector>
+
+#include <tessera/report/metric.h>
 
 namespace tessera::report {
 namespace {

@@ -1,19 +1,21 @@
-#include <tessera/report/picture.h>
-
 #include <c10/util/Exception.h>
 #include <opencv2/imgcodecs.hpp>
 #include <opencv2/imgproc.hpp>
 
 #include <tessera/base/digest.h>
 #include <tessera/report/html.h>
+#include <tessera/report/picture.h>
 
 namespace tessera::report {
 namespace {
 
-constexpr std::int64_t kSmall = 160;       // pixels; PNG up to here
-constexpr std::int64_t kGreatest = 320;    // larger pictures are scaled down
-constexpr std::int64_t kOutlineShare = 160;  // of a picture's side: how wide the outline of a region is
-constexpr double kFill = 0.6, kFaded = 0.5, kEdge = 0.8;  // how much color; of the background's grey; of the outline's
+constexpr std::int64_t kSmall = 160;         // pixels; PNG up to here
+constexpr std::int64_t kGreatest = 320;      // larger pictures are scaled down
+constexpr std::int64_t kOutlineShare = 100;  // an outline is as wide as a picture's side divided by this
+constexpr double kFaded = 0.5;               // how much gray covers what has no class
+constexpr double kFill = 0.7, kEdge = 0.75;  // how much color a region and its outline have
+constexpr double kBase = 190,
+                 kTexture = 0.3;  // brightness under a region, and how much of the picture's own stays of it
 
 /// Whether a pixel of another value lies within `reach` of (row, column), above, below or beside it.
 bool at_edge(const std::vector<std::uint8_t>& mask, const Image& image, std::int64_t row, std::int64_t column,
@@ -75,8 +77,9 @@ Image color_by_class(const Image& image, const std::vector<std::uint8_t>& mask, 
     const Color color = mask[i] < colors.size() ? colors[mask[i]] : palette_color(mask[i]);
     const auto place = static_cast<std::int64_t>(i);
     const bool edge = at_edge(mask, image, place / image.width, place % image.width, reach);
-    const double grey = 0.299 * old[0] + 0.587 * old[1] + 0.114 * old[2];
-    for (std::size_t c = 0; c < 3; ++c) now[c] = edge ? mixed(0, color[c], kEdge) : mixed(grey, color[c], kFill);
+    const double brightness = 0.299 * old[0] + 0.587 * old[1] + 0.114 * old[2];
+    const double gray = kBase + kTexture * (brightness - kBase);
+    for (std::size_t c = 0; c < 3; ++c) now[c] = edge ? mixed(0, color[c], kEdge) : mixed(gray, color[c], kFill);
   }
   return out;
 }

@@ -1,36 +1,42 @@
-#include <tessera/report/score_rule.h>
-
 #include <map>
+
+#include <tessera/report/score_rule.h>
 
 namespace tessera::report {
 
 std::string score_rule(const std::string& task) {
   static const std::map<std::string, std::string> rules = {
       {"zero_shot",
-       "top k: the share of pictures whose class is among the k nearest of the class texts (cosine); mean_per_class: the "
+       "top k: the share of pictures whose class is among the k nearest of the class texts (cosine); mean_per_class: "
+       "the "
        "mean of each class's own top 1."},
       {"retrieval",
        "recall@k: the share of captions whose picture is among the k nearest of all pictures (text_to_image), and of "
        "pictures with one of their captions among the k nearest of all captions (image_to_text)."},
       {"segmentation",
-       "Each pixel takes the class whose text is nearest to its patch or group. IoU is the overlap of the predicted and "
-       "the true region of a class divided by their union: image_miou is its mean over the classes of each picture, then "
+       "Each pixel takes the class whose text is nearest to its patch or group. IoU is the overlap of the predicted "
+       "and "
+       "the true region of a class divided by their union: image_miou is its mean over the classes of each picture, "
+       "then "
        "over pictures; dataset_miou its mean over classes, all pictures taken together; pixel_accuracy the share of "
        "pixels with the right class."},
       {"linear_probe",
        "top1: the share of pictures that a logistic regression on embeddings, fitted on the training data, gives the "
        "right class; log_loss: its mean cross-entropy on them; l2: its regularization."},
       {"knn",
-       "top k: the share of pictures whose class is among the k best of a weighted vote of the nearest training pictures "
+       "top k: the share of pictures whose class is among the k best of a weighted vote of the nearest training "
+       "pictures "
        "(cosine)."},
       {"hard_negatives",
        "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one; "
        "mean_category_accuracy: the mean over the kinds of wrong captions."},
       {"slot_mask",
-       "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one, with the "
+       "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one, with "
+       "the "
        "trained mask over slots, and (before) without."},
       {"slots",
-       "mean_cosine: between each slot of a picture and the same slot of its caption; best_slot_cosine: of the slot where "
+       "mean_cosine: between each slot of a picture and the same slot of its caption; best_slot_cosine: of the slot "
+       "where "
        "it is greatest; peaks: the greatest weight of a slot in picture and text (1: it looks at one place only)."},
       {"interpretability",
        "top k: the share of pictures whose class name is among the k most active of all tokens; median_rank: its place "
@@ -38,7 +44,8 @@ std::string score_rule(const std::string& task) {
       {"tokens",
        "caption_precision@k: the share of a picture's k most active tokens that one of its captions contains."},
       {"token_group_iou",
-       "Groups of words and annotated phrases are paired so that the sum of their IoU (common words divided by all words "
+       "Groups of words and annotated phrases are paired so that the sum of their IoU (common words divided by all "
+       "words "
        "of both) is greatest; iou, precision, recall and f1 are means over the pairs of a caption, then over captions. "
        "chunks and random: the same of equal chunks and of random groups."},
       {"validation_loss", "loss: the mean of the training objective over batches of data that is not trained on."}};

@@ -38,27 +38,33 @@ void Trainer::evaluate() {
   if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
   last_evaluated_ = state_.step;
   heartbeat_.enter("the evaluation", state_.step);
-  monitor_.leave_out([&] { run_on_rank0(group_, "evaluation", [&] { return run_evaluation(), true; }); });
+  bool best = false;
+  monitor_.leave_out([&] { best = run_on_rank0(group_, "evaluation", [&] { return run_evaluation(); }); });
+  if (!best) return;
+  heartbeat_.enter("saving", state_.step);
+  monitor_.leave_out([&] { checkpoints_.save_best(state_); });
 }
 
-void Trainer::run_evaluation() {
+bool Trainer::run_evaluation() {
   monitor_.log().clear();
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
   const DualEncoderEmbedder embedder(weights == "teacher" ? run_.teacher->model : run_.model, run_.tokenizer);
   const EvaluationContext context = evaluation_context(run_, config_, state_.step);
+  MeasuredMetrics all;
   auto results = nlohmann::json::array(), failed = nlohmann::json::array();
   for (std::size_t i = 0; i < config_.evaluation.tasks.size(); ++i) {
     const auto outcome = try_task(config_.evaluation.tasks, i, "evaluation.tasks", embedder, context);
     if (const auto* result = std::get_if<TaskResult>(&outcome)) {
-      log_result(*result);
+      const MeasuredMetrics metrics = log_result(*result);
+      all.insert(all.end(), metrics.begin(), metrics.end());
       results.push_back(to_json(*result));
     } else {
       const auto& failure = std::get<TaskFailure>(outcome);
       monitor_.log().evaluation_failed(state_.step, failure.place, failure.reason);
       failed.push_back(to_json(failure));
     }
-    if (interrupted() != 0) return;
+    if (interrupted() != 0) return false;
   }
   const nlohmann::json file = {{"step", state_.step},       {"weights", weights},
                                {"version", version()},      {"commit", commit()},
@@ -67,14 +73,17 @@ void Trainer::run_evaluation() {
   std::filesystem::create_directories(folder_ + "/evaluation");
   io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json", file.dump(2) + "\n");
   monitor_.show(state_);
+  // The weights before the first step are those that the run was given.
+  return state_.step > 0 && checkpoints_.is_best(all);
 }
 
-void Trainer::log_result(const TaskResult& result) {
+MeasuredMetrics Trainer::log_result(const TaskResult& result) {
   monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
-  std::vector<std::pair<std::string, double>> metrics;
+  MeasuredMetrics metrics;
   for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
   monitor_.evaluated(state_, metrics);
   monitor_.log().readings(state_.step, result.readings);
+  return metrics;
 }
 
 }  // namespace tessera

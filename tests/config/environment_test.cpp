@@ -43,15 +43,17 @@ TEST_F(Environment, AnUnsetVariableIsNamedWithFileLineAndKey) {
   EXPECT_EQ(error_of("x: 1\na: {b: ['${TESSERA_TEST_UNSET}/y']}"),
             "a.yaml:2: a.b[0]: the environment variable TESSERA_TEST_UNSET is not set: export it, or write "
             "${TESSERA_TEST_UNSET:-default}");
-  EXPECT_EQ(error_of("a: ${TESSERA TEST}"),
-            "a.yaml:1: a: ${TESSERA TEST} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
+  EXPECT_EQ(
+      error_of("a: ${TESSERA TEST}"),
+      "a.yaml:1: a: ${TESSERA TEST} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
   EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a plain ${");
 }
 
 TEST_F(Environment, WhatAShellReadsIsLeftToIt) {
   EXPECT_EQ(value_of("a: 'pipe:cat ${TESSERA_TEST_UNSET}'"), "pipe:cat ${TESSERA_TEST_UNSET}");
-  EXPECT_EQ(expanded("checkpoint: {command: 'cp $1 ${TESSERA_TEST_UNSET}'}").find("checkpoint")->find("command")->text(),
-            "cp $1 ${TESSERA_TEST_UNSET}");
+  EXPECT_EQ(
+      expanded("checkpoint: {command: 'cp $1 ${TESSERA_TEST_UNSET}'}").find("checkpoint")->find("command")->text(),
+      "cp $1 ${TESSERA_TEST_UNSET}");
 }
 
 TEST_F(Environment, EscapedTextComesBackAsItWas) {

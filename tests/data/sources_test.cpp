@@ -131,12 +131,14 @@ TEST_F(Sources, NamesInSettingsAreLookedForBesideTheirFileThenInTheWorkingFolder
   EXPECT_EQ(read("'s-{00..01}.tar'").items, std::vector<std::string>{path("yaml/s-{00..01}.tar")});
   EXPECT_EQ(read("'s-*.tar'").items, std::vector<std::string>{path("yaml/s-*.tar")});
   EXPECT_EQ(read("[s-00.tar, t-0.tar]").items, (std::vector<std::string>{path("yaml/s-00.tar"), path("work/t-0.tar")}));
-  EXPECT_EQ(read("s-00.tar::t-0.tar").items, std::vector<std::string>{path("yaml/s-00.tar") + "::" + path("work/t-0.tar")});
+  EXPECT_EQ(read("s-00.tar::t-0.tar").items,
+            std::vector<std::string>{path("yaml/s-00.tar") + "::" + path("work/t-0.tar")});
   for (const std::string same : {"pipe:cat s-00.tar", "s3://b/s-00.tar", "/x/s-00.tar"})
     EXPECT_EQ(read("'" + same + "'").items, std::vector<std::string>{same});
   const std::string where = path("yaml/a.yaml") + ":1: data.train.path: ";
   EXPECT_EQ(user_error_of([&] { expand_paths(read("u-{0..1}.tar"), ".tar"); }),
-            where + "u-0.tar: no such file in " + path("yaml") + " or " + path("work") + " (2 of the 2 files named are missing)");
+            where + "u-0.tar: no such file in " + path("yaml") + " or " + path("work") +
+                " (2 of the 2 files named are missing)");
   EXPECT_EQ(user_error_of([&] { expand_paths(read("'s-{01..02}.tar'"), ".tar"); }),
             where + path("yaml/s-02.tar") + ": no such file (1 of the 2 files named are missing)");
   EXPECT_EQ(user_error_of([&] { expand_paths(read("'u*.tar'"), ".tar"); }),

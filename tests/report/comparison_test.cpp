@@ -100,9 +100,12 @@ TEST_F(ComparisonTest, RowsOfATaskStayTogether) {
 }
 
 TEST_F(ComparisonTest, OnlySettingsThatDifferAreShown) {
-  const auto runs = read_compared_runs({run("a", "optimizer: {lr: 0.1, betas: [1, 2]}\nobjective: {name: clip}\n", "{}"),
-                                        run("b", "optimizer: {lr: 0.2, betas: [1, 2]}\n"
-                                                 "objective: {name: sparc, threshold: null}\n", "{}")});
+  const auto runs =
+      read_compared_runs({run("a", "optimizer: {lr: 0.1, betas: [1, 2]}\nobjective: {name: clip}\n", "{}"),
+                          run("b",
+                              "optimizer: {lr: 0.2, betas: [1, 2]}\n"
+                              "objective: {name: sparc, threshold: null}\n",
+                              "{}")});
   const std::vector<SettingRow> rows = differing_settings(runs);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].key, "optimizer.lr");
@@ -146,6 +149,16 @@ TEST_F(ComparisonTest, NumbersOfANewerCheckpointReplaceOlderOnes) {
   EXPECT_EQ(row_of(read_compared_runs({folder}), "top3").values, std::vector<std::optional<double>>{0.75});
 }
 
+TEST_F(ComparisonTest, TheNewestOfSeveralEvaluationsOfOneModelCounts) {
+  for (const auto& [folder, top1] : {std::pair("", 0.25), std::pair("-2", 0.5), std::pair("-3", 0.75)})
+    write(concat("m/evaluation", folder, "/results.json"),
+          concat(R"({"step":5,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", top1, "}}]}"));
+  EXPECT_EQ(row_of(read_compared_runs({path("m")}), "top1").values, std::vector<std::optional<double>>{0.75});
+  const auto apart = read_compared_runs({path("m/evaluation"), path("m/evaluation-2")});
+  EXPECT_EQ(apart[0].name, "m");
+  EXPECT_EQ(apart[1].name, "m/evaluation-2");
+}
+
 TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
   write("m/evaluation/results.json",
         R"({"version":"1.0","commit":"abc","tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":null}},
@@ -175,13 +188,16 @@ TEST_F(ComparisonTest, RunsOfOneNameAreToldApartByTheirFolders) {
 
 TEST_F(ComparisonTest, AFolderThatIsNoRunIsOneLineThatNamesTheRunsInIt) {
   run("stages/first", "", "{}");
-  EXPECT_EQ(message_of({path("stages")}), path("stages") + ": is no run and no evaluation: it holds neither metrics.jsonl "
-                                              "nor results.json; these in it do: " + path("stages/first"));
+  EXPECT_EQ(message_of({path("stages")}), path("stages") +
+                                              ": is no run and no evaluation: it holds neither metrics.jsonl "
+                                              "nor results.json; these in it do: " +
+                                              path("stages/first"));
   EXPECT_EQ(message_of({path("nowhere")}), path("nowhere") + ": there is no such folder");
   const std::string a = run("a", "", "{}");
   EXPECT_EQ(message_of({a, a + "/"}), a + "/: this run is given twice");
   write("b/results.json", "{");
-  EXPECT_EQ(message_of({path("b")}), path("b/results.json") + ": is no JSON object, so the results in it cannot be compared");
+  EXPECT_EQ(message_of({path("b")}),
+            path("b/results.json") + ": is no JSON object, so the results in it cannot be compared");
 }
 
 }  // namespace

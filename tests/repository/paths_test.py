@@ -6,7 +6,7 @@ import re
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-FOLDERS = "cmake|configs|docs|include|kernels|scripts|src|tests|tools"
+FOLDERS = "cmake|configs|docs|include|kernels|python|scripts|src|tests|tools"
 # A path from the root, or one of configs/ as YAML files there name it; `#anchor` and `:line` behind it do not belong to it.
 PATH = re.compile(rf"(?<![\w/.$-])((?:{FOLDERS}|parts|suites|templates|vocabularies)/[\w./{{}},*-]*[\w}}*])")
 # Names that stand for any: x.h, a.yaml, FOLDER, {owner}.
@@ -31,7 +31,26 @@ def exists(path, file):
     return any(next(folder.glob(path + ending), None) for folder in folders for ending in ("", ".yaml"))
 
 
+def without_code(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
+def anchors(page):
+    """The headings of a page as links name them."""
+    return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-")
+            for title in re.findall(r"^#+ (.*)$", without_code(page.read_text(encoding="utf-8")), re.M)}
+
+
 class Paths(unittest.TestCase):
+    def test_links_of_pages_lead_to_files_and_headings(self):
+        for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+            for path, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)", without_code(page.read_text(encoding="utf-8"))):
+                there = page.parent / path if path else page
+                with self.subTest(page=page.relative_to(ROOT), link=f"{path}#{anchor}"):
+                    self.assertTrue(there.exists(), "no such file")
+                    if anchor:
+                        self.assertIn(anchor, anchors(there))
+
     def test_are_found(self):
         self.assertEqual(list(named_paths("see (configs/{a_b,c}_*.yaml), src/data/x.h and tests/{owner}, {merges: configs/v.gz}")),
                          ["configs/a_b_*.yaml", "configs/c_*.yaml", "configs/v.gz"])

@@ -51,6 +51,22 @@ TEST_F(Convert, TheTokenizerOfAnOpenClipModelRepairsTextAsOpenClipDoes) {
   EXPECT_EQ(run.tokenizer->encode("caf\u00C3\u00A9 on the corner"), run.tokenizer->encode("caf\u00E9 on the corner"));
 }
 
+TEST_F(Convert, AModelWithoutVocabularyNamesTheWayToOne) {
+  ASSERT_EQ(answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " " +
+                      path("open_clip.safetensors") + " " + path("model.safetensors"))
+                .code,
+            0);
+  try {
+    load_for_inference(path("model.safetensors"));
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              path("model.safetensors") +
+                  ": holds no vocabulary of its tokenizer clip-bpe: make it again with tessera-convert --merges FILE "
+                  "(a checkpoint of the trainer always holds it)");
+  }
+}
+
 constexpr const char* kSparoModel = R"(
 image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3}, readout: {name: sparo, slots: 2, slot_width: 3, key_width: 4},
         projection: {name: none}}

@@ -122,13 +122,16 @@ TEST(TrainingConfig, AMisplacedKeyNamesTheSettingThatIsMeant) {
 }
 
 TEST(TrainingConfig, AMisspeltKeyIsReportedBeforeAMissingVocabulary) {
-  const std::vector<std::string> overrides = {"tokenizer={name: clip-bpe, merges: no/such.txt}", "model.text.encoder.vocab_size=null"};
+  const std::vector<std::string> overrides = {"tokenizer={name: clip-bpe, merges: no/such.txt}",
+                                              "model.text.encoder.vocab_size=null"};
   std::vector<std::string> misspelt = overrides;
   misspelt.emplace_back("objective.local_wait=1");
   EXPECT_NE(error_with(misspelt).find("objective.local_wait: unknown key"), std::string::npos) << error_with(misspelt);
-  EXPECT_EQ(error_with(overrides).find("--set: tokenizer.merges: no/such.txt: no such file or folder in "), 0U) << error_with(overrides);
+  EXPECT_EQ(error_with(overrides).find("--set: tokenizer.merges: no/such.txt: no such file or folder in "), 0U)
+      << error_with(overrides);
   EXPECT_EQ(error_with({"tokenizer={name: clip-bpe}", "model.text.encoder.vocab_size=null"})
-                .find("--set: tokenizer.merges: clip-bpe: merges is not set: give the path of CLIP's byte pairs"), 0U);
+                .find("--set: tokenizer.merges: clip-bpe: merges is not set: give the path of CLIP's byte pairs"),
+            0U);
 }
 
 TEST(TrainingConfig, ARunsOwnFileReadsTheSameInAnyFolder) {

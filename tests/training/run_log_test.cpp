@@ -127,6 +127,18 @@ TEST(RunPageTest, StaysSmallHoweverLongTheRun) {
   EXPECT_LT(page_of(page).size(), 1'500'000u);
 }
 
+TEST(RunPageTest, TheBestOfALossIsTheLeastAndASingleValueHasNoChart) {
+  const TemporaryFolder folder;
+  RunPage page(folder.path(), "run", {});
+  page.add_evaluation(100, {{"validation_loss.loss", 0.5}});
+  EXPECT_EQ(page_of(page).find("<svg"), std::string::npos);
+  page.add_evaluation(200, {{"validation_loss.loss", 0.75}, {"knn.l2", 3}});
+  const std::string html = page_of(page);
+  EXPECT_NE(html.find("validation_loss.loss</td><td class=\"n\">0.75</td><td class=\"n\">0.5</td>"), std::string::npos);
+  EXPECT_NE(html.find("knn.l2</td><td class=\"n\">3</td><td class=\"n\">-</td>"), std::string::npos);
+  EXPECT_NE(html.find("<svg"), std::string::npos);
+}
+
 TEST(RunPageTest, EvaluationsUpToTheStepResumedFromAreReadBack) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "evaluation");

@@ -123,14 +123,14 @@ Command inspect_command(CLI::App& program) {
       "Example: tessera-data inspect --source shapes --set split=test --sheet sheet.png\n"
       "The fingerprint is that of the samples, in whatever order and shards they lie.");
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
-  app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
+  add_overrides(*app, "--set", options->settings, "a setting of the source");
   app->add_option("--tokenizer", options->tokenizer, "registered name; counts the tokens of the captions too");
   app->add_option("--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer, KEY=VALUE");
   app->add_option("--samples", options->inspect.samples,
                   "samples looked at, spread over the source (default: all; fewer give no fingerprint)")
       ->check(positive_number());
   options->inspect.threads = std::max(1U, std::thread::hardware_concurrency());
-  app->add_option("--threads", options->inspect.threads, "changes nothing but speed")->check(positive_number());
+  add_threads(*app, options->inspect.threads);
   app->add_option("--dump", options->inspect.dump,
                   "file for one JSON line a sample: key, captions, SHA-256 of the picture, ...");
   app->add_option("--sheet", options->sheet, "PNG file for a contact sheet with captions");

@@ -66,7 +66,7 @@ std::int64_t parse_bytes(const std::string& text) {
 Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options) {
   PackSettings& settings = options->pack;
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
-  app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
+  add_overrides(*app, "--set", options->settings, "a setting of the source");
   app->add_option("--out", settings.folder, "folder for NAME-00000.tar, ..., NAME.json and classes.txt")->required();
   add_default(*app, "--name", settings.name, "what the shards' names begin with");
   add_default(*app, "--shard-size", settings.samples_per_shard, "samples in a shard")->check(positive_number());
@@ -84,7 +84,7 @@ Command writes_shards(CLI::App* app, const std::shared_ptr<PackOptions>& options
               "first bad one")
       ->check(CLI::Range(0.0, 1.0));
   settings.threads = std::max(1U, std::thread::hardware_concurrency());
-  app->add_option("--threads", settings.threads, "changes nothing but speed")->check(positive_number());
+  add_threads(*app, settings.threads);
   return {app, [options] { return run_pack(*options); }};
 }
 

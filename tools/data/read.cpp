@@ -81,10 +81,10 @@ Command read_command(CLI::App& program) {
       "read", "Reads a data source through the training loader: rate, bad samples, memory on the way.");
   app->footer("Example: tessera-data read --source webdataset --set path='data/*.tar' --loader threads=4");
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
-  app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
+  add_overrides(*app, "--set", options->settings, "a setting of the source");
   app->add_option("--tokenizer", options->tokenizer, "registered name; without one only pictures are read");
-  app->add_option("--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer, KEY=VALUE");
-  app->add_option("--loader", options->loader_settings, "a setting of data.loader, KEY=VALUE");
+  add_overrides(*app, "--tokenizer-set", options->tokenizer_settings, "a setting of the tokenizer");
+  add_overrides(*app, "--loader", options->loader_settings, "a setting of data.loader");
   add_default(*app, "--image-size", options->image_size, "pixels, the side of the pictures")->check(positive_number());
   add_default(*app, "--epochs", options->epochs, "passes over the data")->check(positive_number());
   app->add_option("--skipped", options->skipped, "file that lists the bad samples, a JSON object a line");

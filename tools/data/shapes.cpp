@@ -63,7 +63,7 @@ Command shapes_command(CLI::App& program) {
   add_default(*app, "--format", options->shards.format, "of the pictures: png or jpg")
       ->check(CLI::IsMember({"png", "jpg"}));
   options->shards.threads = std::max(1U, std::thread::hardware_concurrency());
-  app->add_option("--threads", options->shards.threads, "changes nothing but speed")->check(positive_number());
+  add_threads(*app, options->shards.threads);
   for (const config::FieldDoc& field : config::document<ShapesSettings>())
     app->add_option_function<std::string>(
         option_name(field.path),

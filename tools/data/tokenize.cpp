@@ -164,7 +164,7 @@ Command tokenize_command(CLI::App& program) {
   app->add_option("--cleanup", options->cleanup, "clip-bpe: none, basic (default), mojibake or full");
   for (const auto& [option, key, help] : switch_options)
     app->add_option(option, options->switches[option], help)->expected(0, 1)->default_str("true");
-  app->add_option("--set", options->settings, "a setting of the tokenizer by its name in the configuration, KEY=VALUE");
+  add_overrides(*app, "--set", options->settings, "a setting of the tokenizer by its name in the configuration");
   return {app, [options] { return tokenize(*options); }};
 }
 

@@ -67,7 +67,7 @@ Command train_sentencepiece_command(CLI::App& program) {
   app->footer("The same input gives the same bytes. SPARC uses 32,000 pieces; the captions of shapes need 200 to 500.");
   app->add_option("--input", options->input, "text file, one caption a line; - is standard input");
   app->add_option("--source", options->source, "or the captions of a data source, by its registered name");
-  app->add_option("--set", options->settings, "a setting of the source, KEY=VALUE");
+  add_overrides(*app, "--set", options->settings, "a setting of the source");
   add_default(*app, "--samples", options->samples, "samples taken from the source")->check(positive_number());
   app->add_option("--vocab-size", options->training.vocab_size, "number of pieces")
       ->required()

@@ -79,8 +79,7 @@ Command build_command(CLI::App& program) {
   app->add_flag("--unit-length", options->settings.unit_length,
                 "scale documents and queries to length 1: scores are cosines, as in training");
   app->add_flag("--overwrite", options->settings.overwrite, "replace an index that is there");
-  app->add_option("--threads", options->settings.threads, "default: as many as the machine has")
-      ->check(positive_number());
+  add_threads(*app, options->settings.threads);
   return {app, [options] { return build(*options); }};
 }
 

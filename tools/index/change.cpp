@@ -56,7 +56,7 @@ int remove(const ChangeOptions& options) {
 
 void add_common(CLI::App& app, ChangeOptions& options) {
   app.add_option("index", options.folder, "folder of the index")->required();
-  app.add_option("--threads", options.threads, "default: as many as the machine has")->check(positive_number());
+  add_threads(app, options.threads);
 }
 
 }  // namespace

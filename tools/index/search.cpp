@@ -119,8 +119,7 @@ Command search_command(CLI::App& program) {
   add_default(*app, "--output", options->output, "jsonl, tsv (query, rank, id, score) or trec")
       ->check(CLI::IsMember({"jsonl", "tsv", "trec"}));
   add_default(*app, "--tag", options->tag, "name of the run in trec output");
-  app->add_option("--threads", options->threads, "queries at a time (default: as many as the machine has threads)")
-      ->check(positive_number());
+  add_threads(*app, options->threads);
   app->add_flag("--timings", options->timings, "print how long the searches took, on standard error");
   return {app, [options] { return search(*options); }};
 }

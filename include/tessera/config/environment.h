@@ -3,7 +3,7 @@
 #include <tessera/config/node.h>
 
 /// Environment variables in settings: ${NAME}, or ${NAME:-default} for one that may be unset or empty. $${ stands for ${ itself.
-/// What a shell reads is left to it: the values of keys named `command`, and texts that begin with pipe:.
+/// What a shell reads is left to it: the values of `command` and of keys that end in `_command`, and texts that begin with pipe:.
 namespace tessera::config {
 
 /// The tree with the variables' values. Throws UserError naming file, line, key and variable where one is not set.

@@ -52,6 +52,7 @@ struct Sample {
   std::vector<float> regions;          // [R, F] row-major
   std::int64_t region_width = 0;       // F
   std::vector<HardNegative> negatives;
+  std::string fields;  // of its JSON side file, all of them, as a JSON object; empty: it has none
 };
 
 }  // namespace tessera

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include <tessera/config/registry.h>
-#include <tessera/evaluation/inference.h>
-#include <tessera/evaluation/run_loss.h>
 
 namespace tessera {
+
+class RunLoss;
+struct InferenceModel;
 
 /// A list of tasks with the data they share: what a suite file holds.
 struct SuiteSettings {
@@ -44,6 +45,7 @@ struct EvaluateOptions {
   bool overwrite = false;  // write over an earlier evaluation's results
   std::string command;     // the program's command line, for results.json
   std::string device = "auto";
+  std::optional<std::int64_t> threads;  // of operators and of decoding; none: one per core, and those of the suite
   bool json = false;  // results as JSON on standard output instead of the table
   bool pictures = true;
   /// Makes the loss that validation_loss measures, of the model that is loaded; empty, or null: the task fails and says

@@ -21,13 +21,13 @@ struct Score {
 
 /// What the folder of a training run, or of an evaluation, holds for a comparison.
 struct ComparedRun {
-  std::string name;     // the folder's, with as many of those around it as tell it from the others
-  std::string folder;   // as given
-  std::string version;  // what trained it, "Tessera 0.1.0 (c35a622)"; empty if the folder does not tell
+  std::string name;                  // the folder's, with as many of those around it as tell it from the others
+  std::string folder;                // as given
+  std::string version;               // what trained it, "Tessera 0.1.0 (c35a622)"; empty if the folder does not tell
   std::optional<std::int64_t> step;  // of the newest numbers
   RunCurves curves;                  // over steps; evaluations during training under "evaluation.TASK.METRIC"
   ThinCurve loss_by_minutes{};
-  ThinCurve loss_by_samples{};                                 // seen by all ranks
+  ThinCurve loss_by_samples{};                                // seen by all ranks
   std::vector<Score> scores;                                  // the last of each
   std::vector<std::pair<std::string, std::string>> settings;  // of config.yaml: {"optimizer.lr", "0.001"}
 };

@@ -75,8 +75,10 @@ class Trainer {
   double seconds_trained() const;
 
   void evaluate();
-  void run_evaluation();
-  void log_result(const TaskResult& result);
+  /// On rank 0. Whether the state is the best so far by checkpoint.keep_best.
+  bool run_evaluation();
+  /// Their names are "task.metric".
+  MeasuredMetrics log_result(const TaskResult& result);
 
   Config config_;
   ProcessGroup group_;

@@ -269,10 +269,10 @@ void check_existence(const std::vector<std::string>& names, const PathList& path
   for (const std::string& name : names)
     if (!fs::exists(name, ignored)) missing.push_back(name);
   if (missing.empty()) return;
-  const std::string text = concat(before(paths), missing[0], ": no such file", places(paths, missing[0]), unclosed_hint(missing[0]));
+  const std::string text =
+      concat(before(paths), missing[0], ": no such file", places(paths, missing[0]), unclosed_hint(missing[0]));
   if (names.size() == 1) user_error(text);
-  user_error(text, " (", missing.size(), " of the ", names.size(),
-             " files named are missing)");
+  user_error(text, " (", missing.size(), " of the ", names.size(), " files named are missing)");
 }
 
 bool is_local_and_relative(const std::string& name) {
@@ -350,7 +350,8 @@ std::vector<std::string> expand_paths(const PathList& paths, const std::string& 
       }
   }
   if (out.empty())
-    user_error(paths.origin.empty() ? "path" : paths.origin, ": no file is named; expected a file, a list of files, or a pattern such as train-{00000..00004}",
+    user_error(paths.origin.empty() ? "path" : paths.origin,
+               ": no file is named; expected a file, a list of files, or a pattern such as train-{00000..00004}",
                extension);
   check_existence(out, paths);
   return out;

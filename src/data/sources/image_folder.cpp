@@ -32,8 +32,7 @@ class ImageFolder : public IndexedSource {
     std::error_code ignored;
     if (settings.path.empty()) user_error("image_folder: path is not set; expected a folder of pictures");
     config::require(settings.path);
-    if (!fs::is_directory(root_, ignored))
-      user_error(settings.path, ": expected a folder, got a file");
+    if (!fs::is_directory(root_, ignored)) user_error(settings.path, ": expected a folder, got a file");
     list_pictures();
     read_captions();
   }

@@ -36,8 +36,9 @@ TextList config::Value<TextList>::read(const Node& node, const std::string& path
   const FilePath file = Value<FilePath>::read(node, path, {});
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file.name, ignored)) {
-    fail(node, path, concat("there is no file \"", text, "\"", searched_text(file.searched),
-                            ": give a list, or a file with one item a line"));
+    fail(node, path,
+         concat("there is no file \"", text, "\"", searched_text(file.searched),
+                ": give a list, or a file with one item a line"));
   }
   out.items = lines_of(io::read_file(file));
   if (out.items.empty()) fail(node, path, concat(file, " holds no line: expected one item a line"));

@@ -8,8 +8,8 @@
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/registry.h>
 #include <tessera/objectives/objective.h>
-#include <tessera/training/config/config.h>
 #include <tessera/optim/optimizer.h>
+#include <tessera/training/config/config.h>
 
 namespace tessera {
 
@@ -138,14 +138,13 @@ std::vector<std::string> all_paths() {
   const auto add = [&](const std::string& group, const std::vector<config::FieldDoc>& rows) {
     for (const config::FieldDoc& row : rows) out.push_back(config::join_path(group, row.path));
   };
-  for (const char* group : {"seed", "run", "data", "tokenizer", "model", "start", "objective", "optimizer", "parameters", "schedule",
-                            "training", "distributed", "checkpoint", "evaluation", "log"})
+  for (const char* group : {"seed", "run", "data", "tokenizer", "model", "start", "objective", "optimizer",
+                            "parameters", "schedule", "training", "distributed", "checkpoint", "evaluation", "log"})
     out.push_back(group);
   add("", config::document<Config>());
   const std::vector<std::pair<const char*, const RegistryBase*>> catalogs = {
-      {"optimizer", &optimizers()},         {"objective", &objectives()},
-      {"tokenizer", &tokenizers()},         {"data.train", &sources()},
-      {"model.image.encoder", &encoders()}, {"model.image.readout", &readouts()}};
+      {"optimizer", &optimizers()}, {"objective", &objectives()},         {"tokenizer", &tokenizers()},
+      {"data.train", &sources()},   {"model.image.encoder", &encoders()}, {"model.image.readout", &readouts()}};
   for (const auto& [group, catalog] : catalogs)
     for (const RegistryBase::Entry& entry : catalog->entries()) add(group, entry.document());
   return out;

@@ -1,13 +1,16 @@
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
+#include <optional>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
 #include <tessera/report/chart.h>
 #include <tessera/report/html.h>
+#include <tessera/report/metric.h>
 #include <tessera/report/run_curves.h>
 #include <tessera/base/clock.h>
 #include <tessera/base/error.h>
@@ -48,6 +51,22 @@ std::string short_number(double value) {
   std::ostringstream out;
   out << std::setprecision(4) << value;
   return out.str();
+}
+
+// The better of two values of "task.metric".
+std::optional<double> better_of(const std::string& name, const std::optional<double>& before, double value) {
+  const report::Better better = report::better_value(name.substr(name.find('.') + 1));
+  if (better == report::Better::neither || !std::isfinite(value)) return before;
+  if (!before) return value;
+  return better == report::Better::higher ? std::max(*before, value) : std::min(*before, value);
+}
+
+// Charts of more than one value: a table has the others.
+std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
+  std::erase_if(charts, [](const CurveChart& chart) {
+    return std::all_of(chart.curves.begin(), chart.curves.end(), [](const Curve& c) { return c.points.size() < 2; });
+  });
+  return charts;
 }
 
 // The newest warnings and errors of log.txt ("12:34:56 warning ..."); those of earlier sessions are there too.
@@ -156,7 +175,8 @@ struct RunPage::Impl {
 
   struct Evaluated {
     std::int64_t step;
-    double value, best;
+    double value;
+    std::optional<double> best;  // none: no value is better than another
   };
   std::map<std::string, Evaluated> evaluated;  // by "task.metric"
   std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // by task: the last step, and why
@@ -165,7 +185,7 @@ struct RunPage::Impl {
   void evaluation(std::int64_t step, const std::string& name, double value) {
     curves.add(static_cast<double>(step), kEvaluationPrefix + name, value);
     const auto known = evaluated.find(name);
-    const double best = known == evaluated.end() ? value : std::max(known->second.best, value);
+    const auto best = better_of(name, known == evaluated.end() ? std::nullopt : known->second.best, value);
     evaluated.insert_or_assign(name, Evaluated{step, value, best});
   }
 
@@ -224,13 +244,13 @@ struct RunPage::Impl {
       const std::string file = "evaluation/" + step_folder_name(last.step) + ".json";
       const std::string step = "step " + with_thousands(last.step);
       rows += concat("<tr><td>", escape(name), "</td><td class=\"n\">", escape(format_metric(name, last.value)),
-                     "</td><td class=\"n\">", escape(format_metric(name, last.best)), "</td><td>",
+                     "</td><td class=\"n\">", last.best ? escape(format_metric(name, *last.best)) : "-", "</td><td>",
                      fs::exists(folder + "/" + file) ? link(file, step) : step, "</td></tr>");
     }
     return concat(
         "<h2>Evaluation</h2><div class=\"card scroll\"><table><tr><th>Metric</th><th class=\"n\">Last</th><th "
-        "class=\"n\">Greatest</th><th>Measured at</th></tr>",
-        rows, "</table></div>", report::chart_cards(curves.with_prefix(kEvaluationPrefix)));
+        "class=\"n\">Best</th><th>Measured at</th></tr>",
+        rows, "</table></div>", report::chart_cards(lines_of(curves.with_prefix(kEvaluationPrefix))));
   }
 };
 

@@ -148,8 +148,9 @@ class ClipBpeErrors : public testing::Test {
 };
 
 TEST_F(ClipBpeErrors, NameKeyFileAndCause) {
-  EXPECT_EQ(error_of(""), "clip-bpe: merges is not set: give the path of CLIP's byte pairs; they ship with Tessera as "
-                            "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz");
+  EXPECT_EQ(error_of(""),
+            "clip-bpe: merges is not set: give the path of CLIP's byte pairs; they ship with Tessera as "
+            "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz");
   EXPECT_EQ(error_of("/none/x.gz"), "clip-bpe: merges: /none/x.gz: cannot read: No such file or directory");
   std::string path = write("text.txt.gz", "#version\na b\n");
   EXPECT_EQ(error_of(path), "clip-bpe: merges: " + path + ": is named .gz but is not gzip-compressed");

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Commands that pages, messages and comments name: their options are those of the program's --help, their configurations ship,
+links between pages lead somewhere, and every script tells its usage."""
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BIN = pathlib.Path(os.environ.get("TESSERA_BUILD", ROOT / "build")) / "bin"
+FOLDERS = ("cmake", "configs", "docs", "include", "python", "scripts", "src", "tools")
+PROGRAMS = ("evaluate", "trainer", "tessera-bench", "tessera-convert", "tessera-data", "tessera-embed", "tessera-index", "tessera-probe",
+            "tessera-report")
+PROGRAM = re.compile(r"(?<![\w.-])(%s)\"?(?=[ `\n])" % "|".join(PROGRAMS))
+ARGUMENT = re.compile(r"--[a-z][\w-]*[ =][\"\w$/{}.]*$")  # what stands before a program that is an argument of another
+END = re.compile(r"[`|;#]|&&|\"\)|(?<![\w/.-])(?:%s)(?= )" % "|".join(PROGRAMS))
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
+
+
+def text_of(file):
+    """The file's text with the lines of one command, and the parts of one message, joined."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix in (".h", ".cpp", ".cu"):
+        text = re.sub(r'"\s*\n\s*(?://[^\n]*\n\s*)?"', "", text).replace("\\n", "\n").replace('\\"', "'")
+    return text.replace("\\\n", " ")
+
+
+def commands(text):
+    """The commands in a text: program and the words behind it."""
+    for found in PROGRAM.finditer(text):
+        if ARGUMENT.search(text[max(0, found.start() - 80):found.start()]):
+            continue
+        yield found.group(1), END.split(text[found.end():].split("\n", 1)[0])[0].split()
+
+
+def texts():
+    for file in [ROOT / "README.md"] + [file for folder in FOLDERS for file in (ROOT / folder).rglob("*")]:
+        if file.suffix in (".md", ".yaml", ".cmake", ".sh", ".py", ".h", ".cpp"):
+            yield file.relative_to(ROOT), text_of(file)
+
+
+@functools.lru_cache(None)
+def help_of(*command):
+    return subprocess.run([BIN / command[0], *command[1:], "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def options_of(program, words):
+    """What --help lists, of the program and of the subcommand that the words begin with."""
+    subcommands = re.findall(r"^  ([a-z][a-z-]*)  ", help_of(program).split("Subcommands:")[-1], re.M) if "Subcommands:" in help_of(program) else []
+    parts = [help_of(program)] + [help_of(program, word) for word in words[:1] if word in subcommands]
+    return {option for part in parts for option in OPTION.findall(part)}
+
+
+def anchors(page):
+    """The anchors that GitHub gives the headings of a page."""
+    for heading in re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S), re.M):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        yield re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+
+
+class Commands(unittest.TestCase):
+    def test_are_found(self):
+        text = 'run "$bin/trainer" --config a --set x=1 && build/bin/evaluate --suite s; `trainer` takes --no, tessera-data pack --out f | cat --x'
+        self.assertEqual(list(commands(text)), [("trainer", ["--config", "a", "--set", "x=1"]), ("evaluate", ["--suite", "s"]),
+                                                ("trainer", []), ("tessera-data", ["pack", "--out", "f"])])
+
+    @unittest.skipUnless((BIN / "trainer").exists(), "the programs are not built")
+    def test_use_options_that_exist(self):
+        seen = 0
+        for name, text in texts():
+            for program, words in commands(text):
+                if not (BIN / program).exists():
+                    continue
+                known = options_of(program, words)
+                for option in OPTION.findall(" ".join(words)):
+                    seen += 1
+                    with self.subTest(file=str(name), command=f"{program} {' '.join(words)}"):
+                        self.assertIn(option, known)
+        self.assertGreater(seen, 100)
+
+    def test_name_configurations_that_ship(self):
+        for name, text in texts():
+            for program, words in commands(text):
+                for option, value in zip(words, words[1:]):
+                    value = value.strip("'\".,:()")
+                    if option == "--config" and re.fullmatch(r"[a-z]\w*", value) and len(value) > 1:
+                        with self.subTest(file=str(name)):
+                            self.assertTrue((ROOT / "configs" / f"{value}.yaml").exists(), f"{program} --config {value}")
+
+
+class Links(unittest.TestCase):
+    def test_lead_to_pages_and_headings(self):
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+            for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+                if re.match(r"[a-z]+:", target):
+                    continue
+                path, _, anchor = target.partition("#")
+                file = (page.parent / path).resolve() if path else page
+                with self.subTest(page=str(page.relative_to(ROOT)), target=target):
+                    self.assertTrue(file.exists(), "leads nowhere")
+                    if anchor and file.suffix == ".md":
+                        self.assertIn(anchor, list(anchors(file)), "no such heading")
+
+
+class Scripts(unittest.TestCase):
+    def test_tell_their_usage(self):
+        scripts = [file for file in sorted((ROOT / "scripts").glob("*.sh")) if file.read_text().startswith("#!")]
+        self.assertGreater(len(scripts), 8)
+        for script in scripts:
+            with self.subTest(script=script.name):
+                self.assertIn("--help)", script.read_text(), "does not know --help")  # it would be run otherwise
+                done = subprocess.run(["bash", script, "--help"], capture_output=True, text=True, timeout=60, cwd="/", check=True)
+                self.assertRegex(done.stdout, r"^usage: ")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+/// --set KEY=VALUE, which means the same in all programs: several words may follow one --set, as long as they are
+/// assignments, so that a program's files are never taken for settings.
+namespace tessera::tools {
+
+/// "a.b=c": a setting's name, an equals sign, and whatever follows.
+inline bool is_assignment(const std::string& word) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string::npos || equals == 0) return false;
+  const auto in_a_name = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_' || c == '.'; };
+  return std::isdigit(static_cast<unsigned char>(word[0])) == 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), in_a_name);
+}
+
+/// What a shell has made of an assignment without quotes: several words of one key (its braces), or a part of one (its spaces).
+/// Throws CLI::ValidationError that says to quote it.
+class UnquotedWords {
+ public:
+  explicit UnquotedWords(std::string option) : option_(std::move(option)) {}
+
+  void see(const std::string& word) {
+    const std::string key = word.substr(0, word.find('='));
+    if (!keys_.insert(key).second)
+      throw CLI::ValidationError(
+          option_, key + " is given twice in one go: if the shell has expanded braces, quote the value: " + option_ +
+                       " " + key + "='...{0..9}...'");
+    last_ = word;
+  }
+
+  /// `next` follows the last word and belongs to no option.
+  void end(const std::string& next) const {
+    const auto count = [&](char c) { return std::count(last_.begin(), last_.end(), c); };
+    if (count('{') > count('}') || count('[') > count(']'))
+      throw CLI::ValidationError(option_, last_ + " " + next + ": a bracket is not closed: quote the value: " +
+                                              option_ + " '" + last_ + " " + next + " ...'");
+  }
+
+ private:
+  std::string option_, last_;
+  std::set<std::string> keys_;
+};
+
+/// The command line with an option of its own for each assignment: --set a=1 b=2 -> --set a=1 --set b=2.
+inline std::vector<std::string> spread_overrides(const std::vector<std::string>& words) {
+  static const std::set<std::string> options = {"--set", "--tokenizer-set", "--loader"};
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    out.push_back(words[i]);
+    const std::string option = words[i].substr(0, words[i].find('='));
+    if (!options.contains(option)) continue;
+    UnquotedWords unquoted(option);
+    if (option != words[i])
+      unquoted.see(words[i].substr(option.size() + 1));
+    else if (i + 1 < words.size())
+      unquoted.see(out.emplace_back(words[++i]));
+    for (; i + 1 < words.size() && is_assignment(words[i + 1]); ++i) {
+      unquoted.see(words[i + 1]);
+      out.insert(out.end(), {option, words[i + 1]});
+    }
+    if (i + 1 < words.size() && !words[i + 1].starts_with("-")) unquoted.end(words[i + 1]);
+  }
+  return out;
+}
+
+/// Adds --set, or another option of this kind. `what` says what it sets.
+inline void add_overrides(CLI::App& app, const std::string& option, std::vector<std::string>& overrides,
+                          const std::string& what) {
+  app.add_option(option, overrides, what + ": KEY=VALUE (VALUE is YAML; quote spaces and braces); several may follow")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+}
+
+}  // namespace tessera::tools
