@@ -69,6 +69,7 @@ std::string annotations(const Sample& sample, const std::vector<std::string>& cl
     if (sample.label < static_cast<std::int64_t>(class_names.size()))
       json["class"] = class_names[static_cast<std::size_t>(sample.label)];
   }
+  if (!sample.class_name.empty()) json["class"] = sample.class_name;
   if (!sample.objects.empty()) json["objects"] = describe_objects(sample.objects, class_names);
   if (!sample.negatives.empty()) json["negatives"] = Json::array();
   for (const HardNegative& negative : sample.negatives)
@@ -115,7 +116,7 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
   else
     files.push_back({format, format == "png" ? encode_png(sample.image) : encode_jpeg(sample.image, 95)});
   if (!sample.captions.empty()) add_text("txt", sample.captions[0]);
-  if (sample.label >= 0) add_text("cls", std::to_string(sample.label));
+  add_text("cls", sample.label >= 0 ? std::to_string(sample.label) : sample.class_name);
   if (!sample.mask.empty()) {
     const ImageHeader header = read_image_header(sample.encoded);
     const std::int64_t height = sample.image.empty() ? header.height : sample.image.height;
