@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include <tessera/data/loading/training_examples.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/memory/memory_plan.h>
 
@@ -12,7 +14,10 @@ namespace tessera {
 struct DryRunReport {
   std::int64_t image_parameters = 0, text_parameters = 0, objective_parameters = 0;
   MemoryPlan memory;
+  std::int64_t steps = 0;    // of the run; 0: not known, for they follow from data that cannot be read
   std::int64_t sources = 1;  // that give a batch each to an update
+  std::string data;          // described; empty where they cannot be read
+  std::vector<TrainingExample> examples;  // some of each data set; none of synthetic samples
   std::string synthetic;     // what the samples are where data or vocabulary cannot be read, and why; empty: real ones
 };
 
