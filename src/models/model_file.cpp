@@ -61,10 +61,17 @@ fs::path latest_checkpoint(const fs::path& folder) {
   const fs::path latest = folder / "latest";
   if (fs::is_directory(latest)) return latest;
   if (!fs::is_regular_file(latest)) return {};
-  return folder / std::string(strip(io::read_file(latest.string())));
+  return named_checkpoint(latest.string());
 }
 
 }  // namespace
+
+std::string named_checkpoint(const std::string& file) {
+  const fs::path path(file);
+  if ((path.filename() != "latest" && path.filename() != "best") || !fs::is_regular_file(path)) return {};
+  const std::vector<std::string> words = split(std::string(strip(io::read_file(file))), ' ');
+  return (path.parent_path() / words.front()).string();
+}
 
 ModelFile load_model_file(const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
@@ -101,7 +108,8 @@ void save_model_file(const std::string& path, const ModelFile& file) {
 }
 
 std::string find_model_file(const std::string& path) {
-  const fs::path start(path);
+  const std::string named = named_checkpoint(path);
+  const fs::path start(named.empty() ? path : named);
   if (fs::is_regular_file(start)) return path;
   if (!fs::is_directory(start)) user_error(path, ": no such file or folder");
   std::vector<fs::path> folders = {start};

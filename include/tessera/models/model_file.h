@@ -24,10 +24,13 @@ struct ModelFile {
 ModelFile load_model_file(const std::string& path);
 void save_model_file(const std::string& path, const ModelFile& file);
 
-/// Where the model of a run lies: a file itself, a checkpoint folder (model.safetensors in it), or a run folder or its
-/// folder `checkpoints` (the checkpoint that `latest`, a text file or a link, names). Throws UserError when there is
-/// none.
+/// Where the model of a run lies: a file itself, a checkpoint folder (model.safetensors in it), the file `latest` or `best`
+/// that names one, or a run folder or its folder `checkpoints` (the checkpoint that `latest`, a text file or a link,
+/// names). Throws UserError when there is none.
 std::string find_model_file(const std::string& path);
+
+/// The checkpoint that a text file `latest` or `best` names by its first word, beside it; empty for any other path.
+std::string named_checkpoint(const std::string& file);
 
 /// A model built and filled from a file's weights, in evaluation mode. `origin` names the file in errors; weights of
 /// the objective (`objective.*`, `logit_scale`, `logit_bias`) are passed over.

@@ -13,6 +13,7 @@
 #include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/training/checkpoint/best_checkpoint.h>
 #include <tessera/training/checkpoint/checkpoint.h>
 
 namespace tessera {
@@ -213,6 +214,7 @@ std::string CheckpointFolder::save(const Checkpoint& checkpoint) {
 std::vector<std::string> CheckpointFolder::passing_list() const {
   std::vector<std::string> out = list();
   if (keep_every_ > 0) std::erase_if(out, [&](const std::string& each) { return step_of(each) % keep_every_ == 0; });
+  std::erase(out, best_checkpoint_in(folder_));
   return out;
 }
 

@@ -69,6 +69,7 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
     return std::nullopt;
   }
   if (resume == "auto") return newest();
+  if (const std::string named = named_checkpoint(resume); !named.empty()) return choose(named);
 
   std::pair<std::string, Checkpoint> chosen;
   if (fs::is_directory(resume + "/checkpoints")) {
@@ -92,6 +93,9 @@ std::optional<std::pair<std::string, Checkpoint>> CheckpointKeeper::choose(const
 void CheckpointKeeper::resumed_from(const std::string& checkpoint, std::int64_t step) {
   last_good_ = checkpoint;
   last_saved_ = step;
+  if (!config_.checkpoint.keep_best || !group_.first()) return;
+  best_ = BestFile(run_folder_ + "/checkpoints", *config_.checkpoint.keep_best).read();
+  if (best_ && best_->step > step) best_.reset();  // of a future that is trained again
 }
 
 bool CheckpointKeeper::overdue() const {
@@ -125,8 +129,10 @@ bool CheckpointKeeper::collect(bool must) {
   if (!writer_.pending()) return true;
   try {
     last_good_ = writer_.collect();
+    name_best();
     return true;
   } catch (const UserError& error) {
+    candidate_.reset();
     const std::string kept =
         last_good_.empty() ? "there is no earlier checkpoint" : "the checkpoint before is " + last_good_;
     const std::string text = concat("step ", writing_step_, " is not saved: ", error.what(), "; ", kept);
@@ -134,6 +140,45 @@ bool CheckpointKeeper::collect(bool must) {
     report_error_(text + "; training goes on and the next save tries again");
     return false;
   }
+}
+
+bool CheckpointKeeper::is_best(const MeasuredMetrics& measured) {
+  if (!config_.checkpoint.keep_best) return false;
+  const KeepBestSettings& settings = *config_.checkpoint.keep_best;
+  std::optional<double> value;
+  try {
+    value = judged_value(settings, measured);
+  } catch (const UserError& error) {
+    report_error_(error.what());
+  }
+  if (!value) return false;
+  judged_ = *value;
+  const std::optional<BestCheckpoint>& best = candidate_ ? candidate_ : best_;
+  return !best || (greater_is_better(settings) ? *value > best->value : *value < best->value);
+}
+
+void CheckpointKeeper::save_best(const RunState& state) {
+  save(state, /*must=*/false);
+  if (!group_.first()) return;
+  candidate_ = {state.step, judged_};
+  if (!writer_.pending()) name_best();
+}
+
+void CheckpointKeeper::name_best() {
+  if (!candidate_ || last_good_.empty()) return;
+  const std::string folder = run_folder_ + "/checkpoints";
+  const bool written = same_folder(folder + "/" + step_folder_name(candidate_->step), last_good_);
+  if (written) {
+    try {
+      BestFile(folder, *config_.checkpoint.keep_best).write(*candidate_);
+      best_ = candidate_;
+      if (const auto& copies = config_.checkpoint.copy_to)
+        BestFile(*copies, *config_.checkpoint.keep_best).write(*candidate_);
+    } catch (const UserError& error) {
+      report_error_(error.what());
+    }
+  }
+  candidate_.reset();
 }
 
 Checkpoint CheckpointKeeper::gather(RunState state) const {

@@ -1,5 +1,8 @@
 #include "src/training/config/config_checks.h"
 
+#include <algorithm>
+
+#include <tessera/base/text.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera {
@@ -68,6 +71,27 @@ void check_evaluation(const Config& c, const Node& tree) {
   }
 }
 
+// What can be told without measuring: whether there is such a task.
+void check_keep_best(const Config& c, const Node& tree) {
+  if (!c.checkpoint.keep_best) return;
+  const std::string path = "checkpoint.keep_best.metric", &metric = c.checkpoint.keep_best->metric;
+  const auto fail = [&](const auto&... text) { config::fail(nearest_node(tree, path), path, concat(text...)); };
+  std::vector<std::string> tasks;
+  for (const config::ModuleSettings& task : c.evaluation.tasks) tasks.push_back(task.name);
+  const std::size_t dot = metric.find('.');
+  if (metric.find_first_of(" \t\n") != std::string::npos || dot == 0 || dot == std::string::npos ||
+      dot + 1 == metric.size())
+    fail("expected TASK.METRIC, say ", tasks.empty() ? "validation_loss" : tasks.front(), ".",
+         tasks.empty() || tasks.front() == "validation_loss" ? "loss" : "METRIC", ", got ",
+         metric.empty() ? "nothing" : metric);
+  const std::string task = metric.substr(0, dot);
+  if (tasks.empty()) fail("is ", metric, ", but evaluation.tasks is empty: nothing is measured");
+  if (std::find(tasks.begin(), tasks.end(), task) == tasks.end())
+    fail("is ", metric, ", but no task of evaluation.tasks is called ", task, ": they are ", join_names(tasks));
+  if (c.evaluation.every_steps == 0)
+    fail("is set, but evaluation.every_steps is 0, so that only the end is measured: set it");
+}
+
 }  // namespace
 
 void check_image_size(const Config& c, const Node& tree) {
@@ -88,6 +112,7 @@ void check_combination(const Config& config, const Node& tree) {
   check_schedule(config, tree);
   check_cuda_graph(config, tree);
   check_evaluation(config, tree);
+  check_keep_best(config, tree);
 }
 
 }  // namespace tessera

@@ -36,7 +36,7 @@ struct Checkpoint {
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, with
 /// ema.safetensors where weights are averaged and teacher.safetensors where there is a teacher, and FOLDER/latest, a text
-/// file that names the newest. A checkpoint is written into a folder aside, fsynced and renamed, so under its name it is
+/// file that names the newest; FOLDER/best (BestFile) names one that is never deleted. A checkpoint is written into a folder aside, fsynced and renamed, so under its name it is
 /// whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
 class CheckpointFolder {
  public:

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include <tessera/training/checkpoint/best_checkpoint.h>
 #include <tessera/training/checkpoint/checkpoint_writer.h>
 #include <tessera/training/run/training_run.h>
 
@@ -33,6 +34,12 @@ class CheckpointKeeper {
   /// Saves, unless this step is saved already. A failure is reported and the next save tries again; with `must` the save
   /// is waited for, and a failure is a UserError. Every rank must call it.
   void save(const RunState& state, bool must);
+  /// Whether the run's state would be the best by checkpoint.keep_best. NaN and infinity never are, and a metric that was
+  /// not measured is an error that is reported. On rank 0.
+  bool is_best(const MeasuredMetrics& measured);
+  /// Saves the state that is_best() was true of, unless it is saved already, and names it the best when it is written.
+  /// Every rank must call it.
+  void save_best(const RunState& state);
   /// Waits for the save that is under way, if any; false when it failed, which is reported.
   bool wait() { return collect(false); }
   /// The run as it stands, from all ranks; whole on rank 0. Every rank must call it.
@@ -46,6 +53,8 @@ class CheckpointKeeper {
   std::optional<std::pair<std::string, Checkpoint>> newest() const;
   bool write(Checkpoint checkpoint, bool must);
   bool collect(bool must);
+  /// Once the best candidate is written.
+  void name_best();
 
   const Config& config_;
   const ProcessGroup& group_;
@@ -55,6 +64,9 @@ class CheckpointKeeper {
   CheckpointFolder folder_;
   CheckpointWriter writer_;
   std::string last_good_;
+  std::optional<BestCheckpoint> best_;       // that `best` names
+  std::optional<BestCheckpoint> candidate_;  // a better one, not yet written
+  double judged_ = 0;                        // the value of which is_best() was true
   std::int64_t last_saved_ = -1;    // step of the last save, which may still be under way
   std::int64_t writing_step_ = -1;  // of the one that is
   Clock::time_point last_save_ = Clock::now();

@@ -169,11 +169,26 @@ void fields(Visitor& v, RanksSettings& s) {
     config::at_least(5));
 }
 
+/// Which checkpoint is the best one.
+struct KeepBestSettings {
+  std::string metric;
+  std::optional<std::string> mode;
+};
+
+template <class Visitor>
+void fields(Visitor& v, KeepBestSettings& s) {
+  v("metric", s.metric,
+    "TASK.METRIC as the run's page calls it: retrieval.image_to_text_recall@1, validation_loss.loss, zero_shot.top1");
+  v("mode", s.mode, "max: the greatest value is the best, min: the smallest; null: min for a loss, max for all else",
+    config::one_of({"max", "min"}));
+}
+
 struct CheckpointSettings {
   std::int64_t every_steps = 1000;
   double every_minutes = 0;
   std::int64_t keep_last = 3;
   std::int64_t keep_every = 0;
+  std::optional<KeepBestSettings> keep_best;
   bool background = true;
   std::optional<std::string> copy_to;
   std::optional<std::string> command;
@@ -187,6 +202,9 @@ void fields(Visitor& v, CheckpointSettings& s) {
     config::at_least(0));
   v("keep_last", s.keep_last, "checkpoints kept; older ones are deleted", config::at_least(1));
   v("keep_every", s.keep_every, "those of steps that this divides stay for good; 0: none", config::at_least(0));
+  v("keep_best", s.keep_best,
+    "the checkpoint that is best by a metric of the evaluation tasks stays too, and the file checkpoints/best names it: "
+    "{metric: retrieval.image_to_text_recall@1}; null: age alone decides");
   v("background", s.background, "write while training goes on, from a copy of weights and optimizer in memory");
   v("copy_to", s.copy_to,
     "a second folder, say on another disk, relative to the working folder: each checkpoint is copied there; null: "
