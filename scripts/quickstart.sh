@@ -25,7 +25,7 @@ phase "3/4 training SPARC on shapes"
 build/bin/trainer --config configs/shapes_sparc.yaml --set "run.folder=$run" --set "tokenizer.model=$run/shapes.model" --resume auto
 
 phase "4/4 evaluation: zero-shot, retrieval, segmentation by patches"
-build/bin/evaluate --checkpoint "$run" --suite configs/suites/shapes.yaml --out "$run/evaluation"
+build/bin/evaluate --checkpoint "$run" --suite configs/suites/shapes.yaml --out "$run/evaluation" --overwrite
 
 phase "done"
 echo "report with pictures: $(realpath "$run")/evaluation/report.html"

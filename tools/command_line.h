@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,20 @@ inline void check_folder_of(const std::string& option, const std::string& path) 
     user_error(option, " ", path, ": there is no folder ", folder.string());
 }
 
+/// The command line as a shell takes it again.
+inline std::string shell_line(int argc, char** argv) {
+  std::string line;
+  for (int i = 0; i < argc; ++i) {
+    const std::string word = argv[i];
+    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                               "0123456789_-+=./:,@%") == std::string::npos;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    line += (i > 0 ? " " : "") + (plain ? word : quoted + "'");
+  }
+  return line;
+}
+
 /// Parses a program's arguments, --version among them. Returns the exit code where there is nothing to run: 0 after --help or
 /// --version, 2 after a mistake; either has been answered on the terminal by then. `check` may throw CLI::ParseError too.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {}) {
@@ -63,6 +78,10 @@ inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, 
     for (std::string& word : words) pointers.push_back(word.data());
     app.parse(static_cast<int>(pointers.size()), pointers.data());
     if (check) check();
+  } catch (const CLI::ExtrasError& error) {
+    app.exit(error);
+    std::cerr << "Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart otherwise.\n";
+    return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }

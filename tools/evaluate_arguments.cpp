@@ -28,7 +28,9 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   add_overrides(app, "--set", options.overrides,
                 "override a key of the suite (tasks.0.topk=[1]) or, with --task, of the task (topk=[1])");
   app.add_option("--out", options.out,
-                 "folder for results.json and report.html. Default: evaluation in the run's folder");
+                 "folder for results.json and report.html. Default: evaluation in the run's folder; where that holds "
+                 "results already, evaluation-2, evaluation-3, ...");
+  app.add_flag("--overwrite", options.overwrite, "write over the results that the folder holds");
   add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
   add_threads(app, options.threads);
   app.add_flag("--json", options.json, "print the results as JSON");

@@ -49,7 +49,7 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   add_overrides(app, "--set", arguments.overrides, "override a key");
   app.add_option("--resume", arguments.resume,
                  "none: start afresh, in a folder without checkpoints (default); auto: go on from the run's newest "
-                 "whole checkpoint, if there is one; "
+                 "whole checkpoint, if there is one, or what checkpoint.fetch_command brings; "
                  "or a checkpoint or run folder")
       ->type_name("auto|none|PATH");
   app.add_option("--allow-changes", arguments.allowed_changes,

@@ -1,9 +1,10 @@
+#include <tessera/config/fields.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include <tessera/base/printable.h>
-#include <tessera/config/fields.h>
 #include <tessera/config/registry.h>
 
 namespace tessera::config {

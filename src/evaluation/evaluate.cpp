@@ -8,13 +8,16 @@
 #include <nlohmann/json.hpp>
 
 #include "src/evaluation/kept_slots.h"
-#include <tessera/base/log.h>
+#include <tessera/base/clock.h>
 #include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/config/environment.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/measure/machine.h>
+#include <tessera/models/parameter_count.h>
 #include <tessera/report/report.h>
 
 namespace tessera {
@@ -37,12 +40,6 @@ config::Node run_config_of(const InferenceModel& loaded) {
   const auto found = loaded.file.extra.find("config");
   if (found == loaded.file.extra.end()) return config::Node::map();
   return config::expand_environment(config::parse_yaml(found->second, loaded.path + " (config)"));
-}
-
-std::int64_t count_parameters(const DualEncoder& model) {
-  std::int64_t count = 0;
-  for (const at::Tensor& parameter : model.parameters()) count += parameter.numel();
-  return count;
 }
 
 /// One line that moves while a task runs; nothing where standard error is no terminal.
@@ -74,7 +71,25 @@ class Progress {
   bool shown_ = false;
 };
 
-ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder) {
+/// What an evaluation is made of, for results.json.
+nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& options, const SuiteSettings& suite) {
+  const auto data = [](const std::optional<config::ModuleSettings>& source) -> nlohmann::json {
+    if (!source) return nullptr;
+    return config::to_json(config::Value<config::ModuleSettings>::dump(*source));
+  };
+  return {{"checkpoint", options.checkpoint},
+          {"model_file", loaded.path},
+          {"source", data(suite.source)},
+          {"train", data(suite.train)},
+          {"batch_size", suite.batch_size},
+          {"command", options.command},
+          {"version", version()},
+          {"commit", commit()},
+          {"date", utc_now()},
+          {"device", machine_name(loaded.device)}};
+}
+
+ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const nlohmann::json& origin) {
   const ModelSettings& settings = loaded.model->settings();
   const config::Size grid = loaded.model->grid();
   const config::Size size = settings.preprocessing.image_size;
@@ -84,7 +99,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder) 
   head.facts = {
       {"Image tower", concat(settings.image.encoder.name, " + ", settings.image.readout.name)},
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
-      {"Parameters", with_thousands(count_parameters(*loaded.model))},
+      {"Parameters", describe(count_parameters(*loaded.model))},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
       {"Picture", concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches")},
       {"Tokenizer", loaded.tokenizer == nullptr ? "none"
@@ -98,17 +113,23 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder) 
     head.facts.emplace_back("Objective", objective->find("name")->text());
   }
   head.facts.emplace_back("Model file", loaded.path);
+  head.facts.emplace_back("Device", origin.at("device"));
+  head.facts.emplace_back("Date", origin.at("date"));
+  head.facts.emplace_back("Version", version_line());
+  if (const std::string command = origin.at("command"); !command.empty()) head.facts.emplace_back("Command", command);
   if (!run_folder.empty()) head.charts = read_run_curves(run_folder);
   return head;
 }
 
-nlohmann::json results_of(const InferenceModel& loaded, const EvaluateOptions& options,
+/// results.json: `origin`, and what came out.
+nlohmann::json results_of(const InferenceModel& loaded, const nlohmann::json& origin,
                           const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
   auto tasks = nlohmann::json::array(), failed = nlohmann::json::array();
   for (const TaskResult& result : results) tasks.push_back(to_json(result));
-  for (const TaskFailure& failure : failures) failed.push_back({{"task", failure.task}, {"reason", failure.reason}});
-  nlohmann::json out = {
-      {"checkpoint", options.checkpoint}, {"model_file", loaded.path}, {"tasks", tasks}, {"failed", failed}};
+  for (const TaskFailure& failure : failures) failed.push_back(to_json(failure));
+  nlohmann::json out = origin;
+  out["tasks"] = tasks;
+  out["failed"] = failed;
   const auto step = loaded.file.extra.find("step");
   if (step != loaded.file.extra.end()) out["step"] = nlohmann::json::parse(step->second, nullptr, false);
   if (out.contains("step") && out["step"].is_discarded()) out["step"] = step->second;
@@ -126,16 +147,69 @@ double logit_scale_of(const ModelFile& file) {
   return 100;
 }
 
+bool holds_results(const std::string& folder) {
+  std::error_code ignored;
+  return fs::exists(fs::path(folder) / "results.json", ignored) || fs::exists(fs::path(folder) / "report.html", ignored);
+}
+
+std::string usual_folder(const std::string& run_folder, const std::string& model_file) {
+  const fs::path beside = run_folder.empty() ? fs::path(model_file).parent_path() : fs::path(run_folder);
+  return (beside / "evaluation").string();
+}
+
+struct Outcomes {
+  std::vector<TaskResult> results;
+  std::vector<TaskFailure> failures;
+};
+
+/// Runs the tasks that fit their data. Throws the first's UserError if none does.
+Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, const Embedder& embedder,
+                   EvaluationContext& context) {
+  Outcomes out;
+  std::vector<std::size_t> fitting;
+  for (std::size_t i = 0; i < tasks.size(); ++i) {
+    try {
+      check_task(tasks[i], embedder, context);
+      fitting.push_back(i);
+    } catch (const UserError& error) {
+      out.failures.push_back({tasks[i].name, error.what(), task_place(tasks, i, "tasks"), tasks[i].settings});
+      if (i + 1 == tasks.size() && fitting.empty()) throw UserError(out.failures.front().reason);
+    }
+  }
+  for (const std::size_t i : fitting) {
+    Progress progress(tasks[i].name);
+    context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
+    auto outcome = try_task(tasks, i, "tasks", embedder, context);
+    if (auto* failure = std::get_if<TaskFailure>(&outcome))
+      out.failures.push_back(std::move(*failure));
+    else
+      out.results.push_back(std::get<TaskResult>(std::move(outcome)));
+  }
+  context.progress = nullptr;
+  return out;
+}
+
 }  // namespace
+
+std::string output_folder(const EvaluateOptions& options, const std::string& usual) {
+  if (options.overwrite) return options.out.empty() ? usual : options.out;
+  if (!options.out.empty()) {
+    if (holds_results(options.out))
+      user_error("--out ", options.out, ": holds the results of an earlier evaluation: name another folder, or add ",
+                 "--overwrite");
+    return options.out;
+  }
+  std::string folder = usual;
+  for (int number = 2; holds_results(folder); ++number) folder = concat(usual, "-", number);
+  return folder;
+}
 
 int evaluate(const EvaluateOptions& options) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));
-  const std::string out = !options.out.empty()  ? options.out
-                          : !run_folder.empty() ? run_folder + "/evaluation"
-                                                : (fs::path(loaded.path).parent_path() / "evaluation").string();
+  const std::string out = output_folder(options, usual_folder(run_folder, loaded.path));
   std::error_code problem;
   fs::create_directories(out, problem);
   if (problem) user_error("--out ", out, ": cannot make this folder: ", problem.message());
@@ -163,23 +237,11 @@ int evaluate(const EvaluateOptions& options) {
     kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, whole, context, out);
   const Embedder& embedder = kept.embedder ? *kept.embedder : static_cast<const Embedder&>(whole);
   context.slots = kept.slots;
-  check_tasks(suite.tasks, embedder, context);
-  std::vector<TaskResult> results;
-  std::vector<TaskFailure> failures;
-  for (const config::ModuleSettings& task : suite.tasks) {
-    Progress progress(task.name);
-    context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
-    try {
-      results.push_back(run_task(task, embedder, context));
-    } catch (const c10::Error& error) {
-      failures.push_back({task.name, error.what_without_backtrace()});
-    } catch (const std::exception& error) {
-      failures.push_back({task.name, error.what()});
-    }
-  }
+  const auto [results, failures] = run_tasks(suite.tasks, embedder, context);
 
-  nlohmann::json json = results_of(loaded, options, results, failures);
-  ReportHead head = head_of(loaded, run_folder);
+  const nlohmann::json origin = origin_of(loaded, options, suite);
+  nlohmann::json json = results_of(loaded, origin, results, failures);
+  ReportHead head = head_of(loaded, run_folder, origin);
   if (!options.slots.empty()) {
     json["slots"] = kept.json;
     head.facts.emplace_back("Slots", kept.description);

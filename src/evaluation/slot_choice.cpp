@@ -47,7 +47,7 @@ SlotChoice choose_slots(const Embedder& model, std::int64_t count, const SlotSet
                   .context = context,
                   .source = source,
                   .max_samples = settings.data.max_samples,
-                  .required = labeled(),
+                  .required = labeled_or_named(),
                   .needs = {.slots = true}};
   pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
     std::vector<std::int64_t> labels;

@@ -1,8 +1,11 @@
 #include <filesystem>
 
 #include <tessera/base/text.h>
+#include <tessera/config/environment.h>
+#include <tessera/config/shipped.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
@@ -37,6 +40,16 @@ const config::Node* find_path(const config::Node& root, const std::string& path)
   return node;
 }
 
+/// The settings of a suite file, which may be a plain list of tasks.
+config::Node suite_tree(const EvaluateOptions& options) {
+  const std::string path = config::find_configuration(options.suite);
+  const config::Node list = config::parse_yaml(io::read_file(path), path);
+  if (!list.is_sequence()) return config::load_yaml(options.suite, options.overrides);
+  config::Node tree = config::Node::map({{"tasks", list}});
+  for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
+  return config::expand_environment(tree);
+}
+
 config::Node tree_of(const EvaluateOptions& options, const config::Node& run_config) {
   if (!options.suite.empty() && !options.task.empty()) user_error("give --suite or --task, not both");
   config::Node tree = config::Node::map();
@@ -48,7 +61,7 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
     tree.set("tasks", config::Node::sequence({task}));
     return tree;
   }
-  if (!options.suite.empty()) return config::load_yaml(options.suite, options.overrides);
+  if (!options.suite.empty()) return suite_tree(options);
   const config::Node* tasks = find_path(run_config, "evaluation.tasks");
   if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
     user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",

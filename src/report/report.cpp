@@ -33,8 +33,23 @@ std::string summary(const std::vector<TaskResult>& results, const std::vector<Ta
   }
   html += "</table></div>";
   for (const TaskFailure& failure : failures)
-    html += concat("<p><b>", escape(failure.task), "</b> failed: ", escape(failure.reason), "</p>");
+    html += concat("<p><b>", escape(failure.place.empty() ? failure.task : failure.place), "</b> failed: ", escape(failure.reason), "</p>");
   return html;
+}
+
+std::string listed(const std::string& name, const std::vector<std::string>& items) {
+  if (items.empty()) return "";
+  std::string html = concat("<p><b>", name, "</b> (", items.size(), "): ");
+  for (std::size_t i = 0; i < items.size(); ++i) html += (i > 0 ? ", " : "") + escape(items[i]);
+  return html + "</p>";
+}
+
+/// What was asked, and with which settings.
+std::string question(const TaskResult& result) {
+  return concat("<details><summary class=\"soft\">Classes, prompts and settings</summary><div class=\"card scroll\">",
+                listed("Classes", result.classes), listed("Prompts", result.prompts),
+                "<pre style=\"white-space:pre-wrap;overflow-wrap:anywhere;margin:0\">",
+                escape(config::to_yaml(result.settings)), "</pre></div></details>");
 }
 
 std::string section(const TaskResult& result, std::size_t index) {
@@ -47,7 +62,7 @@ std::string section(const TaskResult& result, std::size_t index) {
   if (const std::string rule = report::score_rule(result.task); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
   html += "<div class=\"numbers\">";
   for (const auto& [name, value] : result.metrics) html += report::number_card(format_metric(name, value), name);
-  html += "</div>";
+  html += "</div>" + question(result);
   return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
          report::segmentation_overlays(result.pictures) + report::slot_sheets(result.pictures) +
          report::token_sheets(result.pictures) + report::group_sheets(result.pictures) +

@@ -42,8 +42,18 @@ nlohmann::json to_json(const TaskResult& result) {
   nlohmann::json out = {{"task", result.task},       {"data", result.data},
                         {"metrics", metrics},        {"samples", result.samples},
                         {"skipped", result.skipped}, {"seconds", std::round(result.seconds * 1000) / 1000}};
+  out["settings"] = config::to_json(result.settings);
+  if (!result.classes.empty()) out["classes"] = result.classes;
+  if (!result.prompts.empty()) out["prompts"] = result.prompts;
   for (const auto& [sample, text] : result.readings) out["readings"][sample] = text;
   return out;
+}
+
+nlohmann::json to_json(const TaskFailure& failure) {
+  return {{"task", failure.task},
+          {"place", failure.place},
+          {"reason", failure.reason},
+          {"settings", config::to_json(failure.settings)}};
 }
 
 std::string summary_line(const TaskResult& result) {

@@ -12,6 +12,7 @@
 #include <tessera/optim/schedule.h>
 #include <tessera/training/interrupt.h>
 #include <tessera/training/run/epochs.h>
+#include <tessera/training/run/run_evaluation.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -58,10 +59,7 @@ Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup&
   } else {
     log::set_level(log::Level::warning);
   }
-  run_on_rank0(group_, "checking the evaluation tasks", [&] {
-    const DualEncoderEmbedder embedder(run_.model, run_.tokenizer);
-    return check_tasks(config_.evaluation.tasks, embedder, evaluation_context()), true;
-  });
+  run_on_rank0(group_, "checking the evaluation tasks", [&] { return check_evaluation(run_, config_), true; });
   runner_.look_at_batches([this](const Batch& batch) { monitor_.look_at(batch); });
   restore_or_initialize(resume);
   settle_micro_batch();

@@ -3,11 +3,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/clock.h>
+#include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/distributed/agreement.h>
-#include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/measure/machine.h>
 #include <tessera/training/interrupt.h>
-#include <tessera/training/run/run_loss.h>
+#include <tessera/training/run/run_evaluation.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -31,17 +34,6 @@ class MeasuredWeights {
 
 }  // namespace
 
-EvaluationContext Trainer::evaluation_context() const {
-  EvaluationContext context;
-  context.source = run_.validation;
-  context.train_source = run_.train;
-  context.loss = run_loss(run_, config_, state_.step);
-  context.batch_size = config_.evaluation.batch_size;
-  context.threads = config_.evaluation.threads;
-  context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
-  return context;
-}
-
 void Trainer::evaluate() {
   if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
   last_evaluated_ = state_.step;
@@ -58,26 +50,40 @@ bool Trainer::run_evaluation() {
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
   const DualEncoderEmbedder embedder(weights == "teacher" ? run_.teacher->model : run_.model, run_.tokenizer);
-  const EvaluationContext context = evaluation_context();
-  auto results = nlohmann::json::array();
+  const EvaluationContext context = evaluation_context(run_, config_, state_.step);
   MeasuredMetrics all;
-  for (const config::ModuleSettings& task : config_.evaluation.tasks) {
-    const TaskResult result = run_task(task, embedder, context);
-    monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
-    std::vector<std::pair<std::string, double>> metrics;
-    for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
-    monitor_.evaluated(state_, metrics);
-    all.insert(all.end(), metrics.begin(), metrics.end());
-    monitor_.log().readings(state_.step, result.readings);
-    results.push_back(to_json(result));
+  auto results = nlohmann::json::array(), failed = nlohmann::json::array();
+  for (std::size_t i = 0; i < config_.evaluation.tasks.size(); ++i) {
+    const auto outcome = try_task(config_.evaluation.tasks, i, "evaluation.tasks", embedder, context);
+    if (const auto* result = std::get_if<TaskResult>(&outcome)) {
+      const MeasuredMetrics metrics = log_result(*result);
+      all.insert(all.end(), metrics.begin(), metrics.end());
+      results.push_back(to_json(*result));
+    } else {
+      const auto& failure = std::get<TaskFailure>(outcome);
+      monitor_.log().evaluation_failed(state_.step, failure.place, failure.reason);
+      failed.push_back(to_json(failure));
+    }
     if (interrupted() != 0) return false;
   }
+  const nlohmann::json file = {{"step", state_.step},       {"weights", weights},
+                               {"version", version()},      {"commit", commit()},
+                               {"date", utc_now()},         {"device", machine_name(run_.device)},
+                               {"results", results},        {"failed", failed}};
   std::filesystem::create_directories(folder_ + "/evaluation");
-  io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json",
-                 nlohmann::json{{"step", state_.step}, {"results", results}}.dump(2) + "\n");
+  io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json", file.dump(2) + "\n");
   monitor_.show(state_);
   // The weights before the first step are those that the run was given.
   return state_.step > 0 && checkpoints_.is_best(all);
+}
+
+MeasuredMetrics Trainer::log_result(const TaskResult& result) {
+  monitor_.log().line(concat("step ", state_.step, ": ", summary_line(result)));
+  MeasuredMetrics metrics;
+  for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
+  monitor_.evaluated(state_, metrics);
+  monitor_.log().readings(state_.step, result.readings);
+  return metrics;
 }
 
 }  // namespace tessera

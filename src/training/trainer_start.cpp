@@ -18,13 +18,6 @@
 namespace tessera {
 namespace {
 
-std::int64_t count(const std::map<std::string, at::Tensor>& weights, bool image) {
-  std::int64_t total = 0;
-  for (const auto& [name, tensor] : weights)
-    if (tensor.requires_grad() && is_image_parameter(name) == image) total += tensor.numel();
-  return total;
-}
-
 // Also where it is one term of several.
 bool is_contrastive(const Objective& objective) {
   return std::ranges::any_of(objective.modules(), [](const auto& module) {
@@ -108,7 +101,6 @@ void Trainer::warn_of_settings() const {
 }
 
 void Trainer::print_plan() const {
-  const auto weights = run_.model->state_dict();
   const std::int64_t batch = config_.data.loader.batch_size, sources = run_.loader->batches_per_update();
   const std::int64_t samples = batch * micro_batches(config_, run_);
   const std::string of_each = sources > 1 ? concat(" x ", sources, " sources") : "";
@@ -116,10 +108,10 @@ void Trainer::print_plan() const {
   log::info("run ", folder_, " on ", run_.device.str(), ranks, group_.alone() ? "" : " over " + group_.backend(), ", ",
             config_.training.precision, ", ", at::get_num_threads(), " threads");
   if (const auto line = slow_precision(run_.device, config_.training.precision)) log::warning(*line);
-  log::info("model: image tower ", with_thousands(count(weights, true)), " parameters (",
-            config_.model.image.encoder.name, "), text tower ", with_thousands(count(weights, false)), " (",
-            config_.model.text ? config_.model.text->encoder.name : "none", "); objective ", config_.objective.name,
+  log::info("model: image tower ", config_.model.image.encoder.name, ", text tower ",
+            config_.model.text ? config_.model.text->encoder.name : "none", "; objective ", config_.objective.name,
             ", optimizer ", config_.optimizer.name);
+  log::info("parameters ", describe(count_parameters(run_)));
   log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (", batch,
             " x ", config_.training.accumulation, of_each, ranks, "), ",
             with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",

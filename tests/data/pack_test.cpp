@@ -96,6 +96,38 @@ TEST_F(Pack, ReadsBackEqualWithoutTheBadSamples) {
   EXPECT_EQ(manifest["bad_samples"][1]["key"], "6");
 }
 
+nlohmann::json fields_of(const IndexedSource& source, std::int64_t index) {
+  return nlohmann::json::parse(source.get(index).fields);
+}
+
+TEST_F(Pack, FieldsOfTheSideFileStayAndAgreeWithPictureAndCaptions) {
+  std::vector<Sample> samples = make_samples(3);
+  const Image picture = decode_image(samples[0].encoded);
+  const nlohmann::json given = {{"url", "http://a/b.jpg"},  {"similarity", 0.31},
+                                {"sha256", "00ff"},         {"width", picture.width},
+                                {"height", picture.height}, {"caption", samples[0].captions[0]}};
+  for (Sample& sample : samples) sample.fields = given.dump();
+  samples[1].captions = {"written anew"};
+  samples[2].fields.clear();
+  PackSettings small = settings("a");
+  small.resize = std::min(picture.width, picture.height) / 2;
+  pack(MemorySource(samples), "", small);
+  const auto read = packed("a");
+  const nlohmann::json first = fields_of(*read, 0), second = fields_of(*read, 1);
+  for (const char* name : {"url", "similarity", "sha256", "caption"})
+    EXPECT_EQ(first.value(name, nlohmann::json()), given[name]) << name;
+  const Image shrunk = decode_image(read->get(0).encoded);
+  EXPECT_LT(shrunk.width, picture.width);
+  EXPECT_EQ(first["width"], shrunk.width);
+  EXPECT_EQ(first["height"], shrunk.height);
+  EXPECT_EQ(read->get(0).captions, samples[0].captions) << "caption and captions say the same";
+  EXPECT_EQ(read->get(1).captions, samples[1].captions);
+  EXPECT_EQ(second["original_caption"], given["caption"]);
+  EXPECT_FALSE(fields_of(*read, 2).contains("url"));
+  pack(*read, "", settings("again"));
+  EXPECT_EQ(fields_of(*packed("again"), 1), second);
+}
+
 TEST_F(Pack, AnnotationsAndMasksComeBackAndTheFingerprintKnowsNoShards) {
   ShapesSettings shapes;
   shapes.size = 12;

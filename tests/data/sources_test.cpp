@@ -369,8 +369,21 @@ TEST_F(Sources, BadMembersNameShardAndKey) {
   EXPECT_EQ(error_of(1), "no_image: " + path("a.tar") +
                              ": sample a: has no picture; expected one of the members jpg, jpeg, png and webp");
   EXPECT_EQ(error_of(2), "empty_image: " + path("a.tar") + ": sample b: the image has 0 bytes");
-  EXPECT_EQ(error_of(3), "bad_label: " + path("a.tar") +
-                             ": sample c: its class \"12x\" is neither an index nor a name in the file of classes");
+  EXPECT_EQ(error_of(3), "no error");
+  EXPECT_EQ(source->get(3).class_name, "12x") << "a name, for whoever knows the classes";
+  io::write_file(path("classes.txt"), "cat\ndog\n");
+  EXPECT_THROW(
+      {
+        try {
+          indexed(make_webdataset(at_path("a.tar")))->get(3);
+        } catch (const SampleError& error) {
+          EXPECT_EQ(std::string(error.what()),
+                    path("a.tar") + ": sample c: its class \"12x\" (label_keys) is neither an index nor a name in the "
+                                    "file of classes (classes)");
+          throw;
+        }
+      },
+      SampleError);
 }
 
 // Writes the same samples, with names that need long-name records, by some other program; they must read back equal.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/data/packing/shard_writer.h>
 #include <tessera/evaluation/embedder_view.h>
 #include <tessera/evaluation/evaluate.h>
@@ -29,6 +30,7 @@ class Evaluate : public ::testing::Test {
     options.checkpoint = (folder_ / "model.safetensors").string();
     options.out = (folder_ / "out").string();
     options.device = "cpu";
+    options.overwrite = true;
     file.tokenizer.name = "wordpiece";
     file.tokenizer.settings = config::parse_yaml("{context_length: 24}", "tokenizer.yaml");
     file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\nsquare\npicture\nof\nthe\n";
@@ -172,9 +174,75 @@ TEST_F(Evaluate, ATaskThatFailsLeavesTheResultsOfTheOthers) {
   ASSERT_EQ(json.at("failed").size(), 1U);
   EXPECT_EQ(json.at("failed").at(0).at("task"), "zero_shot");
   const std::string reason = json.at("failed").at(0).at("reason");
-  EXPECT_NE(reason.find("there are only 1 class names (0 to 0)"), std::string::npos) << reason;
-  EXPECT_NE(io::read_file(options.out + "/report.html").find("there are only 1 class names"), std::string::npos);
+  EXPECT_NE(reason.find("which is not among zero_shot.classes (1): list it there"), std::string::npos) << reason;
+  EXPECT_EQ(json.at("failed").at(0).at("place"), "tasks[1] (zero_shot)");
+  EXPECT_EQ(json.at("failed").at(0).at("settings").at("classes"), nlohmann::json({"circle"}));
+  EXPECT_NE(io::read_file(options.out + "/report.html").find("which is not among zero_shot.classes"), std::string::npos);
   EXPECT_NE(printed.find("image_to_text_recall@5"), std::string::npos);
+}
+
+TEST_F(Evaluate, ResultsAndReportTellWhatTheyAreMadeOf) {
+  write_suite("source: {name: shapes, split: test, size: 12}\ntasks: [{name: zero_shot, topk: [1]}]\n");
+  options.command = "evaluate --checkpoint 'my run'";
+  EXPECT_EQ(run(), 0);
+  const auto json = results();
+  EXPECT_EQ(json.at("command"), options.command);
+  EXPECT_EQ(json.at("version"), version());
+  EXPECT_EQ(json.at("commit"), commit());
+  EXPECT_EQ(json.at("model_file"), options.checkpoint);
+  EXPECT_EQ(json.at("source").at("size"), 12);
+  for (const char* key : {"date", "device", "batch_size", "step", "checkpoint"}) EXPECT_TRUE(json.contains(key)) << key;
+  const auto task = json.at("tasks").at(0);
+  EXPECT_EQ(task.at("settings").at("topk"), nlohmann::json({1}));
+  EXPECT_EQ(task.at("settings").at("max_samples"), -1) << "defaults too";
+  EXPECT_EQ(task.at("prompts"), nlohmann::json({"a photo of a {}."}));
+  EXPECT_EQ(task.at("classes").at(0), "circle");
+  const std::string html = io::read_file(options.out + "/report.html");
+  for (const std::string text : {"a photo of a {}.", "max_samples: -1", "evaluate --checkpoint", "circle"})
+    EXPECT_NE(html.find(text), std::string::npos) << text;
+  EXPECT_NE(html.find(version_line()), std::string::npos);
+}
+
+TEST_F(Evaluate, ASuiteMayBeAPlainList) {
+  write_suite("- {name: zero_shot, topk: [1]}\n- retrieval\n");
+  options.overrides = {"tasks.0.topk=[2]"};
+  EXPECT_EQ(run(), 0);
+  ASSERT_EQ(results().at("tasks").size(), 2U);
+  EXPECT_EQ(results().at("tasks").at(0).at("settings").at("topk"), nlohmann::json({2}));
+}
+
+TEST_F(Evaluate, EarlierResultsAreNotWrittenOver) {
+  options.task = "zero_shot";
+  options.overwrite = false;
+  EXPECT_EQ(run(), 0);
+  const std::string first = io::read_file(options.out + "/results.json");
+  EXPECT_EQ(error(), "--out " + options.out +
+                         ": holds the results of an earlier evaluation: name another folder, or add --overwrite");
+  EXPECT_EQ(io::read_file(options.out + "/results.json"), first);
+  options.out.clear();
+  for (const char* name : {"evaluation", "evaluation-2", "evaluation-3"}) {
+    EXPECT_EQ(run(), 0);
+    EXPECT_TRUE(fs::exists(folder_ / name / "results.json")) << name;
+  }
+  options.overwrite = true;
+  EXPECT_EQ(run(), 0);
+  EXPECT_FALSE(fs::exists(folder_ / "evaluation-4"));
+}
+
+TEST_F(Evaluate, WhereNoTaskFitsItsDataNothingIsWritten) {
+  const auto [tar, stream] = shards("test", 4);
+  options.task = "zero_shot";
+  for (const std::string& data : {tar, stream}) {
+    options.data = concat("{name: webdataset, path: ", data, ", label_keys: class.txt, index_cache: 'off'}");
+    const std::string text = error();
+    EXPECT_NE(text.find(" has a class label. In their members, label is looked for in class.txt (label_keys), and "),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find(" names of classes are known (classes): name other data in its `source`, or leave the task out"),
+              std::string::npos)
+        << text;
+  }
+  EXPECT_FALSE(fs::exists(options.out + "/results.json"));
 }
 
 TEST_F(Evaluate, AModelWithoutATextTowerIsMeasuredByItsPicturesAlone) {

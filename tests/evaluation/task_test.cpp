@@ -97,6 +97,15 @@ class Tasks : public ::testing::Test {
     return "no error";
   }
 
+  std::string check(const std::string& yaml) {
+    try {
+      check_task(task(yaml), DualEncoderEmbedder(model, tokenizer), context);
+    } catch (const TaskMisfit& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
   std::shared_ptr<DualEncoder> model;
   std::shared_ptr<PlainSource> source;
   std::shared_ptr<LetterTokenizer> tokenizer = std::make_shared<LetterTokenizer>();
@@ -297,35 +306,103 @@ TEST_F(Tasks, DataThatLacksWhatATaskNeedsIsNamed) {
   };
   EXPECT_EQ(error_of("{name: zero_shot}"), "plain pictures: no sample has a class label");
   EXPECT_EQ(error_of("{name: segmentation}"), "plain pictures: no sample has a mask");
-  EXPECT_EQ(error_of("{name: retrieval}"), "retrieval: no sample of plain pictures has a caption");
+  EXPECT_EQ(error_of("{name: retrieval}"), "plain pictures: no sample has a caption");
   EXPECT_EQ(error_of("{name: hard_negatives}"), "plain pictures: no sample has hard negatives");
   EXPECT_EQ(error_of("{name: zero_shot, classes: [one]}").find("plain pictures"), 0U);
 }
 
 TEST_F(Tasks, MissingClassNamesAreFoundBeforeAnythingIsComputed) {
-  const auto check = [&](const std::string& yaml) -> std::string {
-    try {
-      check_tasks({task(yaml)}, DualEncoderEmbedder(model, tokenizer), context);
-    } catch (const UserError& error) {
-      return error.what();
-    }
-    return "no error";
-  };
   EXPECT_EQ(check("{name: zero_shot}"), "no error");
   source->named = false;
   for (const std::string name : {"zero_shot", "segmentation"}) {
     EXPECT_EQ(check("{name: " + name + "}"),
-              name + ": plain pictures has no class names: set " + name + ".classes to a list or a file");
-    EXPECT_EQ(check("{name: " + name + ", classes: [dark, bright]}"), "no error");
+              "plain pictures has no class names: set " + name +
+                  ".classes to a list or a file, or `classes` of the data to a file with one name a line");
+    EXPECT_EQ(check("{name: " + name + ", classes: [dark, bright, wall]}"), "no error");
   }
 }
 
 TEST_F(Tasks, LabelsAndMasksBeyondTheClassNamesAreErrors) {
   EXPECT_EQ(error_of("{name: zero_shot, classes: [one]}"),
-            "zero_shot: plain pictures has a sample of class 1, but there are only 1 class names (0 to 0)");
+            "plain pictures has a sample of class 1, but there are only 1 class names (0 to 0): list them all in "
+            "zero_shot.classes, or in `classes` of the data");
   EXPECT_EQ(error_of("{name: segmentation, classes: [one]}"),
-            "segmentation: the mask of sample sample0 of plain pictures holds class 2, but there are only 1 class "
-            "names (0 to 0)");
+            "the mask of sample sample0 of plain pictures holds class 2, but there are only 1 class names (0 to 0): list "
+            "one for each value in segmentation.classes");
+  EXPECT_EQ(check("{name: zero_shot, classes: [one]}"), error_of("{name: zero_shot, classes: [one]}"));
+  EXPECT_EQ(check("{name: segmentation, classes: [one]}"), error_of("{name: segmentation, classes: [one]}"));
+}
+
+TEST_F(Tasks, EachLooksAtSomeSamplesBeforeItRuns) {
+  source->change = [](std::int64_t, Sample& sample) {
+    sample.label = -1;
+    sample.mask.clear();
+    sample.captions.clear();
+  };
+  const auto lacks = [](const std::string& what, const std::string& data) {
+    return "no sample of plain pictures has " + what + ": name other data in its `" + data + "`, or leave the task out";
+  };
+  EXPECT_EQ(check("{name: zero_shot}"), lacks("a class label", "source"));
+  EXPECT_EQ(check("{name: interpretability}"), lacks("a class label", "source"));
+  EXPECT_EQ(check("{name: linear_probe}"), lacks("a class label", "train"));
+  EXPECT_EQ(check("{name: knn}"), lacks("a class label", "train"));
+  EXPECT_EQ(check("{name: segmentation}"), lacks("a mask", "source"));
+  EXPECT_EQ(check("{name: retrieval}"), lacks("a caption", "source"));
+  EXPECT_EQ(check("{name: slots}"), lacks("a caption", "source"));
+  EXPECT_EQ(check("{name: hard_negatives}"), lacks("hard negatives", "source"));
+  EXPECT_EQ(check("{name: slot_mask}"), lacks("hard negatives", "train"));
+  EXPECT_EQ(check("{name: token_group_iou}"), lacks("a caption with annotated phrases", "source"));
+  EXPECT_EQ(check("{name: tokens}"), "no error") << "captions are not needed";
+  const auto labeled = std::make_shared<PlainSource>();
+  context.train_source = labeled;
+  EXPECT_EQ(check("{name: knn}"), lacks("a class label", "source"));
+}
+
+TEST_F(Tasks, ManySamplesAreLookedAtBeforeTheirDataAreSaidToLackSomething) {
+  source->count = 100'000;
+  std::int64_t looked = 0;
+  source->change = [&](std::int64_t index, Sample& sample) {
+    ++looked;
+    if (index < 97'000) sample.mask.clear();
+  };
+  EXPECT_EQ(check("{name: retrieval}"), "no error");
+  EXPECT_EQ(looked, 8);
+  EXPECT_EQ(check("{name: segmentation}"), "no error");
+  EXPECT_EQ(check("{name: segmentation, max_samples: 96000}"),
+            "none of 256 samples of plain pictures has a mask: name other data in its `source`, or leave the task out");
+}
+
+TEST_F(Tasks, SamplesThatCannotBeReadTellNothing) {
+  source->change = [](std::int64_t, Sample&) { throw SampleError("no_image", "gone"); };
+  EXPECT_EQ(check("{name: segmentation}"), "no error") << "the task itself counts them";
+}
+
+TEST_F(Tasks, ATasksOwnClassesServeWhereLabelsAreNames) {
+  const auto by_number = run("{name: zero_shot}").metrics;
+  source->named = false;
+  source->change = [](std::int64_t index, Sample& sample) {
+    sample.label = -1;
+    sample.class_name = index % 2 == 0 ? "dark" : "bright";
+  };
+  EXPECT_EQ(check("{name: zero_shot, classes: [dark, bright]}"), "no error");
+  EXPECT_EQ(run("{name: zero_shot, classes: [dark, bright]}").metrics, by_number);
+  EXPECT_EQ(check("{name: zero_shot, classes: [dark, white]}"),
+            "plain pictures has a sample of class \"bright\", which is not among zero_shot.classes (2): list it there");
+}
+
+TEST_F(Tasks, ATasksClassesInAnotherOrderMeanTheSourcesByName) {
+  const auto own = run("{name: zero_shot}").metrics;
+  EXPECT_EQ(run("{name: zero_shot, classes: [bright, dark]}").metrics, own);
+  EXPECT_EQ(run("{name: zero_shot, classes: [white, black]}").samples, 6) << "other words, in the source's order";
+  EXPECT_EQ(check("{name: zero_shot, classes: [bright]}"),
+            "plain pictures has a sample of class \"dark\", which is not among zero_shot.classes (1): list it there");
+}
+
+TEST_F(Tasks, ResultsHoldWhatWasAsked) {
+  const TaskResult result = run("{name: zero_shot, templates: [\"a {} picture\"]}");
+  EXPECT_EQ(result.classes, (std::vector<std::string>{"dark", "bright"}));
+  EXPECT_EQ(result.prompts, (std::vector<std::string>{"a {} picture"}));
+  EXPECT_NE(result.settings.find("templates"), nullptr);
 }
 
 TEST_F(Tasks, WithoutDataTheSettingIsNamed) {

@@ -50,6 +50,12 @@ TEST(CommandLine, WhatTheShellHasTakenApartIsToBeQuoted) {
   EXPECT_NE(refusal_of({"p", "--set", "data.train={name:", "csv}"}).find("quote the value"), std::string::npos);
 }
 
+TEST(CommandLine, WordsThatBelongToNoOptionAreSaidToWantQuotes) {
+  const Answer answer = answer_of("evaluate --checkpoint x --data a.tar b.tar");
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_NE(answer.text.find("want quotes"), std::string::npos) << answer.text;
+}
+
 TEST(CommandLine, EveryProgramsThreadsAreTheSame) {
   for (const std::string program :
        {"trainer", "evaluate", "tessera-embed", "tessera-convert", "tessera-bench step", "tessera-data pack",

@@ -15,10 +15,10 @@ TEST(DryRun, CountsParametersAndBytes) {
   const DryRunReport cost = dry_run(tiny_config(folder / "run"));
   // conv1 3*8*8*16, positions 5*16, class 16, ln_pre and ln_post 2*32, block, projection 16*8
   const std::int64_t block = 4 * 16 + (48 * 16 + 48) + (16 * 16 + 16) + (64 * 16 + 64) + (16 * 64 + 16);
-  EXPECT_EQ(cost.image_parameters, 3 * 8 * 8 * 16 + 5 * 16 + 16 + 64 + block + 16 * 8);
-  EXPECT_EQ(cost.text_parameters, 64 * 16 + 24 * 16 + 32 + block + 16 * 8);
-  EXPECT_EQ(cost.objective_parameters, 1);
-  const std::int64_t all = cost.image_parameters + cost.text_parameters + 1;
+  EXPECT_EQ(cost.parameters.image, 3 * 8 * 8 * 16 + 5 * 16 + 16 + 64 + block + 16 * 8);
+  EXPECT_EQ(cost.parameters.text, 64 * 16 + 24 * 16 + 32 + block + 16 * 8);
+  EXPECT_EQ(cost.parameters.objective, 1);
+  const std::int64_t all = cost.parameters.image + cost.parameters.text + 1;
   EXPECT_EQ(cost.memory.gradients, 4 * all);
   EXPECT_EQ(cost.memory.optimizer, 8 * all + 8) << "two moments and the step";
   EXPECT_GT(cost.memory.activations, 0);
@@ -99,8 +99,8 @@ TEST(DryRun, CountsATokenTableThatBothHeadsShareOnce) {
                                    "model.image.projection=none", "model.text.projection=none"}));
   const std::int64_t head = (16 + 1) * 16 + 2 * 16 + 64,
                      projection = 16 * 8;  // dense, norm, bias; the table has 64 rows
-  EXPECT_EQ(report.image_parameters, plain.image_parameters - projection + head);
-  EXPECT_EQ(report.text_parameters, plain.text_parameters - projection + head);
+  EXPECT_EQ(report.parameters.image, plain.parameters.image - projection + head);
+  EXPECT_EQ(report.parameters.text, plain.parameters.text - projection + head);
   const double activations = (4 + 24) * (16 * 16 + 16 * 64);  // of a picture's patches and a text's tokens
   EXPECT_EQ(report.memory.tower_flops / 2, plain.memory.tower_flops / 2 - 2 * projection + activations);
 }
@@ -108,8 +108,8 @@ TEST(DryRun, CountsATokenTableThatBothHeadsShareOnce) {
 // Numbers that do not depend on what the samples show.
 std::vector<double> foretold(const DryRunReport& report) {
   const MemoryPlan& plan = report.memory;
-  return {static_cast<double>(report.image_parameters),
-          static_cast<double>(report.text_parameters),
+  return {static_cast<double>(report.parameters.image),
+          static_cast<double>(report.parameters.text),
           static_cast<double>(plan.data),
           static_cast<double>(plan.peak),
           plan.forward_flops,

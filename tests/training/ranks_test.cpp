@@ -479,5 +479,20 @@ TEST_F(NprocTest, InsideALauncherIsRefused) {
   ::unsetenv("WORLD_SIZE");
 }
 
+TEST_F(RanksTest, ATaskThatDoesNotFitItsDataStopsEveryRank) {
+  const std::string folder = folder_ / "run";
+  io::write_file(folder_ / "classes.csv", "filepath\ttitle\n" TESSERA_SOURCE_DIR "/docs/images/slots.png\ta slot\n");
+  const auto ranks = run_ranks(2, [&](const ProcessGroup& group) {
+    const std::string text = error_of([&] {
+      train(folder, {"evaluation.tasks=[{name: knn, source: {name: csv, path: " + (folder_ / "classes.csv") + "}}]"},
+            "none", group);
+    });
+    const bool named = text.find(group.first() ? "evaluation.tasks[0] (knn): no sample of csv " : "rank 0") !=
+                       std::string::npos;
+    return Tensors{{"named", at::full({1}, named, at::kBool)}};
+  });
+  for (const Tensors& rank : ranks) EXPECT_TRUE(rank.at("named").item<bool>());
+}
+
 }  // namespace
 }  // namespace tessera

@@ -46,11 +46,13 @@ struct Sample {
   std::string summary;
   std::string object_tags;
   std::int64_t label = -1;             // class index for zero-shot classification, -1 = none
+  std::string class_name;              // the class as the data write it, where no list of classes makes it an index
   std::vector<std::uint8_t> mask;      // [height, width] class indices of the picture's pixels, 255 = ignored; may be empty
   std::vector<ObjectAnnotation> objects;
   std::vector<float> regions;          // [R, F] row-major
   std::int64_t region_width = 0;       // F
   std::vector<HardNegative> negatives;
+  std::string fields;  // of its JSON side file, all of them, as a JSON object; empty: it has none
 };
 
 }  // namespace tessera

@@ -41,7 +41,9 @@ struct EvaluateOptions {
   std::string train_data;  // the same for `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is
   std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
-  std::string out;                     // folder; empty: RUN/evaluation, or evaluation beside the model file
+  std::string out;         // folder; empty: RUN/evaluation, or evaluation beside the model file, or evaluation-2, -3, ...
+  bool overwrite = false;  // write over an earlier evaluation's results
+  std::string command;     // the program's command line, for results.json
   std::string device = "auto";
   std::optional<std::int64_t> threads;  // of operators and of decoding; none: one per core, and those of the suite
   bool json = false;  // results as JSON on standard output instead of the table
@@ -63,8 +65,13 @@ std::optional<config::ModuleSettings> run_source(const config::Node& run_config,
 /// the resolved configuration of the model's run, null if unknown. Throws UserError.
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config);
 
+/// The folder that results go into: `out` as it is given, or the first of FOLDER, FOLDER-2, FOLDER-3 and so on that holds no
+/// results yet, FOLDER being `usual`. Throws UserError if `out` holds some and `overwrite` is not given.
+std::string output_folder(const EvaluateOptions& options, const std::string& usual);
+
 /// The whole program: loads, runs, prints, and writes results.json and report.html into the folder. Returns the exit
-/// code: 2 if a task failed, whose reason is then in both files; the others run all the same.
+/// code: 2 if a task failed, whose reason is then in both files; the others run all the same. Throws UserError if no task
+/// fits its data, and then writes nothing.
 int evaluate(const EvaluateOptions& options);
 
 }  // namespace tessera

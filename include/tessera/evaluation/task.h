@@ -5,8 +5,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include <tessera/base/error.h>
 #include <tessera/config/registry.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
@@ -33,14 +35,20 @@ struct EvaluationContext {
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
+/// A task and its data, or the model, do not go together: the data lack what it needs, whether or not training goes well.
+class TaskMisfit : public UserError {
+ public:
+  using UserError::UserError;
+};
+
 /// One kind of measurement. Its settings are read and checked when it is made, its data opened when it runs.
 class EvaluationTask {
  public:
   virtual ~EvaluationTask() = default;
   /// Whether it embeds texts, so that a model without a text tower cannot be measured.
   virtual bool uses_texts() const { return true; }
-  /// Throws UserError if the data that `context` gives lacks something the task needs and that can be told without
-  /// reading samples (class names, say): so a run stops at its start and not after its training.
+  /// Looks at some samples of the task's data without decoding a picture, so that a run stops at its start and not after
+  /// its training. Throws TaskMisfit if they lack what the task needs, UserError when the data cannot be read.
   virtual void check(const EvaluationContext& /*context*/) const {}
   virtual TaskResult run(const Embedder& embedder, const EvaluationContext& context) const = 0;
 };
@@ -55,9 +63,16 @@ TaskRegistry& evaluation_tasks();
 /// model that lacks what the task needs.
 TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
-/// Throws UserError if a task of a list cannot run, as far as that can be told without reading samples.
-void check_tasks(const std::vector<config::ModuleSettings>& tasks, const Embedder& embedder,
-                 const EvaluationContext& context);
+/// What messages call the index-th task of the list at `path`: "evaluation.tasks[2] (segmentation)".
+std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path);
+
+/// Runs the index-th task of the list at `path`; where it fails, why.
+std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index,
+                                               const std::string& path, const Embedder& embedder,
+                                               const EvaluationContext& context);
+
+/// EvaluationTask::check() of a task. Throws TaskMisfit also if it needs texts and the model takes none.
+void check_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context);
 
 /// Checks a `tasks` list without running anything, so that a misspelt name stops a run at its start and not at its
 /// first evaluation. Returns the list with every default spelt out.

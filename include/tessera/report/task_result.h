@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <tessera/config/node.h>
 #include <tessera/report/task_pictures.h>
 
 namespace tessera {
@@ -16,6 +17,9 @@ namespace tessera {
 struct TaskResult {
   std::string task;                                     // registered name
   std::string data;                                     // the source's description
+  config::Node settings;                                // all of them, defaults spelt out
+  std::vector<std::string> classes;                     // that it asked about; empty: it asks about none
+  std::vector<std::string> prompts;                     // what texts were put into, {} for the class name
   std::vector<std::pair<std::string, double>> metrics;  // in a fixed order; shares are in [0, 1]
   std::int64_t samples = 0;                             // images looked at
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
@@ -31,12 +35,17 @@ struct TaskResult {
 /// A task that ended without a result.
 struct TaskFailure {
   std::string task;
-  std::string reason;  // one line
+  std::string reason;      // one line
+  std::string place = {};  // "tasks[2] (knn)"
+  config::Node settings = {};
 };
 
-/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds"}, and "readings": {sample: text} where there are any;
-/// pictures are left out.
+/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, and "classes", "prompts"
+/// and "readings": {sample: text} where there are any; pictures are left out.
 nlohmann::json to_json(const TaskResult& result);
+
+/// {"task", "place", "reason", "settings": {...}}.
+nlohmann::json to_json(const TaskFailure& failure);
 
 /// One line for a log: "zero_shot: top1 54.3%, top5 91.0% (1,000 images)".
 std::string summary_line(const TaskResult& result);

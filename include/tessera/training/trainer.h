@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include <tessera/evaluation/task.h>
 #include <tessera/io/file_lock.h>
 #include <tessera/optim/grad_norm_groups.h>
 #include <tessera/training/checkpoint/checkpoint_keeper.h>
@@ -19,6 +18,8 @@
 #include <tessera/training/step/step_runner.h>
 
 namespace tessera {
+
+struct TaskResult;
 
 /// How a run ended.
 enum class Outcome {
@@ -73,10 +74,11 @@ class Trainer {
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
 
-  EvaluationContext evaluation_context() const;
   void evaluate();
   /// On rank 0. Whether the state is the best so far by checkpoint.keep_best.
   bool run_evaluation();
+  /// Their names are "task.metric".
+  MeasuredMetrics log_result(const TaskResult& result);
 
   Config config_;
   ProcessGroup group_;

@@ -95,14 +95,17 @@ bool read_annotations(std::string_view text, const std::vector<std::string>& cap
 
 void read_annotations(const Json& json, const std::vector<std::string>& caption_fields, Sample& sample) {
   if (!json.is_object()) return;
+  sample.fields = json.dump(-1, ' ', false, Json::error_handler_t::replace);
   std::vector<std::string> listed;
   for (const std::string& name : caption_fields) {
     const auto value = json.find(name);
     if (value == json.end()) continue;
+    std::vector<std::string> of_field;
     if (value->is_array())
-      for (const Json& each : *value) add_caption_of(each, listed);
+      for (const Json& each : *value) add_caption_of(each, of_field);
     else
-      add_caption_of(*value, listed);
+      add_caption_of(*value, of_field);
+    merge_captions(std::move(of_field), listed);
   }
   merge_captions(std::move(listed), sample.captions);
   read_list(json, "objects", sample.objects, read_object);

@@ -27,20 +27,24 @@ std::vector<std::string> read_class_names(const config::FilePath& path) {
   return names;
 }
 
-std::int64_t parse_label(const std::string& text, const std::vector<std::string>& classes) {
+void set_label(const std::string& text, const std::vector<std::string>& classes, const char* setting, Sample& sample) {
   std::int64_t label = -1;
   const auto result = std::from_chars(text.data(), text.data() + text.size(), label);
   if (result.ec != std::errc() || result.ptr != text.data() + text.size()) {
     const auto found = std::find(classes.begin(), classes.end(), text);
-    if (found == classes.end())
-      throw SampleError("bad_label", "its class \"" + printable(text, 60) +
-                                         "\" is neither an index nor a name in the file of classes");
-    return found - classes.begin();
+    if (classes.empty())
+      sample.class_name = text;
+    else if (found != classes.end())
+      sample.label = found - classes.begin();
+    else
+      throw SampleError("bad_label", concat("its class \"", printable(text, 60), "\" (", setting,
+                                            ") is neither an index nor a name in the file of classes (classes)"));
+    return;
   }
   if (label < -1 || (!classes.empty() && label >= static_cast<std::int64_t>(classes.size())))
-    throw SampleError("bad_label",
-                      concat("its class index is ", label, ", but there are ", classes.size(), " classes"));
-  return label;
+    throw SampleError("bad_label", concat("its class index is ", label, " (", setting, "), but there are ",
+                                          classes.size(), " classes (classes)"));
+  sample.label = label;
 }
 
 }  // namespace tessera

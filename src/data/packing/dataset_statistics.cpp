@@ -73,7 +73,7 @@ void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
   };
   note("caption", std::any_of(sample.captions.begin(), sample.captions.end(),
                               [](const std::string& text) { return !strip(text).empty(); }));
-  note("label", sample.label >= 0);
+  note("label", sample.label >= 0 || !sample.class_name.empty());
   note("mask", !sample.mask.empty());
   note("summary", !sample.summary.empty());
   note("object tags", !sample.object_tags.empty());

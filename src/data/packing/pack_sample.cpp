@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 #include "src/data/image/sample_picture.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
@@ -74,6 +76,20 @@ std::vector<std::uint8_t> resized_mask(const std::vector<std::uint8_t>& mask, co
   return out;
 }
 
+// The side file's `width` and `height`, where they are the picture's.
+void update_size(std::string& fields, const Image& from, const Image& to) {
+  nlohmann::json json = nlohmann::json::parse(fields, nullptr, false);
+  if (!json.is_object()) return;
+  const auto is = [&](const char* name, std::int64_t side) {
+    const auto found = json.find(name);
+    return found != json.end() && found->is_number() && found->get<double>() == static_cast<double>(side);
+  };
+  if (!is("width", from.width) || !is("height", from.height)) return;
+  json["width"] = to.width;
+  json["height"] = to.height;
+  fields = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // Shrinks the picture and what is measured in its pixels.
 void shrink(Sample& sample, std::int64_t shorter) {
   const Image& old = sample.image;
@@ -86,6 +102,7 @@ void shrink(Sample& sample, std::int64_t shorter) {
     sample.mask = resized_mask(sample.mask, old, image);
   for (ObjectAnnotation& object : sample.objects)
     for (std::int64_t& side : object.box) side = std::llround(scale * static_cast<double>(side));
+  update_size(sample.fields, old, image);
   sample.image = std::move(image);
 }
 

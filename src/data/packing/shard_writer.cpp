@@ -11,6 +11,7 @@
 
 #include "src/data/image/image_file.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/packing/shard_writer.h>
 #include <tessera/io/atomic_file.h>
@@ -43,8 +44,23 @@ Json describe_objects(const std::vector<ObjectAnnotation>& objects, const std::v
   return list;
 }
 
+/// What the sample's own side file held. Its `caption` stays under that name only if it is one of the captions: read
+/// again, it would be one.
+Json kept_fields(const Sample& sample) {
+  Json json = sample.fields.empty() ? Json::object() : Json::parse(sample.fields, nullptr, false);
+  if (!json.is_object()) return Json::object();
+  const auto caption = json.find("caption");
+  if (caption == json.end()) return json;
+  const std::string text = caption->is_string() ? std::string(strip(caption->get<std::string>())) : "";
+  if (std::find(sample.captions.begin(), sample.captions.end(), text) == sample.captions.end()) {
+    json["original_caption"] = Json(*caption);
+    json.erase("caption");
+  }
+  return json;
+}
+
 std::string annotations(const Sample& sample, const std::vector<std::string>& class_names) {
-  Json json;
+  Json json = kept_fields(sample);
   json["captions"] = sample.captions;
   if (!sample.summary.empty()) json["summary"] = sample.summary;
   if (!sample.object_tags.empty()) json["object_tags"] = sample.object_tags;
@@ -53,7 +69,9 @@ std::string annotations(const Sample& sample, const std::vector<std::string>& cl
     if (sample.label < static_cast<std::int64_t>(class_names.size()))
       json["class"] = class_names[static_cast<std::size_t>(sample.label)];
   }
+  if (!sample.class_name.empty()) json["class"] = sample.class_name;
   if (!sample.objects.empty()) json["objects"] = describe_objects(sample.objects, class_names);
+  if (!sample.negatives.empty()) json["negatives"] = Json::array();
   for (const HardNegative& negative : sample.negatives)
     json["negatives"].push_back({{"kind", negative.kind}, {"caption", negative.caption}});
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -98,7 +116,7 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
   else
     files.push_back({format, format == "png" ? encode_png(sample.image) : encode_jpeg(sample.image, 95)});
   if (!sample.captions.empty()) add_text("txt", sample.captions[0]);
-  if (sample.label >= 0) add_text("cls", std::to_string(sample.label));
+  add_text("cls", sample.label >= 0 ? std::to_string(sample.label) : sample.class_name);
   if (!sample.mask.empty()) {
     const ImageHeader header = read_image_header(sample.encoded);
     const std::int64_t height = sample.image.empty() ? header.height : sample.image.height;

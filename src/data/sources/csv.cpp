@@ -40,6 +40,7 @@ class CsvReader {
     list_.tables = paths;
     list_.background_class = settings_.background_class;
     list_.region_tensor = settings_.region_tensor;
+    describe_columns();
     return std::move(list_);
   }
 
@@ -92,6 +93,19 @@ class CsvReader {
     }
   }
 
+  void describe_columns() {
+    const auto add = [&](const char* field, const std::string& column, const char* setting) {
+      list_.columns[field] =
+          column.empty() ? concat("no column is named for the ", field, " (", setting, ")")
+                         : concat("the ", field, " is looked for in the column ", column, " (", setting, ")");
+    };
+    add("label", settings_.label_key, "label_key");
+    if (!settings_.label_key.empty())
+      list_.columns["label"] += concat(", and ", list_.class_names.size(), " names of classes are known (classes)");
+    add("mask", settings_.mask_key, "mask_key");
+    add("caption", join_names(settings_.caption_key), "caption_key");
+  }
+
   // What goes before the names of one table: nothing, unless its folder is another than the first table's.
   std::string prefix_of(const std::string& table, const std::string& first) {
     const std::string folder = settings_.root.value_or(folder_of(table, first));
@@ -123,7 +137,9 @@ class CsvReader {
     }
     for (const WrittenLabel& each : labels_) {
       try {
-        list_.pictures[each.picture].label = parse_label(each.text, list_.class_names);
+        Sample sample;
+        set_label(each.text, list_.class_names, "label_key", sample);
+        list_.pictures[each.picture].label = sample.label;
       } catch (const SampleError& error) {
         user_error(each.place, ": ", error.what());
       }

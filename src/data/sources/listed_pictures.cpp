@@ -40,6 +40,14 @@ std::string ListedPictures::describe() const {
   return concat(list_.described, ", ", with_thousands(size()), " samples");
 }
 
+std::string ListedPictures::describe_fields(const std::vector<std::string>& needed) const {
+  std::string text;
+  for (const std::string& field : needed)
+    if (const auto found = list_.columns.find(field); found != list_.columns.end())
+      text += (text.empty() ? "In the list, " : ", ") + found->second;
+  return text;
+}
+
 DataFile ListedPictures::data_file(std::int64_t index) const {
   const auto tables = std::ssize(list_.tables);
   const std::string& name = index < tables ? list_.tables.at(static_cast<std::size_t>(index))

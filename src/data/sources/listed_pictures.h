@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct PictureList {
   std::vector<ListedPicture> pictures;
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
+  std::map<std::string, std::string> columns = {};  // by field, where the list looks for it, for messages
   std::string region_tensor;  // in region files that hold several; empty: the first
   std::vector<std::string> tables{};  // files that the list was read from
 };
@@ -49,6 +51,7 @@ class ListedPictures : public IndexedSource {
   std::string name_of(std::int64_t index) const override {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);
   }
+  std::string describe_fields(const std::vector<std::string>& needed) const override;
   std::string describe() const override;
   std::int64_t data_file_count() const override { return std::ssize(list_.tables) + size(); }
   DataFile data_file(std::int64_t index) const override;

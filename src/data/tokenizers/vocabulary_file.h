@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include <tessera/config/file_path.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 
 namespace tessera {

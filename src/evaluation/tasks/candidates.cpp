@@ -1,21 +1,81 @@
 #include "src/evaluation/tasks/candidates.h"
 
-#include "src/evaluation/tasks/pass.h"
+#include <algorithm>
+#include <optional>
+
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
 
 namespace tessera {
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::optional<std::int64_t> place_in(const Names& names, const std::string& name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return found - names.begin();
+}
+
+/// Whether a task's names mean the source's classes by name and not by place.
+bool meant_by_name(const Names& task, const Names& source) {
+  for (std::size_t i = 0; i < source.size(); ++i)
+    if (const auto place = place_in(task, source[i]); place && *place != static_cast<std::int64_t>(i)) return true;
+  return false;
+}
+
+std::vector<std::int64_t> places_by_name(const Names& task, const Names& source, std::int64_t background) {
+  std::vector<std::int64_t> out;
+  for (std::size_t i = 0; i < source.size(); ++i)
+    out.push_back(place_in(task, source[i])
+                      .value_or(static_cast<std::int64_t>(i) == background ? -1 : Candidates::kNotAsked));
+  return out;
+}
+
+/// "; label is looked for in cls (label_keys), ...", or nothing.
+std::string where_labels_are(const Source& source) {
+  const std::string where = source.describe_fields({"label"});
+  return where.empty() ? "" : ". " + where;
+}
+
+}  // namespace
+
+Required labeled_or_named() {
+  Required out = labeled();
+  out.in = [](const Sample& sample) { return sample.label >= 0 || !sample.class_name.empty(); };
+  return out;
+}
 
 std::int64_t Candidates::label_of(const Sample& sample, const Source& source) const {
-  const std::size_t known = place.size();
-  if (sample.label >= static_cast<std::int64_t>(known))
-    user_error(task, ": ", source.describe(), " has a sample of class ", sample.label, ", but there are only ", known,
-               " class names (0 to ", known - 1, ")");
-  return place[static_cast<std::size_t>(sample.label)];
+  const auto not_listed = [&](const std::string& name) {
+    throw TaskMisfit(concat(source.describe(), " has a sample of class \"", printable(name, 60),
+                            "\", which is not among ", task, ".classes (", names.size(), "): list it there",
+                            where_labels_are(source)));
+  };
+  if (sample.label < 0) {
+    const auto found = place_in(names, sample.class_name);
+    if (!found) not_listed(sample.class_name);
+    return *found;
+  }
+  const std::size_t known = place.size(), label = static_cast<std::size_t>(sample.label);
+  if (label >= known)
+    throw TaskMisfit(concat(source.describe(), " has a sample of class ", sample.label, ", but there are only ", known,
+                            " class names (0 to ", known - 1, "): list them all in ", task,
+                            ".classes, or in `classes` of the data", where_labels_are(source)));
+  if (place[label] == kNotAsked) not_listed(source_names[label]);
+  return place[label];
 }
 
 Candidates candidates_for(const TextList& classes, const Source& source, const std::string& task) {
+  const Names own = source.class_names();
+  Candidates out{.task = task, .names = {}, .place = {}, .source_names = own};
+  const Names names = class_names_for(classes, source, task);
+  if (!classes.items.empty() && meant_by_name(names, own)) {
+    out.names = names;
+    out.place = places_by_name(names, own, source.background_class());
+    return out;
+  }
   const std::int64_t background = classes.items.empty() ? source.background_class() : -1;
-  const std::vector<std::string> names = class_names_for(classes, source, task);
-  Candidates out{.task = task};
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool left_out = static_cast<std::int64_t>(i) == background;
     out.place.push_back(left_out ? -1 : std::ssize(out.names));

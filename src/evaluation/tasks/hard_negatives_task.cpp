@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/evaluation/metrics/pairs.h>
@@ -12,6 +13,11 @@ namespace {
 class HardNegativesTask final : public EvaluationTask {
  public:
   explicit HardNegativesTask(HardNegativeSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "hard_negatives.source");
+    check_samples(*source, "source", settings_.data.max_samples, with_negatives());
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "hard_negatives.source");

@@ -4,6 +4,7 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/candidates.h"
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
@@ -19,7 +20,9 @@ class InterpretabilityTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "interpretability.source");
-    class_names_for(settings_.classes, *source, "interpretability");
+    const Candidates candidates = candidates_for(settings_.classes, *source, "interpretability");
+    check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
+                  [&](const Sample& sample) { candidates.label_of(sample, *source); });
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
@@ -28,13 +31,14 @@ class InterpretabilityTask final : public EvaluationTask {
     const TokenSpace space(embedder, context, settings_.space, "interpretability");
     const at::Tensor class_entries = entries_of(candidates.names, space);
     TaskResult result;
+    result.classes = candidates.names;
     std::vector<at::Tensor> ranks;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = labeled()};
+                    .required = labeled_or_named()};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       std::vector<std::int64_t> own;
       for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));

@@ -17,10 +17,8 @@ NegativePairs::NegativePairs(const std::vector<EvaluationSample>& samples) {
 }
 
 Required with_negatives() {
-  return {[](const EvaluationSample& sample) {
-            return !sample.sample.captions.empty() && !sample.sample.negatives.empty();
-          },
-          "no_negatives", "hard negatives"};
+  return {[](const Sample& sample) { return !sample.captions.empty() && !sample.negatives.empty(); }, "no_negatives",
+          "hard negatives"};
 }
 
 }  // namespace tessera

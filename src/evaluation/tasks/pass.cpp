@@ -39,14 +39,23 @@ std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSett
 
 std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task) {
   const std::vector<std::string> names = classes.items.empty() ? source.class_names() : classes.items;
-  if (names.empty()) {
-    user_error(task, ": ", source.describe(), " has no class names: set ", task, ".classes to a list or a file");
-  }
+  if (names.empty())
+    throw TaskMisfit(concat(source.describe(), " has no class names: set ", task,
+                            ".classes to a list or a file, or `classes` of the data to a file with one name a line"));
   return names;
 }
 
 Required labeled() {
-  return {[](const EvaluationSample& sample) { return sample.sample.label >= 0; }, "no_label", "a class label"};
+  return {[](const Sample& sample) { return sample.label >= 0; }, "no_label", "a class label", "label"};
+}
+
+Required captioned() {
+  return {[](const Sample& sample) { return !sample.captions.empty(); }, "no_caption", "a caption", "caption"};
+}
+
+std::string lacking(const Source& source, const Required& required) {
+  const std::string where = required.field.empty() ? "" : source.describe_fields({required.field});
+  return concat("has ", required.name, where.empty() ? "" : ". ", where);
 }
 
 std::int64_t Pass::total() const {
@@ -70,7 +79,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
     if (samples.empty()) break;
     read += std::ssize(samples);
     if (required.in) {
-      const auto lacking = std::erase_if(samples, [&](const EvaluationSample& sample) { return !required.in(sample); });
+      const auto lacking = std::erase_if(samples, [&](const EvaluationSample& sample) { return !required.in(sample.sample); });
       if (lacking > 0) result.skipped[required.reason] += static_cast<std::int64_t>(lacking);
     }
     if (!samples.empty()) {
@@ -82,7 +91,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
   result.samples += used;
   if (read == 0) user_error(source->describe(), ": none of its ", with_thousands(total()), " samples could be read");
-  if (used == 0) user_error(source->describe(), ": no sample has ", required.name);
+  if (used == 0) user_error(source->describe(), ": no sample ", lacking(*source, required));
 }
 
 TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const ViewNeeds& needs) {

@@ -18,18 +18,24 @@ namespace tessera {
 std::shared_ptr<const Source> open_source(const std::optional<config::ModuleSettings>& choice,
                                           const std::shared_ptr<const Source>& fallback, const std::string& key);
 
-/// The classes a task asks about: those of its `classes` setting, or the source's. Throws UserError when there are none;
+/// The classes a task asks about: those of its `classes` setting, or the source's. Throws TaskMisfit when there are none;
 /// `task` is its registered name.
 std::vector<std::string> class_names_for(const TextList& classes, const Source& source, const std::string& task);
 
 /// What a sample must have for a task to use it.
 struct Required {
-  std::function<bool(const EvaluationSample&)> in;  // empty: nothing
-  std::string reason;                               // counts the samples that lack it: "no_label"
-  std::string name;                                 // "a class label"
+  std::function<bool(const Sample&)> in;  // empty: nothing
+  std::string reason;                     // counts the samples that lack it: "no_label"
+  std::string name;                       // "a class label"
+  std::string field = {};                 // as Source::describe_fields() calls it: "label"
 };
 /// A class label.
 Required labeled();
+/// A caption.
+Required captioned();
+
+/// "has a class label. In their members, label is looked for in cls (label_keys)", after "no sample".
+std::string lacking(const Source& source, const Required& required);
 
 /// Samples with the features of their pictures, row by row.
 using BatchBody = std::function<void(const std::vector<EvaluationSample>& samples, const TowerFeatures& features)>;

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/random.h>
@@ -63,6 +64,10 @@ class LinearProbeTask final : public EvaluationTask {
   explicit LinearProbeTask(LinearProbeSettings settings) : settings_(std::move(settings)) {}
 
   bool uses_texts() const override { return false; }
+
+  void check(const EvaluationContext& context) const override {
+    check_train_and_test("linear_probe", settings_, context, labeled());
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     TaskResult result;
@@ -129,6 +134,10 @@ class KnnTask final : public EvaluationTask {
   explicit KnnTask(KnnSettings settings) : settings_(std::move(settings)) {}
 
   bool uses_texts() const override { return false; }
+
+  void check(const EvaluationContext& context) const override {
+    check_train_and_test("knn", settings_, context, labeled());
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     TaskResult result;

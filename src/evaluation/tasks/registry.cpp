@@ -1,5 +1,7 @@
 #include <chrono>
 
+#include <c10/util/Exception.h>
+
 #include "src/evaluation/tasks/tasks.h"
 
 namespace tessera {
@@ -8,8 +10,9 @@ namespace {
 std::shared_ptr<EvaluationTask> make_task(const config::ModuleSettings& task, const Embedder& embedder) {
   auto made = evaluation_tasks().make(task, task.name);
   if (made->uses_texts() && !embedder.takes_texts())
-    user_error(task.name, " compares pictures with texts, but this model has no text tower: linear_probe and knn do ",
-               "without one");
+    throw TaskMisfit(task.name +
+                     " compares pictures with texts, but this model has no text tower: linear_probe and knn do "
+                     "without one");
   return made;
 }
 
@@ -58,13 +61,33 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   const auto start = std::chrono::steady_clock::now();
   TaskResult result = made->run(embedder, context);
   result.task = task.name;
+  result.settings = task.settings;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }
 
-void check_tasks(const std::vector<config::ModuleSettings>& tasks, const Embedder& embedder,
-                 const EvaluationContext& context) {
-  for (const config::ModuleSettings& task : tasks) make_task(task, embedder)->check(context);
+std::variant<TaskResult, TaskFailure> try_task(const std::vector<config::ModuleSettings>& tasks, std::size_t index,
+                                               const std::string& path, const Embedder& embedder,
+                                               const EvaluationContext& context) {
+  const config::ModuleSettings& task = tasks.at(index);
+  const auto failed = [&](const std::string& reason) {
+    return TaskFailure{task.name, reason.substr(0, reason.find('\n')), task_place(tasks, index, path), task.settings};
+  };
+  try {
+    return run_task(task, embedder, context);
+  } catch (const c10::Error& error) {
+    return failed(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return failed(error.what());
+  }
+}
+
+std::string task_place(const std::vector<config::ModuleSettings>& tasks, std::size_t index, const std::string& path) {
+  return concat(path, "[", index, "] (", tasks.at(index).name, ")");
+}
+
+void check_task(const config::ModuleSettings& task, const Embedder& embedder, const EvaluationContext& context) {
+  make_task(task, embedder)->check(context);
 }
 
 std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::ModuleSettings>& tasks,

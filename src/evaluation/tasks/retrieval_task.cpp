@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"
@@ -13,6 +14,11 @@ namespace {
 class RetrievalTask final : public EvaluationTask {
  public:
   explicit RetrievalTask(RetrievalSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
+    check_samples(*source, "source", settings_.data.max_samples, captioned());
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (!settings_.text_encoder_free) return measure(embedder, context);
@@ -35,7 +41,7 @@ class RetrievalTask final : public EvaluationTask {
       batches.push_back(embedder.compact(features));
       if (context.pictures) sheets.add(samples, features, captions);
     });
-    if (captions.texts.empty()) user_error("retrieval: no sample of ", source->describe(), " has a caption");
+    if (captions.texts.empty()) user_error(source->describe(), ": no sample ", lacking(*source, captioned()));
     for (const auto& own : captions.by_image)
       if (own.empty()) ++result.skipped["no_caption"];
 

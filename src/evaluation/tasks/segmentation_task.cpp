@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -21,7 +22,9 @@ class SegmentationTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
-    class_names_for(settings_.classes, *source, "segmentation");
+    const std::int64_t classes = std::ssize(class_names_for(settings_.classes, *source, "segmentation"));
+    check_samples(*source, "source", settings_.data.max_samples, masked(),
+                  [&](const Sample& sample) { check_mask(sample.mask, sample.key, classes, *source); });
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
@@ -38,12 +41,14 @@ class SegmentationTask final : public EvaluationTask {
     metrics::SegmentationMeter meter(std::ssize(names), options.background_index, kIgnored);
 
     TaskResult result;
+    result.classes = names;
+    result.prompts = settings_.templates.items;
     const Pass pass{
         .embedder = embedder,
         .context = context,
         .source = source,
         .max_samples = settings_.data.max_samples,
-        .required = {[](const EvaluationSample& sample) { return !sample.mask.empty(); }, "no_mask", "a mask"},
+        .required = masked(),
         .needs = {.dense = !by_groups, .slots = by_groups, .attention = by_groups}};
     ExampleChooser examples(pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -86,15 +91,26 @@ class SegmentationTask final : public EvaluationTask {
     return metrics::zero_shot_segmentation_by_groups(images.slots, images.attention, classes, targets, options);
   }
 
+  static Required masked() {
+    return {[](const Sample& sample) { return !sample.mask.empty(); }, "no_mask", "a mask", "mask"};
+  }
+
+  /// Throws TaskMisfit for a class without a name.
+  static void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, std::int64_t classes,
+                         const Source& source) {
+    for (const std::uint8_t value : mask) {
+      if (value < classes || value == kIgnored) continue;
+      throw TaskMisfit(concat("the mask of sample ", key, " of ", source.describe(), " holds class ",
+                              static_cast<int>(value), ", but there are only ", classes, " class names (0 to ",
+                              classes - 1, "): list one for each value in segmentation.classes"));
+    }
+  }
+
   /// [B, H, W] int64. Throws UserError for a class without a name.
   static at::Tensor masks_of(const std::vector<EvaluationSample>& samples, std::int64_t classes, const Source& source) {
     std::vector<at::Tensor> targets;
     for (const EvaluationSample& sample : samples) {
-      for (const std::uint8_t value : sample.mask) {
-        if (value < classes || value == kIgnored) continue;
-        user_error("segmentation: the mask of sample ", sample.sample.key, " of ", source.describe(), " holds class ",
-                   static_cast<int>(value), ", but there are only ", classes, " class names (0 to ", classes - 1, ")");
-      }
+      check_mask(sample.mask, sample.sample.key, classes, source);
       targets.push_back(at::from_blob(const_cast<std::uint8_t*>(sample.mask.data()),
                                       {sample.pixels.size(1), sample.pixels.size(2)}, at::kByte)
                             .to(at::kLong));

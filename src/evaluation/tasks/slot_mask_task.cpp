@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
@@ -31,6 +32,10 @@ std::int64_t parts_of(const SlotMaskSettings& settings, const TowerFeatures& fea
 class SlotMaskTask final : public EvaluationTask {
  public:
   explicit SlotMaskTask(SlotMaskSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    check_train_and_test("slot_mask", settings_, context, with_negatives());
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto train = open_source(settings_.train, context.train_source, "slot_mask.train");

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -18,6 +19,11 @@ class SlotsTask final : public EvaluationTask {
  public:
   explicit SlotsTask(SlotPictureSettings settings) : settings_(std::move(settings)) {}
 
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "slots.source");
+    check_samples(*source, "source", settings_.data.max_samples, captioned());
+  }
+
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "slots.source");
     const ViewNeeds needs{.slots = true, .attention = true};
@@ -27,8 +33,7 @@ class SlotsTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = {[](const EvaluationSample& sample) { return !sample.sample.captions.empty(); },
-                                 "no_caption", "a caption"},
+                    .required = captioned(),
                     .needs = needs};
     ExampleChooser examples(pass.total(), settings_.samples);
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {

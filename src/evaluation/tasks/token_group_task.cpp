@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/grouped_captions.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr std::uint64_t kSeed = 0;  // of the random groups
 
 Required with_phrases() {
-  return {[](const EvaluationSample& sample) { return !phrased_captions(sample.sample).empty(); }, "no_phrases",
+  return {[](const Sample& sample) { return !phrased_captions(sample).empty(); }, "no_phrases",
           "a caption with annotated phrases"};
 }
 
@@ -69,6 +70,11 @@ nlohmann::json json_of(const std::string& key, const GroupExample& example) {
 class TokenGroupTask final : public EvaluationTask {
  public:
   explicit TokenGroupTask(TokenGroupSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "token_group_iou.source");
+    check_samples(*source, "source", settings_.data.max_samples, with_phrases());
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "token_group_iou.source");

@@ -2,6 +2,7 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/candidates.h"
+#include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -21,7 +22,9 @@ class ZeroShotTask final : public EvaluationTask {
 
   void check(const EvaluationContext& context) const override {
     const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
-    class_names_for(settings_.classes, *source, "zero_shot");
+    const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
+    check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
+                  [&](const Sample& sample) { candidates.label_of(sample, *source); });
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
@@ -39,12 +42,14 @@ class ZeroShotTask final : public EvaluationTask {
     const TowerFeatures classes = embed_classes(embedder, candidates.names, settings_.templates);
 
     TaskResult result;
+    result.classes = candidates.names;
+    result.prompts = settings_.templates.items;
     std::vector<std::int64_t> labels;
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = labeled()};
+                    .required = labeled_or_named()};
     ExampleChooser examples(pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, classes);  // [B, C]

@@ -31,7 +31,7 @@ std::string two_digits(double value) {
   return out.str();
 }
 
-std::string shortened(const std::string& text) {
+std::string short_caption(const std::string& text) {
   constexpr std::size_t kLongest = 60;
   return text.size() <= kLongest ? text : repair_utf8(text.substr(0, kLongest)) + "...";
 }
@@ -78,7 +78,7 @@ std::string CaptionWatch::line(const TowerInput& texts, const CaptionCounts& cou
   const std::string text =
       tokenizer_->decode({ids.const_data_ptr<std::int64_t>(), ids.const_data_ptr<std::int64_t>() + ids.numel()});
   return concat("captions: ", counts.commonest, " of the ", counts.texts, " of a batch are ",
-                strip(text).empty() ? "empty" : concat("\"", shortened(std::string(strip(text))), "\""),
+                strip(text).empty() ? "empty" : concat("\"", short_caption(std::string(strip(text))), "\""),
                 ". Pairs of equal captions cannot be told apart: a contrast cannot fall below ",
                 two_digits(counts.least_loss), ", where chance is ",
                 two_digits(std::log(static_cast<double>(counts.texts))),

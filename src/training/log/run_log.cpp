@@ -133,6 +133,11 @@ void RunLog::evaluation(const RowPlace& place, const std::vector<std::pair<std::
   if (!events_->scalars(step, values)) report_failed_write(events_->path(), std::strerror(errno));
 }
 
+void RunLog::evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason) {
+  warning(concat("step ", step, ": ", task, " failed: ", reason, "; training goes on"));
+  if (page_) page_->add_evaluation_failure(step, task, reason);
+}
+
 void RunLog::readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings) {
   if (!page_) return;
   for (const auto& [sample, text] : readings) page_->add_reading(step, sample, text);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
@@ -13,6 +12,7 @@
 #include <tessera/report/html.h>
 #include <tessera/report/metric.h>
 #include <tessera/report/run_curves.h>
+#include <tessera/base/clock.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/evaluation/task.h>
@@ -42,15 +42,6 @@ constexpr const char* kStyle =
     ".progress i{display:block;height:100%;background:var(--accent)}"
     ".warnings{font:12px/1.6 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:0}"
     ".files a{margin-right:14px;color:var(--accent)}a{color:var(--accent)}</style>";
-
-std::string time_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::ostringstream out;
-  out << std::put_time(&parts, "%Y-%m-%d %H:%M:%S UTC");
-  return out.str();
-}
 
 std::string link(const std::string& path, const std::string& text) {
   return concat("<a href=\"", escape(path), "\">", escape(text), "</a>");
@@ -188,6 +179,7 @@ struct RunPage::Impl {
     std::optional<double> best;  // none: no value is better than another
   };
   std::map<std::string, Evaluated> evaluated;  // by "task.metric"
+  std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // by task: the last step, and why
   std::map<std::string, std::map<std::int64_t, std::string>> readings;  // by sample and step
 
   void evaluation(std::int64_t step, const std::string& name, double value) {
@@ -234,6 +226,17 @@ struct RunPage::Impl {
     return html.empty() ? "" : "<h2>Samples as training goes on</h2>" + html;
   }
 
+  std::string failures() const {
+    std::string rows;
+    for (const auto& [task, last] : failed)
+      rows += concat("<tr><td>", escape(task), "</td><td class=\"n\">", with_thousands(last.first), "</td><td>",
+                     escape(last.second), "</td></tr>");
+    if (rows.empty()) return "";
+    return "<h2>Evaluation tasks that failed</h2><div class=\"card scroll\"><table><tr><th>Task</th><th "
+           "class=\"n\">Step</th><th>Why</th></tr>" +
+           rows + "</table></div>";
+  }
+
   std::string evaluations() const {
     if (evaluated.empty()) return "";
     std::string rows;
@@ -263,11 +266,14 @@ RunPage::~RunPage() = default;
 void RunPage::resume_at(std::int64_t step) {
   impl_->curves = {};
   impl_->evaluated.clear();
+  impl_->failed.clear();
   impl_->readings.clear();
   const std::string evaluations = impl_->folder + "/evaluation";
   for (const std::string& name : names_in(evaluations, "step_", ".json")) {
     const auto file = nlohmann::json::parse(io::read_file(evaluations + "/" + name), nullptr, false);
     if (!file.is_object() || !file.contains("results") || file.value("step", step + 1) > step) continue;
+    for (const auto& failure : file.value("failed", nlohmann::json::array()))
+      if (failure.is_object()) add_evaluation_failure(file["step"], failure.value("place", ""), failure.value("reason", ""));
     for (const auto& result : file["results"]) {
       if (!result.is_object()) continue;
       const auto metrics = result.value("metrics", nlohmann::json::object());
@@ -289,6 +295,10 @@ void RunPage::add_evaluation(std::int64_t step, const std::vector<std::pair<std:
   for (const auto& [name, value] : metrics) impl_->evaluation(step, name, value);
 }
 
+void RunPage::add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason) {
+  impl_->failed.insert_or_assign(task, std::pair(step, reason));
+}
+
 void RunPage::add_reading(std::int64_t step, const std::string& sample, const std::string& text) {
   impl_->readings[sample].insert_or_assign(step, text);
   thin(impl_->readings[sample]);
@@ -303,9 +313,9 @@ std::string RunPage::html(const RunStatus& status) const {
   const std::string machine = report::chart_cards(impl_->curves.machine());
   return report::page(
       impl_->title + " \u00b7 " + status.state, head,
-      concat("<h1>", escape(impl_->title), "</h1>", state_block(status, time_now()), impl_->numbers(),
+      concat("<h1>", escape(impl_->title), "</h1>", state_block(status, utc_now()), impl_->numbers(),
              training.empty() ? "" : "<h2>Training</h2>" + training,
-             statistics.empty() ? "" : "<h2>Statistics</h2>" + statistics, impl_->evaluations(), impl_->samples(),
+             statistics.empty() ? "" : "<h2>Statistics</h2>" + statistics, impl_->evaluations(), impl_->failures(), impl_->samples(),
              machine.empty() ? "" : "<h2>Speed and memory</h2>" + machine, checkpoints_block(impl_->folder),
              skipped_block(status.skipped), warnings_block(impl_->folder), "<h2>Settings</h2>",
              report::fact_card(impl_->facts), files_block(impl_->folder),

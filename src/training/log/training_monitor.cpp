@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <thread>
 
 #include <ATen/ATen.h>
@@ -20,16 +19,12 @@ namespace {
 // The settings that the run's page shows.
 std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, const ProcessGroup& group,
                                                           const TrainingRun& run, const std::string& folder) {
-  const std::vector<NamedParameter>& trained = run.optimizer->parameters();
   const std::int64_t batch = config.data.loader.batch_size, batches = micro_batches(config, run);
-  const std::int64_t parameters =
-      std::accumulate(trained.begin(), trained.end(), std::int64_t{0},
-                      [](std::int64_t sum, const NamedParameter& each) { return sum + each.tensor.numel(); });
   return {{"Run folder", folder},
           {"Objective", config.objective.name},
           {"Image tower", config.model.image.encoder.name},
           {"Text tower", config.model.text ? config.model.text->encoder.name : "none"},
-          {"Parameters trained", with_thousands(parameters)},
+          {"Parameters", describe(count_parameters(run))},
           {"Optimizer", concat(config.optimizer.name, ", learning rate ", run.optimizer->peak_learning_rate())},
           {"Schedule", config.schedule.schedule},
           {"Samples a step", with_thousands(batch * batches * group.size())},

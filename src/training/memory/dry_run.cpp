@@ -9,20 +9,11 @@
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/memory/example_page.h>
 #include <tessera/training/run/epochs.h>
+#include <tessera/training/run/run_evaluation.h>
 #include <tessera/training/run/training_run.h>
 
 namespace tessera {
 namespace {
-
-void count_parameters(const TrainingRun& run, DryRunReport& report) {
-  const auto towers = run.model->state_dict();
-  for (const NamedParameter& parameter : run.optimizer->parameters()) {
-    std::int64_t& count = !towers.contains(parameter.name)     ? report.objective_parameters
-                          : is_image_parameter(parameter.name) ? report.image_parameters
-                                                               : report.text_parameters;
-    count += parameter.tensor.numel();
-  }
-}
 
 // "pictures of 224 x 224, texts of 55 tokens out of 32,000, for data/train: no such file".
 std::string synthetic_samples(const TrainingRun& run, const Config& config, const std::string& reason) {
@@ -88,8 +79,10 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   } else {
     report.synthetic = synthetic_samples(run, config, unreadable);
   }
+  check_evaluation(run, config, &report.unread_tasks);
+  report.tasks = std::ssize(config.evaluation.tasks) - std::ssize(report.unread_tasks);
   load_initial_weights(*run.model, *run.objective, config.start);
-  count_parameters(run, report);
+  report.parameters = count_parameters(run);
   report.steps = steps_of(config, run.train != nullptr, settings);
   report.memory = plan_memory(run, config, settings);
   return report;
@@ -98,12 +91,9 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
 std::string to_text(const DryRunReport& report, const Config& config) {
   std::ostringstream out;
   const MemoryPlan& plan = report.memory;
-  const std::int64_t all = report.image_parameters + report.text_parameters + report.objective_parameters;
   const std::int64_t batch = config.data.loader.batch_size, accumulation = config.training.accumulation;
   const auto of_sample = [&](double flops) { return format_flops(flops / static_cast<double>(batch)); };
-  out << "parameters        " << with_thousands(all) << ": image tower " << with_thousands(report.image_parameters)
-      << ", text tower " << with_thousands(report.text_parameters) << ", objective "
-      << with_thousands(report.objective_parameters) << "\n"
+  out << "parameters        " << describe(report.parameters) << "\n"
       << "FLOPs per sample  " << of_sample(plan.total_flops) << " forward and backward, "
       << of_sample(plan.forward_flops)
       << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included)\n"
@@ -118,6 +108,8 @@ std::string to_text(const DryRunReport& report, const Config& config) {
       << (report.sources > 1 ? concat(" x sources ", report.sources) : "") << " x ranks " << plan.ranks
       << "; the towers see " << plan.micro_batch << " at a time"
       << (config.training.micro_batch.automatic ? " (micro_batch: auto)" : "") << "\n";
+  if (report.tasks > 0) out << "evaluation tasks  " << report.tasks << " fit their data\n";
+  for (const std::string& task : report.unread_tasks) out << "not looked at     " << task << "\n";
   if (!report.synthetic.empty()) out << "synthetic samples " << report.synthetic << "\n";
   out << "first " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
       << format_duration(plan.seconds) << ", loss " << plan.sample_loss

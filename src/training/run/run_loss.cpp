@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/config/environment.h>
 #include <tessera/objectives/grad_cache.h>
 
 namespace tessera {
@@ -159,8 +160,9 @@ class CheckpointLoss final : public RunLoss {
 
  private:
   LossOfParts build() const {
-    Config config = resolve_config(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)"),
-                                   "run", /*without_vocabulary=*/true);
+    Config config = resolve_config(
+        config::expand_environment(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)")),
+        "run", /*without_vocabulary=*/true);
     if (config.training.device == "cpu" || loaded_.device.is_cpu()) config.training.precision = "float32";
     TrainingRun parts;
     parts.device = loaded_.device;

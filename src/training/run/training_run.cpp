@@ -131,6 +131,13 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
   return out;
 }
 
+ParameterCount count_parameters(const TrainingRun& run) {
+  ParameterCount out = count_parameters(*run.model, run.objective.get());
+  out.trained = 0;
+  for (const NamedParameter& parameter : run.optimizer->parameters()) *out.trained += parameter.tensor.numel();
+  return out;
+}
+
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
   std::map<std::string, at::Tensor> out = model.state_dict();
   out.merge(objective_state(objective));

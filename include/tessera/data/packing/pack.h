@@ -48,7 +48,9 @@ struct PackResult {
 /// Writes a source's samples, in order, as WebDataset shards that `webdataset` reads back equal, and NAME.json, the
 /// manifest: settings, source, shards with their first sample, counts, bad samples by reason with the first 1,000 of
 /// them, the fingerprint. Pictures keep their files' bytes unless they are resized. Keys are made fit for WebDataset:
-/// no dots, no picture's extension. Captions that are blank or not UTF-8 are dropped; a picture that cannot be decoded,
+/// no dots, no picture's extension. What a sample's JSON side file held stays beside what is written here (width and
+/// height of a resized picture become its own; a `caption` that is none of the captions is called original_caption).
+/// Captions that are blank or not UTF-8 are dropped; a picture that cannot be decoded,
 /// or whose captions are all dropped, is bad.
 ///
 /// Each shard appears when it is complete, and then the manifest knows it: the same call goes on behind the last one,
@@ -58,7 +60,7 @@ struct PackResult {
 PackResult pack(const Source& source, const std::string& source_settings, const PackSettings& settings,
                 const std::function<void(std::int64_t done, std::int64_t begun_at)>& progress = {});
 
-/// Stands for all that a sample holds but its key.
+/// Stands for all that a sample holds but its key and the fields of its side file that nobody reads.
 struct SampleDigest {
   std::uint64_t low = 0, high = 0;
 };

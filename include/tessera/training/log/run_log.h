@@ -36,6 +36,8 @@ class RunLog {
   void record(const MetricsRow& record);
   /// Scalars of an evaluation: {"task.metric", value}.
   void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
+  /// A warning that an evaluation task failed, and the same on the page. `task` says which: "evaluation.tasks[2] (knn)".
+  void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
   /// TaskResult::readings, for the page.
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Whether the page is a minute old.

@@ -36,6 +36,8 @@ class RunPage {
   void add_row(const nlohmann::json& row);
   /// metrics: {"task.metric", value}.
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  /// The page shows the last failure of each task. `task` says which: "evaluation.tasks[2] (knn)".
+  void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);
   /// What an evaluation made of single samples (TaskResult::readings): the page shows those of the first step, of the
   /// last, and of some between them.
   void add_reading(std::int64_t step, const std::string& sample, const std::string& text);

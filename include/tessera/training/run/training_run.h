@@ -11,6 +11,7 @@
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/model_file.h>
+#include <tessera/models/parameter_count.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/training/config/config.h>
@@ -64,6 +65,9 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
 /// What is trained, under checkpoint names: the model's by OpenCLIP's, the objective's `logit_scale`, its others
 /// `objective.*`.
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective);
+
+/// Of the run's model and objective, and how many are trained.
+ParameterCount count_parameters(const TrainingRun& run);
 
 /// Parameters and buffers of model and objective under the same names; shared with them.
 std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);

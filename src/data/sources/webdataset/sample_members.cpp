@@ -90,7 +90,7 @@ Sample MemberMapper::read(const std::string& key, const SampleMembers& members) 
   sample.summary = texts.first(settings_.summary_keys);
   sample.object_tags = texts.first(settings_.object_keys);
   if (const std::string label = texts.first(settings_.label_keys); !label.empty())
-    sample.label = parse_label(label, classes_);
+    set_label(label, classes_, "label_keys", sample);
   if (const auto mask = first_member(members, settings_.mask_keys)) sample.mask = decode_mask(*mask).values;
   if (const auto regions = first_member(members, settings_.region_keys))
     set_regions(*regions, settings_.region_tensor, sample);
@@ -113,6 +113,8 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
   const std::map<std::string, std::pair<const std::vector<std::string>*, const char*>> keys = {
       {"image", {&settings_.image_keys, "image_keys"}},
       {"caption", {&settings_.caption_keys, "caption_keys"}},
+      {"label", {&settings_.label_keys, "label_keys"}},
+      {"mask", {&settings_.mask_keys, "mask_keys"}},
       {"summary", {&settings_.summary_keys, "summary_keys"}},
       {"objects", {&settings_.object_keys, "object_keys"}},
       {"regions", {&settings_.region_keys, "region_keys"}}};
@@ -124,6 +126,9 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
     places.push_back(concat(field, " is looked for in ", join_names(*names), " (", setting, ")"));
     if (field == "caption")
       places.back() += concat(" and in the json member's ", join_names(settings_.json_captions), " (json_captions)");
+    if (field == "label")
+      places.back() += classes_.empty() ? ", and no file lists the classes (classes)"
+                                        : concat(", and ", classes_.size(), " names of classes are known (classes)");
   }
   std::string text;
   for (const std::string& place : places) text += (text.empty() ? "" : ", ") + place;

@@ -1,0 +1,153 @@
+// python/tessera_model.py: the same embeddings as ours, of models of every part, in one Python process.
+#include <cstdlib>
+#include <filesystem>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/program.h"
+#include <tessera/base/error.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/model_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kBatch = 3, kLength = 7, kVocabulary = 30;
+
+struct Case {
+  const char* name;
+  const char* image;
+  const char* text;
+};
+
+constexpr const char* kVit = "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3";
+constexpr const char* kText =
+    "name: text_transformer, vocab_size: 30, context_length: 9, width: 8, layers: 2, heads: 2";
+constexpr const char* kLinear = "projection: {name: linear, embed_dim: 6}";
+
+// VIT, TEXT and LINEAR stand for the parts above.
+constexpr Case kCases[] = {
+    {"clip", "encoder: {VIT}, readout: cls, LINEAR", "encoder: {TEXT}, readout: {name: eos, position: ids}, LINEAR"},
+    {"openai", "encoder: {VIT, activation: quick_gelu, final_norm: pooled}, readout: cls, LINEAR",
+     "encoder: {TEXT, activation: quick_gelu, final_norm: pooled}, readout: eos, LINEAR"},
+    {"siglip",
+     "encoder: {VIT, class_token: false, pre_norm: false, activation: gelu_tanh, norm_eps: 1.0e-6, layer_scale_init: "
+     "0.1}, "
+     "readout: {name: gap, output_dim: 6}, projection: none",
+     "encoder: {TEXT, attention: bidirectional, layer_scale_init: 0.1}, readout: {name: max, skip_prefix: 1}, LINEAR"},
+    {"sparc", "encoder: {VIT}, readout: gap, projection: {name: adaptor, embed_dim: 6}",
+     "encoder: {TEXT}, readout: {name: eos, eos_id: 5}, projection: {name: adaptor, embed_dim: 6, bias: false}"},
+    {"sparo",
+     "encoder: {VIT}, readout: {name: sparo, slots: 4, slot_width: 3, key_width: 4, group_size: 2}, projection: none",
+     "encoder: {TEXT}, readout: {name: sparo, slots: 4, slot_width: 3, key_width: 4}, projection: none"},
+    {"sparo_ablations",
+     "encoder: {VIT}, readout: {name: sparo, slots: 2, slot_width: 3, key_width: 4, share_values: false, value_width: "
+     "5, "
+     "cross_attention: multi_head, layer_norm: slot, normalize_slots: false}, projection: none",
+     "encoder: {TEXT, attention: bidirectional}, readout: {name: sparo, slots: 2, slot_width: 3, bias: false, "
+     "layer_norm: "
+     "full, projection: full}, projection: none"},
+    {"attentional_pool",
+     "encoder: {VIT, final_norm: none}, readout: {name: attentional_pool, output_dim: 6, heads: 2, queries: 3}, "
+     "projection: none",
+     "encoder: {TEXT, final_norm: none}, readout: {name: attentional_pool, output_dim: 8, heads: 2, queries: 2, pool: "
+     "mean, "
+     "project: false}, LINEAR"},
+    {"linear_bottleneck",
+     "encoder: {VIT}, readout: {name: linear_bottleneck, bottleneck_dim: 5, output_dim: 6}, projection: none",
+     "encoder: {TEXT}, readout: {name: linear_bottleneck, pool: eos, bottleneck_dim: 5, output_dim: 6}, projection: "
+     "none"},
+    {"fdt",
+     "encoder: {VIT, final_norm: none}, readout: {name: fdt, codes: 11, code_width: 6, temperature: 0.1}, projection: "
+     "none",
+     "encoder: {TEXT, final_norm: none}, readout: {name: fdt, codes: 11, code_width: 6, temperature: 0.1, "
+     "masked_score: "
+     "zero}, projection: none"},
+    {"stair", "encoder: {VIT}, readout: {name: token_projection, special_token_ids: [0, 2]}, projection: none",
+     "encoder: {TEXT}, readout: {name: token_projection, special_token_ids: [0, 2]}, projection: none"},
+    {"resnet",
+     "encoder: {name: modified_resnet, layers: [2, 1, 1, 1], width: 4}, readout: {name: attention_pool_2d, heads: 2, "
+     "output_dim: 6}, projection: none",
+     "encoder: {TEXT}, readout: eos, LINEAR"},
+    {"pyramid",
+     "encoder: {VIT, leff: {layers: 1, norm: batch, out_activation: true, class_token: zero}, regions: {width: 5, "
+     "first_block: 1}}, readout: cls, LINEAR",
+     "encoder: {TEXT}, readout: cls, LINEAR"},
+    {"leff", "encoder: {VIT, leff: {layers: 2, conv_bias: false}}, readout: max, LINEAR",
+     "encoder: {TEXT}, readout: gap, LINEAR"},
+    {"groups",
+     "encoder: {name: groupvit, patch_size: 8, width: 12, depths: [1, 1, 1], heads: [2, 3, 2], num_group_tokens: [5, "
+     "3, 0], "
+     "num_output_groups: [4, 2]}, readout: {name: groups, output_dim: 6, num_layers: 2, inner_dim: 10, pool: before}, "
+     "projection: none",
+     "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
+     "group_layers: 1, num_groups: 3}, readout: {name: groups, output_dim: 6}, projection: none"},
+    {"groups_of_groupvit", "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10}",
+     "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
+     "group_layers: 0, num_groups: 3, grouping: {variant: groupvit, hard: false}}, readout: {name: groups, output_dim: "
+     "6, "
+     "pool: before}, projection: none"},
+};
+
+std::string with_parts(std::string text) {
+  for (const auto& [word, part] :
+       {std::pair<std::string, std::string>{"VIT", kVit}, {"TEXT", kText}, {"LINEAR", kLinear}})
+    for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word))
+      text.replace(at, word.size(), part);
+  return text;
+}
+
+/// A model whose every tensor is random: what starts at 0 or 1 would hide what it does.
+ModelFile random_model(const Case& each) {
+  ModelFile file;
+  file.model = resolve(config::read<ModelSettings>(
+      config::parse_yaml(concat("image: {", with_parts(each.image), "}\ntext: {", with_parts(each.text),
+                                "}\npreprocessing: {image_size: 32}\n"),
+                         each.name)));
+  for (const auto& [name, tensor] : DualEncoder(file.model).state_dict())
+    file.weights[name] =
+        tensor.is_floating_point() ? at::rand_like(tensor) * 0.6 - (name.ends_with("_var") ? -0.5 : 0.2) : tensor;
+  return file;
+}
+
+void write_case(const std::string& folder, const Case& each) {
+  at::manual_seed(7);
+  const ModelFile file = random_model(each);
+  const auto model = build_model(file, each.name);
+  TowerInput texts;
+  texts.ids = at::randint(3, kVocabulary, {kBatch, kLength}, at::kLong);
+  texts.ids.select(1, 2).fill_(5);
+  texts.mask = at::arange(kLength).unsqueeze(0).lt(at::tensor({7, 4, 3}).unsqueeze(1));
+  const at::Tensor pixels = at::randn({kBatch, 3, 32, 32});
+  save_model_file(folder + "/" + each.name + ".safetensors", file);
+  io::save_safetensors(folder + "/" + each.name + ".check", {{"pixels", pixels},
+                                                             {"ids", texts.ids},
+                                                             {"mask", texts.mask},
+                                                             {"image_embeddings", model->encode_image(pixels).global},
+                                                             {"text_embeddings", model->encode_text(texts).global}});
+}
+
+TEST(PythonModel, GivesOurEmbeddings) {
+  const std::string python = TESSERA_TEST_PYTHON;
+  if (std::system((python + " -c 'import torch' >/dev/null 2>&1").c_str()) != 0)
+    GTEST_SKIP() << "no Python with PyTorch";
+  const fs::path folder = fs::temp_directory_path() / concat("tessera_python_model_", ::getpid());
+  fs::create_directories(folder);
+  const at::NoGradGuard guard;
+  std::string command = python + " -B " TESSERA_SOURCE_DIR "/python/tessera_model.py --tolerance 1e-5 --check";
+  for (const Case& each : kCases) {
+    write_case(folder.string(), each);
+    for (const char* ending : {".safetensors", ".check"}) command += " " + (folder / each.name).string() + ending;
+  }
+  const Answer answer = answer_of_shell(command);
+  EXPECT_EQ(answer.code, 0) << answer.text;
+  EXPECT_EQ(std::count(answer.text.begin(), answer.text.end(), '\n'), 2 * std::ssize(kCases)) << answer.text;
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace tessera
