@@ -22,7 +22,7 @@ std::string given_text(const std::string& view, const Sample& sample, std::int64
   return view == "summary" ? sample.summary : sample.object_tags;
 }
 
-Image picture_of(const std::vector<std::uint8_t>& planes, const config::Size& size) {
+Image image_of_planes(const std::vector<std::uint8_t>& planes, const config::Size& size) {
   Image out;
   out.height = size.height;
   out.width = size.width;
@@ -48,7 +48,7 @@ class Examples {
     for (const auto& [view, ids] : prepared.ids)
       out.texts[view] = {tokenizer_->decode(ids), std::ssize(ids),
                          is_cut(*tokenizer_, given_text(view, sample, caption), ids)};
-    for (const auto& [view, planes] : prepared.pixels) out.pictures[view] = picture_of(planes, sizes_.at(view));
+    for (const auto& [view, planes] : prepared.pixels) out.pictures[view] = image_of_planes(planes, sizes_.at(view));
     return out;
   }
 
