@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <iomanip>
 #include <iostream>
 
@@ -9,7 +10,9 @@
 #include "tools/embedding_rows.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/encode.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
@@ -40,6 +43,7 @@ struct Options {
   bool raw = false;
   bool text_encoder_free = false;
 
+  bool writes_npy() const { return out.ends_with(".npy"); }
   bool has_pictures() const { return !images.empty() || !data.empty(); }
 };
 
@@ -87,6 +91,18 @@ std::pair<at::Tensor, std::vector<std::string>> joined_rows(const std::function<
   return {batches.empty() ? at::empty({0, 0}) : at::cat(batches), names};
 }
 
+/// NAME.npy, and NAME.keys.txt with what its rows are called, a line each.
+void write_npy(const std::string& path, const at::Tensor& embeddings, const std::vector<std::string>& keys) {
+  const at::Tensor rows = embeddings.to(at::kFloat).contiguous();
+  const float* const values = rows.const_data_ptr<float>();
+  io::write_file(path,
+                 encode_npy(std::vector<float>(values, values + rows.numel()), embeddings.size(0), embeddings.size(1)));
+  if (keys.empty()) return;
+  std::string lines;
+  for (const std::string& key : keys) lines += printable(key, key.size()) + "\n";
+  io::write_file(std::filesystem::path(path).replace_extension(".keys.txt").string(), lines);
+}
+
 void write_dense(const Embedder& embedder, const Options& options) {
   std::map<std::string, at::Tensor> tensors;
   std::vector<std::string> pictures;
@@ -97,10 +113,13 @@ void write_dense(const Embedder& embedder, const Options& options) {
     tensors["text_embeddings"] =
         joined_rows([&](const tools::Rows& rows) { embed_captions(embedder, options, rows); }).first;
   for (auto& [name, rows] : tensors) rows = options.raw ? rows.contiguous() : unit(rows).contiguous();
-  io::save_safetensors(
-      options.out, tensors,
-      {{"images", nlohmann::json(pictures).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
-       {"normalized", options.raw ? "false" : "true"}});
+  if (options.writes_npy())
+    write_npy(options.out, tensors.begin()->second, pictures);
+  else
+    io::save_safetensors(
+        options.out, tensors,
+        {{"images", nlohmann::json(pictures).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
+         {"normalized", options.raw ? "false" : "true"}});
   for (const auto& [name, rows] : tensors)
     std::cout << name << " [" << with_thousands(rows.size(0)) << ", " << rows.size(1) << "]\n";
   std::cout << "written: " << options.out << std::endl;
@@ -134,6 +153,9 @@ void check(const Options& options) {
     user_error("--text-encoder-free makes sparse embeddings of texts: give --sparse FILE");
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
+  if (options.writes_npy() && options.has_pictures() && !options.texts.empty())
+    user_error("--out ", options.out,
+               ": a .npy file holds pictures or texts: name a .safetensors file, or run the program once for each");
   if (!options.sparse.empty() && options.has_pictures() && !options.texts.empty())
     user_error("--sparse: a file holds pictures or texts: run the program once for each");
 }
@@ -165,9 +187,13 @@ int main(int argc, char** argv) {
       "Embeds pictures and captions with a model: tensors image_embeddings [N, D] and text_embeddings [M, D]."};
   app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder")->required();
   app.add_option("--images", options.images, "picture files (JPEG, PNG, WebP)");
-  app.add_option("--data", options.data, "pictures of a source: shapes, a folder, a .tar file, or {name: SOURCE, ...}");
+  app.add_option(
+      "--source,--data", options.data,
+      "pictures of a source: shapes, a folder, a .tar or .csv file, or {name: SOURCE, ...}; those that cannot be "
+      "read are left out and counted");
   app.add_option("--texts", options.texts, "text file with one caption a line");
-  app.add_option("--out", options.out, "safetensors file to write");
+  app.add_option("--out", options.out,
+                 "file to write: .safetensors, or .npy with the pictures' keys in NAME.keys.txt beside it");
   app.add_option(
       "--sparse", options.sparse,
       "file to write of embeddings over a vocabulary (STAIR), the format by its ending: .safetensors (CSR), .csr, "

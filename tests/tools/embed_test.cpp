@@ -154,6 +154,24 @@ TEST_F(EmbedSparse, TheGreatestOnesAreReadAsText) {
   EXPECT_EQ(std::count(text.begin(), text.end(), ':'), 14) << text;
 }
 
+TEST_F(EmbedSparse, ASourcesRowsAreWrittenAsNpyWithTheirKeysWithoutTheBadOnes) {
+  const std::string image = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
+  std::ofstream(path("broken.jpg")) << "<html>";
+  std::ofstream(path("rows.csv")) << "filepath,title\n"
+                                  << image << ",a\n"
+                                  << path("broken.jpg") << ",b\n"
+                                  << image << ",c\n";
+  const Answer answer =
+      embed(concat("--source '{name: csv, separator: comma, path: ", path("rows.csv"), "}' --out ", path("rows.npy")));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_NE(answer.text.find("left out 1 samples (bad_image)"), std::string::npos) << answer.text;
+  const std::string keys = io::read_file(path("rows.keys.txt"));
+  EXPECT_EQ(std::count(keys.begin(), keys.end(), '\n'), 2) << keys;
+  const std::string npy = io::read_file(path("rows.npy"));
+  EXPECT_TRUE(npy.starts_with("\x93NUMPY"));
+  EXPECT_NE(npy.find("'shape': (2, 13)"), std::string::npos) << npy.substr(0, 128);
+}
+
 TEST_F(EmbedSparse, MistakesAreNamedInOneLine) {
   const auto error = [&](const std::string& arguments) {
     const Answer answer = embed(arguments);
