@@ -68,6 +68,9 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.add_flag("--dry-run", arguments.dry_run,
                "build model and data, run a few samples (synthetic ones where there is no data), print parameters, FLOPs and "
                "the memory plan of a step (with --nproc: of each rank), and leave");
+  app.add_option("--dry-run-page", arguments.dry_run_page,
+                 "--dry-run, and a page of some training pictures, augmented, beside their captions as the tokenizer reads them")
+      ->type_name("FILE.html");
   app.add_flag("--write-features", arguments.write_features,
                "encode each training picture once with the frozen image encoder, write that into data.features.folder, from "
                "where training then reads it, and leave");
@@ -82,6 +85,7 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
     arguments.overrides.insert(arguments.overrides.begin(),
                                {"training.threads=" + number, "data.loader.threads=" + number});
   }
+  if (!arguments.dry_run_page.empty()) arguments.dry_run = true;
   if (code || !list_configs) return code;
   return run_program(arguments.program, [] {
     std::cout << config::list_configurations();

@@ -16,6 +16,7 @@ struct TrainerArguments {
   int processes = 1;
   bool print_config = false;
   bool dry_run = false;
+  std::string dry_run_page;  // file for the samples that a dry run looks at; empty: none
   bool write_features = false;
   std::string replay_step;
   std::string document;  // file for docs/configuration.md

@@ -6,13 +6,16 @@
 
 #include "tools/trainer_arguments.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/distributed/spawn.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config/config.h>
 #include <tessera/training/interrupt.h>
 #include <tessera/training/memory/dry_run.h>
+#include <tessera/training/memory/example_page.h>
 #include <tessera/training/non_finite/non_finite_report.h>
+#include <tessera/training/run/epochs.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
 #include <tessera/training/stages.h>
@@ -33,10 +36,31 @@ tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& argu
   return settings;
 }
 
-std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings) {
+void write_example_page(const std::string& file, const tessera::DryRunReport& report, const std::string& title) {
+  if (report.examples.empty())
+    tessera::user_error("--dry-run-page ", file, ": there are no samples to show, only synthetic ones: ", report.synthetic);
+  tessera::io::write_file(file, tessera::example_page(report.examples, title, report.data));
+}
+
+// page: of the first stage; empty: none.
+std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSettings& settings, const std::string& page) {
   tessera::Config config = stage.config;
   if (stage.follows) config.start = {};  // weights that may not be there yet
-  return tessera::to_text(tessera::dry_run(config, settings), config);
+  const tessera::DryRunReport report = tessera::dry_run(config, settings);
+  const std::string text = tessera::to_text(report, config);
+  if (page.empty() || stage.follows) return text;
+  write_example_page(page, report, config.run.name.value_or("run"));
+  return text + "page              " + page + "\n";
+}
+
+// With the steps that training.epochs makes, where the data can be read.
+std::string config_text(const tessera::Stage& stage, int ranks) {
+  try {
+    return tessera::to_yaml(tessera::with_steps(stage.config, ranks));
+  } catch (const tessera::UserError& error) {
+    tessera::log::warning(error.what(), "; the steps of training.epochs are not known");
+    return tessera::to_yaml(stage.config);
+  }
 }
 
 // For the first stage that reads features.
@@ -62,13 +86,15 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     }
     return 0;
   };
-  if (arguments.print_config)
-    return for_each_stage([](const tessera::Stage& stage) { return tessera::to_yaml(stage.config); });
   const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
+  if (arguments.print_config) {
+    const int ranks = std::max(arguments.processes, launched.size);
+    return for_each_stage([&](const tessera::Stage& stage) { return config_text(stage, ranks); });
+  }
   if (arguments.dry_run) {
     if (launched.rank != 0) return 0;
     const tessera::PlanSettings settings = plan_settings(arguments, launched, variables);
-    return for_each_stage([&](const tessera::Stage& stage) { return dry_run_text(stage, settings); });
+    return for_each_stage([&](const tessera::Stage& stage) { return dry_run_text(stage, settings, arguments.dry_run_page); });
   }
   if (arguments.write_features) {
     if (launched.size > 1 || arguments.processes > 1)

@@ -113,10 +113,11 @@ Losses Mgca::forward(const Features& features, const StepContext& context) {
   const at::Tensor local = (local_text + local_image) / 2;
 
   // The value is replaced behind autograd's back: the gradient is that with respect to the unit rows, and graphs of
-  // earlier forwards (gradient accumulation) stay valid.
-  prototypes_->weight.variable_data().copy_(unit_rows(prototypes_->weight.detach()));
-  const at::Tensor image_scores = at::linear(unit_rows(pairs.image_global), prototypes_->weight);  // [B, K]
-  const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes_->weight);
+  // earlier forwards (gradient accumulation) stay valid. Evaluation leaves the weights alone.
+  if (context.training) prototypes_->weight.variable_data().copy_(unit_rows(prototypes_->weight.detach()));
+  const at::Tensor prototypes = context.training ? prototypes_->weight : unit_rows(prototypes_->weight);
+  const at::Tensor image_scores = at::linear(unit_rows(pairs.image_global), prototypes);  // [B, K]
+  const at::Tensor text_scores = at::linear(unit_rows(pairs.text_global), prototypes);
   const auto own_codes = [&](const at::Tensor& scores) {  // Sinkhorn runs over the global batch
     const at::Tensor all = context.group.all_gather(scores);
     return sinkhorn_codes(all, settings_.sinkhorn_epsilon, settings_.sinkhorn_iterations, pairs.targets.present)

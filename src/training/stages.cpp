@@ -5,6 +5,7 @@
 #include <tessera/base/log.h>
 #include <tessera/config/node.h>
 #include <tessera/distributed/agreement.h>
+#include <tessera/training/run/epochs.h>
 #include <tessera/training/stages.h>
 
 namespace tessera {
@@ -67,12 +68,13 @@ std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resum
   std::pair<Outcome, int> end{Outcome::finished, 0};
   for (const Stage& stage : stages) {
     const bool named = !stage.name.empty();
+    const Config config = with_steps(stage.config, group);
     const bool over = named && resume.from == "auto" &&
-                      run_on_rank0(group, "looking for finished stages", [&] { return finished(stage.config); });
+                      run_on_rank0(group, "looking for finished stages", [&] { return finished(config); });
     if (named && group.first())
       log::info("stage ", stage.name, over ? ": finished already" : concat(" (", stages.size(), " in all)"));
     if (over) continue;
-    Trainer trainer(stage.config, resume, group);
+    Trainer trainer(config, resume, group);
     end.first = trainer.run();
     end.second = trainer.stop_signal();
     if (end.first != Outcome::finished) break;

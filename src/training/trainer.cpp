@@ -11,6 +11,7 @@
 #include <tessera/measure/machine.h>
 #include <tessera/optim/schedule.h>
 #include <tessera/training/interrupt.h>
+#include <tessera/training/run/epochs.h>
 #include <tessera/training/run/run_evaluation.h>
 #include <tessera/training/trainer.h>
 
@@ -37,12 +38,12 @@ std::vector<at::Tensor> gradients_of(const Optimizer& optimizer) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const Resume& resume, const ProcessGroup& group)
-    : config_(config),
+    : config_(with_steps(config, group)),
       group_(group),
       heartbeat_(group, config.distributed.heartbeat),
       folder_(config.run.folder.value_or("runs/run")),
       lock_(take_run_folder(config, group)),
-      run_(build_on_all_ranks(config, group)),
+      run_(build_on_all_ranks(config_, group)),
       gradients_(make_reducer(run_, config, group)),
       runner_(config_, group_, run_, gradients_, heartbeat_),
       scale_(config.training.precision == "fp16", run_.device),

@@ -272,7 +272,7 @@ TEST(Chart, LabelsKeepClearOfTheEdges) {
     EXPECT_GE((*it)[2] == "end" ? x - width : x - width / 2, 0) << (*it)[3];
     EXPECT_LE((*it)[2] == "end" ? x : x + width / 2, 520) << (*it)[3];
   }
-  EXPECT_NE(svg.find(">120k<"), std::string::npos);
+  EXPECT_NE(svg.find(">100k<"), std::string::npos);
 }
 
 TEST(Results, JsonHoldsTheNumbers) {

@@ -13,13 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kTask = "evaluation={every_steps: 1, tasks: [{name: validation_loss}]}";
+constexpr const char* kEveryStep = "evaluation={every_steps: 1, tasks: [{name: validation_loss}]}";
 
 /// A run that is measured by hand.
 class KeepBest : public ::testing::Test {
  protected:
   Config best_config(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> all{kTask, "checkpoint={keep_last: 1, keep_best: {metric: validation_loss.loss}}"};
+    std::vector<std::string> all{kEveryStep, "checkpoint={keep_last: 1, keep_best: {metric: validation_loss.loss}}"};
     all.insert(all.end(), more.begin(), more.end());
     return tiny_config(folder_ / "run", all);
   }

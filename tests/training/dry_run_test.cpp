@@ -4,6 +4,7 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/memory/dry_run.h>
+#include <tessera/training/memory/example_page.h>
 #include <tessera/training/stages.h>
 
 namespace tessera {
@@ -154,6 +155,37 @@ TEST(DryRun, WithoutVocabularyTheEncoderKeepsItsOwnSizes) {
   EXPECT_NE(report.synthetic.find("caption of 24 tokens out of 49,408, for sentencepiece: model: no/such.model"),
             std::string::npos)
       << report.synthetic;
+}
+
+TEST(DryRun, ShowsCaptionsAsTheyAreReadAndWhichAreCut) {
+  const TemporaryFolder folder;
+  const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8"});
+  const DryRunReport report = dry_run(config);
+  ASSERT_EQ(report.examples.size(), 12u);
+  for (const TrainingExample& example : report.examples) {
+    EXPECT_EQ(example.texts.at("caption").tokens, 8) << "captions of shapes are longer than eight letters";
+    EXPECT_TRUE(example.texts.at("caption").cut);
+    EXPECT_EQ(example.pictures.at("image").height, 16);
+  }
+  const std::string text = to_text(report, config);
+  EXPECT_NE(text.find("caption, 8 tokens, cut: "), std::string::npos) << text;
+  EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+  const std::string page = example_page(report.examples, "tiny", report.data);
+  EXPECT_NE(page.find("<img"), std::string::npos);
+  EXPECT_NE(page.find("8 tokens, cut"), std::string::npos);
+}
+
+TEST(DryRun, ShowsSomeSamplesOfEachSourceOfAMixture) {
+  const TemporaryFolder folder;
+  const Config config = tiny_config(
+      folder / "run",
+      {"data.train={name: mixture, mode: concat, sources: [{label: large, source: {name: shapes, size: 40, image_size: "
+       "16}}, {label: small, source: {name: shapes, size: 9, image_size: 16}}]}"});
+  std::map<std::string, int> counts;
+  const DryRunReport report = dry_run(config);
+  for (const TrainingExample& example : report.examples) ++counts[example.source];
+  EXPECT_EQ(counts, (std::map<std::string, int>{{"large", 6}, {"small", 6}}));
+  EXPECT_NE(to_text(report, config).find("small"), std::string::npos);
 }
 
 }  // namespace

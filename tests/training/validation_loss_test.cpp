@@ -8,6 +8,7 @@
 #include "tests/training/stair_run.h"
 #include "tests/training/text_group_run.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/evaluation/embedder.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/run/run_loss.h>
 #include <tessera/training/trainer.h>
@@ -76,8 +77,8 @@ Config config_of_objective(const std::string& folder, const std::string& objecti
   if (objective == "stair") return stair_config(folder);
   if (objective == "text_group") return text_group_config(folder);
   if (objective == "weighted_sum")
-    return tiny_config(folder, {"objective={name: weighted_sum, objectives: [{weight: 1, objective: {name: clip}}, "
-                                "{weight: 0.5, objective: {name: filip, token_drop_rate: 0.5}}]}"});
+    return tiny_config(folder, {"objective={name: weighted_sum, objectives: [{name: clip, weight: 1}, "
+                                "{name: filip, weight: 0.5, token_drop_rate: 0.5}]}"});
   return tiny_config(folder, {}, objective);
 }
 

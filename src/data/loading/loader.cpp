@@ -49,7 +49,19 @@ std::shared_ptr<Sampler> sampler_of(const Source& source, const CaptionEntries* 
   return std::make_shared<Sampler>(std::move(mixing), shuffle && stream_of(source) == nullptr, seed, slice);
 }
 
+std::int64_t batches_in_epoch(const Sampler& sampler, std::int64_t batch_size) {
+  std::int64_t batches = 0;
+  for (const Segment& segment : sampler.segments(0)) batches += (segment.end - segment.begin) / batch_size;
+  return batches * sampler.batches_per_update();
+}
+
 }  // namespace
+
+EpochLength epoch_length(const std::shared_ptr<const Source>& source, const LoaderSettings& settings, int ranks) {
+  const auto sampler =
+      sampler_of(*source, entries_of(source, settings).get(), settings.shuffle, /*seed=*/0, RankSlice{0, ranks});
+  return {batches_in_epoch(*sampler, settings.batch_size), sampler->batches_per_update()};
+}
 
 // Positions in here are the rank's own.
 struct Loader::Impl {
@@ -340,10 +352,7 @@ void Loader::seek(const DataPosition& position) {
 }
 
 std::int64_t Loader::batches_per_epoch() const {
-  std::int64_t batches = 0;
-  for (const Segment& segment : impl_->sampler->segments(0))
-    batches += (segment.end - segment.begin) / impl_->settings.batch_size;
-  return batches * impl_->per_update;
+  return batches_in_epoch(*impl_->sampler, impl_->settings.batch_size);
 }
 
 LoaderStatistics Loader::statistics() const {

@@ -13,7 +13,13 @@ class ValidationLossTask final : public EvaluationTask {
   bool uses_texts() const override { return false; }
 
   void check(const EvaluationContext& context) const override {
-    if (context.loss != nullptr) context.loss->check(batches(context));
+    if (context.loss == nullptr) return;
+    const LossBatches all = batches(context);
+    try {
+      context.loss->check(all);
+    } catch (const UserError& error) {
+      throw TaskMisfit(error.what());
+    }
   }
 
   TaskResult run(const Embedder&, const EvaluationContext& context) const override {

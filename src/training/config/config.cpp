@@ -184,7 +184,36 @@ const Node& nearest_node(const Node& tree, const std::string& path) {
 
 namespace {
 
-Config resolve_tree(const Node& tree, const std::string& name, bool without_vocabulary) {
+// Of training.steps and training.epochs the one that was given last: on the command line, in the file itself, in a file
+// that was added to what it extends. Null stands for nothing.
+Node with_one_length(Node tree, const std::string& name) {
+  const Node* found = tree.find("training");
+  if (found == nullptr || !found->is_map()) return tree;
+  Node training = *found;
+  for (const char* key : {"steps", "epochs"})
+    if (const Node* value = training.find(key); value != nullptr && value->is_null()) training.erase(key);
+  const Node *steps = training.find("steps"), *epochs = training.find("epochs");
+  if (steps != nullptr && epochs != nullptr) {
+    const std::string &file_of_steps = steps->mark().file, &file_of_epochs = epochs->mark().file;
+    if (file_of_steps == file_of_epochs)
+      config::fail(*epochs, "training.epochs",
+                   concat("is given beside training.steps (", steps->mark().text(), "): leave one of them out"));
+    const auto nearness = [&](const std::string& file) {
+      return file == "--set" ? 2 : std::filesystem::path(file).stem().string() == name ? 1 : 0;
+    };
+    const auto first = std::find_if(training.members().begin(), training.members().end(), [](const auto& member) {
+      return member.first == "steps" || member.first == "epochs";
+    });
+    const int lead = nearness(file_of_steps) - nearness(file_of_epochs);
+    const bool by_steps = lead > 0 || (lead == 0 && first->first == "epochs");
+    training.erase(by_steps ? "epochs" : "steps");
+  }
+  tree.set("training", std::move(training));
+  return tree;
+}
+
+Config resolve_tree(const Node& given, const std::string& name, bool without_vocabulary) {
+  const Node tree = with_one_length(given, name);
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
@@ -228,7 +257,9 @@ Config load_config(const std::string& path, const std::vector<std::string>& over
 }
 
 std::string to_yaml(const Config& config) {
-  return config::to_yaml(config::escape_environment(config::dump(config)));
+  Node tree = config::dump(config);
+  if (config.training.epochs) config::apply_override(tree, "training.steps=null");
+  return config::to_yaml(config::escape_environment(tree));
 }
 
 std::string to_yaml_anywhere(Config config) {

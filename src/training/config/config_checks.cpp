@@ -38,7 +38,7 @@ void check_schedule(const Config& c, const Node& tree) {
   if (c.evaluation.weights == "ema" && !c.training.ema)
     config::fail(nearest_node(tree, "evaluation.weights"), "evaluation.weights",
                  "is ema, but nothing is averaged: set training.ema");
-  if (c.schedule.warmup_steps > c.training.steps) {
+  if (!c.training.epochs && c.schedule.warmup_steps > c.training.steps) {
     const std::string path = "schedule.warmup_steps";
     config::fail(
         nearest_node(tree, path), path,

@@ -96,6 +96,7 @@ bool stands_for(const std::string& pattern, const std::string& key) {
 const std::vector<std::string>& keys_free_to_change() {
   static const std::vector<std::string> keys = {"run",
                                                 "training.steps",
+                                                "training.epochs",
                                                 "training.micro_batch",
                                                 "training.threads",
                                                 "training.device",

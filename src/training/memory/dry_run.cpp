@@ -7,6 +7,8 @@
 #include <tessera/data/image/training_views.h>
 #include <tessera/measure/step_meter.h>
 #include <tessera/training/memory/dry_run.h>
+#include <tessera/training/memory/example_page.h>
+#include <tessera/training/run/epochs.h>
 #include <tessera/training/run/run_evaluation.h>
 #include <tessera/training/run/training_run.h>
 
@@ -34,6 +36,35 @@ std::string multiply_adds(double flops) {
   return out.str();
 }
 
+// 0: training.epochs of data that cannot be read here.
+std::int64_t steps_of(const Config& config, bool readable, const PlanSettings& settings) {
+  if (config.training.epochs && !readable) return 0;
+  return with_steps(config, settings.ranks).training.steps;
+}
+
+constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // of all data sets, and of each of several
+
+std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& config) {
+  const std::int64_t sets = std::ssize(run.train->mixing().components);
+  return training_examples(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
+                           static_cast<std::uint64_t>(config.seed), std::max(kLeastOfEach, kExamples / sets));
+}
+
+// A few of each data set: the page has more.
+std::vector<TrainingExample> few(const std::vector<TrainingExample>& examples) {
+  const bool several = !examples.empty() && examples.front().source != examples.back().source;
+  std::map<std::string, int> taken;
+  std::vector<TrainingExample> out;
+  for (const TrainingExample& example : examples)
+    if (taken[example.source]++ < (several ? 2 : 5)) out.push_back(example);
+  return out;
+}
+
+std::string describe_steps(std::int64_t steps, const std::optional<double>& epochs) {
+  if (!epochs) return with_thousands(steps);
+  return concat(steps > 0 ? with_thousands(steps) : "not known without the data", " (training.epochs ", *epochs, ")");
+}
+
 }  // namespace
 
 DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
@@ -43,6 +74,8 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   if (run.loader) {
     make_loader(run, config, {settings.rank, settings.ranks});  // is there a batch for every rank?
     report.sources = run.loader->batches_per_update();
+    report.data = run.train->describe();
+    report.examples = examples_of(run, config);
   } else {
     report.synthetic = synthetic_samples(run, config, unreadable);
   }
@@ -50,6 +83,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   report.tasks = std::ssize(config.evaluation.tasks) - std::ssize(report.unread_tasks);
   load_initial_weights(*run.model, *run.objective, config.start);
   report.parameters = count_parameters(run);
+  report.steps = steps_of(config, run.train != nullptr, settings);
   report.memory = plan_memory(run, config, settings);
   return report;
 }
@@ -68,6 +102,7 @@ std::string to_text(const DryRunReport& report, const Config& config) {
                                           " as papers count them, with every slot's keys made for every token")
                                  : "")
       << "\n"
+      << "steps             " << describe_steps(report.steps, config.training.epochs) << "\n"
       << "samples a step    " << with_thousands(batch * accumulation * report.sources * plan.ranks) << ": batch "
       << batch << " x accumulation " << accumulation
       << (report.sources > 1 ? concat(" x sources ", report.sources) : "") << " x ranks " << plan.ranks
@@ -80,6 +115,9 @@ std::string to_text(const DryRunReport& report, const Config& config) {
       << format_duration(plan.seconds) << ", loss " << plan.sample_loss
       << (std::isfinite(plan.sample_loss) ? "" : " (not finite!)") << "\n"
       << to_text(plan, config);
+  const std::string texts = to_text(few(report.examples));
+  if (!texts.empty())
+    out << "captions as training reads them (with their pictures: --dry-run-page FILE.html)\n" << texts;
   return out.str();
 }
 

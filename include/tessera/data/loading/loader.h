@@ -134,6 +134,15 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
+/// How long an epoch of training is.
+struct EpochLength {
+  std::int64_t batches = 0;             // of each rank, all sources together
+  std::int64_t batches_per_update = 1;  // that an update takes (mixture, accumulate)
+};
+
+/// That of a Loader with these settings on each of so many ranks, as long as no sample is skipped.
+EpochLength epoch_length(const std::shared_ptr<const Source>& source, const LoaderSettings& settings, int ranks);
+
 /// One sample ready for evaluation.
 struct EvaluationSample {
   std::int64_t index = 0;

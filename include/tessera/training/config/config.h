@@ -98,6 +98,7 @@ struct config::Value<MicroBatch> {
 
 struct TrainingSettings {
   std::int64_t steps = 1000;
+  std::optional<double> epochs;
   std::int64_t accumulation = 1;
   MicroBatch micro_batch;
   std::string precision = "float32";
@@ -114,7 +115,11 @@ struct TrainingSettings {
 
 template <class Visitor>
 void fields(Visitor& v, TrainingSettings& s) {
-  v("steps", s.steps, "optimizer updates of the whole run", config::at_least(1));
+  v("steps", s.steps, "optimizer updates of the whole run; null where epochs is set", config::at_least(1));
+  v("epochs", s.epochs,
+    "passes over the training data, in place of steps: the number of steps follows from the size of the data, the batch "
+    "and the number of processes, and stands in the run's config.yaml; null: steps says it",
+    config::above(0));
   v("accumulation", s.accumulation,
     "batches per update (of each source, with a mixture that accumulates); their losses are averaged (a contrastive "
     "loss finds its negatives within each batch, not across them)",

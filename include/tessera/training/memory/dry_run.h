@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <tessera/data/loading/training_examples.h>
 #include <tessera/training/config/config.h>
 #include <tessera/models/parameter_count.h>
 #include <tessera/training/memory/memory_plan.h>
@@ -14,7 +15,10 @@ namespace tessera {
 struct DryRunReport {
   ParameterCount parameters;
   MemoryPlan memory;
+  std::int64_t steps = 0;    // of the run; 0: not known, for they follow from data that cannot be read
   std::int64_t sources = 1;  // that give a batch each to an update
+  std::string data;          // described; empty where they cannot be read
+  std::vector<TrainingExample> examples;  // some of each data set; none of synthetic samples
   std::int64_t tasks = 0;    // of evaluation that were looked at
   std::vector<std::string> unread_tasks;  // those whose data cannot be read here, and why
   std::string synthetic;     // what the samples are where data or vocabulary cannot be read, and why; empty: real ones

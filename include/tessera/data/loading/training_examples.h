@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/data/loading/loader.h>
+
+namespace tessera {
+
+/// A text as a tokenizer reads it.
+struct TextExample {
+  std::string text;         // of the ids: what the model sees
+  std::int64_t tokens = 0;  // special ones included
+  bool cut = false;         // the source's is longer than the tokenizer's context
+};
+
+/// A training sample as the loader makes it, for people to look at.
+struct TrainingExample {
+  std::string source;   // label of the component of a mixture; empty: the source itself
+  std::string key;
+  std::string problem;  // why it is skipped; empty: it is not
+  std::map<std::string, TextExample> texts;  // by view
+  std::map<std::string, Image> pictures;     // augmented, by view of pixels
+};
+
+/// Some samples of each component of a source, spread over it (of a stream the first ones), with crops and other random
+/// choices as the first epoch has them; of several captions the first. Throws as the Loader's constructor does.
+std::vector<TrainingExample> training_examples(const std::shared_ptr<const Source>& source,
+                                               const std::shared_ptr<const Tokenizer>& tokenizer,
+                                               const Preprocessing& preprocessing, const LoaderSettings& settings,
+                                               const Needs& needs, std::uint64_t seed, std::int64_t per_component);
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+#include <tessera/data/loading/training_examples.h>
+
+#include <algorithm>
+
+#include "src/data/loading/sample_reader.h"
+#include "src/data/loading/sample_transform.h"
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+// Whether the context leaves words out: without the last one the ids are the same.
+bool is_cut(const Tokenizer& tokenizer, const std::string& text, const std::vector<std::int64_t>& ids) {
+  if (std::ssize(ids) < tokenizer.context_length()) return false;
+  const std::string whole(strip(text));
+  const std::size_t space = whole.find_last_of(" \t\n");
+  return space != std::string::npos && tokenizer.encode(whole.substr(0, space)) == ids;
+}
+
+std::string given_text(const std::string& view, const Sample& sample, std::int64_t caption) {
+  if (view == "caption") return sample.captions[static_cast<std::size_t>(caption)];
+  return view == "summary" ? sample.summary : sample.object_tags;
+}
+
+Image image_of_planes(const std::vector<std::uint8_t>& planes, const config::Size& size) {
+  Image out;
+  out.height = size.height;
+  out.width = size.width;
+  const std::size_t area = planes.size() / 3;
+  for (std::size_t i = 0; i < area; ++i)
+    for (std::size_t color = 0; color < 3; ++color) out.pixels.push_back(planes[color * area + i]);
+  return out;
+}
+
+class Examples {
+ public:
+  Examples(const std::shared_ptr<const Source>& source, const std::shared_ptr<const Tokenizer>& tokenizer,
+           const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs, std::uint64_t seed)
+      : tokenizer_(tokenizer),
+        sizes_(ImageViews(preprocessing, settings, needs, seed).sizes()),
+        transform_(source, tokenizer, preprocessing, settings, needs, seed) {}
+
+  TrainingExample make(Sample sample, std::int64_t index) const {
+    const auto usable = std::ranges::find_if(sample.captions, [](const auto& text) { return !strip(text).empty(); });
+    const std::int64_t caption = usable == sample.captions.end() ? 0 : usable - sample.captions.begin();
+    const PreparedSample prepared = transform_.prepare(sample, {.index = index, .repeat = 0, .caption = caption});
+    TrainingExample out{.source = {}, .key = prepared.key, .problem = prepared.bad_text};
+    for (const auto& [view, ids] : prepared.ids)
+      out.texts[view] = {tokenizer_->decode(ids), std::ssize(ids),
+                         is_cut(*tokenizer_, given_text(view, sample, caption), ids)};
+    for (const auto& [view, planes] : prepared.pixels) out.pictures[view] = image_of_planes(planes, sizes_.at(view));
+    return out;
+  }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::map<std::string, config::Size> sizes_;
+  SampleTransform transform_;
+};
+
+}  // namespace
+
+std::vector<TrainingExample> training_examples(const std::shared_ptr<const Source>& source,
+                                               const std::shared_ptr<const Tokenizer>& tokenizer,
+                                               const Preprocessing& preprocessing, const LoaderSettings& settings,
+                                               const Needs& needs, std::uint64_t seed, std::int64_t per_component) {
+  const Examples examples(source, tokenizer, preprocessing, settings, needs, seed);
+  const bool is_stream = std::holds_alternative<const StreamSource*>(source->kind());
+  std::vector<TrainingExample> out;
+  for (const SourceComponent& component : source->mixing().components) {
+    const std::int64_t count = std::min(per_component, component.size);
+    const auto reader = make_ordered_reader(source, settings);
+    const ReaderStop stop(reader);
+    for (std::int64_t i = 0; i < count; ++i) {
+      const std::int64_t index = component.first + (is_stream ? i : i * component.size / count);
+      try {
+        out.push_back(examples.make(reader->read_in_order(i, index), index));
+      } catch (const SampleError& error) {
+        out.push_back({.source = {}, .key = error.key(), .problem = error.what()});
+      }
+      out.back().source = component.label;
+    }
+  }
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,61 @@
+#include <tessera/training/memory/example_page.h>
+
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/report/html.h>
+#include <tessera/report/picture.h>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kExampleStyle =
+    "<style>.samples{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(320px,100%),1fr));gap:12px}"
+    ".samples .card{margin:0}.samples img{width:112px;height:112px;object-fit:contain;margin:0 6px 6px 0;"
+    "image-rendering:auto}.samples p{margin:6px 0;overflow-wrap:anywhere}</style>";
+
+std::string tokens_text(const TextExample& text) {
+  return concat(text.tokens, text.tokens == 1 ? " token" : " tokens", text.cut ? ", cut" : "");
+}
+
+std::string name_of(const TrainingExample& example) {
+  return example.source.empty() || example.key.starts_with(example.source)
+             ? example.key
+             : concat(example.source, ": ", example.key);
+}
+
+std::string card_of(const TrainingExample& example) {
+  std::string html = "<div class=\"card\">";
+  for (const auto& [view, picture] : example.pictures)
+    html += report::img(picture, concat(view, " of ", name_of(example)));
+  for (const auto& [view, text] : example.texts)
+    html += concat("<p>", report::escape(text.text), "</p><p class=\"soft\">", report::escape(view), ", ",
+                   tokens_text(text), "</p>");
+  if (!example.problem.empty()) html += "<p><b>skipped:</b> " + report::escape(example.problem) + "</p>";
+  return concat(html, "<p class=\"soft\">", report::escape(name_of(example)), "</p></div>");
+}
+
+}  // namespace
+
+std::string to_text(const std::vector<TrainingExample>& examples) {
+  std::string out;
+  for (const TrainingExample& example : examples) {
+    const std::string name = printable(name_of(example));
+    if (!example.problem.empty()) out += concat("  ", name, "  skipped: ", printable(example.problem), "\n");
+    for (const auto& [view, text] : example.texts)
+      out += concat("  ", name, "  ", view, ", ", tokens_text(text), ": \"", printable(text.text), "\"\n");
+  }
+  return out;
+}
+
+std::string example_page(const std::vector<TrainingExample>& examples, const std::string& title,
+                         const std::string& data) {
+  std::string cards;
+  for (const TrainingExample& example : examples) cards += card_of(example);
+  return report::page(title, kExampleStyle,
+                      concat("<h1>", report::escape(title), "</h1><p>Samples of ", report::escape(data),
+                             " as training reads them: pictures after augmentation, texts as the tokenizer gives them "
+                             "back. A caption that does not fit its picture shows here.</p><div class=\"samples\">",
+                             cards, "</div>"));
+}
+
+}  // namespace tessera

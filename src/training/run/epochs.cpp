@@ -1,0 +1,53 @@
+#include <tessera/training/run/epochs.h>
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/base/log.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/distributed/agreement.h>
+
+namespace tessera {
+namespace {
+
+std::int64_t steps_of_epochs(const Config& config, int ranks) {
+  const std::shared_ptr<const Source> source = sources().make(config.data.train, "data.train");
+  const EpochLength epoch = epoch_length(source, config.data.loader, ranks);
+  const std::int64_t per_step = config.training.accumulation * epoch.batches_per_update;
+  const double steps =
+      *config.training.epochs * static_cast<double>(epoch.batches) / static_cast<double>(per_step);
+  const std::int64_t rounded = std::max<std::int64_t>(1, std::llround(steps));
+  log::info("training.epochs ", *config.training.epochs, " of ", source->describe(), ": ", with_thousands(epoch.batches),
+            " batches of ", config.data.loader.batch_size, ranks > 1 ? concat(" on each of ", ranks, " ranks") : "",
+            " an epoch, ", with_thousands(rounded), " steps");
+  return rounded;
+}
+
+}  // namespace
+
+Config with_steps(Config config, int ranks) {
+  if (!config.training.epochs) return config;
+  config.training.steps = steps_of_epochs(config, ranks);
+  if (config.schedule.warmup_steps > config.training.steps)
+    user_error("schedule.warmup_steps is ", config.schedule.warmup_steps, ", but training.epochs ",
+               *config.training.epochs, " makes only ", config.training.steps, " steps: make it smaller");
+  config.training.epochs.reset();
+  return config;
+}
+
+Config with_steps(const Config& config, const ProcessGroup& group) {
+  if (!config.training.epochs) return config;
+  Config out = config;
+  run_on_rank0(group, "counting the steps of training.epochs", [&] {
+    out = with_steps(config, group.size());
+    return true;
+  });
+  out.training.steps = std::stoll(group.broadcast_text(std::to_string(out.training.steps)));
+  out.training.epochs.reset();
+  return out;
+}
+
+}  // namespace tessera

@@ -1,0 +1,95 @@
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/memory/dry_run.h>
+#include <tessera/training/run/epochs.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+// Forty samples are five batches of eight.
+constexpr const char* kNoSteps = "training.steps=null";
+
+class Epochs : public ::testing::Test {
+ protected:
+  Epochs() { register_test_modules(); }
+
+  std::int64_t steps(const std::vector<std::string>& overrides, int ranks = 1) const {
+    std::vector<std::string> all{kNoSteps};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    return with_steps(tiny_config(folder_ / "run", all), ranks).training.steps;
+  }
+  // A file that extends one with the tiny run (training.steps: 6) and says this of training.
+  std::string file(const std::string& training) const {
+    io::write_file(folder_ / "base.yaml", tiny_yaml());
+    io::write_file(folder_ / "own.yaml", "extends: base.yaml\ntraining: " + training + "\n");
+    return folder_ / "own.yaml";
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(Epochs, StepsFollowFromDataBatchAndRanks) {
+  EXPECT_EQ(steps({"training.epochs=1"}), 5);
+  EXPECT_EQ(steps({"training.epochs=2.5"}), 13) << "12.5 to the nearest";
+  EXPECT_EQ(steps({"training.epochs=3", "data.loader.batch_size=6"}), 18) << "six whole batches an epoch";
+  EXPECT_EQ(steps({"training.epochs=4", "training.accumulation=2"}), 10);
+  EXPECT_EQ(steps({"training.epochs=4"}, 2), 8) << "two batches of eight for each of two ranks";
+  EXPECT_EQ(steps({"training.epochs=0.01", "schedule.warmup_steps=0"}), 1);
+}
+
+TEST_F(Epochs, OfSourcesThatAccumulateAreTheLargests) {
+  const std::string mixture =
+      "data.train={name: mixture, mode: accumulate, sources: [{label: a, source: {name: shapes, size: 40, image_size: "
+      "16}}, {label: b, source: {name: shapes, size: 16, image_size: 16}}]}";
+  EXPECT_EQ(steps({"training.epochs=2", mixture}), 10);
+}
+
+TEST_F(Epochs, NearerOneOfTheTwoCounts) {
+  const Config own = load_config(file("{epochs: 2}"));
+  EXPECT_EQ(own.training.epochs, 2.0);
+  EXPECT_EQ(with_steps(own, 1).training.steps, 10);
+  EXPECT_EQ(load_config(file("{epochs: 2}"), {"training.steps=7"}).training.steps, 7);
+  EXPECT_FALSE(load_config(file("{epochs: 2}"), {"training.steps=7"}).training.epochs);
+  EXPECT_EQ(load_config(file("{steps: 9}"), {"training.epochs=3"}).training.epochs, 3.0);
+}
+
+TEST_F(Epochs, BothInOnePlaceAreAMistake) {
+  const std::string error = error_of([&] { load_config(file("{steps: 4, epochs: 2}")); });
+  EXPECT_NE(error.find("own.yaml:2: training.epochs: is given beside training.steps ("), std::string::npos) << error;
+  EXPECT_NE(error.find("own.yaml:2): leave one of them out"), std::string::npos) << error;
+}
+
+TEST_F(Epochs, UnsettledConfigurationReadsBackAsItWas) {
+  const Config config = tiny_config(folder_ / "run", {"training.epochs=2"});
+  const Config again = resolve_config(config::parse_yaml(to_yaml(config), "again.yaml"), "again");
+  EXPECT_EQ(again.training.epochs, 2.0);
+  EXPECT_EQ(to_yaml(again), to_yaml(config));
+}
+
+TEST_F(Epochs, RunHasTheirLengthAndItsScheduleFollows) {
+  const std::string run = folder_ / "run", other = folder_ / "other";
+  EXPECT_EQ(Trainer(tiny_config(run, {kNoSteps, "training.epochs=1.6"}), "none").run(), Outcome::finished);
+  EXPECT_EQ(Trainer(tiny_config(other, {"training.steps=8"}), "none").run(), Outcome::finished);
+  expect_same_curve(run, other, 0);
+  EXPECT_EQ(rows(run).back()["lr"], rows(other).back()["lr"]);
+  const Config written = load_config(run + "/config.yaml");
+  EXPECT_EQ(written.training.steps, 8);
+  EXPECT_FALSE(written.training.epochs);
+}
+
+TEST_F(Epochs, ShorterThanTheWarmUpIsToldWithTheSteps) {
+  EXPECT_EQ(error_of([&] { steps({"training.epochs=1", "schedule.warmup_steps=20"}); }),
+            "schedule.warmup_steps is 20, but training.epochs 1 makes only 5 steps: make it smaller");
+}
+
+TEST_F(Epochs, DryRunShowsTheSteps) {
+  const Config config = tiny_config(folder_ / "run", {kNoSteps, "training.epochs=2"});
+  const std::string text = to_text(dry_run(config), config);
+  EXPECT_NE(text.find("steps             10 (training.epochs 2)"), std::string::npos) << text;
+}
+
+}  // namespace
+}  // namespace tessera
