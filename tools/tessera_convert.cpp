@@ -13,6 +13,7 @@
 #include <tessera/models/architectures.h>
 #include <tessera/models/groupvit_checkpoint.h>
 #include <tessera/models/model_file.h>
+#include <tessera/models/parameter_count.h>
 #include <tessera/models/readouts/sparo.h>
 
 namespace {
@@ -123,12 +124,6 @@ std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std:
   return weights;
 }
 
-std::int64_t parameters(const std::map<std::string, at::Tensor>& weights) {
-  std::int64_t count = 0;
-  for (const auto& [name, tensor] : weights) count += tensor.numel();
-  return count;
-}
-
 int run(const Arguments& arguments) {
   if (arguments.list) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
@@ -150,7 +145,7 @@ int run(const Arguments& arguments) {
     file.weights = to_open_clip(file, input);
     io::save_safetensors(arguments.output, file.weights, {{"format", "pt"}});
   }
-  std::cout << arguments.output << ": " << with_thousands(parameters(file.weights)) << " numbers in "
+  std::cout << arguments.output << ": parameters " << describe(count_parameters(DualEncoder(file.model))) << "; "
             << file.weights.size() << " tensors" << std::endl;
   if (arguments.from != "tessera" && file.vocabulary.empty())
     std::cout << "no --merges given: programs that read text will ask for the tokenizer's file" << std::endl;

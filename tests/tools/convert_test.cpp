@@ -85,6 +85,7 @@ class ConvertSparo : public Convert {
     const Answer answer =
         answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
     EXPECT_EQ(answer.code, 0) << answer.text;
+    EXPECT_NE(answer.text.find("theirs.safetensors: parameters "), std::string::npos) << answer.text;
     theirs_ = io::load_safetensors(path("theirs.safetensors")).tensors;
   }
   Answer back(const std::map<std::string, at::Tensor>& tensors) const {
