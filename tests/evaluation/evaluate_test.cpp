@@ -166,7 +166,7 @@ TEST_F(Evaluate, EveryTaskMeasuresAStreamAsItMeasuresItsFiles) {
 TEST_F(Evaluate, ATaskThatFailsLeavesTheResultsOfTheOthers) {
   write_suite(
       "source: {name: shapes, split: test, size: 12}\n"
-      "tasks: [retrieval, {name: zero_shot, classes: [circle]}, segmentation]\n");
+      "tasks: [retrieval, {name: zero_shot, classes: [square]}, segmentation]\n");
   EXPECT_EQ(run(), 2);
   const auto json = results();
   ASSERT_EQ(json.at("tasks").size(), 2U);
@@ -176,7 +176,7 @@ TEST_F(Evaluate, ATaskThatFailsLeavesTheResultsOfTheOthers) {
   const std::string reason = json.at("failed").at(0).at("reason");
   EXPECT_NE(reason.find("which is not among zero_shot.classes (1): list it there"), std::string::npos) << reason;
   EXPECT_EQ(json.at("failed").at(0).at("place"), "tasks[1] (zero_shot)");
-  EXPECT_EQ(json.at("failed").at(0).at("settings").at("classes"), nlohmann::json({"circle"}));
+  EXPECT_EQ(json.at("failed").at(0).at("settings").at("classes"), nlohmann::json({"square"}));
   EXPECT_NE(io::read_file(options.out + "/report.html").find("which is not among zero_shot.classes"), std::string::npos);
   EXPECT_NE(printed.find("image_to_text_recall@5"), std::string::npos);
 }
