@@ -8,6 +8,7 @@
 #include "tests/training/stair_run.h"
 #include "tests/training/text_group_run.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/evaluation/embedder.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/run/run_loss.h>
 #include <tessera/training/trainer.h>
