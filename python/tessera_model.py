@@ -277,9 +277,8 @@ def text_group_encoder(part, ids, mask=None):
         return y
 
     x = through("token_blocks", s("token_layers", 6), x, keys)
-    how = s("grouping", {})
     groups = grouping(part.inner("grouping"), x[:, :ids.shape[1]], x[:, ids.shape[1]:], mask, s("heads", 4),
-                      how.get("variant", "plain"), how.get("hard", True), how.get("assign_eps"))
+                      s("variant", "plain"), s("hard", True), s("assign_eps", None))
     return Encoded(part.norm("ln_final", through("group_blocks", s("group_layers", 3), groups, None)))
 
 

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/half_cosine.h>
 #include <tessera/objectives/dino.h>
 #include <tessera/ops/numeric.h>
@@ -43,6 +44,19 @@ double Dino::teacher_momentum(const StepContext& step) const {
   return half_cosine(step.step, step.total_steps, settings_.teacher_momentum, settings_.teacher_momentum_end);
 }
 
+namespace {
+
+// What a tower gives is a matter of settings.
+const at::Tensor& global_of(const TowerFeatures& view) {
+  if (!view.global.defined())
+    user_error(
+        "objective dino wants one embedding of each picture (image_global), which the image tower does not give: set "
+        "model.image.readout to gap or another that does (none is for objectives that read tokens alone)");
+  return view.global;
+}
+
+}  // namespace
+
 Losses Dino::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   TORCH_CHECK(context.teacher != nullptr, "dino: there is no teacher");
@@ -50,7 +64,7 @@ Losses Dino::forward(const Features& features, const StepContext& context) {
   {
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> crops;
-    for (const std::string& view : global_views_) crops.push_back(features.teacher_image(view).global);
+    for (const std::string& view : global_views_) crops.push_back(global_of(features.teacher_image(view)));
     teacher_logits = static_cast<Dino&>(*context.teacher).head_->forward(at::cat(crops));
   }
   const at::Tensor teacher = loss_->probabilities(teacher_logits, context.epoch);
@@ -59,8 +73,8 @@ Losses Dino::forward(const Features& features, const StepContext& context) {
 
   std::vector<at::Tensor> crops;
   if (settings_.student_global_crops)
-    for (const std::string& view : global_views_) crops.push_back(features.image(view).global);
-  for (const std::string& view : local_views_) crops.push_back(features.image(view).global);
+    for (const std::string& view : global_views_) crops.push_back(global_of(features.image(view)));
+  for (const std::string& view : local_views_) crops.push_back(global_of(features.image(view)));
   std::vector<at::Tensor> student = head_->bottleneck(at::cat(crops)).chunk(std::ssize(crops));
   if (!settings_.student_global_crops) student.insert(student.begin(), global_views_.size(), at::Tensor());
   const at::Tensor loss = loss_->forward(student, teacher.chunk(settings_.global_crops), head_->last_layer());

@@ -13,6 +13,12 @@ namespace tessera {
 namespace {
 
 void check_pattern(const std::string& pattern, const std::string& key, const std::vector<NamedParameter>& parameters) {
+  if (pattern == "image" || pattern == "text") {
+    const bool there = std::any_of(parameters.begin(), parameters.end(),
+                                   [&](const NamedParameter& each) { return matches(pattern, each.name); });
+    if (there) return;
+    user_error(key, ": ", pattern, ": this model has no parameters of its ", pattern, " tower: leave it out");
+  }
   std::vector<std::string> names{"image", "text"};
   for (const NamedParameter& parameter : parameters) {
     if (matches(pattern, parameter.name)) return;

@@ -176,6 +176,17 @@ TEST(Dino, TheTeachersMomentumGoesUpByHalfACosine) {
   EXPECT_DOUBLE_EQ(DinoCase("teacher_momentum: 0.9, teacher_momentum_end: 0.9").student->teacher_momentum({}), 0.9);
 }
 
+TEST(Dino, ATowerWithoutReadOutIsALineThatNamesTheSetting) {
+  DinoCase tiny;
+  for (auto& [name, view] : tiny.features.images) view.global = at::Tensor();
+  try {
+    tiny.forward();
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("set model.image.readout to gap"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Dino, CollapsedTeachersHaveNoEntropyOrAllOfIt) {
   const auto entropy = [](double spread) {
     DinoCase tiny;

@@ -74,7 +74,7 @@ constexpr Case kCases[] = {
      "output_dim: 6}, projection: none",
      "encoder: {TEXT}, readout: eos, LINEAR"},
     {"pyramid",
-     "encoder: {VIT, leff: {layers: 1, norm: batch, out_activation: true, class_token: zero}, regions: {width: 5, "
+     "encoder: {VIT, leff: {layers: 1, norm: batch, out_activation: true, class_token: skip}, regions: {width: 5, "
      "first_block: 1}}, readout: cls, LINEAR",
      "encoder: {TEXT}, readout: cls, LINEAR"},
     {"leff", "encoder: {VIT, leff: {layers: 2, conv_bias: false}}, readout: max, LINEAR",
@@ -88,7 +88,7 @@ constexpr Case kCases[] = {
      "group_layers: 1, num_groups: 3}, readout: {name: groups, output_dim: 6}, projection: none"},
     {"groups_of_groupvit", "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10}",
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
-     "group_layers: 0, num_groups: 3, grouping: {variant: groupvit, hard: false}}, readout: {name: groups, output_dim: "
+     "group_layers: 0, num_groups: 3, variant: groupvit, hard: false}, readout: {name: groups, output_dim: "
      "6, "
      "pool: before}, projection: none"},
 };
