@@ -1,18 +1,15 @@
-#include <filesystem>
 #include <iomanip>
 #include <iostream>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
+#include "tools/embedding_file.h"
 #include "tools/embedding_rows.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
-#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
-#include <tessera/data/image/encode.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
@@ -22,7 +19,6 @@
 #include <tessera/evaluation/token_space.h>
 #include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/safetensors.h>
 
 namespace {
 
@@ -41,6 +37,8 @@ struct Options {
   std::optional<int> threads;
   std::int64_t top = 0;
   bool raw = false;
+  bool dense = false;
+  std::string type = "float32";
   bool text_encoder_free = false;
 
   bool writes_npy() const { return out.ends_with(".npy"); }
@@ -52,7 +50,7 @@ at::Tensor unit(const at::Tensor& rows) {
 }
 
 /// Pictures of a source, called by their keys; those that cannot be read are left out, with a warning.
-void embed_source(const Embedder& embedder, const Options& options, const tools::Rows& rows) {
+void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
   const auto choice = sources().resolve(source_from_text(options.data, "--data"), "--data");
   EvaluationReader reader(sources().make(choice, "--data"), embedder.preprocessing(), options.batch_size,
                           options.threads.value_or(at::get_num_threads()));
@@ -63,78 +61,90 @@ void embed_source(const Embedder& embedder, const Options& options, const tools:
       keys.push_back(sample.sample.key);
       pixels.push_back(sample.pixels);
     }
-    rows(keys, embedder.images(at::stack(pixels), {}).global);
+    rows(keys, embedder.images(at::stack(pixels), needs));
   }
   for (const auto& [reason, count] : reader.statistics().skipped)
     log::warning("--data ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
 }
 
-void embed_pictures(const Embedder& embedder, const Options& options, const tools::Rows& rows) {
-  if (options.data.empty())
-    tools::embed_files(embedder, options.images, options.batch_size, rows);
-  else
-    embed_source(embedder, options, rows);
-}
-
-void embed_captions(const Embedder& embedder, const Options& options, const tools::Rows& rows) {
-  tools::embed_texts(embedder, tools::read_texts(options.texts), options.batch_size, rows);
-}
-
-/// The rows as they come, joined, and what they are called.
-std::pair<at::Tensor, std::vector<std::string>> joined_rows(const std::function<void(const tools::Rows&)>& produce) {
-  std::vector<at::Tensor> batches;
-  std::vector<std::string> names;
-  produce([&](const std::vector<std::string>& some, const at::Tensor& embeddings) {
-    names.insert(names.end(), some.begin(), some.end());
-    batches.push_back(embeddings);
+/// Picture files, called by their paths; those that cannot be read are named and left out.
+void embed_images(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+  std::size_t left_out = 0;
+  tools::embed_files(embedder, options.images, {options.batch_size, needs}, rows, [&](const std::string& message) {
+    ++left_out;
+    log::warning("left out: ", message);
   });
-  return {batches.empty() ? at::empty({0, 0}) : at::cat(batches), names};
+  if (left_out == 0) return;
+  const std::string count = concat(with_thousands(static_cast<std::int64_t>(left_out)), " of ",
+                                   with_thousands(static_cast<std::int64_t>(options.images.size())), " pictures");
+  if (left_out == options.images.size()) user_error("--images: nothing to embed: left out ", count);
+  log::warning("--images: left out ", count);
 }
 
-/// NAME.npy, and NAME.keys.txt with what its rows are called, a line each.
-void write_npy(const std::string& path, const at::Tensor& embeddings, const std::vector<std::string>& keys) {
-  const at::Tensor rows = embeddings.to(at::kFloat).contiguous();
-  const float* const values = rows.const_data_ptr<float>();
-  io::write_file(path,
-                 encode_npy(std::vector<float>(values, values + rows.numel()), embeddings.size(0), embeddings.size(1)));
-  if (keys.empty()) return;
-  std::string lines;
-  for (const std::string& key : keys) lines += printable(key, key.size()) + "\n";
-  io::write_file(std::filesystem::path(path).replace_extension(".keys.txt").string(), lines);
+void embed_pictures(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+  if (options.data.empty())
+    embed_images(embedder, options, needs, rows);
+  else
+    embed_source(embedder, options, needs, rows);
+}
+
+void embed_captions(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
+  tools::embed_texts(embedder, tools::read_texts(options.texts), {options.batch_size, needs}, rows);
+}
+
+/// Embeddings as they go into the file.
+at::Tensor for_file(const at::Tensor& embeddings, const Options& options) {
+  const at::Tensor rows = options.raw ? embeddings : unit(embeddings);
+  if (options.type == "float32") return rows.to(at::kFloat);
+  const at::Tensor halves = rows.to(at::kHalf);
+  if (!at::isfinite(halves).all().item<bool>() && at::isfinite(rows).all().item<bool>())
+    user_error("--type float16: an embedding has a number above 65,504: leave out --raw, or take float32");
+  return halves;
+}
+
+void add_dense(tools::EmbeddingFile& file, const TowerFeatures& features, const std::string& name,
+               const Options& options) {
+  if (!features.dense.defined()) user_error("--dense: this model gives no embeddings of parts of its input");
+  file.add(name, for_file(features.dense, options));
 }
 
 void write_dense(const Embedder& embedder, const Options& options) {
-  std::map<std::string, at::Tensor> tensors;
-  std::vector<std::string> pictures;
+  const ViewNeeds needs{.dense = options.dense};
+  tools::EmbeddingFile file(options.out);
   if (options.has_pictures())
-    std::tie(tensors["image_embeddings"], pictures) =
-        joined_rows([&](const tools::Rows& rows) { embed_pictures(embedder, options, rows); });
+    embed_pictures(embedder, options, needs, [&](const std::vector<std::string>& keys, const TowerFeatures& features) {
+      file.add("image_embeddings", for_file(features.global, options));
+      if (options.dense) add_dense(file, features, "image_patches", options);
+      file.add_keys(keys);
+    });
   if (!options.texts.empty())
-    tensors["text_embeddings"] =
-        joined_rows([&](const tools::Rows& rows) { embed_captions(embedder, options, rows); }).first;
-  for (auto& [name, rows] : tensors) rows = options.raw ? rows.contiguous() : unit(rows).contiguous();
-  if (options.writes_npy())
-    write_npy(options.out, tensors.begin()->second, pictures);
-  else
-    io::save_safetensors(
-        options.out, tensors,
-        {{"images", nlohmann::json(pictures).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
-         {"normalized", options.raw ? "false" : "true"}});
-  for (const auto& [name, rows] : tensors)
-    std::cout << name << " [" << with_thousands(rows.size(0)) << ", " << rows.size(1) << "]\n";
+    embed_captions(embedder, options, needs, [&](const std::vector<std::string>&, const TowerFeatures& features) {
+      file.add("text_embeddings", for_file(features.global, options));
+      if (!options.dense) return;
+      add_dense(file, features, "text_tokens", options);
+      file.add("text_mask", features.mask.defined() ? features.mask
+                                                    : at::ones(features.dense.sizes().slice(0, 2), at::kBool));
+    });
+  if (file.empty()) user_error("nothing to embed: ", options.has_pictures() ? options.data : options.texts, " is empty");
+  file.commit({{"normalized", options.raw ? "false" : "true"}});
+  for (const auto& [name, shape] : file.shapes()) {
+    std::cout << name << " [" << with_thousands(shape[0]);
+    for (std::size_t i = 1; i < shape.size(); ++i) std::cout << ", " << shape[i];
+    std::cout << "]\n";
+  }
   std::cout << "written: " << options.out << std::endl;
 }
 
 void write_sparse(const Embedder& embedder, const Options& options) {
   index::SparseVectors vectors;
   vectors.vocab_size = embedder.token_space();
-  const tools::Rows append = [&](const std::vector<std::string>& names, const at::Tensor& embeddings) {
-    tools::append_rows(vectors, names, embeddings, options.top);
+  const tools::Rows append = [&](const std::vector<std::string>& names, const TowerFeatures& features) {
+    tools::append_rows(vectors, names, features, options.top);
   };
   if (options.has_pictures())
-    embed_pictures(embedder, options, append);
+    embed_pictures(embedder, options, {}, append);
   else
-    embed_captions(embedder, options, append);
+    embed_captions(embedder, options, {}, append);
   if (!options.raw) index::scale_to_unit_length(vectors);
   index::SparseFileOptions format;
   format.names = tools::token_names(embedder, "the model's vocabulary");
@@ -153,6 +163,7 @@ void check(const Options& options) {
     user_error("--text-encoder-free makes sparse embeddings of texts: give --sparse FILE");
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
+  if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
   if (options.writes_npy() && options.has_pictures() && !options.texts.empty())
     user_error("--out ", options.out,
                ": a .npy file holds pictures or texts: name a .safetensors file, or run the program once for each");
@@ -186,14 +197,20 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Embeds pictures and captions with a model: tensors image_embeddings [N, D] and text_embeddings [M, D]."};
   app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder")->required();
-  app.add_option("--images", options.images, "picture files (JPEG, PNG, WebP)");
+  app.add_option("--images", options.images,
+                 "picture files (JPEG, PNG, WebP); those that cannot be read are named, left out and counted");
   app.add_option(
       "--source,--data", options.data,
       "pictures of a source: shapes, a folder, a .tar or .csv file, or {name: SOURCE, ...}; those that cannot be "
-      "read are left out and counted");
+      "read are left out, the first ones named and all counted");
   app.add_option("--texts", options.texts, "text file with one caption a line");
   app.add_option("--out", options.out,
                  "file to write: .safetensors, or .npy with the pictures' keys in NAME.keys.txt beside it");
+  app.add_flag("--dense,--patches", options.dense,
+               "with --out: also the embeddings of patches and tokens, image_patches [N, P, D], text_tokens [M, L, D] and "
+               "text_mask [M, L] (true: a token, not padding); beside X.npy: X.patches.npy, X.tokens.npy and X.mask.npy");
+  tools::add_default(app, "--type", options.type, "numbers of --out: float32 or float16")
+      ->check(CLI::IsMember({"float32", "float16"}));
   app.add_option(
       "--sparse", options.sparse,
       "file to write of embeddings over a vocabulary (STAIR), the format by its ending: .safetensors (CSR), .csr, "

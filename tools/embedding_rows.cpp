@@ -14,12 +14,18 @@
 namespace tessera::tools {
 namespace {
 
-at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing) {
+// Undefined where the picture went to `bad`.
+at::Tensor read_picture(const std::string& path, const Preprocessing& preprocessing, const BadFile& bad) {
   try {
     return to_tensor(preprocess(decode_image(io::read_file(path)), preprocessing));
   } catch (const SampleError& error) {
-    user_error(path, ": ", error.what());
+    if (!bad) user_error(path, ": ", error.what());
+    bad(concat(path, ": ", error.what()));
+  } catch (const UserError& error) {
+    if (!bad) throw;
+    bad(error.what());
   }
+  return {};
 }
 
 std::vector<index::TokenWeight> active_tokens(const at::Tensor& row, std::int64_t top) {
@@ -51,34 +57,36 @@ std::vector<std::string> read_texts(const std::string& path) {
   return lines;
 }
 
-void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, std::int64_t batch_size,
-                 const Rows& rows) {
-  for_each_batch(paths.size(), batch_size, [&](std::size_t first, std::size_t end) {
+void embed_files(const Embedder& embedder, const std::vector<std::string>& paths, const EmbeddingWork& work,
+                 const Rows& rows, const BadFile& bad) {
+  for_each_batch(paths.size(), work.batch_size, [&](std::size_t first, std::size_t end) {
     std::vector<std::string> names;
     std::vector<at::Tensor> pixels;
     for (std::size_t i = first; i < end; ++i) {
+      const at::Tensor picture = read_picture(paths[i], embedder.preprocessing(), bad);
+      if (!picture.defined()) continue;
       names.push_back(paths[i]);
-      pixels.push_back(read_picture(paths[i], embedder.preprocessing()));
+      pixels.push_back(picture);
     }
-    rows(names, embedder.images(at::stack(pixels), {}).global);
+    if (!names.empty()) rows(names, embedder.images(at::stack(pixels), work.needs));
   });
 }
 
-void embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, std::int64_t batch_size,
+void embed_texts(const Embedder& embedder, const std::vector<std::string>& texts, const EmbeddingWork& work,
                  const Rows& rows) {
-  for_each_batch(texts.size(), batch_size, [&](std::size_t first, std::size_t end) {
+  for_each_batch(texts.size(), work.batch_size, [&](std::size_t first, std::size_t end) {
     std::vector<std::string> names, some;
     for (std::size_t i = first; i < end; ++i) {
       names.push_back(std::to_string(i));
       some.push_back(texts[i]);
     }
-    rows(names, embedder.texts(some, {}).global);
+    rows(names, embedder.texts(some, work.needs));
   });
 }
 
-void append_rows(index::SparseVectors& vectors, const std::vector<std::string>& names, const at::Tensor& embeddings,
+void append_rows(index::SparseVectors& vectors, const std::vector<std::string>& names, const TowerFeatures& features,
                  std::int64_t top) {
-  const at::Tensor weights = embeddings.to(at::kFloat);
+  const at::Tensor weights = features.global.to(at::kFloat);
   for (std::size_t i = 0; i < names.size(); ++i)
     index::append_row(vectors, names[i], active_tokens(weights[static_cast<std::int64_t>(i)], top), names[i]);
 }

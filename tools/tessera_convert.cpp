@@ -1,10 +1,12 @@
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
 #include "tools/command_line.h"
+#include "tools/open_clip_config.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
@@ -95,7 +97,8 @@ void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
       foreign |= name.starts_with(part) || name.starts_with(std::string("visual.") + part);
     if (foreign)
       user_error(path, ": OpenCLIP has no counterpart of ", name,
-                 "; only towers with its own blocks and read-outs and linear projections can be converted");
+                 "; only towers with its own blocks and read-outs and linear projections can be converted; "
+                 "python/tessera_model.py reads the others, in plain PyTorch");
   }
 }
 
@@ -124,6 +127,25 @@ std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std:
   return weights;
 }
 
+/// The file for OpenCLIP, and beside it the configuration that it is built by.
+void write_open_clip(ModelFile& file, const std::string& input, const std::string& output) {
+  namespace fs = std::filesystem;
+  const bool sparo = tools::is_sparo(file.model);
+  const std::string configuration = sparo ? "" : tools::open_clip_config(file, input);
+  file.weights = to_open_clip(file, input);
+  io::save_safetensors(output, file.weights, {{"format", "pt"}});
+  if (sparo) {
+    std::cout << "no open_clip_config.json: the file is for SPARO's code; python/tessera_model.py reads the model, too\n";
+    return;
+  }
+  const fs::path folder = fs::absolute(output).parent_path();
+  io::write_file((folder / "open_clip_config.json").string(), configuration);
+  std::cout << "open_clip.create_model_and_transforms('local-dir:" << folder.string()
+            << "') loads it: open_clip_config.json lies beside it\n";
+  if (!file.tokenizer.name.empty() && file.tokenizer.name != "clip-bpe")
+    std::cout << "its tokenizer " << file.tokenizer.name << " is not part of it: give OpenCLIP's model ids of that one\n";
+}
+
 int run(const Arguments& arguments) {
   if (arguments.list) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
@@ -142,8 +164,7 @@ int run(const Arguments& arguments) {
   } else {
     const std::string input = find_model_file(arguments.input);
     file = load_model_file(input);
-    file.weights = to_open_clip(file, input);
-    io::save_safetensors(arguments.output, file.weights, {{"format", "pt"}});
+    write_open_clip(file, input, arguments.output);
   }
   std::cout << arguments.output << ": parameters " << describe(count_parameters(DualEncoder(file.model))) << "; "
             << file.weights.size() << " tensors" << std::endl;

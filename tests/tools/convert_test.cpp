@@ -2,9 +2,11 @@
 #include <unistd.h>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/groupvit_checkpoint.h"
 #include "tests/support/program.h"
+#include "tests/support/test_data.h"
 #include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
@@ -183,8 +185,10 @@ TEST_F(Convert, OpenClipHasNoTokenProjection) {
       answer_of("tessera-convert --to open_clip " + path("ours.safetensors") + " " + path("theirs.safetensors"));
   EXPECT_EQ(answer.code, 2);
   EXPECT_EQ(answer.text, "tessera-convert: " + path("ours.safetensors") +
-                             ": OpenCLIP has no counterpart of readout.bias; only towers with its own blocks and "
-                             "read-outs and linear projections can be converted\n");
+                             ": OpenCLIP has no counterpart of the image read-out token_projection: read this model "
+                             "with python/tessera_model.py, in plain PyTorch\n");
+  EXPECT_FALSE(fs::exists(path("theirs.safetensors")));
+  EXPECT_FALSE(fs::exists(path("open_clip_config.json")));
 }
 
 // A model with an image encoder, and the same without what PyramidCLIP trains it with.
@@ -243,6 +247,80 @@ TEST_F(ConvertPyramid, RegionsAreLeftOutAndPicturesAreSeenAsBefore) {
             std::string::npos)
       << answer.text;
   expect_plain_model_agrees("plain_resnet.yaml");
+}
+
+class ConvertForOpenClip : public ConvertPyramid {
+ protected:
+  nlohmann::json configuration() const { return nlohmann::json::parse(io::read_file(path("open_clip_config.json"))); }
+  // What came back from OpenCLIP's file is what went into it.
+  void expect_same_weights(const std::string& settings) const {
+    const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path(settings) + " " +
+                                    path("theirs.safetensors") + " " + path("again.safetensors"));
+    ASSERT_EQ(answer.code, 0) << answer.text;
+    const auto again = load_model_file(path("again.safetensors")).weights;
+    EXPECT_EQ(again.size(), ours_.weights.size());
+    for (const auto& [name, tensor] : ours_.weights) EXPECT_TRUE(at::equal(again.at(name), tensor)) << name;
+  }
+};
+
+TEST_F(ConvertForOpenClip, AVitsConfigurationLiesBesideIt) {
+  const Answer answer = to_open_clip(settings(
+      "vit.yaml", "name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, pre_norm: false, norm_eps: 1.0e-6",
+      "readout: gap, projection: {name: linear, embed_dim: 6}"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_NE(answer.text.find("'local-dir:" + folder_.string() + "'"), std::string::npos) << answer.text;
+  const auto json = configuration();
+  EXPECT_EQ(json.at("model_cfg"), nlohmann::json::parse(R"({
+    "embed_dim": 6, "quick_gelu": false,
+    "vision_cfg": {"image_size": 32, "patch_size": 8, "layers": 2, "width": 12, "head_width": 4, "no_ln_pre": true,
+                   "norm_kwargs": {"eps": 1e-6}, "pool_type": "avg"},
+    "text_cfg": {"context_length": 16, "vocab_size": 30, "layers": 1, "width": 8, "heads": 2}})"));
+  EXPECT_EQ(json.at("preprocess_cfg").at("size"), 32);
+  EXPECT_EQ(json.at("preprocess_cfg").at("interpolation"), "bicubic");
+  EXPECT_EQ(json.at("preprocess_cfg").at("resize_mode"), "shortest");
+  EXPECT_EQ(json.at("preprocess_cfg").at("mean").size(), 3U);
+  expect_same_weights("vit.yaml");
+}
+
+TEST_F(ConvertForOpenClip, AResnetsConfigurationLiesBesideIt) {
+  const Answer answer = to_open_clip(
+      settings("resnet.yaml", "name: modified_resnet, layers: [1, 2, 1, 1], width: 2",
+               "readout: {name: attention_pool_2d, heads: 4, output_dim: 6}, projection: none"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_EQ(configuration().at("model_cfg").at("vision_cfg"), nlohmann::json::parse(R"({
+    "image_size": 32, "layers": [1, 2, 1, 1], "width": 2, "patch_size": null, "head_width": 16})"));
+  expect_same_weights("resnet.yaml");
+}
+
+TEST_F(ConvertForOpenClip, OneActivationIsForBothTowers) {
+  const std::string linear = "readout: cls, projection: {name: linear, embed_dim: 6}";
+  const Answer answer = to_open_clip(
+      settings("mixed.yaml", "name: vit, patch_size: 8, width: 12, layers: 1, heads: 3, activation: quick_gelu", linear));
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_NE(answer.text.find("OpenCLIP has no counterpart of quick_gelu in one tower alone: read this model with "
+                             "python/tessera_model.py"),
+            std::string::npos)
+      << answer.text;
+}
+
+TEST_F(Convert, ACheckpointOfOpenClipsTrainerGivesOpenClipsEmbeddings) {
+  io::write_file(path("tiny.yaml"), R"(
+image: {encoder: {name: vit, patch_size: 8, width: 12, layers: 1, heads: 3}, readout: cls, projection: {name: linear, embed_dim: 6}}
+text: {encoder: {name: text_transformer, vocab_size: 30, context_length: 8, width: 8, layers: 1, heads: 2},
+       readout: {name: eos, position: ids}, projection: {name: linear, embed_dim: 6}}
+preprocessing: {image_size: 16}
+)");
+  const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("tiny.yaml") + " " +
+                                  test_data("pytorch/open_clip_train.pt") + " " + path("tiny.safetensors"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  const auto model = build_model(load_model_file(path("tiny.safetensors")), "tiny");
+  // make_open_clip_train.py wrote what OpenCLIP makes of them.
+  const auto theirs = io::load_safetensors(test_data("pytorch/open_clip_train.safetensors")).tensors;
+  const at::NoGradGuard guard;
+  TowerInput text;
+  text.ids = theirs.at("ids");
+  EXPECT_TRUE(at::allclose(model->encode_image(theirs.at("pixels")).global, theirs.at("image"), 1e-4, 1e-5));
+  EXPECT_TRUE(at::allclose(model->encode_text(text).global, theirs.at("text"), 1e-4, 1e-5));
 }
 
 TEST_F(ConvertPyramid, OpenClipHasNoLeff) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -165,11 +166,59 @@ TEST_F(EmbedSparse, ASourcesRowsAreWrittenAsNpyWithTheirKeysWithoutTheBadOnes) {
       embed(concat("--source '{name: csv, separator: comma, path: ", path("rows.csv"), "}' --out ", path("rows.npy")));
   ASSERT_EQ(answer.code, 0) << answer.text;
   EXPECT_NE(answer.text.find("left out 1 samples (bad_image)"), std::string::npos) << answer.text;
+  EXPECT_NE(answer.text.find("broken.jpg"), std::string::npos) << answer.text;
   const std::string keys = io::read_file(path("rows.keys.txt"));
   EXPECT_EQ(std::count(keys.begin(), keys.end(), '\n'), 2) << keys;
   const std::string npy = io::read_file(path("rows.npy"));
   EXPECT_TRUE(npy.starts_with("\x93NUMPY"));
   EXPECT_NE(npy.find("'shape': (2, 13)"), std::string::npos) << npy.substr(0, 128);
+}
+
+TEST_F(EmbedSparse, ABrokenPictureFileIsNamedAndLeftOut) {
+  const std::string good = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
+  std::ofstream(path("broken.jpg")) << "<html>";
+  const std::string files = concat("--batch-size 1 --out ", path("rows.safetensors"), " --images ", path("broken.jpg"));
+  const Answer answer = embed(concat(files, " ", good, " ", path("missing.jpg"), " ", good));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_NE(answer.text.find("left out: " + path("broken.jpg") + ": "), std::string::npos) << answer.text;
+  EXPECT_NE(answer.text.find("left out: " + path("missing.jpg") + ": "), std::string::npos) << answer.text;
+  EXPECT_NE(answer.text.find("--images: left out 2 of 4 pictures"), std::string::npos) << answer.text;
+  const io::TensorFile written = io::load_safetensors(path("rows.safetensors"));
+  EXPECT_EQ(written.tensors.at("image_embeddings").size(0), 2);
+  EXPECT_EQ(nlohmann::json::parse(written.metadata.at("images")), nlohmann::json({good, good}));
+
+  fs::remove(path("rows.safetensors"));
+  const Answer none = embed(files);
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.text.find("--images: nothing to embed: left out 1 of 1 pictures"), std::string::npos) << none.text;
+  EXPECT_FALSE(fs::exists(path("rows.safetensors")));
+}
+
+TEST_F(EmbedSparse, PatchesAndTokensStandBesideTheEmbeddings) {
+  save_model("projection: {name: linear, embed_dim: 8}");
+  const std::string both = concat(kPictures, "--texts ", path("captions.txt"), " --dense --raw --batch-size 2 --out ");
+  const Answer answer = embed(both + path("rows.safetensors"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_NE(answer.text.find("image_patches [7, 16, 8]\n"), std::string::npos) << answer.text;
+  const auto tensors = io::load_safetensors(path("rows.safetensors")).tensors;
+  const at::Tensor mask = tensors.at("text_mask"), tokens = tensors.at("text_tokens");
+  ASSERT_EQ(mask.sizes(), (std::vector<std::int64_t>{2, 12}));
+  EXPECT_TRUE(at::equal(mask.sum(1), at::tensor({5, 5}, at::kLong))) << "three words and two special tokens";
+  EXPECT_EQ(tokens.masked_select(mask.logical_not().unsqueeze(-1)).abs().max().item<float>(), 0);
+  // The read-out of such a text is one of its tokens.
+  const at::Tensor apart = (tokens - tensors.at("text_embeddings").unsqueeze(1)).abs().amax(2);
+  EXPECT_LT(apart.amin(1).max().item<double>(), 1e-6);
+
+  const Answer halves = embed(concat(kPictures, "--patches --type float16 --out ", path("half.npy")));
+  ASSERT_EQ(halves.code, 0) << halves.text;
+  const std::string npy = io::read_file(path("half.patches.npy"));
+  EXPECT_NE(npy.find("'descr': '<f2'"), std::string::npos) << npy.substr(0, 128);
+  EXPECT_NE(npy.find("'shape': (7, 16, 8)"), std::string::npos) << npy.substr(0, 128);
+  EXPECT_EQ(npy.size(), 128 + 7 * 16 * 8 * 2U);
+  at::Tensor stored = at::empty({7, 16, 8}, at::kHalf);
+  std::memcpy(stored.data_ptr(), npy.data() + 128, stored.nbytes());
+  const at::Tensor patches = tensors.at("image_patches");
+  EXPECT_LT((stored.to(at::kFloat) - patches / patches.norm(2, -1, true)).abs().max().item<double>(), 1e-3);
 }
 
 TEST_F(EmbedSparse, MistakesAreNamedInOneLine) {

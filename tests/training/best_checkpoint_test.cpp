@@ -2,10 +2,13 @@
 #include <filesystem>
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "tests/training/tiny_run.h"
 #include <tessera/evaluation/inference.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/training/checkpoint/best_checkpoint.h>
+#include <tessera/training/checkpoint/checkpoint_keeper.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {

@@ -18,7 +18,7 @@ SparseModel::SparseModel(const std::string& path)
 
 index::SparseVectors SparseModel::encode_images(const std::vector<std::string>& paths) const {
   index::SparseVectors vectors{embedder_.token_space()};
-  embed_files(embedder_, paths, kBatchSize, [&](const std::vector<std::string>& ids, const at::Tensor& encodings) {
+  embed_files(embedder_, paths, {kBatchSize, {}}, [&](const std::vector<std::string>& ids, const TowerFeatures& encodings) {
     append_rows(vectors, ids, encodings);
   });
   return vectors;
@@ -28,7 +28,7 @@ index::SparseVectors SparseModel::encode_texts(const std::vector<std::string>& t
   index::SparseVectors vectors{embedder_.token_space()};
   const MultiHotEmbedder by_tokens(embedder_, "--text-encoder-free");
   const Embedder& model = text_encoder_free ? static_cast<const Embedder&>(by_tokens) : embedder_;
-  embed_texts(model, texts, kBatchSize, [&](const std::vector<std::string>& ids, const at::Tensor& encodings) {
+  embed_texts(model, texts, {kBatchSize, {}}, [&](const std::vector<std::string>& ids, const TowerFeatures& encodings) {
     append_rows(vectors, ids, encodings);
   });
   return vectors;

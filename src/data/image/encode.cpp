@@ -43,17 +43,24 @@ std::string encode_mask(const std::vector<std::uint8_t>& mask, std::int64_t heig
   return encode(".png", grey, {});
 }
 
-std::string encode_npy(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
-  TORCH_CHECK(static_cast<std::int64_t>(values.size()) == rows * columns, "encode_npy: ", values.size(),
-              " values are no matrix of ", rows, " x ", columns);
-  std::string header = concat("{'descr': '<f4', 'fortran_order': False, 'shape': (", rows, ", ", columns, "), }");
+std::string npy_header(const std::string& type, const std::vector<std::int64_t>& shape) {
+  std::string sizes;
+  for (const std::int64_t size : shape) sizes += concat(sizes.empty() ? "" : " ", size, ",");
+  if (shape.size() > 1) sizes.pop_back();  // Python writes (3,) and (3, 4)
+  std::string header = concat("{'descr': '", type, "', 'fortran_order': False, 'shape': (", sizes, "), }");
   constexpr std::size_t kPreamble = 10;  // magic, version, length of the header
   header.append(63 - (kPreamble + header.size()) % 64, ' ');
   header += '\n';
   std::string out("\x93NUMPY\x01\x00", 8);
   out += static_cast<char>(header.size() & 255);
   out += static_cast<char>(header.size() >> 8);
-  out += header;
+  return out + header;
+}
+
+std::string encode_npy(const std::vector<float>& values, std::int64_t rows, std::int64_t columns) {
+  TORCH_CHECK(static_cast<std::int64_t>(values.size()) == rows * columns, "encode_npy: ", values.size(),
+              " values are no matrix of ", rows, " x ", columns);
+  std::string out = npy_header("<f4", {rows, columns});
   const std::size_t start = out.size();
   out.resize(start + values.size() * sizeof(float));
   std::memcpy(out.data() + start, values.data(), values.size() * sizeof(float));
