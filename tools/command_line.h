@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -80,7 +81,9 @@ inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, 
     if (check) check();
   } catch (const CLI::ExtrasError& error) {
     app.exit(error);
-    std::cerr << "Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart otherwise.\n";
+    const std::vector<std::string> left = app.remaining(/*recurse=*/true);
+    if (std::none_of(left.begin(), left.end(), [](const std::string& word) { return word.starts_with("-"); }))
+      std::cerr << "Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart otherwise.\n";
     return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

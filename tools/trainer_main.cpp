@@ -76,9 +76,24 @@ int write_features(const std::vector<tessera::Stage>& stages) {
   return 0;
 }
 
+// A dry run, and a configuration that is to be printed, do without the vocabulary's file.
+std::vector<tessera::Stage> stages_of(const tessera::tools::TrainerArguments& arguments) {
+  const auto load = [&](bool without_vocabulary) {
+    return tessera::load_stages(arguments.config, arguments.overrides, without_vocabulary);
+  };
+  if (!arguments.print_config) return load(/*without_vocabulary=*/arguments.dry_run);
+  try {
+    return load(false);
+  } catch (const tessera::UserError& error) {
+    std::vector<tessera::Stage> stages = load(true);
+    std::cerr << "note: " << error.what()
+              << "; sizes that follow the vocabulary are shown as they are without one\n";
+    return stages;
+  }
+}
+
 int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variables& variables) {
-  const std::vector<tessera::Stage> stages =
-      tessera::load_stages(arguments.config, arguments.overrides, /*without_vocabulary=*/arguments.dry_run);
+  const std::vector<tessera::Stage> stages = stages_of(arguments);
   const auto for_each_stage = [&](const auto& text_of) {
     for (const tessera::Stage& stage : stages) {
       if (!stage.name.empty()) std::cout << "--- # stage " << stage.name << "\n";

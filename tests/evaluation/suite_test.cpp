@@ -59,9 +59,9 @@ TEST_F(SuiteFiles, ATemplateWithoutAPlaceForTheClassIsAnError) {
 }
 
 TEST_F(SuiteFiles, ATemplateFileThatIsNotThereIsNamed) {
-  EXPECT_EQ(
-      error_of("tasks:\n  - name: segmentation\n    templates: none.txt\n"),
-      "suite.yaml:3: tasks[0].templates: there is no file \"none.txt\": give a list, or a file with one item a line");
+  const std::string error = error_of("tasks:\n  - name: segmentation\n    templates: none.txt\n");
+  EXPECT_TRUE(error.starts_with("suite.yaml:3: tasks[0].templates: there is no file \"none.txt\" in ")) << error;
+  EXPECT_TRUE(error.ends_with(": give a list, or a file with one item a line")) << error;
 }
 
 TEST_F(SuiteFiles, WrongNumbersAreNamedWithTheirPlace) {
@@ -100,8 +100,8 @@ TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
     EXPECT_EQ(
         std::string(error.what()),
         "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, "
-        "segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability, tokens and "
-        "token_group_iou");
+        "segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability, tokens, token_group_iou and "
+        "validation_loss");
   }
 }
 

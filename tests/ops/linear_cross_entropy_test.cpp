@@ -62,9 +62,14 @@ std::vector<at::Tensor> gradients_of(const at::Tensor& loss, const Inputs& in) {
   return torch::autograd::grad({loss}, in.leaves(), {at::full({}, 3.0, loss.options())});
 }
 
-void expect_near(const at::Tensor& ours, const at::Tensor& theirs, double tolerance) {
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  return a.numel() > 0 ? (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() : 0;
+}
+
+// rounding: by how much such a number may be off besides.
+void expect_near(const at::Tensor& ours, const at::Tensor& theirs, double tolerance, double rounding = 0) {
   ASSERT_EQ(ours.sizes(), theirs.sizes());
-  const double bound = tolerance * (1 + (theirs.numel() > 0 ? theirs.abs().max().item<double>() : 0));
+  const double bound = tolerance * (1 + (theirs.numel() > 0 ? theirs.abs().max().item<double>() : 0)) + rounding;
   EXPECT_TRUE(at::allclose(ours.to(at::kDouble), theirs.to(at::kDouble), 0, bound))
       << (ours - theirs).abs().max() << " is more than " << bound;
 }
@@ -90,7 +95,10 @@ TEST(LinearCrossEntropyOperator, EqualsTheComposedOperationsForwardAndBackward) 
         EXPECT_EQ(ours.scalar_type(), at::kFloat);
         expect_near(ours, theirs, 1e-5);
         const auto gradients = gradients_of(ours, in), wanted = gradients_of(theirs, wide);
-        for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-5);
+        // Sums of 60,000 products: on some processors the library's own float32 product is off by 1e-4 of them.
+        const auto rounded = gradients_of(composed(in, reduction), in);
+        for (std::size_t i = 0; i < gradients.size(); ++i)
+          expect_near(gradients[i], wanted[i], 1e-5, 1.5 * largest_difference(rounded[i], wanted[i]));
       }
     }
   }

@@ -137,7 +137,7 @@ TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldWithThoseThatAre) {
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
             "checkpoint.keep_best.metric: nothing measured is called validation_loss.lss: did you mean "
-            "validation_loss.loss?; there are: validation_loss.other, validation_loss.loss");
+            "validation_loss.loss?; there are: validation_loss.other and validation_loss.loss");
 }
 
 TEST_F(KeepBest, TaskThatIsNotThereIsToldAtTheStart) {

@@ -152,7 +152,7 @@ TEST(DryRun, WithoutVocabularyTheEncoderKeepsItsOwnSizes) {
   EXPECT_NE(error_of([&] { load_stages(config, missing); }).find("no/such.model"), std::string::npos);
   const Config read = load_stages(config, missing, /*without_vocabulary=*/true).front().config;
   const DryRunReport report = dry_run(read);
-  EXPECT_NE(report.synthetic.find("caption of 24 tokens out of 49,408, for sentencepiece: model: no/such.model"),
+  EXPECT_NE(report.synthetic.find("caption of 24 tokens out of 49,408, for --set: tokenizer.model: no/such.model: no such file"),
             std::string::npos)
       << report.synthetic;
 }

@@ -157,7 +157,7 @@ TEST_F(RanksTest, ReadOutsGiveTheCurveOfOneProcess) {
     run_ranks(1, [&](const ProcessGroup& group) { return train(alone, plain, "none", group); });
     const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, cached, "none", group); });
     ASSERT_EQ(ranks.size(), 2U);
-    expect_same_curve(both, alone, 2e-4, kSteadyGradients);
+    expect_same_curve(both, alone, 5e-4, kSteadyGradients);
     expect_equal_weights(ranks[0], ranks[1]);
   }
 }

@@ -77,7 +77,7 @@ TEST(ResumeRules, LongListsAreComparedToTheirEnd) {
 
 TEST(ResumeRules, PathsOfAMixtureMayChangeAndItsWeightsMayNot) {
   const auto mixture = [](const std::string& folder, int weight) {
-    return concat("data.train={name: mixture, sources: [{label: a, weight: ", weight,
+    return concat("data.train={name: mixture, mode: weighted, sources: [{label: a, weight: ", weight,
                   ", source: {name: webdataset, path: ", folder, "/a.tar}}, {label: b, source: {name: shapes}}]}");
   };
   const ResumeChanges changes = after({mixture("/new", 2)}, {}, {mixture("/old", 1)});
@@ -198,12 +198,12 @@ TEST_F(ResumeTest, ARunWithFewerStepsThanItHasIsWarnedOf) {
 }
 
 TEST_F(ResumeTest, ABatchOfOneAndAMicroBatchAboveTheBatchAreWarnedOf) {
-  train("one", {"data.loader.batch_size=1", "training.steps=1", "training.micro_batch=4"});
+  train("one", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0", "training.micro_batch=4"});
   EXPECT_NE(log("one").find("training.micro_batch is 4, more than data.loader.batch_size, 1"), std::string::npos);
   EXPECT_NE(log("one").find("the objective clip compares a pair with the others of its batch, and there are none"),
             std::string::npos);
   EXPECT_EQ(
-      Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1"}, "test_distance"), "none")
+      Trainer(tiny_config(folder_ / "lone", {"data.loader.batch_size=1", "training.steps=1", "schedule.warmup_steps=0"}, "test_distance"), "none")
           .run(),
       Outcome::finished);
   EXPECT_EQ(log("lone").find("and there are none"), std::string::npos);

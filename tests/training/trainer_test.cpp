@@ -10,6 +10,7 @@
 #include "tests/support/test_name.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/trainer.h>
 
@@ -292,7 +293,7 @@ TEST_F(Training, WritesTheResolvedConfigurationAndEvaluations) {
   const std::string run = folder_ / "run";
   const Config config = tiny_config(run, {"evaluation.tasks=[{name: zero_shot}]", "evaluation.every_steps=3"});
   Trainer(config, "none").run();
-  EXPECT_EQ(io::read_file(run + "/config.yaml"), to_yaml(config));
+  EXPECT_EQ(io::read_file(run + "/config.yaml"), concat("# ", version_line(), "\n", to_yaml(config)));
   for (const char* step : {"step_0000003", "step_0000006"}) {
     const auto json = nlohmann::json::parse(io::read_file(run + "/evaluation/" + step + ".json"));
     EXPECT_TRUE(json["results"][0]["metrics"].contains("top1")) << json.dump();

@@ -141,8 +141,9 @@ TEST_F(ValidationLoss, SaysAtTheStartWhatTheDataLack) {
             std::string::npos);
   const std::string lacking = error_of([&] {
     const std::string shards = write_pyramid_shards(folder_ / "shards");
-    Trainer(pyramid_config(folder_ / "lacking", shards,
-                           {kTask, "data.validation={name: shapes, split: validation, size: 16, image_size: 16}"}),
+    Trainer(tiny_config(folder_ / "lacking",
+                        {kTask, concat("data.validation={name: webdataset, path: ", shards,
+                                       "/pyramid.tar, caption_keys: [none], json_captions: [], index_cache: 'off'}")}),
             "none");
   });
   EXPECT_NE(lacking.find("validation_loss: "), std::string::npos) << lacking;

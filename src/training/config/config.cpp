@@ -92,6 +92,12 @@ void follow_tokenizer(Config& c) {
   }
 }
 
+// A null stands for the tokenizer's; without one the module's own default has to serve.
+void forget_unset(ModuleSettings& module, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
+}
+
 // The side of the pictures is written once: at the image encoder or at the preprocessing.
 void follow_image_size(Config& c, const Node& tree) {
   ModuleSettings& encoder = c.model.image.encoder;
@@ -230,6 +236,8 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
     follow_tokenizer(c);
   } catch (const UserError&) {
     no_vocabulary = std::current_exception();
+    forget_unset(c.model.text->encoder, {"context_length", "vocab_size"});
+    forget_unset(c.model.text->readout, {"special_token_ids"});
   }
   follow_image_size(c, tree);
   resolve_model(c.model);
