@@ -67,9 +67,9 @@ TEST(CommandLine, EveryProgramsThreadsAreTheSame) {
 
 TEST(CommandLine, TrainerTakesSettingsAndThreadsTogether) {
   const Answer answer =
-      answer_of("trainer --config shapes_clip --print-config --threads 3 --set data.loader.threads=5 training.steps=7");
+      answer_of("trainer --config shapes_clip --print-config --threads 3 --set data.loader.threads=5 training.steps=70");
   ASSERT_EQ(answer.code, 0) << answer.text;
-  for (const char* line : {"\n    threads: 5\n", "\n  threads: 3\n", "\n  steps: 7\n"})
+  for (const char* line : {"\n    threads: 5\n", "\n  threads: 3\n", "\n  steps: 70\n"})
     EXPECT_NE(answer.text.find(line), std::string::npos) << line << answer.text;
 }
 

@@ -142,8 +142,8 @@ TEST_F(ValidationLoss, SaysAtTheStartWhatTheDataLack) {
   const std::string lacking = error_of([&] {
     const std::string shards = write_pyramid_shards(folder_ / "shards");
     Trainer(tiny_config(folder_ / "lacking",
-                        {kTask, concat("data.validation={name: webdataset, path: ", shards,
-                                       "/pyramid.tar, caption_keys: [none], json_captions: [], index_cache: 'off'}")}),
+                        {kTask, concat("data.validation={name: webdataset, path: '", shards,
+                                       "', caption_keys: [none], json_captions: [], index_cache: 'off'}")}),
             "none");
   });
   EXPECT_NE(lacking.find("validation_loss: "), std::string::npos) << lacking;
