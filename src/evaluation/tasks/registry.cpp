@@ -62,6 +62,7 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   TaskResult result = made->run(embedder, context);
   result.task = task.name;
   result.settings = task.settings;
+  result.intervals = report::intervals_of(outcomes_of(result));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -4,6 +4,7 @@
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
@@ -63,9 +64,13 @@ class ZeroShotTask final : public EvaluationTask {
               example(samples[i], own[i], similarity[static_cast<std::int64_t>(i)], context.logit_scale));
     });
     const metrics::ZeroShotScores scores = meter.scores();
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
-      result.metrics.emplace_back(concat("top", settings_.topk[i]), scores.topk[i]);
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("top", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.topk[i]);
+      result.outcomes.push_back(hits_within(name, scores.rank, settings_.topk[i]));
+    }
     result.metrics.emplace_back("mean_per_class", scores.mean_per_class);
+    result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));
     if (context.pictures) add_classes(candidates.names, labels, scores, result.pictures);
     return result;
   }
