@@ -39,7 +39,7 @@ at::Tensor tsne_affinities(const at::Tensor& features, double perplexity) {
   const std::int64_t count = distances.size(0);
   const double entropy = std::log(std::min(perplexity, static_cast<double>(count - 1) / 3));
   // The precision of each row by bisection of its logarithm, in units of the mean distance.
-  const double scale = std::max(distances.mean().item<double>(), 1e-300);
+  const double mean = distances.mean().item<double>(), scale = mean > 0 ? mean : 1;
   at::Tensor low = at::full({count, 1}, -25.0, at::kDouble), high = at::full({count, 1}, 25.0, at::kDouble), p;
   for (int step = 0; step < 60; ++step) {
     const at::Tensor middle = (low + high) / 2;
