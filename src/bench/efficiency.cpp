@@ -1,11 +1,10 @@
-#include <tessera/bench/efficiency.h>
-
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/bench/efficiency.h>
 #include <tessera/bench/loss_bench.h>
 #include <tessera/measure/machine.h>
 #include <tessera/measure/step_meter.h>
@@ -100,17 +99,18 @@ EfficiencyTable measure_efficiency(const EfficiencySettings& s) {
     measure_towers(configuration, s, model);
     if (s.training) measure_training(configuration, s, model);
     if (s.progress)
-      s.progress(concat(configuration, ": ", three_digits(model.image.samples_per_second), " pictures/s",
-                        model.training ? concat(", training ", three_digits(model.training->samples_per_second), " pairs/s")
-                                       : ""));
+      s.progress(concat(
+          configuration, ": ", three_digits(model.image.samples_per_second), " pictures/s",
+          model.training ? concat(", training ", three_digits(model.training->samples_per_second), " pairs/s") : ""));
     table.models.push_back(std::move(model));
   }
   return table;
 }
 
 std::string to_markdown(const EfficiencyTable& table) {
-  std::vector<std::string> header = {"configuration", "parameters (M)", "image tower (M)", "text tower (M)",
-                                     "GFLOPs a picture", "pictures/s", "GFLOPs a text", "texts/s", "peak MiB"};
+  std::vector<std::string> header = {"configuration",  "parameters (M)",   "image tower (M)",
+                                     "text tower (M)", "GFLOPs a picture", "pictures/s",
+                                     "GFLOPs a text",  "texts/s",          "peak MiB"};
   if (table.settings.training)
     header.insert(header.end(), {"training: GFLOPs a pair", "pairs/s", "peak MiB in training"});
   std::vector<std::vector<std::string>> rows;
@@ -120,7 +120,8 @@ std::string to_markdown(const EfficiencyTable& table) {
                                     model.text ? millions(model.parameters.text) : "-"};
     add_cells(row, model.image, false);
     add_cells(row, model.text, false);
-    row.push_back(three_digits(static_cast<double>((model.text ? *model.text : model.image).memory) / (1024.0 * 1024.0)));
+    row.push_back(
+        three_digits(static_cast<double>((model.text ? *model.text : model.image).memory) / (1024.0 * 1024.0)));
     if (table.settings.training) add_cells(row, model.training, true);
     rows.push_back(std::move(row));
   }

@@ -51,8 +51,8 @@ at::Tensor DualEncoderEmbedder::relevance(const at::Tensor& pixels, const TowerF
   const at::Tensor cosines =
       at::cosine_similarity(pictures.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
   const at::Tensor gradient = torch::autograd::grad({cosines.sum()}, {pictures.map}).front();
-  const at::Tensor map = metrics::grad_cam(pictures.map.detach().narrow(1, first, patches),
-                                           gradient.narrow(1, first, patches));
+  const at::Tensor map =
+      metrics::grad_cam(pictures.map.detach().narrow(1, first, patches), gradient.narrow(1, first, patches));
   return map.view({-1, size.height, size.width}).to(at::kCPU, at::kFloat);
 }
 

@@ -41,8 +41,9 @@ std::string dot(double x, double y, const ScatterChart::Point& point, const std:
   if (!point.is_text)
     return concat("<circle cx=\"", fixed(x, 1), "\" cy=\"", fixed(y, 1), "\" r=\"3\" fill=\"", color,
                   "\" fill-opacity=\".65\">", title, "</circle>");
-  return concat("<rect x=\"", fixed(x - 5, 1), "\" y=\"", fixed(y - 5, 1), "\" width=\"10\" height=\"10\" rx=\"2\" fill=\"",
-                color, "\" stroke=\"var(--ink)\" stroke-width=\"1.5\">", title, "</rect>");
+  return concat("<rect x=\"", fixed(x - 5, 1), "\" y=\"", fixed(y - 5, 1),
+                "\" width=\"10\" height=\"10\" rx=\"2\" fill=\"", color,
+                "\" stroke=\"var(--ink)\" stroke-width=\"1.5\">", title, "</rect>");
 }
 
 /// Beside the point, on the side where there is room.
@@ -70,8 +71,8 @@ std::string svg_scatter(const ScatterChart& chart) {
     if (point.is_text) names += name_beside(x, y, point.name);
     count += point.is_text ? 1 : 0;
   }
-  return concat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" role=\"img\" aria-label=\"", escape(chart.title), "\">",
-                pictures, texts, count <= kMostNames ? names : "", "</svg>");
+  return concat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" role=\"img\" aria-label=\"", escape(chart.title),
+                "\">", pictures, texts, count <= kMostNames ? names : "", "</svg>");
 }
 
 }  // namespace tessera::report

@@ -18,7 +18,8 @@ at::Tensor three_clusters(std::int64_t each, std::int64_t width) {
 
 TEST(FeatureMap, ThePrincipalPlaneHoldsTheGreatestVariance) {
   // A rectangle in 3 dimensions, turned: 4 units long, 1 wide, no depth.
-  const at::Tensor corners = at::tensor({-2.0, -0.5, 0.0, -2.0, 0.5, 0.0, 2.0, -0.5, 0.0, 2.0, 0.5, 0.0}, at::kDouble).view({4, 3});
+  const at::Tensor corners =
+      at::tensor({-2.0, -0.5, 0.0, -2.0, 0.5, 0.0, 2.0, -0.5, 0.0, 2.0, 0.5, 0.0}, at::kDouble).view({4, 3});
   at::manual_seed(1);
   const at::Tensor turn = std::get<0>(at::linalg_qr(at::randn({3, 3}, at::kDouble)));
   const Plane plane = principal_plane(corners.matmul(turn) + 7);
@@ -63,7 +64,8 @@ TEST(FeatureMap, NeighborsKeptIsTheShareOfThem) {
 
 TEST(GradCam, ChannelsAreWeightedByTheirMeanGradient) {
   const at::Tensor features = at::tensor({1.0, 2.0, 3.0, -1.0, 0.0, 5.0}, at::kDouble).view({1, 3, 2});
-  const at::Tensor gradients = at::tensor({3.0, 0.0, 0.0, -1.5, 0.0, 0.0}, at::kDouble).view({1, 3, 2});  // means 1, -0.5
+  const at::Tensor gradients =
+      at::tensor({3.0, 0.0, 0.0, -1.5, 0.0, 0.0}, at::kDouble).view({1, 3, 2});  // means 1, -0.5
   EXPECT_TRUE(grad_cam(features, gradients).equal(at::tensor({0.0, 3.5, 0.0}, at::kDouble).unsqueeze(0)));
   EXPECT_THROW(grad_cam(features, gradients.squeeze(0)), c10::Error);
 }

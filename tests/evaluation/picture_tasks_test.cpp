@@ -26,7 +26,8 @@ TEST_F(EvaluatePictures, QueriesShowTheNearestPicturesAndNothingElseIsMeasured) 
   // The best of all pictures, and no other, stands first.
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
-  EvaluationReader reader(sources().make(source_from_text(options.data, "--data"), "source"), embedder.preprocessing(), 20, 1, -1);
+  EvaluationReader reader(sources().make(source_from_text(options.data, "--data"), "source"), embedder.preprocessing(),
+                          20, 1, -1);
   const auto samples = reader.next();
   std::vector<at::Tensor> pixels;
   for (const auto& sample : samples) pixels.push_back(sample.pixels);
@@ -46,10 +47,12 @@ TEST_F(EvaluatePictures, AQueryStandsBesideTheTasksOfASuite) {
 
 TEST_F(EvaluatePictures, AQueryOfAModelWithoutTextsIsOneLine) {
   file.tokenizer.name.clear();
-  save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}", "text: null");
+  save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
+             "text: null");
   options.queries = {"a dog"};
-  EXPECT_EQ(error(),
-            "query compares pictures with texts, but this model has no text tower: linear_probe and knn do without one");
+  EXPECT_EQ(
+      error(),
+      "query compares pictures with texts, but this model has no text tower: linear_probe and knn do without one");
 }
 
 TEST_F(EvaluatePictures, SheetsOfGradCamAndMapsOfFeaturesAreInTheReport) {
@@ -98,9 +101,10 @@ INSTANTIATE_TEST_SUITE_P(
     Encoders, Relevance,
     ::testing::Values(
         std::pair("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 2, heads: 2}}", 32),
-        std::pair("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}, readout: "
-                  "{name: gap}}",
-                  32),
+        std::pair(
+            "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}, readout: "
+            "{name: gap}}",
+            32),
         std::pair("image: {encoder: {name: modified_resnet, image_size: 64, width: 4, layers: [1, 1, 1, 1]}, readout: "
                   "{name: attention_pool_2d, heads: 4, output_dim: 512}, projection: {name: none}}",
                   64)));

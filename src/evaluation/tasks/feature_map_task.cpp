@@ -41,7 +41,8 @@ class FeatureMapTask final : public EvaluationTask {
     const bool classes = !settings_.classes.items.empty() || !source->class_names().empty();
     const Pinned pinned = pin(embedder, context, source, classes, result);
     if (pinned.images.size() < 4)
-      user_error("feature_map: ", source->describe(), " has only ", pinned.images.size(), " pictures for a map: it takes 4");
+      user_error("feature_map: ", source->describe(), " has only ", pinned.images.size(),
+                 " pictures for a map: it takes 4");
     std::vector<std::string> names;
     at::Tensor texts;
     if (classes) {

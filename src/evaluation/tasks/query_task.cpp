@@ -19,8 +19,8 @@ struct Nearest {
 
 void offer_key(Nearest& nearest, double score, const std::string& key, std::size_t most) {
   auto& keys = nearest.keys;
-  const auto place =
-      std::upper_bound(keys.begin(), keys.end(), score, [](double value, const auto& each) { return value > each.first; });
+  const auto place = std::upper_bound(keys.begin(), keys.end(), score,
+                                      [](double value, const auto& each) { return value > each.first; });
   keys.insert(place, {score, key});
   if (keys.size() > most) keys.pop_back();
 }
