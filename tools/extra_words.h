@@ -20,7 +20,8 @@ inline std::string joined_assignment(const std::string& extra, const std::vector
   if (place - line.begin() < 2 || place == line.end()) return "";
   const std::string& option = *(place - 2);
   const std::string& before = *(place - 1);
-  return option.starts_with("--") && is_assignment(before) && before.ends_with("=") ? option + " " + before + extra : "";
+  return option.starts_with("--") && is_assignment(before) && before.ends_with("=") ? option + " " + before + extra
+                                                                                    : "";
 }
 
 /// What is wrong with the words of a command line that belong to no option, and the way out. `extra` are these words in the
@@ -41,7 +42,8 @@ inline std::string describe_extra_words(const std::vector<std::string>& extra, c
   std::string text;
   for (const std::string& word : extra) text += (text.empty() ? "" : " ") + word;
   return text + (extra.size() == 1 ? ": belongs" : ": belong") +
-         " to no option. Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart otherwise";
+         " to no option. Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart "
+         "otherwise";
 }
 
 }  // namespace tessera::tools
