@@ -48,9 +48,6 @@ class ListedPictures : public IndexedSource {
   std::vector<std::string> captions(std::int64_t index) const override {
     return list_.pictures.at(static_cast<std::size_t>(index)).captions;
   }
-  std::int64_t caption_count(std::int64_t index) const override {
-    return std::ssize(list_.pictures.at(static_cast<std::size_t>(index)).captions);
-  }
   std::string name_of(std::int64_t index) const override {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);
   }
