@@ -7,12 +7,6 @@ namespace tessera {
 
 constexpr std::size_t kTold = 10;
 
-std::string describe_counts(const std::map<std::string, std::int64_t>& counts) {
-  std::string out;
-  for (const auto& [reason, count] : counts) out += concat(out.empty() ? "" : ", ", count, " ", reason);
-  return out;
-}
-
 void SkipLog::note(const std::string& reason, const std::string& text) {
   ++counts_[reason];
   ++total_;

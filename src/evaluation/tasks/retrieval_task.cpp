@@ -31,8 +31,11 @@ class RetrievalTask final : public EvaluationTask {
  private:
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
-    const Pass pass{
-        .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = captioned()};
     TaskResult result;
     Captions captions;
     std::vector<TowerFeatures> batches;
@@ -42,9 +45,6 @@ class RetrievalTask final : public EvaluationTask {
       batches.push_back(embedder.compact(features));
       if (context.pictures) sheets.add(samples, features, captions);
     });
-    if (captions.texts.empty()) user_error(source->describe(), ": no sample ", lacking(*source, captioned()));
-    for (const auto& own : captions.by_image)
-      if (own.empty()) ++result.skipped["no_caption"];
 
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));

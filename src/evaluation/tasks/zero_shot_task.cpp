@@ -73,7 +73,7 @@ class ZeroShotTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = labeled_or_named()};
+                    .required = candidates.asked(*source)};
     ExampleChooser examples(pass.total());
     SurestMistakes mistakes;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -126,8 +126,7 @@ class ZeroShotTask final : public EvaluationTask {
     pictures.confusion.assign(names.size(), std::vector<std::int64_t>(names.size(), 0));
     const auto* guesses = scores.prediction.const_data_ptr<std::int64_t>();
     for (std::size_t n = 0; n < labels.size(); ++n)
-      if (labels[n] >= 0)
-        ++pictures.confusion[static_cast<std::size_t>(labels[n])][static_cast<std::size_t>(guesses[n])];
+      ++pictures.confusion[static_cast<std::size_t>(labels[n])][static_cast<std::size_t>(guesses[n])];
   }
 
   ZeroShotSettings settings_;

@@ -88,6 +88,7 @@ struct LoaderTarget {
   std::int64_t region_width = 0;  // that the model takes; samples with another are skipped; 0: any
   bool whole_texts = false;  // padded to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // take the pictures' place (data.features); null: pictures are decoded
+  std::string share_setting = "data.loader.max_bad_share: ";  // before a number: how the user sets it, for messages
 };
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
