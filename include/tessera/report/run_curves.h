@@ -38,7 +38,7 @@ class RunCurves {
   };
   CurveChart chart(const std::string& title, const std::vector<Line>& lines) const;
 
-  std::map<std::string, ThinCurve> curves_;
+  std::map<std::string, ThinCurve, NaturalOrder> curves_;
 };
 
 }  // namespace tessera::report

@@ -16,7 +16,7 @@ namespace tessera {
 class ComponentCounts {
  public:
   ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
-                  std::vector<std::string> needed);
+                  std::vector<std::string> needed, const std::shared_ptr<ToldSamples>& told);
 
   void good(std::int64_t component);
   /// Throws UserError: the share of bad samples is above max_bad_share, or max_bad_run of them came in a row.

@@ -54,6 +54,13 @@ std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
   return CaptionWatch(texts.contains("caption") ? "caption" : texts.begin()->first, run.tokenizer);
 }
 
+// What a batch costs depends on its longest text.
+std::string describe_length(const std::map<std::string, TowerInput>& texts) {
+  std::int64_t longest = 0;
+  for (const auto& [name, text] : texts) longest = std::max(longest, text.ids.size(1));
+  return concat("texts of up to ", longest, " tokens");
+}
+
 }  // namespace
 
 at::Tensor step_numbers(const AccumulatedLosses& losses, const GradientNorms& norms, const ProcessGroup& group,
@@ -99,6 +106,7 @@ void TrainingMonitor::warn(const std::string& text) {
 }
 
 void TrainingMonitor::look_at(const Batch& batch) {
+  if (first_texts_.empty() && !batch.texts.empty()) first_texts_ = describe_length(batch.texts);
   if (!captions_ || !group_.first()) return;
   if (const auto line = captions_->note(batch)) warn(*line);
 }
@@ -111,7 +119,7 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   const TrainedStep& step = unread_.emplace_back(make());
   if (counter) {
     mfu_.counted(*counter, step.losses.samples / group_.size());
-    log_.line(mfu_.describe());
+    log_.line(mfu_.describe(first_texts_));
     counter.reset();
   }
   if (const auto trace = profiler_.after(number)) log_.line("profiler's trace: " + *trace);

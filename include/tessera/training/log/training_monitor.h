@@ -87,6 +87,7 @@ class TrainingMonitor {
   std::vector<std::string> grad_norm_names_;
   RunLog log_;
   Mfu mfu_;
+  std::string first_texts_;  // how long those of the session's first batch are
   StepProfiler profiler_;
   InputBoundDetector input_bound_;
   ChanceWatch chance_;
