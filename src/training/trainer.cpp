@@ -103,11 +103,10 @@ Outcome Trainer::train() {
     if (state_.step != made) continue;  // a step is skipped, and those after it are made again
     monitor_.log().tick(state_.step);
     if (due_to_save) save(false);
-    const bool whole = !every(config_.evaluation.every_steps) || evaluate();
-    // An evaluation takes long enough for a signal of its own.
-    const int since = signal == 0 && every(config_.evaluation.every_steps) ? agree().signal : signal;
-    // In the last step there is nothing left to stop but the evaluation.
-    if (!whole || (since != 0 && state_.step < config_.training.steps)) return interrupted_at_step();
+    if (signal != 0) return interrupted_at_step();  // the session that goes on makes up for the evaluation
+    if (!every(config_.evaluation.every_steps)) continue;
+    // An evaluation takes long enough for a signal of its own; after that of the last step nothing is left to stop.
+    if (!evaluate() || (state_.step < config_.training.steps && agree().signal != 0)) return interrupted_at_step();
   }
   save(true);
   if (!evaluate()) return interrupted_at_step();

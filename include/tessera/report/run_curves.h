@@ -6,6 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <tessera/report/metric.h>
 #include <tessera/report/thin_curve.h>
 
 namespace tessera::report {

@@ -12,6 +12,7 @@
 #include <tessera/optim/schedule.h>
 #include <tessera/training/log/run_changes.h>
 #include <tessera/training/log/training_monitor.h>
+#include <tessera/training/run/epochs.h>
 
 namespace tessera {
 namespace {
@@ -123,12 +124,20 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
     counter.reset();
   }
   if (const auto trace = profiler_.after(number)) log_.line("profiler's trace: " + *trace);
+  if (step.before.data.epoch == 0 && step.after.data.epoch > 0) tell_of_shorter_epochs();
   window_.samples += step.losses.samples;
   window_.wait_seconds += step.losses.wait_seconds;
   for (const auto& [name, used] : step.losses.used) {
     at::Tensor& any = window_.used[name];
     any = any.defined() ? any | used : used;
   }
+}
+
+void TrainingMonitor::tell_of_shorter_epochs() {
+  const LoaderStatistics seen = run_.loader->statistics();
+  std::int64_t bad = 0;
+  for (const auto& [reason, count] : seen.skipped) bad += count;
+  if (const auto line = shorter_epochs(config_.training, seen.samples, bad); line && group_.first()) warn(*line);
 }
 
 void TrainingMonitor::leave_out(const std::function<void()>& body) {

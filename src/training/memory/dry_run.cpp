@@ -38,10 +38,19 @@ std::string multiply_adds(double flops) {
   return out.str();
 }
 
-// 0: training.epochs of data that cannot be read here.
-std::int64_t steps_of(const Config& config, bool readable, const PlanSettings& settings) {
-  if (config.training.epochs && !readable) return 0;
-  return with_steps(config, settings.ranks).training.steps;
+// steps 0: training.epochs of data that cannot be read here.
+TrainingSettings length_of(const Config& config, bool readable, const PlanSettings& settings) {
+  if (!config.training.epochs || readable) return with_steps(config, settings.ranks).training;
+  TrainingSettings unknown = config.training;
+  unknown.steps = 0;
+  return unknown;
+}
+
+std::optional<std::string> epochs_warning(const TrainingRun& run, const TrainingSettings& length) {
+  const auto caption = run.needs.texts.find("caption");
+  if (!run.train || caption == run.needs.texts.end() || caption->second.optional) return std::nullopt;
+  const std::int64_t bad = run.train->captionless();
+  return shorter_epochs(length, run.train->size() - bad, bad);
 }
 
 constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // of all data sets, and of each of several
@@ -68,7 +77,7 @@ std::string describe_steps(std::int64_t steps, const std::optional<double>& epoc
 }
 
 // Each cause once, however many tasks it concerns.
-std::vector<std::string> warnings_of(const Unreadable& unreadable, const std::vector<UnreadTask>& tasks) {
+std::vector<std::string> reading_warnings(const Unreadable& unreadable, const std::vector<UnreadTask>& tasks) {
   std::vector<std::string> out;
   std::set<std::string> told;
   const auto tell = [&](const std::string& what, const std::string& reason) {
@@ -99,10 +108,12 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   report.tasks = std::ssize(config.evaluation.tasks) - std::ssize(report.unread_tasks);
   load_initial_weights(*run.model, *run.objective, config.start);
   report.parameters = count_parameters(run);
-  report.steps = steps_of(config, run.train != nullptr, settings);
+  const TrainingSettings length = length_of(config, run.train != nullptr, settings);
+  report.steps = length.steps;
   report.memory = plan_memory(run, config, settings);
-  report.warnings = warnings_of(unreadable, report.unread_tasks);
+  report.warnings = reading_warnings(unreadable, report.unread_tasks);
   for (std::string& line : setting_warnings(run, config, settings.ranks)) report.warnings.push_back(std::move(line));
+  if (const auto line = epochs_warning(run, length)) report.warnings.push_back(*line);
   return report;
 }
 

@@ -23,7 +23,7 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
 }
 
 // checkpoint.keep_best, as far as what tasks measure is known before they do.
-void check_keep_best(const Config& config, const Embedder& embedder) {
+void check_judged_metric(const Config& config, const Embedder& embedder) {
   if (!config.checkpoint.keep_best) return;
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
@@ -60,7 +60,7 @@ EvaluationContext evaluation_context(const TrainingRun& run, const Config& confi
 std::vector<UnreadTask> check_evaluation(const TrainingRun& run, const Config& config, const Unreadable* unreadable) {
   const DualEncoderEmbedder embedder(run.model, run.tokenizer);
   const EvaluationContext context = evaluation_context(run, config);
-  check_keep_best(config, embedder);
+  check_judged_metric(config, embedder);
   std::vector<UnreadTask> unread;
   for (std::size_t i = 0; i < config.evaluation.tasks.size(); ++i) {
     const config::ModuleSettings& task = config.evaluation.tasks[i];
