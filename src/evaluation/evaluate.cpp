@@ -229,6 +229,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
   if (options.run_loss) context.loss = options.run_loss(loaded);
+  context.told = std::make_shared<ToldSamples>();
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {

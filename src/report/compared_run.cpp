@@ -59,10 +59,13 @@ std::vector<Score> scores_in(const Json& json) {
     std::string task = text_of(result, "task");
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
+    std::vector<Score> own;
     for (const auto& [metric, value] : metrics->items())
-      out.push_back({task, data, metric,
+      own.push_back({task, data, metric,
                      value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN(),
                      interval_of(result, metric)});
+    std::ranges::sort(own, NaturalOrder{}, &Score::metric);
+    out.insert(out.end(), own.begin(), own.end());
   }
   return out;
 }

@@ -10,8 +10,8 @@ namespace {
 
 const char* style() {
   return R"css(
-:root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1c1e21;--soft:#666b73;--line:#e3e4e6;--accent:#2b6cb0;--good:#1f9d55;--bad:#b23b3b;--bar:#dfe7f0;--heat:#f5952b}
-@media (prefers-color-scheme:dark){:root{--bg:#15171a;--card:#1d2024;--ink:#e6e7e9;--soft:#9aa0a8;--line:#31353b;--accent:#6cb2f5;--good:#3ecf7e;--bad:#e57373;--bar:#2b3440;--heat:#a85a0a}}
+:root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1c1e21;--soft:#666b73;--line:#e3e4e6;--accent:#2b6cb0;--good:#1f9d55;--bad:#b23b3b;--stopped:#b7791f;--bar:#dfe7f0;--heat:#f5952b}
+@media (prefers-color-scheme:dark){:root{--bg:#15171a;--card:#1d2024;--ink:#e6e7e9;--soft:#9aa0a8;--line:#31353b;--accent:#6cb2f5;--good:#3ecf7e;--bad:#e57373;--stopped:#e8b44c;--bar:#2b3440;--heat:#a85a0a}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,"DejaVu Sans",sans-serif}
 main{max-width:1120px;margin:0 auto;padding:32px 20px 64px}
@@ -43,7 +43,7 @@ img{display:block;width:100%;border-radius:6px;background:var(--bar)}img.tiny{im
 .bar i{position:absolute;inset:0 auto 0 0;background:var(--accent);opacity:.32}
 .bar.right i{background:var(--good);opacity:.5}.bar span{position:relative;white-space:nowrap;overflow:hidden;text-overflow:ellipsis}.bar span:last-child{flex:none}
 .tag{display:inline-block;font-size:12px;padding:0 8px;border-radius:99px;border:1px solid currentColor;white-space:nowrap}
-.tag.good{color:var(--good)}.tag.bad{color:var(--bad)}
+.tag.good{color:var(--good)}.tag.bad{color:var(--bad)}.tag.stopped{color:var(--stopped)}
 .sheet{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:12px 14px;margin:12px 0}
 .sheet header{display:flex;justify-content:space-between;gap:12px;align-items:baseline;margin-bottom:8px}
 .sheet q{font-weight:550}

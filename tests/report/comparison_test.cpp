@@ -11,6 +11,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/class_colors.h>
 #include <tessera/report/comparison.h>
+#include <tessera/report/metric.h>
 
 namespace tessera::report {
 namespace {
@@ -52,6 +53,23 @@ class ComparisonTest : public ::testing::Test {
 
   fs::path folder_;
 };
+
+TEST_F(ComparisonTest, NumbersInNamesOfMetricsCountAsNumbers) {
+  const std::string one = run("one", "", R"({"top1":0.1,"top10":0.5,"top5":0.3,"mean":1})");
+  std::vector<std::string> metrics;
+  for (const ScoreRow& row : score_rows(read_compared_runs({one}))) metrics.push_back(row.metric);
+  EXPECT_EQ(metrics, (std::vector<std::string>{"mean", "top1", "top5", "top10"}));
+}
+
+TEST(NaturalOrder, PutsShorterNumbersFirstAndIsStrict) {
+  const NaturalOrder less;
+  EXPECT_TRUE(less("a@5", "a@10"));
+  EXPECT_FALSE(less("a@10", "a@5"));
+  EXPECT_TRUE(less("a@1", "a@10"));
+  EXPECT_TRUE(less("a", "a1"));
+  EXPECT_TRUE(less("i_recall@10", "t_recall@1"));
+  EXPECT_FALSE(less("a@10", "a@10"));
+}
 
 ScoreRow row_of(const std::vector<ComparedRun>& runs, const std::string& metric) {
   for (const ScoreRow& row : score_rows(runs))

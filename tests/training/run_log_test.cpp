@@ -84,6 +84,22 @@ std::string page_of(RunPage& page, const std::string& state = "running") {
   return page.html(status);
 }
 
+TEST(RunPageTest, ShowsAnInterruptedRunInAColorOfItsOwnAndNoSkippedSamplesAmongTheWarnings) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "log.txt") << "10:00:00 warning skipped: a.jpg: no such file (no_image)\n"
+                                       "10:00:01 warning csv x, 9 samples: further skipped samples are only counted\n"
+                                       "10:00:02 warning something else\n";
+  RunPage page(folder.path(), "run", {});
+  page.add_evaluation(200, {{"r.recall@1", 0.1}, {"r.recall@5", 0.5}, {"r.recall@10", 0.7}});
+  const std::string html = page_of(page, "interrupted");
+  EXPECT_NE(html.find("<span class=\"tag stopped\">interrupted"), std::string::npos);
+  EXPECT_NE(page_of(page, "finished").find("<span class=\"tag good\">finished"), std::string::npos);
+  EXPECT_NE(html.find("something else"), std::string::npos);
+  EXPECT_EQ(html.find("a.jpg"), std::string::npos);
+  EXPECT_EQ(html.find("only counted"), std::string::npos);
+  EXPECT_LT(html.find("r.recall@5<"), html.find("r.recall@10<"));
+}
+
 TEST(RunPageTest, IsOnePageWithoutScriptOrOutsideFiles) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "checkpoints/step_0000200");

@@ -34,6 +34,8 @@ class Source {
   virtual SourceKind kind() const = 0;
   /// Samples of an epoch.
   virtual std::int64_t size() const = 0;
+  /// Samples that are known to lack a caption without any being read; others may lack one too.
+  virtual std::int64_t captionless() const { return 0; }
   /// Class names, index = label; empty when the source has no classes.
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Index of the background class in masks, -1 = none.

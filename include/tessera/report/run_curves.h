@@ -6,6 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <tessera/report/metric.h>
 #include <tessera/report/thin_curve.h>
 
 namespace tessera::report {
@@ -38,7 +39,7 @@ class RunCurves {
   };
   CurveChart chart(const std::string& title, const std::vector<Line>& lines) const;
 
-  std::map<std::string, ThinCurve> curves_;
+  std::map<std::string, ThinCurve, NaturalOrder> curves_;
 };
 
 }  // namespace tessera::report

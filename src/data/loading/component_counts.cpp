@@ -13,13 +13,14 @@ constexpr std::int64_t kJudgedFrom = 100;  // samples before the share of bad on
 }  // namespace
 
 ComponentCounts::ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
-                                 std::vector<std::string> needed, std::string share_setting)
+                                 std::vector<std::string> needed, std::string share_setting,
+                                 const std::shared_ptr<ToldSamples>& told)
     : components_(std::move(components)),
       max_bad_share_(settings.max_bad_share),
       max_bad_run_(settings.max_bad_run),
       share_setting_(std::move(share_setting)),
       needed_(std::move(needed)) {
-  for (const SourceComponent& component : components_) counts_.push_back({.skips = SkipLog(component.described)});
+  for (const SourceComponent& component : components_) counts_.push_back({.skips = SkipLog(component.described, told)});
 }
 
 void ComponentCounts::good(std::int64_t component) {

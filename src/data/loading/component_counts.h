@@ -17,7 +17,8 @@ class ComponentCounts {
  public:
   /// share_setting: what goes before the number where the user sets max_bad_share, for messages.
   ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
-                  std::vector<std::string> needed, std::string share_setting);
+                  std::vector<std::string> needed, std::string share_setting,
+                  const std::shared_ptr<ToldSamples>& told);
 
   void good(std::int64_t component);
   /// Throws UserError: the share of bad samples is above max_bad_share, or max_bad_run of them came in a row.

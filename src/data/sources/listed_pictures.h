@@ -48,6 +48,9 @@ class ListedPictures : public IndexedSource {
   std::vector<std::string> captions(std::int64_t index) const override {
     return list_.pictures.at(static_cast<std::size_t>(index)).captions;
   }
+  std::int64_t captionless() const override {
+    return std::ranges::count_if(list_.pictures, [](const ListedPicture& each) { return each.captions.empty(); });
+  }
   std::string name_of(std::int64_t index) const override {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);
   }

@@ -21,6 +21,14 @@ class RetrievalTask final : public EvaluationTask {
     check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
+  std::vector<std::string> metric_names(const Embedder& embedder) const override {
+    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // further ones tell of its tokens
+    std::vector<std::string> out;
+    for (const char* direction : {"image_to_text", "text_to_image"})
+      for (const std::int64_t k : settings_.topk) out.push_back(concat(direction, "_recall@", k));
+    return out;
+  }
+
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (!settings_.text_encoder_free) return measure(embedder, context);
     TaskResult result = measure(MultiHotEmbedder(embedder, "retrieval.text_encoder_free"), context);

@@ -51,6 +51,13 @@ class ZeroShotTask final : public EvaluationTask {
                   [&](const Sample& sample) { candidates.label_of(sample, *source); });
   }
 
+  std::vector<std::string> metric_names(const Embedder&) const override {
+    std::vector<std::string> out;
+    for (const std::int64_t k : settings_.topk) out.push_back(concat("top", k));
+    out.push_back("mean_per_class");
+    return out;
+  }
+
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (!settings_.text_encoder_free) return measure(embedder, context);
     TaskResult result = measure(MultiHotEmbedder(embedder, "zero_shot.text_encoder_free"), context);

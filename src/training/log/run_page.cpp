@@ -69,6 +69,11 @@ std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
   return charts;
 }
 
+// Samples that are left out have a table of their own.
+bool tells_of_a_sample(std::string_view warning) {
+  return warning.starts_with("warning skipped: ") || warning.ends_with(": further skipped samples are only counted");
+}
+
 // The newest warnings and errors of log.txt ("12:34:56 warning ..."); those of earlier sessions are there too.
 std::vector<std::string> warnings_of(const std::string& folder) {
   std::vector<std::string> out;
@@ -82,7 +87,8 @@ std::vector<std::string> warnings_of(const std::string& folder) {
     const std::size_t space = line.find(' ');
     if (space == std::string::npos) continue;
     const std::string_view rest = std::string_view(line).substr(space + 1);
-    if (rest.starts_with("warning ") || rest.starts_with("error ")) out.push_back(line);
+    const bool worth = rest.starts_with("warning ") || rest.starts_with("error ");
+    if (worth && !tells_of_a_sample(rest)) out.push_back(line);
   }
   if (out.size() > kWarnings) out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(kWarnings));
   return out;
@@ -103,7 +109,7 @@ std::vector<std::string> names_in(const std::string& folder, const std::string& 
 std::string state_block(const RunStatus& s, const std::string& written) {
   const double share = s.total_steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.total_steps) : 0;
   const bool running = s.state == "running";
-  return concat("<div class=\"state\"><span class=\"tag ", s.good ? "good" : "bad", "\">", escape(s.state),
+  return concat("<div class=\"state\"><span class=\"tag ", s.state == "interrupted" ? "stopped" : s.good ? "good" : "bad", "\">", escape(s.state),
                 "</span><span>step ", with_thousands(s.step), " of ", with_thousands(s.total_steps),
                 "</span><span class=\"soft\">", with_thousands(s.samples), " samples, trained for ",
                 format_duration(s.seconds), "</span>",
@@ -178,7 +184,7 @@ struct RunPage::Impl {
     double value;
     std::optional<double> best;  // none: no value is better than another
   };
-  std::map<std::string, Evaluated> evaluated;  // by "task.metric"
+  std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // by "task.metric"
   std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // by task: the last step, and why
   std::map<std::string, std::map<std::int64_t, std::string>> readings;  // by sample and step
 
