@@ -48,9 +48,18 @@ std::string name_with_swatch(const ComparedRun& run, std::size_t index) {
                 escape(run.name), "</span>");
 }
 
-std::string run_headers(const std::vector<ComparedRun>& runs) {
+std::string step_note(std::int64_t step) {
+  return concat("<small class=\"soft\">step ", with_thousands(step), "</small>");
+}
+
+/// Under each name the step that the column is of, where it is one.
+std::string run_headers(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string html;
-  for (std::size_t i = 0; i < runs.size(); ++i) html += "<th class=\"n\">" + name_with_swatch(runs[i], i) + "</th>";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::set<std::int64_t> steps = steps_measured(rows, i);
+    html += concat("<th class=\"n\">", name_with_swatch(runs[i], i),
+                   steps.size() == 1 ? "<br>" + step_note(*steps.begin()) : "", "</th>");
+  }
   return html;
 }
 
@@ -59,30 +68,48 @@ std::string last_text(const RunCurves& curves, const std::string& key) {
   return value == nullptr ? "-" : three_digits(*value);
 }
 
+/// A column for each run, as in the tables below.
 std::string run_table(const std::vector<ComparedRun>& runs) {
-  std::string rows;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const ComparedRun& run = runs[i];
-    rows += concat("<tr><td>", name_with_swatch(run, i), "</td><td class=\"n\">",
-                   run.step ? with_thousands(*run.step) : "-", "</td><td class=\"n\">", last_text(run.curves, "loss"),
-                   "</td><td class=\"n\">", last_text(run.curves, "samples_per_second"), "</td><td class=\"whole\">",
-                   run.version.empty() ? "-" : escape(run.version), "</td><td class=\"path\">", escape(run.folder),
-                   "</td></tr>");
+  using TextOf = std::string (*)(const ComparedRun&);
+  const std::array<std::pair<const char*, TextOf>, 10> facts = {
+      {{"State", state_text},
+       {"Trained for", step_text},
+       {"Objective",
+        [](const ComparedRun& run) {
+          const std::string* objective = run.setting("objective.name");
+          return objective == nullptr ? "" : *objective;
+        }},
+       {"Parameters", [](const ComparedRun& run) { return run.parameters; }},
+       {"Last loss", [](const ComparedRun& run) { return last_text(run.curves, "loss"); }},
+       {"Samples/s", [](const ComparedRun& run) { return last_text(run.curves, "samples_per_second"); }},
+       {"Device", [](const ComparedRun& run) { return run.device; }},
+       {"Date", [](const ComparedRun& run) { return run.date; }},
+       {"Version", [](const ComparedRun& run) { return run.version; }},
+       {"Folder", [](const ComparedRun& run) { return run.folder; }}}};
+  std::string rows, header;
+  for (std::size_t i = 0; i < runs.size(); ++i) header += "<th>" + name_with_swatch(runs[i], i) + "</th>";
+  for (const auto& [name, text_of] : facts) {
+    rows += concat("<tr><td class=\"whole\">", name, "</td>");
+    for (const ComparedRun& run : runs) {
+      const std::string text = text_of(run);
+      rows += concat("<td class=\"setting\">", text.empty() ? "-" : breakable(text), "</td>");
+    }
+    rows += "</tr>";
   }
-  return "<div class=\"card scroll\"><table><tr><th>Run</th><th class=\"n\">Step</th><th class=\"n\">Last loss</th><th "
-         "class=\"n\">Samples/s</th><th>Version</th><th>Folder</th></tr>" +
-         rows + "</table></div>";
+  return "<div class=\"card scroll\"><table><tr><th>Run</th>" + header + "</tr>" + rows + "</table></div>";
 }
 
-std::string score_row(const ScoreRow& row) {
+/// `mixed`: of these runs not all values of the table are of one step.
+std::string score_row(const ScoreRow& row, const std::vector<bool>& mixed) {
   const char* const arrow = row.better == Better::higher  ? "\u00a0\u2191"
                             : row.better == Better::lower ? "\u00a0\u2193"
                                                           : "";
-  std::string html = concat("<tr><td class=\"whole\">", escape(row.metric), arrow, "</td>");
+  std::string html = concat("<tr><td>", breakable(row.metric), arrow, "</td>");
   for (std::size_t i = 0; i < row.values.size(); ++i) {
     const std::string text = escape(score_text(row, i)), interval = escape(interval_text(row, i));
     html += concat("<td class=\"n\">", row.best[i] ? "<b>" + text + "</b>" : text,
                    is_like_best(row, i) ? "\u00a0\u2248" : "",
+                   mixed[i] && row.steps[i] ? "<br>" + step_note(*row.steps[i]) : "",
                    interval.empty() ? "" : "<br><small class=\"soft\">" + interval + "</small>", "</td>");
   }
   return html + "</tr>";
@@ -124,28 +151,52 @@ std::string difference_table(const std::vector<ComparedRun>& runs, const std::ve
                 header, "</tr>", html, "</table></div></details>");
 }
 
+std::string score_table(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
+  std::vector<bool> mixed;
+  for (std::size_t i = 0; i < runs.size(); ++i) mixed.push_back(steps_measured(rows, i).size() > 1);
+  std::string html;
+  for (const ScoreRow& row : rows) html += score_row(row, mixed);
+  const std::string apart = note_on_steps(rows);
+  return concat(apart.empty() ? "" : "<p>" + apart + "</p>", "<div class=\"card scroll\"><table><tr><th>Metric</th>",
+                run_headers(runs, rows), "</tr>", html, "</table></div>");
+}
+
+/// As the runs measured it; of runs whose settings make different rules, what holds for all.
+std::string rule_of(const ScoreRow& row) {
+  return row.rule.empty() ? score_rule(row.task.substr(0, row.task.find(' '))) : row.rule;
+}
+
 /// A table for each task and its data, under the rule of its numbers.
 std::string score_tables(const std::vector<ComparedRun>& runs) {
-  const std::vector<ScoreRow> rows = score_rows(runs);
+  std::vector<ScoreRow> rows = score_rows(runs);
   if (rows.empty()) return "";
   std::string html =
       "<h2>Evaluations</h2><p class=\"soft\">The last of each run. The best of a row is bold; \u2191: more is better, "
       "\u2193: less is better; -: not measured. In brackets: 95&nbsp;% intervals by a bootstrap over samples; \u2248: on the "
       "same samples no different from the best beyond chance.</p>";
+  for (std::string line : take_lone_tasks(runs, rows)) {
+    line.front() = 'O';
+    html += "<p>" + escape(line) + "</p>";
+  }
   for (std::size_t i = 0; i < rows.size();) {
     const ScoreRow& first = rows[i];
-    std::string table;
     std::vector<ScoreRow> own;
-    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i) {
-      table += score_row(rows[i]);
-      own.push_back(rows[i]);
-    }
-    html += concat("<h3>", escape(first.task), "</h3><p class=\"soft\">", escape(first.data), ". ",
-                   escape(score_rule(first.task.substr(0, first.task.find(' ')))),
-                   "</p><div class=\"card scroll\"><table><tr><th>Metric</th>", run_headers(runs), "</tr>", table,
-                   "</table></div>", difference_table(runs, own));
+    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i) own.push_back(rows[i]);
+    html += concat("<h3>", escape(first.task), "</h3><p class=\"soft\">", escape(first.data), ". ", escape(rule_of(first)),
+                   "</p>", score_table(runs, own), difference_table(runs, own));
   }
   return html;
+}
+
+/// "2.302585092994046" as "2.30259", where that still tells the runs apart.
+std::vector<std::string> shown_values(const SettingRow& row) {
+  std::vector<std::string> whole, rounded;
+  for (const auto& value : row.values) {
+    whole.push_back(value.value_or("-"));
+    rounded.push_back(six_digits(whole.back()));
+  }
+  const auto kinds = [](const std::vector<std::string>& values) { return std::set(values.begin(), values.end()).size(); };
+  return kinds(rounded) == kinds(whole) ? rounded : whole;
 }
 
 std::string setting_table(const std::vector<ComparedRun>& runs) {
@@ -156,8 +207,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
   if (rows.empty()) return "<h2>Settings that differ</h2><p class=\"soft\">None: all settings are the same.</p>";
   std::string html;
   for (const SettingRow& row : rows) {
-    html += "<tr><td>" + escape(row.key) + "</td>";
-    for (const auto& value : row.values) html += "<td class=\"setting\">" + escape(value.value_or("-")) + "</td>";
+    html += "<tr><td>" + breakable(row.key) + "</td>";
+    for (const std::string& value : shown_values(row)) html += "<td class=\"setting\">" + breakable(value) + "</td>";
     html += "</tr>";
   }
   std::string header;
