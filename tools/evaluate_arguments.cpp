@@ -16,7 +16,12 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, "
-                 "interpretability, tokens or validation_loss. Without --suite and --task: the tasks of the run's own configuration");
+                 "interpretability, tokens, query, grad_cam, feature_map or validation_loss. Without --suite and --task: the tasks of the run's own configuration");
+  app.add_option("--query", options.queries,
+                 "show the pictures of the data that are nearest to this text; may come several times. Without --suite and "
+                 "--task nothing else is measured")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   app.add_option(
       "--data", options.data,
       "data of tasks that name none: shapes, a folder, a .tar or .tar.gz file, or {name: SOURCE, ...}. Default: the "
@@ -45,6 +50,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "  evaluate --checkpoint runs/shapes_sparc --suite configs/suites/shapes.yaml\n"
       "  evaluate --checkpoint model.safetensors --task zero_shot --data photos/ --set "
       "templates=configs/templates/cifar10.txt\n"
+      "  evaluate --checkpoint runs/shapes_sparc --query 'a red circle' --query 'a blue square'\n"
       "  evaluate --compare runs/shapes_clip runs/shapes_sparc --suite configs/suites/shapes.yaml --out comparison.html");
   return parse_arguments(app, argc, argv, [&] {
     if (options.checkpoint.empty() && options.compare.empty()) throw CLI::RequiredError("--checkpoint or --compare");

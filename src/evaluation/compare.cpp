@@ -29,8 +29,8 @@ void check_same(const std::string& first, const SuiteSettings& one, const std::s
     user_error("--compare: the tasks in the configuration of ", second, " are others than those of ", first,
                ": give --suite FILE or --task NAME for all");
   if (source_text(one.source) != source_text(other.source))
-    user_error("--compare: the validation data of ", second, ", ", source_text(other.source), ", are others than those of ",
-               first, ", ", source_text(one.source), ": give --data for all");
+    user_error("--compare: the validation data of ", second, ", ", source_text(other.source),
+               ", are others than those of ", first, ", ", source_text(one.source), ": give --data for all");
   const bool learns = std::any_of(one.tasks.begin(), one.tasks.end(), [](const auto& task) {
     const config::Node* train = task.settings.find("train");
     return train != nullptr && train->is_null();
@@ -52,7 +52,8 @@ EvaluateOptions options_of(const EvaluateOptions& options, const std::string& mo
 void check_models(const EvaluateOptions& options) {
   if (!options.checkpoint.empty()) user_error("give --checkpoint, or --compare with all models, not both");
   if (options.compare.size() < 2)
-    user_error("--compare ", options.compare.front(), ": one model alone has nothing to be compared with: name two or more");
+    user_error("--compare ", options.compare.front(),
+               ": one model alone has nothing to be compared with: name two or more");
   std::vector<std::string> files;
   SuiteSettings first;
   for (const std::string& model : options.compare) {
@@ -70,7 +71,7 @@ void check_models(const EvaluateOptions& options) {
 }
 
 std::string page_path(const std::string& out) {
-  const std::string path = out.empty()             ? "comparison.html"
+  const std::string path = out.empty()              ? "comparison.html"
                            : out.ends_with(".html") ? out
                                                     : (fs::path(out) / "comparison.html").string();
   const fs::path folder = fs::path(path).parent_path();
@@ -97,9 +98,11 @@ int compare_models(const EvaluateOptions& options) {
   int code = 0;
   for (const std::string& model : options.compare) {
     const ModelEvaluation evaluation = evaluation_of(options, model);
-    measured.push_back({evaluation.run_folder.empty() ? evaluation.model_file : evaluation.run_folder, evaluation.folder});
+    measured.push_back(
+        {evaluation.run_folder.empty() ? evaluation.model_file : evaluation.run_folder, evaluation.folder});
     std::cerr << model << ": " << evaluation.folder << "/results.json"
-              << (evaluation.reused ? ", measured earlier in the same way (--overwrite measures again)" : "") << std::endl;
+              << (evaluation.reused ? ", measured earlier in the same way (--overwrite measures again)" : "")
+              << std::endl;
     for (const TaskFailure& failure : evaluation.failures) {
       std::cerr << "evaluate: " << model << ": task " << failure.task << " failed: " << failure.reason << std::endl;
       code = 2;

@@ -13,7 +13,7 @@ namespace tessera {
 
 /// One model's evaluation, whose files are written.
 struct ModelEvaluation {
-  std::string folder;      // of results.json
+  std::string folder;  // of results.json
   std::string model_file;
   std::string run_folder;  // empty: the file belongs to no run
   bool reused = false;     // these are earlier results

@@ -81,6 +81,8 @@ std::string section(const TaskResult& result, std::size_t index) {
   }
   html += "</div>" + question(result);
   return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
+         report::query_sheets(result.pictures) + report::map_sheets(result.pictures) +
+         report::scatter_charts(result.pictures) +
          report::segmentation_overlays(result.pictures) + report::slot_sheets(result.pictures) +
          report::token_sheets(result.pictures) + report::group_sheets(result.pictures) +
          report::class_values(result.pictures) + report::confusion_table(result.pictures);

@@ -37,7 +37,8 @@ TEST_F(EvaluateCompare, MeasuresEachAndWritesOnePage) {
   const auto scores = nlohmann::json::parse(printed).at("scores");
   ASSERT_EQ(scores.at(0).at("metric"), "mean_per_class");
   for (std::size_t i = 0; i < 2; ++i)
-    EXPECT_EQ(scores.at(0).at("values").at(i), results_of(i == 0 ? "a" : "b").at("tasks").at(0).at("metrics").at("mean_per_class"));
+    EXPECT_EQ(scores.at(0).at("values").at(i),
+              results_of(i == 0 ? "a" : "b").at("tasks").at(0).at("metrics").at("mean_per_class"));
   EXPECT_EQ(scores.at(0).at("differences").size(), 1u) << "the samples are the same";
   const std::string html = io::read_file(options.out);
   EXPECT_NE(html.find("Comparison of 2 runs"), std::string::npos);
@@ -68,8 +69,8 @@ TEST_F(EvaluateCompare, MistakesAreNamedInOneLine) {
   options.task = "zero_shot";
   const std::string b = options.compare[1];
   options.compare.resize(1);
-  EXPECT_EQ(error(), "--compare " + options.compare[0] +
-                         ": one model alone has nothing to be compared with: name two or more");
+  EXPECT_EQ(error(),
+            "--compare " + options.compare[0] + ": one model alone has nothing to be compared with: name two or more");
   options.compare.push_back(options.compare[0]);
   EXPECT_EQ(error(), "--compare: " + options.compare[0] + " is given twice");
   options.compare[1] = b;
@@ -109,8 +110,8 @@ TEST_F(Evaluate, OutcomesOfSamplesMakeUpTheMetricsAndHaveIntervals) {
     for (const auto& [name, value] : tasks[i].at("metrics").items()) {
       const bool judged = std::any_of(outcomes[i].metrics.begin(), outcomes[i].metrics.end(),
                                       [&, name = name](const auto& each) { return each.metric == name; });
-      const bool of_no_sample = name == "train_top1" || name == "log_loss" || name == "l2" || name == "tokens" ||
-                                name == "median_rank";
+      const bool of_no_sample =
+          name == "train_top1" || name == "log_loss" || name == "l2" || name == "tokens" || name == "median_rank";
       EXPECT_TRUE(judged || of_no_sample) << tasks[i].at("task") << " " << name;
     }
   }

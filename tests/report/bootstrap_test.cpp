@@ -87,7 +87,10 @@ TEST(Bootstrap, PairedDifferencesAreSurerThanIntervalsAlone) {
 }
 
 TEST(Bootstrap, OutcomesComeBackFromTheirFile) {
-  const TaskOutcomes task{"retrieval", "d", "0123456789abcdef", 3,
+  const TaskOutcomes task{"retrieval",
+                          "d",
+                          "0123456789abcdef",
+                          3,
                           {mean_outcomes("a", {1, 0, 0.25}), {"b", {{2, 1, 4, 0}, {2, 0.5, 1, 7}}}}};
   const nlohmann::json json = to_json({task});
   EXPECT_EQ(json.at("tasks").at(0).at("metrics").at("a").dump(), R"({"parts":[1,0,0.25]})");
@@ -102,8 +105,9 @@ TEST(Bootstrap, OutcomesComeBackFromTheirFile) {
 }
 
 TEST(Bootstrap, AFileOfSomethingElseIsOneLine) {
-  for (const char* text : {"{}", R"({"tasks":[{"task":"a"}]})", "[]",
-                           R"({"tasks":[{"task":"a","data":"d","mark":"","samples":1,"metrics":{"m":{"parts":[1,2]}}}]})"}) {
+  for (const char* text :
+       {"{}", R"({"tasks":[{"task":"a"}]})", "[]",
+        R"({"tasks":[{"task":"a","data":"d","mark":"","samples":1,"metrics":{"m":{"parts":[1,2]}}}]})"}) {
     try {
       task_outcomes(nlohmann::json::parse(text), "a/samples.json");
       ADD_FAILURE() << text;

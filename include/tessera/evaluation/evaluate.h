@@ -38,6 +38,7 @@ struct EvaluateOptions {
   std::vector<std::string> compare;  // two or more of these, in place of `checkpoint`
   std::string suite;       // YAML file of SuiteSettings; or
   std::string task;        // one task; neither: the tasks of the run's own configuration
+  std::vector<std::string> queries;  // texts whose nearest pictures are shown, beside the tasks; alone: nothing else
   std::string data;        // source of the tasks that name none: see source_from_text
   std::string train_data;  // the same for `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is

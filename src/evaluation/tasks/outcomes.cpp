@@ -31,7 +31,9 @@ report::Outcomes outcomes_of(const std::string& metric, const OutcomeRows& rows)
 report::Outcomes hits_within(const std::string& metric, const at::Tensor& ranks, std::int64_t k,
                              const at::Tensor& sample, const at::Tensor& group) {
   const at::Tensor rows = ranks.ge(0).nonzero().squeeze(1);
-  const auto of_rows = [&](const at::Tensor& tensor) { return tensor.defined() ? tensor.index_select(0, rows) : tensor; };
+  const auto of_rows = [&](const at::Tensor& tensor) {
+    return tensor.defined() ? tensor.index_select(0, rows) : tensor;
+  };
   return outcomes_of(metric, {.part = ranks.index_select(0, rows).lt(k),
                               .sample = sample.defined() ? of_rows(sample) : rows,
                               .group = of_rows(group)});
