@@ -49,9 +49,12 @@ std::optional<Interval> interval_of(const Json& result, const std::string& metri
   return Interval{ends[0].get<double>(), ends[1].get<double>()};
 }
 
-/// JSON is YAML.
-config::Node node_of(const Json& json) {
-  return config::parse_yaml(json.dump(), "settings");
+/// The texts among a task's settings: rules of scores follow from them.
+config::Node texts_of(const Json& settings) {
+  config::Node out = config::Node::map();
+  for (const auto& [key, value] : settings.items())
+    if (value.is_string()) out.set(key, config::Node::scalar(value.get<std::string>()));
+  return out;
 }
 
 /// The numbers of one evaluation: `results` of a run's step_N.json, `tasks` of results.json.
@@ -66,8 +69,8 @@ std::vector<Score> scores_in(const Json& json) {
     std::string task = text_of(result, "task");
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
-    const auto settings = result.find("settings");
-    const std::string rule = settings == result.end() ? "" : score_rule(text_of(result, "task"), node_of(*settings));
+    const Json settings = result.value("settings", Json::object());
+    const std::string rule = score_rule(text_of(result, "task"), texts_of(settings));
     for (const auto& [metric, value] : metrics->items())
       out.push_back({task, data, metric,
                      value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN(),

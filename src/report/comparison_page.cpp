@@ -19,20 +19,22 @@ namespace {
 
 constexpr double kBytesAGibibyte = 1024.0 * 1024.0 * 1024.0;
 
+constexpr const char* kEvaluations = "evaluation.";
+
 /// Curves that are drawn first, and under names of their own.
 struct KnownCurve {
   const char* key;
   const char* title;
   double factor = 1;
+  const char* unit = "";
 };
 constexpr std::array<KnownCurve, 5> kTrainingCurves = {{{"loss", "Loss"},
                                                         {"lr", "Learning rate"},
                                                         {"samples_per_second", "Samples per second"},
                                                         {"grad_norm", "Gradient norm"},
                                                         {"logit_scale", "Logit scale (its logarithm)"}}};
-constexpr std::array<KnownCurve, 6> kMachineCurves = {
+constexpr std::array<KnownCurve, 5> kMachineCurves = {
     {{"mfu", "Model FLOPs utilization (MFU), %", 100},
-     {"tflops", "TFLOP/s of the model, per device"},
      {"wait_share", "Time waiting for data, %", 100},
      {"memory.resident", "Memory of rank 0, GiB", 1 / kBytesAGibibyte},
      {"memory.resident_peak", "Memory of rank 0, peak, GiB", 1 / kBytesAGibibyte},
@@ -219,14 +221,24 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
 
 /// The curve of each run that has it; empty unless two have it (or there is one run).
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
-  CurveChart chart{known.title, {}};
+  CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Curve curve = runs[i].curves.curve(known.key, runs[i].name, known.factor);
     if (curve.points.empty()) continue;
     curve.color = color_of_run(i);
     chart.curves.push_back(std::move(curve));
   }
-  return chart.curves.size() >= std::min<std::size_t>(2, runs.size()) ? chart : CurveChart{known.title, {}};
+  return chart.curves.size() >= std::min<std::size_t>(2, runs.size()) ? chart : CurveChart{.title = known.title, .curves = {}};
+}
+
+/// In the unit that the runs' own pages have it in.
+KnownCurve flop_rate(const std::vector<ComparedRun>& runs) {
+  const bool tera = std::any_of(runs.begin(), runs.end(), [](const ComparedRun& run) {
+    const double* last = run.curves.last("tflops");
+    return last != nullptr && *last >= 1;
+  });
+  return tera ? KnownCurve{"tflops", "TFLOP/s of the model, per device"}
+              : KnownCurve{"tflops", "GFLOP/s of the model, per device", 1000};
 }
 
 /// Those of the keys with the prefix, under the rest of their names.
@@ -239,13 +251,15 @@ std::vector<CurveChart> overlaid_with_prefix(const std::vector<ComparedRun>& run
   std::vector<CurveChart> charts;
   for (const std::string& key : keys) {
     const std::string name = title + key.substr(prefix.size());
-    charts.push_back(overlaid(runs, {key.c_str(), name.c_str()}));
+    const bool share = title.empty() && prefix == kEvaluations && is_share(key.substr(key.find('.', prefix.size()) + 1));
+    charts.push_back(overlaid(runs, {key.c_str(), name.c_str(), share ? 100.0 : 1.0, share ? "%" : ""}));
   }
   return charts;
 }
 
-CurveChart overlaid(const std::vector<ComparedRun>& runs, const std::string& title, ThinCurve ComparedRun::*member) {
-  CurveChart chart{title, {}};
+CurveChart overlaid(const std::vector<ComparedRun>& runs, const std::string& title, const std::string& x_name,
+                    ThinCurve ComparedRun::*member) {
+  CurveChart chart{title, {}, x_name};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if ((runs[i].*member).empty()) continue;
     chart.curves.push_back((runs[i].*member).curve(runs[i].name));
@@ -257,8 +271,8 @@ CurveChart overlaid(const std::vector<ComparedRun>& runs, const std::string& tit
 std::vector<CurveChart> training_charts(const std::vector<ComparedRun>& runs) {
   std::vector<CurveChart> charts;
   for (const KnownCurve& known : kTrainingCurves) charts.push_back(overlaid(runs, known));
-  charts.insert(std::next(charts.begin()), {overlaid(runs, "Loss over minutes", &ComparedRun::loss_by_minutes),
-                                            overlaid(runs, "Loss over samples seen", &ComparedRun::loss_by_samples)});
+  charts.insert(std::next(charts.begin()), {overlaid(runs, "Loss over minutes", "minutes", &ComparedRun::loss_by_minutes),
+                                            overlaid(runs, "Loss over samples seen", "samples", &ComparedRun::loss_by_samples)});
   for (const auto& [prefix, title] : std::vector<std::pair<std::string, std::string>>{
            {"terms.", "Loss term "}, {"statistics.", ""}, {"grad_norms.", "Gradient norm, "}}) {
     const std::vector<CurveChart> more = overlaid_with_prefix(runs, prefix, title);
@@ -281,16 +295,15 @@ bool objectives_differ(const std::vector<SettingRow>& settings) {
 
 std::string comparison_page(const std::vector<ComparedRun>& runs) {
   const std::string title = runs.size() == 1 ? runs.front().name : concat("Comparison of ", runs.size(), " runs");
-  const std::string note = concat(
-      "Over steps, where the title says nothing else.",
-      objectives_differ(differing_settings(runs)) ? " The objectives differ, so their losses do not compare." : "");
-  std::vector<CurveChart> machine;
+  const std::string note =
+      objectives_differ(differing_settings(runs)) ? "The objectives differ, so their losses do not compare." : "";
+  std::vector<CurveChart> machine = {overlaid(runs, flop_rate(runs))};
   for (const KnownCurve& known : kMachineCurves) machine.push_back(overlaid(runs, known));
   return page(
       title, "",
       concat("<h1>", escape(title), "</h1>", run_table(runs), score_tables(runs), setting_table(runs),
              charts_under("Training", note, training_charts(runs)),
-             charts_under("Evaluations during training", "", overlaid_with_prefix(runs, "evaluation.", "")),
+             charts_under("Evaluations during training", "", overlaid_with_prefix(runs, kEvaluations, "")),
              charts_under("Speed and memory", "", machine),
              "<footer>Written by Tessera. Everything on this page is inline; it can be mailed or archived "
              "as one file.</footer>"));
