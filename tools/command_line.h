@@ -12,6 +12,7 @@
 
 #include "tools/extra_words.h"
 #include <tessera/base/error.h>
+#include <tessera/base/host.h>
 #include <tessera/base/version.h>
 
 namespace tessera::tools {
@@ -56,16 +57,7 @@ inline void check_folder_of(const std::string& option, const std::string& path) 
 
 /// The command line as a shell takes it again.
 inline std::string shell_line(int argc, char** argv) {
-  std::string line;
-  for (int i = 0; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                               "0123456789_-+=./:,@%") == std::string::npos;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += (i > 0 ? " " : "") + (plain ? word : quoted + "'");
-  }
-  return line;
+  return tessera::shell_line({argv, argv + argc});
 }
 
 /// The long names of an app's options, and of those of the subcommands that were given.
