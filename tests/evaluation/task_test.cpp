@@ -312,6 +312,41 @@ TEST_F(Tasks, SamplesThatLackSomethingAreCountedAsSkipped) {
   EXPECT_EQ(run("{name: retrieval}").skipped.at("no_caption"), 1);
 }
 
+TEST_F(Tasks, ImagesAndSkippedOnesAreAllThatTheDataHold) {
+  source->count = 9;
+  source->change = [](std::int64_t index, Sample& sample) {
+    sample.negatives = {{"swap_att", "zzz"}};
+    if (index == 1) sample.captions.clear();
+    if (index == 2) sample.label = -1;
+    if (index == 3) sample.label = 2;  // the background
+    if (index == 4) sample.mask.clear();
+    if (index == 5) throw SampleError("truncated", "sample 5: cut off");
+  };
+  const auto counts = [&](const std::string& yaml) {
+    const TaskResult result = run(yaml);
+    EXPECT_EQ(result.samples + result.skipped_total(), source->count) << yaml;
+    return result.samples;
+  };
+  EXPECT_EQ(counts("{name: retrieval}"), 7);
+  EXPECT_EQ(counts("{name: zero_shot}"), 6);
+  EXPECT_EQ(counts("{name: interpretability}"), 6);
+  EXPECT_EQ(counts("{name: segmentation}"), 7);
+  EXPECT_EQ(counts("{name: hard_negatives}"), 7);
+  EXPECT_EQ(counts("{name: knn, k: 1}"), 7);
+  EXPECT_EQ(counts("{name: tokens}"), 8);
+}
+
+TEST_F(Tasks, PicturesWithoutACaptionAreNoCandidatesOfRetrieval) {
+  source->count = 3;
+  source->change = [](std::int64_t index, Sample& sample) {
+    sample.captions.resize(1);
+    if (index == 0) sample.captions.clear();  // dark as the third is, and before it
+  };
+  const TaskResult result = run_task(task("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("text_to_image_recall@1", 1.0)));
+}
+
 TEST_F(Tasks, HardNegativesAreCountedByKind) {
   source->change = [](std::int64_t index, Sample& sample) {
     sample.negatives = {{"swap_att", "zzz"}};

@@ -73,7 +73,8 @@ TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples) co
 
 void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
-  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures);
+  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures,
+                          context.told);
   std::int64_t read = 0, used = 0;
   for (;;) {
     std::vector<EvaluationSample> samples = reader.next();
