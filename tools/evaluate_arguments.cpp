@@ -8,8 +8,11 @@ namespace tessera::tools {
 std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   CLI::App app{"Evaluates a model and writes results.json and report.html (one self-contained page with pictures)."};
   app.add_option("--checkpoint", options.checkpoint,
-                 "model file, checkpoint folder, or run folder (its latest checkpoint)")
+                 "model file, checkpoint folder, or run folder (its latest checkpoint); or a checkpoint of OpenCLIP's: a file "
+                 "(.safetensors, .pt, .bin) or a folder")
       ->required();
+  app.add_option("--architecture", options.architecture,
+                 "OpenCLIP's name of the checkpoint's model (ViT-B-32), where no open_clip_config.json lies beside it");
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, "

@@ -206,7 +206,7 @@ std::string output_folder(const EvaluateOptions& options, const std::string& usu
 
 int evaluate(const EvaluateOptions& options) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));
   const std::string out = output_folder(options, usual_folder(run_folder, loaded.path));

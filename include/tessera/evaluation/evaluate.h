@@ -34,7 +34,8 @@ void fields(Visitor& v, SuiteSettings& s) {
 
 /// What the program `evaluate` is told.
 struct EvaluateOptions {
-  std::string checkpoint;  // model file, checkpoint folder or run folder
+  std::string checkpoint;    // model file, checkpoint folder or run folder, or a checkpoint of OpenCLIP's
+  std::string architecture;  // of OpenCLIP's, where no open_clip_config.json says it
   std::string suite;       // YAML file of SuiteSettings; or
   std::string task;        // one task; neither: the tasks of the run's own configuration
   std::string data;        // source of the tasks that name none: see source_from_text
