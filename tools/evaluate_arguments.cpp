@@ -28,6 +28,9 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "measure with some slots of a sparo model: top:32 (the best by zero-shot accuracy of each alone, on the "
       "run's validation data), {top: 32, source: {name: SOURCE, ...}, templates: FILE}, a slots.json that an "
       "earlier evaluation wrote, or the slot_mask.safetensors of slot_mask");
+  app.add_option("--features-cache", options.features_cache,
+                 "folder that embeddings of pictures and texts are kept in, by the model's and the pictures' fingerprints: "
+                 "another evaluation of the same model takes them from there. Default: none is kept on disk");
   add_overrides(app, "--set", options.overrides,
                 "override a key of the suite (tasks.0.topk=[1]) or, with --task, of the task (topk=[1])");
   app.add_option("--out", options.out,

@@ -12,6 +12,8 @@
 
 namespace tessera {
 
+class FeatureStore;
+
 /// Gives features of pictures and texts, and how similar they are: all that evaluation sees of a model. Features lie on
 /// the CPU, floating ones as float32 or float64, without gradient; `global` is always among them.
 class Embedder {
@@ -53,6 +55,9 @@ class Embedder {
   /// eq. 4). `images` are features with `tokens` [B, P, W]; returns [B, P, ids] float. Throws c10::Error where there is
   /// no token_space().
   virtual at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const;
+
+  /// Where embeddings of pictures (`global`, with no further needs) are kept, by fingerprints of the pictures; null: nowhere.
+  virtual FeatureStore* feature_store() const { return nullptr; }
 };
 
 /// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit

@@ -41,6 +41,7 @@ struct EvaluateOptions {
   std::string data;        // source of the tasks that name none: see source_from_text
   std::string train_data;  // the same for `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is
+  std::string features_cache;  // folder that embeddings are kept in from one evaluation to the next; empty: none
   std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
   std::string out;         // folder; empty: RUN/evaluation, or evaluation beside the model file, or evaluation-2, -3, ...
   bool overwrite = false;  // write over an earlier evaluation's results

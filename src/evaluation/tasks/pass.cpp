@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/sparse_rows.h"
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -62,17 +63,45 @@ std::int64_t Pass::total() const {
   return max_samples < 0 ? source->size() : std::min(max_samples, source->size());
 }
 
-TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples) const {
+EmbeddingTable* Pass::kept() const {
+  FeatureStore* const store = embedder.feature_store();
+  const bool embeddings_alone = pictures == EvaluationPictures::prepared && needs == ViewNeeds{};
+  return store != nullptr && embeddings_alone ? &store->pictures(*source) : nullptr;
+}
+
+TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const {
+  std::vector<std::uint64_t> of, new_ones;
+  std::vector<const EvaluationSample*> unknown;
+  for (const EvaluationSample& sample : samples) {
+    of.push_back(sample.picture);
+    if (kept != nullptr && kept->contains(sample.picture)) continue;
+    new_ones.push_back(sample.picture);
+    unknown.push_back(&sample);
+  }
+  if (kept == nullptr) return computed(unknown);
+  if (!unknown.empty()) kept->add(new_ones, computed(unknown).global);
+  TowerFeatures features;
+  features.global = kept->rows(of);
+  return features;
+}
+
+TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples) const {
   std::vector<at::Tensor> pixels;
-  for (const EvaluationSample& sample : samples) pixels.push_back(sample.pixels);
+  for (const EvaluationSample* sample : samples) pixels.push_back(sample->pixels);
   TowerFeatures features = embedder.images(at::stack(pixels), needs);
-  check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row].sample.key; });
+  check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row]->sample.key; });
   return features;
 }
 
 void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
-  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures);
+  EmbeddingTable* const table = kept();
+  IsKnownPicture is_known;
+  if (table != nullptr && !(context.pictures && shows_pictures))
+    is_known = [table](std::uint64_t picture) { return table->contains(picture); };
+  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures,
+                          is_known);
+  const std::int64_t before = table != nullptr ? table->size() : 0;
   std::int64_t read = 0, used = 0;
   for (;;) {
     std::vector<EvaluationSample> samples = reader.next();
@@ -84,12 +113,15 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
     }
     if (!samples.empty()) {
       used += std::ssize(samples);
-      body(samples, pictures == EvaluationPictures::prepared ? features_of(samples) : TowerFeatures());
+      body(samples, pictures == EvaluationPictures::prepared ? features_of(samples, table) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());
   }
   for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
   result.samples += used;
+  if (before > 0)
+    log::info(source->describe(), ": ", with_thousands(used - std::min(used, table->size() - before)), " of ",
+              with_thousands(used), " pictures were embedded before");
   if (read == 0) user_error(source->describe(), ": none of its ", with_thousands(total()), " samples could be read");
   if (used == 0) user_error(source->describe(), ": no sample ", lacking(*source, required));
 }
