@@ -183,7 +183,7 @@ class SharedFeatures {
  public:
   SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, const std::function<std::string()>& key)
       : plain_(model) {
-    if (model.token_space() > 0 || (folder.empty() && tasks < 2)) return;
+    if (!model.compares_by_cosine() || model.token_space() > 0 || (folder.empty() && tasks < 2)) return;
     store_.emplace(folder, folder.empty() ? "" : key());
     cached_.emplace(model, *store_);
   }

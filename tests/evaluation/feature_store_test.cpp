@@ -46,8 +46,9 @@ class CountingEmbedder final : public Embedder {
     return out;
   }
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
-    return images.global.matmul(texts.global.t());
+    return at::cosine_similarity(images.global.unsqueeze(1), texts.global.unsqueeze(0), 2);
   }
+  bool compares_by_cosine() const override { return true; }
 
   mutable std::int64_t pictures = 0, texts_seen = 0;
   bool broken = false;

@@ -41,6 +41,8 @@ class Embedder {
 
   /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
+  /// Whether similarity() is the cosine of the `global` embeddings, so that many can be compared without it.
+  virtual bool compares_by_cosine() const { return false; }
   /// Features of pictures, texts or classes as a task keeps many of them: similarity() takes them as it takes the
   /// originals, and nothing else need. A model whose embeddings are mostly zeros stores `global` as sparse rows.
   virtual TowerFeatures compact(const TowerFeatures& features) const { return features; }
@@ -62,7 +64,7 @@ class Embedder {
 
 /// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit
 /// embeddings (Radford et al. 2021, 3.1.4). Embeddings in token_space() are compact as sparse rows. A system that
-/// compares something else overrides what differs. The model is in evaluation mode for as long as the embedder lives.
+/// compares something else overrides what differs, compares_by_cosine() with similarity(). The model is in evaluation mode for as long as the embedder lives.
 class DualEncoderEmbedder : public Embedder {
  public:
   /// `tokenizer` may be null where the model has no text tower. So many texts are encoded at a time.
@@ -80,6 +82,7 @@ class DualEncoderEmbedder : public Embedder {
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
+  bool compares_by_cosine() const override { return true; }
   TowerFeatures compact(const TowerFeatures& features) const override;
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   std::int64_t token_space() const override;

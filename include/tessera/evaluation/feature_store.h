@@ -68,8 +68,8 @@ class FeatureStore {
   std::map<std::string, std::unique_ptr<EmbeddingTable>> tables_;  // by the file's name
 };
 
-/// Sees a model as it is and keeps the embeddings of texts; Pass keeps those of pictures. For models whose embeddings are
-/// dense: no token_space().
+/// Sees a model as it is and keeps the embeddings of texts; Pass keeps those of pictures. For models that compare by cosine
+/// (Embedder::compares_by_cosine) and whose embeddings are dense: no token_space().
 class CachedEmbedder final : public EmbedderView {
  public:
   /// Both outlive it.

@@ -65,7 +65,8 @@ std::int64_t Pass::total() const {
 
 EmbeddingTable* Pass::kept() const {
   FeatureStore* const store = embedder.feature_store();
-  const bool embeddings_alone = pictures == EvaluationPictures::prepared && needs == ViewNeeds{};
+  const bool embeddings_alone =
+      pictures == EvaluationPictures::prepared && needs == ViewNeeds{} && embedder.compares_by_cosine();
   return store != nullptr && embeddings_alone ? &store->pictures(*source) : nullptr;
 }
 
@@ -134,12 +135,24 @@ TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::strin
 
 TowerFeatures embed_compactly(const Embedder& embedder, const std::vector<std::string>& texts) {
   std::vector<TowerFeatures> chunks;
-  for (auto begin = texts.begin(); chunks.empty() || begin != texts.end();) {
+  at::Tensor dense;  // all rows in one tensor from the start, for chunks and their join would be twice as much
+  std::int64_t row = 0;
+  for (auto begin = texts.begin(); row == 0 || begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(kTextsAtATime, texts.end() - begin);
-    chunks.push_back(embedder.compact(embed_texts(embedder, {begin, end})));
+    const TowerFeatures chunk = embedder.compact(embed_texts(embedder, {begin, end}));
+    if (chunk.global.is_sparse() || !embedder.compares_by_cosine()) {
+      chunks.push_back(chunk);
+    } else {
+      if (!dense.defined()) dense = at::empty({std::ssize(texts), chunk.global.size(1)}, chunk.global.options());
+      dense.narrow(0, row, end - begin).copy_(chunk.global);
+    }
+    row += std::max<std::int64_t>(end - begin, 1);
     begin = end;
   }
-  return joined(chunks);
+  if (!dense.defined()) return joined(chunks);
+  TowerFeatures out;
+  out.global = dense;
+  return out;
 }
 
 TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,
