@@ -57,6 +57,10 @@ class Embedder {
   /// eq. 4). `images` are features with `tokens` [B, P, W]; returns [B, P, ids] float. Throws c10::Error where there is
   /// no token_space().
   virtual at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const;
+  /// Where in pictures the cosine of their global embeddings with texts comes from, by Grad-CAM (metrics::grad_cam) on what
+  /// the encoder gives or, where the read-out looks at the class token alone, on what its last block sees. pixels uint8
+  /// [B, 3, H, W], as many texts; returns [B, rows, columns] float, 0 and above. Throws UserError where the encoder has no map.
+  virtual at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const;
 
   /// Where embeddings of pictures (`global`, with no further needs) are kept, by fingerprints of the pictures; null: nowhere.
   virtual FeatureStore* feature_store() const { return nullptr; }
@@ -64,7 +68,8 @@ class Embedder {
 
 /// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit
 /// embeddings (Radford et al. 2021, 3.1.4). Embeddings in token_space() are compact as sparse rows. A system that
-/// compares something else overrides what differs, compares_by_cosine() with similarity(). The model is in evaluation mode for as long as the embedder lives.
+/// compares something else overrides what differs, compares_by_cosine() with similarity(). The model is in evaluation mode
+/// for as long as the embedder lives.
 class DualEncoderEmbedder : public Embedder {
  public:
   /// `tokenizer` may be null where the model has no text tower. So many texts are encoded at a time.
@@ -87,6 +92,7 @@ class DualEncoderEmbedder : public Embedder {
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   std::int64_t token_space() const override;
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override;
+  at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const override;
 
  private:
   std::shared_ptr<DualEncoder> model_;

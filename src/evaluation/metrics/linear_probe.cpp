@@ -115,8 +115,10 @@ ClassifierScores measure_classifier(const at::Tensor& weight, const at::Tensor& 
   if (labels.numel() == 0) return {};
   at::Tensor logits = logits_of(features.to(at::kDouble), weight, bias);
   const at::Tensor truth = labels.to(logits.device(), at::kLong);
-  const double top1 = share_equal(logits.argmax(1), truth);
-  return {top1, cross_entropy(logits, truth, false)};
+  ClassifierScores out{.prediction = logits.argmax(1)};
+  out.top1 = share_equal(out.prediction, truth);
+  out.log_loss = cross_entropy(logits, truth, false);
+  return out;
 }
 
 LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at::Tensor& train_labels,
@@ -131,6 +133,7 @@ LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at:
   const ClassifierScores test = measure_classifier(model.weight, model.bias, test_features, test_labels);
   out.test_top1 = test.top1;
   out.test_log_loss = test.log_loss;
+  out.test_prediction = test.prediction;
   return out;
 }
 

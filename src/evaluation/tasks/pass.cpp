@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/sparse_rows.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
@@ -98,7 +99,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
   EmbeddingTable* const table = kept();
   IsKnownPicture is_known;
-  if (table != nullptr && !(context.pictures && shows_pictures))
+  if (table != nullptr && !reads_pixels)
     is_known = [table](std::uint64_t picture) { return table->contains(picture); };
   EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures,
                           is_known);
@@ -114,6 +115,8 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
     }
     if (!samples.empty()) {
       used += std::ssize(samples);
+      for (const EvaluationSample& sample : samples)
+        result.sample_mark = fingerprint(sample.sample.key, result.sample_mark);
       body(samples, pictures == EvaluationPictures::prepared ? features_of(samples, table) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());

@@ -51,7 +51,7 @@ struct Pass {
   Required required = {};
   ViewNeeds needs = {};
   EvaluationPictures pictures = EvaluationPictures::prepared;  // as_read: none is embedded, the features are empty
-  bool shows_pictures = true;  // false: nobody looks at the samples' pixels, and those of kept embeddings are not decoded
+  bool reads_pixels = true;  // false: nobody looks at the samples' pixels, and those of kept embeddings are not decoded
 
   /// Number of samples that will be read, unusable ones included.
   std::int64_t total() const;

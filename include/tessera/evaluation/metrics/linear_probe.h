@@ -29,6 +29,7 @@ at::Tensor predict(const LogisticRegression& model, const at::Tensor& features);
 
 /// What a linear classifier (weight [C, D], bias [C]) makes of features [M, D] with labels [M]; 0 for none.
 struct ClassifierScores {
+  at::Tensor prediction;  // [M] int64; undefined for none
   double top1 = 0;
   double log_loss = 0;  // mean cross-entropy
 };
@@ -41,6 +42,7 @@ struct LinearProbeScores {
   double test_log_loss = 0;
   double train_top1 = 0;
   double test_top1 = 0;
+  at::Tensor test_prediction;  // [M] int64
 };
 
 /// Fits on train, measures both. Features are used as given. An empty test set scores 0.
