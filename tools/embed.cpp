@@ -164,6 +164,8 @@ void check(const Options& options) {
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
   if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
+  if (!options.out.empty() && !options.writes_npy() && !options.out.ends_with(".safetensors"))
+    user_error("--out ", options.out, ": the ending says the format: name a file that ends in .safetensors or .npy");
   if (options.writes_npy() && options.has_pictures() && !options.texts.empty())
     user_error("--out ", options.out,
                ": a .npy file holds pictures or texts: name a .safetensors file, or run the program once for each");
