@@ -231,9 +231,11 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
   for (std::int64_t i = 0; i < source->count; ++i) pixels.push_back(at::full({3, 16, 16}, 20 * i, at::kByte));
   const TowerFeatures images = embedder.images(at::stack(pixels), {});
   std::vector<std::string> queries;
+  std::vector<std::int64_t> ranks;
   for (const RetrievalSheet& sheet : result.pictures.retrieval) {
     if (!sheet.text_to_image) continue;
     queries.push_back(sheet.query_text);
+    ranks.push_back(sheet.rank);
     const at::Tensor order = std::get<1>(
         embedder.similarity(images, embedder.texts({"x " + sheet.query_text}, {})).squeeze(1).sort(0, true));
     ASSERT_EQ(sheet.items.size(), 5U);
@@ -245,6 +247,8 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
     }
     EXPECT_EQ(sheet.query_image.pixels.front(), 20 * (sheet.query_text.front() - 'a'));
   }
+  EXPECT_TRUE(std::is_sorted(ranks.rbegin(), ranks.rend())) << "failures first";
+  std::sort(queries.begin(), queries.end());
   EXPECT_EQ(queries, (std::vector<std::string>{"a", "b", "c", "d"})) << "the first batch's";
   EXPECT_EQ(result.pictures.retrieval.size(), 4U + 6U);
 }
@@ -272,6 +276,10 @@ TEST_F(Tasks, SegmentationOfOneClassIsAllRightWhereItIs) {
 TEST_F(Tasks, LinearProbeAndKnnTellBrightFromDark) {
   EXPECT_EQ(run("{name: linear_probe, l2: 0.0001}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
   EXPECT_EQ(run("{name: linear_probe, validation_share: 0.34}").metrics.back().first, "validation_top1");
+  const auto adamw = run("{name: linear_probe, solver: adamw, validation_share: 0.34, learning_rates: [0.1], epochs: 200}").metrics;
+  EXPECT_EQ(adamw.at(0), (std::pair<std::string, double>("top1", 1.0)));
+  EXPECT_EQ(adamw.at(3), (std::pair<std::string, double>("lr", 0.1)));
+  EXPECT_EQ(adamw.back().first, "validation_top1");
   EXPECT_EQ(run("{name: knn, k: 1}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
 }
 
