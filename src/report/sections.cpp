@@ -14,7 +14,7 @@
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
 #include <tessera/report/picture.h>
-#include <tessera/report/scatter.h>
+#include <tessera/report/scatter_chart.h>
 #include <tessera/report/token_sheet.h>
 
 namespace tessera::report {

@@ -253,6 +253,26 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
   EXPECT_EQ(result.pictures.retrieval.size(), 4U + 6U);
 }
 
+TEST_F(Tasks, MistakesAreShownSurestFirst) {
+  source->count = 60;
+  source->change = [](std::int64_t index, Sample& sample) {
+    std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(4 * index));
+  };
+  context.pictures = true;
+  const TaskResult result = run("{name: zero_shot, topk: [1]}");
+  const auto wrong = std::llround((1 - result.metrics.front().second) * 60);
+  ASSERT_GT(wrong, 0);
+  EXPECT_EQ(std::ssize(result.pictures.mistakes), std::min<std::int64_t>(wrong, 12));
+  std::vector<double> margins;
+  for (const ClassificationExample& example : result.pictures.mistakes) {
+    ASSERT_EQ(example.best.size(), 2U);
+    EXPECT_NE(example.best[0].first, example.label);
+    EXPECT_EQ(example.best[1].first, example.label);
+    margins.push_back(std::log(example.best[0].second) - std::log(example.best[1].second));
+  }
+  for (std::size_t i = 1; i < margins.size(); ++i) EXPECT_LE(margins[i], margins[i - 1] + 1e-6) << i;
+}
+
 TEST_F(Tasks, ExamplesAreSpreadOverTheSetAndSkippedOnesReplaced) {
   source->count = 36;
   source->change = [](std::int64_t index, Sample& sample) {

@@ -17,7 +17,7 @@
 #include <tessera/report/markdown_table.h>
 #include <tessera/report/picture.h>
 #include <tessera/report/report.h>
-#include <tessera/report/scatter.h>
+#include <tessera/report/scatter_chart.h>
 #include <tessera/report/score_rule.h>
 #include <tessera/report/thin_curve.h>
 #include <tessera/report/token_sheet.h>
