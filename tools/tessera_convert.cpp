@@ -115,6 +115,16 @@ void write_open_clip(ModelFile& file, const std::string& input, const std::strin
     std::cout << "its tokenizer " << file.tokenizer.name << " is not part of it: give OpenCLIP's model ids of that one\n";
 }
 
+/// What is written is safetensors, and never over what is read: better said before the reading.
+void check_output(const std::string& input, const std::string& output) {
+  std::error_code unknown;
+  if (std::filesystem::equivalent(input, output, unknown))
+    user_error(output, ": is the file to be read itself: name another one to write");
+  if (!output.ends_with(".safetensors"))
+    user_error(output, ": what is written is safetensors: name a file that ends in .safetensors");
+  tools::check_folder_of("output", output);
+}
+
 int run(const Arguments& arguments) {
   if (arguments.list) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
@@ -128,10 +138,12 @@ int run(const Arguments& arguments) {
   const at::NoGradGuard guard;
   ModelFile file;
   if (arguments.from != "tessera") {
+    check_output(arguments.input, arguments.output);
     file = from_others(arguments);
     save_model_file(arguments.output, file);
   } else {
     const std::string input = find_model_file(arguments.input);
+    check_output(input, arguments.output);
     file = load_model_file(input);
     write_open_clip(file, input, arguments.output);
   }
