@@ -26,6 +26,7 @@ using namespace tessera;
 
 struct Options {
   std::string checkpoint;
+  std::string architecture;
   std::vector<std::string> images;
   std::string data;
   std::string data_option = "--source";  // as the user wrote it
@@ -166,6 +167,8 @@ void check(const Options& options) {
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
   if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
+  if (!options.out.empty() && !options.writes_npy() && !options.out.ends_with(".safetensors"))
+    user_error("--out ", options.out, ": the ending says the format: name a file that ends in .safetensors or .npy");
   if (options.writes_npy() && options.has_pictures() && !options.texts.empty())
     user_error("--out ", options.out,
                ": a .npy file holds pictures or texts: name a .safetensors file, or run the program once for each");
@@ -176,7 +179,7 @@ void check(const Options& options) {
 int embed(const Options& options) {
   check(options);
   if (options.threads) at::set_num_threads(*options.threads);
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
@@ -198,7 +201,9 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app{
       "Embeds pictures and captions with a model: tensors image_embeddings [N, D] and text_embeddings [M, D]."};
-  app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder")->required();
+  app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder, or a checkpoint of OpenCLIP's (file or folder)")->required();
+  app.add_option("--architecture", options.architecture,
+                 "OpenCLIP's name of the checkpoint's model (ViT-B-32), where no open_clip_config.json lies beside it");
   app.add_option("--images", options.images,
                  "picture files (JPEG, PNG, WebP); those that cannot be read are named, left out and counted");
   for (const std::string name : {"--source", "--data"})

@@ -43,7 +43,7 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
        "pictures with one of their captions among the k nearest of all captions (image_to_text)."},
       {"linear_probe",
        "top1: the share of pictures that a logistic regression on embeddings, fitted on the training data, gives the "
-       "right class; log_loss: its mean cross-entropy on them; l2: its regularization."},
+       "right class; log_loss: its mean cross-entropy on them; l2: its regularization; lr, weight_decay: those of AdamW, where that fitted it."},
       {"knn",
        "top k: the share of pictures whose class is among the k best of a weighted vote of the nearest training "
        "pictures "

@@ -296,6 +296,10 @@ TEST_F(Tasks, SegmentationOfOneClassIsAllRightWhereItIs) {
 TEST_F(Tasks, LinearProbeAndKnnTellBrightFromDark) {
   EXPECT_EQ(run("{name: linear_probe, l2: 0.0001}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
   EXPECT_EQ(run("{name: linear_probe, validation_share: 0.34}").metrics.back().first, "validation_top1");
+  const auto adamw = run("{name: linear_probe, solver: adamw, validation_share: 0.34, learning_rates: [0.1], epochs: 200}").metrics;
+  EXPECT_EQ(adamw.at(0), (std::pair<std::string, double>("top1", 1.0)));
+  EXPECT_EQ(adamw.at(3), (std::pair<std::string, double>("lr", 0.1)));
+  EXPECT_EQ(adamw.back().first, "validation_top1");
   EXPECT_EQ(run("{name: knn, k: 1}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
 }
 

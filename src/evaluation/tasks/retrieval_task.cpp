@@ -43,7 +43,8 @@ class RetrievalTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = captioned()};
+                    .required = captioned(),
+                    .reads_pixels = context.pictures};
     TaskResult result;
     Captions captions;
     std::vector<TowerFeatures> batches;
@@ -56,11 +57,7 @@ class RetrievalTask final : public EvaluationTask {
 
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));
-    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
-      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
-    };
-    const auto scores = metrics::retrieval_recall(similarity, std::ssize(captions.by_image),
-                                                  at::tensor(captions.owner, at::kLong), settings_.topk);
+    const metrics::RetrievalScores scores = ranked(embedder, images, texts, at::tensor(captions.owner, at::kLong));
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
       result.metrics.emplace_back(name, scores.image_to_text[i]);
@@ -81,6 +78,16 @@ class RetrievalTask final : public EvaluationTask {
     }
     if (context.pictures) result.pictures.retrieval = sheets.finished(images, texts, captions, scores);
     return result;
+  }
+
+  metrics::RetrievalScores ranked(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts,
+                                  const at::Tensor& owner) const {
+    if (embedder.compares_by_cosine() && !images.global.is_sparse() && !texts.global.is_sparse())
+      return metrics::retrieval_recall(images.global, texts.global, owner, settings_.topk);
+    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
+      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
+    };
+    return metrics::retrieval_recall(similarity, images.global.size(0), owner, settings_.topk);
   }
 
   void add(const Sample& sample, Captions& captions) const {

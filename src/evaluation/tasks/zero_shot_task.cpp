@@ -80,7 +80,8 @@ class ZeroShotTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = candidates.asked(*source)};
+                    .required = candidates.asked(*source),
+                    .reads_pixels = context.pictures};
     ExampleChooser examples(pass.total());
     SurestMistakes mistakes;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {

@@ -163,12 +163,16 @@ void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessin
 /// for whoever looks at texts alone.
 enum class EvaluationPictures { prepared, as_read };
 
+/// Whether a picture, by its fingerprint, need not be prepared: `picture` alone of its sample is filled in. Called from several
+/// threads.
+using IsKnownPicture = std::function<bool(std::uint64_t picture)>;
+
 /// One pass over a source in order, prepared by threads; corrupt samples are skipped and counted.
 class EvaluationReader {
  public:
   EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing, std::int64_t batch_size,
                    std::int64_t threads, std::int64_t max_samples = -1,
-                   EvaluationPictures pictures = EvaluationPictures::prepared,
+                   EvaluationPictures pictures = EvaluationPictures::prepared, IsKnownPicture is_known = {},
                    std::shared_ptr<ToldSamples> told = nullptr);
   ~EvaluationReader();
 
