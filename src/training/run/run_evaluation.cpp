@@ -24,7 +24,7 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
 
 // checkpoint.keep_best, as far as what tasks measure is known before they do.
 void check_judged_metric(const Config& config, const Embedder& embedder) {
-  if (!config.checkpoint.keep_best) return;
+  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without its vocabulary a model shows less
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
   for (const config::ModuleSettings& task : config.evaluation.tasks) {
