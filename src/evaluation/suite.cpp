@@ -3,6 +3,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/config/shipped.h>
+#include <tessera/data/sources/csv.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
@@ -62,6 +63,11 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
     return tree;
   }
   if (!options.suite.empty()) return suite_tree(options);
+  if (!options.queries.empty()) {
+    tree.set("tasks", config::Node::sequence({}));
+    for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
+    return tree;
+  }
   const config::Node* tasks = find_path(run_config, "evaluation.tasks");
   if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
     user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
@@ -70,6 +76,17 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   tree.set("tasks", *tasks);
   for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
   return tree;
+}
+
+/// The tasks with one more, which looks for the pictures of --query.
+void add_queries(config::Node& tree, const std::vector<std::string>& queries) {
+  if (queries.empty()) return;
+  std::vector<config::Node> texts, tasks;
+  for (const std::string& text : queries) texts.push_back(config::Node::scalar(text, {"--query", 0}, true));
+  if (const config::Node* others = tree.find("tasks"); others != nullptr && others->is_sequence()) tasks = others->items();
+  tasks.push_back(config::Node::map(
+      {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}}));
+  tree.set("tasks", config::Node::sequence(tasks));
 }
 
 }  // namespace
@@ -81,13 +98,13 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
   if (sources().contains(text)) return {text};
   std::error_code ignored;
   if (fs::is_directory(text, ignored)) return source_at(holds_tars(text) ? "webdataset" : "image_folder", text);
-  if (fs::is_regular_file(text, ignored) || is_tar(text)) {
-    if (!is_tar(text)) {
-      user_error(option, " ", text,
-                 ": of files only .tar, .tar.gz and .tgz are known; give {name: SOURCE, path: ", text,
-                 "} for another kind");
-    }
-    return source_at("webdataset", text);
+  if (is_tar(text)) return source_at("webdataset", text);
+  if (fs::is_regular_file(text, ignored)) {
+    if (text.ends_with(".csv") || text.ends_with(".tsv"))
+      return {"csv", config::dump(csv_settings_of(text, concat(option, " ", text)))};
+    user_error(option, " ", text,
+               ": of files only .tar, .tar.gz, .tgz, .csv and .tsv are known; give {name: SOURCE, path: ", text,
+               "} for another kind");
   }
   user_error(option, " ", text, ": there is no such file or folder, and no source of this name",
              suggestion(text, sources().names()));
@@ -100,7 +117,8 @@ std::optional<config::ModuleSettings> run_source(const config::Node& run_config,
 }
 
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config) {
-  const config::Node tree = tree_of(options, run_config);
+  config::Node tree = tree_of(options, run_config);
+  add_queries(tree, options.queries);
   SuiteSettings suite = config::read<SuiteSettings>(tree);
   if (suite.tasks.empty()) user_error(options.suite, ": tasks is empty: nothing to measure");
   suite.tasks = resolve_tasks(suite.tasks, "tasks");

@@ -12,6 +12,7 @@
 #include <tessera/config/node.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/compared_run.h>
+#include <tessera/report/score_rule.h>
 
 namespace tessera::report {
 namespace {
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr double kSecondsAMinute = 60;
+constexpr std::string_view kTasks = "evaluation.tasks";  // told apart by name: their order differs from run to run
 
 Json read_json(const fs::path& path) {
   Json json = Json::parse(io::read_file(path.string()), nullptr, false);
@@ -38,6 +40,23 @@ std::string text_of(const Json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+/// The interval that a task's result has of a metric.
+std::optional<Interval> interval_of(const Json& result, const std::string& metric) {
+  const auto intervals = result.find("intervals");
+  if (intervals == result.end() || !intervals->is_object() || !intervals->contains(metric)) return std::nullopt;
+  const Json& ends = intervals->at(metric);
+  if (!ends.is_array() || ends.size() != 2 || !ends[0].is_number() || !ends[1].is_number()) return std::nullopt;
+  return Interval{ends[0].get<double>(), ends[1].get<double>()};
+}
+
+/// The texts among a task's settings: rules of scores follow from them.
+config::Node texts_of(const Json& settings) {
+  config::Node out = config::Node::map();
+  for (const auto& [key, value] : settings.items())
+    if (value.is_string()) out.set(key, config::Node::scalar(value.get<std::string>()));
+  return out;
+}
+
 /// The numbers of one evaluation: `results` of a run's step_N.json, `tasks` of results.json.
 std::vector<Score> scores_in(const Json& json) {
   std::vector<Score> out;
@@ -51,13 +70,32 @@ std::vector<Score> scores_in(const Json& json) {
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
     std::vector<Score> own;
+    const Json settings = result.value("settings", Json::object());
+    const std::string rule = score_rule(text_of(result, "task"), texts_of(settings));
     for (const auto& [metric, value] : metrics->items())
-      own.push_back(
-          {task, data, metric, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()});
+      own.push_back({task, data, metric,
+                     value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN(),
+                     interval_of(result, metric),
+                     {},
+                     rule,
+                     step_of(json)});
     std::ranges::sort(own, NaturalOrder{}, &Score::metric);
     out.insert(out.end(), own.begin(), own.end());
   }
   return out;
+}
+
+/// Gives the scores the outcomes in the samples.json beside them, if there is one.
+void add_outcomes(const fs::path& path, std::vector<Score>& scores) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return;
+  std::map<std::pair<std::string, std::string>, int> times;
+  for (TaskOutcomes& task : task_outcomes(read_json(path), path.string())) {
+    if (const int time = ++times[{task.task, task.data}]; time > 1) task.task += concat(" (", time, ")");
+    const auto shared = std::make_shared<const TaskOutcomes>(std::move(task));
+    for (Score& score : scores)
+      if (score.task == shared->task && score.data == shared->data) score.outcomes = shared;
+  }
 }
 
 /// Adds them to what is known, in place of older numbers of the same.
@@ -69,12 +107,12 @@ void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
     if (same == known.end())
       known.push_back(score);
     else
-      same->value = score.value;
+      *same = score;
   }
 }
 
 /// The evaluations during training, by step.
-std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& folder) {
+std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& folder, ComparedRun& run) {
   std::map<std::int64_t, std::vector<Score>> out;
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder / "evaluation", missing)) {
@@ -82,6 +120,7 @@ std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& 
     if (!name.starts_with("step_") || !name.ends_with(".json")) continue;
     const Json json = read_json(entry.path());
     if (const auto step = step_of(json)) out[*step] = scores_in(json);
+    if (run.device.empty()) run.device = text_of(json, "device");
   }
   return out;
 }
@@ -101,26 +140,72 @@ std::vector<fs::path> result_files(const fs::path& folder) {
   return out;
 }
 
-void read_scores(const fs::path& folder, ComparedRun& run) {
+/// The scores during training, and their curves. Returns the last one's step, -1 without one.
+std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
-  for (const auto& [step, scores] : training_evaluations(folder)) {
+  for (const auto& [step, scores] : training_evaluations(folder, run)) {
     for (const Score& score : scores)
       run.curves.add(static_cast<double>(step), concat("evaluation.", score.task, ".", score.metric), score.value);
     run.scores = scores;
     last = step;
   }
+  return last;
+}
+
+/// What `evaluate` wrote. Returns its JSON.
+Json read_results(const fs::path& path, ComparedRun& run, std::vector<Score>& scores) {
+  Json json = read_json(path);
+  scores = scores_in(json);
+  add_outcomes(path.parent_path() / "samples.json", scores);
+  if (run.version.empty() && !text_of(json, "version").empty())
+    run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
+  for (const auto& [fact, key] :
+       {std::pair(&run.device, "device"), std::pair(&run.date, "date"), std::pair(&run.parameters, "parameters")})
+    if (fact->empty()) *fact = text_of(json, key);
+  return json;
+}
+
+void read_scores(const fs::path& folder, ComparedRun& run) {
+  std::int64_t last = read_training_scores(folder, run);
   for (const fs::path& path : result_files(folder)) {
-    const Json json = read_json(path);
+    std::vector<Score> older, newer = run.scores;
+    const Json json = read_results(path, run, older);
     const std::int64_t step = step_of(json).value_or(std::numeric_limits<std::int64_t>::max());
-    std::vector<Score> older = scores_in(json), newer = run.scores;
     if (step >= last) std::swap(older, newer);
     take_scores(older, newer);
     run.scores = older;
     last = std::max(last, step_of(json).value_or(last));
-    if (run.version.empty() && !text_of(json, "version").empty())
-      run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
   }
   if (!run.step && last >= 0) run.step = last;
+}
+
+/// "2026-11-23 14:39:30 UTC", of "2026-11-23T14:39:30Z".
+std::string time_of_row(std::string time) {
+  if (!time.ends_with('Z')) return time;
+  time.replace(time.size() - 1, 1, " UTC");
+  if (const std::size_t middle = time.find('T'); middle < time.size() - 3) time[middle] = ' ';
+  return time;
+}
+
+/// The newest checkpoint may be of a step behind the last row's.
+void read_checkpoints(const fs::path& folder, ComparedRun& run) {
+  constexpr std::string_view prefix = "step_";
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", missing)) {
+    const std::string name = entry.path().filename().string();
+    const bool numbered = name.size() > prefix.size() && name.starts_with(prefix) &&
+                          std::all_of(name.begin() + prefix.size(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (numbered) run.step = std::max<std::int64_t>(run.step.value_or(0), std::stoll(name.substr(prefix.size())));
+  }
+}
+
+/// What the run's log says of its parameters; of several sessions the last counts.
+void read_log(const fs::path& folder, ComparedRun& run) {
+  std::ifstream file(folder / "log.txt");
+  constexpr std::string_view marker = " info parameters ";
+  for (std::string line; std::getline(file, line);)
+    if (const std::size_t place = line.find(marker); place != std::string::npos && place == line.find(' '))
+      run.parameters = line.substr(place + marker.size());
 }
 
 void read_rows(const fs::path& folder, ComparedRun& run) {
@@ -130,6 +215,7 @@ void read_rows(const fs::path& folder, ComparedRun& run) {
     if (!row.is_object()) continue;
     run.curves.add(row);
     if (const auto step = step_of(row)) run.step = std::max(run.step.value_or(0), *step);
+    if (const std::string time = text_of(row, "time"); !time.empty()) run.date = time_of_row(time);
     const auto number = [&](const char* key) {
       const auto found = row.find(key);
       return found != row.end() && found->is_number() ? found->get<double>() : std::nan("");
@@ -157,7 +243,14 @@ void flatten(const config::Node& node, const std::string& path, std::vector<std:
   if (node.is_map()) {
     for (const auto& [key, value] : node.members()) flatten(value, below(key), out);
   } else if (node.is_sequence() && !is_list_of_scalars(node)) {
-    for (std::size_t i = 0; i < node.items().size(); ++i) flatten(node.items()[i], below(std::to_string(i)), out);
+    std::map<std::string, int> times;
+    for (std::size_t i = 0; i < node.items().size(); ++i) {
+      const config::Node& item = node.items()[i];
+      const config::Node* name = path == kTasks && item.is_map() ? item.find("name") : nullptr;
+      std::string key = name != nullptr ? name->text() : std::to_string(i);
+      if (const int time = ++times[key]; time > 1) key += concat(" (", time, ")");
+      flatten(item, below(key), out);
+    }
   } else {
     out.emplace_back(path, node.is_null() ? "null" : node.is_sequence() ? short_list(node) : node.text());
   }
@@ -171,6 +264,13 @@ void read_settings(const fs::path& folder, ComparedRun& run) {
   constexpr std::string_view version = "# Tessera ";
   if (text.starts_with(version)) run.version = text.substr(2, text.find('\n') - 2);
   flatten(config::parse_yaml(text, path), "", run.settings);
+}
+
+void read_training(const fs::path& folder, ComparedRun& run) {
+  read_settings(folder, run);
+  read_rows(folder, run);
+  read_checkpoints(folder, run);
+  read_log(folder, run);
 }
 
 bool holds_results(const fs::path& folder) {
@@ -225,13 +325,42 @@ void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& pat
 ComparedRun read_compared_run(const std::string& folder, const fs::path& path) {
   ComparedRun run;
   run.folder = folder;
-  read_settings(path, run);
-  read_rows(path, run);
+  read_training(path, run);
   read_scores(path, run);
   return run;
 }
 
+ComparedRun read_measured_model(const MeasuredModel& measured) {
+  ComparedRun run;
+  run.folder = measured.model;
+  read_training(measured.model, run);
+  read_training_scores(measured.model, run);
+  const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
+  run.step = step_of(json);
+  return run;
+}
+
 }  // namespace
+
+std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& models) {
+  std::vector<ComparedRun> runs;
+  std::vector<fs::path> paths;
+  for (const MeasuredModel& model : models) {
+    const fs::path path = fs::canonical(model.model);
+    if (std::find(paths.begin(), paths.end(), path) != paths.end()) user_error(model.model, ": is given twice");
+    paths.push_back(path);
+    runs.push_back(read_measured_model(model));
+  }
+  for (fs::path& path : paths)
+    if (fs::is_regular_file(path)) path.replace_extension();
+  name_apart(runs, paths);
+  return runs;
+}
+
+const std::string* ComparedRun::setting(const std::string& key) const {
+  const auto found = std::find_if(settings.begin(), settings.end(), [&](const auto& each) { return each.first == key; });
+  return found == settings.end() ? nullptr : &found->second;
+}
 
 std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders) {
   std::vector<ComparedRun> runs;

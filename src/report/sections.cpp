@@ -14,6 +14,7 @@
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
 #include <tessera/report/picture.h>
+#include <tessera/report/scatter_chart.h>
 #include <tessera/report/token_sheet.h>
 
 namespace tessera::report {
@@ -32,10 +33,19 @@ std::string tag(const std::string& text, bool good) {
   return concat("<span class=\"tag ", good ? "good" : "bad", "\">", escape(text), "</span>");
 }
 
-/// `color`: where it is neither the accent's nor that of what is right.
+/// The class, in its own color where it is named after one, behind the sign of a right or a wrong answer.
+std::string truth_line(const std::string& name, bool right) {
+  const std::optional<Color> color = color_in(name);
+  return concat("<div class=\"truth\"><span class=\"sign ", right ? "good\" title=\"right\">\u2713" : "bad\" title=\"wrong\">\u2717",
+                "</span>", color ? concat("<i class=\"dot\" style=\"background:", css_color(*color), "\"></i>") : "",
+                escape(name), "</div>");
+}
+
+/// `color`: where it is not the accent's.
 std::string bar(const std::string& name, double share, bool right, const std::optional<Color>& color = std::nullopt) {
-  return concat("<div class=\"bar", right ? " right" : "", "\"><i style=\"width:", fixed(100 * share, 1), "%",
-                color ? ";background:" + css_color(*color) : "", "\"></i><span>", escape(name), "</span><span>", fixed(100 * share, 1), "%</span></div>");
+  return concat("<div class=\"bar", right ? " right" : "", "\"><span>", escape(name), "</span><span>",
+                fixed(100 * share, 1), "%</span><div><i style=\"width:", fixed(100 * share, 1), "%",
+                color ? ";background:" + css_color(*color) : "", "\"></i></div></div>");
 }
 
 std::string figure(const std::string& picture, const std::string& caption, const std::string& box = "box") {
@@ -86,9 +96,10 @@ std::string shaded_tokens(const std::vector<std::string>& tokens, const std::vec
 }
 
 std::string text_sheet(const RetrievalSheet& sheet) {
-  std::string html = concat("<div class=\"sheet\"><header><q>", escape(sheet.query_text), "</q>", rank_tag(sheet.rank),
-                            "</header><div class=\"row\">",
-                            figure(img(sheet.query_image, "the right picture"), "ground truth", "box right"));
+  const bool has_truth = !sheet.query_image.pixels.empty();
+  std::string html = concat("<div class=\"sheet\"><header><q>", escape(sheet.query_text), "</q>",
+                            has_truth ? rank_tag(sheet.rank) : "", "</header><div class=\"row\">");
+  if (has_truth) html += figure(img(sheet.query_image, "the right picture"), "ground truth", "box right");
   for (std::size_t i = 0; i < sheet.items.size(); ++i) {
     const RetrievalSheet::Item& item = sheet.items[i];
     html += figure(img(item.image, concat("result ", i + 1)), concat("#", i + 1, " &middot; ", fixed(item.score, 3)),
@@ -122,8 +133,8 @@ std::string class_values(const TaskPictures& pictures) {
     return "<div class=\"numbers\">" + number_card(fixed(100 * value, 1) + "%", concat(pictures.class_measure, ", ", name)) +
            "</div>";
   }
-  std::string html = concat("<h3>", pictures.class_measure,
-                            " by class</h3><div class=\"card bars columns\">");
+  std::string html = concat("<h3>", pictures.class_measure, " by ", pictures.class_kind,
+                            "</h3><div class=\"card bars columns\">");
   for (const auto& [name, value] : pictures.class_values) {
     html += "<div style=\"break-inside:avoid;padding:1.5px 0\">" + bar(name, value, false, color_in(name)) + "</div>";
   }
@@ -134,7 +145,7 @@ std::string confusion_table(const TaskPictures& pictures) {
   if (pictures.confusion.empty()) return "";
   std::ostringstream html;
   html << "<h3>Confusion</h3><p class=\"soft\">Rows: true class; columns: predicted class; number of images.</p>"
-       << "<div class=\"card scroll\"><table class=\"confusion\"><tr><th></th>";
+       << "<div class=\"card scroll fit\"><table class=\"confusion\"><tr><th></th>";
   for (const std::string& name : pictures.class_names) html << "<th class=\"top\">" << escape(name) << "</th>";
   html << "</tr>";
   for (std::size_t r = 0; r < pictures.confusion.size(); ++r) {
@@ -153,19 +164,42 @@ std::string confusion_table(const TaskPictures& pictures) {
   return html.str();
 }
 
-std::string classification_examples(const TaskPictures& pictures) {
-  if (pictures.classification.empty()) return "";
-  std::string html = "<h3>Examples</h3><div class=\"grid examples\">";
-  for (const ClassificationExample& example : pictures.classification) {
+std::string classification_grid(const TaskPictures& pictures, const std::vector<ClassificationExample>& examples) {
+  std::string html = "<div class=\"grid examples\">";
+  for (const ClassificationExample& example : examples) {
     const std::string truth = name_of(pictures, example.label);
     const bool right = !example.best.empty() && example.best.front().first == example.label;
-    html += "<div class=\"example\"><div>" + img(example.image, truth) + "</div><div class=\"bars\"><div>" +
-            tag(truth, right) + "</div>";
+    html += "<div class=\"example\"><div>" + img(example.image, truth) + "</div><div class=\"bars\">" +
+            truth_line(truth, right);
     for (const auto& [index, share] : example.best)
-      html += bar(name_of(pictures, index), share, index == example.label);
+      html += bar(name_of(pictures, index), share, index == example.label, color_in(name_of(pictures, index)));
     html += "</div></div>";
   }
   return html + "</div>";
+}
+
+std::string classification_examples(const TaskPictures& pictures) {
+  if (pictures.mistakes.empty() && pictures.classification.empty()) return "";
+  std::string html =
+      "<p class=\"soft\">Beside each picture stands its true class: \u2713, the text of this class is the nearest; \u2717, "
+      "another one is. Below it the classes that are nearest, with the probability that the model gives them among all classes; "
+      "the true one is outlined.</p>";
+  if (!pictures.mistakes.empty())
+    html += "<h3>Mistakes</h3><p class=\"soft\">Those of which the model was surest, the surest first.</p>" +
+            classification_grid(pictures, pictures.mistakes);
+  if (!pictures.classification.empty())
+    html += "<h3>Examples</h3><p class=\"soft\">Spread evenly over the data.</p>" +
+            classification_grid(pictures, pictures.classification);
+  return html;
+}
+
+std::string query_sheets(const TaskPictures& pictures) {
+  if (pictures.queries.empty()) return "";
+  std::string html =
+      "<h3>Queries</h3><p class=\"soft\">The pictures nearest to each text, with their cosines. Nobody said which are "
+      "right.</p>";
+  for (const RetrievalSheet& sheet : pictures.queries) html += text_sheet(sheet);
+  return html;
 }
 
 std::string retrieval_sheets(const TaskPictures& pictures) {
@@ -177,13 +211,13 @@ std::string retrieval_sheets(const TaskPictures& pictures) {
   if (!by_text.empty()) {
     html +=
         "<h3>Text to image</h3><p class=\"soft\">The five nearest pictures of each caption, with their cosines; the "
-        "right one is boxed green.</p>" +
+        "right one is boxed green. Of 32 captions of the first batch, those whose picture comes last: failures first.</p>" +
         by_text;
   }
   if (!by_image.empty()) {
     html +=
         "<h3>Image to text</h3><p class=\"soft\">The five nearest captions of each picture; its own are boxed "
-        "green.</p>" +
+        "green. Of 32 pictures spread over the data, those whose captions come last: failures first.</p>" +
         by_image;
   }
   return html;
@@ -193,7 +227,10 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
   if (pictures.segmentation.empty()) return "";
   const std::int64_t background = pictures.background_class;
   const std::vector<Color> colors = class_colors(pictures.class_names);
-  std::string html = "<h3>Overlays</h3><div class=\"grid overlays\">";
+  std::string html =
+      "<h3>Overlays</h3><p class=\"soft\">Each picture with its true mask and the predicted one, in the colors of the legend "
+      "below it; classes named after a color have that color. IoU: the mean over the picture's classes.</p><div class=\"grid "
+      "overlays\">";
   for (const SegmentationExample& example : pictures.segmentation) {
     std::set<std::int64_t> shown;
     for (const auto* mask : {&example.target, &example.prediction}) {
@@ -250,6 +287,33 @@ std::string token_sheets(const TaskPictures& pictures) {
     html += "</div></div>";
   }
   return html;
+}
+
+std::string map_sheets(const TaskPictures& pictures) {
+  if (pictures.maps.empty()) return "";
+  std::string html =
+      "<h3>Grad-CAM</h3><p class=\"soft\">Where in the picture its similarity with the text comes from: bright where its features "
+      "speak most for the text, each map beside its own greatest value; the number is the cosine.</p>";
+  for (const MapExample& example : pictures.maps) {
+    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "picture"), "picture");
+    for (const MapExample::Map& map : example.maps)
+      html += figure(img(tint_by_weight(example.image, map.patches, example.rows, example.columns), map.text),
+                     concat(escape(map.text), " &middot; ", fixed(map.cosine, 3)));
+    html += "</div></div>";
+  }
+  return html;
+}
+
+std::string scatter_charts(const TaskPictures& pictures) {
+  if (pictures.scatters.empty()) return "";
+  std::string html =
+      "<h3>Map of features</h3><p class=\"soft\">Dots are pictures, squares texts; what lies near each other has embeddings of "
+      "small distance, as far as a plane can show it. Pictures and texts are each taken from their own mean. Distances "
+      "between far clusters of t-SNE say nothing.</p><div class=\"grid charts\">";
+  for (const ScatterChart& chart : pictures.scatters)
+    html += concat("<div class=\"card\"><h3 style=\"margin:0 0 8px\">", escape(chart.title), "</h3>", svg_scatter(chart),
+                   "</div>");
+  return html + "</div>";
 }
 
 std::string group_sheets(const TaskPictures& pictures) {

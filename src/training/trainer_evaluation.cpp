@@ -116,6 +116,7 @@ MeasuredMetrics Trainer::log_result(const TaskResult& result) {
   MeasuredMetrics metrics;
   for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
   monitor_.evaluated(state_, metrics);
+  monitor_.log().evaluated_data(result.task, result.data, result.samples);
   monitor_.log().readings(state_.step, result.readings);
   return metrics;
 }

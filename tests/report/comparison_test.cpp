@@ -107,6 +107,69 @@ TEST_F(ComparisonTest, EqualNumbersHaveNoBest) {
             (std::vector<bool>{false, false}));
 }
 
+TEST_F(ComparisonTest, EvaluationsOfDifferentStepsAreNotRanked) {
+  const auto result = [&](const std::string& name, int step, const char* top1) {
+    write(name + "/results.json",
+          concat(R"({"step":)", step, R"(,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", top1, "}}]}"));
+    return path(name);
+  };
+  const auto apart = read_compared_runs({result("a", 60, "0.5"), result("b", 40, "0.25")});
+  const ScoreRow row = row_of(apart, "top1");
+  EXPECT_EQ(row.best, (std::vector<bool>{false, false}));
+  EXPECT_EQ(row.steps, (std::vector<std::optional<std::int64_t>>{60, 40}));
+  const std::string table = comparison_markdown(apart), html = comparison_page(apart);
+  EXPECT_TRUE(std::regex_search(table, std::regex("step measured *\\| *60 \\| *40 \\|"))) << table;
+  EXPECT_EQ(table.find("**"), std::string::npos);
+  EXPECT_EQ(html.find("<b>"), std::string::npos);
+  for (const std::string& text : {table, html})
+    EXPECT_NE(text.find("Measured after different numbers of steps"), std::string::npos) << text;
+  EXPECT_NE(html.find("step 40</small>"), std::string::npos);
+  EXPECT_EQ(comparison_json(apart).at("scores").at(0).at("steps").dump(), "[60,40]");
+
+  const auto same = read_compared_runs({path("a"), result("c", 60, "0.25")});
+  EXPECT_EQ(row_of(same, "top1").best, (std::vector<bool>{true, false}));
+  EXPECT_EQ(comparison_page(same).find("different numbers"), std::string::npos);
+}
+
+TEST_F(ComparisonTest, ATaskOfOneRunIsNamedInOneLine) {
+  std::vector<ComparedRun> runs = {scored("a", {{"top1", 0.5}}), scored("b", {{"top1", 0.25}})};
+  runs[1].scores.push_back({"knn", "e", "top1", 0.125});
+  const std::string table = comparison_markdown(runs), html = comparison_page(runs);
+  EXPECT_NE(table.find("only b: knn (e)\n"), std::string::npos) << table;
+  EXPECT_NE(html.find("<p>Only b: knn (e)</p>"), std::string::npos);
+  for (const std::string& text : {table, html}) EXPECT_EQ(text.find("12.50%"), std::string::npos) << text;
+  EXPECT_EQ(comparison_json(runs).at("scores").size(), 2u) << "the numbers are all there";
+  EXPECT_NE(comparison_page({runs[1]}).find("12.50%"), std::string::npos) << "a run alone shows all of its own";
+}
+
+TEST_F(ComparisonTest, ATaskThatARunDoesNotHaveIsOneSetting) {
+  const auto runs = read_compared_runs(
+      {run("a", "evaluation: {tasks: [{name: knn, k: 5, classes: []}, {name: zero_shot, topk: [1]}]}\n", "{}"),
+       run("b", "evaluation: {tasks: [{name: zero_shot, topk: [1, 3]}]}\n", "{}")});
+  const std::vector<SettingRow> rows = differing_settings(runs);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].key, "evaluation.tasks.knn");
+  EXPECT_EQ(rows[0].values, (std::vector<std::optional<std::string>>{"yes", std::nullopt}));
+  EXPECT_EQ(rows[1].key, "evaluation.tasks.zero_shot.topk");
+}
+
+TEST_F(ComparisonTest, EachRunTellsItsStateAndFacts) {
+  const std::string a = run("a", "training: {steps: 60}\nobjective: {name: siglip}\n", "{}");
+  fs::create_directories(folder_ / "a/checkpoints/step_0000047");
+  write("a/log.txt", "14:33:51 info parameters 1,314: image tower 1,024, text tower 290; 1 more of the objective\n");
+  write("a/metrics.jsonl", R"({"step":46,"time":"2026-11-23T14:39:30Z","loss":1})" "\n");
+  write("a/evaluation/step_00000002.json", R"({"step":2,"device":"a fine machine","results":[]})");
+  const auto runs = read_compared_runs({a});
+  EXPECT_EQ(step_text(runs[0]), "47 of 60 steps") << "the checkpoint is newer than the last row";
+  EXPECT_EQ(state_text(runs[0]), "not finished");
+  const std::string html = comparison_page(runs);
+  for (const char* text : {"siglip", "1,314: image tower 1,024, text tower 290; 1 more of the objective", "a fine machine",
+                           "2026-11-23 14:39:30 UTC"})
+    EXPECT_NE(html.find(text), std::string::npos) << text;
+  fs::create_directories(folder_ / "a/checkpoints/step_0000060");
+  EXPECT_EQ(state_text(read_compared_runs({a})[0]), "finished");
+}
+
 TEST_F(ComparisonTest, RowsOfATaskStayTogether) {
   const std::vector<ScoreRow> rows =
       score_rows({ComparedRun{.scores = {{"zero_shot", "d", "top1", 0}, {"knn", "d", "top1", 0}}},
@@ -193,6 +256,71 @@ TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
   EXPECT_EQ(score_text(rows[0], 0), "NaN");
   EXPECT_EQ(score_text(rows[1], 1), "-");
   EXPECT_EQ(comparison_json(runs).at("scores").at(1).at("values").dump(), "[0.5,null]");
+}
+
+/// An evaluation of so many samples, of which the first are right.
+void write_evaluation(const std::string& folder, int right, int samples, const std::string& mark) {
+  std::vector<double> values(static_cast<std::size_t>(samples), 0);
+  std::fill_n(values.begin(), right, 1.0);
+  const TaskOutcomes task{"zero_shot", "d", mark, samples, {mean_outcomes("top1", values)}};
+  const Interval interval = intervals_of(task).at("top1");
+  io::write_file(folder + "/samples.json", to_json({task}).dump());
+  io::write_file(folder + "/results.json",
+                 concat(R"({"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", double(right) / samples,
+                        R"(},"intervals":{"top1":[)", interval.low, ",", interval.high, "]}}]}"));
+}
+
+TEST_F(ComparisonTest, DifferencesOnTheSameSamplesAreJudged) {
+  write_evaluation(path("a"), 60, 100, "m");
+  write_evaluation(path("b"), 59, 100, "m");
+  write_evaluation(path("c"), 30, 100, "m");
+  const auto runs = read_compared_runs({path("a"), path("b"), path("c")});
+  const ScoreRow row = row_of(runs, "top1");
+  ASSERT_EQ(row.differences.size(), 3u);
+  EXPECT_NEAR(row.differences[1].value, 0.3, 1e-12);
+  EXPECT_FALSE(row.differences[0].beyond_chance()) << "one sample of a hundred";
+  EXPECT_TRUE(row.differences[1].beyond_chance());
+  EXPECT_TRUE(row.differences[2].beyond_chance());
+  EXPECT_FALSE(is_like_best(row, 0)) << "it is the best";
+  EXPECT_TRUE(is_like_best(row, 1));
+  EXPECT_FALSE(is_like_best(row, 2));
+  const std::string table = comparison_markdown(runs);
+  EXPECT_TRUE(std::regex_search(table, std::regex(R"(\*\*60\.00%\*\* \[5\d\.\d, \d+\.\d\] )"))) << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex(R"(59\.00% \[[0-9., ]+\] =)"))) << table;
+  const auto json = comparison_json(runs).at("scores").at(0);
+  EXPECT_EQ(json.at("differences").at(1).at("second"), "c");
+  EXPECT_EQ(json.at("differences").at(1).at("beyond_chance"), true);
+  EXPECT_EQ(json.at("intervals").at(0).size(), 2u);
+  const std::string html = comparison_page(runs);
+  EXPECT_NE(html.find("59.00%\u00a0\u2248"), std::string::npos);
+  EXPECT_NE(html.find("Differences of each two"), std::string::npos);
+  EXPECT_NE(html.find("<b>+30.0</b>"), std::string::npos);
+}
+
+TEST_F(ComparisonTest, OtherSamplesAreNotPaired) {
+  write_evaluation(path("a"), 60, 100, "m");
+  write_evaluation(path("b"), 30, 100, "n");
+  write_evaluation(path("c"), 30, 90, "m");
+  const ScoreRow row = row_of(read_compared_runs({path("a"), path("b"), path("c")}), "top1");
+  EXPECT_TRUE(row.differences.empty());
+  EXPECT_TRUE(row.intervals[2]) << "each has an interval all the same";
+}
+
+TEST_F(ComparisonTest, MeasuredModelsHaveTheNumbersOfTheNamedEvaluationAndTheCurvesOfTheirRun) {
+  const std::string a = run("a", "seed: 1\n", R"({"top5":0.5})");
+  write_evaluation(path("a/evaluation"), 10, 100, "m");
+  write_evaluation(path("a/evaluation-2"), 20, 100, "m");
+  write("b.safetensors", "");
+  write_evaluation(path("evaluation"), 30, 100, "m");
+  const auto runs =
+      read_measured_models({{a, path("a/evaluation")}, {path("b.safetensors"), path("evaluation")}});
+  EXPECT_EQ(runs[0].name, "a");
+  EXPECT_EQ(runs[1].name, "b");
+  const auto rows = score_rows(runs);
+  ASSERT_EQ(rows.size(), 1u) << "numbers of the training run's own evaluation are left out";
+  EXPECT_EQ(rows[0].values, (std::vector<std::optional<double>>{0.1, 0.3}));
+  EXPECT_NE(runs[0].curves.last("loss"), nullptr);
+  EXPECT_FALSE(runs[0].settings.empty());
 }
 
 TEST_F(ComparisonTest, RunsOfOneNameAreToldApartByTheirFolders) {

@@ -188,7 +188,9 @@ TEST(DryRun, ShowsCaptionsAsTheyAreReadAndWhichAreCut) {
   const std::string text = to_text(report, config);
   EXPECT_NE(text.find("caption, 8 tokens, cut: "), std::string::npos) << text;
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
-  const std::string page = example_page(report.examples, "tiny", report.data);
+  const std::string page = example_page(report.examples, "tiny", report.data, numbers_text(report, config));
+  for (const char* fact : {"FLOPs per sample", "parameters  ", "<dt>Version</dt>", "<dt>Command</dt>"})
+    EXPECT_NE(page.find(fact), std::string::npos) << fact;
   EXPECT_NE(page.find("<img"), std::string::npos);
   EXPECT_NE(page.find("8 tokens, cut"), std::string::npos);
 }

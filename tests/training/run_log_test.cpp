@@ -150,9 +150,24 @@ TEST(RunPageTest, TheBestOfALossIsTheLeastAndASingleValueHasNoChart) {
   EXPECT_EQ(page_of(page).find("<svg"), std::string::npos);
   page.add_evaluation(200, {{"validation_loss.loss", 0.75}, {"knn.l2", 3}});
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("validation_loss.loss</td><td class=\"n\">0.75</td><td class=\"n\">0.5</td>"), std::string::npos);
-  EXPECT_NE(html.find("knn.l2</td><td class=\"n\">3</td><td class=\"n\">-</td>"), std::string::npos);
+  EXPECT_NE(html.find("validation_<wbr>loss<wbr>.loss</td><td class=\"n\">0.75<br><small class=\"soft\">step 200</small></td><td "
+                      "class=\"n\">0.5<br><small class=\"soft\">step 100</small></td>"), std::string::npos);
+  EXPECT_NE(html.find("knn<wbr>.l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"), std::string::npos);
   EXPECT_NE(html.find("<svg"), std::string::npos);
+}
+
+TEST(RunPageTest, SaysWhatEvaluationsAreOfAndSharesArePercentOnTheirAxes) {
+  const TemporaryFolder folder;
+  RunPage page(folder.path(), "run", {});
+  page.add_evaluation(100, {{"zero_shot.top1", 0.25}, {"knn.top1", 0.25}});
+  page.add_evaluation(200, {{"zero_shot.top1", 0.5}, {"knn.top1", 0.5}});
+  page.add_evaluation_data("zero_shot", "shapes validation, 500 samples", 500);
+  page.add_evaluation_data("knn", "a <b> test, 500 samples", 200);
+  const std::string html = page_of(page);
+  EXPECT_NE(html.find("zero_shot: shapes validation, 500 samples<"), std::string::npos);
+  EXPECT_NE(html.find("knn: a &lt;b&gt; test, 500 samples, 200 measured;"), std::string::npos);
+  EXPECT_NE(html.find(">50%</text>"), std::string::npos);
+  EXPECT_EQ(html.find(">0.5</text>"), std::string::npos);
 }
 
 TEST(RunPageTest, EvaluationsUpToTheStepResumedFromAreReadBack) {

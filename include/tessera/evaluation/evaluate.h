@@ -34,14 +34,19 @@ void fields(Visitor& v, SuiteSettings& s) {
 
 /// What the program `evaluate` is told.
 struct EvaluateOptions {
-  std::string checkpoint;  // model file, checkpoint folder or run folder
+  std::string checkpoint;    // model file, checkpoint folder or run folder, or a checkpoint of OpenCLIP's
+  std::string architecture;  // of OpenCLIP's, where no open_clip_config.json says it
+  std::vector<std::string> compare;  // two or more of these, in place of `checkpoint`
   std::string suite;       // YAML file of SuiteSettings; or
   std::string task;        // one task; neither: the tasks of the run's own configuration
+  std::vector<std::string> queries;  // texts whose nearest pictures are shown, beside the tasks; alone: nothing else
   std::string data;        // source of the tasks that name none: see source_from_text
   std::string train_data;  // the same for `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is
+  std::string features_cache;  // folder that embeddings are kept in from one evaluation to the next; empty: none
   std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
   std::string out;         // folder; empty: RUN/evaluation, or evaluation beside the model file, or evaluation-2, -3, ...
+                           // Of a comparison: the page, or a folder for it; empty: comparison.html
   bool overwrite = false;  // write over an earlier evaluation's results
   std::string command;     // the program's command line, for results.json
   std::string device = "auto";
@@ -54,8 +59,8 @@ struct EvaluateOptions {
 };
 
 /// A source out of one word: a source's name ("shapes", with its defaults), settings ("{name: shapes, split: test}"),
-/// or a path: a tar file, compressed or not, or a folder of them (webdataset), or a folder of class folders
-/// (image_folder). Throws UserError.
+/// or a path: a tar file, compressed or not, or a folder of them (webdataset), a table (csv_settings_of), or a folder of
+/// class folders (image_folder). `option` is what messages call it. Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
 
 /// The source that a run's resolved configuration names at a dotted path ("data.validation"), if any.
@@ -69,7 +74,8 @@ SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run
 /// results yet, FOLDER being `usual`. Throws UserError if `out` holds some and `overwrite` is not given.
 std::string output_folder(const EvaluateOptions& options, const std::string& usual);
 
-/// The whole program: loads, runs, prints, and writes results.json and report.html into the folder. Returns the exit
+/// The whole program: loads, runs, prints, and writes results.json, samples.json and report.html into the folder. Of a
+/// comparison each model has its own folder, beside which the page of all is written. Returns the exit
 /// code: 2 if a task failed, whose reason is then in both files; the others run all the same. Throws UserError if no task
 /// fits its data, and then writes nothing.
 int evaluate(const EvaluateOptions& options);

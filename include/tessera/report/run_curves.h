@@ -25,6 +25,8 @@ class RunCurves {
   std::vector<CurveChart> machine() const;
   /// All of whose names begin with `prefix`, under the rest of them: a chart for each part before the last point.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
+  /// Those named `prefix`TASK.METRIC: of each task its shares, in percent, and its other metrics.
+  std::vector<CurveChart> evaluations(const std::string& prefix) const;
   /// The keys of all curves that have a point, in alphabetical order.
   std::vector<std::string> keys() const;
   /// One of them under another name, its values times `factor`; without points if there is none of this key.

@@ -5,12 +5,6 @@
 
 namespace tessera {
 
-std::string describe_counts(const std::map<std::string, std::int64_t>& counts) {
-  std::string out;
-  for (const auto& [reason, count] : counts) out += concat(out.empty() ? "" : ", ", count, " ", reason);
-  return out;
-}
-
 ToldSamples::Tell ToldSamples::tell(const std::string& source, const std::string& text) {
   const std::scoped_lock lock(mutex_);
   std::set<std::string>& told = told_[source];

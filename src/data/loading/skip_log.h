@@ -9,9 +9,6 @@
 
 namespace tessera {
 
-/// "20 bad_image, 14 no_caption".
-std::string describe_counts(const std::map<std::string, std::int64_t>& counts);
-
 /// Counts samples that are left out, and tells of the first few, each once however often it comes.
 class SkipLog {
  public:

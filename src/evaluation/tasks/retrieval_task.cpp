@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"
@@ -38,8 +39,12 @@ class RetrievalTask final : public EvaluationTask {
  private:
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
-    const Pass pass{
-        .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = captioned(),
+                    .reads_pixels = context.pictures};
     TaskResult result;
     Captions captions;
     std::vector<TowerFeatures> batches;
@@ -49,21 +54,22 @@ class RetrievalTask final : public EvaluationTask {
       batches.push_back(embedder.compact(features));
       if (context.pictures) sheets.add(samples, features, captions);
     });
-    if (captions.texts.empty()) user_error(source->describe(), ": no sample ", lacking(*source, captioned()));
-    for (const auto& own : captions.by_image)
-      if (own.empty()) ++result.skipped["no_caption"];
 
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));
-    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
-      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
-    };
-    const auto scores = metrics::retrieval_recall(similarity, std::ssize(captions.by_image),
-                                                  at::tensor(captions.owner, at::kLong), settings_.topk);
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
-      result.metrics.emplace_back(concat("image_to_text_recall@", settings_.topk[i]), scores.image_to_text[i]);
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
-      result.metrics.emplace_back(concat("text_to_image_recall@", settings_.topk[i]), scores.text_to_image[i]);
+    const metrics::RetrievalScores scores = ranked(embedder, images, texts, at::tensor(captions.owner, at::kLong));
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.image_to_text[i]);
+      result.outcomes.push_back(hits_within(name, scores.image_to_text_rank, settings_.topk[i]));
+    }
+    // Captions of one picture are drawn together: they are no samples of their own.
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.text_to_image[i]);
+      result.outcomes.push_back(
+          hits_within(name, scores.text_to_image_rank, settings_.topk[i], at::tensor(captions.owner, at::kLong)));
+    }
     if (embedder.token_space() > 0) {
       metrics::SparsityMeter image_tokens, text_tokens;
       image_tokens.add(images.global);
@@ -72,6 +78,16 @@ class RetrievalTask final : public EvaluationTask {
     }
     if (context.pictures) result.pictures.retrieval = sheets.finished(images, texts, captions, scores);
     return result;
+  }
+
+  metrics::RetrievalScores ranked(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts,
+                                  const at::Tensor& owner) const {
+    if (embedder.compares_by_cosine() && !images.global.is_sparse() && !texts.global.is_sparse())
+      return metrics::retrieval_recall(images.global, texts.global, owner, settings_.topk);
+    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
+      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
+    };
+    return metrics::retrieval_recall(similarity, images.global.size(0), owner, settings_.topk);
   }
 
   void add(const Sample& sample, Captions& captions) const {

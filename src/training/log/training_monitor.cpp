@@ -36,7 +36,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Seed", std::to_string(config.seed)},
           {"Data", run.train->describe()},
           {"Device", machine_name(run.device)},
-          {"Version", version_line()}};
+          {"Version", version_line()},
+          {"Command", command_line()}};
 }
 
 // After the warm-up a contrast of any size has left chance by then.

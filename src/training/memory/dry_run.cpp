@@ -117,7 +117,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   return report;
 }
 
-std::string to_text(const DryRunReport& report, const Config& config) {
+std::string numbers_text(const DryRunReport& report, const Config& config) {
   std::ostringstream out;
   const MemoryPlan& plan = report.memory;
   const std::int64_t batch = config.data.loader.batch_size, accumulation = config.training.accumulation;
@@ -145,11 +145,15 @@ std::string to_text(const DryRunReport& report, const Config& config) {
       << format_duration(plan.seconds) << ", loss " << plan.sample_loss
       << (std::isfinite(plan.sample_loss) ? "" : " (not finite!)") << "\n"
       << to_text(plan, config);
-  const std::string texts = to_text(few(report.examples));
-  if (!texts.empty())
-    out << "captions as training reads them (with their pictures: --dry-run-page FILE.html)\n" << texts;
-  for (const std::string& line : report.warnings) out << "warning: " << line << "\n";
   return out.str();
+}
+
+std::string to_text(const DryRunReport& report, const Config& config) {
+  std::string out = numbers_text(report, config);
+  const std::string texts = to_text(few(report.examples));
+  if (!texts.empty()) out += "captions as training reads them (with their pictures: --dry-run-page FILE.html)\n" + texts;
+  for (const std::string& line : report.warnings) out += concat("warning: ", line, "\n");
+  return out;
 }
 
 }  // namespace tessera

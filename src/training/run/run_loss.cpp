@@ -6,6 +6,8 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/objectives/grad_cache.h>
 
@@ -175,9 +177,10 @@ class CheckpointLoss final : public RunLoss {
 
  private:
   LossOfParts build() const {
-    Config config = resolve_config(
-        config::expand_environment(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)")),
-        "run", /*without_vocabulary=*/true);
+    const config::Node settings =
+        config::expand_environment(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)"));
+    check_objective(settings);
+    Config config = resolve_config(settings, "run", /*without_vocabulary=*/true);
     if (config.training.device == "cpu" || loaded_.device.is_cpu()) config.training.precision = "float32";
     TrainingRun parts;
     parts.device = loaded_.device;
@@ -197,6 +200,16 @@ class CheckpointLoss final : public RunLoss {
     const auto step = loaded_.file.extra.find("step");
     const StepContext at = measuring_context(config, step != loaded_.file.extra.end() ? std::stoll(step->second) : 0);
     return {std::move(parts), std::move(config), at};
+  }
+
+  void check_objective(const config::Node& settings) const {
+    const config::Node* chosen = settings.find("objective");
+    const config::Node* name = chosen != nullptr && chosen->is_map() ? chosen->find("name") : chosen;
+    if (name == nullptr || !name->is_scalar() || objectives().contains(name->text())) return;
+    user_error("validation_loss: ", loaded_.path, ": unknown objective ", printable(name->text()),
+               suggestion(name->text(), objectives().names()),
+               ": an objective of your own needs the program that registers it: name the task in the run's "
+               "evaluation.tasks, and the loss stands in its evaluation/step_N.json");
   }
 
   const InferenceModel loaded_;

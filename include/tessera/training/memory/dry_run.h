@@ -31,7 +31,10 @@ struct DryRunReport {
 /// for an evaluation task that does not fit its data, as a run does when it begins.
 DryRunReport dry_run(const Config& config, const PlanSettings& settings = {});
 
-/// The report as lines for the terminal.
+/// What it foretells, as lines: parameters, FLOPs, steps, memory.
+std::string numbers_text(const DryRunReport& report, const Config& config);
+
+/// The same with some of the captions, for the terminal.
 std::string to_text(const DryRunReport& report, const Config& config);
 
 }  // namespace tessera
