@@ -31,7 +31,9 @@ void check_judged_metric(const Config& config, const Embedder& embedder) {
     if (task.name != metric.substr(0, metric.find('.'))) continue;
     const auto own = evaluation_tasks().make(task, task.name)->metric_names(embedder);
     if (own.empty()) return;
-    for (const std::string& name : own) names.push_back(concat(task.name, ".", name));
+    for (const std::string& name : own)
+      if (const std::string full = concat(task.name, ".", name); std::ranges::find(names, full) == names.end())
+        names.push_back(full);
   }
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }
