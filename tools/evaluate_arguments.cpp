@@ -27,7 +27,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       ->allow_extra_args(false);
   app.add_option(
       "--data", options.data,
-      "data of tasks that name none: shapes, a folder, a .tar or .tar.gz file, or {name: SOURCE, ...}. Default: the "
+      "data of tasks that name none: shapes, a folder, a .tar, .tar.gz or .csv file, or {name: SOURCE, ...}. Default: the "
       "run's validation data");
   app.add_option("--train-data", options.train_data,
                  "the same for what linear_probe, knn and slot_mask learn from. Default: the run's training data");

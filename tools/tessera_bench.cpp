@@ -483,9 +483,6 @@ int main(int argc, char** argv) {
       *app.add_subcommand("data", "images per second: reading, decoding, transforms, the whole loader");
   const std::function<int()> run_data = tessera::tools::add_data_benchmark(data_app);
 #endif
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return std::string("tessera-bench: ") + error.what() + " (see --help)\n";
-  });
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return tessera::run_program("tessera-bench", [&] {
 #ifdef TESSERA_WITH_DATA

@@ -58,6 +58,14 @@ class Progress {
   bool shown_ = false;
 };
 
+/// The model's, and what the file holds of the objective; its buffers (DINO's center) are none.
+ParameterCount parameters_of(const InferenceModel& loaded) {
+  ParameterCount count = count_parameters(*loaded.model);
+  for (const auto& [name, weights] : loaded.file.weights)
+    if (name == "logit_scale" || name == "logit_bias" || (name.starts_with("objective.") && !name.ends_with("center"))) count.objective += weights.numel();
+  return count;
+}
+
 /// What an evaluation is made of, for results.json.
 nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& options, const SuiteSettings& suite) {
   const auto data = [](const std::optional<config::ModuleSettings>& source) -> nlohmann::json {
@@ -67,6 +75,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
   return {{"checkpoint", options.checkpoint},
           {"model_file", loaded.path},
           {"weights", weights_fingerprint(loaded.file.weights)},
+          {"parameters", describe(parameters_of(loaded))},
           {"source", data(suite.source)},
           {"train", data(suite.train)},
           {"batch_size", suite.batch_size},
@@ -77,7 +86,8 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
           {"device", machine_name(loaded.device)}};
 }
 
-ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const nlohmann::json& origin) {
+ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const SuiteSettings& suite,
+                   const nlohmann::json& origin) {
   const ModelSettings& settings = loaded.model->settings();
   const config::Size grid = loaded.model->grid();
   const config::Size size = settings.preprocessing.image_size;
@@ -87,7 +97,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
   head.facts = {
       {"Image tower", concat(settings.image.encoder.name, " + ", settings.image.readout.name)},
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
-      {"Parameters", describe(count_parameters(*loaded.model))},
+      {"Parameters", origin.at("parameters")},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
       {"Picture", concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches")},
       {"Tokenizer", loaded.tokenizer == nullptr ? "none"
@@ -106,6 +116,8 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
   head.facts.emplace_back("Version", version_line());
   if (const std::string command = origin.at("command"); !command.empty()) head.facts.emplace_back("Command", command);
   if (!run_folder.empty()) head.charts = read_run_curves(run_folder);
+  for (const auto& [key, source] : {std::pair("source", &suite.source), std::pair("train", &suite.train)})
+    if (*source) head.data.emplace_back(key, config::Value<config::ModuleSettings>::dump(**source));
   return head;
 }
 
@@ -266,6 +278,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
   if (options.run_loss) context.loss = options.run_loss(loaded);
+  context.told = std::make_shared<ToldSamples>();
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {
@@ -287,7 +300,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   const auto [results, failures] = run_tasks(suite.tasks, features, context);
 
   nlohmann::json json = results_of(loaded, origin, results, failures);
-  ReportHead head = head_of(loaded, run_folder, origin);
+  ReportHead head = head_of(loaded, run_folder, suite, origin);
   if (!options.slots.empty()) {
     json["slots"] = kept.json;
     head.facts.emplace_back("Slots", kept.description);

@@ -63,6 +63,9 @@ TEST(TrainingConfig, ImpossibleCombinationsAreFoundBeforeAnythingIsBuilt) {
             "tiny.yaml:8: model.preprocessing.image_size: is 16x16, but model.image.encoder.image_size is 32x32: leave "
             "one of them "
             "out");
+  const std::string odd_patch = error_with({"model.image.encoder.patch_size=5"});
+  EXPECT_TRUE(odd_patch.starts_with("tiny.yaml:8: model.preprocessing.image_size: 16 x 16 is not a multiple of patch_size 5 x 5"))
+      << odd_patch << ": the key that is written";
   EXPECT_EQ(error_with({"model.text.encoder.context_length=5"}),
             "--set: model.text.encoder.context_length: is 5, but "
             "tokenizer.context_length is 24: "

@@ -59,8 +59,8 @@ struct EvaluateOptions {
 };
 
 /// A source out of one word: a source's name ("shapes", with its defaults), settings ("{name: shapes, split: test}"),
-/// or a path: a tar file, compressed or not, or a folder of them (webdataset), or a folder of class folders
-/// (image_folder). Throws UserError.
+/// or a path: a tar file, compressed or not, or a folder of them (webdataset), a table (csv_settings_of), or a folder of
+/// class folders (image_folder). `option` is what messages call it. Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
 
 /// The source that a run's resolved configuration names at a dotted path ("data.validation"), if any.

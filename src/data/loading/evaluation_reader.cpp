@@ -79,11 +79,11 @@ struct EvaluationReader::Impl {
   OrderedWorkers<Outcome> workers;
 
   Impl(std::shared_ptr<const Source> given_source, const PictureWork& work, std::int64_t given_batch_size,
-       std::int64_t threads, std::int64_t max_samples)
+       std::int64_t threads, std::int64_t max_samples, std::shared_ptr<ToldSamples> told)
       : source(std::move(given_source)),
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
-        skips(source->describe()),
+        skips(source->describe(), std::move(told)),
         wait_policy{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
         reader(make_ordered_reader(source)),
         workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
@@ -98,9 +98,10 @@ struct EvaluationReader::Impl {
 
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
                                    std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples,
-                                   EvaluationPictures pictures, IsKnownPicture is_known)
+                                   EvaluationPictures pictures, IsKnownPicture is_known,
+                                   std::shared_ptr<ToldSamples> told)
     : impl_(std::make_unique<Impl>(std::move(source), PictureWork{preprocessing, pictures, std::move(is_known)}, batch_size,
-                                   threads, max_samples)) {}
+                                   threads, max_samples, std::move(told))) {}
 
 EvaluationReader::~EvaluationReader() = default;
 

@@ -66,8 +66,8 @@ class ImageFolder : public IndexedSource {
                   classes_.empty() ? "" : concat(" of ", classes_.size(), " classes"));
   }
 
-  std::int64_t caption_count(std::int64_t index) const override {
-    return std::ssize(captions_of(pictures_.at(static_cast<std::size_t>(index))));
+  std::vector<std::string> captions(std::int64_t index) const override {
+    return captions_of(pictures_.at(static_cast<std::size_t>(index)));
   }
   std::string name_of(std::int64_t index) const override {
     return (root_ / pictures_.at(static_cast<std::size_t>(index)).name).string();

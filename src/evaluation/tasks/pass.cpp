@@ -102,7 +102,7 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
   if (table != nullptr && !reads_pixels)
     is_known = [table](std::uint64_t picture) { return table->contains(picture); };
   EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures,
-                          is_known);
+                          is_known, context.told);
   const std::int64_t before = table != nullptr ? table->size() : 0;
   std::int64_t read = 0, used = 0;
   for (;;) {

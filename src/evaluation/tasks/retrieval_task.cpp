@@ -21,6 +21,14 @@ class RetrievalTask final : public EvaluationTask {
     check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
+  std::vector<std::string> metric_names(const Embedder& embedder) const override {
+    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // further ones tell of its tokens
+    std::vector<std::string> out;
+    for (const char* direction : {"image_to_text", "text_to_image"})
+      for (const std::int64_t k : settings_.topk) out.push_back(concat(direction, "_recall@", k));
+    return out;
+  }
+
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (!settings_.text_encoder_free) return measure(embedder, context);
     TaskResult result = measure(MultiHotEmbedder(embedder, "retrieval.text_encoder_free"), context);
@@ -35,6 +43,7 @@ class RetrievalTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
+                    .required = captioned(),
                     .reads_pixels = context.pictures};
     TaskResult result;
     Captions captions;
@@ -45,9 +54,6 @@ class RetrievalTask final : public EvaluationTask {
       batches.push_back(embedder.compact(features));
       if (context.pictures) sheets.add(samples, features, captions);
     });
-    if (captions.texts.empty()) user_error(source->describe(), ": no sample ", lacking(*source, captioned()));
-    for (const auto& own : captions.by_image)
-      if (own.empty()) ++result.skipped["no_caption"];
 
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));

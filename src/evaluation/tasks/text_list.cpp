@@ -67,6 +67,8 @@ std::optional<config::Problem> validate(const RetrievalSettings& settings) {
 }
 
 std::optional<config::Problem> validate(const SegmentationSettings& settings) {
+  if (settings.by == "groups" && settings.last_block != "plain")
+    return config::Problem{"last_block", "changes what patches are, but `by` is groups: set one of the two to its default"};
   return check_templates(settings.templates);
 }
 

@@ -1,8 +1,11 @@
 #include <tessera/training/run/run_loss.h>
 
+#include <limits>
+
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/config/environment.h>
@@ -65,6 +68,9 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
   out.caption_choice = "first";
   out.augmentation = {};
   out.augmentation.crop = "evaluation";
+  // As in all tasks, bad samples are left out and counted.
+  out.max_bad_share = 1;
+  out.max_bad_run = std::numeric_limits<std::int64_t>::max();
   return out;
 }
 
@@ -96,12 +102,21 @@ class LossOfParts final : public RunLoss {
     }
     result.metrics = means.values();
     result.skipped = loader->statistics().skipped;
+    warn_of_skipped(result);
     return result;
   }
 
  private:
+  void warn_of_skipped(const TaskResult& result) const {
+    const auto skipped = static_cast<double>(result.skipped_total()), read = skipped + static_cast<double>(result.samples);
+    if (skipped > config_.data.loader.max_bad_share * read)
+      log::warning("validation_loss: ", result.skipped_total(), " of ", read, " samples of ", result.data,
+                   " cannot be used; the loss is that of the others");
+  }
+
   std::unique_ptr<Loader> loader_for(const LossBatches& batches) const {
     LoaderTarget target;
+    target.told = batches.told;
     target.region_width = parts_.model->image_tower().encoder().region_width();
     try {
       return std::make_unique<Loader>(batches.source, parts_.tokenizer, config_.model.preprocessing,

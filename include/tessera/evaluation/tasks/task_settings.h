@@ -111,6 +111,7 @@ struct SegmentationSettings {
   TextList classes;
   TextList templates = {"a photo of a {}."};
   std::string by = "patches";
+  std::string last_block = "plain";
   std::string upsample = "bilinear";
   std::string candidates = "present";
 };
@@ -123,6 +124,10 @@ void fields(Visitor& v, SegmentationSettings& s) {
   v("by", s.by,
     "what takes a class: patches, each its own; groups, the image tower's, and each pixel its group's (GroupViT)",
     config::one_of({"patches", "groups"}));
+  v("last_block", s.last_block,
+    "what the last block of a ViT does for patches: plain, what it was trained to; maskclip, sclip, clearclip, naclip: "
+    "these papers' changes, which need no training (docs/evaluation.md)",
+    config::one_of({"plain", "maskclip", "sclip", "clearclip", "naclip"}));
   v("upsample", s.upsample, "how similarities of patches, or the groups' weights of them, become pixels",
     config::one_of({"bilinear", "nearest"}));
   v("candidates", s.candidates, "present: classes of the image's ground truth (SPARC's protocol); all: every class",
