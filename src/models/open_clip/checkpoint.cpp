@@ -60,10 +60,6 @@ ModelSettings settings_beside(const std::string& weights) {
 
 }  // namespace
 
-bool is_sparo(const ModelSettings& model) {
-  return model.image.readout.name == "sparo" || (model.text && model.text->readout.name == "sparo");
-}
-
 bool is_open_clip_checkpoint(const std::string& path) {
   std::error_code unknown;
   if (fs::is_directory(path, unknown)) return fs::exists(fs::path(path) / kConfigName) && !holds_our_model(path);
