@@ -12,7 +12,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       ->required();
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option("--task", options.task,
-                 "one task: zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, "
+                 "one task: zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, options, slot_mask, slots, "
                  "interpretability, tokens or validation_loss. Without --suite and --task: the tasks of the run's own configuration");
   app.add_option(
       "--data", options.data,
