@@ -112,6 +112,12 @@ TEST_F(OptionTasks, TheFirstOptionMustBeNearerThanAllOthers) {
                                      {"items", 4}}))
       << "equally near is wrong";
   EXPECT_EQ(result.samples, 3) << "each picture is embedded once";
+  ASSERT_EQ(result.outcomes.size(), 4U) << "all but the number of items";
+  for (const report::Outcomes& outcomes : result.outcomes)
+    for (const auto& [name, value] : result.metrics)
+      if (name == outcomes.metric) {
+        EXPECT_NEAR(report::value_of(outcomes), value, 1e-12) << name;
+      }
 }
 
 TEST_F(OptionTasks, SparseEmbeddingsGiveTheSame) {

@@ -18,6 +18,7 @@ PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category
               "category_accuracy: category must lie in 0..", categories - 1);
   const at::Tensor group = category.to(right.device(), at::kLong);
   PairScores out;
+  out.right = right;
   out.accuracy = share_true(right);
   out.category_count = at::bincount(group, {}, categories);
   const at::Tensor counts = out.category_count.to(at::kDouble);

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -36,6 +38,8 @@ at::Tensor judge(OptionForm form, const at::Tensor& scores, const at::Tensor& te
   return metrics::first_is_best(scores.reshape({1, -1}));
 }
 
+using Items = std::vector<const OptionItem*>;
+
 /// Pictures of a benchmark, embedded, by their number.
 struct EmbeddedPictures {
   TowerFeatures features;
@@ -45,9 +49,50 @@ struct EmbeddedPictures {
     return std::all_of(item.pictures.begin(), item.pictures.end(),
                        [&](std::int64_t picture) { return row[static_cast<std::size_t>(picture)] >= 0; });
   }
+  /// That of each item's first picture, [items] int64.
+  at::Tensor first_rows(const Items& items) const {
+    std::vector<std::int64_t> rows;
+    for (const OptionItem* item : items) rows.push_back(row[static_cast<std::size_t>(item->pictures.front())]);
+    return at::tensor(rows, at::kLong);
+  }
 };
 
-using Items = std::vector<const OptionItem*>;
+/// The kind of each item as a number, and the kinds' names.
+struct ItemKinds {
+  std::vector<std::string> names;
+  at::Tensor of;  // [items] int64
+
+  explicit ItemKinds(const Items& items) {
+    std::set<std::string> sorted;
+    for (const OptionItem* item : items) sorted.insert(item->kind);
+    names.assign(sorted.begin(), sorted.end());
+    std::vector<std::int64_t> numbers;
+    for (const OptionItem* item : items)
+      numbers.push_back(std::lower_bound(names.begin(), names.end(), item->kind) - names.begin());
+    of = at::tensor(numbers, at::kLong);
+  }
+};
+
+/// Adds a measure, over all items and by kind: `right` bool [items], `sample` int64 [items] the image that each counts
+/// with.
+void add_measure(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
+                 TaskResult& result) {
+  const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));
+  const auto add = [&](const std::string& name, double value, const OutcomeRows& rows) {
+    result.metrics.emplace_back(name, value);
+    result.outcomes.push_back(outcomes_of(name, rows));
+  };
+  add(measure, scores.accuracy, {.part = right, .sample = sample});
+  if (kinds.names.size() < 2) return;
+  add("mean_category_" + measure, scores.mean_category_accuracy, {.part = right, .sample = sample, .group = kinds.of});
+  for (std::size_t k = 0; k < kinds.names.size(); ++k) {
+    const auto kind = static_cast<std::int64_t>(k);
+    const at::Tensor own = kinds.of.eq(kind);
+    add((kinds.names[k].empty() ? "other" : kinds.names[k]) + "_" + measure,
+        scores.category_accuracy[kind].item<double>(),
+        {.part = right.masked_select(own), .sample = sample.masked_select(own)});
+  }
+}
 
 class OptionsTask final : public EvaluationTask {
  public:
@@ -69,13 +114,20 @@ class OptionsTask final : public EvaluationTask {
       result.skipped["item_without_picture"] += std::ssize(set.items) - std::ssize(items);
     if (items.empty()) user_error(set.described, ": no item has all its pictures");
 
-    std::vector<at::Tensor> right;
+    std::vector<at::Tensor> judged;
     for (std::size_t i = 0; i < items.size(); i += kItemsAtATime)
       judge_some({items.begin() + static_cast<std::ptrdiff_t>(i),
                   items.begin() + static_cast<std::ptrdiff_t>(std::min(i + kItemsAtATime, items.size()))},
-                 set.form, pictures, embedder, right);
+                 set.form, pictures, embedder, judged);
     result.data = set.described;
-    summarize(items, set.form, at::stack(right), result, context.pictures);
+    const at::Tensor right = at::stack(judged);  // bool [items, measures]
+    const at::Tensor sample = pictures.first_rows(items);
+    const ItemKinds kinds(items);
+    const std::vector<std::string> measures = measures_of(set.form);
+    for (std::size_t m = 0; m < measures.size(); ++m)
+      add_measure(measures[m], right.select(1, static_cast<std::int64_t>(m)), sample, kinds, result);
+    result.metrics.emplace_back("items", static_cast<double>(items.size()));
+    if (context.pictures) show_kinds(kinds, measures[0], result);
     return result;
   }
 
@@ -98,6 +150,14 @@ class OptionsTask final : public EvaluationTask {
     return out;
   }
 
+  static void show_kinds(const ItemKinds& kinds, const std::string& measure, TaskResult& result) {
+    result.pictures.class_measure = measure;
+    const std::map<std::string, double> values(result.metrics.begin(), result.metrics.end());
+    for (const std::string& name : kinds.names)
+      if (const auto found = values.find(name + "_" + measure); found != values.end())
+        result.pictures.class_values.emplace_back(name, found->second);
+  }
+
   void judge_some(const Items& items, OptionForm form, const EmbeddedPictures& pictures, const Embedder& embedder,
                   std::vector<at::Tensor>& right) const {
     std::vector<std::string> texts;
@@ -116,34 +176,6 @@ class OptionsTask final : public EvaluationTask {
       picture += own_pictures;
       text += own_texts;
     }
-  }
-
-  /// `right` bool [items, measures].
-  static void summarize(const Items& items, OptionForm form, const at::Tensor& right, TaskResult& result,
-                        bool with_pictures) {
-    std::set<std::string> sorted;
-    for (const OptionItem* item : items) sorted.insert(item->kind);
-    const std::vector<std::string> kinds(sorted.begin(), sorted.end());
-    std::vector<std::int64_t> category;
-    for (const OptionItem* item : items)
-      category.push_back(std::lower_bound(kinds.begin(), kinds.end(), item->kind) - kinds.begin());
-    const std::vector<std::string> measures = measures_of(form);
-    std::vector<std::pair<std::string, double>> by_kind;
-    for (std::size_t m = 0; m < measures.size(); ++m) {
-      const auto scores = metrics::category_accuracy(right.select(1, static_cast<std::int64_t>(m)),
-                                                     at::tensor(category, at::kLong), std::ssize(kinds));
-      result.metrics.emplace_back(measures[m], scores.accuracy);
-      if (kinds.size() < 2) continue;
-      result.metrics.emplace_back("mean_category_" + measures[m], scores.mean_category_accuracy);
-      const auto shares = to_vector<double>(scores.category_accuracy);
-      for (std::size_t k = 0; k < kinds.size(); ++k) {
-        by_kind.emplace_back((kinds[k].empty() ? "other" : kinds[k]) + "_" + measures[m], shares[k]);
-        if (with_pictures && m == 0) result.pictures.class_values.emplace_back(kinds[k], shares[k]);
-      }
-    }
-    result.pictures.class_measure = measures[0];
-    result.metrics.insert(result.metrics.end(), by_kind.begin(), by_kind.end());
-    result.metrics.emplace_back("items", static_cast<double>(items.size()));
   }
 
   OptionTaskSettings settings_;
