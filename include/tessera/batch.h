@@ -77,6 +77,10 @@ struct Batch {
   Batch to(const at::Device& device) const;
 };
 
+/// What a ViT's last block does for `dense`: what it was trained to (`plain`), or, in a model trained without patches in
+/// mind, a change that needs no training and leaves them what they show. docs/evaluation.md has the formulas.
+enum class LastBlock { plain, maskclip, sclip, clearclip, naclip };
+
 /// What an objective wants of one view.
 struct ViewNeeds {
   bool tokens = false;     // TowerFeatures::tokens
@@ -87,6 +91,7 @@ struct ViewNeeds {
   bool regions = false;    // an image view of the sample's region features, not of its pixels
   bool optional = false;   // a sample may lack it: its row's mask is all false then; else such a sample is skipped
   bool teacher = false;    // the run's teacher encodes it too (Features::teacher)
+  LastBlock last_block = LastBlock::plain;  // of `dense`, in evaluation mode; all else comes from the plain one
 
   friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;
 };

@@ -45,8 +45,13 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionSettings& s)
 
 at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask& mask) {
   if (weights_.size() > 1) return forward(x, x, mask);
-  const std::vector<at::Tensor> qkv = at::linear(x, weights_[0], biases_[0]).chunk(3, -1);
-  return out_proj_(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
+  const std::vector<at::Tensor> qkv = queries_keys_values(x);
+  return project(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
+}
+
+std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor& x) const {
+  TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: queries, keys and values have weights of their own");
+  return at::linear(x, weights_[0], biases_[0]).chunk(3, -1);
 }
 
 at::Tensor MultiHeadAttention::forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask) {

@@ -34,6 +34,10 @@ at::Tensor Encoded::mask_with_class_token() const {
   return at::cat({at::ones({mask.size(0), 1}, mask.options()), mask}, 1);
 }
 
+Encoded Encoder::encode_with(LastBlock /*kind*/, const TowerInput& /*input*/) {
+  user_error("last_block changes the last block of a vit, and this model's image encoder is another one: leave it plain");
+}
+
 TowerSettings resolve(const TowerSettings& settings, const std::string& path) {
   return {encoders().resolve(settings.encoder, path + ".encoder"),
           readouts().resolve(settings.readout, path + ".readout"),
@@ -90,11 +94,17 @@ Encoded encoded_before(const EncodedPictures& pictures, config::Size grid) {
   return out;
 }
 
+Encoded encoded_for(Encoder& encoder, const TowerInput& input, const ViewNeeds& needs) {
+  const bool other = needs.dense && needs.last_block != LastBlock::plain;
+  if (!input.encoded.defined()) return other ? encoder.encode_with(needs.last_block, input) : encoder.encode(input);
+  TORCH_CHECK(!other, "another last block needs pictures, and not what the encoder gave of them before");
+  return encoded_before(input.encoded, encoder.grid());
+}
+
 }  // namespace
 
 TowerFeatures Tower::forward(const TowerInput& input, const ViewNeeds& needs) {
-  const Encoded encoded =
-      input.encoded.defined() ? encoded_before(input.encoded, encoder_->grid()) : encoder_->encode(input);
+  const Encoded encoded = encoded_for(*encoder_, input, needs);
   const ReadOutOutput pooled = readout_->forward(encoded, needs);
   TowerFeatures out;
   if (pooled.embedding.defined()) out.global = projection_->global(encoder_->final_norm(pooled.embedding));
@@ -102,7 +112,8 @@ TowerFeatures Tower::forward(const TowerInput& input, const ViewNeeds& needs) {
   if (needs.attention) out.attention = pooled.attention;
   out.mask = encoded.mask;
   if (needs.tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
-  if (needs.dense) out.dense = zero_padding(projection_->dense(encoded.tokens), encoded.mask);
+  const at::Tensor& patches = encoded.other_tokens.defined() ? encoded.other_tokens : encoded.tokens;
+  if (needs.dense) out.dense = zero_padding(projection_->dense(patches), encoded.mask);
   return out;
 }
 

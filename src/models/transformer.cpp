@@ -31,7 +31,7 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
     if (packed.defined()) draws = draws.index_select(0, packed.row_of);
   }
   for (std::int64_t i = first; i < layers; ++i) {
-    auto& block = static_cast<TransformerBlock&>(*resblocks_[static_cast<std::size_t>(i)]);
+    TransformerBlock& block = this->block(i);
     at::Tensor factors;
     if (draws.defined()) {
       const double rate =
@@ -44,6 +44,17 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
     x = again ? recomputed(forward, x, block.parameters()) : forward(x);
   }
   return x;
+}
+
+std::array<at::Tensor, 2> Transformer::forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind) {
+  const std::int64_t last = std::ssize(*resblocks_) - 1;
+  TORCH_CHECK(!is_training() && last >= 0, "another last block: expected a transformer with blocks, in evaluation mode");
+  for (std::int64_t i = 0; i < last; ++i) x = block(i).forward(x, sequence);
+  return {block(last).forward(x, sequence), block(last).forward_as(kind, x, sequence)};
+}
+
+TransformerBlock& Transformer::block(std::int64_t number) {
+  return static_cast<TransformerBlock&>(*resblocks_[static_cast<std::size_t>(number)]);
 }
 
 std::optional<std::int64_t> Transformer::block_of(const std::string& parameter) {

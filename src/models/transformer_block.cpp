@@ -4,6 +4,7 @@
 #include <torch/nn/init.h>
 
 #include <tessera/models/block_inputs.h>
+#include <tessera/models/last_block.h>
 #include <tessera/models/transformer.h>
 
 namespace tessera {
@@ -55,6 +56,19 @@ at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo
   };
   const at::Tensor x = input + scaled(attn_->forward(ln_1_->forward(input), sequence.mask), ls_1_, 0);
   return x + scaled(mlp_->forward(ln_2_->forward(x), sequence), ls_2_, 1);
+}
+
+at::Tensor TransformerBlock::forward_as(LastBlock kind, const at::Tensor& input, const SequenceInfo& sequence) {
+  if (kind == LastBlock::plain) return forward(input, sequence);
+  const auto scaled = [](const at::Tensor& update, const std::shared_ptr<LayerScale>& scale) {
+    return scale ? scale->forward(update) : update;
+  };
+  const std::vector<at::Tensor> qkv = attn_->queries_keys_values(ln_1_->forward(input));
+  const at::Tensor attended = attend_as(kind, qkv[0], qkv[1], qkv[2], attn_->heads(), sequence);
+  const at::Tensor update = scaled(attn_->project(attended), ls_1_);
+  if (!keeps_residual(kind)) return update;
+  const at::Tensor x = input + update;
+  return x + scaled(mlp_->forward(ln_2_->forward(x), sequence), ls_2_);
 }
 
 }  // namespace tessera

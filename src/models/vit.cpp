@@ -76,10 +76,21 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
 Encoded Vit::encode(const TowerInput& input) {
   if (input.regions.defined()) return encode_regions(input.regions, input.mask);
   TORCH_CHECK(input.pixels.defined(), "vit: takes pictures or regions");
-  return encode_pixels(input.pixels);
+  const Embedded embedded = embed(input.pixels);
+  return encoded(transformer_->forward(embedded.tokens, embedded.sequence), embedded.grid);
 }
 
-Encoded Vit::encode_pixels(const at::Tensor& image) {
+Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
+  TORCH_CHECK(input.pixels.defined(), "vit: another last block needs pictures");
+  if (settings_.layers == 0) user_error("last_block changes the last block of a vit, and this model's has none");
+  const Embedded embedded = embed(input.pixels);
+  const auto [plain, other] = transformer_->forward_both(embedded.tokens, embedded.sequence, kind);
+  Encoded out = encoded(plain, embedded.grid);
+  out.other_tokens = without_class_token(ln_post_ ? ln_post_->forward(other) : other);
+  return out;
+}
+
+Vit::Embedded Vit::embed(const at::Tensor& image) {
   const config::Size patch = settings_.patch_size;
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) >= patch.height && image.size(3) >= patch.width &&
                   image.size(2) % patch.height == 0 && image.size(3) % patch.width == 0,
@@ -93,10 +104,13 @@ Encoded Vit::encode_pixels(const at::Tensor& image) {
   const bool drops = is_training() && settings_.patch_dropout > 0;
   if (drops) x = drop_patches(x);
   if (ln_pre_) x = ln_pre_->forward(x);
-  x = transformer_->forward(x, {{}, drops ? config::Size(0, 0) : grid, settings_.class_token});
-  if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
+  return {x, {{}, drops ? config::Size(0, 0) : grid, settings_.class_token}, grid};
+}
+
+Encoded Vit::encoded(const at::Tensor& last, config::Size grid) {
+  const at::Tensor x = settings_.final_norm == "tokens" ? ln_post_->forward(last) : last;
   Encoded out;
-  out.tokens = settings_.class_token ? x.slice(1, 1) : x;
+  out.tokens = without_class_token(x);
   if (settings_.class_token) out.class_token = x.select(1, 0);
   out.grid = grid;
   return out;

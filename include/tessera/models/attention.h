@@ -10,7 +10,7 @@ namespace tessera {
 struct AttentionMask {
   bool causal = false;  // query i sees keys 0..i; only when `allowed` is undefined
   PackedRows packed;    // queries, keys and values are packed: each sees those of its own row; undefined: they are not
-  at::Tensor allowed;   // [B, 1, 1, K] bool; all true in rows without any real key
+  at::Tensor allowed;   // [B, 1, 1, K] bool, all true in rows without any real key; or floating [1, 1, N, K], added to the scores
   at::Tensor has_key;   // [B, 1, 1, 1] bool: false in such rows, whose output is then 0; undefined: it need not be
 };
 

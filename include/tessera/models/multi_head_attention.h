@@ -31,6 +31,12 @@ class MultiHeadAttention : public torch::nn::Module {
   /// query [B or 1, N, width] (1: the same queries for all rows), keys [B, K, key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
+  /// For self-attention by another rule: queries, keys and values of x [B, N, width], each [B, N, inner width], with the heads
+  /// beside each other; and the last projection of what is made of them. Projections must be fused (`in_proj_weight`).
+  std::vector<at::Tensor> queries_keys_values(const at::Tensor& x) const;
+  at::Tensor project(const at::Tensor& attended) { return out_proj_(attended); }
+  std::int64_t heads() const { return heads_; }
+
   /// Draws all weights anew from normal distributions; biases stay.
   void initialize(double input_deviation, double output_deviation);
   /// Weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes them.

@@ -22,6 +22,7 @@ struct Encoded {
   at::Tensor ids;              // [B, N] int64 token ids (text encoders), for read-outs that look for EOS
   at::Tensor attention;        // [B, N, M], the input positions that make up each token; undefined: token n is input n
   config::Size grid = {0, 0};  // rows and columns of the patches of these pictures; {0, 0} for other inputs
+  at::Tensor other_tokens;     // [B, N, w] as `tokens`, but by another last block (Encoder::encode_with); undefined: nobody asked
 
   /// [B, 1 + N, w] with the class token first; the tokens alone where there is none.
   at::Tensor with_class_token() const;
@@ -34,6 +35,8 @@ class Encoder : public torch::nn::Module {
  public:
   /// Pixels come normalized. Throws c10::Error for an input that the encoder does not take.
   virtual Encoded encode(const TowerInput& input) = 0;
+  /// encode() with `other_tokens` by that last block. Throws UserError where the encoder has no such block to change.
+  virtual Encoded encode_with(LastBlock kind, const TowerInput& input);
   /// What is left to do on the pooled vector [B, width] (the final norm, where it comes after pooling).
   virtual at::Tensor final_norm(const at::Tensor& pooled) { return pooled; }
   /// Whether final_norm() does anything, so that the read-out's vector must have the tokens' width.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
@@ -58,10 +59,15 @@ class Transformer : public torch::nn::Module {
               const FeedForwardOfBlock& feed_forward = {});
   /// x [B, N, width], or packed [T, width] -> the same, through the blocks from number `first` on.
   at::Tensor forward(at::Tensor x, const SequenceInfo& sequence = {}, std::int64_t first = 0);
+  /// Through all blocks, the last of which runs twice, plain and as `kind`: both results. x [B, N, width] of a whole picture.
+  /// Throws c10::Error in training mode or without a block.
+  std::array<at::Tensor, 2> forward_both(at::Tensor x, const SequenceInfo& sequence, LastBlock kind);
   /// The block that a parameter `transformer.resblocks.N.*` belongs to; none for other names.
   static std::optional<std::int64_t> block_of(const std::string& parameter);
 
  private:
+  TransformerBlock& block(std::int64_t number);
+
   torch::nn::ModuleList resblocks_;
   double drop_path_;
   bool grad_checkpointing_;

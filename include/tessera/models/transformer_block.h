@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 
+#include <tessera/batch.h>
 #include <tessera/config/fields.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/multi_head_attention.h>
@@ -57,6 +58,9 @@ class TransformerBlock : public torch::nn::Module {
   /// x [B, N, width], or packed [T, width] -> the same. factors [B or T, 2] multiply each row's two updates (stochastic
   /// depth); undefined: 1.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence = {}, const at::Tensor& factors = {});
+  /// As the last block of a ViT whose patches are to be compared with texts (last_block.h): x [B, N, width] of a whole
+  /// picture -> the same.
+  at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
 
  private:
   std::shared_ptr<LayerNorm> ln_1_, ln_2_;

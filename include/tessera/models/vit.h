@@ -64,6 +64,9 @@ class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
   Encoded encode(const TowerInput& input) override;
+  /// The final norm, if there is one, is applied to the other tokens whether it is `tokens` or `pooled`: both are what the
+  /// class token passes on its way to the projection.
+  Encoded encode_with(LastBlock kind, const TowerInput& input) override;
   at::Tensor final_norm(const at::Tensor& pooled) override;
   std::int64_t width() const override { return settings_.width; }
   bool has_class_token() const override { return settings_.class_token; }
@@ -79,7 +82,15 @@ class Vit : public Encoder {
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
-  Encoded encode_pixels(const at::Tensor& image);
+  /// Pictures [B, 3, H, W] as what the first block sees, [B, N, w].
+  struct Embedded {
+    at::Tensor tokens;
+    SequenceInfo sequence;
+    config::Size grid;
+  };
+  Embedded embed(const at::Tensor& image);
+  at::Tensor without_class_token(const at::Tensor& x) const { return settings_.class_token ? x.slice(1, 1) : x; }
+  Encoded encoded(const at::Tensor& x, config::Size grid);
   Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
   at::Tensor drop_patches(const at::Tensor& x) const;
 

@@ -6,6 +6,7 @@
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/evaluation/metrics/segmentation.h>
+#include <tessera/models/last_block.h>
 
 namespace tessera {
 namespace {
@@ -50,7 +51,10 @@ class SegmentationTask final : public EvaluationTask {
         .source = source,
         .max_samples = settings_.data.max_samples,
         .required = masked(),
-        .needs = {.dense = !by_groups, .slots = by_groups, .attention = by_groups}};
+        .needs = {.dense = !by_groups,
+                  .slots = by_groups,
+                  .attention = by_groups,
+                  .last_block = last_block_named(settings_.last_block)}};
     ExampleChooser examples(pass.total());
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor targets = masks_of(samples, std::ssize(names), *source);
