@@ -100,8 +100,8 @@ TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
     EXPECT_EQ(
         std::string(error.what()),
         "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, "
-        "segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability, tokens, token_group_iou and "
-        "validation_loss");
+        "segmentation, linear_probe, knn, hard_negatives, options, slot_mask, slots, interpretability, tokens, "
+        "token_group_iou, feature_map, grad_cam, query and validation_loss");
   }
 }
 
@@ -118,6 +118,31 @@ TEST_F(SuiteFiles, DataIsGuessedFromThePath) {
   EXPECT_EQ(source_from_text((folder_ / "cats").string(), "--data").name, "image_folder");
   EXPECT_EQ(source_from_text("{name: shapes, split: test}", "--data").settings.find("split")->text(), "test");
   EXPECT_THROW(source_from_text("shapess", "--data"), UserError);
+}
+
+TEST_F(SuiteFiles, ATableIsReadWithTheSeparatorOfItsFirstLine) {
+  for (const auto& [separator, text] : {std::pair<std::string, std::string>{"comma", "filepath,title\n"},
+                                        {"tab", "filepath\ttitle\n"},
+                                        {";", "title;filepath;more\n"}}) {
+    const auto source = source_from_text(write("a.csv", text), "--data");
+    EXPECT_EQ(source.name, "csv");
+    EXPECT_EQ(source.settings.find("separator")->text(), separator);
+    EXPECT_EQ(source.settings.find("image_key")->text(), "filepath");
+  }
+}
+
+TEST_F(SuiteFiles, ATableWithOtherColumnsShowsWhatToWrite) {
+  const std::string path = write("fotos.csv", "datei,beschreibung,beschreibung2\n");
+  try {
+    source_from_text(path, "--source");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "--source " + path +
+                  ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Say which "
+                  "hold pictures and captions: {name: csv, path: " +
+                  path + ", separator: comma, image_key: datei, caption_key: beschreibung}");
+  }
 }
 
 TEST_F(SuiteFiles, TheRepositorysSuitesAreValid) {
