@@ -5,6 +5,7 @@
 #include <tessera/data/sources/csv.h>
 #include <tessera/data/sources/flickr30k.h>
 #include <tessera/data/sources/image_folder.h>
+#include <tessera/data/sources/json_lines.h>
 #include <tessera/data/sources/karpathy.h>
 #include <tessera/data/sources/mixture.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
@@ -25,6 +26,7 @@ SourceRegistry& sources() {
     list.add<CsvSettings>("csv", "pictures that a text table names (CSV, TSV), with OpenCLIP's columns", make_csv);
     list.add<CocoCaptionsSettings>("coco_captions", "COCO's annotation file of captions and its folder of pictures", make_coco_captions);
     list.add<KarpathySettings>("karpathy", "Karpathy's splits of COCO, Flickr30k and Flickr8k", make_karpathy);
+    list.add<JsonLinesSettings>("json_lines", "pictures that files of JSON objects name, one a line (DOCCI, ImageInWords)", make_json_lines);
     list.add<Flickr30kSettings>("flickr30k", "Flickr30k, with the phrases and boxes of Flickr30k Entities", make_flickr30k);
     list.add<CifarSettings>("cifar10", "CIFAR-10 or CIFAR-100, their binary files", make_cifar);
     list.add<MixtureSettings>("mixture", "several sources, trained on as `mode` says", make_mixture);

@@ -41,6 +41,9 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
       {"retrieval",
        "recall@k: the share of captions whose picture is among the k nearest of all pictures (text_to_image), and of "
        "pictures with one of their captions among the k nearest of all captions (image_to_text)."},
+      {"k_precision",
+       "k_precision: of the caption nearest to a picture, the share of its words that a caption of the picture has, the mean "
+       "over pictures; k_precision_na: of its nouns and adjectives alone, where it has some."},
       {"linear_probe",
        "top1: the share of pictures that a logistic regression on embeddings, fitted on the training data, gives the "
        "right class; log_loss: its mean cross-entropy on them; l2: its regularization; lr, weight_decay: those of AdamW, where that fitted it."},

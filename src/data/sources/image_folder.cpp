@@ -50,6 +50,7 @@ class ImageFolder : public IndexedSource {
     config::require(settings.path);
     if (!fs::is_directory(root_, ignored)) user_error(settings.path, ": expected a folder, got a file");
     list_pictures();
+    if (settings.texts) find_texts(*settings.texts);
     read_captions();
   }
 
@@ -120,6 +121,26 @@ class ImageFolder : public IndexedSource {
   void read_json(const std::string& path, Sample& sample) const {
     if (read_annotations(read_sample_file(path, "unreadable"), {"caption", "captions"}, sample)) return;
     if (!told_bad_json_.exchange(true)) log::warning(path, ": is not JSON: it and any like it are passed over");
+  }
+
+  fs::path text_path(const Picture& picture) const {
+    const fs::path folder = settings_.texts ? fs::path(settings_.texts->name) : root_;
+    return (folder / picture.name).replace_extension(".txt");
+  }
+
+  void find_texts(const config::FilePath& folder) {
+    config::require(folder);
+    std::size_t found = 0;
+    std::error_code ignored;
+    for (Picture& picture : pictures_) {
+      picture.has_text = fs::is_regular_file(text_path(picture), ignored);
+      if (picture.has_text) ++found;
+    }
+    if (found == 0)
+      user_error(folder, ": has no text of a picture of ", settings_.path, ": expected files such as ",
+                 text_path(pictures_[0]).filename().string());
+    if (found < pictures_.size())
+      log::warning(folder, ": ", pictures_.size() - found, " of ", pictures_.size(), " pictures have no text there");
   }
 
   void list_pictures() {

@@ -51,17 +51,26 @@ std::vector<std::string> caption_words(std::string_view caption) {
   return words;
 }
 
-KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
+std::vector<std::int64_t> best_texts(const SimilarityTile& similarity, std::int64_t images, std::int64_t texts) {
+  TORCH_CHECK(texts > 0 || images == 0, "best_texts: no texts");
+  std::vector<std::int64_t> best;
+  for_tiles(images, texts, [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor scores = at::nan_to_num(similarity({begin, end}, {0, texts}).to(at::kDouble), -INFINITY, INFINITY, -INFINITY);
+    const at::Tensor chosen = best_first(scores, 1).select(1, 0).to(at::kCPU).contiguous();
+    best.insert(best.end(), chosen.const_data_ptr<std::int64_t>(), chosen.const_data_ptr<std::int64_t>() + chosen.numel());
+  });
+  return best;
+}
+
+KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::vector<std::string>& captions,
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts) {
-  const auto count = static_cast<std::int64_t>(captions.size());
-  TORCH_CHECK(scores.dim() == 2 && scores.size(1) == count && caption_image.size() == captions.size(),
-              "k_precision: scores must be [N, ", count, "] and caption_image [", count, "], got ", scores.sizes(),
-              " and [", caption_image.size(), "]");
-  TORCH_CHECK(count > 0 || scores.size(0) == 0, "k_precision: no captions");
-  const std::int64_t images = scores.size(0);
+  const auto images = static_cast<std::int64_t>(top1.size());
+  TORCH_CHECK(caption_image.size() == captions.size(), "k_precision: caption_image must be [", captions.size(), "], got [",
+              caption_image.size(), "]");
+  TORCH_CHECK(!captions.empty() || images == 0, "k_precision: no captions");
   std::vector<std::vector<std::string>> words(captions.size());
-  std::vector<std::map<std::string, std::int64_t>> truth(static_cast<std::size_t>(images));
+  std::vector<std::map<std::string, std::int64_t>> truth(top1.size());
   for (std::size_t m = 0; m < captions.size(); ++m) {
     words[m] = caption_words(captions[m]);
     const std::int64_t owner = caption_image[m];
@@ -72,13 +81,9 @@ KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::st
   const std::set<std::string> allowed = lexicon ? std::set(lexicon->begin(), lexicon->end()) : std::set<std::string>();
 
   KPrecisionScores out;
-  if (images > 0) {
-    const at::Tensor best = best_first(at::nan_to_num(scores.to(at::kDouble), -INFINITY, INFINITY, -INFINITY), 1);
-    const at::Tensor chosen = best.select(1, 0).to(at::kCPU).contiguous();
-    out.top1.assign(chosen.const_data_ptr<std::int64_t>(), chosen.const_data_ptr<std::int64_t>() + images);
-  }
-  for (std::size_t n = 0; n < out.top1.size(); ++n) {
-    const std::vector<std::string>& all = words[static_cast<std::size_t>(out.top1[n])];
+  out.top1 = top1;
+  for (std::size_t n = 0; n < top1.size(); ++n) {
+    const std::vector<std::string>& all = words.at(static_cast<std::size_t>(top1[n]));
     std::vector<std::string> some;
     for (const std::string& word : all) {
       if (!lexicon || allowed.contains(word)) some.push_back(word);
@@ -89,6 +94,15 @@ KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::st
   out.k_precision = mean_of_valid(out.per_image, out.count);
   out.k_precision_na = mean_of_valid(out.per_image_na, out.count_na);
   return out;
+}
+
+KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
+                             const std::vector<std::int64_t>& caption_image,
+                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts) {
+  TORCH_CHECK(scores.dim() == 2 && scores.size(1) == static_cast<std::int64_t>(captions.size()),
+              "k_precision: scores must be [N, ", captions.size(), "], got ", scores.sizes());
+  const auto all = [&](RowRange images, RowRange) { return scores.slice(0, images.begin, images.end); };
+  return k_precision(best_texts(all, scores.size(0), scores.size(1)), captions, caption_image, lexicon, clip_counts);
 }
 
 }  // namespace tessera::metrics

@@ -83,6 +83,10 @@ Candidates candidates_for(const TextList& classes, const Source& source, const s
     out.place = places_by_name(names, own, source.background_class());
     return out;
   }
+  if (!own.empty() && names.size() > own.size())
+    throw TaskMisfit(concat(source.describe(), " has ", own.size(), " classes, but ", task, ".classes names ", names.size(),
+                            ", which would be taken by their order: leave out those that are not there, or name the "
+                            "data's classes as the data do"));
   const std::int64_t background = classes.items.empty() ? source.background_class() : -1;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const bool left_out = static_cast<std::int64_t>(i) == background;

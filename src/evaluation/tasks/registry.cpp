@@ -33,6 +33,7 @@ TaskRegistry& evaluation_tasks() {
     TaskRegistry list("evaluation task");
     list.add<ZeroShotSettings>("zero_shot", "zero-shot classification with prompts", make_zero_shot_task);
     list.add<RetrievalSettings>("retrieval", "image-text retrieval, recall at k both ways", make_retrieval_task);
+    list.add<KPrecisionSettings>("k_precision", "whether captions found for pictures tell what their own do (SPARC)", make_k_precision_task);
     list.add<SegmentationSettings>("segmentation", "zero-shot segmentation by patches (SPARC)", make_segmentation_task);
     list.add<LinearProbeSettings>("linear_probe", "logistic regression on image embeddings (CLIP)",
                                   make_linear_probe_task);

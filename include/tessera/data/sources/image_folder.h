@@ -15,6 +15,7 @@ namespace tessera {
 struct ImageFolderSettings {
   config::FilePath path;
   std::optional<config::FilePath> captions;
+  std::optional<config::FilePath> texts;
   std::optional<bool> classes;
   std::string template_ = "a photo of a {}.";
 };

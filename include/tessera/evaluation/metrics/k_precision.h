@@ -8,6 +8,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/evaluation/metrics/retrieval.h>
+
 namespace tessera::metrics {
 
 struct KPrecisionScores {
@@ -23,9 +25,18 @@ struct KPrecisionScores {
 /// Maximal runs of ASCII letters, digits and non-ASCII characters, ASCII lower-cased.
 std::vector<std::string> caption_words(std::string_view caption);
 
-/// Faithfulness of retrieval (SPARC, section 4.3): share of the words of each image's best caption that occur in a
-/// caption of that image. scores [N, M] float; caption_image[m] is the image of caption m. With clip_counts a word
-/// counts at most as often as it occurs there. Without a lexicon the *_na values are those of all words.
+/// The text that each image is most similar to, [images]; the first of equal ones. Works in tiles: never holds [N, M] when
+/// that is large.
+std::vector<std::int64_t> best_texts(const SimilarityTile& similarity, std::int64_t images, std::int64_t texts);
+
+/// Faithfulness of retrieval (SPARC, section 4.3): share of the words of each image's best caption, top1[n], that occur in
+/// a caption of that image; caption_image[m] is the image of caption m, -1: none. With clip_counts a word counts at most
+/// as often as it occurs there. Without a lexicon the *_na values are those of all words.
+KPrecisionScores k_precision(const std::vector<std::int64_t>& top1, const std::vector<std::string>& captions,
+                             const std::vector<std::int64_t>& caption_image,
+                             const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);
+
+/// The same with the best caption by scores [N, M] float.
 KPrecisionScores k_precision(const at::Tensor& scores, const std::vector<std::string>& captions,
                              const std::vector<std::int64_t>& caption_image,
                              const std::optional<std::vector<std::string>>& lexicon, bool clip_counts = false);

@@ -1,18 +1,15 @@
 #include "src/data/sources/options/option_builder.h"
 
 #include <algorithm>
-#include <filesystem>
 
-#include "src/data/image/image_file.h"
 #include "src/data/image/sample_picture.h"
+#include "src/data/sources/find_picture.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// What lies within the picture of a part that may reach beyond it.
 Box within(const Image& image, const Box& part) {
@@ -49,23 +46,6 @@ class OptionPictures final : public ListedPictures {
 };
 
 }  // namespace
-
-std::string find_picture(const std::string& folder, const std::string& name) {
-  const std::string last = fs::path(name).filename().string();
-  std::vector<std::string> candidates = {name, last};
-  if (!fs::path(last).has_extension()) {
-    const bool number = !last.empty() && last.find_first_not_of("0123456789") == std::string::npos;
-    std::vector<std::string> stems = {name, last};
-    if (number && last.size() < 12) stems.push_back(std::string(12 - last.size(), '0') + last);
-    candidates.clear();
-    for (const std::string& stem : stems)
-      for (const char* ending : {".jpg", ".png", ".jpeg", ".webp"}) candidates.push_back(stem + ending);
-  }
-  std::error_code ignored;
-  for (const std::string& candidate : candidates)
-    if (fs::is_regular_file(fs::path(folder) / candidate, ignored)) return candidate;
-  return name;
-}
 
 std::int64_t OptionBuilder::picture(const std::string& name, const std::optional<Box>& part) {
   std::string key = name;

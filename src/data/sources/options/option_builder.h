@@ -11,10 +11,6 @@
 
 namespace tessera {
 
-/// The file that a benchmark means by a picture's name, relative to the folder of the pictures; the name itself where
-/// there is none.
-std::string find_picture(const std::string& folder, const std::string& name);
-
 /// Collects pictures, each once, and the items that ask about them.
 class OptionBuilder {
  public:

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <tessera/config/file_path.h>
+#include <tessera/data/formats/paths.h>
+#include <tessera/data/source.h>
+
+namespace tessera {
+
+/// Pictures that files of JSON objects name, one a line: DOCCI, ImageInWords and others.
+struct JsonLinesSettings {
+  PathList path;
+  config::FilePath images;
+  std::string image_key = "image";
+  std::vector<std::string> caption_key = {"caption"};
+  std::string split_key = "split";
+  std::string split;
+  bool sentences = false;
+};
+
+template <class Visitor>
+void fields(Visitor& v, JsonLinesSettings& s) {
+  v("path", s.path, "files with a JSON object a line: one, a list, a pattern, or a folder of .jsonl files");
+  v("images", s.images, "folder of the pictures");
+  v("image_key", s.image_key, "member with the picture's file name, whose ending may be missing");
+  v("caption_key", s.caption_key, "members with captions: a text each, or a list");
+  v("split_key", s.split_key, "member that names the split");
+  v("split", s.split, "read lines of this split only (test); empty: all");
+  v("sentences", s.sentences,
+    "each sentence is a caption of its own: texts are cut at full stops, line ends and </s> (FLAIR's fine-grained "
+    "retrieval)");
+}
+
+/// Throws UserError naming file and line.
+std::shared_ptr<IndexedSource> make_json_lines(const JsonLinesSettings& settings);
+
+}  // namespace tessera

@@ -1,0 +1,107 @@
+#include <nlohmann/json.hpp>
+
+#include "src/data/formats/captions.h"
+#include "src/data/formats/python_json.h"
+#include "src/data/sources/find_picture.h"
+#include "src/data/sources/listed_pictures.h"
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/data/sources/json_lines.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+/// Texts between full stops, line ends and </s>; empty ones too.
+std::vector<std::string> sentences_of(std::string text) {
+  for (std::size_t at = text.find("</s>"); at != std::string::npos; at = text.find("</s>", at))
+    text.replace(at, 4, ".");
+  std::vector<std::string> out;
+  for (const std::string& line : split(text, '\n'))
+    for (std::string& sentence : split(line, '.')) out.push_back(std::move(sentence));
+  return out;
+}
+
+class JsonLinesReader {
+ public:
+  explicit JsonLinesReader(const JsonLinesSettings& settings) : settings_(settings) {}
+
+  PictureList read() {
+    if (settings_.path.items.empty())
+      user_error("json_lines: path is not set; expected a file with a JSON object a line");
+    config::require(settings_.images);
+    list_.tables = expand_paths(settings_.path, ".jsonl");
+    for (const std::string& path : list_.tables) read_file(path);
+    if (list_.pictures.empty())
+      user_error(list_.tables[0], settings_.split.empty() ? ": holds no lines"
+                                                          : concat(": has no line whose ", settings_.split_key,
+                                                                   " is \"", settings_.split, "\" (split)"));
+    list_.described =
+        concat("json_lines ", list_.tables[0], settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
+    list_.folder = settings_.images;
+    return std::move(list_);
+  }
+
+ private:
+  void read_file(const std::string& path) {
+    std::size_t number = 0;
+    for (const std::string& line : split(io::read_file(path), '\n')) {
+      ++number;
+      if (strip(line).empty()) continue;
+      const nlohmann::json item = parse_python_json(line);
+      const std::string place = concat(path, ":", number);
+      if (!item.is_object()) user_error(place, ": expected a JSON object a line");
+      if (!settings_.split.empty() && text_of(item, settings_.split_key, "split_key", place) != settings_.split)
+        continue;
+      ListedPicture picture;
+      picture.name = find_picture(settings_.images, text_of(item, settings_.image_key, "image_key", place));
+      for (const std::string& key : settings_.caption_key)
+        add_captions(member(item, key, "caption_key", place), picture);
+      list_.pictures.push_back(std::move(picture));
+    }
+  }
+
+  void add_captions(const nlohmann::json& value, ListedPicture& picture) const {
+    if (value.is_array())
+      for (const nlohmann::json& each : value) add_captions_of_text(each, picture);
+    else
+      add_captions_of_text(value, picture);
+  }
+
+  void add_captions_of_text(const nlohmann::json& value, ListedPicture& picture) const {
+    if (!value.is_string()) return;
+    const auto& text = value.get_ref<const std::string&>();
+    if (!settings_.sentences) return add_caption(text, picture.captions);
+    for (const std::string& sentence : sentences_of(text)) add_caption(sentence, picture.captions);
+  }
+
+  static std::string text_of(const nlohmann::json& item, const std::string& key, const char* setting,
+                             const std::string& place) {
+    const nlohmann::json& value = member(item, key, setting, place);
+    if (!value.is_string()) user_error(place, ": ", key, " (", setting, "): expected a text, got ", value.type_name());
+    return value.get<std::string>();
+  }
+
+  static const nlohmann::json& member(const nlohmann::json& item, const std::string& key, const char* setting,
+                                      const std::string& place) {
+    const auto found = item.find(key);
+    if (found != item.end()) return *found;
+    std::vector<std::string> names;
+    for (const auto& [name, value] : item.items())
+      if (names.size() < 20) names.push_back(name);
+    user_error(place, ": has no ", key, " (", setting,
+               "); its members are: ", names.empty() ? "none" : printable(join_names(names), 500));
+  }
+
+  const JsonLinesSettings& settings_;
+  PictureList list_;
+};
+
+}  // namespace
+
+std::shared_ptr<IndexedSource> make_json_lines(const JsonLinesSettings& settings) {
+  return std::make_shared<ListedPictures>(JsonLinesReader(settings).read());
+}
+
+}  // namespace tessera

@@ -1,0 +1,91 @@
+// Pictures that lines of JSON name, and pictures whose texts lie in another folder.
+
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
+#include <tessera/data/sources/image_folder.h>
+#include <tessera/data/sources/json_lines.h>
+
+namespace tessera {
+namespace {
+
+using test::user_error_of;
+using Texts = std::vector<std::string>;
+
+class JsonLines : public test::TemporaryFolder {
+ protected:
+  JsonLines() {
+    for (const char* name : {"pictures/test_0.jpg", "pictures/aar_1.jpg"})
+      write(name, test::encode(test::noise(8, 9, 1), ".jpg"));
+  }
+  JsonLinesSettings settings(const std::string& content) const {
+    write("data.jsonl", content);
+    JsonLinesSettings out;
+    out.path.items = {path("data.jsonl")};
+    out.images = path("pictures");
+    return out;
+  }
+  std::string error_of(const JsonLinesSettings& given) const {
+    return user_error_of([&] { make_json_lines(given); });
+  }
+};
+
+TEST_F(JsonLines, ReadsOneSplitOfDocci) {
+  JsonLinesSettings given =
+      settings(R"({"split": "train", "image_file": "train_0.jpg", "description": "no"})"
+               "\n\n"
+               R"({"split": "test", "image_file": "test_0.jpg", "description": " A cat. It sleeps. "})"
+               "\n");
+  given.image_key = "image_file";
+  given.caption_key = {"description"};
+  given.split = "test";
+  const auto source = make_json_lines(given);
+  ASSERT_EQ(source->size(), 1);
+  EXPECT_EQ(source->get(0).key, "test_0.jpg");
+  EXPECT_EQ(source->get(0).captions, Texts{"A cat. It sleeps."});
+  EXPECT_EQ(source->describe(), "json_lines " + path("data.jsonl") + " (test), 1 samples");
+  given.split = "val";
+  EXPECT_EQ(error_of(given), path("data.jsonl") + ": has no line whose split is \"val\" (split)");
+}
+
+TEST_F(JsonLines, SentencesAreCaptionsOfTheirOwn) {
+  JsonLinesSettings given =
+      settings(R"({"image/key": "aar_1", "IIW": "A cat. It sleeps.\n\nIn bed</s> Now", "more": ["x. y", 3]})");
+  given.image_key = "image/key";
+  given.caption_key = {"IIW", "more"};
+  given.sentences = true;
+  EXPECT_EQ(make_json_lines(given)->get(0).captions, (Texts{"A cat", "It sleeps", "In bed", "Now", "x", "y"}));
+}
+
+TEST_F(JsonLines, ErrorsNameTheLineAndWhatItHas) {
+  EXPECT_EQ(error_of(settings("{\"image\": \"test_0.jpg\", \"caption\": \"x\"}\n{\"file\": \"y\"}\n")),
+            path("data.jsonl") + ":2: has no image (image_key); its members are: file");
+  EXPECT_EQ(error_of(settings("[1]\n")), path("data.jsonl") + ":1: expected a JSON object a line");
+  EXPECT_EQ(error_of(settings("{\"image\": 5, \"caption\": \"x\"}")),
+            path("data.jsonl") + ":1: image (image_key): expected a text, got number");
+  EXPECT_EQ(error_of(settings("\n")), path("data.jsonl") + ": holds no lines");
+}
+
+TEST_F(JsonLines, CaptionsWithoutPicturesAreToldAtOnce) {
+  const std::string error = error_of(settings(R"({"image": "elsewhere.jpg", "caption": "x"})"));
+  EXPECT_TRUE(error.ends_with("elsewhere.jpg): check the folder of the pictures")) << error;
+}
+
+TEST_F(JsonLines, TextsOfAnImageFolderMayLieInAnother) {
+  write("caption/test_0.txt", "A long caption.\n");
+  ImageFolderSettings given;
+  given.path = path("pictures");
+  given.texts = path("caption");
+  const auto source = make_image_folder(given);
+  ASSERT_EQ(source->size(), 2);
+  EXPECT_TRUE(source->get(0).captions.empty()) << source->get(0).key;
+  EXPECT_EQ(source->get(1).captions, Texts{"A long caption."});
+  write("none/other.txt", "x");
+  given.texts = path("none");
+  EXPECT_EQ(user_error_of([&] { make_image_folder(given); }),
+            path("none") + ": has no text of a picture of " + path("pictures") + ": expected files such as aar_1.txt");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,154 @@
+// The suites of benchmarks, run on miniature copies of their own files (tests/data/benchmarks).
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/data/image/encode.h>
+#include <tessera/evaluation/evaluate.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSuites = TESSERA_SOURCE_DIR "/configs/suites";
+constexpr const char* kMiniatures = TESSERA_SOURCE_DIR "/tests/data/benchmarks";
+
+/// Letters to ids.
+class SpellingTokenizer final : public Tokenizer {
+ public:
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    std::vector<std::int64_t> ids = {1};
+    for (const char c : text)
+      if (c >= 'a' && c <= 'z' && ids.size() + 1 < 24) ids.push_back(3 + c - 'a');
+    ids.push_back(2);
+    return ids;
+  }
+  std::string decode(const std::vector<std::int64_t>& /*ids*/) const override { return {}; }
+  std::int64_t vocab_size() const override { return 32; }
+  std::int64_t context_length() const override { return 24; }
+  std::int64_t pad_id() const override { return 0; }
+  std::string name() const override { return "letters"; }
+  const std::string& vocabulary_bytes() const override { return none_; }
+
+ private:
+  std::string none_;
+};
+
+class Benchmarks : public ::testing::Test {
+ protected:
+  Benchmarks() {
+    ::setenv("DATA", kMiniatures, 1);
+    ::setenv("FOLDER", (std::string(kMiniatures) + "/pictures").c_str(), 1);
+    at::manual_seed(3);
+    const config::Node tree = config::parse_yaml(
+        "image: {encoder: {name: vit, image_size: 16, patch_size: 8, width: 32, layers: 1, heads: 2}}\n"
+        "text: {encoder: {name: text_transformer, vocab_size: 32, context_length: 24, width: 32, layers: 1, heads: "
+        "2}}\n"
+        "preprocessing: {image_size: 16}\n",
+        "model.yaml");
+    model_ = std::make_shared<DualEncoder>(config::read<ModelSettings>(tree));
+  }
+  ~Benchmarks() override {
+    ::unsetenv("DATA");
+    ::unsetenv("FOLDER");
+  }
+
+  static SuiteSettings load(const std::string& name) {
+    EvaluateOptions options;
+    options.suite = concat(kSuites, "/", name, ".yaml");
+    return load_suite(options, config::Node::map());
+  }
+
+  std::vector<TaskResult> run(const SuiteSettings& suite) const {
+    EvaluationContext context;
+    context.batch_size = 4;
+    if (suite.source) context.source = sources().make(*suite.source, "source");
+    if (suite.train) context.train_source = sources().make(*suite.train, "train");
+    const DualEncoderEmbedder embedder(model_, std::make_shared<SpellingTokenizer>());
+    std::vector<TaskResult> results;
+    for (const config::ModuleSettings& task : suite.tasks) {
+      check_task(task, embedder, context);
+      results.push_back(run_task(task, embedder, context));
+    }
+    return results;
+  }
+
+  std::shared_ptr<DualEncoder> model_;
+};
+
+/// Pictures of each task; what the miniatures hold of each split.
+const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpathy_test5k", {2, 2}},
+                                                                   {"coco_val2017", {2}},
+                                                                   {"flickr30k_test1k", {2}},
+                                                                   {"urban1k", {2}},
+                                                                   {"docci", {2, 2}},
+                                                                   {"iiw_sentences", {2}},
+                                                                   {"image_folder", {2}},
+                                                                   {"cifar10_binary", {4, 4, 4}},
+                                                                   {"cifar100_binary", {12, 12, 12}},
+                                                                   {"winoground", {2}},
+                                                                   {"colorswap", {2}},
+                                                                   {"sugarcrepe", {1}},
+                                                                   {"sugarcrepe_pp", {1}},
+                                                                   {"svo_probes", {2}},
+                                                                   {"foil", {1}},
+                                                                   {"valse", {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
+                                                                   {"aro", {1, 1}},
+                                                                   {"whatsup", {1, 1, 1, 1, 1, 1}},
+                                                                   {"cola", {2}},
+                                                                   {"mmvp", {2}}};
+
+TEST_F(Benchmarks, EverySuiteRunsOnFilesInTheirOwnLayout) {
+  for (const auto& [name, samples] : kSamples) {
+    std::vector<std::int64_t> measured;
+    for (const TaskResult& result : run(load(name))) {
+      measured.push_back(result.samples);
+      ASSERT_FALSE(result.metrics.empty()) << name;
+      for (const auto& [metric, value] : result.metrics) EXPECT_TRUE(std::isfinite(value)) << name << " " << metric;
+    }
+    EXPECT_EQ(measured, samples) << name;
+  }
+}
+
+TEST_F(Benchmarks, EverySuiteOfFilesIsTried) {
+  for (const auto& entry : fs::directory_iterator(kSuites)) {
+    const std::string name = entry.path().stem().string();
+    const bool elsewhere = name.starts_with("shapes") || name == "cifar10" || name == "imagenet";
+    EXPECT_TRUE(elsewhere || kSamples.contains(name)) << name << ": give it a miniature in " << kMiniatures;
+  }
+}
+
+TEST_F(Benchmarks, ImageNetTakesItsNamesByTheOrderOfAllThousandFolders) {
+  const fs::path folder = fs::temp_directory_path() / concat("tessera_imagenet_", ::getpid());
+  const auto remove = std::shared_ptr<void>(nullptr, [&](void*) { fs::remove_all(folder); });
+  const std::string picture = encode_png({8, 8, std::vector<std::uint8_t>(8 * 8 * 3, 90)});
+  for (int i = 0; i < 1000; ++i) fs::create_directories(folder / "imagenet/val" / concat("n", 10000000 + i));
+  io::write_file((folder / "imagenet/val/n10000001/x.JPEG").string(), picture);
+  ::setenv("DATA", folder.c_str(), 1);
+  SuiteSettings suite = load("imagenet");
+  suite.tasks.at(0).settings.set("templates", config::parse_yaml("['{}']", "test"));  // 80 take too long
+  const TaskResult result = run(suite).at(0);
+  EXPECT_EQ(result.samples, 1);
+  ASSERT_EQ(result.classes.size(), 1000U);
+  EXPECT_EQ(result.classes[1], "goldfish");
+
+  fs::remove(folder / "imagenet/val/n10000999");
+  try {
+    run(suite);
+    FAIL() << "names of 1,000 classes go to other classes of 999";
+  } catch (const TaskMisfit& error) {
+    EXPECT_NE(std::string(error.what()).find("has 999 classes, but zero_shot.classes names 1000"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace tessera

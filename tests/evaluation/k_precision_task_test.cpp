@@ -1,0 +1,100 @@
+// K-precision with a model that finds captions by the colors that they name.
+
+#include <gtest/gtest.h>
+
+#include "tests/evaluation/color_embedder.h"
+#include <tessera/evaluation/metrics/k_precision.h>
+#include <tessera/evaluation/task.h>
+
+namespace tessera {
+namespace {
+
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+/// Pictures of one color each, with captions.
+class ColoredPictures final : public IndexedSource {
+ public:
+  struct Picture {
+    std::uint8_t red, green, blue;
+    std::vector<std::string> captions;
+  };
+  explicit ColoredPictures(std::vector<Picture> pictures) : pictures_(std::move(pictures)) {}
+  std::int64_t size() const override { return std::ssize(pictures_); }
+  Sample get(std::int64_t index) const override {
+    const Picture& picture = pictures_.at(static_cast<std::size_t>(index));
+    Sample sample;
+    sample.key = concat("picture", index);
+    sample.captions = picture.captions;
+    sample.image = {8, 8, {}};
+    for (int i = 0; i < 64; ++i)
+      for (const std::uint8_t value : {picture.red, picture.green, picture.blue}) sample.image.pixels.push_back(value);
+    return sample;
+  }
+  std::string describe() const override { return "colored pictures"; }
+
+ private:
+  std::vector<Picture> pictures_;
+};
+
+class KPrecision : public ::testing::Test {
+ protected:
+  // Each picture finds the caption with its color: the first one its own, the second that of the third picture.
+  KPrecision() {
+    context.source = std::make_shared<ColoredPictures>(
+        std::vector<ColoredPictures::Picture>{{200, 0, 0, {"a red dog runs", "the dog"}},
+                                              {0, 200, 0, {"a dog by the wall", "two dogs"}},
+                                              {0, 190, 60, {"a green dog and a green cat"}},
+                                              {0, 0, 9, {}}});
+  }
+  TaskResult run(const std::string& more) {
+    const std::string yaml = "{name: k_precision" + more + "}";
+    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}),
+                    embedder, context);
+  }
+
+  test::ColorEmbedder embedder;
+  EvaluationContext context;
+};
+
+TEST_F(KPrecision, CountsWordsThatAnyOwnCaptionHas) {
+  const TaskResult result = run("");
+  // Of "a green dog and a green cat" the second picture's captions have "a" twice and "dog".
+  EXPECT_EQ(result.metrics, (Metrics{{"k_precision", (1 + 3.0 / 7 + 1) / 3}}));
+  EXPECT_EQ(result.samples, 3);
+  EXPECT_EQ(result.skipped.at("no_caption"), 1);
+  ASSERT_EQ(result.readings.size(), 3U);
+  EXPECT_EQ(result.readings[1],
+            (std::pair<std::string, std::string>("picture1", "a green dog and a green cat (42.86%)")));
+}
+
+TEST_F(KPrecision, CountsNounsAndAdjectivesApart) {
+  const TaskResult result = run(", lexicon: [dog, cat, green]");
+  EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("k_precision_na", (1 + 1.0 / 4 + 1) / 3)));
+  EXPECT_NEAR(report::value_of(result.outcomes.at(1)), result.metrics.at(1).second, 1e-12);
+  // The first picture's caption has no word of this one and counts nowhere.
+  EXPECT_EQ(run(", lexicon: [cat]").metrics.at(1).second, 0.5);
+}
+
+TEST_F(KPrecision, CountsAWordAtMostAsOftenAsItOccursIfAskedTo) {
+  EXPECT_EQ(run(", clip_counts: true").metrics.at(0).second, (1 + 2.0 / 7 + 1) / 3) << "the second \"a\" does not count";
+}
+
+TEST_F(KPrecision, ThePromptsWordsDoNotCount) {
+  EXPECT_EQ(run(", prompt_prefix: 'a photo of '").metrics, run("").metrics);
+}
+
+TEST(KPrecisionMetric, TilesGiveTheSameAsTheWholeMatrix) {
+  at::manual_seed(4);
+  const at::Tensor scores = at::randint(0, 5, {70, 90'000}, at::kDouble);  // more than a tile, with equal scores
+  const auto tile = [&](metrics::RowRange images, metrics::RowRange texts) {
+    return scores.slice(0, images.begin, images.end).slice(1, texts.begin, texts.end);
+  };
+  const std::vector<std::int64_t> best = metrics::best_texts(tile, 70, 90'000);
+  for (std::int64_t n = 0; n < 70; ++n) {
+    const auto first = scores[n].eq(scores[n].max()).nonzero()[0].item<std::int64_t>();
+    EXPECT_EQ(best[static_cast<std::size_t>(n)], first) << n;
+  }
+}
+
+}  // namespace
+}  // namespace tessera
