@@ -9,7 +9,7 @@
 namespace tessera::report {
 namespace {
 
-constexpr double kChartWidth = 520, kChartHeight = 420, kEdge = 26;
+constexpr double kChartWidth = 520, kChartHeight = 420, kScatterMargin = 26;
 constexpr std::size_t kMostNames = 40;
 
 /// From the values' range to the picture's.
@@ -58,7 +58,7 @@ std::string name_beside(double x, double y, const std::string& name) {
 std::string svg_scatter(const ScatterChart& chart) {
   if (chart.points.empty()) return "";
   const std::vector<Color> colors = class_colors(chart.class_names);
-  Axis across(kEdge, kChartWidth - kEdge), up(kChartHeight - kEdge, kEdge);
+  Axis across(kScatterMargin, kChartWidth - kScatterMargin), up(kChartHeight - kScatterMargin, kScatterMargin);
   for (const auto& point : chart.points) {
     across.see(point.x);
     up.see(point.y);

@@ -187,7 +187,7 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
     const std::string name = entry.path().stem().string();
-    for (const auto& [stage, config, follows] : shipped_stages(name)) {
+    for (const auto& [stage, config, follows, overruled] : shipped_stages(name)) {
       EXPECT_EQ(config.run.name, stage.empty() ? name : name + "/" + stage);
       if (config.tokenizer && config.tokenizer->name == "clip-bpe") {
         EXPECT_TRUE(std::filesystem::exists(config.tokenizer->settings.find("merges")->text())) << entry.path();

@@ -24,14 +24,16 @@ std::string missing_for(const config::ModuleSettings& task, const TrainingRun& r
 
 // checkpoint.keep_best, as far as what tasks measure is known before they do.
 void check_judged_metric(const Config& config, const Embedder& embedder) {
-  if (!config.checkpoint.keep_best) return;
+  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without its vocabulary a model shows less
   const std::string& metric = config.checkpoint.keep_best->metric;
   std::vector<std::string> names;
   for (const config::ModuleSettings& task : config.evaluation.tasks) {
     if (task.name != metric.substr(0, metric.find('.'))) continue;
     const auto own = evaluation_tasks().make(task, task.name)->metric_names(embedder);
     if (own.empty()) return;
-    for (const std::string& name : own) names.push_back(concat(task.name, ".", name));
+    for (const std::string& name : own)
+      if (const std::string full = concat(task.name, ".", name); std::ranges::find(names, full) == names.end())
+        names.push_back(full);
   }
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }

@@ -108,9 +108,9 @@ class LossOfParts final : public RunLoss {
 
  private:
   void warn_of_skipped(const TaskResult& result) const {
-    const auto skipped = static_cast<double>(result.skipped_total()), read = skipped + static_cast<double>(result.samples);
-    if (skipped > config_.data.loader.max_bad_share * read)
-      log::warning("validation_loss: ", result.skipped_total(), " of ", read, " samples of ", result.data,
+    const std::int64_t skipped = result.skipped_total(), read = skipped + result.samples;
+    if (static_cast<double>(skipped) > config_.data.loader.max_bad_share * static_cast<double>(read))
+      log::warning("validation_loss: ", skipped, " of ", read, " samples of ", result.data,
                    " cannot be used; the loss is that of the others");
   }
 
