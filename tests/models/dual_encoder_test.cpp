@@ -1,6 +1,9 @@
+#include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "tests/models/small_models.h"
+#include <tessera/base/log.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/registry.h>
 
