@@ -31,6 +31,11 @@ Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preproces
     out.sample.sample = reader.read_in_order(index, index);
     out.claim = budget.claim_sample(index, working_bytes(out.sample.sample));
     if (pictures == EvaluationPictures::as_read) return out;
+    if (pictures == EvaluationPictures::decoded) {
+      decode_picture(out.sample);
+      out.claim.set(working_bytes(out.sample.sample));
+      return out;
+    }
     prepare_picture(out.sample, preprocessing);
     out.claim.set(working_bytes(out.sample.sample) + out.sample.pixels.numel());
   } catch (const SampleError& error) {
@@ -42,7 +47,7 @@ Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preproces
 
 }  // namespace
 
-void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
+void decode_picture(EvaluationSample& sample) {
   Sample& read = sample.sample;
   sample.picture = picture_fingerprint(read);
   read.image = take_image(read);
@@ -50,6 +55,11 @@ void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessin
   if (!read.mask.empty() && read.mask.size() != pixels)
     throw SampleError(
         "bad_mask", concat("sample ", read.key, ": its mask has ", read.mask.size(), " pixels, its picture ", pixels));
+}
+
+void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
+  decode_picture(sample);
+  const Sample& read = sample.sample;
   sample.pixels = to_tensor(preprocess(read.image, preprocessing));
   if (!read.mask.empty()) sample.mask = preprocess_mask(read.mask, read.image.height, read.image.width, preprocessing);
 }

@@ -152,13 +152,16 @@ struct EvaluationSample {
   std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
 };
 
+/// Decodes the picture of a sample. Throws SampleError: it has none, a damaged one, or a mask of another size.
+void decode_picture(EvaluationSample& sample);
+
 /// Decodes and transforms the picture of a sample that has none of `picture`, `pixels` and `mask` yet. Throws SampleError:
 /// it has no picture, a damaged one, or a mask of another size.
 void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing);
 
-/// What an EvaluationReader makes of pictures. `as_read`: nothing, and a sample may lack its own, or have a damaged one,
+/// What an EvaluationReader makes of pictures. `decoded`: they keep their size, as their masks do in `sample`. `as_read`: nothing, and a sample may lack its own, or have a damaged one,
 /// for whoever looks at texts alone.
-enum class EvaluationPictures { prepared, as_read };
+enum class EvaluationPictures { prepared, decoded, as_read };
 
 /// One pass over a source in order, prepared by threads; corrupt samples are skipped and counted.
 class EvaluationReader {
