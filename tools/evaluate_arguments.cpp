@@ -8,12 +8,20 @@ namespace tessera::tools {
 std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   CLI::App app{"Evaluates a model and writes results.json and report.html (one self-contained page with pictures)."};
   app.add_option("--checkpoint", options.checkpoint,
-                 "model file, checkpoint folder, or run folder (its latest checkpoint)")
-      ->required();
+                 "model file, checkpoint folder, or run folder (its latest checkpoint)");
+  app.add_option("--compare", options.compare,
+                 "two or more of these: each is measured on the same tasks and data, and one page and table show them side by "
+                 "side. Results of the same settings are taken as they are, unless --overwrite is given")
+      ->type_name("MODEL");
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, "
-                 "interpretability, tokens or validation_loss. Without --suite and --task: the tasks of the run's own configuration");
+                 "interpretability, tokens, query, grad_cam, feature_map or validation_loss. Without --suite and --task: the tasks of the run's own configuration");
+  app.add_option("--query", options.queries,
+                 "show the pictures of the data that are nearest to this text; may come several times. Without --suite and "
+                 "--task nothing else is measured")
+      ->type_name("TEXT")
+      ->allow_extra_args(false);
   app.add_option(
       "--data", options.data,
       "data of tasks that name none: shapes, a folder, a .tar or .tar.gz file, or {name: SOURCE, ...}. Default: the "
@@ -29,7 +37,8 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
                 "override a key of the suite (tasks.0.topk=[1]) or, with --task, of the task (topk=[1])");
   app.add_option("--out", options.out,
                  "folder for results.json and report.html. Default: evaluation in the run's folder; where that holds "
-                 "results already, evaluation-2, evaluation-3, ...");
+                 "results already, evaluation-2, evaluation-3, ... With --compare: the page, or a folder for it (default: "
+                 "comparison.html)");
   app.add_flag("--overwrite", options.overwrite, "write over the results that the folder holds");
   add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
   add_threads(app, options.threads);
@@ -40,8 +49,12 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "\nExamples:\n"
       "  evaluate --checkpoint runs/shapes_sparc --suite configs/suites/shapes.yaml\n"
       "  evaluate --checkpoint model.safetensors --task zero_shot --data photos/ --set "
-      "templates=configs/templates/cifar10.txt");
-  return parse_arguments(app, argc, argv);
+      "templates=configs/templates/cifar10.txt\n"
+      "  evaluate --checkpoint runs/shapes_sparc --query 'a red circle' --query 'a blue square'\n"
+      "  evaluate --compare runs/shapes_clip runs/shapes_sparc --suite configs/suites/shapes.yaml --out comparison.html");
+  return parse_arguments(app, argc, argv, [&] {
+    if (options.checkpoint.empty() && options.compare.empty()) throw CLI::RequiredError("--checkpoint or --compare");
+  });
 }
 
 }  // namespace tessera::tools

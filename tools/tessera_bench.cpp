@@ -14,6 +14,7 @@
 #include "tools/command_line.h"
 #include "tools/data_benchmarks.h"
 #include <tessera/base/error.h>
+#include <tessera/bench/efficiency.h>
 #include <tessera/bench/kernel_bench.h>
 #include <tessera/bench/loss_bench.h>
 #include <tessera/bench/optimizer_bench.h>
@@ -407,6 +408,44 @@ struct StepCommand {
   }
 };
 
+struct EfficiencyCommand {
+  Common common{5, 30};
+  tessera::bench::EfficiencySettings settings;
+  std::string dtype = "float32";
+
+  void add_to(CLI::App& command) {
+    command.add_option("configurations", settings.configurations, "of trainer, by name or as files")->required();
+    add_default(command, "--batch-size,--batch", settings.step.batch_size, "samples at a time")
+        ->check(CLI::Range(1, 1 << 20));
+    add_default(command, "--dtype", dtype, "float32, or bfloat16 under autocast")
+        ->check(CLI::IsMember({"float32", "bfloat16"}));
+    add_default(command, "--caption-lengths", settings.step.caption_lengths,
+                "tokens of a caption: full (the model's context), coco (drawn like COCO's), 12 or 9:20");
+    command.add_flag("!--no-training", settings.training, "measure the towers alone and no step of training");
+    common.add_to(command);
+    command.footer(
+        "One table of models: parameters; FLOPs, speed and memory of embedding pictures and texts, one tower at a time\n"
+        "without gradients; and of a step of training (towers, loss, backward pass, update). Pictures and texts are random.\n"
+        "An objective with a teacher has no numbers of training here.\n\n"
+        "  tessera-bench efficiency clip_vitb32 sparc_vitb32 filip_vitb32 --batch 16\n"
+        "  tessera-bench efficiency configs/shapes_*.yaml --no-training --json efficiency.json");
+  }
+
+  int run() {
+    keep_freed_memory();
+    settings.step.device = common.checked_device();
+    settings.step.dtype = dtype_of(dtype);
+    settings.repeats = common.repeats;
+    settings.time_limit = common.time_limit;
+    settings.progress = common.progress();
+    check_folder_of("--json", common.json);
+    const tessera::bench::EfficiencyTable table = measure_efficiency(settings);
+    std::cout << to_markdown(table);
+    if (!common.json.empty()) tessera::io::write_file(common.json, to_json(table));
+    return 0;
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -420,6 +459,7 @@ int main(int argc, char** argv) {
   OptimizerCommand optimizer;
   ReadoutsCommand readouts;
   StepCommand step;
+  EfficiencyCommand efficiency;
   CLI::App& loss_app = *app.add_subcommand("loss", "FLOPs, peak memory and time of each objective by batch size");
   CLI::App& kernels_app = *app.add_subcommand("kernels", "each kernel beside LibTorch's composed operators");
   CLI::App& optimizer_app = *app.add_subcommand("optimizer", "one update of a model's parameters");
@@ -431,6 +471,9 @@ int main(int argc, char** argv) {
   optimizer.add_to(optimizer_app);
   readouts.add_to(readouts_app);
   step.add_to(step_app);
+  CLI::App& efficiency_app =
+      *app.add_subcommand("efficiency", "parameters, FLOPs, peak memory and samples per second of models side by side");
+  efficiency.add_to(efficiency_app);
 #ifdef TESSERA_WITH_DATA
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
   const std::function<int()> run_tokenizers = tessera::tools::add_tokenizer_benchmark(tokenizer_app);
@@ -450,6 +493,7 @@ int main(int argc, char** argv) {
     if (loss_app.parsed()) return loss.run();
     if (readouts_app.parsed()) return readouts.run();
     if (step_app.parsed()) return step.run();
+    if (efficiency_app.parsed()) return efficiency.run();
     return kernels_app.parsed() ? kernels.run() : optimizer.run();
   });
 }

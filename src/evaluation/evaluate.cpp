@@ -7,7 +7,9 @@
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
+#include "src/evaluation/earlier_results.h"
 #include "src/evaluation/kept_slots.h"
+#include "src/evaluation/model_evaluation.h"
 #include <tessera/base/clock.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
@@ -24,23 +26,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// The folder with the run's metrics.jsonl above a model file; empty for a file that belongs to no run.
-std::string run_folder_of(const std::string& model_file) {
-  fs::path folder = fs::absolute(model_file).parent_path();
-  for (int level = 0; level < 3 && !folder.empty(); ++level, folder = folder.parent_path()) {
-    std::error_code ignored;
-    if (fs::exists(folder / "metrics.jsonl", ignored)) return folder.string();
-  }
-  return "";
-}
-
-/// The resolved configuration that the checkpoint carries, or an empty map.
-config::Node run_config_of(const InferenceModel& loaded) {
-  const auto found = loaded.file.extra.find("config");
-  if (found == loaded.file.extra.end()) return config::Node::map();
-  return config::expand_environment(config::parse_yaml(found->second, loaded.path + " (config)"));
-}
 
 /// One line that moves while a task runs; nothing where standard error is no terminal.
 class Progress {
@@ -79,6 +64,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
   };
   return {{"checkpoint", options.checkpoint},
           {"model_file", loaded.path},
+          {"weights", weights_fingerprint(loaded.file.weights)},
           {"source", data(suite.source)},
           {"train", data(suite.train)},
           {"batch_size", suite.batch_size},
@@ -204,12 +190,34 @@ std::string output_folder(const EvaluateOptions& options, const std::string& usu
   return folder;
 }
 
-int evaluate(const EvaluateOptions& options) {
+std::string run_folder_of(const std::string& model_file) {
+  fs::path folder = fs::absolute(model_file).parent_path();
+  for (int level = 0; level < 3 && !folder.empty(); ++level, folder = folder.parent_path()) {
+    std::error_code ignored;
+    if (fs::exists(folder / "metrics.jsonl", ignored)) return folder.string();
+  }
+  return "";
+}
+
+config::Node run_config_of(const InferenceModel& loaded) {
+  const auto found = loaded.file.extra.find("config");
+  if (found == loaded.file.extra.end()) return config::Node::map();
+  return config::expand_environment(config::parse_yaml(found->second, loaded.path + " (config)"));
+}
+
+ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));
-  const std::string out = output_folder(options, usual_folder(run_folder, loaded.path));
+  const std::string usual = usual_folder(run_folder, loaded.path);
+  const nlohmann::json origin = origin_of(loaded, options, suite);
+  ModelEvaluation evaluation{.folder = "", .model_file = loaded.path, .run_folder = run_folder};
+  if (reuse && options.slots.empty()) evaluation.folder = earlier_results(usual, origin, suite.tasks);
+  evaluation.reused = !evaluation.folder.empty();
+  if (evaluation.reused) return evaluation;
+  const std::string out = output_folder(options, usual);
+  evaluation.folder = out;
   std::error_code problem;
   fs::create_directories(out, problem);
   if (problem) user_error("--out ", out, ": cannot make this folder: ", problem.message());
@@ -239,26 +247,36 @@ int evaluate(const EvaluateOptions& options) {
   context.slots = kept.slots;
   const auto [results, failures] = run_tasks(suite.tasks, embedder, context);
 
-  const nlohmann::json origin = origin_of(loaded, options, suite);
   nlohmann::json json = results_of(loaded, origin, results, failures);
   ReportHead head = head_of(loaded, run_folder, origin);
   if (!options.slots.empty()) {
     json["slots"] = kept.json;
     head.facts.emplace_back("Slots", kept.description);
   }
+  std::vector<report::TaskOutcomes> outcomes;
+  for (const TaskResult& result : results) outcomes.push_back(outcomes_of(result));
+  io::write_file(out + "/samples.json", report::to_json(outcomes).dump() + "\n");
   io::write_file(out + "/results.json", json.dump(2) + "\n");
   io::write_file(out + "/report.html", html_report(head, results, failures));
+  evaluation.table = results_table(results) + "\n";
+  if (!options.slots.empty()) evaluation.table += concat("slots:   ", kept.description, "\n");
+  evaluation.json = std::move(json);
+  evaluation.failures = failures;
+  return evaluation;
+}
+
+int evaluate(const EvaluateOptions& options) {
+  if (!options.compare.empty()) return compare_models(options);
+  const ModelEvaluation evaluation = evaluate_model(options, /*reuse=*/false);
   if (options.json) {
-    std::cout << json.dump(2) << std::endl;
+    std::cout << evaluation.json.dump(2) << std::endl;
   } else {
-    std::cout << results_table(results) << "\n"
-              << (options.slots.empty() ? "" : concat("slots:   ", kept.description, "\n")) << "results: " << out
-              << "/results.json\n"
-              << "report:  " << out << "/report.html" << std::endl;
+    std::cout << evaluation.table << "results: " << evaluation.folder << "/results.json\n"
+              << "report:  " << evaluation.folder << "/report.html" << std::endl;
   }
-  for (const TaskFailure& failure : failures)
+  for (const TaskFailure& failure : evaluation.failures)
     std::cerr << "evaluate: task " << failure.task << " failed: " << failure.reason << std::endl;
-  return failures.empty() ? 0 : 2;
+  return evaluation.failures.empty() ? 0 : 2;
 }
 
 }  // namespace tessera

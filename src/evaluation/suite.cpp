@@ -62,6 +62,11 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
     return tree;
   }
   if (!options.suite.empty()) return suite_tree(options);
+  if (!options.queries.empty()) {
+    tree.set("tasks", config::Node::sequence({}));
+    for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
+    return tree;
+  }
   const config::Node* tasks = find_path(run_config, "evaluation.tasks");
   if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
     user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
@@ -70,6 +75,17 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   tree.set("tasks", *tasks);
   for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
   return tree;
+}
+
+/// The tasks with one more, which looks for the pictures of --query.
+void add_queries(config::Node& tree, const std::vector<std::string>& queries) {
+  if (queries.empty()) return;
+  std::vector<config::Node> texts, tasks;
+  for (const std::string& text : queries) texts.push_back(config::Node::scalar(text, {"--query", 0}, true));
+  if (const config::Node* others = tree.find("tasks"); others != nullptr && others->is_sequence()) tasks = others->items();
+  tasks.push_back(config::Node::map(
+      {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}}));
+  tree.set("tasks", config::Node::sequence(tasks));
 }
 
 }  // namespace
@@ -100,7 +116,8 @@ std::optional<config::ModuleSettings> run_source(const config::Node& run_config,
 }
 
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config) {
-  const config::Node tree = tree_of(options, run_config);
+  config::Node tree = tree_of(options, run_config);
+  add_queries(tree, options.queries);
   SuiteSettings suite = config::read<SuiteSettings>(tree);
   if (suite.tasks.empty()) user_error(options.suite, ": tasks is empty: nothing to measure");
   suite.tasks = resolve_tasks(suite.tasks, "tasks");

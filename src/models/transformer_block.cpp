@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include <tessera/models/block_inputs.h>
 #include <tessera/models/last_block.h>
 #include <tessera/models/transformer.h>
 
@@ -45,7 +46,8 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
   }
 }
 
-at::Tensor TransformerBlock::forward(const at::Tensor& input, const SequenceInfo& sequence, const at::Tensor& factors) {
+at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo& sequence, const at::Tensor& factors) {
+  const at::Tensor input = BlockInputs::seen(given);
   std::vector<std::int64_t> column_shape(static_cast<std::size_t>(input.dim()), 1);
   column_shape[0] = -1;
   const auto scaled = [&](at::Tensor update, const std::shared_ptr<LayerScale>& scale, std::int64_t column) {

@@ -38,6 +38,15 @@ std::string text_of(const Json& json, const char* key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+/// The interval that a task's result has of a metric.
+std::optional<Interval> interval_of(const Json& result, const std::string& metric) {
+  const auto intervals = result.find("intervals");
+  if (intervals == result.end() || !intervals->is_object() || !intervals->contains(metric)) return std::nullopt;
+  const Json& ends = intervals->at(metric);
+  if (!ends.is_array() || ends.size() != 2 || !ends[0].is_number() || !ends[1].is_number()) return std::nullopt;
+  return Interval{ends[0].get<double>(), ends[1].get<double>()};
+}
+
 /// The numbers of one evaluation: `results` of a run's step_N.json, `tasks` of results.json.
 std::vector<Score> scores_in(const Json& json) {
   std::vector<Score> out;
@@ -51,10 +60,24 @@ std::vector<Score> scores_in(const Json& json) {
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
     for (const auto& [metric, value] : metrics->items())
-      out.push_back(
-          {task, data, metric, value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN()});
+      out.push_back({task, data, metric,
+                     value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN(),
+                     interval_of(result, metric)});
   }
   return out;
+}
+
+/// Gives the scores the outcomes in the samples.json beside them, if there is one.
+void add_outcomes(const fs::path& path, std::vector<Score>& scores) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return;
+  std::map<std::pair<std::string, std::string>, int> times;
+  for (TaskOutcomes& task : task_outcomes(read_json(path), path.string())) {
+    if (const int time = ++times[{task.task, task.data}]; time > 1) task.task += concat(" (", time, ")");
+    const auto shared = std::make_shared<const TaskOutcomes>(std::move(task));
+    for (Score& score : scores)
+      if (score.task == shared->task && score.data == shared->data) score.outcomes = shared;
+  }
 }
 
 /// Adds them to what is known, in place of older numbers of the same.
@@ -66,7 +89,7 @@ void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
     if (same == known.end())
       known.push_back(score);
     else
-      same->value = score.value;
+      *same = score;
   }
 }
 
@@ -98,7 +121,8 @@ std::vector<fs::path> result_files(const fs::path& folder) {
   return out;
 }
 
-void read_scores(const fs::path& folder, ComparedRun& run) {
+/// The scores during training, and their curves. Returns the last one's step, -1 without one.
+std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
   for (const auto& [step, scores] : training_evaluations(folder)) {
     for (const Score& score : scores)
@@ -106,16 +130,29 @@ void read_scores(const fs::path& folder, ComparedRun& run) {
     run.scores = scores;
     last = step;
   }
+  return last;
+}
+
+/// What `evaluate` wrote. Returns its JSON.
+Json read_results(const fs::path& path, ComparedRun& run, std::vector<Score>& scores) {
+  Json json = read_json(path);
+  scores = scores_in(json);
+  add_outcomes(path.parent_path() / "samples.json", scores);
+  if (run.version.empty() && !text_of(json, "version").empty())
+    run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
+  return json;
+}
+
+void read_scores(const fs::path& folder, ComparedRun& run) {
+  std::int64_t last = read_training_scores(folder, run);
   for (const fs::path& path : result_files(folder)) {
-    const Json json = read_json(path);
+    std::vector<Score> older, newer = run.scores;
+    const Json json = read_results(path, run, older);
     const std::int64_t step = step_of(json).value_or(std::numeric_limits<std::int64_t>::max());
-    std::vector<Score> older = scores_in(json), newer = run.scores;
     if (step >= last) std::swap(older, newer);
     take_scores(older, newer);
     run.scores = older;
     last = std::max(last, step_of(json).value_or(last));
-    if (run.version.empty() && !text_of(json, "version").empty())
-      run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
   }
   if (!run.step && last >= 0) run.step = last;
 }
@@ -228,7 +265,33 @@ ComparedRun read_compared_run(const std::string& folder, const fs::path& path) {
   return run;
 }
 
+ComparedRun read_measured_model(const MeasuredModel& measured) {
+  ComparedRun run;
+  run.folder = measured.model;
+  read_settings(measured.model, run);
+  read_rows(measured.model, run);
+  read_training_scores(measured.model, run);
+  const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
+  run.step = step_of(json);
+  return run;
+}
+
 }  // namespace
+
+std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& models) {
+  std::vector<ComparedRun> runs;
+  std::vector<fs::path> paths;
+  for (const MeasuredModel& model : models) {
+    const fs::path path = fs::canonical(model.model);
+    if (std::find(paths.begin(), paths.end(), path) != paths.end()) user_error(model.model, ": is given twice");
+    paths.push_back(path);
+    runs.push_back(read_measured_model(model));
+  }
+  for (fs::path& path : paths)
+    if (fs::is_regular_file(path)) path.replace_extension();
+  name_apart(runs, paths);
+  return runs;
+}
 
 std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders) {
   std::vector<ComparedRun> runs;

@@ -10,6 +10,8 @@
 #include <tessera/report/comparison.h>
 #include <tessera/report/html.h>
 #include <tessera/report/markdown_table.h>
+#include <tessera/report/metric.h>
+#include <tessera/report/task_result.h>
 #include <tessera/report/score_rule.h>
 
 namespace tessera::report {
@@ -78,10 +80,48 @@ std::string score_row(const ScoreRow& row) {
                                                           : "";
   std::string html = concat("<tr><td class=\"whole\">", escape(row.metric), arrow, "</td>");
   for (std::size_t i = 0; i < row.values.size(); ++i) {
-    const std::string text = escape(score_text(row, i));
-    html += concat("<td class=\"n\">", row.best[i] ? "<b>" + text + "</b>" : text, "</td>");
+    const std::string text = escape(score_text(row, i)), interval = escape(interval_text(row, i));
+    html += concat("<td class=\"n\">", row.best[i] ? "<b>" + text + "</b>" : text,
+                   is_like_best(row, i) ? "\u00a0\u2248" : "",
+                   interval.empty() ? "" : "<br><small class=\"soft\">" + interval + "</small>", "</td>");
   }
   return html + "</tr>";
+}
+
+using RunPair = std::pair<std::size_t, std::size_t>;
+
+std::string difference_cell(const ScoreRow& row, const RunPair& runs) {
+  const auto found = std::find_if(row.differences.begin(), row.differences.end(),
+                                  [&](const auto& each) { return RunPair(each.first, each.second) == runs; });
+  if (found == row.differences.end()) return "<td class=\"n\">-</td>";
+  const Difference& difference = *found;
+  const double factor = is_share(row.metric) ? 100 : 1;
+  const std::string value = concat(difference.value > 0 ? "+" : "", fixed(factor * difference.value, is_share(row.metric) ? 1 : 3));
+  return concat("<td class=\"n\">", difference.beyond_chance() ? "<b>" + value + "</b>" : value,
+                "<br><small class=\"soft\">", escape(format_interval(row.metric, difference.interval)), "</small></td>");
+}
+
+/// Each two runs, metric by metric; empty where no two were measured on the same samples.
+std::string difference_table(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
+  std::string header;
+  std::set<RunPair> pairs;
+  for (const ScoreRow& row : rows) {
+    if (!row.differences.empty()) header += "<th class=\"n\">" + escape(row.metric) + "</th>";
+    for (const Difference& each : row.differences) pairs.insert({each.first, each.second});
+  }
+  if (pairs.empty()) return "";
+  std::string html;
+  for (const RunPair& pair : pairs) {
+    html += concat("<tr><td class=\"whole\">", name_with_swatch(runs[pair.first], pair.first), " \u2212 ",
+                   name_with_swatch(runs[pair.second], pair.second), "</td>");
+    for (const ScoreRow& row : rows)
+      if (!row.differences.empty()) html += difference_cell(row, pair);
+    html += "</tr>";
+  }
+  return concat("<details><summary class=\"soft\">Differences of each two</summary><p class=\"soft\">Of the same samples, with "
+                "95&nbsp;% intervals; those beyond chance are bold. Of twenty differences that are none, one looks like "
+                "one.</p><div class=\"card scroll\"><table><tr><th></th>",
+                header, "</tr>", html, "</table></div></details>");
 }
 
 /// A table for each task and its data, under the rule of its numbers.
@@ -90,16 +130,20 @@ std::string score_tables(const std::vector<ComparedRun>& runs) {
   if (rows.empty()) return "";
   std::string html =
       "<h2>Evaluations</h2><p class=\"soft\">The last of each run. The best of a row is bold; \u2191: more is better, "
-      "\u2193: less is better; -: not measured.</p>";
+      "\u2193: less is better; -: not measured. In brackets: 95&nbsp;% intervals by a bootstrap over samples; \u2248: on the "
+      "same samples no different from the best beyond chance.</p>";
   for (std::size_t i = 0; i < rows.size();) {
     const ScoreRow& first = rows[i];
     std::string table;
-    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i)
+    std::vector<ScoreRow> own;
+    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i) {
       table += score_row(rows[i]);
+      own.push_back(rows[i]);
+    }
     html += concat("<h3>", escape(first.task), "</h3><p class=\"soft\">", escape(first.data), ". ",
                    escape(score_rule(first.task.substr(0, first.task.find(' ')))),
                    "</p><div class=\"card scroll\"><table><tr><th>Metric</th>", run_headers(runs), "</tr>", table,
-                   "</table></div>");
+                   "</table></div>", difference_table(runs, own));
   }
   return html;
 }
@@ -197,7 +241,7 @@ std::string comparison_page(const std::vector<ComparedRun>& runs) {
              charts_under("Training", note, training_charts(runs)),
              charts_under("Evaluations during training", "", overlaid_with_prefix(runs, "evaluation.", "")),
              charts_under("Speed and memory", "", machine),
-             "<footer>Written by tessera-report. Everything on this page is inline; it can be mailed or archived "
+             "<footer>Written by Tessera. Everything on this page is inline; it can be mailed or archived "
              "as one file.</footer>"));
 }
 

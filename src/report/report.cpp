@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 
 #include <nlohmann/json.hpp>
@@ -17,21 +18,34 @@ namespace {
 
 using report::escape;
 
+/// "[51.2, 57.9]"; empty for a metric without an interval.
+std::string interval_text(const TaskResult& result, const std::string& metric) {
+  const auto interval = result.intervals.find(metric);
+  return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
+}
+
 std::string summary(const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
-  std::string html =
+  const bool intervals =
+      std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.intervals.empty(); });
+  std::string html = concat(
       "<h2 id=\"results\">Results</h2><div class=\"card scroll\"><table><tr><th>Task</th><th>Data</th><th "
-      "class=\"n\">Images</th>"
-      "<th>Metric</th><th class=\"n\">Value</th></tr>";
+      "class=\"n\">Images</th><th>Metric</th><th class=\"n\">Value</th>",
+      intervals ? "<th class=\"n\">95&nbsp;% interval</th>" : "", "</tr>");
   for (const TaskResult& result : results) {
     for (std::size_t i = 0; i < result.metrics.size(); ++i) {
       const auto& [name, value] = result.metrics[i];
       const bool first = i == 0;
       html += concat("<tr><td>", first ? escape(result.task) : "", "</td><td>", first ? escape(result.data) : "",
                      "</td><td class=\"n\">", first ? with_thousands(result.samples) : "", "</td><td>", escape(name),
-                     "</td><td class=\"n\">", escape(format_metric(name, value)), "</td></tr>");
+                     "</td><td class=\"n\">", escape(format_metric(name, value)), "</td>",
+                     intervals ? concat("<td class=\"n\">", interval_text(result, name), "</td>") : "", "</tr>");
     }
   }
   html += "</table></div>";
+  if (intervals)
+    html +=
+        "<p class=\"soft\">Intervals by a bootstrap over samples: how much a value hangs on which samples the data happen "
+        "to hold, and not on the seed of the training.</p>";
   for (const TaskFailure& failure : failures)
     html += concat("<p><b>", escape(failure.place.empty() ? failure.task : failure.place), "</b> failed: ", escape(failure.reason), "</p>");
   return html;
@@ -61,9 +75,14 @@ std::string section(const TaskResult& result, std::size_t index) {
   html += "</p>";
   if (const std::string rule = report::score_rule(result.task); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
   html += "<div class=\"numbers\">";
-  for (const auto& [name, value] : result.metrics) html += report::number_card(format_metric(name, value), name);
+  for (const auto& [name, value] : result.metrics) {
+    const std::string interval = interval_text(result, name);
+    html += report::number_card(format_metric(name, value), interval.empty() ? name : name + " " + interval);
+  }
   html += "</div>" + question(result);
   return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
+         report::query_sheets(result.pictures) + report::map_sheets(result.pictures) +
+         report::scatter_charts(result.pictures) +
          report::segmentation_overlays(result.pictures) + report::slot_sheets(result.pictures) +
          report::token_sheets(result.pictures) + report::group_sheets(result.pictures) +
          report::class_values(result.pictures) + report::confusion_table(result.pictures);

@@ -48,6 +48,13 @@ std::string score_rule(const std::string& task) {
        "words "
        "of both) is greatest; iou, precision, recall and f1 are means over the pairs of a caption, then over captions. "
        "chunks and random: the same of equal chunks and of random groups."},
+      {"grad_cam",
+       "mean_cosine: between the pictures that are shown and their texts; empty_maps: the share of maps that are 0 "
+       "everywhere, where no feature speaks for the text."},
+      {"feature_map",
+       "pca_variance: the share of the points' variance that two principal components hold; neighbors_kept: of each "
+       "point's ten nearest others, the share that are among the ten nearest on the map."},
+      {"query", "mean_best_cosine: between each text and its nearest picture, mean over the texts."},
       {"validation_loss", "loss: the mean of the training objective over batches of data that is not trained on."}};
   const auto found = rules.find(task);
   return found == rules.end() ? "" : found->second;

@@ -14,6 +14,7 @@
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
 #include <tessera/report/picture.h>
+#include <tessera/report/scatter.h>
 #include <tessera/report/token_sheet.h>
 
 namespace tessera::report {
@@ -86,9 +87,10 @@ std::string shaded_tokens(const std::vector<std::string>& tokens, const std::vec
 }
 
 std::string text_sheet(const RetrievalSheet& sheet) {
-  std::string html = concat("<div class=\"sheet\"><header><q>", escape(sheet.query_text), "</q>", rank_tag(sheet.rank),
-                            "</header><div class=\"row\">",
-                            figure(img(sheet.query_image, "the right picture"), "ground truth", "box right"));
+  const bool has_truth = !sheet.query_image.pixels.empty();
+  std::string html = concat("<div class=\"sheet\"><header><q>", escape(sheet.query_text), "</q>",
+                            has_truth ? rank_tag(sheet.rank) : "", "</header><div class=\"row\">");
+  if (has_truth) html += figure(img(sheet.query_image, "the right picture"), "ground truth", "box right");
   for (std::size_t i = 0; i < sheet.items.size(); ++i) {
     const RetrievalSheet::Item& item = sheet.items[i];
     html += figure(img(item.image, concat("result ", i + 1)), concat("#", i + 1, " &middot; ", fixed(item.score, 3)),
@@ -153,10 +155,9 @@ std::string confusion_table(const TaskPictures& pictures) {
   return html.str();
 }
 
-std::string classification_examples(const TaskPictures& pictures) {
-  if (pictures.classification.empty()) return "";
-  std::string html = "<h3>Examples</h3><div class=\"grid examples\">";
-  for (const ClassificationExample& example : pictures.classification) {
+std::string classification_grid(const TaskPictures& pictures, const std::vector<ClassificationExample>& examples) {
+  std::string html = "<div class=\"grid examples\">";
+  for (const ClassificationExample& example : examples) {
     const std::string truth = name_of(pictures, example.label);
     const bool right = !example.best.empty() && example.best.front().first == example.label;
     html += "<div class=\"example\"><div>" + img(example.image, truth) + "</div><div class=\"bars\"><div>" +
@@ -168,6 +169,27 @@ std::string classification_examples(const TaskPictures& pictures) {
   return html + "</div>";
 }
 
+std::string classification_examples(const TaskPictures& pictures) {
+  std::string html;
+  if (!pictures.mistakes.empty())
+    html += "<h3>Mistakes</h3><p class=\"soft\">Those of which the model was surest, the surest first; the right class "
+            "stands above the bars.</p>" +
+            classification_grid(pictures, pictures.mistakes);
+  if (!pictures.classification.empty())
+    html += "<h3>Examples</h3><p class=\"soft\">Spread evenly over the data.</p>" +
+            classification_grid(pictures, pictures.classification);
+  return html;
+}
+
+std::string query_sheets(const TaskPictures& pictures) {
+  if (pictures.queries.empty()) return "";
+  std::string html =
+      "<h3>Queries</h3><p class=\"soft\">The pictures nearest to each text, with their cosines. Nobody said which are "
+      "right.</p>";
+  for (const RetrievalSheet& sheet : pictures.queries) html += text_sheet(sheet);
+  return html;
+}
+
 std::string retrieval_sheets(const TaskPictures& pictures) {
   if (pictures.retrieval.empty()) return "";
   std::string by_text, by_image;
@@ -177,13 +199,13 @@ std::string retrieval_sheets(const TaskPictures& pictures) {
   if (!by_text.empty()) {
     html +=
         "<h3>Text to image</h3><p class=\"soft\">The five nearest pictures of each caption, with their cosines; the "
-        "right one is boxed green.</p>" +
+        "right one is boxed green. Of 32 captions of the first batch, those whose picture comes last: failures first.</p>" +
         by_text;
   }
   if (!by_image.empty()) {
     html +=
         "<h3>Image to text</h3><p class=\"soft\">The five nearest captions of each picture; its own are boxed "
-        "green.</p>" +
+        "green. Of 32 pictures spread over the data, those whose captions come last: failures first.</p>" +
         by_image;
   }
   return html;
@@ -250,6 +272,33 @@ std::string token_sheets(const TaskPictures& pictures) {
     html += "</div></div>";
   }
   return html;
+}
+
+std::string map_sheets(const TaskPictures& pictures) {
+  if (pictures.maps.empty()) return "";
+  std::string html =
+      "<h3>Grad-CAM</h3><p class=\"soft\">Where in the picture its similarity with the text comes from: bright where its features "
+      "speak most for the text, each map beside its own greatest value; the number is the cosine.</p>";
+  for (const MapExample& example : pictures.maps) {
+    html += "<div class=\"sheet\"><div class=\"slots\">" + figure(img(example.image, "picture"), "picture");
+    for (const MapExample::Map& map : example.maps)
+      html += figure(img(tint_by_weight(example.image, map.patches, example.rows, example.columns), map.text),
+                     concat(escape(map.text), " &middot; ", fixed(map.cosine, 3)));
+    html += "</div></div>";
+  }
+  return html;
+}
+
+std::string scatter_charts(const TaskPictures& pictures) {
+  if (pictures.scatters.empty()) return "";
+  std::string html =
+      "<h3>Map of features</h3><p class=\"soft\">Dots are pictures, squares texts; what lies near each other has embeddings of "
+      "small distance, as far as a plane can show it. Pictures and texts are each taken from their own mean. Distances "
+      "between far clusters of t-SNE say nothing.</p><div class=\"grid charts\">";
+  for (const ScatterChart& chart : pictures.scatters)
+    html += concat("<div class=\"card\"><h3 style=\"margin:0 0 8px\">", escape(chart.title), "</h3>", svg_scatter(chart),
+                   "</div>");
+  return html + "</div>";
 }
 
 std::string group_sheets(const TaskPictures& pictures) {

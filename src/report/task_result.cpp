@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <iomanip>
 #include <numeric>
 #include <sstream>
@@ -36,6 +38,22 @@ std::string format_metric(const std::string& name, double value) {
   return out.str();
 }
 
+std::string format_interval(const std::string& name, const report::Interval& interval) {
+  std::ostringstream out;
+  const bool share = report::is_share(name);
+  if (share) out << std::fixed << std::setprecision(1);
+  if (!share) out << std::setprecision(3);
+  const double factor = share ? 100 : 1;
+  out << "[" << factor * interval.low << ", " << factor * interval.high << "]";
+  return out.str();
+}
+
+report::TaskOutcomes outcomes_of(const TaskResult& result) {
+  std::array<char, 17> mark{};
+  std::snprintf(mark.data(), mark.size(), "%016llx", static_cast<unsigned long long>(result.sample_mark));
+  return {result.task, result.data, mark.data(), result.samples, result.outcomes};
+}
+
 nlohmann::json to_json(const TaskResult& result) {
   nlohmann::json metrics = nlohmann::json::object();
   for (const auto& [name, value] : result.metrics) metrics[name] = value;
@@ -43,6 +61,7 @@ nlohmann::json to_json(const TaskResult& result) {
                         {"metrics", metrics},        {"samples", result.samples},
                         {"skipped", result.skipped}, {"seconds", std::round(result.seconds * 1000) / 1000}};
   out["settings"] = config::to_json(result.settings);
+  for (const auto& [name, interval] : result.intervals) out["intervals"][name] = {interval.low, interval.high};
   if (!result.classes.empty()) out["classes"] = result.classes;
   if (!result.prompts.empty()) out["prompts"] = result.prompts;
   for (const auto& [sample, text] : result.readings) out["readings"][sample] = text;
@@ -68,15 +87,20 @@ std::string summary_line(const TaskResult& result) {
 }
 
 std::string results_table(const std::vector<TaskResult>& results) {
-  std::vector<std::array<std::string, 5>> rows = {{"task", "data", "images", "metric", "value"}};
+  const bool intervals =
+      std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.intervals.empty(); });
+  std::vector<std::array<std::string, 6>> rows = {
+      {"task", "data", "images", "metric", "value", intervals ? "95% interval" : ""}};
   for (const TaskResult& result : results) {
     for (std::size_t i = 0; i < result.metrics.size(); ++i) {
       const auto& [name, value] = result.metrics[i];
+      const auto interval = result.intervals.find(name);
       rows.push_back({i == 0 ? result.task : "", i == 0 ? result.data : "",
-                      i == 0 ? with_thousands(result.samples) : "", name, format_metric(name, value)});
+                      i == 0 ? with_thousands(result.samples) : "", name, format_metric(name, value),
+                      interval == result.intervals.end() ? "" : format_interval(name, interval->second)});
     }
   }
-  std::array<std::size_t, 5> widths{};
+  std::array<std::size_t, 6> widths{};
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
   }
@@ -84,10 +108,11 @@ std::string results_table(const std::vector<TaskResult>& results) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     std::string line;
     for (std::size_t c = 0; c < rows[r].size(); ++c) {
-      line += (c > 0 ? "  " : "") + pad(rows[r][c], widths[c], c == 2 || c == 4);
+      line += (c > 0 ? "  " : "") + pad(rows[r][c], widths[c], c == 2 || c >= 4);
     }
     table += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
-    if (r == 0) table += std::string(std::accumulate(widths.begin(), widths.end(), std::size_t{8}), '-') + "\n";
+    const std::size_t gaps = intervals ? 10 : 8;
+    if (r == 0) table += std::string(std::accumulate(widths.begin(), widths.end(), gaps), '-') + "\n";
   }
   return table;
 }

@@ -215,5 +215,41 @@ TEST(BenchProgram, OptimizerPrintsATableAndTakesTurns) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(BenchProgram, EfficiencyIsATableOfAnyConfigurations) {
+  const std::string folder = std::filesystem::temp_directory_path() / ("tessera_bench_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  const std::string image =
+      "model:\n  preprocessing: {image_size: 16}\n"
+      "  image: {encoder: {name: vit, patch_size: 8, width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}\n";
+  std::ofstream(folder + "/pair.yaml") << image << "  text: {encoder: {name: text_transformer, vocab_size: 9, context_length: 6, "
+                                                   "width: 8, layers: 1, heads: 1}, projection: {name: linear, embed_dim: 4}}\n";
+  std::ofstream(folder + "/alone.yaml")
+      << image << "  text: null\nobjective: {name: dino, local_crops: 2, out_dim: 16, hidden_dim: 8, bottleneck_dim: 4}\n";
+  const std::string both = folder + "/pair.yaml " + folder + "/alone.yaml";
+  const Answer ran = run("efficiency " + both + " --batch 2 --repeats 1 --quiet --json " + folder + "/a.json");
+  EXPECT_EQ(ran.code, 0) << ran.text;
+  EXPECT_NE(ran.text.find("| configuration"), std::string::npos) << ran.text;
+  EXPECT_NE(ran.text.find("No step of training: " + folder + "/alone.yaml: its objective keeps a teacher"), std::string::npos)
+      << ran.text;
+  std::ifstream file(folder + "/a.json");
+  const auto models = nlohmann::json::parse(file)["models"];
+  ASSERT_EQ(models.size(), 2u);
+  EXPECT_EQ(models[0]["image_parameters"], models[1]["image_parameters"]);
+  EXPECT_TRUE(models[1]["text"].is_null());
+  EXPECT_TRUE(models[1]["training"].is_null());
+  EXPECT_EQ(models[0]["image"]["flops"], models[1]["image"]["flops"]) << "the same tower";
+  // A backward pass takes about twice the forward pass, so that a step of both towers takes about three of each.
+  const double forward = double(models[0]["image"]["flops"]) + double(models[0]["text"]["flops"]);
+  EXPECT_GT(double(models[0]["training"]["flops"]), 2.5 * forward);
+  for (const char* part : {"image", "text", "training"}) {
+    EXPECT_GT(models[0][part]["samples_per_second"], 0) << part;
+    EXPECT_GT(models[0][part]["peak_bytes"], models[0]["parameters"].get<double>() * 4) << part << ": weights included";
+  }
+  expect_refused("efficiency no/such.yaml",
+                 "no/such.yaml: no such configuration file in the working folder or in " TESSERA_SOURCE_DIR
+                 "/configs; trainer --list-configs shows those that ship");
+  std::filesystem::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace tessera::bench

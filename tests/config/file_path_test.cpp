@@ -1,6 +1,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <unistd.h>
+
 #include <gtest/gtest.h>
 
 #include <tessera/base/error.h>
@@ -13,7 +15,10 @@ namespace fs = std::filesystem;
 
 class FilePaths : public testing::Test {
  protected:
-  FilePaths() : folder_(fs::path(testing::TempDir()) / "tessera_file_paths"), before_(fs::current_path()) {
+  // One of its own for each process: ctest runs several at once.
+  FilePaths()
+      : folder_(fs::path(testing::TempDir()) / ("tessera_file_paths_" + std::to_string(::getpid()))),
+        before_(fs::current_path()) {
     fs::remove_all(folder_);
     for (const char* name : {"yaml", "work"}) fs::create_directories(folder_ / name);
     fs::current_path(folder_ / "work");

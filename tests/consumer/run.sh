@@ -36,13 +36,16 @@ example=$work/prefix/share/tessera/docs/examples/own_objective
 configure "$example" "$work/own" "$work/prefix"
 ninja -C "$work/own"
 ctest --test-dir "$work/own" --output-on-failure
-own() {  # own FOLDER BATCH_SIZE OPTION...
-  "$work/own/own_trainer" --config "$example/nearest_patch.yaml" --set run.folder="$1" --set data.loader.batch_size="$2" \
-    --set data.train.size=64 --set data.validation.size=16 --set training.steps=1 --set log.every_steps=1 --set log.peak_tflops=0.1 "${@:3}" >"$1.log" 2>&1 ||
-    { cat "$1.log"; fail "the objective of docs/own_objective.md does not train"; }
-  grep -o '"loss[a-z_]*": *[0-9.]\{5\}' "$1/metrics.jsonl" >"$1.losses"
+own() {  # own PROGRAM FOLDER BATCH_SIZE OPTION...
+  "$work/own/$1" --config "$example/nearest_patch.yaml" --set run.folder="$2" --set data.loader.batch_size="$3" \
+    --set data.train.size=64 --set data.validation.size=16 --set training.steps=1 --set log.every_steps=1 --set log.peak_tflops=0.1 "${@:4}" >"$2.log" 2>&1 ||
+    { cat "$2.log"; fail "the objective of docs/own_objective.md does not train"; }
+  grep -o '"loss[a-z_]*": *[0-9.]\{5\}' "$2/metrics.jsonl" >"$2.losses"
 }
-own one 16
-own two 8 --nproc 2
+own own_trainer one 16
+own own_trainer two 8 --nproc 2
 grep -q loss_words one.losses || fail "metrics.jsonl lacks the objective's own term"
 cmp one.losses two.losses || fail "two ranks have other losses than one"
+own margin_trainer margin_one 16 --set objective=margin objective.margin=0.1
+own margin_trainer margin_two 8 --set objective=margin objective.margin=0.1 --nproc 2
+cmp margin_one.losses margin_two.losses || fail "two ranks have another hinge loss than one"

@@ -231,9 +231,11 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
   for (std::int64_t i = 0; i < source->count; ++i) pixels.push_back(at::full({3, 16, 16}, 20 * i, at::kByte));
   const TowerFeatures images = embedder.images(at::stack(pixels), {});
   std::vector<std::string> queries;
+  std::vector<std::int64_t> ranks;
   for (const RetrievalSheet& sheet : result.pictures.retrieval) {
     if (!sheet.text_to_image) continue;
     queries.push_back(sheet.query_text);
+    ranks.push_back(sheet.rank);
     const at::Tensor order = std::get<1>(
         embedder.similarity(images, embedder.texts({"x " + sheet.query_text}, {})).squeeze(1).sort(0, true));
     ASSERT_EQ(sheet.items.size(), 5U);
@@ -245,6 +247,8 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
     }
     EXPECT_EQ(sheet.query_image.pixels.front(), 20 * (sheet.query_text.front() - 'a'));
   }
+  EXPECT_TRUE(std::is_sorted(ranks.rbegin(), ranks.rend())) << "failures first";
+  std::sort(queries.begin(), queries.end());
   EXPECT_EQ(queries, (std::vector<std::string>{"a", "b", "c", "d"})) << "the first batch's";
   EXPECT_EQ(result.pictures.retrieval.size(), 4U + 6U);
 }

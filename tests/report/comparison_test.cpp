@@ -177,6 +177,71 @@ TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
   EXPECT_EQ(comparison_json(runs).at("scores").at(1).at("values").dump(), "[0.5,null]");
 }
 
+/// An evaluation of so many samples, of which the first are right.
+void write_evaluation(const std::string& folder, int right, int samples, const std::string& mark) {
+  std::vector<double> values(static_cast<std::size_t>(samples), 0);
+  std::fill_n(values.begin(), right, 1.0);
+  const TaskOutcomes task{"zero_shot", "d", mark, samples, {mean_outcomes("top1", values)}};
+  const Interval interval = intervals_of(task).at("top1");
+  io::write_file(folder + "/samples.json", to_json({task}).dump());
+  io::write_file(folder + "/results.json",
+                 concat(R"({"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", double(right) / samples,
+                        R"(},"intervals":{"top1":[)", interval.low, ",", interval.high, "]}}]}"));
+}
+
+TEST_F(ComparisonTest, DifferencesOnTheSameSamplesAreJudged) {
+  write_evaluation(path("a"), 60, 100, "m");
+  write_evaluation(path("b"), 59, 100, "m");
+  write_evaluation(path("c"), 30, 100, "m");
+  const auto runs = read_compared_runs({path("a"), path("b"), path("c")});
+  const ScoreRow row = row_of(runs, "top1");
+  ASSERT_EQ(row.differences.size(), 3u);
+  EXPECT_NEAR(row.differences[1].value, 0.3, 1e-12);
+  EXPECT_FALSE(row.differences[0].beyond_chance()) << "one sample of a hundred";
+  EXPECT_TRUE(row.differences[1].beyond_chance());
+  EXPECT_TRUE(row.differences[2].beyond_chance());
+  EXPECT_FALSE(is_like_best(row, 0)) << "it is the best";
+  EXPECT_TRUE(is_like_best(row, 1));
+  EXPECT_FALSE(is_like_best(row, 2));
+  const std::string table = comparison_markdown(runs);
+  EXPECT_TRUE(std::regex_search(table, std::regex(R"(\*\*60\.00%\*\* \[5\d\.\d, \d+\.\d\] )"))) << table;
+  EXPECT_TRUE(std::regex_search(table, std::regex(R"(59\.00% \[[0-9., ]+\] =)"))) << table;
+  const auto json = comparison_json(runs).at("scores").at(0);
+  EXPECT_EQ(json.at("differences").at(1).at("second"), "c");
+  EXPECT_EQ(json.at("differences").at(1).at("beyond_chance"), true);
+  EXPECT_EQ(json.at("intervals").at(0).size(), 2u);
+  const std::string html = comparison_page(runs);
+  EXPECT_NE(html.find("59.00%\u00a0\u2248"), std::string::npos);
+  EXPECT_NE(html.find("Differences of each two"), std::string::npos);
+  EXPECT_NE(html.find("<b>+30.0</b>"), std::string::npos);
+}
+
+TEST_F(ComparisonTest, OtherSamplesAreNotPaired) {
+  write_evaluation(path("a"), 60, 100, "m");
+  write_evaluation(path("b"), 30, 100, "n");
+  write_evaluation(path("c"), 30, 90, "m");
+  const ScoreRow row = row_of(read_compared_runs({path("a"), path("b"), path("c")}), "top1");
+  EXPECT_TRUE(row.differences.empty());
+  EXPECT_TRUE(row.intervals[2]) << "each has an interval all the same";
+}
+
+TEST_F(ComparisonTest, MeasuredModelsHaveTheNumbersOfTheNamedEvaluationAndTheCurvesOfTheirRun) {
+  const std::string a = run("a", "seed: 1\n", R"({"top5":0.5})");
+  write_evaluation(path("a/evaluation"), 10, 100, "m");
+  write_evaluation(path("a/evaluation-2"), 20, 100, "m");
+  write("b.safetensors", "");
+  write_evaluation(path("evaluation"), 30, 100, "m");
+  const auto runs =
+      read_measured_models({{a, path("a/evaluation")}, {path("b.safetensors"), path("evaluation")}});
+  EXPECT_EQ(runs[0].name, "a");
+  EXPECT_EQ(runs[1].name, "b");
+  const auto rows = score_rows(runs);
+  ASSERT_EQ(rows.size(), 1u) << "numbers of the training run's own evaluation are left out";
+  EXPECT_EQ(rows[0].values, (std::vector<std::optional<double>>{0.1, 0.3}));
+  EXPECT_NE(runs[0].curves.last("loss"), nullptr);
+  EXPECT_FALSE(runs[0].settings.empty());
+}
+
 TEST_F(ComparisonTest, RunsOfOneNameAreToldApartByTheirFolders) {
   const auto runs = read_compared_runs({run("x/one/run", "", "{}"), run("y/one/run", "", "{}"), run("other", "", "{}"),
                                         run("x/two/run", "", "{}") + "/"});

@@ -15,6 +15,7 @@
 #include <tessera/report/html.h>
 #include <tessera/report/picture.h>
 #include <tessera/report/report.h>
+#include <tessera/report/scatter.h>
 #include <tessera/report/score_rule.h>
 #include <tessera/report/thin_curve.h>
 #include <tessera/report/token_sheet.h>
@@ -262,6 +263,42 @@ TEST(Chart, OfOneValueIsANumber) {
   TaskResult result{.task = "knn", .data = "d", .metrics = {}, .samples = 1};
   result.pictures.class_values = {{"cat", 0.25}};
   EXPECT_NE(html_report({"run", {}, {}}, {result}).find("<b>25.0%</b><span>Accuracy, cat</span>"), std::string::npos);
+}
+
+TEST(Scatter, PicturesAreDotsAndTextsSquaresWithTheirNames) {
+  ScatterChart chart{.title = "map", .points = {}, .class_names = {"red", "b<c"}};
+  chart.points = {{-1, 0, 0, false, "first"}, {1, 2, 1, false, "second"}, {0, 1, 1, true, "b<c"}};
+  const std::string svg = report::svg_scatter(chart);
+  EXPECT_NE(svg.find("<circle cx=\"26.0\" cy=\"394.0\""), std::string::npos) << "least x, least y: left, below";
+  EXPECT_NE(svg.find("<circle cx=\"494.0\" cy=\"26.0\""), std::string::npos) << svg;
+  EXPECT_NE(svg.find("<rect"), std::string::npos);
+  EXPECT_NE(svg.find(">b&lt;c</text>"), std::string::npos);
+  EXPECT_EQ(svg.find("<text"), svg.rfind("<text")) << "pictures have no names but under the pointer";
+  EXPECT_EQ(report::svg_scatter({}), "");
+}
+
+TEST(Results, IntervalsStandBesideTheirMetrics) {
+  TaskResult result{.task = "knn", .data = "d", .metrics = {{"top1", 0.5}, {"l2", 3}}, .samples = 10};
+  result.intervals["top1"] = {0.4321, 0.5678};
+  EXPECT_EQ(results_table({result}),
+            "task  data  images  metric   value  95% interval\n"
+            "------------------------------------------------\n"
+            "knn   d         10  top1    50.00%  [43.2, 56.8]\n"
+            "                    l2           3\n");
+  EXPECT_EQ(to_json(result).at("intervals").dump(), R"({"top1":[0.4321,0.5678]})");
+  const std::string html = html_report({"run", {}, {}}, {result});
+  EXPECT_NE(html.find("top1 [43.2, 56.8]"), std::string::npos);
+  EXPECT_NE(html.find("95&nbsp;% interval"), std::string::npos);
+}
+
+TEST(Results, AQueryHasNoRightPicture) {
+  TaskResult result{.task = "query", .data = "d", .metrics = {}, .samples = 1};
+  RetrievalSheet sheet{.query_text = "a dog", .rank = -1};
+  sheet.items.push_back({grey(8, 8), "", 0.25, false});
+  result.pictures.queries = {sheet};
+  const std::string html = html_report({"run", {}, {}}, {result});
+  EXPECT_NE(html.find("<q>a dog</q></header>"), std::string::npos) << "no rank";
+  EXPECT_EQ(html.find("ground truth"), std::string::npos);
 }
 
 TEST(Chart, LabelsKeepClearOfTheEdges) {

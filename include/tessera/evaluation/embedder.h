@@ -53,6 +53,10 @@ class Embedder {
   /// eq. 4). `images` are features with `tokens` [B, P, W]; returns [B, P, ids] float. Throws c10::Error where there is
   /// no token_space().
   virtual at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const;
+  /// Where in pictures the cosine of their global embeddings with texts comes from, by Grad-CAM (metrics::grad_cam) on what
+  /// the encoder gives or, where the read-out looks at the class token alone, on what its last block sees. pixels uint8
+  /// [B, 3, H, W], as many texts; returns [B, rows, columns] float, 0 and above. Throws UserError where the encoder has no map.
+  virtual at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const;
 };
 
 /// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit
@@ -79,6 +83,7 @@ class DualEncoderEmbedder : public Embedder {
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   std::int64_t token_space() const override;
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override;
+  at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const override;
 
  private:
   std::shared_ptr<DualEncoder> model_;

@@ -37,6 +37,9 @@ class EmbedderView : public Embedder {
   at::Tensor token_activations(const TowerFeatures& images, const std::vector<std::int64_t>& ids) const override {
     return model_.token_activations(images, ids);
   }
+  at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const override {
+    return model_.relevance(pixels, texts);
+  }
 
  private:
   const Embedder& model_;

@@ -35,13 +35,16 @@ void fields(Visitor& v, SuiteSettings& s) {
 /// What the program `evaluate` is told.
 struct EvaluateOptions {
   std::string checkpoint;  // model file, checkpoint folder or run folder
+  std::vector<std::string> compare;  // two or more of these, in place of `checkpoint`
   std::string suite;       // YAML file of SuiteSettings; or
   std::string task;        // one task; neither: the tasks of the run's own configuration
+  std::vector<std::string> queries;  // texts whose nearest pictures are shown, beside the tasks; alone: nothing else
   std::string data;        // source of the tasks that name none: see source_from_text
   std::string train_data;  // the same for `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is
   std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
   std::string out;         // folder; empty: RUN/evaluation, or evaluation beside the model file, or evaluation-2, -3, ...
+                           // Of a comparison: the page, or a folder for it; empty: comparison.html
   bool overwrite = false;  // write over an earlier evaluation's results
   std::string command;     // the program's command line, for results.json
   std::string device = "auto";
@@ -69,7 +72,8 @@ SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run
 /// results yet, FOLDER being `usual`. Throws UserError if `out` holds some and `overwrite` is not given.
 std::string output_folder(const EvaluateOptions& options, const std::string& usual);
 
-/// The whole program: loads, runs, prints, and writes results.json and report.html into the folder. Returns the exit
+/// The whole program: loads, runs, prints, and writes results.json, samples.json and report.html into the folder. Of a
+/// comparison each model has its own folder, beside which the page of all is written. Returns the exit
 /// code: 2 if a task failed, whose reason is then in both files; the others run all the same. Throws UserError if no task
 /// fits its data, and then writes nothing.
 int evaluate(const EvaluateOptions& options);

@@ -1,12 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <tessera/report/run_curves.h>
+#include <tessera/report/task_outcomes.h>
 #include <tessera/report/thin_curve.h>
 
 namespace tessera::report {
@@ -17,6 +19,9 @@ struct Score {
   std::string data;    // the source's description
   std::string metric;  // "top1"
   double value = 0;    // NaN where the evaluation had no number
+  std::optional<Interval> interval = {};  // 95 %
+  /// Of the task, where samples.json lies beside the numbers: what differences between runs are judged by.
+  std::shared_ptr<const TaskOutcomes> outcomes = {};
 };
 
 /// What the folder of a training run, or of an evaluation, holds for a comparison.
@@ -36,5 +41,14 @@ struct ComparedRun {
 /// with the results.json of `evaluate`. Throws UserError for a folder that is neither, for one that is given twice, and for a
 /// file that cannot be read.
 std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders);
+
+/// A model with one evaluation of it.
+struct MeasuredModel {
+  std::string model;    // run folder, or model file of no run
+  std::string results;  // folder with results.json
+};
+
+/// The same of models with the numbers of these evaluations alone; curves and settings are those of their runs.
+std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& models);
 
 }  // namespace tessera::report

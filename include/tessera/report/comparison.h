@@ -11,13 +11,28 @@
 
 namespace tessera::report {
 
+/// How much greater a metric is of one run than of another, on the same samples.
+struct Difference {
+  std::size_t first = 0, second = 0;  // runs
+  double value = 0;                   // first - second
+  Interval interval;                  // 95 %, of the difference by a bootstrap over the samples of both
+
+  bool beyond_chance() const { return interval.low > 0 || interval.high < 0; }
+};
+
 /// One metric of one task on the same data, run by run.
 struct ScoreRow {
   std::string task, data, metric;
   Better better = Better::neither;
   std::vector<std::optional<double>> values;  // none: the run was not measured so
   std::vector<bool> best;                     // the best of those that differ; NaN never is
+  std::vector<std::optional<Interval>> intervals = {};                // run by run; none: the run has none
+  std::vector<std::shared_ptr<const TaskOutcomes>> outcomes = {};  // run by run
+  std::vector<Difference> differences = {};  // of each two runs whose outcomes on the same samples are known
 };
+
+/// Whether a run's value, which is not the best, differs from the best one by no more than chance.
+bool is_like_best(const ScoreRow& row, std::size_t run);
 
 /// One setting, run by run; none: the run has no such setting.
 struct SettingRow {
@@ -32,6 +47,9 @@ std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs)
 
 /// "54.31%"; "-" without a value.
 std::string score_text(const ScoreRow& row, std::size_t run);
+
+/// "[52.1, 56.5]"; empty without an interval.
+std::string interval_text(const ScoreRow& row, std::size_t run);
 
 /// The scores, and the settings that differ, as Markdown tables; the best score of a row is bold.
 std::string comparison_markdown(const std::vector<ComparedRun>& runs);

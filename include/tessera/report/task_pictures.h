@@ -21,7 +21,7 @@ struct RetrievalSheet {
   Image query_image;               // image-to-text: the query; text-to-image: the picture that is right
   std::string query_text;          // text-to-image
   std::vector<std::string> truth;  // image-to-text: the image's own captions
-  std::int64_t rank = 0;           // place of the best right item, from 0
+  std::int64_t rank = 0;           // place of the best right item, from 0; -1: nothing is right
   std::vector<Item> items;
 };
 
@@ -82,16 +82,45 @@ struct GroupExample {
   std::vector<Token> tokens;
 };
 
+/// A picture, and where in it its similarity with texts comes from.
+struct MapExample {
+  struct Map {
+    std::string text;
+    double cosine = 0;
+    std::vector<float> patches;  // row by row, 0 and above
+  };
+  Image image;
+  std::int64_t rows = 0, columns = 0;  // of patches
+  std::vector<Map> maps;
+};
+
+/// Pictures and texts as points on a plane.
+struct ScatterChart {
+  struct Point {
+    double x = 0, y = 0;
+    std::int64_t class_index = -1;  // -1: none
+    bool is_text = false;
+    std::string name;  // the text, or the sample's key
+  };
+  std::string title;
+  std::vector<Point> points;
+  std::vector<std::string> class_names;  // for their colors
+};
+
 /// What a task hands to the report besides numbers. Empty where the task has none, or nobody asked.
 struct TaskPictures {
   std::vector<std::string> class_names;
   std::int64_t background_class = -1;
   std::vector<RetrievalSheet> retrieval;
   std::vector<SegmentationExample> segmentation;
-  std::vector<ClassificationExample> classification;
+  std::vector<ClassificationExample> classification;  // of any pictures
+  std::vector<ClassificationExample> mistakes;        // the surest first
+  std::vector<RetrievalSheet> queries;                // of texts without a right picture
   std::vector<SlotExample> slots;
   std::vector<TokenExample> tokens;
   std::vector<GroupExample> groups;
+  std::vector<MapExample> maps;
+  std::vector<ScatterChart> scatters;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
   std::vector<std::pair<std::string, double>> class_values;  // by class name, where there is one
   std::string class_measure = "Accuracy";                    // what class_values are

@@ -9,6 +9,8 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <tessera/config/node.h>
+#include <tessera/report/bootstrap.h>
+#include <tessera/report/task_outcomes.h>
 #include <tessera/report/task_pictures.h>
 
 namespace tessera {
@@ -25,6 +27,11 @@ struct TaskResult {
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
   TaskPictures pictures;
+  /// What single samples contribute to the metrics that are means over them, from which their intervals follow; `sample`
+  /// counts the images looked at. Metrics without outcomes have no interval.
+  std::vector<report::Outcomes> outcomes;
+  std::uint64_t sample_mark = 0;                        // fingerprint of the samples' keys in their order
+  std::map<std::string, report::Interval> intervals;  // 95 %, by metric
   /// What the model makes of single samples, for people: {sample, "red 1.21, circle 0.93"}. Of tasks that a run repeats,
   /// the same samples each time: its page shows how they change.
   std::vector<std::pair<std::string, std::string>> readings;
@@ -40,9 +47,12 @@ struct TaskFailure {
   config::Node settings = {};
 };
 
-/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, and "classes", "prompts"
-/// and "readings": {sample: text} where there are any; pictures are left out.
+/// {"task", "data", "metrics": {...}, "samples", "skipped": {...}, "seconds", "settings": {...}}, and "intervals": {metric:
+/// [low, high]}, "classes", "prompts" and "readings": {sample: text} where there are any; pictures are left out.
 nlohmann::json to_json(const TaskResult& result);
+
+/// What samples.json keeps of a result.
+report::TaskOutcomes outcomes_of(const TaskResult& result);
 
 /// {"task", "place", "reason", "settings": {...}}.
 nlohmann::json to_json(const TaskFailure& failure);
@@ -56,5 +66,8 @@ std::string results_table(const std::vector<TaskResult>& results);
 /// A metric for people: shares as "54.31%", anything else as a plain number. What is a share follows from the metric's
 /// name.
 std::string format_metric(const std::string& name, double value);
+
+/// An interval of the metric for people: "[51.2, 57.9]" of a share, in percent.
+std::string format_interval(const std::string& name, const report::Interval& interval);
 
 }  // namespace tessera

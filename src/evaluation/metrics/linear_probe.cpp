@@ -121,7 +121,8 @@ LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at:
   if (test_labels.numel() > 0) {
     at::Tensor logits = logits_of(test_features.to(at::kDouble), model.weight, model.bias);
     const at::Tensor labels = test_labels.to(logits.device(), at::kLong);
-    out.test_top1 = share_equal(logits.argmax(1), labels);
+    out.test_prediction = logits.argmax(1);
+    out.test_top1 = share_equal(out.test_prediction, labels);
     out.test_log_loss = cross_entropy(logits, labels, false);
   }
   return out;

@@ -22,6 +22,7 @@ PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor
   const at::Tensor right = positive_scores.gt(negative_scores);
   const at::Tensor group = category.to(right.device(), at::kLong);
   PairScores out;
+  out.right = right;
   out.accuracy = share_true(right);
   out.category_count = at::bincount(group, {}, categories);
   const at::Tensor counts = out.category_count.to(at::kDouble);

@@ -214,9 +214,7 @@ SegmentationMeter::SegmentationMeter(std::int64_t num_classes, std::optional<std
                                      std::int64_t ignore_index)
     : num_classes_(num_classes),
       background_index_(background_index),
-      ignore_index_(ignore_index),
-      intersection_(at::zeros({num_classes}, at::kLong)),
-      union_(at::zeros({num_classes}, at::kLong)) {}
+      ignore_index_(ignore_index) {}
 
 at::Tensor SegmentationMeter::add(const at::Tensor& prediction, const at::Tensor& target) {
   TORCH_CHECK(target.dim() == 3 && prediction.sizes() == target.sizes(),
@@ -246,23 +244,32 @@ at::Tensor SegmentationMeter::add(const at::Tensor& prediction, const at::Tensor
   const at::Tensor mean = at::where(classes.gt(0), iou.sum(1) / classes.clamp_min(1).to(at::kDouble), -1.0);
 
   image_iou_.push_back(mean);
-  intersection_ += both.sum(0);
-  union_ += either.sum(0);
-  right_ += right.sum().item<std::int64_t>();
-  pixels_ += counted.sum().item<std::int64_t>();
+  intersection_.push_back(both);
+  union_.push_back(either);
+  right_.push_back(right.flatten(1).sum(1));
+  pixels_.push_back(counted.flatten(1).sum(1));
   return mean;
 }
 
 SegmentationScores SegmentationMeter::scores() const {
   SegmentationScores out;
-  out.image_iou = image_iou_.empty() ? at::empty({0}, at::kDouble) : at::cat(image_iou_);
+  const auto all = [](const std::vector<at::Tensor>& batches, const at::Tensor& none) {
+    return batches.empty() ? none : at::cat(batches);
+  };
+  out.image_iou = all(image_iou_, at::empty({0}, at::kDouble));
+  out.image_intersection = all(intersection_, at::empty({0, num_classes_}, at::kLong));
+  out.image_union = all(union_, at::empty({0, num_classes_}, at::kLong));
+  out.image_right = all(right_, at::empty({0}, at::kLong));
+  out.image_pixels = all(pixels_, at::empty({0}, at::kLong));
   out.image_miou = mean_of_present(out.image_iou);
   out.images = out.image_iou.ne(-1).sum().item<std::int64_t>();
-  out.intersection = intersection_.clone();
-  out.union_ = union_.clone();
-  out.class_iou = at::where(union_.gt(0), intersection_.to(at::kDouble) / union_.clamp_min(1).to(at::kDouble), -1.0);
+  out.intersection = out.image_intersection.sum(0);
+  out.union_ = out.image_union.sum(0);
+  out.class_iou = at::where(out.union_.gt(0),
+                            out.intersection.to(at::kDouble) / out.union_.clamp_min(1).to(at::kDouble), -1.0);
   out.dataset_miou = mean_of_present(out.class_iou, background_index_.value_or(-1));
-  out.pixel_accuracy = pixels_ > 0 ? static_cast<double>(right_) / static_cast<double>(pixels_) : 0.0;
+  const auto pixels = out.image_pixels.sum().item<std::int64_t>();
+  out.pixel_accuracy = pixels > 0 ? out.image_right.sum().item<double>() / static_cast<double>(pixels) : 0.0;
   return out;
 }
 

@@ -51,7 +51,8 @@ ZeroShotScores ZeroShotMeter::scores() const {
   };
   ZeroShotScores out;
   out.prediction = all(predictions_);
-  const at::Tensor ranks = all(ranks_), labeled = ranks.ge(0);
+  out.rank = all(ranks_);
+  const at::Tensor ranks = out.rank, labeled = ranks.ge(0);
   // k above the number of classes finds every label, as k = number of classes does.
   out.topk = recall_at(ranks, topk_);
   const at::Tensor known = all(labels_).masked_select(labeled);

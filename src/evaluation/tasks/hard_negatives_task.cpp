@@ -4,6 +4,7 @@
 
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/negative_pairs.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/evaluation/metrics/pairs.h>
 
@@ -29,8 +30,12 @@ class HardNegativesTask final : public EvaluationTask {
     TaskResult result;
     std::vector<at::Tensor> right, wrong;  // similarities, by batch
     std::vector<std::string> kinds;        // of each pair
+    std::vector<std::int64_t> sample;      // of each pair
+    std::int64_t seen = 0;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const NegativePairs pairs(samples);
+      for (const std::int64_t row : pairs.image) sample.push_back(seen + row);
+      seen += std::ssize(samples);
       kinds.insert(kinds.end(), pairs.kinds.begin(), pairs.kinds.end());
       const at::Tensor similarity = embedder.similarity(features, embed_texts(embedder, pairs.texts));
       const at::Tensor rows = similarity.index_select(0, at::tensor(pairs.image, at::kLong));  // [pairs, texts]
@@ -48,9 +53,16 @@ class HardNegativesTask final : public EvaluationTask {
     const auto scores =
         metrics::pairwise_accuracy(at::cat(right), at::cat(wrong), at::tensor(category, at::kLong), std::ssize(names));
     result.metrics = {{"accuracy", scores.accuracy}, {"mean_category_accuracy", scores.mean_category_accuracy}};
+    const at::Tensor samples = at::tensor(sample, at::kLong), kind = at::tensor(category, at::kLong);
+    result.outcomes = {
+        outcomes_of("accuracy", {.part = scores.right, .sample = samples}),
+        outcomes_of("mean_category_accuracy", {.part = scores.right, .sample = samples, .group = kind})};
     for (std::size_t k = 0; k < names.size(); ++k) {
       const double accuracy = scores.category_accuracy[static_cast<std::int64_t>(k)].item<double>();
       result.metrics.emplace_back(names[k] + "_accuracy", accuracy);
+      const at::Tensor own = kind.eq(static_cast<std::int64_t>(k));
+      result.outcomes.push_back(outcomes_of(
+          names[k] + "_accuracy", {.part = scores.right.masked_select(own), .sample = samples.masked_select(own)}));
       if (context.pictures) result.pictures.class_values.emplace_back(names[k], accuracy);
     }
     return result;

@@ -5,6 +5,7 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
@@ -49,8 +50,11 @@ class InterpretabilityTask final : public EvaluationTask {
     });
     const at::Tensor rank = at::cat(ranks);  // [N] from 1; -1: a picture of the background alone
     const std::vector<double> shares = metrics::recall_at(rank - 1, settings_.topk);
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
-      result.metrics.emplace_back(concat("top", settings_.topk[i]), shares[i]);
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("top", settings_.topk[i]);
+      result.metrics.emplace_back(name, shares[i]);
+      result.outcomes.push_back(hits_within(name, at::where(rank.ge(1), rank - 1, -1), settings_.topk[i]));
+    }
     const at::Tensor known = rank.masked_select(rank.ge(1));
     result.metrics.emplace_back("median_rank", known.numel() > 0 ? known.median().item<double>() : 0.0);
     result.metrics.emplace_back("tokens", static_cast<double>(space.size()));

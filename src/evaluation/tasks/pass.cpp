@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/sparse_rows.h"
+#include <tessera/base/digest.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -84,6 +85,8 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
     }
     if (!samples.empty()) {
       used += std::ssize(samples);
+      for (const EvaluationSample& sample : samples)
+        result.sample_mark = fingerprint(sample.sample.key, result.sample_mark);
       body(samples, pictures == EvaluationPictures::prepared ? features_of(samples) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());

@@ -3,6 +3,7 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/random.h>
@@ -83,6 +84,7 @@ class LinearProbeTask final : public EvaluationTask {
                                                     data.test.labels, data.classes, l2);
     result.metrics = {
         {"top1", scores.test_top1}, {"train_top1", scores.train_top1}, {"log_loss", scores.test_log_loss}, {"l2", l2}};
+    result.outcomes = {outcomes_of("top1", {.part = scores.test_prediction.eq(data.test.labels)})};
     if (held_out >= 0) result.metrics.emplace_back("validation_top1", held_out);
     return result;
   }
@@ -145,6 +147,8 @@ class KnnTask final : public EvaluationTask {
     const auto scores = metrics::knn_classification(data.train.features, data.train.labels, data.test.features,
                                                     data.test.labels, data.classes, settings_.k, settings_.temperature);
     result.metrics = {{"top1", scores.top1}, {"top5", scores.top5}};
+    result.outcomes = {outcomes_of("top1", {.part = scores.prediction.eq(data.test.labels)}),
+                       outcomes_of("top5", {.part = scores.in_top5})};
     return result;
   }
 

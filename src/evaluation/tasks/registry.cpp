@@ -49,6 +49,11 @@ TaskRegistry& evaluation_tasks() {
     list.add<TokenGroupSettings>("token_group_iou",
                                  "agreement of a text tower's groups with phrases (text group transformer)",
                                  make_token_group_task);
+    list.add<FeatureMapSettings>("feature_map", "features of pictures and class texts on a plane (PCA, t-SNE)",
+                                 make_feature_map_task);
+    list.add<GradCamSettings>("grad_cam", "where in pictures their similarity with a caption comes from (Grad-CAM)",
+                              make_grad_cam_task);
+    list.add<QuerySettings>("query", "the pictures that are nearest to texts", make_query_task);
     list.add<ValidationLossSettings>("validation_loss", "the run's own objective on the validation data",
                                      make_validation_loss_task);
     return list;
@@ -62,6 +67,7 @@ TaskResult run_task(const config::ModuleSettings& task, const Embedder& embedder
   TaskResult result = made->run(embedder, context);
   result.task = task.name;
   result.settings = task.settings;
+  result.intervals = report::intervals_of(outcomes_of(result));
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

@@ -8,20 +8,28 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kSheets = 6;  // each way
+constexpr std::int64_t kFollowed = 32;  // each way
+constexpr std::ptrdiff_t kSheets = 6;   // shown of them
 constexpr std::int64_t kItems = 5;
 
-/// Keeps the picture if it is among the best so far; the earlier one of equals comes first.
-void offer(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right) {
-  auto& items = sheet.items;
-  const auto place = std::upper_bound(items.begin(), items.end(), score,
-                                      [](double value, const auto& item) { return value > item.score; });
-  if (place == items.end() && std::ssize(items) == kItems) return;
-  items.insert(place, {to_image(pixels), {}, score, right});
-  if (std::ssize(items) > kItems) items.pop_back();
+/// Those whose right item comes last, the worst first.
+template <class Query>
+void keep_failures(std::vector<Query>& queries) {
+  std::stable_sort(queries.begin(), queries.end(),
+                   [](const Query& a, const Query& b) { return a.sheet.rank > b.sheet.rank; });
+  queries.resize(static_cast<std::size_t>(std::min(kSheets, std::ssize(queries))));
 }
 
 }  // namespace
+
+void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most) {
+  auto& items = sheet.items;
+  const auto place = std::upper_bound(items.begin(), items.end(), score,
+                                      [](double value, const auto& item) { return value > item.score; });
+  if (place == items.end() && std::ssize(items) == most) return;
+  items.insert(place, {to_image(pixels), {}, score, right});
+  if (std::ssize(items) > most) items.pop_back();
+}
 
 std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix) {
   std::vector<std::string> out;
@@ -30,10 +38,10 @@ std::vector<std::string> prefixed(const std::vector<std::string>& texts, const s
 }
 
 RetrievalSheets::RetrievalSheets(const Embedder& embedder, std::string prompt_prefix, std::int64_t total)
-    : embedder_(embedder), prompt_prefix_(std::move(prompt_prefix)), images_(total, kSheets) {}
+    : embedder_(embedder), prompt_prefix_(std::move(prompt_prefix)), images_(total, kFollowed) {}
 
 void RetrievalSheets::choose_captions(const Captions& captions) {
-  ExampleChooser chooser(std::ssize(captions.texts), kSheets);
+  ExampleChooser chooser(std::ssize(captions.texts), kFollowed);
   std::vector<std::string> texts;
   for (std::int64_t m = 0; m < std::ssize(captions.texts); ++m) {
     if (!chooser.choose(m)) continue;
@@ -61,7 +69,8 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const To
       const auto row = static_cast<std::int64_t>(i);
       const bool right = captions.owner[static_cast<std::size_t>(query.row)] == first + row;
       if (right) query.sheet.query_image = to_image(samples[i].pixels);
-      offer(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i].pixels, right);
+      offer_picture(query.sheet, similarity[row][static_cast<std::int64_t>(q)].item<double>(), samples[i].pixels, right,
+                    kItems);
     }
   }
 }
@@ -70,12 +79,12 @@ std::vector<RetrievalSheet> RetrievalSheets::finished(const TowerFeatures& image
                                                       const Captions& captions,
                                                       const metrics::RetrievalScores& scores) {
   std::vector<RetrievalSheet> out;
-  for (Query& query : by_text_) {
-    query.sheet.rank = scores.text_to_image_rank[query.row].item<std::int64_t>();
-    out.push_back(std::move(query.sheet));
-  }
+  for (Query& query : by_text_) query.sheet.rank = scores.text_to_image_rank[query.row].item<std::int64_t>();
+  for (Query& query : by_image_) query.sheet.rank = scores.image_to_text_rank[query.row].item<std::int64_t>();
+  keep_failures(by_text_);
+  keep_failures(by_image_);
+  for (Query& query : by_text_) out.push_back(std::move(query.sheet));
   for (Query& query : by_image_) {
-    query.sheet.rank = scores.image_to_text_rank[query.row].item<std::int64_t>();
     const at::Tensor similarity = embedder_.similarity(slice(images, {query.row, query.row + 1}), texts).squeeze(0);
     const at::Tensor best = metrics::best_first(similarity, kItems);
     for (std::int64_t i = 0; i < best.size(0); ++i) {

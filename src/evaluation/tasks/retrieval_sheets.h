@@ -22,9 +22,13 @@ struct Captions {
 /// Texts with a prompt's beginning before each.
 std::vector<std::string> prefixed(const std::vector<std::string>& texts, const std::string& prefix);
 
+/// Keeps the picture if it is among the `most` best so far; the earlier one of equals comes first.
+void offer_picture(RetrievalSheet& sheet, double score, const at::Tensor& pixels, bool right, std::int64_t most);
+
 /// Makes a report's retrieval sheets in one pass over the pictures: it keeps those alone that it may show. The captions
 /// that pictures are found for are the first batch's, so that all pictures come by while the best are kept; the
-/// pictures that captions are found for are spread over the whole pass.
+/// pictures that captions are found for are spread over the whole pass. Of those that it follows it shows the ones whose
+/// right item comes last.
 class RetrievalSheets {
  public:
   /// `total`: samples of the pass.

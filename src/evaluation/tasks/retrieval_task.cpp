@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"
@@ -52,10 +53,18 @@ class RetrievalTask final : public EvaluationTask {
     };
     const auto scores = metrics::retrieval_recall(similarity, std::ssize(captions.by_image),
                                                   at::tensor(captions.owner, at::kLong), settings_.topk);
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
-      result.metrics.emplace_back(concat("image_to_text_recall@", settings_.topk[i]), scores.image_to_text[i]);
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
-      result.metrics.emplace_back(concat("text_to_image_recall@", settings_.topk[i]), scores.text_to_image[i]);
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.image_to_text[i]);
+      result.outcomes.push_back(hits_within(name, scores.image_to_text_rank, settings_.topk[i]));
+    }
+    // Captions of one picture are drawn together: they are no samples of their own.
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.text_to_image[i]);
+      result.outcomes.push_back(
+          hits_within(name, scores.text_to_image_rank, settings_.topk[i], at::tensor(captions.owner, at::kLong)));
+    }
     if (embedder.token_space() > 0) {
       metrics::SparsityMeter image_tokens, text_tokens;
       image_tokens.add(images.global);

@@ -2,6 +2,7 @@
 
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/evaluation/metrics/segmentation.h>
@@ -72,6 +73,7 @@ class SegmentationTask final : public EvaluationTask {
     result.metrics = {{"image_miou", scores.image_miou},
                       {"dataset_miou", scores.dataset_miou},
                       {"pixel_accuracy", scores.pixel_accuracy}};
+    result.outcomes = outcomes_of_pictures(scores, source->background_class());
     if (context.pictures) add_classes(names, source->background_class(), scores, result.pictures);
     return result;
   }
@@ -120,6 +122,19 @@ class SegmentationTask final : public EvaluationTask {
                             .to(at::kLong));
     }
     return at::stack(targets);
+  }
+
+  static std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationScores& scores,
+                                                            std::int64_t background) {
+    at::Tensor present = scores.image_union.gt(0);  // [B, C]
+    if (background >= 0) present.select(1, background).fill_(false);
+    const at::Tensor place = present.nonzero();  // [E, 2]: picture, class
+    return {report::mean_outcomes("image_miou", to_vector<double>(scores.image_iou)),
+            outcomes_of("dataset_miou", {.part = scores.image_intersection.masked_select(present),
+                                         .whole = scores.image_union.masked_select(present),
+                                         .sample = place.select(1, 0),
+                                         .group = place.select(1, 1)}),
+            outcomes_of("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
   }
 
   static void add_classes(const std::vector<std::string>& names, std::int64_t background,

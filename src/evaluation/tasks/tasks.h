@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <tessera/evaluation/task.h>
+#include <tessera/evaluation/tasks/picture_task_settings.h>
 #include <tessera/evaluation/tasks/task_settings.h>
 
 /// The factories that registry.cpp lists.
@@ -19,6 +20,9 @@ std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& setti
 std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings);
 std::shared_ptr<EvaluationTask> make_tokens_task(const TokenPictureSettings& settings);
 std::shared_ptr<EvaluationTask> make_token_group_task(const TokenGroupSettings& settings);
+std::shared_ptr<EvaluationTask> make_feature_map_task(const FeatureMapSettings& settings);
+std::shared_ptr<EvaluationTask> make_grad_cam_task(const GradCamSettings& settings);
+std::shared_ptr<EvaluationTask> make_query_task(const QuerySettings& settings);
 std::shared_ptr<EvaluationTask> make_validation_loss_task(const ValidationLossSettings& settings);
 
 }  // namespace tessera

@@ -1,9 +1,13 @@
+#include <functional>
+#include <map>
+
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
@@ -14,7 +18,27 @@ namespace tessera {
 namespace {
 
 constexpr std::int64_t kBars = 5;
+constexpr std::size_t kFailures = 12;
 constexpr std::size_t kGreatestConfusion = 40;
+
+/// The mistakes of which the model was surest: those by the greatest margin between the best class and the right one.
+class SurestMistakes {
+ public:
+  /// Whether one of this margin belongs to them so far.
+  bool takes(double margin) const { return margin > 0 && (kept_.size() < kFailures || margin > kept_.rbegin()->first); }
+  void add(double margin, ClassificationExample example) {
+    kept_.emplace(margin, std::move(example));
+    if (kept_.size() > kFailures) kept_.erase(std::prev(kept_.end()));
+  }
+  std::vector<ClassificationExample> surest_first() && {
+    std::vector<ClassificationExample> out;
+    for (auto& [margin, example] : kept_) out.push_back(std::move(example));
+    return out;
+  }
+
+ private:
+  std::multimap<double, ClassificationExample, std::greater<>> kept_;
+};
 
 class ZeroShotTask final : public EvaluationTask {
  public:
@@ -51,21 +75,30 @@ class ZeroShotTask final : public EvaluationTask {
                     .max_samples = settings_.data.max_samples,
                     .required = labeled_or_named()};
     ExampleChooser examples(pass.total());
+    SurestMistakes mistakes;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, classes);  // [B, C]
       std::vector<std::int64_t> own;
       for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));
       meter.add(similarity, at::tensor(own, at::kLong));
       labels.insert(labels.end(), own.begin(), own.end());
-      for (std::size_t i = 0; context.pictures && i < samples.size(); ++i)
-        if (examples.choose(samples[i].index))
-          result.pictures.classification.push_back(
-              example(samples[i], own[i], similarity[static_cast<std::int64_t>(i)], context.logit_scale));
+      for (std::size_t i = 0; context.pictures && i < samples.size(); ++i) {
+        const at::Tensor row = similarity[static_cast<std::int64_t>(i)];
+        const auto shown = [&] { return example(samples[i], own[i], row, context.logit_scale); };
+        if (examples.choose(samples[i].index)) result.pictures.classification.push_back(shown());
+        const double margin = own[i] < 0 ? 0 : (row.max() - row[own[i]]).item<double>();
+        if (mistakes.takes(margin)) mistakes.add(margin, shown());
+      }
     });
+    result.pictures.mistakes = std::move(mistakes).surest_first();
     const metrics::ZeroShotScores scores = meter.scores();
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i)
-      result.metrics.emplace_back(concat("top", settings_.topk[i]), scores.topk[i]);
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("top", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.topk[i]);
+      result.outcomes.push_back(hits_within(name, scores.rank, settings_.topk[i]));
+    }
     result.metrics.emplace_back("mean_per_class", scores.mean_per_class);
+    result.outcomes.push_back(hits_within("mean_per_class", scores.rank, 1, {}, at::tensor(labels, at::kLong)));
     if (context.pictures) add_classes(candidates.names, labels, scores, result.pictures);
     return result;
   }

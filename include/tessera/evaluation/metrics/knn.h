@@ -10,6 +10,7 @@ struct KnnScores {
   at::Tensor neighbors;     // [M, k] int64 training rows, best first
   at::Tensor probabilities;  // [M, C] double
   at::Tensor prediction;     // [M] int64
+  at::Tensor in_top5;        // [M] bool: the label is among those best classes
   double top1 = 0;
   double top5 = 0;  // among the best min(5, k, C) classes
 };

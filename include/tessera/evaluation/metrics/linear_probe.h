@@ -33,6 +33,7 @@ struct LinearProbeScores {
   double test_log_loss = 0;
   double train_top1 = 0;
   double test_top1 = 0;
+  at::Tensor test_prediction;  // [M] int64
 };
 
 /// Fits on train, measures both. Features are used as given. An empty test set scores 0.

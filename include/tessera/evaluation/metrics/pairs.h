@@ -7,6 +7,7 @@
 namespace tessera::metrics {
 
 struct PairScores {
+  at::Tensor right;              // [N] bool
   double accuracy = 0;           // over all samples
   at::Tensor category_accuracy;  // [K] double; -1: no sample
   double mean_category_accuracy = 0;

@@ -80,6 +80,11 @@ struct SegmentationScores {
   at::Tensor class_iou;       // [C] double; -1: union 0
   double dataset_miou = 0;    // mean of class_iou over classes with a union, but background
   double pixel_accuracy = 0;  // over all pixels that are not ignored
+  // Of each image, what the scores over all images are made of:
+  at::Tensor image_intersection;  // [B, C] int64 pixels
+  at::Tensor image_union;         // [B, C] int64
+  at::Tensor image_right;         // [B] int64 pixels with the right class
+  at::Tensor image_pixels;        // [B] int64 pixels that are not ignored
 };
 
 /// Adds up what segmentation_scores() reports, batch by batch.
@@ -95,10 +100,7 @@ class SegmentationMeter {
   std::int64_t num_classes_;
   std::optional<std::int64_t> background_index_;
   std::int64_t ignore_index_;
-  std::vector<at::Tensor> image_iou_;
-  at::Tensor intersection_, union_;
-  std::int64_t right_ = 0;
-  std::int64_t pixels_ = 0;
+  std::vector<at::Tensor> image_iou_, intersection_, union_, right_, pixels_;  // of each batch
 };
 
 /// Pixels whose target is ignore_index count nowhere; a prediction outside 0..num_classes-1 is no class.

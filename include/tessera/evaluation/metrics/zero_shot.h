@@ -9,6 +9,7 @@ namespace tessera::metrics {
 
 struct ZeroShotScores {
   at::Tensor prediction;      // [N] int64
+  at::Tensor rank;            // [N] int64, place of the image's class, from 0; -1: it has no label
   std::vector<double> topk;   // one share per k
   at::Tensor per_class;       // [C] double, top-1 accuracy; -1: no image of the class
   double mean_per_class = 0;  // over the classes that have images

@@ -1,0 +1,85 @@
+#include <ATen/ATen.h>
+
+#include <tessera/evaluation/metrics/feature_map.h>
+
+namespace tessera::metrics {
+namespace {
+
+constexpr double kExaggeration = 12;
+constexpr double kStartDeviation = 1e-4;
+
+/// [N, N] squared distances, 0 on the diagonal.
+at::Tensor squared_distances(const at::Tensor& rows) {
+  const at::Tensor squares = rows.square().sum(1);
+  return (squares.unsqueeze(1) + squares.unsqueeze(0) - 2 * rows.matmul(rows.t())).clamp_min_(0).fill_diagonal_(0);
+}
+
+/// [N, k] the nearest other rows of each.
+at::Tensor nearest_others(const at::Tensor& rows, std::int64_t k) {
+  return std::get<1>(squared_distances(rows.to(at::kDouble)).fill_diagonal_(INFINITY).topk(k, 1, /*largest=*/false));
+}
+
+}  // namespace
+
+Plane principal_plane(const at::Tensor& features) {
+  TORCH_CHECK(features.dim() == 2 && features.size(0) >= 2 && features.size(1) >= 2,
+              "principal_plane: features must be [N, D] with two of each at least, got ", features.sizes());
+  const at::Tensor rows = features.to(at::kDouble);
+  const at::Tensor centered = rows - rows.mean(0, true);
+  const auto [u, s, vh] = at::linalg_svd(centered, /*full_matrices=*/false);
+  const at::Tensor axes = vh.narrow(0, 0, 2);  // [2, D]
+  const at::Tensor greatest = axes.gather(1, axes.abs().argmax(1, true));
+  const double all = s.square().sum().item<double>();
+  const at::Tensor points = centered.matmul((axes * greatest.sign()).t());
+  return {points, all > 0 ? s.narrow(0, 0, 2).square().sum().item<double>() / all : 0};
+}
+
+at::Tensor tsne_affinities(const at::Tensor& features, double perplexity) {
+  const at::Tensor distances = squared_distances(features.to(at::kDouble));
+  const std::int64_t count = distances.size(0);
+  const double entropy = std::log(std::min(perplexity, static_cast<double>(count - 1) / 3));
+  // The precision of each row by bisection of its logarithm, in units of the mean distance.
+  const double mean = distances.mean().item<double>(), scale = mean > 0 ? mean : 1;
+  at::Tensor low = at::full({count, 1}, -25.0, at::kDouble), high = at::full({count, 1}, 25.0, at::kDouble), p;
+  for (int step = 0; step < 60; ++step) {
+    const at::Tensor middle = (low + high) / 2;
+    at::Tensor logits = distances * (-middle.exp() / scale);
+    logits.fill_diagonal_(-INFINITY);
+    p = logits.softmax(1);
+    const at::Tensor own = -(p * p.clamp_min(1e-300).log()).sum(1, true);
+    const at::Tensor wide = own.gt(entropy);
+    low = at::where(wide, middle, low);
+    high = at::where(wide, high, middle);
+  }
+  return (p + p.t()) / (2.0 * static_cast<double>(count));
+}
+
+at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings) {
+  TORCH_CHECK(features.dim() == 2 && features.size(0) >= 4, "tsne: features must be [N, D] with N at least 4, got ",
+              features.sizes());
+  const at::Tensor p = tsne_affinities(features, settings.perplexity).clamp_min(1e-12);
+  const double rate = std::max(static_cast<double>(features.size(0)) / kExaggeration / 4, 50.0);
+  at::Tensor y = principal_plane(features).points;
+  y = y * (kStartDeviation / std::max(y.select(1, 0).std().item<double>(), 1e-300));
+  at::Tensor velocity = at::zeros_like(y), gains = at::ones_like(y);
+  for (std::int64_t i = 0; i < settings.iterations; ++i) {
+    const bool early = 2 * i < settings.iterations;
+    const at::Tensor near = (squared_distances(y) + 1).reciprocal().fill_diagonal_(0);
+    const at::Tensor force = (p * (early ? kExaggeration : 1.0) - near / near.sum()) * near;
+    const at::Tensor gradient = 4 * (y * force.sum(1, true) - force.matmul(y));
+    const at::Tensor turned = gradient.sign().ne(velocity.sign());
+    gains = at::where(turned, gains + 0.2, gains * 0.8).clamp_min(0.01);
+    velocity = velocity * (early ? 0.5 : 0.8) - rate * gains * gradient;
+    y = y + velocity;
+    y = y - y.mean(0, true);
+  }
+  return y;
+}
+
+double neighbors_kept(const at::Tensor& features, const at::Tensor& map, std::int64_t k) {
+  k = std::min(k, features.size(0) - 1);
+  const at::Tensor before = nearest_others(features, k), after = nearest_others(map, k);
+  return before.unsqueeze(2).eq(after.unsqueeze(1)).any(2).to(at::kDouble).mean().item<double>();
+}
+
+}  // namespace tessera::metrics

@@ -1,0 +1,59 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <tessera/base/error.h>
+#include <tessera/evaluation/embedder.h>
+#include <tessera/evaluation/metrics/grad_cam.h>
+#include <tessera/models/block_inputs.h>
+
+namespace tessera {
+namespace {
+
+/// A map of features and the embeddings made of it.
+struct MappedPictures {
+  at::Tensor map;     // [B, N or 1 + N, w], the class token first
+  at::Tensor global;  // [B, D]
+};
+
+/// What the last block sees, for a read-out that looks at the class token alone; else what the encoder gives.
+MappedPictures mapped(DualEncoder& model, const at::Tensor& pixels) {
+  Tower& tower = model.image_tower();
+  if (tower.encoder().has_class_token() && !tower.readout().reads_tokens()) {
+    const BlockInputs blocks;
+    const at::Tensor global = model.encode_image(pixels).global;
+    return {blocks.last(), global};
+  }
+  TowerInput input;
+  {
+    const c10::AutoGradMode no_gradients(false);
+    input.encoded = model.encode_pictures(pixels);
+  }
+  input.encoded.tokens = input.encoded.tokens.detach().requires_grad_();
+  return {input.encoded.tokens, model.encode_image(input).global};
+}
+
+}  // namespace
+
+at::Tensor Embedder::relevance(const at::Tensor&, const TowerFeatures&) const {
+  TORCH_CHECK(false, "this model's features have no gradients");
+}
+
+at::Tensor DualEncoderEmbedder::relevance(const at::Tensor& pixels, const TowerFeatures& texts) const {
+  const c10::AutoGradMode gradients(true);
+  const at::Device device = model_->parameters().front().device();
+  const MappedPictures pictures = mapped(*model_, pixels.to(device));
+  const config::Size size = grid();
+  const std::int64_t patches = size.height * size.width;
+  const std::int64_t first = pictures.map.defined() ? pictures.map.size(1) - patches : -1;
+  if (patches == 0 || (first != 0 && first != 1))
+    user_error("this model's image encoder gives no map of features over the picture: take one with a vit or a ResNet");
+  const at::Tensor cosines =
+      at::cosine_similarity(pictures.global.to(at::kDouble), texts.global.to(device, at::kDouble), 1);
+  const at::Tensor gradient = torch::autograd::grad({cosines.sum()}, {pictures.map}).front();
+  const at::Tensor map =
+      metrics::grad_cam(pictures.map.detach().narrow(1, first, patches), gradient.narrow(1, first, patches));
+  return map.view({-1, size.height, size.width}).to(at::kCPU, at::kFloat);
+}
+
+}  // namespace tessera

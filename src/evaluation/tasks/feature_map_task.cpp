@@ -1,0 +1,123 @@
+#include <ATen/ATen.h>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/candidates.h"
+#include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/text.h>
+#include <tessera/evaluation/metrics/feature_map.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kNeighbors = 10;
+
+/// Pictures and texts, row by row.
+struct Pinned {
+  std::vector<at::Tensor> images;     // [D] each
+  std::vector<std::int64_t> classes;  // of the pictures; -1: none
+  std::vector<std::string> keys, captions;
+};
+
+/// Rows of length 1, around 0: pictures and texts of a contrastive model lie apart as wholes, which would be all there is
+/// to be seen.
+at::Tensor centered(const at::Tensor& rows) {
+  const at::Tensor unit = metrics::unit_rows(rows);
+  return unit - unit.mean(0, true);
+}
+
+class FeatureMapTask final : public EvaluationTask {
+ public:
+  explicit FeatureMapTask(FeatureMapSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    open_source(settings_.data.source, context.source, "feature_map.source");
+  }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "feature_map.source");
+    TaskResult result;
+    const bool classes = !settings_.classes.items.empty() || !source->class_names().empty();
+    const Pinned pinned = pin(embedder, context, source, classes, result);
+    if (pinned.images.size() < 4)
+      user_error("feature_map: ", source->describe(), " has only ", pinned.images.size(),
+                 " pictures for a map: it takes 4");
+    std::vector<std::string> names;
+    at::Tensor texts;
+    if (classes) {
+      names = candidates_for(settings_.classes, *source, "feature_map").names;
+      texts = embed_classes(embedder, names, settings_.templates).global;
+      result.classes = names;
+      result.prompts = settings_.templates.items;
+    } else if (!pinned.captions.empty()) {
+      texts = embed_texts(embedder, pinned.captions).global;
+    }
+    at::Tensor rows = centered(at::stack(pinned.images));
+    if (texts.defined() && texts.is_sparse()) texts = texts.to_dense();
+    if (texts.defined()) rows = at::cat({rows, centered(texts)});
+    const metrics::Plane plane = metrics::principal_plane(rows);
+    const at::Tensor map = metrics::tsne(rows, {settings_.perplexity, settings_.iterations});
+    result.metrics = {{"points", static_cast<double>(rows.size(0))},
+                      {"pca_variance", plane.variance_share},
+                      {"pca_neighbors_kept", metrics::neighbors_kept(rows, plane.points, kNeighbors)},
+                      {"tsne_neighbors_kept", metrics::neighbors_kept(rows, map, kNeighbors)}};
+    if (!context.pictures) return result;
+    const std::vector<std::string>& labels = classes ? names : pinned.captions;
+    result.pictures.scatters = {chart("Principal components", plane.points, pinned, names, labels),
+                                chart("t-SNE", map, pinned, names, labels)};
+    return result;
+  }
+
+ private:
+  Pinned pin(const Embedder& embedder, const EvaluationContext& context, const std::shared_ptr<const Source>& source,
+             bool classes, TaskResult& result) const {
+    Pinned out;
+    std::optional<Candidates> candidates;
+    if (classes) candidates = candidates_for(settings_.classes, *source, "feature_map");
+    const Pass pass{
+        .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
+    ExampleChooser chooser(pass.total(), settings_.samples);
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        if (!chooser.choose(samples[i].index)) continue;
+        const Sample& sample = samples[i].sample;
+        out.images.push_back(features.global[static_cast<std::int64_t>(i)].clone());
+        const bool labeled = candidates && (sample.label >= 0 || !sample.class_name.empty());
+        out.classes.push_back(labeled ? candidates->label_of(sample, *source) : -1);
+        out.keys.push_back(sample.key);
+        if (!classes && !sample.captions.empty()) out.captions.push_back(sample.captions.front());
+      }
+    });
+    return out;
+  }
+
+  static ScatterChart chart(const std::string& title, const at::Tensor& points, const Pinned& pinned,
+                            const std::vector<std::string>& class_names, const std::vector<std::string>& texts) {
+    ScatterChart out{.title = title, .points = {}, .class_names = class_names};
+    for (std::int64_t i = 0; i < points.size(0); ++i) {
+      ScatterChart::Point point{.x = points[i][0].item<double>(), .y = points[i][1].item<double>()};
+      const auto picture = static_cast<std::size_t>(i), text = picture - pinned.images.size();
+      point.is_text = picture >= pinned.images.size();
+      point.name = point.is_text ? texts[text] : pinned.keys[picture];
+      if (!point.is_text) point.class_index = pinned.classes[picture];
+      if (point.is_text && !class_names.empty()) point.class_index = static_cast<std::int64_t>(text);
+      out.points.push_back(std::move(point));
+    }
+    return out;
+  }
+
+  FeatureMapSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_feature_map_task(const FeatureMapSettings& settings) {
+  return std::make_shared<FeatureMapTask>(settings);
+}
+
+std::optional<config::Problem> validate(const FeatureMapSettings& s) {
+  return check_templates(s.templates);
+}
+
+}  // namespace tessera

@@ -1,0 +1,74 @@
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+
+namespace tessera {
+namespace {
+
+class GradCamTask final : public EvaluationTask {
+ public:
+  explicit GradCamTask(GradCamSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "grad_cam.source");
+    if (settings_.texts.items.empty()) check_samples(*source, "source", settings_.data.max_samples, captioned());
+  }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "grad_cam.source");
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = settings_.texts.items.empty() ? captioned() : Required{}};
+    ExampleChooser examples(pass.total(), settings_.samples);
+    std::vector<EvaluationSample> chosen;
+    TaskResult result;
+    result.prompts = settings_.texts.items;
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
+      for (const EvaluationSample& sample : samples)
+        if (examples.choose(sample.index)) chosen.push_back(sample);
+    });
+    double cosines = 0, empty = 0, maps = 0;
+    for (const EvaluationSample& sample : chosen) {
+      MapExample shown = example(embedder, sample);
+      for (const MapExample::Map& map : shown.maps) {
+        cosines += map.cosine;
+        empty += std::all_of(map.patches.begin(), map.patches.end(), [](float value) { return value == 0; }) ? 1 : 0;
+        ++maps;
+      }
+      if (context.pictures) result.pictures.maps.push_back(std::move(shown));
+    }
+    result.metrics = {{"mean_cosine", cosines / maps}, {"empty_maps", empty / maps}};
+    return result;
+  }
+
+ private:
+  MapExample example(const Embedder& embedder, const EvaluationSample& sample) const {
+    const std::vector<std::string> texts =
+        settings_.texts.items.empty() ? std::vector{sample.sample.captions.front()} : settings_.texts.items;
+    const TowerFeatures features = embed_texts(embedder, texts);
+    const at::Tensor picture = sample.pixels.unsqueeze(0);
+    const at::Tensor similarity = embedder.similarity(embedder.images(picture, {}), features);  // [1, texts]
+    const at::Tensor maps = embedder.relevance(picture.expand({std::ssize(texts), -1, -1, -1}), features);
+    MapExample out{.image = to_image(sample.pixels), .rows = maps.size(1), .columns = maps.size(2), .maps = {}};
+    for (std::size_t t = 0; t < texts.size(); ++t) {
+      const auto row = static_cast<std::int64_t>(t);
+      out.maps.push_back({texts[t], similarity[0][row].item<double>(), to_vector<float>(maps[row])});
+    }
+    return out;
+  }
+
+  GradCamSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_grad_cam_task(const GradCamSettings& settings) {
+  return std::make_shared<GradCamTask>(settings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,83 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/retrieval_sheets.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/evaluation/tasks/picture_task_settings.h>
+#include <tessera/report/html.h>
+
+namespace tessera {
+namespace {
+
+/// The nearest pictures of one text so far, best first.
+struct Nearest {
+  RetrievalSheet sheet;
+  std::vector<std::pair<double, std::string>> keys;  // cosine and the sample's key, of the same
+};
+
+void offer_key(Nearest& nearest, double score, const std::string& key, std::size_t most) {
+  auto& keys = nearest.keys;
+  const auto place = std::upper_bound(keys.begin(), keys.end(), score,
+                                      [](double value, const auto& each) { return value > each.first; });
+  keys.insert(place, {score, key});
+  if (keys.size() > most) keys.pop_back();
+}
+
+std::string listed(const Nearest& nearest) {
+  std::string text;
+  for (const auto& [score, key] : nearest.keys)
+    text += concat(text.empty() ? "" : ", ", key, " ", report::fixed(score, 3));
+  return text;
+}
+
+class QueryTask final : public EvaluationTask {
+ public:
+  explicit QueryTask(QuerySettings settings) : settings_(std::move(settings)) {}
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto source = open_source(settings_.data.source, context.source, "query.source");
+    const TowerFeatures texts = embed_texts(embedder, settings_.texts.items);
+    std::vector<Nearest> queries;
+    for (const std::string& text : settings_.texts.items)
+      queries.push_back({{.text_to_image = true, .query_text = text, .rank = -1}, {}});
+    TaskResult result;
+    result.prompts = settings_.texts.items;
+    const Pass pass{
+        .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      const at::Tensor similarity = embedder.similarity(features, texts).to(at::kDouble).contiguous();  // [B, queries]
+      for (std::size_t i = 0; i < samples.size(); ++i)
+        for (std::size_t q = 0; q < queries.size(); ++q) {
+          const double score = similarity.const_data_ptr<double>()[i * queries.size() + q];
+          offer_key(queries[q], score, samples[i].sample.key, static_cast<std::size_t>(settings_.top));
+          if (context.pictures) offer_picture(queries[q].sheet, score, samples[i].pixels, false, settings_.top);
+        }
+    });
+    double best = 0;
+    for (Nearest& query : queries) {
+      best += query.keys.front().first / static_cast<double>(queries.size());
+      result.readings.emplace_back(query.sheet.query_text, listed(query));
+      if (context.pictures) result.pictures.queries.push_back(std::move(query.sheet));
+    }
+    result.metrics = {{"mean_best_cosine", best}};
+    return result;
+  }
+
+ private:
+  QuerySettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_query_task(const QuerySettings& settings) {
+  return std::make_shared<QueryTask>(settings);
+}
+
+std::optional<config::Problem> validate(const QuerySettings& s) {
+  if (s.texts.items.empty()) return config::Problem{"texts", "is empty: name what is looked for, say [a dog on grass]"};
+  return std::nullopt;
+}
+
+}  // namespace tessera

@@ -1,0 +1,23 @@
+#include <tessera/models/block_inputs.h>
+
+namespace tessera {
+namespace {
+
+thread_local BlockInputs* current_block_inputs = nullptr;
+
+}  // namespace
+
+BlockInputs::BlockInputs() : outer_(current_block_inputs) {
+  current_block_inputs = this;
+}
+
+BlockInputs::~BlockInputs() {
+  current_block_inputs = outer_;
+}
+
+at::Tensor BlockInputs::seen(const at::Tensor& input) {
+  if (current_block_inputs == nullptr) return input;
+  return current_block_inputs->last_ = input.detach().requires_grad_();
+}
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/text.h>
+#include <tessera/data/packing/shard_writer.h>
+#include <tessera/evaluation/evaluate.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/models/model_file.h>
+
+namespace tessera {
+
+namespace fs = std::filesystem;
+
+/// A tiny model with random weights, saved as a run would.
+class Evaluate : public ::testing::Test {
+ protected:
+  Evaluate() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_", ::getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    options.checkpoint = (folder_ / "model.safetensors").string();
+    options.out = (folder_ / "out").string();
+    options.device = "cpu";
+    options.overwrite = true;
+    file.tokenizer.name = "wordpiece";
+    file.tokenizer.settings = config::parse_yaml("{context_length: 24}", "tokenizer.yaml");
+    file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\nsquare\npicture\nof\nthe\n";
+    file.extra["step"] = "7";
+    file.extra["config"] = "objective: {name: sparc}\ndata: {validation: {name: shapes, split: validation, size: 9}}\n";
+    save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
+  }
+  ~Evaluate() override { fs::remove_all(folder_); }
+
+  void save_model(const std::string& image, const std::string& text = kTextTower) {
+    file.model = config::read<ModelSettings>(
+        config::parse_yaml(image + "\n" + text + "\npreprocessing: {image_size: 32}\n", "model.yaml"));
+    at::manual_seed(3);
+    file.weights = DualEncoder(file.model).state_dict();
+    save_model_file(options.checkpoint, file);
+  }
+  /// Pictures of `shapes` in a tar, and the same tar compressed, which can only be read as a stream.
+  std::pair<std::string, std::string> shards(const std::string& name, int size) {
+    const auto source = sources().make(
+        config::Value<config::ModuleSettings>::read(
+            config::parse_yaml(concat("{name: shapes, split: test, size: ", size, "}"), "source.yaml"), "", {}),
+        "source");
+    const std::string tar = write_shards(indexed(*source), {.folder = (folder_ / name).string()}).front();
+    EXPECT_EQ(std::system(("gzip -k " + tar).c_str()), 0);
+    return {tar, tar + ".gz"};
+  }
+  /// results.json.
+  nlohmann::json results() const { return nlohmann::json::parse(io::read_file(options.out + "/results.json")); }
+  void write_suite(const std::string& text) {
+    options.suite = (folder_ / "suite.yaml").string();
+    std::ofstream(options.suite) << text;
+  }
+  int run() {
+    ::testing::internal::CaptureStdout();
+    try {
+      const int code = evaluate(options);
+      printed = ::testing::internal::GetCapturedStdout();
+      return code;
+    } catch (const UserError&) {
+      ::testing::internal::GetCapturedStdout();
+      throw;
+    }
+  }
+  std::string error() {
+    try {
+      run();
+    } catch (const UserError& problem) {
+      return problem.what();
+    }
+    return "no error";
+  }
+
+  static constexpr const char* kTextTower =
+      "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: 2}}";
+
+  fs::path folder_;
+  ModelFile file;
+  EvaluateOptions options;
+  std::string printed;
+};
+
+}  // namespace tessera

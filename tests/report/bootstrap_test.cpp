@@ -1,0 +1,121 @@
+// Intervals by a bootstrap over samples.
+#include <cmath>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/report/task_outcomes.h>
+
+namespace tessera::report {
+namespace {
+
+std::vector<double> coin_flips(int heads, int tails) {
+  std::vector<double> out(static_cast<std::size_t>(heads), 1);
+  out.resize(static_cast<std::size_t>(heads + tails), 0);
+  return out;
+}
+
+TEST(Bootstrap, TheMetricIsTheMeanOverGroupsOfRatiosOfSums) {
+  EXPECT_DOUBLE_EQ(value_of(mean_outcomes("top1", {1, 0, -1, 1, 1})), 0.75) << "what is below 0 counts nowhere";
+  // Two classes: (3 + 1) / (4 + 4) and 2 / 8; a third has no union.
+  const Outcomes iou{"dataset_miou", {{0, 3, 4, 0}, {1, 1, 4, 0}, {1, 2, 8, 1}, {0, 0, 0, 2}}};
+  EXPECT_DOUBLE_EQ(value_of(iou), (0.5 + 0.25) / 2);
+  EXPECT_TRUE(std::isnan(value_of({"none", {}})));
+}
+
+TEST(Bootstrap, TheIntervalOfAShareIsThatOfTheBinomialDistribution) {
+  const auto interval = bootstrap_interval(mean_outcomes("top1", coin_flips(300, 700)), 1000, 4000);
+  ASSERT_TRUE(interval);
+  const double half = 1.96 * std::sqrt(0.3 * 0.7 / 1000);
+  EXPECT_NEAR(interval->low, 0.3 - half, 0.003);
+  EXPECT_NEAR(interval->high, 0.3 + half, 0.003);
+}
+
+TEST(Bootstrap, ItFollowsFromTheSeedAndHoldsTheValueOfEqualSamples) {
+  const Outcomes flips = mean_outcomes("top1", coin_flips(3, 4));
+  const auto one = bootstrap_interval(flips, 7, 100, 1), again = bootstrap_interval(flips, 7, 100, 1);
+  EXPECT_EQ(one->low, again->low);
+  EXPECT_EQ(one->high, again->high);
+  EXPECT_NE(bootstrap_values({flips}, 7, 100, 1), bootstrap_values({flips}, 7, 100, 2));
+  const auto equal = bootstrap_interval(mean_outcomes("loss", {2.5, 2.5, 2.5}), 3);
+  EXPECT_DOUBLE_EQ(equal->low, 2.5);
+  EXPECT_DOUBLE_EQ(equal->high, 2.5);
+  EXPECT_FALSE(bootstrap_interval(mean_outcomes("top1", {1}), 1)) << "one sample says nothing of its spread";
+}
+
+TEST(Bootstrap, EntriesOfOneSampleAreDrawnTogether) {
+  // Ten captions each of ten pictures, all found or none: as wide as of ten samples, not of a hundred.
+  Outcomes grouped{"recall@1", {}}, alone{"recall@1", {}};
+  for (std::int64_t i = 0; i < 100; ++i) {
+    grouped.entries.push_back({i / 10, (i / 10) % 2 == 0 ? 1.0 : 0.0});
+    alone.entries.push_back({i, (i / 10) % 2 == 0 ? 1.0 : 0.0});
+  }
+  const auto wide = bootstrap_interval(grouped, 10), narrow = bootstrap_interval(alone, 100);
+  EXPECT_GT(wide->high - wide->low, 2 * (narrow->high - narrow->low));
+}
+
+TEST(Bootstrap, AResampleWithoutAGroupLeavesItOut) {
+  const Outcomes rare{"mean_per_class", {{0, 1, 1, 0}, {1, 1, 1, 0}, {2, 0, 1, 1}}};
+  for (const double value : bootstrap_values({rare}, 3, 200).front())
+    EXPECT_TRUE(value == 0 || value == 0.5 || value == 1) << value;
+}
+
+TEST(Bootstrap, PercentilesAreInterpolated) {
+  std::vector<double> values(41);
+  std::iota(values.rbegin(), values.rend(), 0);
+  values.push_back(std::nan(""));
+  const auto interval = middle(values);
+  EXPECT_DOUBLE_EQ(interval->low, 1);
+  EXPECT_DOUBLE_EQ(interval->high, 39);
+  EXPECT_FALSE(middle({1, std::nan("")}));
+}
+
+TEST(Bootstrap, PairedDifferencesAreSurerThanIntervalsAlone) {
+  std::vector<double> worse, better;
+  for (int i = 0; i < 200; ++i) {
+    worse.push_back(i % 2);
+    better.push_back(i % 20 == 0 ? 1 : i % 2);  // right wherever the other is, and in 5 % more
+  }
+  const Outcomes one = mean_outcomes("top1", worse), other = mean_outcomes("top1", better);
+  EXPECT_GT(bootstrap_interval(one, 200)->high, bootstrap_interval(other, 200)->low) << "alone, they overlap";
+  const auto difference =
+      difference_interval(bootstrap_values({other}, 200).front(), bootstrap_values({one}, 200).front());
+  EXPECT_GT(difference->low, 0);
+  EXPECT_LT(difference->high, 0.12);
+}
+
+TEST(Bootstrap, OutcomesComeBackFromTheirFile) {
+  const TaskOutcomes task{"retrieval",
+                          "d",
+                          "0123456789abcdef",
+                          3,
+                          {mean_outcomes("a", {1, 0, 0.25}), {"b", {{2, 1, 4, 0}, {2, 0.5, 1, 7}}}}};
+  const nlohmann::json json = to_json({task});
+  EXPECT_EQ(json.at("tasks").at(0).at("metrics").at("a").dump(), R"({"parts":[1,0,0.25]})");
+  const TaskOutcomes back = task_outcomes(json, "samples.json").at(0);
+  EXPECT_EQ(back.mark, task.mark);
+  EXPECT_EQ(back.samples, 3);
+  ASSERT_EQ(back.metrics.size(), 2u);
+  for (std::size_t m = 0; m < 2; ++m) {
+    EXPECT_EQ(back.metrics[m].metric, task.metrics[m].metric);
+    EXPECT_EQ(bootstrap_values({back.metrics[m]}, 3, 20), bootstrap_values({task.metrics[m]}, 3, 20));
+  }
+}
+
+TEST(Bootstrap, AFileOfSomethingElseIsOneLine) {
+  for (const char* text :
+       {"{}", R"({"tasks":[{"task":"a"}]})", "[]",
+        R"({"tasks":[{"task":"a","data":"d","mark":"","samples":1,"metrics":{"m":{"parts":[1,2]}}}]})"}) {
+    try {
+      task_outcomes(nlohmann::json::parse(text), "a/samples.json");
+      ADD_FAILURE() << text;
+    } catch (const UserError& error) {
+      EXPECT_EQ(std::string(error.what()).find("a/samples.json: holds no outcomes of samples"), 0u) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::report
