@@ -147,11 +147,12 @@ def max_similarity(patches, tokens, patch_keep=None, token_keep=None, *, chunk=N
 
     patches     [B, P, D]  float32 or float64, on a GPU also bfloat16; normalized by the caller. P from 1 to 32,767
     tokens      [C, L, D]  of the same type and device. L up to 32,767, for a GPU's kernels up to 1,024
-    patch_keep  [B, P]     bool, at least one True per row; None: all
+    patch_keep  [B, P]     bool; None: all
     token_keep  [C, L]     bool; None: all. What is not kept touches nothing and takes no gradient, even NaN
     chunk       texts per tile where operations are composed (float64); None: as many as fit into about 64 MB
     returns     i2t [B, C], the mean over patches of the maximum over words; t2i [B, C], the mean over words of the maximum over
-                patches; float32 for bfloat16. A text without kept words has similarity 0
+                patches; float32 for bfloat16. A picture without kept patches has similarity 0 with every text, and so has a
+                text without kept words with every picture
     raises      RuntimeError that names the tensor
     Differentiable once.
 
@@ -165,7 +166,7 @@ def max_similarity(patches, tokens, patch_keep=None, token_keep=None, *, chunk=N
     return tuple(found)
 
 
-def token_max_projection(tokens, mask, table, bias):
+def token_max_projection(tokens, mask, table, bias=None):
     """STAIR's token projection head behind its transform (Chen et al. 2023, eq. 4-5), as in SPLADE: for each entry of a vocabulary
     log(1 + relu(the maximum over positions of position . entry + bias)).
 
@@ -174,7 +175,7 @@ def token_max_projection(tokens, mask, table, bias):
     tokens   [B, N, w]  float32, bfloat16, float16 or float64; N and w at least 1
     mask     [B, N]     bool, True = a real position; None: all. Padding may hold anything and takes no gradient
     table    [V, w]     of the tokens' type
-    bias     [V]        floating
+    bias     [V]        floating; None: zeros
     returns  encoding [B, V] float32 (float64 for float64), at least 0; argmax [B, V] int64, the position of each maximum, -1 in a row
              without a real position
     raises   RuntimeError that names the tensor
@@ -185,7 +186,11 @@ def token_max_projection(tokens, mask, table, bias):
     >>> encoding, argmax = token_max_projection(tokens, None, table, torch.zeros(3))
     >>> encoding.expm1(), argmax
     (tensor([[1., 3., 0.]]), tensor([[0, 1, 0]]))
+    >>> torch.equal(encoding, token_max_projection(tokens, None, table)[0])
+    True
     """
+    if bias is None:
+        bias = table.new_zeros(table.shape[0])
     return tuple(_operators().token_max_projection(tokens, mask, table, bias))
 
 

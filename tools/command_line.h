@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -11,8 +10,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "tools/overrides.h"
+#include "tools/extra_words.h"
 #include <tessera/base/error.h>
+#include <tessera/base/host.h>
 #include <tessera/base/version.h>
 
 namespace tessera::tools {
@@ -57,33 +57,37 @@ inline void check_folder_of(const std::string& option, const std::string& path) 
 
 /// The command line as a shell takes it again.
 inline std::string shell_line(int argc, char** argv) {
-  std::string line;
-  for (int i = 0; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                               "0123456789_-+=./:,@%") == std::string::npos;
-    std::string quoted = "'";
-    for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += (i > 0 ? " " : "") + (plain ? word : quoted + "'");
-  }
-  return line;
+  return tessera::shell_line({argv, argv + argc});
+}
+
+/// The long names of an app's options, and of those of the subcommands that were given.
+inline std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
+  for (const CLI::App* chosen : app.get_subcommands())
+    for (std::string& name : option_names(*chosen)) out.push_back(std::move(name));
+  return out;
 }
 
 /// Parses a program's arguments, --version among them. Returns the exit code where there is nothing to run: 0 after --help or
-/// --version, 2 after a mistake; either has been answered on the terminal by then. `check` may throw CLI::ParseError too.
+/// --version, 2 after a mistake; either has been answered on the terminal by then, a mistake by one line that begins with the
+/// program's name. `check` may throw CLI::ParseError too.
 inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {}) {
   app.set_version_flag("--version", version_line());
+  const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : app.get_name();
+  app.failure_message(
+      [name](const CLI::App*, const CLI::Error& error) { return concat(name, ": ", error.what(), " (see --help)\n"); });
+  std::vector<std::string> words;
   try {
-    std::vector<std::string> words = spread_overrides({argv, argv + argc});
+    words = spread_overrides({argv, argv + argc});
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
     app.parse(static_cast<int>(pointers.size()), pointers.data());
     if (check) check();
-  } catch (const CLI::ExtrasError& error) {
-    app.exit(error);
-    const std::vector<std::string> left = app.remaining(/*recurse=*/true);
-    if (std::none_of(left.begin(), left.end(), [](const std::string& word) { return word.starts_with("-"); }))
-      std::cerr << "Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart otherwise.\n";
+  } catch (const CLI::ExtrasError&) {
+    std::cerr << name << ": " << describe_extra_words(app.remaining(/*recurse=*/true), words, option_names(app))
+              << " (see --help)\n";
     return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;

@@ -6,8 +6,9 @@
 
 namespace tessera::tools {
 
-/// `tessera-bench data` and `tessera-bench tokenizer`: each adds its options, and returns what runs when it is chosen.
+/// `tessera-bench data`, `tessera-bench tokenizer` and `tessera-bench retrieval`: each adds its options, and returns what runs when it is chosen.
 std::function<int()> add_data_benchmark(CLI::App& command);
 std::function<int()> add_tokenizer_benchmark(CLI::App& command);
+std::function<int()> add_retrieval_benchmark(CLI::App& command);
 
 }  // namespace tessera::tools

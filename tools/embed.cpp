@@ -26,8 +26,10 @@ using namespace tessera;
 
 struct Options {
   std::string checkpoint;
+  std::string architecture;
   std::vector<std::string> images;
   std::string data;
+  std::string data_option = "--source";  // as the user wrote it
   std::string texts;
   std::string out;
   std::string sparse;
@@ -51,8 +53,9 @@ at::Tensor unit(const at::Tensor& rows) {
 
 /// Pictures of a source, called by their keys; those that cannot be read are left out, with a warning.
 void embed_source(const Embedder& embedder, const Options& options, const ViewNeeds& needs, const tools::Rows& rows) {
-  const auto choice = sources().resolve(source_from_text(options.data, "--data"), "--data");
-  EvaluationReader reader(sources().make(choice, "--data"), embedder.preprocessing(), options.batch_size,
+  const std::string& option = options.data_option;
+  const auto choice = sources().resolve(source_from_text(options.data, option), option);
+  EvaluationReader reader(sources().make(choice, option), embedder.preprocessing(), options.batch_size,
                           options.threads.value_or(at::get_num_threads()));
   for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {
     std::vector<std::string> keys;
@@ -64,7 +67,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
     rows(keys, embedder.images(at::stack(pixels), needs));
   }
   for (const auto& [reason, count] : reader.statistics().skipped)
-    log::warning("--data ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
+    log::warning(option, " ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");
 }
 
 /// Picture files, called by their paths; those that cannot be read are named and left out.
@@ -157,13 +160,15 @@ void write_sparse(const Embedder& embedder, const Options& options) {
 
 void check(const Options& options) {
   if (!options.has_pictures() && options.texts.empty())
-    user_error("nothing to embed: give --images FILE..., --data SOURCE or --texts FILE");
-  if (!options.images.empty() && !options.data.empty()) user_error("give --images or --data, not both");
+    user_error("nothing to embed: give --images FILE..., --source SOURCE or --texts FILE");
+  if (!options.images.empty() && !options.data.empty()) user_error("give --images or ", options.data_option, ", not both");
   if (options.text_encoder_free && options.sparse.empty())
     user_error("--text-encoder-free makes sparse embeddings of texts: give --sparse FILE");
   if (options.out.empty() && options.sparse.empty())
     user_error("nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary");
   if (options.dense && options.out.empty()) user_error("--dense: give --out FILE");
+  if (!options.out.empty() && !options.writes_npy() && !options.out.ends_with(".safetensors"))
+    user_error("--out ", options.out, ": the ending says the format: name a file that ends in .safetensors or .npy");
   if (options.writes_npy() && options.has_pictures() && !options.texts.empty())
     user_error("--out ", options.out,
                ": a .npy file holds pictures or texts: name a .safetensors file, or run the program once for each");
@@ -174,7 +179,7 @@ void check(const Options& options) {
 int embed(const Options& options) {
   check(options);
   if (options.threads) at::set_num_threads(*options.threads);
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer, options.batch_size);
   if (!options.texts.empty() && !embedder.takes_texts()) user_error("--texts: ", loaded.path, " has no text tower");
   if (!options.sparse.empty()) require_token_space(embedder, "--sparse");
@@ -196,13 +201,22 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app{
       "Embeds pictures and captions with a model: tensors image_embeddings [N, D] and text_embeddings [M, D]."};
-  app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder")->required();
+  app.add_option("--checkpoint", options.checkpoint, "model file, checkpoint folder, or run folder, or a checkpoint of OpenCLIP's (file or folder)")->required();
+  app.add_option("--architecture", options.architecture,
+                 "OpenCLIP's name of the checkpoint's model (ViT-B-32), where no open_clip_config.json lies beside it");
   app.add_option("--images", options.images,
                  "picture files (JPEG, PNG, WebP); those that cannot be read are named, left out and counted");
-  app.add_option(
-      "--source,--data", options.data,
-      "pictures of a source: shapes, a folder, a .tar or .csv file, or {name: SOURCE, ...}; those that cannot be "
-      "read are left out, the first ones named and all counted");
+  for (const std::string name : {"--source", "--data"})
+    app.add_option_function<std::string>(
+        name,
+        [&options, name](const std::string& text) {
+          options.data = text;
+          options.data_option = name;
+        },
+        name == "--data" ? "the same as --source"
+                         : "pictures of a source: shapes, a folder, a .tar or .csv file (columns filepath and title), or "
+                           "{name: SOURCE, ...}; those that cannot be read are left out, the first ones named and all "
+                           "counted");
   app.add_option("--texts", options.texts, "text file with one caption a line");
   app.add_option("--out", options.out,
                  "file to write: .safetensors, or .npy with the pictures' keys in NAME.keys.txt beside it");

@@ -8,7 +8,10 @@ namespace tessera::tools {
 std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   CLI::App app{"Evaluates a model and writes results.json and report.html (one self-contained page with pictures)."};
   app.add_option("--checkpoint", options.checkpoint,
-                 "model file, checkpoint folder, or run folder (its latest checkpoint)");
+                 "model file, checkpoint folder, or run folder (its latest checkpoint); or a checkpoint of OpenCLIP's: a file "
+                 "(.safetensors, .pt, .bin) or a folder");
+  app.add_option("--architecture", options.architecture,
+                 "OpenCLIP's name of the checkpoint's model (ViT-B-32), where no open_clip_config.json lies beside it");
   app.add_option("--compare", options.compare,
                  "two or more of these: each is measured on the same tasks and data, and one page and table show them side by "
                  "side. Results of the same settings are taken as they are, unless --overwrite is given")
@@ -24,7 +27,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       ->allow_extra_args(false);
   app.add_option(
       "--data", options.data,
-      "data of tasks that name none: shapes, a folder, a .tar or .tar.gz file, or {name: SOURCE, ...}. Default: the "
+      "data of tasks that name none: shapes, a folder, a .tar, .tar.gz or .csv file, or {name: SOURCE, ...}. Default: the "
       "run's validation data");
   app.add_option("--train-data", options.train_data,
                  "the same for what linear_probe, knn and slot_mask learn from. Default: the run's training data");
@@ -33,6 +36,9 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       "measure with some slots of a sparo model: top:32 (the best by zero-shot accuracy of each alone, on the "
       "run's validation data), {top: 32, source: {name: SOURCE, ...}, templates: FILE}, a slots.json that an "
       "earlier evaluation wrote, or the slot_mask.safetensors of slot_mask");
+  app.add_option("--features-cache", options.features_cache,
+                 "folder that embeddings of pictures and texts are kept in, by the model's and the pictures' fingerprints: "
+                 "another evaluation of the same model takes them from there. Default: none is kept on disk");
   add_overrides(app, "--set", options.overrides,
                 "override a key of the suite (tasks.0.topk=[1]) or, with --task, of the task (topk=[1])");
   app.add_option("--out", options.out,

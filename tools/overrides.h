@@ -49,6 +49,14 @@ class UnquotedWords {
   std::set<std::string> keys_;
 };
 
+/// Refuses "--set a.b = 1", of which the shell makes three words; `word` is the first behind the option, `rest` what follows
+/// that. Throws CLI::ValidationError.
+inline void refuse_spaces(const std::string& option, const std::string& word, const std::vector<std::string>& rest) {
+  if (word.find('=') != std::string::npos || rest.empty() || !rest[0].starts_with("=")) return;
+  const std::string value = rest[0] != "=" ? rest[0].substr(1) : rest.size() > 1 ? rest[1] : "";
+  throw CLI::ValidationError(option, "expected KEY=VALUE without spaces: " + option + " " + word + "=" + value);
+}
+
 /// The command line with an option of its own for each assignment: --set a=1 b=2 -> --set a=1 --set b=2.
 inline std::vector<std::string> spread_overrides(const std::vector<std::string>& words) {
   static const std::set<std::string> options = {"--set", "--tokenizer-set", "--loader"};
@@ -58,10 +66,12 @@ inline std::vector<std::string> spread_overrides(const std::vector<std::string>&
     const std::string option = words[i].substr(0, words[i].find('='));
     if (!options.contains(option)) continue;
     UnquotedWords unquoted(option);
-    if (option != words[i])
+    if (option != words[i]) {
       unquoted.see(words[i].substr(option.size() + 1));
-    else if (i + 1 < words.size())
+    } else if (i + 1 < words.size()) {
       unquoted.see(out.emplace_back(words[++i]));
+      refuse_spaces(option, words[i], {words.begin() + static_cast<std::ptrdiff_t>(i) + 1, words.end()});
+    }
     for (; i + 1 < words.size() && is_assignment(words[i + 1]); ++i) {
       unquoted.see(words[i + 1]);
       out.insert(out.end(), {option, words[i + 1]});

@@ -450,7 +450,7 @@ struct EfficiencyCommand {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Measures what steps, losses, kernels, read-outs, optimizers, tokenizers and data cost; prints Markdown tables.",
+      "Measures what steps, losses, kernels, read-outs, optimizers, tokenizers, data and retrieval cost.",
       "tessera-bench");
   app.require_subcommand(1);
   app.footer("Exit codes: 0 measured; 1 internal error; 2 a mistake in the arguments (one line says which).");
@@ -474,6 +474,8 @@ int main(int argc, char** argv) {
   CLI::App& efficiency_app =
       *app.add_subcommand("efficiency", "parameters, FLOPs, peak memory and samples per second of models side by side");
   efficiency.add_to(efficiency_app);
+  CLI::App& retrieval_app = *app.add_subcommand("retrieval", "recalls of many pictures and captions: time and peak memory");
+  const std::function<int()> run_retrieval = tessera::tools::add_retrieval_benchmark(retrieval_app);
 #ifdef TESSERA_WITH_DATA
   CLI::App& tokenizer_app = *app.add_subcommand("tokenizer", "captions per second of each tokenizer");
   const std::function<int()> run_tokenizers = tessera::tools::add_tokenizer_benchmark(tokenizer_app);
@@ -481,15 +483,13 @@ int main(int argc, char** argv) {
       *app.add_subcommand("data", "images per second: reading, decoding, transforms, the whole loader");
   const std::function<int()> run_data = tessera::tools::add_data_benchmark(data_app);
 #endif
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return std::string("tessera-bench: ") + error.what() + " (see --help)\n";
-  });
   if (const auto code = tessera::tools::parse_arguments(app, argc, argv)) return *code;
   return tessera::run_program("tessera-bench", [&] {
 #ifdef TESSERA_WITH_DATA
     if (tokenizer_app.parsed()) return run_tokenizers();
     if (data_app.parsed()) return run_data();
 #endif
+    if (retrieval_app.parsed()) return run_retrieval();
     if (loss_app.parsed()) return loss.run();
     if (readouts_app.parsed()) return readouts.run();
     if (step_app.parsed()) return step.run();

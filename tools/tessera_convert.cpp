@@ -6,15 +6,14 @@
 #include <ATen/Parallel.h>
 
 #include "tools/command_line.h"
-#include "tools/open_clip_config.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/architectures.h>
 #include <tessera/models/groupvit_checkpoint.h>
 #include <tessera/models/model_file.h>
+#include <tessera/models/open_clip.h>
 #include <tessera/models/parameter_count.h>
 #include <tessera/models/readouts/sparo.h>
 
@@ -40,51 +39,21 @@ ModelSettings wanted_model(const Arguments& arguments) {
       user_error("--architecture ", arguments.architecture,
                  " is one of OpenCLIP's: leave it out for GroupViT's released model, or give --settings FILE");
     if (arguments.settings.empty()) return groupvit_model();
-  } else if (arguments.architecture.empty() == arguments.settings.empty()) {
-    user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file; names: ",
-               join_names(architecture_names()));
+  } else if (!arguments.architecture.empty() && !arguments.settings.empty()) {
+    user_error("give either --architecture NAME or --settings FILE for an OpenCLIP file, not both");
   }
-  if (!arguments.architecture.empty()) return architecture(arguments.architecture);
+  if (arguments.settings.empty()) return open_clip_settings(arguments.input, arguments.architecture);
   const config::Node tree = config::load_yaml(arguments.settings);
   const config::Node* model = tree.find("model");
   return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
 }
 
-/// OpenCLIP's tokenizer, and GroupViT's: all of ftfy before the byte pairs, and the text tower's context length.
-config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
-  config::ModuleSettings tokenizer{"clip-bpe"};
-  tokenizer.settings.set("cleanup", config::Node::scalar("full"));
-  if (const config::Node* length = model.text->encoder.settings.find("context_length"))
-    tokenizer.settings.set("context_length", *length);
-  return tokenizer;
-}
-
-/// The file's tensors under our names.
-std::map<std::string, at::Tensor> tensors_of(const Arguments& arguments, const DualEncoder& model) {
-  std::map<std::string, at::Tensor> tensors = io::is_pytorch_file(arguments.input)
-                                                  ? io::load_pytorch_file(arguments.input)
-                                                  : io::load_safetensors(arguments.input).tensors;
-  if (arguments.from == "groupvit") return from_groupvit(tensors, arguments.input);
-  // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
-  for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
-  std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // made anew, not learned
-  merge_value_copies(tensors, model.state_dict(), arguments.input);
-  return tensors;
-}
-
 /// A file as it should be: only the tensors of the model, under our names, resampled to its size.
 ModelFile from_others(const Arguments& arguments) {
-  ModelFile file;
-  file.model = wanted_model(arguments);
-  DualEncoder model(file.model);
-  const std::map<std::string, at::Tensor> stored = tensors_of(arguments, model);
-  model.load_state(stored, arguments.input);
-  file.model = model.settings();
-  file.weights = model.state_dict();
-  for (const char* name : {"logit_scale", "logit_bias"})
-    if (const auto found = stored.find(name); found != stored.end())
-      file.weights[name] = found->second.to(at::kFloat).clone();
-  file.tokenizer = clip_tokenizer(file.model);
+  const ModelSettings model = wanted_model(arguments);
+  ModelFile file = arguments.from == "groupvit"
+                       ? from_named_tensors(from_groupvit(load_weights(arguments.input), arguments.input), model, arguments.input)
+                       : from_open_clip(find_open_clip_weights(arguments.input), model);
   if (!arguments.merges.empty()) file.vocabulary = io::read_file(arguments.merges);
   return file;
 }
@@ -130,8 +99,8 @@ std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std:
 /// The file for OpenCLIP, and beside it the configuration that it is built by.
 void write_open_clip(ModelFile& file, const std::string& input, const std::string& output) {
   namespace fs = std::filesystem;
-  const bool sparo = tools::is_sparo(file.model);
-  const std::string configuration = sparo ? "" : tools::open_clip_config(file, input);
+  const bool sparo = is_sparo(file.model);
+  const std::string configuration = sparo ? "" : open_clip_config(file, input);
   file.weights = to_open_clip(file, input);
   io::save_safetensors(output, file.weights, {{"format", "pt"}});
   if (sparo) {
@@ -144,6 +113,16 @@ void write_open_clip(ModelFile& file, const std::string& input, const std::strin
             << "') loads it: open_clip_config.json lies beside it\n";
   if (!file.tokenizer.name.empty() && file.tokenizer.name != "clip-bpe")
     std::cout << "its tokenizer " << file.tokenizer.name << " is not part of it: give OpenCLIP's model ids of that one\n";
+}
+
+/// What is written is safetensors, and never over what is read: better said before the reading.
+void check_output(const std::string& input, const std::string& output) {
+  std::error_code unknown;
+  if (std::filesystem::equivalent(input, output, unknown))
+    user_error(output, ": is the file to be read itself: name another one to write");
+  if (!output.ends_with(".safetensors"))
+    user_error(output, ": what is written is safetensors: name a file that ends in .safetensors");
+  tools::check_folder_of("output", output);
 }
 
 int run(const Arguments& arguments) {
@@ -159,17 +138,19 @@ int run(const Arguments& arguments) {
   const at::NoGradGuard guard;
   ModelFile file;
   if (arguments.from != "tessera") {
+    check_output(arguments.input, arguments.output);
     file = from_others(arguments);
     save_model_file(arguments.output, file);
   } else {
     const std::string input = find_model_file(arguments.input);
+    check_output(input, arguments.output);
     file = load_model_file(input);
     write_open_clip(file, input, arguments.output);
   }
   std::cout << arguments.output << ": parameters " << describe(count_parameters(DualEncoder(file.model))) << "; "
             << file.weights.size() << " tensors" << std::endl;
   if (arguments.from != "tessera" && file.vocabulary.empty())
-    std::cout << "no --merges given: programs that read text will ask for the tokenizer's file" << std::endl;
+    std::cout << "no vocabulary: programs that read text will ask for the tokenizer's file (--merges)" << std::endl;
   return 0;
 }
 
@@ -180,9 +161,9 @@ int main(int argc, char** argv) {
       "Converts model files from and to OpenCLIP's, those of SPARO's code, which is made of OpenCLIP's, and from "
       "checkpoints of GroupViT's code. It reads safetensors and PyTorch files (.pt, .pth, .bin) and writes "
       "safetensors.\n"
-      "  tessera-convert --from open_clip --architecture ViT-B-32 --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"
+      "  tessera-convert --from open_clip --architecture ViT-B-32 IN OUT\n"
       "  tessera-convert --from open_clip --settings configs/sparo_laion400m_vitb32.yaml IN OUT\n"
-      "  tessera-convert --from groupvit --merges bpe_simple_vocab_16e6.txt.gz IN OUT\n"
+      "  tessera-convert --from groupvit IN OUT\n"
       "  tessera-convert --to open_clip RUN_OR_FILE OUT");
   Arguments arguments;
   const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip"});
@@ -190,10 +171,10 @@ int main(int argc, char** argv) {
   app.add_option("output", arguments.output, "file to write");
   tools::add_default(app, "--from", arguments.from, "format of the input")->check(inputs);
   tools::add_default(app, "--to", arguments.to, "format of the output")->check(outputs);
-  app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known)");
+  app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known). Default: what open_clip_config.json beside it says");
   app.add_option("--settings", arguments.settings,
                  "YAML with the model's settings instead (at the top, or under `model:`)");
-  app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, to be carried in the model file");
+  app.add_option("--merges", arguments.merges, "vocabulary of the tokenizer clip-bpe, to be carried in the model file. Default: CLIP's");
   app.add_flag("--list", arguments.list, "print the known architectures");
   tools::add_threads(app, arguments.threads);
   const auto check = [&] {

@@ -21,9 +21,6 @@ int main(int argc, char** argv) {
       tessera::tools::search_command(program),  tessera::tools::info_command(program),
       tessera::tools::convert_command(program),
   };
-  program.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return std::string("tessera-index: ") + error.what() + " (see --help)\n";
-  });
   if (const auto code = tessera::tools::parse_arguments(program, argc, argv)) return *code;
   for (const tessera::tools::Command& command : commands)
     if (command.app->parsed()) return tessera::run_program("tessera-index " + command.app->get_name(), command.run);

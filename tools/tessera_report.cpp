@@ -1,8 +1,10 @@
+#include <filesystem>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
 
 #include "tools/command_line.h"
+#include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/comparison.h>
 
@@ -15,6 +17,9 @@ struct ReportOptions {
 };
 
 int report(const ReportOptions& options) {
+  if (std::filesystem::is_directory(options.out))
+    tessera::user_error("--out ", options.out, ": is a folder; name a file, as in --out ",
+                        (std::filesystem::path(options.out) / "comparison.html").string());
   const auto runs = tessera::report::read_compared_runs(options.runs);
   if (!options.out.empty()) tessera::io::write_file(options.out, tessera::report::comparison_page(runs));
   if (options.json)
@@ -32,9 +37,10 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Compares training runs and evaluations: a Markdown table of their numbers, and one page with their curves over "
       "each "
-      "other, their evaluations side by side and the settings in which they differ."};
+      "other, their evaluations side by side and the settings in which they differ. One run alone is allowed. Of several "
+      "evaluations of a run the last counts."};
   app.add_option("RUN", options.runs, "folders of runs, or folders with the results.json of evaluate")->required();
-  app.add_option("--out", options.out, "the page, an HTML file that needs nothing outside it");
+  app.add_option("--out", options.out, "the page, an HTML file that needs nothing outside it; one that is there is written over");
   app.add_flag("--json", options.json, "print the comparison as JSON instead of as tables");
   app.footer(
       "Examples:\n"

@@ -36,10 +36,11 @@ tessera::PlanSettings plan_settings(const tessera::tools::TrainerArguments& argu
   return settings;
 }
 
-void write_example_page(const std::string& file, const tessera::DryRunReport& report, const std::string& title) {
+void write_example_page(const std::string& file, const tessera::DryRunReport& report, const tessera::Config& config) {
   if (report.examples.empty())
     tessera::user_error("--dry-run-page ", file, ": there are no samples to show, only synthetic ones: ", report.synthetic);
-  tessera::io::write_file(file, tessera::example_page(report.examples, title, report.data));
+  tessera::io::write_file(file, tessera::example_page(report.examples, "dry run of " + config.run.name.value_or("run"), report.data,
+                                                      tessera::numbers_text(report, config)));
 }
 
 // page: of the first stage; empty: none.
@@ -49,7 +50,7 @@ std::string dry_run_text(const tessera::Stage& stage, const tessera::PlanSetting
   const tessera::DryRunReport report = tessera::dry_run(config, settings);
   const std::string text = tessera::to_text(report, config);
   if (page.empty() || stage.follows) return text;
-  write_example_page(page, report, config.run.name.value_or("run"));
+  write_example_page(page, report, config);
   return text + "page              " + page + "\n";
 }
 
@@ -102,6 +103,7 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
     return 0;
   };
   const tessera::LaunchEnvironment launched = tessera::launch_environment(variables);
+  if (launched.rank == 0) tessera::warn_of_overruled(stages);
   if (arguments.print_config) {
     const int ranks = std::max(arguments.processes, launched.size);
     return for_each_stage([&](const tessera::Stage& stage) { return config_text(stage, ranks); });

@@ -37,7 +37,7 @@ std::vector<std::string> shapes_captions() {
   const ShapesSource source({.size = 2000, .image_size = 16});
   std::vector<std::string> captions;
   for (std::int64_t i = 0; i < source.size(); ++i)
-    for (std::string& caption : source.get(i).captions) captions.push_back(std::move(caption));
+    for (std::string& caption : source.captions(i)) captions.push_back(std::move(caption));
   return captions;
 }
 

@@ -31,6 +31,14 @@ const std::string& text_of(const YAML::Node& scalar, const Mark& mark) {
   return scalar.Scalar();
 }
 
+constexpr const char* kQuoteBraces = "what holds braces wants quotes here: ";
+
+// {a..b}, which YAML takes for a group with a key and no value.
+bool is_range(const YAML::Node& map) {
+  return map.size() == 1 && map.begin()->first.IsScalar() && map.begin()->second.IsNull() &&
+         map.begin()->first.Scalar().find("..") != std::string::npos;
+}
+
 Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& nodes) {
   const Mark mark{file, yaml.Mark().line >= 0 ? yaml.Mark().line + 1 : 0};
   if (depth > kMaxDepth)
@@ -47,6 +55,8 @@ Node convert(const YAML::Node& yaml, const std::string& file, int depth, int& no
       return Node::sequence(std::move(items), mark);
     }
     case YAML::NodeType::Map: {
+      if (is_range(yaml))
+        user_error(mark.text(), ": ", kQuoteBraces, "'{", printable(yaml.begin()->first.Scalar()), "}'");
       std::vector<Node::Member> members;
       std::set<std::string> seen;
       for (const auto& member : yaml) {
@@ -112,6 +122,46 @@ void check_encoding(const std::string& text, const std::string& file) {
   user_error(file, ":", bad - lines.begin() + 1, ": not valid YAML: expected UTF-8 without control characters");
 }
 
+// Where the word around line[at] begins; braces belong to it with all that they hold.
+std::size_t begin_of_word(const std::string& line, std::size_t at) {
+  for (; at > 0; --at) {
+    if (line[at - 1] == '}') at = std::min(line.rfind('{', at - 1), at - 1) + 1;
+    else if (std::string_view(" \t[{,'\"").find(line[at - 1]) != std::string_view::npos) break;
+  }
+  return at;
+}
+
+std::size_t end_of_word(const std::string& line, std::size_t at) {
+  for (; at < line.size(); ++at) {
+    if (line[at] == '{') at = std::min(line.find('}', at), line.size() - 1);
+    else if (std::string_view(" \t\r]},'\"").find(line[at]) != std::string_view::npos) break;
+  }
+  return at;
+}
+
+// What a parser's message leaves to be found out about the place where it gave up; or nothing.
+std::string what_is_wrong(const std::string& line, std::size_t column) {
+  const std::size_t first = line.find_first_not_of(" \t");
+  if (line.substr(0, first).find('\t') != std::string::npos) return "the line begins with a tab: indent it with spaces";
+  if (column >= line.size()) return "";
+  const std::size_t begin = begin_of_word(line, column);
+  const std::string word = line.substr(begin, end_of_word(line, column) - begin);
+  const bool is_brace_and_text = word.find('{') != std::string::npos && word.find('}') != std::string::npos &&
+                                 !(word.front() == '{' && word.find('}') == word.size() - 1);
+  return is_brace_and_text ? concat(kQuoteBraces, "'", word, "'") : "";
+}
+
+[[noreturn]] void refuse_yaml(const YAML::Exception& error, const std::string& text, const std::string& file) {
+  const std::vector<std::string> lines = split(text, '\n');
+  const bool has_place = error.mark.line >= 0 && static_cast<std::size_t>(error.mark.line) < lines.size();
+  const std::string wrong =
+      has_place && error.mark.column >= 0
+          ? what_is_wrong(lines[static_cast<std::size_t>(error.mark.line)], static_cast<std::size_t>(error.mark.column))
+          : "";
+  user_error(Mark{file, error.mark.line >= 0 ? error.mark.line + 1 : 0}.text(), ": not valid YAML: ",
+             printable(wrong.empty() ? error.msg : wrong));
+}
+
 bool needs_quotes(const Node& node) {
   const std::string& text = node.text();
   if (text.empty() || text != std::string(strip(text))) return true;
@@ -169,7 +219,7 @@ Node parse_yaml(const std::string& text, const std::string& file) {
     int nodes = 0;
     return convert(YAML::Load(text), file, 0, nodes);
   } catch (const YAML::Exception& error) {
-    user_error(Mark{file, error.mark.line >= 0 ? error.mark.line + 1 : 0}.text(), ": not valid YAML: ", printable(error.msg));
+    refuse_yaml(error, text, file);
   }
 }
 

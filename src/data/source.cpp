@@ -11,6 +11,12 @@ DataFile Source::data_file(std::int64_t index) const {
   throw std::out_of_range(concat("data file ", index, " of ", data_file_count()));
 }
 
+std::string describe_counts(const std::map<std::string, std::int64_t>& counts) {
+  std::string out;
+  for (const auto& [reason, count] : counts) out += concat(out.empty() ? "" : ", ", count, " ", reason);
+  return out;
+}
+
 const IndexedSource& indexed(const Source& source) {
   const SourceKind kind = source.kind();
   if (const auto* found = std::get_if<const IndexedSource*>(&kind)) return **found;

@@ -5,6 +5,7 @@
 #include "src/evaluation/model_evaluation.h"
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/models/open_clip.h>
 #include <tessera/report/comparison.h>
 
 namespace tessera {
@@ -45,6 +46,7 @@ EvaluateOptions options_of(const EvaluateOptions& options, const std::string& mo
   out.checkpoint = model;
   out.compare.clear();
   out.out.clear();
+  if (!is_open_clip_checkpoint(model)) out.architecture.clear();
   return out;
 }
 
@@ -58,7 +60,7 @@ void check_models(const EvaluateOptions& options) {
   SuiteSettings first;
   for (const std::string& model : options.compare) {
     const EvaluateOptions own = options_of(options, model);
-    const InferenceModel loaded = load_for_inference(model, options.device);
+    const InferenceModel loaded = load_for_inference(model, own.device, own.architecture);
     if (std::find(files.begin(), files.end(), loaded.path) != files.end())
       user_error("--compare: ", model, " is given twice");
     files.push_back(loaded.path);

@@ -11,10 +11,12 @@
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
 #include <tessera/base/clock.h>
+#include <tessera/base/digest.h>
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/config/environment.h>
 #include <tessera/evaluation/evaluate.h>
+#include <tessera/evaluation/feature_store.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
@@ -56,6 +58,14 @@ class Progress {
   bool shown_ = false;
 };
 
+/// The model's, and what the file holds of the objective; its buffers (DINO's center) are none.
+ParameterCount parameters_of(const InferenceModel& loaded) {
+  ParameterCount count = count_parameters(*loaded.model);
+  for (const auto& [name, weights] : loaded.file.weights)
+    if (name == "logit_scale" || name == "logit_bias" || (name.starts_with("objective.") && !name.ends_with("center"))) count.objective += weights.numel();
+  return count;
+}
+
 /// What an evaluation is made of, for results.json.
 nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& options, const SuiteSettings& suite) {
   const auto data = [](const std::optional<config::ModuleSettings>& source) -> nlohmann::json {
@@ -65,6 +75,7 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
   return {{"checkpoint", options.checkpoint},
           {"model_file", loaded.path},
           {"weights", weights_fingerprint(loaded.file.weights)},
+          {"parameters", describe(parameters_of(loaded))},
           {"source", data(suite.source)},
           {"train", data(suite.train)},
           {"batch_size", suite.batch_size},
@@ -75,7 +86,8 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
           {"device", machine_name(loaded.device)}};
 }
 
-ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const nlohmann::json& origin) {
+ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const SuiteSettings& suite,
+                   const nlohmann::json& origin) {
   const ModelSettings& settings = loaded.model->settings();
   const config::Size grid = loaded.model->grid();
   const config::Size size = settings.preprocessing.image_size;
@@ -85,7 +97,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
   head.facts = {
       {"Image tower", concat(settings.image.encoder.name, " + ", settings.image.readout.name)},
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
-      {"Parameters", describe(count_parameters(*loaded.model))},
+      {"Parameters", origin.at("parameters")},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
       {"Picture", concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches")},
       {"Tokenizer", loaded.tokenizer == nullptr ? "none"
@@ -104,6 +116,8 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
   head.facts.emplace_back("Version", version_line());
   if (const std::string command = origin.at("command"); !command.empty()) head.facts.emplace_back("Command", command);
   if (!run_folder.empty()) head.charts = read_run_curves(run_folder);
+  for (const auto& [key, source] : {std::pair("source", &suite.source), std::pair("train", &suite.train)})
+    if (*source) head.data.emplace_back(key, config::Value<config::ModuleSettings>::dump(**source));
   return head;
 }
 
@@ -148,9 +162,43 @@ struct Outcomes {
   std::vector<TaskFailure> failures;
 };
 
+/// All that embeddings depend on, as text.
+std::string features_key(const InferenceModel& loaded, const KeptSlots& kept, const std::string& slots_option) {
+  nlohmann::json key = {{"weights", weights_fingerprint(loaded.file.weights)},
+                        {"model", config::to_json(config::dump(loaded.file.model))},
+                        {"tokenizer", loaded.file.tokenizer.name},
+                        {"tokenizer_settings", config::to_json(loaded.file.tokenizer.settings)},
+                        {"vocabulary", fingerprint(loaded.file.vocabulary)},
+                        {"slots", kept.slots},
+                        {"device", loaded.device.is_cuda() ? "cuda" : "cpu"}};
+  if (kept.embedder != nullptr && kept.slots.empty()) key["mask"] = fingerprint(io::read_file(slots_option));
+  return key.dump();
+}
+
+/// What the tasks see of the model, and where its embeddings are kept: in a folder if one is given, in memory if several tasks
+/// may share them.
+class SharedFeatures {
+ public:
+  SharedFeatures(const Embedder& model, const std::string& folder, std::size_t tasks, const std::function<std::string()>& key)
+      : plain_(model) {
+    if (!model.compares_by_cosine() || model.token_space() > 0 || (folder.empty() && tasks < 2)) return;
+    store_.emplace(folder, folder.empty() ? "" : key());
+    cached_.emplace(model, *store_);
+  }
+  const Embedder& embedder() const { return cached_ ? *cached_ : plain_; }
+  void save() {
+    if (store_) store_->save();
+  }
+
+ private:
+  const Embedder& plain_;
+  std::optional<FeatureStore> store_;
+  std::optional<CachedEmbedder> cached_;
+};
+
 /// Runs the tasks that fit their data. Throws the first's UserError if none does.
-Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, const Embedder& embedder,
-                   EvaluationContext& context) {
+Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatures& features, EvaluationContext& context) {
+  const Embedder& embedder = features.embedder();
   Outcomes out;
   std::vector<std::size_t> fitting;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
@@ -170,6 +218,7 @@ Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, const Embed
       out.failures.push_back(std::move(*failure));
     else
       out.results.push_back(std::get<TaskResult>(std::move(outcome)));
+    features.save();
   }
   context.progress = nullptr;
   return out;
@@ -207,7 +256,7 @@ config::Node run_config_of(const InferenceModel& loaded) {
 
 ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
-  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device);
+  const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));
   const std::string usual = usual_folder(run_folder, loaded.path);
@@ -229,6 +278,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
   if (options.run_loss) context.loss = options.run_loss(loaded);
+  context.told = std::make_shared<ToldSamples>();
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");
   const auto needs_train = [](const config::ModuleSettings& task) {
@@ -245,10 +295,12 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
     kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, whole, context, out);
   const Embedder& embedder = kept.embedder ? *kept.embedder : static_cast<const Embedder&>(whole);
   context.slots = kept.slots;
-  const auto [results, failures] = run_tasks(suite.tasks, embedder, context);
+  SharedFeatures features(embedder, options.features_cache, suite.tasks.size(),
+                          [&] { return features_key(loaded, kept, options.slots); });
+  const auto [results, failures] = run_tasks(suite.tasks, features, context);
 
   nlohmann::json json = results_of(loaded, origin, results, failures);
-  ReportHead head = head_of(loaded, run_folder, origin);
+  ReportHead head = head_of(loaded, run_folder, suite, origin);
   if (!options.slots.empty()) {
     json["slots"] = kept.json;
     head.facts.emplace_back("Slots", kept.description);

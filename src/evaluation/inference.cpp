@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/models/open_clip.h>
 
 namespace tessera {
 
@@ -24,15 +25,31 @@ at::Device parse_device(const std::string& name) {
   user_error("--device ", name, ": expected auto, cpu, cuda or cuda:N");
 }
 
-InferenceModel load_for_inference(const std::string& path, const std::string& device) {
+namespace {
+
+/// Fills path and file.
+void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
+  if (is_open_clip_checkpoint(path) || (!architecture.empty() && std::filesystem::is_directory(path))) {
+    out.path = find_open_clip_weights(path);
+    out.file = load_open_clip_checkpoint(out.path, architecture);
+    return;
+  }
+  out.path = find_model_file(path);
+  if (!architecture.empty())
+    user_error("--architecture ", architecture, ": ", out.path, " says itself what model it is: leave the option out");
+  out.file = load_model_file(out.path);
+}
+
+}  // namespace
+
+InferenceModel load_for_inference(const std::string& path, const std::string& device, const std::string& architecture) {
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
     user_error("checkpoint ", path, " does not exist: give a model file, a checkpoint folder or a run folder");
   }
   InferenceModel out;
   out.device = parse_device(device);
-  out.path = find_model_file(path);
-  out.file = load_model_file(out.path);
+  read_checkpoint(path, architecture, out);
   out.model = build_model(out.file, out.path);
   out.model->to(out.device);
   out.model->eval();

@@ -3,6 +3,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/config/shipped.h>
+#include <tessera/data/sources/csv.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
@@ -97,13 +98,13 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
   if (sources().contains(text)) return {text};
   std::error_code ignored;
   if (fs::is_directory(text, ignored)) return source_at(holds_tars(text) ? "webdataset" : "image_folder", text);
-  if (fs::is_regular_file(text, ignored) || is_tar(text)) {
-    if (!is_tar(text)) {
-      user_error(option, " ", text,
-                 ": of files only .tar, .tar.gz and .tgz are known; give {name: SOURCE, path: ", text,
-                 "} for another kind");
-    }
-    return source_at("webdataset", text);
+  if (is_tar(text)) return source_at("webdataset", text);
+  if (fs::is_regular_file(text, ignored)) {
+    if (text.ends_with(".csv") || text.ends_with(".tsv"))
+      return {"csv", config::dump(csv_settings_of(text, concat(option, " ", text)))};
+    user_error(option, " ", text,
+               ": of files only .tar, .tar.gz, .tgz, .csv and .tsv are known; give {name: SOURCE, path: ", text,
+               "} for another kind");
   }
   user_error(option, " ", text, ": there is no such file or folder, and no source of this name",
              suggestion(text, sources().names()));

@@ -10,10 +10,17 @@
 namespace tessera::index {
 namespace {
 
+bool holds_dense_embeddings(const io::TensorFile& file) {
+  return file.tensors.contains("image_embeddings") || file.tensors.contains("text_embeddings");
+}
+
 at::Tensor tensor_of(const io::TensorFile& file, const char* name, at::ScalarType dtype, const std::string& path) {
   const auto found = file.tensors.find(name);
   if (found == file.tensors.end())
-    user_error(path, ": has no tensor ", name, "; expected indptr, indices, values and shape of sparse vectors");
+    user_error(path, ": has no tensor ", name, "; expected indptr, indices, values and shape of sparse vectors",
+               holds_dense_embeddings(file) ? "; it looks like dense embeddings of tessera-embed --out: its --sparse "
+                                              "writes what an index takes"
+                                            : "");
   if (found->second.scalar_type() != dtype || found->second.dim() != 1)
     user_error(path, ": tensor ", name, " is not a list of ", at::toString(dtype), " numbers");
   return found->second.contiguous();

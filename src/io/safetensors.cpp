@@ -137,6 +137,10 @@ std::string header_text(const std::vector<OutputTensor>& order, const std::map<s
 
 }  // namespace
 
+std::map<std::string, std::string> load_safetensors_metadata(const std::string& path) {
+  return read_header(InputFile(path), path).header.metadata;
+}
+
 TensorFile load_safetensors(const std::string& path) {
   const InputFile file(path);
   auto [header, data_start] = read_header(file, path);

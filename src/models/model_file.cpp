@@ -73,6 +73,10 @@ std::string named_checkpoint(const std::string& file) {
   return (path.parent_path() / words.front()).string();
 }
 
+bool is_model_file(const std::string& path) {
+  return io::load_safetensors_metadata(path).contains(kModelKey);
+}
+
 ModelFile load_model_file(const std::string& path) {
   io::TensorFile stored = io::load_safetensors(path);
   const std::string* model = find(stored.metadata, kModelKey);

@@ -56,6 +56,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> max_similarity_in_til
   const at::Tensor patch_share = share(patch_keep, patches.scalar_type());  // [B, 1]
   const at::Tensor token_share = share(token_keep, patches.scalar_type());  // [C, 1]
   const at::Tensor drop_patch = ~patch_keep.unsqueeze(-1);                  // [B, P, 1]
+  const at::Tensor no_patch = ~patch_keep.any(1).view({images, 1, 1});      // [B, 1, 1]
   for (std::int64_t start = 0; start < texts; start += chunk) {
     const std::int64_t count = std::min(chunk, texts - start);
     const at::Tensor keep = token_keep.narrow(0, start, count);  // [t, L]
@@ -68,7 +69,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> max_similarity_in_til
     const auto [patch_value, patch] =
         products.masked_fill(drop_patch.unsqueeze(-1), kMinusInfinity).max(1);  // [B, t, L]
     t2i.narrow(1, start, count)
-        .copy_(patch_value.masked_fill(~keep, 0).sum(2) * token_share.narrow(0, start, count).t());
+        .copy_(patch_value.masked_fill(no_patch | ~keep, 0).sum(2) * token_share.narrow(0, start, count).t());
     best_patch.narrow(1, start, count).copy_(patch);
   }
   return {i2t, t2i, best_token, best_patch};
@@ -81,9 +82,10 @@ std::tuple<at::Tensor, at::Tensor> max_similarity_gradient(const at::Tensor& gra
   const at::Tensor image_rows = without_dropped(patches, patch_keep), text_rows = without_dropped(tokens, token_keep);
   at::Tensor patch_gradient = at::zeros_like(image_rows), token_gradient = at::zeros_like(text_rows);
   const at::ScalarType dtype = patches.scalar_type();
-  // A text without tokens has similarity 0 whatever the patches are.
+  // A text without tokens, and an image without patches, has similarity 0 whatever the other holds.
   const at::Tensor i2t_weight = (grad_i2t * share(patch_keep, dtype)).masked_fill(~token_keep.any(1), 0);  // [B, C]
-  const at::Tensor t2i_weight = grad_t2i.t() * share(token_keep, dtype);                                   // [C, B]
+  const at::Tensor t2i_weight =
+      (grad_t2i.t() * share(token_keep, dtype)).masked_fill(~patch_keep.any(1), 0);  // [C, B]
   MaxGradient{image_rows, text_rows, best_token, i2t_weight, patch_keep}.add_to(patch_gradient, token_gradient);
   MaxGradient{text_rows, image_rows, best_patch.transpose(0, 1), t2i_weight, token_keep}.add_to(token_gradient,
                                                                                                 patch_gradient);

@@ -15,9 +15,11 @@
 namespace tessera::report {
 namespace {
 
-constexpr double kWidth = 520, kHeight = 240, kTop = 12, kBottom = 34;
+constexpr double kWidth = 520, kHeight = 264, kTop = 14, kBottom = 58;
 // Widest letter of a label as a phone shows it (styles in html.cpp): margins are made for it.
-constexpr double kLetterWidth = 9;
+constexpr double kLetterWidth = 11.4;
+// Of lines over each other the upper ones are thinner, so that where they coincide all can be seen.
+constexpr double kWidestLine = 3.6, kThinnestLine = 1.4;
 constexpr std::size_t kGreatestPoints = 1000;
 
 struct Range {
@@ -60,12 +62,17 @@ struct Ticks {
     for (double v = std::ceil(low / step - 1e-6) * step; v <= high + step * 1e-6; v += step) ticks.values.push_back(v);
     return ticks;
   }
-  double widest() const {
+  double widest(const std::string& unit = "") const {
     std::size_t letters = 0;
-    for (const double value : values) letters = std::max(letters, tick_text(value).size());
+    for (const double value : values) letters = std::max(letters, tick_text(value).size() + unit.size());
     return kLetterWidth * static_cast<double>(letters);
   }
 };
+
+double line_width(std::size_t index, std::size_t count) {
+  if (count < 2) return 1.8;
+  return kWidestLine - (kWidestLine - kThinnestLine) * static_cast<double>(index) / static_cast<double>(count - 1);
+}
 
 std::string legend(const std::vector<Curve>& curves) {
   std::string html = "<div class=\"legend\">";
@@ -84,7 +91,7 @@ std::string point_numbers(const CurveChart& chart) {
   std::string html;
   for (const Curve& curve : chart.curves) {
     if (curve.points.empty()) continue;
-    html += number_card(three_digits(curve.points.front().second),
+    html += number_card(three_digits(curve.points.front().second) + chart.unit,
                         chart.curves.size() > 1 ? concat(chart.title, ": ", curve.name) : chart.title);
   }
   return html;
@@ -146,10 +153,11 @@ std::string svg_chart(const CurveChart& chart) {
     y = {y.low - margin, y.high + margin};
   }
   const double y_step = round_step(y.high - y.low, 5), x_step = round_step(x.high - x.low, 5);
+  x.low = std::floor(x.low / x_step + 1e-9) * x_step;
   y.low = std::floor(y.low / y_step) * y_step;
   y.high = std::ceil(y.high / y_step) * y_step;
   const Ticks rows = Ticks::within(y.low, y.high, y_step), columns = Ticks::within(x.low, x.high, x_step);
-  const double left = 10 + std::max(rows.widest(), columns.widest() / 2), right = 6 + columns.widest() / 2;
+  const double left = 10 + std::max(rows.widest(chart.unit), columns.widest() / 2), right = 6 + columns.widest() / 2;
   const auto px = [&](double v) { return fixed(left + (v - x.low) / (x.high - x.low) * (kWidth - left - right), 1); };
   const auto py = [&](double v) {
     return fixed(kHeight - kBottom - (v - y.low) / (y.high - y.low) * (kHeight - kTop - kBottom), 1);
@@ -161,10 +169,12 @@ std::string svg_chart(const CurveChart& chart) {
   for (const double v : rows.values)
     svg << "<line class=\"axis\" x1=\"" << left << "\" x2=\"" << kWidth - right << "\" y1=\"" << py(v) << "\" y2=\""
         << py(v) << "\"/><text x=\"" << left - 7 << "\" y=\"" << py(v) << "\" dy=\".35em\" text-anchor=\"end\">"
-        << tick_text(v) << "</text>";
+        << tick_text(v) << chart.unit << "</text>";
   for (const double v : columns.values)
-    svg << "<text x=\"" << px(v) << "\" y=\"" << kHeight - 10 << "\" text-anchor=\"middle\">" << tick_text(v)
+    svg << "<text x=\"" << px(v) << "\" y=\"" << kHeight - 34 << "\" text-anchor=\"middle\">" << tick_text(v)
         << "</text>";
+  svg << "<text x=\"" << (left + kWidth - right) / 2 << "\" y=\"" << kHeight - 10 << "\" text-anchor=\"middle\">"
+      << escape(chart.x_name) << "</text>";
   const auto line = [&](const std::vector<std::pair<double, double>>& points, std::int64_t color, double width,
                         double opacity) {
     svg << "<polyline fill=\"none\" stroke=\"" << css_color(color) << "\" stroke-width=\"" << width
@@ -188,8 +198,9 @@ std::string svg_chart(const CurveChart& chart) {
       svg << "<circle r=\"2.5\" cx=\"" << px(points[0].first) << "\" cy=\"" << py(points[0].second) << "\" fill=\""
           << css_color(color) << "\"/>";
     const bool noisy = is_noisy(points);
-    line(points, color, noisy ? 1 : 1.8, noisy ? 0.35 : 1);
-    if (noisy) line(smooth(points), color, 1.8, 1);
+    const double width = line_width(i, curves.size());
+    line(points, color, noisy ? 1 : width, noisy ? 0.35 : 1);
+    if (noisy) line(smooth(points), color, width, 1);
   }
   svg << "</svg>";
   return svg.str() + (curves.size() > 1 ? legend(curves) : "");

@@ -12,6 +12,7 @@
 #include <tessera/config/node.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/compared_run.h>
+#include <tessera/report/score_rule.h>
 
 namespace tessera::report {
 namespace {
@@ -20,6 +21,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr double kSecondsAMinute = 60;
+constexpr std::string_view kTasks = "evaluation.tasks";  // told apart by name: their order differs from run to run
 
 Json read_json(const fs::path& path) {
   Json json = Json::parse(io::read_file(path.string()), nullptr, false);
@@ -47,6 +49,14 @@ std::optional<Interval> interval_of(const Json& result, const std::string& metri
   return Interval{ends[0].get<double>(), ends[1].get<double>()};
 }
 
+/// The texts among a task's settings: rules of scores follow from them.
+config::Node texts_of(const Json& settings) {
+  config::Node out = config::Node::map();
+  for (const auto& [key, value] : settings.items())
+    if (value.is_string()) out.set(key, config::Node::scalar(value.get<std::string>()));
+  return out;
+}
+
 /// The numbers of one evaluation: `results` of a run's step_N.json, `tasks` of results.json.
 std::vector<Score> scores_in(const Json& json) {
   std::vector<Score> out;
@@ -59,10 +69,18 @@ std::vector<Score> scores_in(const Json& json) {
     std::string task = text_of(result, "task");
     const std::string data = text_of(result, "data");
     if (const int time = ++times[{task, data}]; time > 1) task += concat(" (", time, ")");
+    std::vector<Score> own;
+    const Json settings = result.value("settings", Json::object());
+    const std::string rule = score_rule(text_of(result, "task"), texts_of(settings));
     for (const auto& [metric, value] : metrics->items())
-      out.push_back({task, data, metric,
+      own.push_back({task, data, metric,
                      value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN(),
-                     interval_of(result, metric)});
+                     interval_of(result, metric),
+                     {},
+                     rule,
+                     step_of(json)});
+    std::ranges::sort(own, NaturalOrder{}, &Score::metric);
+    out.insert(out.end(), own.begin(), own.end());
   }
   return out;
 }
@@ -94,7 +112,7 @@ void take_scores(std::vector<Score>& known, const std::vector<Score>& newer) {
 }
 
 /// The evaluations during training, by step.
-std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& folder) {
+std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& folder, ComparedRun& run) {
   std::map<std::int64_t, std::vector<Score>> out;
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder / "evaluation", missing)) {
@@ -102,6 +120,7 @@ std::map<std::int64_t, std::vector<Score>> training_evaluations(const fs::path& 
     if (!name.starts_with("step_") || !name.ends_with(".json")) continue;
     const Json json = read_json(entry.path());
     if (const auto step = step_of(json)) out[*step] = scores_in(json);
+    if (run.device.empty()) run.device = text_of(json, "device");
   }
   return out;
 }
@@ -124,7 +143,7 @@ std::vector<fs::path> result_files(const fs::path& folder) {
 /// The scores during training, and their curves. Returns the last one's step, -1 without one.
 std::int64_t read_training_scores(const fs::path& folder, ComparedRun& run) {
   std::int64_t last = -1;
-  for (const auto& [step, scores] : training_evaluations(folder)) {
+  for (const auto& [step, scores] : training_evaluations(folder, run)) {
     for (const Score& score : scores)
       run.curves.add(static_cast<double>(step), concat("evaluation.", score.task, ".", score.metric), score.value);
     run.scores = scores;
@@ -140,6 +159,9 @@ Json read_results(const fs::path& path, ComparedRun& run, std::vector<Score>& sc
   add_outcomes(path.parent_path() / "samples.json", scores);
   if (run.version.empty() && !text_of(json, "version").empty())
     run.version = concat("Tessera ", text_of(json, "version"), " (", text_of(json, "commit"), ")");
+  for (const auto& [fact, key] :
+       {std::pair(&run.device, "device"), std::pair(&run.date, "date"), std::pair(&run.parameters, "parameters")})
+    if (fact->empty()) *fact = text_of(json, key);
   return json;
 }
 
@@ -157,6 +179,35 @@ void read_scores(const fs::path& folder, ComparedRun& run) {
   if (!run.step && last >= 0) run.step = last;
 }
 
+/// "2026-11-23 14:39:30 UTC", of "2026-11-23T14:39:30Z".
+std::string time_of_row(std::string time) {
+  if (!time.ends_with('Z')) return time;
+  time.replace(time.size() - 1, 1, " UTC");
+  if (const std::size_t middle = time.find('T'); middle < time.size() - 3) time[middle] = ' ';
+  return time;
+}
+
+/// The newest checkpoint may be of a step behind the last row's.
+void read_checkpoints(const fs::path& folder, ComparedRun& run) {
+  constexpr std::string_view prefix = "step_";
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder / "checkpoints", missing)) {
+    const std::string name = entry.path().filename().string();
+    const bool numbered = name.size() > prefix.size() && name.starts_with(prefix) &&
+                          std::all_of(name.begin() + prefix.size(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    if (numbered) run.step = std::max<std::int64_t>(run.step.value_or(0), std::stoll(name.substr(prefix.size())));
+  }
+}
+
+/// What the run's log says of its parameters; of several sessions the last counts.
+void read_log(const fs::path& folder, ComparedRun& run) {
+  std::ifstream file(folder / "log.txt");
+  constexpr std::string_view marker = " info parameters ";
+  for (std::string line; std::getline(file, line);)
+    if (const std::size_t place = line.find(marker); place != std::string::npos && place == line.find(' '))
+      run.parameters = line.substr(place + marker.size());
+}
+
 void read_rows(const fs::path& folder, ComparedRun& run) {
   std::ifstream file(folder / "metrics.jsonl");
   for (std::string line; std::getline(file, line);) {
@@ -164,6 +215,7 @@ void read_rows(const fs::path& folder, ComparedRun& run) {
     if (!row.is_object()) continue;
     run.curves.add(row);
     if (const auto step = step_of(row)) run.step = std::max(run.step.value_or(0), *step);
+    if (const std::string time = text_of(row, "time"); !time.empty()) run.date = time_of_row(time);
     const auto number = [&](const char* key) {
       const auto found = row.find(key);
       return found != row.end() && found->is_number() ? found->get<double>() : std::nan("");
@@ -191,7 +243,14 @@ void flatten(const config::Node& node, const std::string& path, std::vector<std:
   if (node.is_map()) {
     for (const auto& [key, value] : node.members()) flatten(value, below(key), out);
   } else if (node.is_sequence() && !is_list_of_scalars(node)) {
-    for (std::size_t i = 0; i < node.items().size(); ++i) flatten(node.items()[i], below(std::to_string(i)), out);
+    std::map<std::string, int> times;
+    for (std::size_t i = 0; i < node.items().size(); ++i) {
+      const config::Node& item = node.items()[i];
+      const config::Node* name = path == kTasks && item.is_map() ? item.find("name") : nullptr;
+      std::string key = name != nullptr ? name->text() : std::to_string(i);
+      if (const int time = ++times[key]; time > 1) key += concat(" (", time, ")");
+      flatten(item, below(key), out);
+    }
   } else {
     out.emplace_back(path, node.is_null() ? "null" : node.is_sequence() ? short_list(node) : node.text());
   }
@@ -205,6 +264,13 @@ void read_settings(const fs::path& folder, ComparedRun& run) {
   constexpr std::string_view version = "# Tessera ";
   if (text.starts_with(version)) run.version = text.substr(2, text.find('\n') - 2);
   flatten(config::parse_yaml(text, path), "", run.settings);
+}
+
+void read_training(const fs::path& folder, ComparedRun& run) {
+  read_settings(folder, run);
+  read_rows(folder, run);
+  read_checkpoints(folder, run);
+  read_log(folder, run);
 }
 
 bool holds_results(const fs::path& folder) {
@@ -259,8 +325,7 @@ void name_apart(std::vector<ComparedRun>& runs, const std::vector<fs::path>& pat
 ComparedRun read_compared_run(const std::string& folder, const fs::path& path) {
   ComparedRun run;
   run.folder = folder;
-  read_settings(path, run);
-  read_rows(path, run);
+  read_training(path, run);
   read_scores(path, run);
   return run;
 }
@@ -268,8 +333,7 @@ ComparedRun read_compared_run(const std::string& folder, const fs::path& path) {
 ComparedRun read_measured_model(const MeasuredModel& measured) {
   ComparedRun run;
   run.folder = measured.model;
-  read_settings(measured.model, run);
-  read_rows(measured.model, run);
+  read_training(measured.model, run);
   read_training_scores(measured.model, run);
   const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
   run.step = step_of(json);
@@ -291,6 +355,11 @@ std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& 
     if (fs::is_regular_file(path)) path.replace_extension();
   name_apart(runs, paths);
   return runs;
+}
+
+const std::string* ComparedRun::setting(const std::string& key) const {
+  const auto found = std::find_if(settings.begin(), settings.end(), [&](const auto& each) { return each.first == key; });
+  return found == settings.end() ? nullptr : &found->second;
 }
 
 std::vector<ComparedRun> read_compared_runs(const std::vector<std::string>& folders) {

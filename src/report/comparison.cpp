@@ -1,10 +1,13 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
 #include <tessera/report/comparison.h>
 #include <tessera/report/markdown_table.h>
 #include <tessera/report/task_result.h>
@@ -16,7 +19,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 void mark_best(ScoreRow& row) {
   row.best.assign(row.values.size(), false);
-  if (row.better == Better::neither) return;
+  if (row.better == Better::neither || steps_differ(row)) return;
   std::vector<double> finite;
   for (const auto& value : row.values)
     if (value && std::isfinite(*value)) finite.push_back(*value);
@@ -100,6 +103,53 @@ OrderedJson differences_json(const ScoreRow& row, const std::vector<ComparedRun>
   return out;
 }
 
+std::optional<std::int64_t> whole_number(const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+/// "evaluation.tasks.knn" of "evaluation.tasks.knn.k"; empty for any other setting.
+std::string task_of_setting(const std::string& key) {
+  constexpr std::string_view tasks = "evaluation.tasks.";
+  if (!key.starts_with(tasks)) return "";
+  return key.substr(0, key.find('.', tasks.size()));
+}
+
+/// Of a task that a run does not have at all, one row stands for all its settings.
+std::vector<SettingRow> with_missing_tasks_in_one_row(std::vector<SettingRow> rows, const std::vector<ComparedRun>& runs) {
+  std::map<std::string, std::set<std::size_t>> having;
+  std::size_t configured = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    configured += runs[i].settings.empty() ? 0 : 1;
+    for (const auto& [key, value] : runs[i].settings)
+      if (const std::string task = task_of_setting(key); !task.empty()) having[task].insert(i);
+  }
+  std::vector<SettingRow> out;
+  for (SettingRow& row : rows) {
+    const std::string task = task_of_setting(row.key);
+    if (task.empty() || having[task].size() == configured) {
+      out.push_back(std::move(row));
+    } else if (std::none_of(out.begin(), out.end(), [&](const auto& each) { return each.key == task; })) {
+      out.push_back({task, std::vector<std::optional<std::string>>(runs.size())});
+      for (const std::size_t run : having[task]) out.back().values[run] = "yes";
+    }
+  }
+  return out;
+}
+
+/// The first row: which steps the columns are of; none where no evaluation tells.
+std::optional<std::vector<std::string>> row_of_steps(const std::vector<ScoreRow>& rows, std::size_t runs) {
+  std::vector<std::string> cells = {"step measured"};
+  for (std::size_t i = 0; i < runs; ++i) {
+    std::vector<std::string> steps;
+    for (const std::int64_t step : steps_measured(rows, i)) steps.push_back(with_thousands(step));
+    cells.push_back(steps.empty() ? "-" : join_names(steps));
+  }
+  const bool known = std::any_of(std::next(cells.begin()), cells.end(), [](const auto& cell) { return cell != "-"; });
+  return known ? std::optional(cells) : std::nullopt;
+}
+
 /// "**54.31%** [52.1, 56.5]", "53.90% [51.7, 56.1] =".
 std::string markdown_score(const ScoreRow& row, std::size_t run) {
   std::string text = score_text(row, run);
@@ -118,6 +168,59 @@ bool is_like_best(const ScoreRow& row, std::size_t run) {
   });
 }
 
+bool steps_differ(const ScoreRow& row) {
+  std::set<std::int64_t> steps;
+  for (const auto& step : row.steps)
+    if (step) steps.insert(*step);
+  return steps.size() > 1;
+}
+
+std::set<std::int64_t> steps_measured(const std::vector<ScoreRow>& rows, std::size_t run) {
+  std::set<std::int64_t> steps;
+  for (const ScoreRow& row : rows)
+    if (row.steps[run]) steps.insert(*row.steps[run]);
+  return steps;
+}
+
+std::string note_on_steps(const std::vector<ScoreRow>& rows) {
+  if (std::none_of(rows.begin(), rows.end(), steps_differ)) return "";
+  return "Measured after different numbers of steps, so none is marked as the best: longer training alone makes a difference.";
+}
+
+std::string step_text(const ComparedRun& run) {
+  if (!run.step) return "-";
+  const std::string* total = run.setting("training.steps");
+  const std::optional<std::int64_t> steps = total == nullptr ? std::nullopt : whole_number(*total);
+  return concat(with_thousands(*run.step), steps && *steps >= *run.step ? " of " + with_thousands(*steps) : "", " steps");
+}
+
+std::string state_text(const ComparedRun& run) {
+  const std::string* total = run.setting("training.steps");
+  const std::optional<std::int64_t> steps = total == nullptr ? std::nullopt : whole_number(*total);
+  if (!run.step || !steps) return "-";
+  return *run.step >= *steps ? "finished" : "not finished";
+}
+
+std::vector<std::string> take_lone_tasks(const std::vector<ComparedRun>& runs, std::vector<ScoreRow>& rows) {
+  if (runs.size() < 2) return {};
+  using Task = std::pair<std::string, std::string>;
+  std::map<Task, std::set<std::size_t>> measured;
+  for (const ScoreRow& row : rows)
+    for (std::size_t i = 0; i < row.values.size(); ++i)
+      if (row.values[i]) measured[{row.task, row.data}].insert(i);
+  std::map<std::size_t, std::vector<std::string>> lone;
+  std::set<Task> named;
+  for (const ScoreRow& row : rows) {
+    const Task task(row.task, row.data);
+    if (measured[task].size() == 1 && named.insert(task).second)
+      lone[*measured[task].begin()].push_back(concat(row.task, " (", row.data, ")"));
+  }
+  std::erase_if(rows, [&](const ScoreRow& row) { return named.contains({row.task, row.data}); });
+  std::vector<std::string> lines;
+  for (const auto& [run, tasks] : lone) lines.push_back(concat("only ", runs[run].name, ": ", join_names(tasks)));
+  return lines;
+}
+
 std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
   std::vector<ScoreRow> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -131,10 +234,14 @@ std::vector<ScoreRow> score_rows(const std::vector<ComparedRun>& runs) {
         row->values.resize(runs.size());
         row->intervals.resize(runs.size());
         row->outcomes.resize(runs.size());
+        row->steps.resize(runs.size());
+        row->rule = score.rule;
       }
+      if (row->rule != score.rule) row->rule.clear();
       row->values[i] = score.value;
       row->intervals[i] = score.interval;
       row->outcomes[i] = score.outcomes;
+      row->steps[i] = score.step;
     }
   }
   // Rows of a task stay together, in the order in which the tasks come first.
@@ -173,7 +280,7 @@ std::vector<SettingRow> differing_settings(const std::vector<ComparedRun>& runs)
       if (!runs[i].settings.empty()) known.push_back(row.values[i]);
     return std::adjacent_find(known.begin(), known.end(), std::not_equal_to<>()) == known.end();
   });
-  return rows;
+  return with_missing_tasks_in_one_row(std::move(rows), runs);
 }
 
 std::string score_text(const ScoreRow& row, std::size_t run) {
@@ -190,9 +297,16 @@ std::string interval_text(const ScoreRow& row, std::size_t run) {
 std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
   std::vector<std::vector<std::string>> scores, settings;
   bool judged = false;
-  for (const ScoreRow& row : score_rows(runs)) {
+  std::vector<ScoreRow> rows = score_rows(runs);
+  const std::vector<std::string> lone = take_lone_tasks(runs, rows);
+  const std::string apart = note_on_steps(rows);
+  if (auto steps = row_of_steps(rows, runs.size())) scores.push_back(std::move(*steps));
+  for (const ScoreRow& row : rows) {
     std::vector<std::string> cells = {concat(row.task, " ", row.metric, " (", row.data, ")")};
-    for (std::size_t i = 0; i < runs.size(); ++i) cells.push_back(markdown_score(row, i));
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const bool mixed = row.steps[i] && steps_measured(rows, i).size() > 1;
+      cells.push_back(markdown_score(row, i) + (mixed ? concat(" (step ", with_thousands(*row.steps[i]), ")") : ""));
+    }
     judged = judged || !row.differences.empty();
     scores.push_back(std::move(cells));
   }
@@ -203,6 +317,8 @@ std::string comparison_markdown(const std::vector<ComparedRun>& runs) {
   }
   std::string text = scores.empty() ? "No evaluations.\n" : markdown_table(header_of(runs, "metric"), scores);
   if (judged) text += "\n[95 % interval]; =: on these samples no different from the best beyond chance\n";
+  if (!apart.empty()) text += "\n" + apart + "\n";
+  for (const std::string& line : lone) text += "\n" + line + "\n";
   if (!settings.empty()) text += "\n" + markdown_table(header_of(runs, "setting"), settings);
   return text;
 }
@@ -214,13 +330,18 @@ nlohmann::json comparison_json(const std::vector<ComparedRun>& runs) {
     out["runs"].push_back({{"name", run.name},
                            {"folder", run.folder},
                            {"version", run.version},
-                           {"step", run.step ? nlohmann::json(*run.step) : nlohmann::json(nullptr)}});
+                           {"step", run.step ? nlohmann::json(*run.step) : nlohmann::json(nullptr)},
+                           {"state", state_text(run)},
+                           {"device", run.device},
+                           {"date", run.date},
+                           {"parameters", run.parameters}});
   for (const ScoreRow& row : score_rows(runs))
     out["scores"].push_back({{"task", row.task},
                              {"data", row.data},
                              {"metric", row.metric},
                              {"better", name_of_better(row.better)},
                              {"values", values_of(row.values)},
+                             {"steps", values_of(row.steps)},
                              {"best", row.best},
                              {"intervals", intervals_json(row)},
                              {"differences", differences_json(row, runs)}});

@@ -19,20 +19,22 @@ namespace {
 
 constexpr double kBytesAGibibyte = 1024.0 * 1024.0 * 1024.0;
 
+constexpr const char* kEvaluations = "evaluation.";
+
 /// Curves that are drawn first, and under names of their own.
 struct KnownCurve {
   const char* key;
   const char* title;
   double factor = 1;
+  const char* unit = "";
 };
 constexpr std::array<KnownCurve, 5> kTrainingCurves = {{{"loss", "Loss"},
                                                         {"lr", "Learning rate"},
                                                         {"samples_per_second", "Samples per second"},
                                                         {"grad_norm", "Gradient norm"},
                                                         {"logit_scale", "Logit scale (its logarithm)"}}};
-constexpr std::array<KnownCurve, 6> kMachineCurves = {
+constexpr std::array<KnownCurve, 5> kMachineCurves = {
     {{"mfu", "Model FLOPs utilization (MFU), %", 100},
-     {"tflops", "TFLOP/s of the model, per device"},
      {"wait_share", "Time waiting for data, %", 100},
      {"memory.resident", "Memory of rank 0, GiB", 1 / kBytesAGibibyte},
      {"memory.resident_peak", "Memory of rank 0, peak, GiB", 1 / kBytesAGibibyte},
@@ -48,9 +50,18 @@ std::string name_with_swatch(const ComparedRun& run, std::size_t index) {
                 escape(run.name), "</span>");
 }
 
-std::string run_headers(const std::vector<ComparedRun>& runs) {
+std::string step_note(std::int64_t step) {
+  return concat("<small class=\"soft\">step ", with_thousands(step), "</small>");
+}
+
+/// Under each name the step that the column is of, where it is one.
+std::string run_headers(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
   std::string html;
-  for (std::size_t i = 0; i < runs.size(); ++i) html += "<th class=\"n\">" + name_with_swatch(runs[i], i) + "</th>";
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const std::set<std::int64_t> steps = steps_measured(rows, i);
+    html += concat("<th class=\"n\">", name_with_swatch(runs[i], i),
+                   steps.size() == 1 ? "<br>" + step_note(*steps.begin()) : "", "</th>");
+  }
   return html;
 }
 
@@ -59,30 +70,48 @@ std::string last_text(const RunCurves& curves, const std::string& key) {
   return value == nullptr ? "-" : three_digits(*value);
 }
 
+/// A column for each run, as in the tables below.
 std::string run_table(const std::vector<ComparedRun>& runs) {
-  std::string rows;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const ComparedRun& run = runs[i];
-    rows += concat("<tr><td>", name_with_swatch(run, i), "</td><td class=\"n\">",
-                   run.step ? with_thousands(*run.step) : "-", "</td><td class=\"n\">", last_text(run.curves, "loss"),
-                   "</td><td class=\"n\">", last_text(run.curves, "samples_per_second"), "</td><td class=\"whole\">",
-                   run.version.empty() ? "-" : escape(run.version), "</td><td class=\"path\">", escape(run.folder),
-                   "</td></tr>");
+  using TextOf = std::string (*)(const ComparedRun&);
+  const std::array<std::pair<const char*, TextOf>, 10> facts = {
+      {{"State", state_text},
+       {"Trained for", step_text},
+       {"Objective",
+        [](const ComparedRun& run) {
+          const std::string* objective = run.setting("objective.name");
+          return objective == nullptr ? "" : *objective;
+        }},
+       {"Parameters", [](const ComparedRun& run) { return run.parameters; }},
+       {"Last loss", [](const ComparedRun& run) { return last_text(run.curves, "loss"); }},
+       {"Samples/s", [](const ComparedRun& run) { return last_text(run.curves, "samples_per_second"); }},
+       {"Device", [](const ComparedRun& run) { return run.device; }},
+       {"Date", [](const ComparedRun& run) { return run.date; }},
+       {"Version", [](const ComparedRun& run) { return run.version; }},
+       {"Folder", [](const ComparedRun& run) { return run.folder; }}}};
+  std::string rows, header;
+  for (std::size_t i = 0; i < runs.size(); ++i) header += "<th>" + name_with_swatch(runs[i], i) + "</th>";
+  for (const auto& [name, text_of] : facts) {
+    rows += concat("<tr><td class=\"whole\">", name, "</td>");
+    for (const ComparedRun& run : runs) {
+      const std::string text = text_of(run);
+      rows += concat("<td class=\"setting\">", text.empty() ? "-" : breakable(text), "</td>");
+    }
+    rows += "</tr>";
   }
-  return "<div class=\"card scroll\"><table><tr><th>Run</th><th class=\"n\">Step</th><th class=\"n\">Last loss</th><th "
-         "class=\"n\">Samples/s</th><th>Version</th><th>Folder</th></tr>" +
-         rows + "</table></div>";
+  return "<div class=\"card scroll\"><table><tr><th>Run</th>" + header + "</tr>" + rows + "</table></div>";
 }
 
-std::string score_row(const ScoreRow& row) {
+/// `mixed`: of these runs not all values of the table are of one step.
+std::string score_row(const ScoreRow& row, const std::vector<bool>& mixed) {
   const char* const arrow = row.better == Better::higher  ? "\u00a0\u2191"
                             : row.better == Better::lower ? "\u00a0\u2193"
                                                           : "";
-  std::string html = concat("<tr><td class=\"whole\">", escape(row.metric), arrow, "</td>");
+  std::string html = concat("<tr><td>", breakable(row.metric), arrow, "</td>");
   for (std::size_t i = 0; i < row.values.size(); ++i) {
     const std::string text = escape(score_text(row, i)), interval = escape(interval_text(row, i));
     html += concat("<td class=\"n\">", row.best[i] ? "<b>" + text + "</b>" : text,
                    is_like_best(row, i) ? "\u00a0\u2248" : "",
+                   mixed[i] && row.steps[i] ? "<br>" + step_note(*row.steps[i]) : "",
                    interval.empty() ? "" : "<br><small class=\"soft\">" + interval + "</small>", "</td>");
   }
   return html + "</tr>";
@@ -124,28 +153,52 @@ std::string difference_table(const std::vector<ComparedRun>& runs, const std::ve
                 header, "</tr>", html, "</table></div></details>");
 }
 
+std::string score_table(const std::vector<ComparedRun>& runs, const std::vector<ScoreRow>& rows) {
+  std::vector<bool> mixed;
+  for (std::size_t i = 0; i < runs.size(); ++i) mixed.push_back(steps_measured(rows, i).size() > 1);
+  std::string html;
+  for (const ScoreRow& row : rows) html += score_row(row, mixed);
+  const std::string apart = note_on_steps(rows);
+  return concat(apart.empty() ? "" : "<p>" + apart + "</p>", "<div class=\"card scroll\"><table><tr><th>Metric</th>",
+                run_headers(runs, rows), "</tr>", html, "</table></div>");
+}
+
+/// As the runs measured it; of runs whose settings make different rules, what holds for all.
+std::string rule_of(const ScoreRow& row) {
+  return row.rule.empty() ? score_rule(row.task.substr(0, row.task.find(' '))) : row.rule;
+}
+
 /// A table for each task and its data, under the rule of its numbers.
 std::string score_tables(const std::vector<ComparedRun>& runs) {
-  const std::vector<ScoreRow> rows = score_rows(runs);
+  std::vector<ScoreRow> rows = score_rows(runs);
   if (rows.empty()) return "";
   std::string html =
       "<h2>Evaluations</h2><p class=\"soft\">The last of each run. The best of a row is bold; \u2191: more is better, "
       "\u2193: less is better; -: not measured. In brackets: 95&nbsp;% intervals by a bootstrap over samples; \u2248: on the "
       "same samples no different from the best beyond chance.</p>";
+  for (std::string line : take_lone_tasks(runs, rows)) {
+    line.front() = 'O';
+    html += "<p>" + escape(line) + "</p>";
+  }
   for (std::size_t i = 0; i < rows.size();) {
     const ScoreRow& first = rows[i];
-    std::string table;
     std::vector<ScoreRow> own;
-    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i) {
-      table += score_row(rows[i]);
-      own.push_back(rows[i]);
-    }
-    html += concat("<h3>", escape(first.task), "</h3><p class=\"soft\">", escape(first.data), ". ",
-                   escape(score_rule(first.task.substr(0, first.task.find(' ')))),
-                   "</p><div class=\"card scroll\"><table><tr><th>Metric</th>", run_headers(runs), "</tr>", table,
-                   "</table></div>", difference_table(runs, own));
+    for (; i < rows.size() && rows[i].task == first.task && rows[i].data == first.data; ++i) own.push_back(rows[i]);
+    html += concat("<h3>", escape(first.task), "</h3><p class=\"soft\">", escape(first.data), ". ", escape(rule_of(first)),
+                   "</p>", score_table(runs, own), difference_table(runs, own));
   }
   return html;
+}
+
+/// "2.302585092994046" as "2.30259", where that still tells the runs apart.
+std::vector<std::string> shown_values(const SettingRow& row) {
+  std::vector<std::string> whole, rounded;
+  for (const auto& value : row.values) {
+    whole.push_back(value.value_or("-"));
+    rounded.push_back(six_digits(whole.back()));
+  }
+  const auto kinds = [](const std::vector<std::string>& values) { return std::set(values.begin(), values.end()).size(); };
+  return kinds(rounded) == kinds(whole) ? rounded : whole;
 }
 
 std::string setting_table(const std::vector<ComparedRun>& runs) {
@@ -156,8 +209,8 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
   if (rows.empty()) return "<h2>Settings that differ</h2><p class=\"soft\">None: all settings are the same.</p>";
   std::string html;
   for (const SettingRow& row : rows) {
-    html += "<tr><td>" + escape(row.key) + "</td>";
-    for (const auto& value : row.values) html += "<td class=\"setting\">" + escape(value.value_or("-")) + "</td>";
+    html += "<tr><td>" + breakable(row.key) + "</td>";
+    for (const std::string& value : shown_values(row)) html += "<td class=\"setting\">" + breakable(value) + "</td>";
     html += "</tr>";
   }
   std::string header;
@@ -168,14 +221,24 @@ std::string setting_table(const std::vector<ComparedRun>& runs) {
 
 /// The curve of each run that has it; empty unless two have it (or there is one run).
 CurveChart overlaid(const std::vector<ComparedRun>& runs, const KnownCurve& known) {
-  CurveChart chart{known.title, {}};
+  CurveChart chart{.title = known.title, .curves = {}, .unit = known.unit};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Curve curve = runs[i].curves.curve(known.key, runs[i].name, known.factor);
     if (curve.points.empty()) continue;
     curve.color = color_of_run(i);
     chart.curves.push_back(std::move(curve));
   }
-  return chart.curves.size() >= std::min<std::size_t>(2, runs.size()) ? chart : CurveChart{known.title, {}};
+  return chart.curves.size() >= std::min<std::size_t>(2, runs.size()) ? chart : CurveChart{.title = known.title, .curves = {}};
+}
+
+/// In the unit that the runs' own pages have it in.
+KnownCurve flop_rate(const std::vector<ComparedRun>& runs) {
+  const bool tera = std::any_of(runs.begin(), runs.end(), [](const ComparedRun& run) {
+    const double* last = run.curves.last("tflops");
+    return last != nullptr && *last >= 1;
+  });
+  return tera ? KnownCurve{"tflops", "TFLOP/s of the model, per device"}
+              : KnownCurve{"tflops", "GFLOP/s of the model, per device", 1000};
 }
 
 /// Those of the keys with the prefix, under the rest of their names.
@@ -188,13 +251,15 @@ std::vector<CurveChart> overlaid_with_prefix(const std::vector<ComparedRun>& run
   std::vector<CurveChart> charts;
   for (const std::string& key : keys) {
     const std::string name = title + key.substr(prefix.size());
-    charts.push_back(overlaid(runs, {key.c_str(), name.c_str()}));
+    const bool share = title.empty() && prefix == kEvaluations && is_share(key.substr(key.find('.', prefix.size()) + 1));
+    charts.push_back(overlaid(runs, {key.c_str(), name.c_str(), share ? 100.0 : 1.0, share ? "%" : ""}));
   }
   return charts;
 }
 
-CurveChart overlaid(const std::vector<ComparedRun>& runs, const std::string& title, ThinCurve ComparedRun::*member) {
-  CurveChart chart{title, {}};
+CurveChart overlaid(const std::vector<ComparedRun>& runs, const std::string& title, const std::string& x_name,
+                    ThinCurve ComparedRun::*member) {
+  CurveChart chart{title, {}, x_name};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if ((runs[i].*member).empty()) continue;
     chart.curves.push_back((runs[i].*member).curve(runs[i].name));
@@ -206,8 +271,8 @@ CurveChart overlaid(const std::vector<ComparedRun>& runs, const std::string& tit
 std::vector<CurveChart> training_charts(const std::vector<ComparedRun>& runs) {
   std::vector<CurveChart> charts;
   for (const KnownCurve& known : kTrainingCurves) charts.push_back(overlaid(runs, known));
-  charts.insert(std::next(charts.begin()), {overlaid(runs, "Loss over minutes", &ComparedRun::loss_by_minutes),
-                                            overlaid(runs, "Loss over samples seen", &ComparedRun::loss_by_samples)});
+  charts.insert(std::next(charts.begin()), {overlaid(runs, "Loss over minutes", "minutes", &ComparedRun::loss_by_minutes),
+                                            overlaid(runs, "Loss over samples seen", "samples", &ComparedRun::loss_by_samples)});
   for (const auto& [prefix, title] : std::vector<std::pair<std::string, std::string>>{
            {"terms.", "Loss term "}, {"statistics.", ""}, {"grad_norms.", "Gradient norm, "}}) {
     const std::vector<CurveChart> more = overlaid_with_prefix(runs, prefix, title);
@@ -230,16 +295,15 @@ bool objectives_differ(const std::vector<SettingRow>& settings) {
 
 std::string comparison_page(const std::vector<ComparedRun>& runs) {
   const std::string title = runs.size() == 1 ? runs.front().name : concat("Comparison of ", runs.size(), " runs");
-  const std::string note = concat(
-      "Over steps, where the title says nothing else.",
-      objectives_differ(differing_settings(runs)) ? " The objectives differ, so their losses do not compare." : "");
-  std::vector<CurveChart> machine;
+  const std::string note =
+      objectives_differ(differing_settings(runs)) ? "The objectives differ, so their losses do not compare." : "";
+  std::vector<CurveChart> machine = {overlaid(runs, flop_rate(runs))};
   for (const KnownCurve& known : kMachineCurves) machine.push_back(overlaid(runs, known));
   return page(
       title, "",
       concat("<h1>", escape(title), "</h1>", run_table(runs), score_tables(runs), setting_table(runs),
              charts_under("Training", note, training_charts(runs)),
-             charts_under("Evaluations during training", "", overlaid_with_prefix(runs, "evaluation.", "")),
+             charts_under("Evaluations during training", "", overlaid_with_prefix(runs, kEvaluations, "")),
              charts_under("Speed and memory", "", machine),
              "<footer>Written by Tessera. Everything on this page is inline; it can be mailed or archived "
              "as one file.</footer>"));

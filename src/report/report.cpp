@@ -24,27 +24,29 @@ std::string interval_text(const TaskResult& result, const std::string& metric) {
   return interval == result.intervals.end() ? "" : format_interval(metric, interval->second);
 }
 
+/// "shapes test, 200 samples"; with the number of pictures where that says something else.
+std::string data_and_samples(const TaskResult& result) {
+  const std::string count = with_thousands(result.samples);
+  const bool known = result.data.find(count + " samples") != std::string::npos;
+  return escape(result.data) + (known ? "" : concat(", ", count, result.samples == 1 ? " image" : " images"));
+}
+
 std::string summary(const std::vector<TaskResult>& results, const std::vector<TaskFailure>& failures) {
   const bool intervals =
       std::any_of(results.begin(), results.end(), [](const auto& result) { return !result.intervals.empty(); });
-  std::string html = concat(
-      "<h2 id=\"results\">Results</h2><div class=\"card scroll\"><table><tr><th>Task</th><th>Data</th><th "
-      "class=\"n\">Images</th><th>Metric</th><th class=\"n\">Value</th>",
-      intervals ? "<th class=\"n\">95&nbsp;% interval</th>" : "", "</tr>");
+  const char* const columns = intervals ? "3" : "2";
+  std::string html = "<h2 id=\"results\">Results</h2><div class=\"card scroll fit\"><table>";
   for (const TaskResult& result : results) {
-    for (std::size_t i = 0; i < result.metrics.size(); ++i) {
-      const auto& [name, value] = result.metrics[i];
-      const bool first = i == 0;
-      html += concat("<tr><td>", first ? escape(result.task) : "", "</td><td>", first ? escape(result.data) : "",
-                     "</td><td class=\"n\">", first ? with_thousands(result.samples) : "", "</td><td>", escape(name),
-                     "</td><td class=\"n\">", escape(format_metric(name, value)), "</td>",
-                     intervals ? concat("<td class=\"n\">", interval_text(result, name), "</td>") : "", "</tr>");
-    }
+    html += concat("<tr class=\"part\"><th colspan=\"", columns, "\">", escape(result.task), " <span>",
+                   data_and_samples(result), "</span></th></tr>");
+    for (const auto& [name, value] : result.metrics)
+      html += concat("<tr><td>", report::breakable(name), "</td><td class=\"n\">", escape(format_metric(name, value)), "</td>",
+                     intervals ? concat("<td class=\"n soft\">", interval_text(result, name), "</td>") : "", "</tr>");
   }
   html += "</table></div>";
   if (intervals)
     html +=
-        "<p class=\"soft\">Intervals by a bootstrap over samples: how much a value hangs on which samples the data happen "
+        "<p class=\"soft\">In brackets: 95&nbsp;% intervals by a bootstrap over samples: how much a value hangs on which samples the data happen "
         "to hold, and not on the seed of the training.</p>";
   for (const TaskFailure& failure : failures)
     html += concat("<p><b>", escape(failure.place.empty() ? failure.task : failure.place), "</b> failed: ", escape(failure.reason), "</p>");
@@ -58,28 +60,43 @@ std::string listed(const std::string& name, const std::vector<std::string>& item
   return html + "</p>";
 }
 
-/// What was asked, and with which settings.
-std::string question(const TaskResult& result) {
-  return concat("<details><summary class=\"soft\">Classes, prompts and settings</summary><div class=\"card scroll\">",
-                listed("Classes", result.classes), listed("Prompts", result.prompts),
-                "<pre style=\"white-space:pre-wrap;overflow-wrap:anywhere;margin:0\">",
-                escape(config::to_yaml(result.settings)), "</pre></div></details>");
+/// The task's settings, with the data that the suite or command line gave where it names none itself.
+config::Node with_data(config::Node settings, const ReportHead& head) {
+  for (const auto& [key, given] : head.data)
+    if (const config::Node* own = settings.find(key); own != nullptr && own->is_null()) settings.set(key, given);
+  return settings;
 }
 
-std::string section(const TaskResult& result, std::size_t index) {
+/// What was asked, and with which settings.
+std::string question(const TaskResult& result, const ReportHead& head) {
+  return concat("<details><summary class=\"soft\">Classes, prompts and settings</summary><div class=\"card scroll\">",
+                listed("Classes", result.classes), listed("Prompts", result.prompts),
+                "<pre style=\"white-space:pre-wrap;overflow-wrap:break-word;margin:0\">",
+                escape(config::to_yaml(with_data(result.settings, head))), "</pre></div></details>");
+}
+
+/// Whether the bars by kind show this number: "swap_obj_accuracy".
+bool has_bar(const TaskPictures& pictures, const std::string& metric) {
+  return pictures.class_values.size() > 1 &&
+         std::any_of(pictures.class_values.begin(), pictures.class_values.end(),
+                     [&](const auto& value) { return metric == value.first + "_accuracy"; });
+}
+
+std::string section(const TaskResult& result, std::size_t index, const ReportHead& head) {
   std::string html =
-      concat("<h2 id=\"task", index, "\">", escape(result.task), "</h2><p class=\"soft\">", escape(result.data), ", ",
-             with_thousands(result.samples), " images, ", format_duration(result.seconds));
+      concat("<h2 id=\"task", index, "\">", escape(result.task), "</h2><p class=\"soft\">",
+             data_and_samples(result), ", ", format_duration(result.seconds));
   for (const auto& [reason, count] : result.skipped)
     html += concat("; skipped ", with_thousands(count), " (", escape(reason), ")");
   html += "</p>";
-  if (const std::string rule = report::score_rule(result.task); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
+  if (const std::string rule = report::score_rule(result.task, result.settings); !rule.empty()) html += "<p>" + escape(rule) + "</p>";
   html += "<div class=\"numbers\">";
   for (const auto& [name, value] : result.metrics) {
+    if (has_bar(result.pictures, name)) continue;
     const std::string interval = interval_text(result, name);
     html += report::number_card(format_metric(name, value), interval.empty() ? name : name + " " + interval);
   }
-  html += "</div>" + question(result);
+  html += "</div>" + question(result, head);
   return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
          report::query_sheets(result.pictures) + report::map_sheets(result.pictures) +
          report::scatter_charts(result.pictures) +
@@ -97,7 +114,7 @@ std::string html_report(const ReportHead& head, const std::vector<TaskResult>& r
   std::string sections;
   for (std::size_t i = 0; i < results.size(); ++i) {
     navigation += concat("<a href=\"#task", i, "\">", escape(results[i].task), "</a>");
-    sections += section(results[i], i);
+    sections += section(results[i], i, head);
   }
   if (!training.empty()) navigation += "<a href=\"#training\">training</a>";
   navigation += "</nav>";

@@ -1,6 +1,10 @@
 #include <tessera/report/run_curves.h>
 
+#include <array>
+
 #include <nlohmann/json.hpp>
+
+#include <tessera/report/metric.h>
 
 namespace tessera::report {
 namespace {
@@ -91,6 +95,26 @@ std::vector<CurveChart> RunCurves::with_prefix(const std::string& prefix) const 
   }
   std::vector<CurveChart> charts;
   for (const auto& [title, lines] : by_title) charts.push_back(chart(title, lines));
+  return charts;
+}
+
+std::vector<CurveChart> RunCurves::evaluations(const std::string& prefix) const {
+  std::vector<CurveChart> charts;
+  std::map<std::string, std::array<std::vector<Line>, 2>> by_task;  // shares, and the others
+  for (const auto& [key, curve] : curves_) {
+    if (!key.starts_with(prefix)) continue;
+    const std::string name = key.substr(prefix.size());
+    const std::size_t point = name.find('.');
+    const std::string metric = name.substr(point + 1);
+    const bool share = is_share(metric);
+    by_task[name.substr(0, point)][share ? 0 : 1].push_back({key, metric, share ? 100.0 : 1.0});
+  }
+  for (const auto& [task, lines] : by_task) {
+    charts.push_back(chart(task, lines[0]));
+    charts.back().unit = "%";
+    charts.push_back(chart(task, lines[1]));
+  }
+  drop_empty(charts);
   return charts;
 }
 

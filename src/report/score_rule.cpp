@@ -3,8 +3,36 @@
 #include <tessera/report/score_rule.h>
 
 namespace tessera::report {
+namespace {
 
-std::string score_rule(const std::string& task) {
+/// Empty: the settings do not say.
+std::string setting_of(const config::Node& settings, const char* key) {
+  const config::Node* found = settings.find(key);
+  return found == nullptr || !found->is_scalar() ? "" : found->text();
+}
+
+std::string segmentation_rule(const config::Node& settings) {
+  const std::string by = setting_of(settings, "by"), candidates = setting_of(settings, "candidates");
+  const std::string taker = by == "patches" ? "patch" : by == "groups" ? "group" : "patch or group";
+  std::string rule = "Each pixel takes the class whose text is nearest to its " + taker;
+  if (candidates == "present")
+    rule +=
+        ", of only those classes that the picture's true mask holds (candidates: present); a background, if the "
+        "data have one, is none of them, and its pixels count as wrong.";
+  else if (candidates == "all")
+    rule += ", of all classes (candidates: all).";
+  else
+    rule += ", of all classes or only of those that the picture's true mask holds (the setting candidates).";
+  return rule +
+         " IoU is the overlap of the predicted and the true region of a class divided by their union: image_miou is its mean "
+         "over the classes of each picture, then over pictures; dataset_miou its mean over classes, all pictures taken "
+         "together, neither with a background; pixel_accuracy the share of pixels with the right class.";
+}
+
+}  // namespace
+
+std::string score_rule(const std::string& task, const config::Node& settings) {
+  if (task == "segmentation") return segmentation_rule(settings);
   static const std::map<std::string, std::string> rules = {
       {"zero_shot",
        "top k: the share of pictures whose class is among the k nearest of the class texts (cosine); mean_per_class: "
@@ -13,23 +41,18 @@ std::string score_rule(const std::string& task) {
       {"retrieval",
        "recall@k: the share of captions whose picture is among the k nearest of all pictures (text_to_image), and of "
        "pictures with one of their captions among the k nearest of all captions (image_to_text)."},
-      {"segmentation",
-       "Each pixel takes the class whose text is nearest to its patch or group. IoU is the overlap of the predicted "
-       "and "
-       "the true region of a class divided by their union: image_miou is its mean over the classes of each picture, "
-       "then "
-       "over pictures; dataset_miou its mean over classes, all pictures taken together; pixel_accuracy the share of "
-       "pixels with the right class."},
       {"linear_probe",
        "top1: the share of pictures that a logistic regression on embeddings, fitted on the training data, gives the "
-       "right class; log_loss: its mean cross-entropy on them; l2: its regularization."},
+       "right class; log_loss: its mean cross-entropy on them; l2: its regularization; lr, weight_decay: those of AdamW, where that fitted it."},
       {"knn",
        "top k: the share of pictures whose class is among the k best of a weighted vote of the nearest training "
        "pictures "
        "(cosine)."},
       {"hard_negatives",
        "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one; "
-       "mean_category_accuracy: the mean over the kinds of wrong captions."},
+       "mean_category_accuracy: the mean over the kinds of wrong captions. Kinds tell what was done to the right caption, with "
+       "SugarCrepe's names: add, something is added; replace, one thing stands for another; swap, two change places; att: an "
+       "attribute (a color), obj: an object, rel: a relation (left of)."},
       {"slot_mask",
        "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one, with "
        "the "

@@ -14,7 +14,7 @@
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
 #include <tessera/report/picture.h>
-#include <tessera/report/scatter.h>
+#include <tessera/report/scatter_chart.h>
 #include <tessera/report/token_sheet.h>
 
 namespace tessera::report {
@@ -33,10 +33,19 @@ std::string tag(const std::string& text, bool good) {
   return concat("<span class=\"tag ", good ? "good" : "bad", "\">", escape(text), "</span>");
 }
 
-/// `color`: where it is neither the accent's nor that of what is right.
+/// The class, in its own color where it is named after one, behind the sign of a right or a wrong answer.
+std::string truth_line(const std::string& name, bool right) {
+  const std::optional<Color> color = color_in(name);
+  return concat("<div class=\"truth\"><span class=\"sign ", right ? "good\" title=\"right\">\u2713" : "bad\" title=\"wrong\">\u2717",
+                "</span>", color ? concat("<i class=\"dot\" style=\"background:", css_color(*color), "\"></i>") : "",
+                escape(name), "</div>");
+}
+
+/// `color`: where it is not the accent's.
 std::string bar(const std::string& name, double share, bool right, const std::optional<Color>& color = std::nullopt) {
-  return concat("<div class=\"bar", right ? " right" : "", "\"><i style=\"width:", fixed(100 * share, 1), "%",
-                color ? ";background:" + css_color(*color) : "", "\"></i><span>", escape(name), "</span><span>", fixed(100 * share, 1), "%</span></div>");
+  return concat("<div class=\"bar", right ? " right" : "", "\"><span>", escape(name), "</span><span>",
+                fixed(100 * share, 1), "%</span><div><i style=\"width:", fixed(100 * share, 1), "%",
+                color ? ";background:" + css_color(*color) : "", "\"></i></div></div>");
 }
 
 std::string figure(const std::string& picture, const std::string& caption, const std::string& box = "box") {
@@ -124,8 +133,8 @@ std::string class_values(const TaskPictures& pictures) {
     return "<div class=\"numbers\">" + number_card(fixed(100 * value, 1) + "%", concat(pictures.class_measure, ", ", name)) +
            "</div>";
   }
-  std::string html = concat("<h3>", pictures.class_measure,
-                            " by class</h3><div class=\"card bars columns\">");
+  std::string html = concat("<h3>", pictures.class_measure, " by ", pictures.class_kind,
+                            "</h3><div class=\"card bars columns\">");
   for (const auto& [name, value] : pictures.class_values) {
     html += "<div style=\"break-inside:avoid;padding:1.5px 0\">" + bar(name, value, false, color_in(name)) + "</div>";
   }
@@ -136,7 +145,7 @@ std::string confusion_table(const TaskPictures& pictures) {
   if (pictures.confusion.empty()) return "";
   std::ostringstream html;
   html << "<h3>Confusion</h3><p class=\"soft\">Rows: true class; columns: predicted class; number of images.</p>"
-       << "<div class=\"card scroll\"><table class=\"confusion\"><tr><th></th>";
+       << "<div class=\"card scroll fit\"><table class=\"confusion\"><tr><th></th>";
   for (const std::string& name : pictures.class_names) html << "<th class=\"top\">" << escape(name) << "</th>";
   html << "</tr>";
   for (std::size_t r = 0; r < pictures.confusion.size(); ++r) {
@@ -160,20 +169,23 @@ std::string classification_grid(const TaskPictures& pictures, const std::vector<
   for (const ClassificationExample& example : examples) {
     const std::string truth = name_of(pictures, example.label);
     const bool right = !example.best.empty() && example.best.front().first == example.label;
-    html += "<div class=\"example\"><div>" + img(example.image, truth) + "</div><div class=\"bars\"><div>" +
-            tag(truth, right) + "</div>";
+    html += "<div class=\"example\"><div>" + img(example.image, truth) + "</div><div class=\"bars\">" +
+            truth_line(truth, right);
     for (const auto& [index, share] : example.best)
-      html += bar(name_of(pictures, index), share, index == example.label);
+      html += bar(name_of(pictures, index), share, index == example.label, color_in(name_of(pictures, index)));
     html += "</div></div>";
   }
   return html + "</div>";
 }
 
 std::string classification_examples(const TaskPictures& pictures) {
-  std::string html;
+  if (pictures.mistakes.empty() && pictures.classification.empty()) return "";
+  std::string html =
+      "<p class=\"soft\">Beside each picture stands its true class: \u2713, the text of this class is the nearest; \u2717, "
+      "another one is. Below it the classes that are nearest, with the probability that the model gives them among all classes; "
+      "the true one is outlined.</p>";
   if (!pictures.mistakes.empty())
-    html += "<h3>Mistakes</h3><p class=\"soft\">Those of which the model was surest, the surest first; the right class "
-            "stands above the bars.</p>" +
+    html += "<h3>Mistakes</h3><p class=\"soft\">Those of which the model was surest, the surest first.</p>" +
             classification_grid(pictures, pictures.mistakes);
   if (!pictures.classification.empty())
     html += "<h3>Examples</h3><p class=\"soft\">Spread evenly over the data.</p>" +
@@ -215,7 +227,10 @@ std::string segmentation_overlays(const TaskPictures& pictures) {
   if (pictures.segmentation.empty()) return "";
   const std::int64_t background = pictures.background_class;
   const std::vector<Color> colors = class_colors(pictures.class_names);
-  std::string html = "<h3>Overlays</h3><div class=\"grid overlays\">";
+  std::string html =
+      "<h3>Overlays</h3><p class=\"soft\">Each picture with its true mask and the predicted one, in the colors of the legend "
+      "below it; classes named after a color have that color. IoU: the mean over the picture's classes.</p><div class=\"grid "
+      "overlays\">";
   for (const SegmentationExample& example : pictures.segmentation) {
     std::set<std::int64_t> shown;
     for (const auto* mask : {&example.target, &example.prediction}) {

@@ -1,8 +1,11 @@
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
+#include <tessera/base/text.h>
 #include <tessera/config/node.h>
 #include <tessera/distributed/agreement.h>
 #include <tessera/training/run/epochs.h>
@@ -23,6 +26,32 @@ std::string stage_name(const Node& stage, std::size_t index, std::set<std::strin
   if (!taken.insert(name->text()).second)
     config::fail(*name, path, "is that of another stage already: " + name->text());
   return name->text();
+}
+
+const Node* setting(const Node& tree, const std::string& key) {
+  const Node* node = &tree;
+  for (const std::string& part : split(key, '.'))
+    if (node != nullptr) node = node->find(part);
+  return node;
+}
+
+/// Whether a value, or each part of one that is a map, is still there when a stage has been laid over it.
+bool survives(const Node& value, const Node* now) {
+  if (now == nullptr) return false;
+  if (!value.is_map()) return to_yaml(value) == to_yaml(*now);
+  return std::all_of(value.members().begin(), value.members().end(),
+                     [&](const Node::Member& member) { return survives(member.second, now->find(member.first)); });
+}
+
+std::vector<std::string> overruled_keys(const std::vector<std::string>& overrides, const Node& tree,
+                                        const Node& whole) {
+  std::set<std::string> keys;
+  for (const std::string& assignment : overrides) {
+    const std::string key = assignment.substr(0, assignment.find('='));
+    const Node* value = setting(tree, key);
+    if (value != nullptr && !survives(*value, setting(whole, key))) keys.insert(key);
+  }
+  return {keys.begin(), keys.end()};
 }
 
 bool finished(const Config& config) {
@@ -56,9 +85,24 @@ std::vector<Stage> load_stages(const std::string& path, const std::vector<std::s
     config.run.name = concat(*config.run.name, "/", name);
     config.run.folder = concat(*config.run.folder, "/", name);
     if (follows) config.start.weights = *stages.back().config.run.folder;
-    stages.push_back({name, std::move(config), follows});
+    stages.push_back({name, std::move(config), follows, overruled_keys(overrides, tree, whole)});
   }
   return stages;
+}
+
+void warn_of_overruled(const std::vector<Stage>& stages) {
+  std::map<std::string, std::vector<std::size_t>> overruling;
+  for (std::size_t i = 0; i < stages.size(); ++i)
+    for (const std::string& key : stages[i].overruled) overruling[key].push_back(i);
+  for (const auto& [key, places] : overruling) {
+    std::vector<std::string> names, keys;
+    for (const std::size_t i : places) {
+      names.push_back(stages[i].name);
+      keys.push_back(concat("stages.", i, ".", key));
+    }
+    log::warning("--set ", key, ": overruled by what the file says for ", places.size() == 1 ? "stage " : "stages ",
+                 join_names(names), ": set ", join_names(keys));
+  }
 }
 
 std::pair<Outcome, int> run_stages(const std::vector<Stage>& stages, const Resume& resume,

@@ -89,7 +89,9 @@ Outcome Trainer::run() {
 Outcome Trainer::train() {
   started_ = Clock::now();
   seconds_before_ = state_.seconds;
-  if (config_.evaluation.at_start && state_.step == 0) evaluate();
+  const std::int64_t begin = state_.step;
+  if (config_.evaluation.at_start && begin == 0 && !evaluate()) return interrupted_at_step();
+  if (!make_up_evaluation()) return interrupted_at_step();
   while (state_.step < config_.training.steps) {
     monitor_.observe(state_.step + 1, [&] { return train_step(); });
     const auto [signal, overdue] = agree();
@@ -101,21 +103,26 @@ Outcome Trainer::train() {
     if (state_.step != made) continue;  // a step is skipped, and those after it are made again
     monitor_.log().tick(state_.step);
     if (due_to_save) save(false);
-    if (every(config_.evaluation.every_steps)) evaluate();
-    // An evaluation takes long enough for a signal of its own.
-    stop_signal_ = signal == 0 && every(config_.evaluation.every_steps) ? agree().signal : signal;
-    if (stop_signal_ != 0) {
-      save(true);
-      monitor_.log().line(concat("stopped by a signal after step ", state_.step, "; go on with --resume auto"));
-      return Outcome::interrupted;
-    }
+    if (signal != 0) return interrupted_at_step();  // the session that goes on makes up for the evaluation
+    if (!every(config_.evaluation.every_steps)) continue;
+    // An evaluation takes long enough for a signal of its own; after that of the last step nothing is left to stop.
+    if (!evaluate() || (state_.step < config_.training.steps && agree().signal != 0)) return interrupted_at_step();
   }
   save(true);
-  evaluate();
-  monitor_.log().line(concat("finished ", with_thousands(state_.step), " steps, ", with_thousands(state_.samples),
-                             " samples in ", format_duration(state_.seconds), "; the model is ",
-                             checkpoints_.last_good(), "/model.safetensors"));
+  if (!evaluate()) return interrupted_at_step();
+  const std::string model = checkpoints_.last_good() + "/model.safetensors";
+  monitor_.log().line(begin == state_.step
+                          ? concat("nothing was left to train; the model is ", model)
+                          : concat("finished ", with_thousands(state_.step), " steps, ", with_thousands(state_.samples),
+                                   " samples in ", format_duration(state_.seconds), "; the model is ", model));
   return Outcome::finished;
+}
+
+Outcome Trainer::interrupted_at_step() {
+  stop_signal_ = agree().signal;
+  save(true);
+  monitor_.log().line(concat("stopped by a signal after step ", state_.step, "; go on with --resume auto"));
+  return Outcome::interrupted;
 }
 
 TrainedStep Trainer::train_step() {

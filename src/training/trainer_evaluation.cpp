@@ -1,5 +1,6 @@
 // How a run measures its model.
 #include <filesystem>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -32,17 +33,49 @@ class MeasuredWeights {
   Ema* average_;
 };
 
+std::string evaluation_file(const std::string& folder, std::int64_t step) {
+  return concat(folder, "/evaluation/", step_folder_name(step), ".json");
+}
+
 }  // namespace
 
-void Trainer::evaluate() {
-  if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return;
+bool Trainer::holds_evaluation() const {
+  const std::string path = evaluation_file(folder_, state_.step);
+  if (!std::filesystem::exists(path)) return false;
+  const auto file = nlohmann::json::parse(io::read_file(path), nullptr, false);
+  if (!file.is_object()) return false;
+  std::multiset<std::string> made, wanted;
+  for (const char* list : {"results", "failed"})
+    for (const auto& task : file.value(list, nlohmann::json::array()))
+      if (task.is_object()) made.insert(task.value("task", "") + task.value("settings", nlohmann::json()).dump());
+  for (const config::ModuleSettings& task : config_.evaluation.tasks)
+    wanted.insert(task.name + config::to_json(task.settings).dump());
+  return made == wanted;
+}
+
+bool Trainer::make_up_evaluation() {
+  const bool due = every(config_.evaluation.every_steps) || state_.step >= config_.training.steps;
+  if (state_.step == 0 || !due || config_.evaluation.tasks.empty()) return true;
+  if (run_on_rank0(group_, "looking for the evaluation", [&] { return holds_evaluation(); })) {
+    last_evaluated_ = state_.step;
+    return true;
+  }
+  if (state_.step < config_.training.steps)
+    monitor_.log().line(concat("step ", state_.step, " was not evaluated: this is made up for"));
+  return evaluate();
+}
+
+bool Trainer::evaluate() {
+  if (config_.evaluation.tasks.empty() || last_evaluated_ == state_.step) return true;
   last_evaluated_ = state_.step;
   heartbeat_.enter("the evaluation", state_.step);
   bool best = false;
   monitor_.leave_out([&] { best = run_on_rank0(group_, "evaluation", [&] { return run_evaluation(); }); });
-  if (!best) return;
+  if (run_on_rank0(group_, "evaluation", [&] { return evaluation_cut_short_; })) return false;
+  if (!best) return true;
   heartbeat_.enter("saving", state_.step);
   monitor_.leave_out([&] { checkpoints_.save_best(state_); });
+  return true;
 }
 
 bool Trainer::run_evaluation() {
@@ -64,14 +97,15 @@ bool Trainer::run_evaluation() {
       monitor_.log().evaluation_failed(state_.step, failure.place, failure.reason);
       failed.push_back(to_json(failure));
     }
-    if (interrupted() != 0) return false;
+    evaluation_cut_short_ = interrupted() != 0 && i + 1 < config_.evaluation.tasks.size();
+    if (evaluation_cut_short_) return false;
   }
   const nlohmann::json file = {{"step", state_.step},       {"weights", weights},
                                {"version", version()},      {"commit", commit()},
                                {"date", utc_now()},         {"device", machine_name(run_.device)},
                                {"results", results},        {"failed", failed}};
   std::filesystem::create_directories(folder_ + "/evaluation");
-  io::write_file(folder_ + "/evaluation/" + step_folder_name(state_.step) + ".json", file.dump(2) + "\n");
+  io::write_file(evaluation_file(folder_, state_.step), file.dump(2) + "\n");
   monitor_.show(state_);
   // The weights before the first step are those that the run was given.
   return state_.step > 0 && checkpoints_.is_best(all);
@@ -82,6 +116,7 @@ MeasuredMetrics Trainer::log_result(const TaskResult& result) {
   MeasuredMetrics metrics;
   for (const auto& [name, value] : result.metrics) metrics.emplace_back(concat(result.task, ".", name), value);
   monitor_.evaluated(state_, metrics);
+  monitor_.log().evaluated_data(result.task, result.data, result.samples);
   monitor_.log().readings(state_.step, result.readings);
   return metrics;
 }

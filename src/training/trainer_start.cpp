@@ -1,6 +1,4 @@
 // How a run begins: resumed or fresh, and what is said about it.
-#include <algorithm>
-
 #include <ATen/Parallel.h>
 
 #include <tessera/base/error.h>
@@ -8,22 +6,15 @@
 #include <tessera/base/text.h>
 #include <tessera/data/data_fingerprint.h>
 #include <tessera/distributed/agreement.h>
-#include <tessera/objectives/contrastive_objective.h>
 #include <tessera/training/log/run_changes.h>
 #include <tessera/training/restore.h>
 #include <tessera/training/run/image_features.h>
+#include <tessera/training/run/setting_warnings.h>
 #include <tessera/training/run/slow_precision.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {
-
-// Also where it is one term of several.
-bool is_contrastive(const Objective& objective) {
-  return std::ranges::any_of(objective.modules(), [](const auto& module) {
-    return dynamic_cast<const ContrastiveObjective*>(module.get()) != nullptr;
-  });
-}
 
 // What a resumed run has otherwise than before, a line each where it matters.
 void tell_changes(const ResumeChanges& changes, std::int64_t step, std::int64_t steps) {
@@ -90,14 +81,7 @@ void Trainer::go_on_from(const Checkpoint& checkpoint, const std::string& folder
 }
 
 void Trainer::warn_of_settings() const {
-  const std::int64_t batch = config_.data.loader.batch_size;
-  const auto& micro_batch = config_.training.micro_batch.samples;
-  if (micro_batch && *micro_batch > batch)
-    log::warning("training.micro_batch is ", *micro_batch, ", more than data.loader.batch_size, ", batch,
-                 ": the towers see the whole batch at once");
-  if (batch * group_.size() == 1 && is_contrastive(*run_.objective))
-    log::warning("data.loader.batch_size is 1: the objective ", config_.objective.name,
-                 " compares a pair with the others of its batch, and there are none: take a larger batch");
+  for (const std::string& line : setting_warnings(run_, config_, group_.size())) log::warning(line);
 }
 
 void Trainer::print_plan() const {
@@ -115,7 +99,9 @@ void Trainer::print_plan() const {
   log::info("data: ", run_.train->describe(), "; ", with_thousands(samples * group_.size()), " samples a step (", batch,
             " x ", config_.training.accumulation, of_each, ranks, "), ",
             with_thousands(run_.loader->batches_per_epoch()), " batches an epoch; ",
-            with_thousands(config_.training.steps), " steps, from step ", state_.step);
+            state_.step < config_.training.steps
+                ? concat(with_thousands(config_.training.steps), " steps, from step ", state_.step)
+                : concat(with_thousands(state_.step), " steps are trained, nothing is left"));
   if (run_.features)
     log::info("features of the image encoder: ", with_thousands(run_.features->manifest().samples), " pictures in ",
               run_.features->path(), ", ", run_.features->manifest().dtype);

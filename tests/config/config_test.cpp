@@ -104,6 +104,28 @@ TEST(Config, TextThatIsNotUtf8IsRefused) {
   EXPECT_EQ(parse_error_of(std::string("a\0\0\0\n1", 6)), "a.yaml:1: not valid YAML: expected UTF-8 without control characters");
 }
 
+TEST(Config, TabsThatIndentAreNamed) {
+  for (const char* text : {"a:\n\tb: 1\n", "a: 1\n\tb: 2\n", "a:\n  \tb: 1\n"})
+    EXPECT_EQ(parse_error_of(text), "a.yaml:2: not valid YAML: the line begins with a tab: indent it with spaces") << text;
+  EXPECT_EQ(parse_error_of("a: b\tc\n"), "no error");
+}
+
+TEST(Config, BracesWithoutQuotesAreNamed) {
+  for (const auto& [line, word] : {std::pair<std::string, std::string>{"a: {b: x/{0..3}.tar}", "x/{0..3}.tar"},
+                                   {"a: {b: {0..3}.tar, c: 1}", "{0..3}.tar"},
+                                   {"a: {b: ${DATA}/x/{0..3}.tar}", "${DATA}/x/{0..3}.tar"},
+                                   {"a: {b: ${DATA}}", "${DATA}"},
+                                   {"a: [c, x/{train,val}.csv]", "x/{train,val}.csv"},
+                                   {"a: {0..3}.tar", "{0..3}.tar"}})
+    EXPECT_EQ(parse_error_of("c: 1\n" + line + "\n"),
+              "a.yaml:2: not valid YAML: what holds braces wants quotes here: '" + word + "'")
+        << line;
+  EXPECT_EQ(parse_error_of("a: {b: {0..3}}\n"), "a.yaml:1: what holds braces wants quotes here: '{0..3}'");
+  for (const char* text : {"a: {b: 'x/{0..3}.tar'}\n", "a: ${DATA}/{0..3}.tar\n", "a: {b: {c: ~}}\n"})
+    EXPECT_EQ(parse_error_of(text), "no error") << text;
+  EXPECT_EQ(parse_error_of("a: {b: 1\n").find("braces"), std::string::npos) << "it is not closed";
+}
+
 TEST(Config, DeepNestingIsRefused) {
   for (const char* level : {"[", "{a: ", "- ", "? "}) {
     std::string deep;

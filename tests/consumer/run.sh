@@ -12,6 +12,10 @@ configure() {  # configure PROJECT BUILD_DIR PREFIX_PATH
     { cat "$work/log"; fail "find_package(Tessera) failed"; }
 }
 
+# Not the build folder: that it has to be installed is said.
+cmake -S "$here" -B "$work/build" --fresh -G Ninja -DCMAKE_PREFIX_PATH="$build_dir" >"$work/log" 2>&1 && fail "the build folder was linked"
+tr -s '\n ' ' ' <"$work/log" | grep -q "install it (cmake --install " || { cat "$work/log"; fail "no word of installing"; }
+
 cmake --install "$build_dir" --prefix "$work/prefix" >/dev/null
 
 # A LibTorch of the project's own wins over the one that Tessera was built with.

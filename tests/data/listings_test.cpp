@@ -376,6 +376,9 @@ TEST_F(Listings, Flickr30kEntitiesGivePhrasesAndBoxes) {
         "<annotation><object><name>1</name><bndbox><xmin>a</xmin></bndbox></object></annotation>");
   EXPECT_EQ(sample_error_of(*source, 1),
             "bad_annotation: sample 11.jpg: a box of its Annotations file has no number xmin");
+  EXPECT_EQ(source->captions(1), Texts{"fine ."}) << "captions are in the other file";
+  EXPECT_EQ(source->captions(0), sample.captions);
+  EXPECT_EQ(source->caption_count(0), 2);
   settings.entities = path("f");
   EXPECT_NE(user_error_of([&] { make_flickr30k(settings); }).find("no such file or folder"), std::string::npos);
 }

@@ -178,5 +178,20 @@ TEST(ContactSheet, LettersLoseTheirAccentsAndOtherCharactersAreOneQuestionMark) 
   EXPECT_NE(drawn("?"), drawn("??"));
 }
 
+TEST(ContactSheet, LettersOfLatinAlphabetsAreSpeltOut) {
+  Sample sample;
+  sample.image = test::noise(16, 16, 1);
+  const auto drawn = [&](const std::string& caption) {
+    sample.captions = {caption};
+    return contact_sheet({sample}, 1, 256).pixels;
+  };
+  EXPECT_EQ(drawn("M\u00e4dchen Stra\u00dfe \u00d6l \u201eja\u201c"), drawn("Maedchen Strasse Oel \"ja\""));
+  EXPECT_EQ(drawn("a\u0308"), drawn("ae")) << "a letter and its mark";
+  EXPECT_EQ(drawn("\u0142\u00f3d\u017a na\u00efve \u00f1"), drawn("lodz naive n"));
+  EXPECT_EQ(undrawable_characters({sample}), 0);
+  sample.captions = {"a \u732b\u732b", "\u732b is not drawn"};
+  EXPECT_EQ(undrawable_characters({sample, sample}), 4);
+}
+
 }  // namespace
 }  // namespace tessera

@@ -506,6 +506,58 @@ TEST_F(Sources, ImageFolderTakesClassesFromSortedFolders) {
   EXPECT_EQ(source->get(2).encoded, png(1));
 }
 
+TEST_F(Sources, ImageFolderReadsWhatImg2datasetWritesAsFiles) {
+  write("f/00000/000000000.png", png(1));
+  write("f/00000/000000000.txt", "a red cat");
+  write("f/00000/000000000.json", R"({"caption": "a red cat", "url": "http://x/0", "similarity": 0.31})");
+  write("f/00001/000010000.png", png(2));
+  write("f/00001/000010000.json", R"({"caption": "a dog", "status": "success"})");
+  write("f/00001/000010001.png", png(3));
+  write("f/00001/000010001.txt", "a bird");
+  write("f/00001/000010001.json", "{");
+  write("f/00000_stats.json", "{}");
+  ImageFolderSettings settings;
+  settings.path = path("f");
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  const auto source = make_image_folder(settings);
+  ASSERT_EQ(source->size(), 3);
+  EXPECT_TRUE(source->class_names().empty());
+  EXPECT_EQ(source->get(0).key, "00000/000000000.png");
+  EXPECT_EQ(source->get(0).label, -1);
+  EXPECT_EQ(source->get(0).captions, std::vector<std::string>{"a red cat"});
+  EXPECT_EQ(source->get(0).fields, R"({"caption":"a red cat","similarity":0.31,"url":"http://x/0"})");
+  EXPECT_EQ(source->get(1).captions, std::vector<std::string>{"a dog"});
+  EXPECT_EQ(source->caption_count(1), 1);
+  EXPECT_EQ(source->get(2).captions, std::vector<std::string>{"a bird"});
+  EXPECT_EQ(source->get(2).fields, "");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(path("f") + ": its folders 00000 to 00001 are img2dataset's, not classes"), std::string::npos)
+      << said;
+  const std::size_t told = said.find(path("f/00001/000010001.json") + ": is not JSON");
+  EXPECT_NE(told, std::string::npos) << said;
+  EXPECT_EQ(said.find("is not JSON", told + path("f/00001/000010001.json").size() + 10), std::string::npos) << said;
+}
+
+TEST_F(Sources, ImageFolderTakesFoldersOfDigitsForClassesUnlessTheyAreImg2datasets) {
+  write("f/0/a.png", png(1));
+  write("f/7/b.png", png(2));
+  ImageFolderSettings settings;
+  settings.path = path("f");
+  EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7"}));
+  settings.classes = false;
+  EXPECT_TRUE(make_image_folder(settings)->class_names().empty());
+  EXPECT_EQ(make_image_folder(settings)->size(), 2);
+  settings.classes.reset();
+  write("f/0/a.txt", "a caption");
+  EXPECT_TRUE(make_image_folder(settings)->class_names().empty());
+  settings.classes = true;
+  EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7"}));
+  settings.classes.reset();
+  write("f/zebra/c.png", png(3));
+  EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7", "zebra"}));
+}
+
 TEST_F(Sources, ImageFolderTellsTheKeyOfAPictureThatCannotBeRead) {
   write("f/a/x.png", png(1));
   write("f/a/y.png", "");

@@ -88,6 +88,22 @@ TEST_F(WebDatasetMembers, BlankCaptionsAreNone) {
   EXPECT_TRUE(loader.statistics().skipped.empty());
 }
 
+TEST_F(WebDatasetMembers, CaptionsAreReadWithoutThePicture) {
+  const auto source =
+      source_of({"a", "b", "c"}, {{"a.jpg", ""}, {"a.txt", "one"}, {"b.json", R"({"caption": "two"})"}, {"c.json", "{"}});
+  EXPECT_THROW(source->get(0), SampleError) << "its picture has 0 bytes";
+  EXPECT_EQ(source->captions(0), Captions{"one"});
+  EXPECT_EQ(source->captions(1), Captions{"two"});
+  try {
+    source->captions(2);
+    FAIL();
+  } catch (const SampleError& error) {
+    EXPECT_EQ(error.reason(), "bad_json");
+    EXPECT_EQ(error.key(), "c");
+    EXPECT_NE(std::string(error.what()).find("a.tar: sample c: "), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(WebDatasetMembers, AnErrorTellsTheSamplesKey) {
   const auto source = source_of({"a", "b"}, {{"a.txt", "one"}, {"b.json", "{"}});
   try {

@@ -15,7 +15,9 @@
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
 #include <tessera/models/model_file.h>
+#include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {
@@ -197,6 +199,37 @@ TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   options.task = "knn";
   EXPECT_EQ(error(), options.checkpoint + ": the file names no tokenizer");
+}
+
+TEST_F(Evaluate, AnOpenClipCheckpointIsMeasuredAsTheModelThatItIs) {
+  const fs::path theirs = folder_ / "theirs";
+  fs::create_directories(theirs);
+  io::write_file((theirs / "open_clip_config.json").string(), R"({"model_cfg": {"embed_dim": 8,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8},
+    "text_cfg": {"context_length": 24, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}},
+    "preprocess_cfg": {"size": 32}})");
+  at::manual_seed(5);
+  DualEncoder model(model_of_open_clip_config(io::read_file((theirs / "open_clip_config.json").string()), "theirs"));
+  const std::string weights = (theirs / "open_clip_model.safetensors").string();
+  io::save_safetensors(weights, model.state_dict());
+  save_model_file(options.checkpoint, from_open_clip(weights, model.settings()));
+  write_suite("source: {name: shapes, split: test, size: 12}\ntasks: [zero_shot, retrieval]\n");
+  EXPECT_EQ(run(), 0);
+  const nlohmann::json ours = results();
+  for (const std::string& checkpoint : {theirs.string(), weights}) {
+    options.checkpoint = checkpoint;
+    EXPECT_EQ(run(), 0);
+    EXPECT_EQ(results().at("model_file"), weights);
+    for (std::size_t i = 0; i < 2; ++i)
+      EXPECT_EQ(results().at("tasks").at(i).at("metrics"), ours.at("tasks").at(i).at("metrics"));
+  }
+  fs::remove(theirs / "open_clip_config.json");
+  EXPECT_EQ(error().find(weights + ": weights without our settings, and no open_clip_config.json beside them"), 0U);
+  options.architecture = "ViT-B-32";
+  EXPECT_NE(error().find("but the model's settings make it"), std::string::npos) << error();
+  options.checkpoint = (folder_ / "model.safetensors").string();
+  EXPECT_EQ(error(), "--architecture ViT-B-32: " + options.checkpoint +
+                         " says itself what model it is: leave the option out");
 }
 
 class EvaluateSlots : public Evaluate {

@@ -43,13 +43,13 @@ TEST(FeatureMap, AffinitiesHaveThePerplexityThatIsAskedFor) {
 
 TEST(FeatureMap, TsneKeepsClustersApartAndIsTheSameEachTime) {
   const at::Tensor rows = three_clusters(20, 9);
-  const at::Tensor map = tsne(rows, {.perplexity = 10, .iterations = 300});
+  const at::Tensor map = tsne(rows, {.perplexity = 10, .iterations = 200});
   EXPECT_TRUE(map.isfinite().all().item<bool>());
   const at::Tensor nearest = std::get<1>(at::cdist(map, map).fill_diagonal_(INFINITY).topk(5, 1, false));
   const at::Tensor own = at::arange(60, at::kLong).div(20, "floor").unsqueeze(1);
   EXPECT_TRUE(nearest.div(20, "floor").eq(own).all().item<bool>()) << "neighbors are of the same cluster";
-  EXPECT_TRUE(tsne(rows, {.perplexity = 10, .iterations = 300}).allclose(map));
-  EXPECT_TRUE(tsne(at::zeros({5, 3}), {}).isfinite().all().item<bool>()) << "equal points have a map, too";
+  EXPECT_TRUE(tsne(rows, {.perplexity = 10, .iterations = 200}).allclose(map));
+  EXPECT_TRUE(tsne(at::zeros({5, 3}), {.iterations = 10}).isfinite().all().item<bool>()) << "equal points have a map, too";
 }
 
 TEST(FeatureMap, NeighborsKeptIsTheShareOfThem) {

@@ -121,15 +121,63 @@ TEST(RetrievalRecall, AgreesWithSortingEverything) {
             }));
 }
 
+/// Places by counting what comes before, from all cosines in double; [N] and [M].
+std::pair<Ids, Ids> counted_ranks(const at::Tensor& images, const at::Tensor& texts, const at::Tensor& owner) {
+  const auto unit = [](const at::Tensor& rows) { return rows.to(at::kDouble) / rows.to(at::kDouble).norm(2, 1, true); };
+  const at::Tensor x = unit(images), y = unit(texts);
+  std::vector<at::Tensor> rows;
+  for (std::int64_t i = 0; i < x.size(0); ++i) rows.push_back((x[i] * y).sum(1));
+  const at::Tensor cosines = at::stack(rows);
+  const auto ranks = [](const at::Tensor& scores, const at::Tensor& right) {
+    const at::Tensor best = at::where(right, scores, -2.0).amax(1, true);
+    const at::Tensor first = right.logical_and(scores.eq(best)).to(at::kInt).argmax(1, true);
+    const at::Tensor index = at::arange(scores.size(1), at::kLong).unsqueeze(0);
+    const at::Tensor before = scores.gt(best).logical_or(scores.eq(best).logical_and(index.lt(first))).sum(1);
+    return list(at::where(right.any(1), before, -1));
+  };
+  const at::Tensor right = owner.unsqueeze(0).eq(at::arange(x.size(0), at::kLong).unsqueeze(1));
+  return {ranks(cosines, right), ranks(cosines.t().contiguous(), right.t().contiguous())};
+}
+
 TEST(RetrievalRecall, TilesChangeNothing) {
-  // 20,000 candidates: a tile holds 209 of the 300 queries.
+  // A tile has 1,024 images and 4,096 texts.
   at::manual_seed(2);
-  const at::Tensor images = at::randn({300, 4}), texts = at::randn({20000, 4});
-  const at::Tensor owner = at::arange(20000, at::kLong).remainder(300);
-  const auto all = retrieval_recall(images, texts, owner);
-  const auto some = retrieval_recall(images.narrow(0, 250, 3), texts,
-                                     at::where(owner.ge(250).logical_and(owner.lt(253)), owner - 250, -1));
-  EXPECT_EQ(list(all.image_to_text_rank.narrow(0, 250, 3)), list(some.image_to_text_rank));
+  const at::Tensor images = at::randn({1050, 4}), texts = at::randn({4200, 4});
+  const at::Tensor owner = at::arange(4200, at::kLong).remainder(1060) - 5;
+  const auto scores = retrieval_recall(images, texts, owner);
+  const auto [image, text] = counted_ranks(images, texts, owner);
+  EXPECT_EQ(list(scores.image_to_text_rank), image);
+  EXPECT_EQ(list(scores.text_to_image_rank), text);
+}
+
+TEST(RetrievalRecall, NearTiesAreThoseOfDouble) {
+  // Of a model that gives everything almost the same embedding, float32 sees no difference at all.
+  at::manual_seed(3);
+  const at::Tensor base = at::randn({1, 24}, at::kDouble);
+  at::Tensor images = (base + 1e-6 * at::randn({60, 24}, at::kDouble)), texts = base + 1e-6 * at::randn({150, 24}, at::kDouble);
+  images.slice(0, 10, 20).copy_(images.slice(0, 0, 10));
+  texts.slice(0, 50, 90).copy_(texts.slice(0, 0, 40));
+  const at::Tensor owner = at::arange(150, at::kLong).remainder(60);
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    const auto scores = retrieval_recall(images.to(type), texts.to(type), owner);
+    const auto [image, text] = counted_ranks(images.to(type), texts.to(type), owner);
+    EXPECT_EQ(list(scores.image_to_text_rank), image);
+    EXPECT_EQ(list(scores.text_to_image_rank), text);
+  }
+}
+
+TEST(RetrievalRecall, ByCosineIsBySimilarity) {
+  at::manual_seed(4);
+  const at::Tensor images = at::randn({40, 16}), texts = at::randn({130, 16});
+  const at::Tensor owner = at::randint(-1, 40, {130}, at::kLong);
+  const auto unit = [](const at::Tensor& rows) { return rows.to(at::kDouble) / rows.to(at::kDouble).norm(2, 1, true); };
+  const auto tiles = retrieval_recall(
+      [&](RowRange i, RowRange t) { return unit(images.slice(0, i.begin, i.end)).matmul(unit(texts.slice(0, t.begin, t.end)).t()); }, 40,
+      owner);
+  const auto cosines = retrieval_recall(images, texts, owner);
+  EXPECT_EQ(list(cosines.image_to_text_rank), list(tiles.image_to_text_rank));
+  EXPECT_EQ(list(cosines.text_to_image_rank), list(tiles.text_to_image_rank));
+  EXPECT_EQ(cosines.image_to_text, tiles.image_to_text);
 }
 
 TEST(NearestByCosine, FewOutOfManyAreTheFirstOfASort) {

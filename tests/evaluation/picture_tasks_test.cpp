@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tests/evaluation/evaluate_fixture.h"
+#include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/inference.h>
 

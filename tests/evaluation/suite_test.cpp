@@ -120,6 +120,31 @@ TEST_F(SuiteFiles, DataIsGuessedFromThePath) {
   EXPECT_THROW(source_from_text("shapess", "--data"), UserError);
 }
 
+TEST_F(SuiteFiles, ATableIsReadWithTheSeparatorOfItsFirstLine) {
+  for (const auto& [separator, text] : {std::pair<std::string, std::string>{"comma", "filepath,title\n"},
+                                        {"tab", "filepath\ttitle\n"},
+                                        {";", "title;filepath;more\n"}}) {
+    const auto source = source_from_text(write("a.csv", text), "--data");
+    EXPECT_EQ(source.name, "csv");
+    EXPECT_EQ(source.settings.find("separator")->text(), separator);
+    EXPECT_EQ(source.settings.find("image_key")->text(), "filepath");
+  }
+}
+
+TEST_F(SuiteFiles, ATableWithOtherColumnsShowsWhatToWrite) {
+  const std::string path = write("fotos.csv", "datei,beschreibung,beschreibung2\n");
+  try {
+    source_from_text(path, "--source");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "--source " + path +
+                  ": has no column filepath and title; its columns are: datei, beschreibung and beschreibung2. Say which "
+                  "hold pictures and captions: {name: csv, path: " +
+                  path + ", separator: comma, image_key: datei, caption_key: beschreibung}");
+  }
+}
+
 TEST_F(SuiteFiles, TheRepositorysSuitesAreValid) {
   for (const auto& entry : fs::directory_iterator(TESSERA_SOURCE_DIR "/configs/suites")) {
     EvaluateOptions options;

@@ -253,6 +253,26 @@ TEST_F(Tasks, RetrievalSheetsShowTheNearestOfAllPictures) {
   EXPECT_EQ(result.pictures.retrieval.size(), 4U + 6U);
 }
 
+TEST_F(Tasks, MistakesAreShownSurestFirst) {
+  source->count = 60;
+  source->change = [](std::int64_t index, Sample& sample) {
+    std::fill(sample.image.pixels.begin(), sample.image.pixels.end(), static_cast<std::uint8_t>(4 * index));
+  };
+  context.pictures = true;
+  const TaskResult result = run("{name: zero_shot, topk: [1]}");
+  const auto wrong = std::llround((1 - result.metrics.front().second) * 60);
+  ASSERT_GT(wrong, 0);
+  EXPECT_EQ(std::ssize(result.pictures.mistakes), std::min<std::int64_t>(wrong, 12));
+  std::vector<double> margins;
+  for (const ClassificationExample& example : result.pictures.mistakes) {
+    ASSERT_EQ(example.best.size(), 2U);
+    EXPECT_NE(example.best[0].first, example.label);
+    EXPECT_EQ(example.best[1].first, example.label);
+    margins.push_back(std::log(example.best[0].second) - std::log(example.best[1].second));
+  }
+  for (std::size_t i = 1; i < margins.size(); ++i) EXPECT_LE(margins[i], margins[i - 1] + 1e-6) << i;
+}
+
 TEST_F(Tasks, ExamplesAreSpreadOverTheSetAndSkippedOnesReplaced) {
   source->count = 36;
   source->change = [](std::int64_t index, Sample& sample) {
@@ -276,6 +296,10 @@ TEST_F(Tasks, SegmentationOfOneClassIsAllRightWhereItIs) {
 TEST_F(Tasks, LinearProbeAndKnnTellBrightFromDark) {
   EXPECT_EQ(run("{name: linear_probe, l2: 0.0001}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
   EXPECT_EQ(run("{name: linear_probe, validation_share: 0.34}").metrics.back().first, "validation_top1");
+  const auto adamw = run("{name: linear_probe, solver: adamw, validation_share: 0.34, learning_rates: [0.1], epochs: 200}").metrics;
+  EXPECT_EQ(adamw.at(0), (std::pair<std::string, double>("top1", 1.0)));
+  EXPECT_EQ(adamw.at(3), (std::pair<std::string, double>("lr", 0.1)));
+  EXPECT_EQ(adamw.back().first, "validation_top1");
   EXPECT_EQ(run("{name: knn, k: 1}").metrics.at(0), (std::pair<std::string, double>("top1", 1.0)));
 }
 
@@ -290,6 +314,41 @@ TEST_F(Tasks, SamplesThatLackSomethingAreCountedAsSkipped) {
   EXPECT_EQ(run("{name: zero_shot}").samples, 5);
   EXPECT_EQ(run("{name: segmentation}").skipped.at("no_mask"), 1);
   EXPECT_EQ(run("{name: retrieval}").skipped.at("no_caption"), 1);
+}
+
+TEST_F(Tasks, ImagesAndSkippedOnesAreAllThatTheDataHold) {
+  source->count = 9;
+  source->change = [](std::int64_t index, Sample& sample) {
+    sample.negatives = {{"swap_att", "zzz"}};
+    if (index == 1) sample.captions.clear();
+    if (index == 2) sample.label = -1;
+    if (index == 3) sample.label = 2;  // the background
+    if (index == 4) sample.mask.clear();
+    if (index == 5) throw SampleError("truncated", "sample 5: cut off");
+  };
+  const auto counts = [&](const std::string& yaml) {
+    const TaskResult result = run(yaml);
+    EXPECT_EQ(result.samples + result.skipped_total(), source->count) << yaml;
+    return result.samples;
+  };
+  EXPECT_EQ(counts("{name: retrieval}"), 7);
+  EXPECT_EQ(counts("{name: zero_shot}"), 6);
+  EXPECT_EQ(counts("{name: interpretability}"), 6);
+  EXPECT_EQ(counts("{name: segmentation}"), 7);
+  EXPECT_EQ(counts("{name: hard_negatives}"), 7);
+  EXPECT_EQ(counts("{name: knn, k: 1}"), 7);
+  EXPECT_EQ(counts("{name: tokens}"), 8);
+}
+
+TEST_F(Tasks, PicturesWithoutACaptionAreNoCandidatesOfRetrieval) {
+  source->count = 3;
+  source->change = [](std::int64_t index, Sample& sample) {
+    sample.captions.resize(1);
+    if (index == 0) sample.captions.clear();  // dark as the third is, and before it
+  };
+  const TaskResult result = run_task(task("{name: retrieval, topk: [1]}"), BrightnessEmbedder(), context);
+  EXPECT_EQ(result.samples, 2);
+  EXPECT_EQ(result.metrics.at(1), (std::pair<std::string, double>("text_to_image_recall@1", 1.0)));
 }
 
 TEST_F(Tasks, HardNegativesAreCountedByKind) {

@@ -1,9 +1,12 @@
 #include <cmath>
 
+#include <ATen/ATen.h>
+
 #include "tests/index/brute_force.h"
 #include "tests/index/temporary_index.h"
 #include <tessera/index/sparse_files.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
 
 namespace tessera::index {
 namespace {
@@ -46,6 +49,16 @@ void expect_same(const SparseVectors& a, const SparseVectors& b) {
 template <class T>
 std::string bytes_of(std::initializer_list<T> values) {
   return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
+}
+
+TEST_F(Formats, DenseEmbeddingsAreToldFromOtherTensors) {
+  const std::string missing = "a.safetensors: has no tensor shape; expected indptr, indices, values and shape of sparse "
+                              "vectors";
+  io::save_safetensors(path("a.safetensors"), {{"image_embeddings", at::ones({2, 3})}});
+  EXPECT_EQ(error_of(path("a.safetensors")), missing + "; it looks like dense embeddings of tessera-embed --out: its "
+                                                       "--sparse writes what an index takes");
+  io::save_safetensors(path("a.safetensors"), {{"other", at::ones({2, 3})}});
+  EXPECT_EQ(error_of(path("a.safetensors")), missing);
 }
 
 TEST_F(Formats, EveryFormatThatIsReadKeepsRowsWeightsAndIds) {

@@ -148,6 +148,22 @@ TEST(MaxSimilarity, NoTokensGiveZeros) {
   }
 }
 
+TEST(MaxSimilarity, AnImageWithoutPatchesHasSimilarity0) {
+  Sample sample = random_sample(2, 3, 2, 4, 5);
+  sample.patch_keep[1].fill_(false);
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {  // the kernel, and composed operations
+    const Outcome outcome = tiled(sample.to(dtype));
+    EXPECT_TRUE(at::equal(outcome.i2t[1], at::zeros({2}, dtype))) << dtype;
+    EXPECT_TRUE(at::equal(outcome.t2i[1], at::zeros({2}, dtype))) << dtype;
+    EXPECT_TRUE(at::equal(outcome.grad_patches[1], at::zeros({3, 5}, dtype))) << dtype;
+    Sample other = sample.to(dtype);
+    const Outcome alone = tiled({other.patches.detach().narrow(0, 0, 1).requires_grad_(true), other.tokens,
+                                 other.patch_keep.narrow(0, 0, 1), other.token_keep, other.grad_i2t.narrow(0, 0, 1),
+                                 other.grad_t2i.narrow(0, 0, 1)});
+    EXPECT_TRUE(at::allclose(outcome.grad_tokens, alone.grad_tokens, 1e-5, 1e-6)) << dtype;
+  }
+}
+
 TEST(MaxSimilarity, TheProductsAreNeverHeld) {
   const Sample s = random_sample(16, 40, 16, 30, 8).to(at::kFloat);
   const LargestAllocation allocation;

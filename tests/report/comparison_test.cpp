@@ -11,6 +11,7 @@
 #include <tessera/io/atomic_file.h>
 #include <tessera/report/class_colors.h>
 #include <tessera/report/comparison.h>
+#include <tessera/report/metric.h>
 
 namespace tessera::report {
 namespace {
@@ -53,6 +54,23 @@ class ComparisonTest : public ::testing::Test {
   fs::path folder_;
 };
 
+TEST_F(ComparisonTest, NumbersInNamesOfMetricsCountAsNumbers) {
+  const std::string one = run("one", "", R"({"top1":0.1,"top10":0.5,"top5":0.3,"mean":1})");
+  std::vector<std::string> metrics;
+  for (const ScoreRow& row : score_rows(read_compared_runs({one}))) metrics.push_back(row.metric);
+  EXPECT_EQ(metrics, (std::vector<std::string>{"mean", "top1", "top5", "top10"}));
+}
+
+TEST(NaturalOrder, PutsShorterNumbersFirstAndIsStrict) {
+  const NaturalOrder less;
+  EXPECT_TRUE(less("a@5", "a@10"));
+  EXPECT_FALSE(less("a@10", "a@5"));
+  EXPECT_TRUE(less("a@1", "a@10"));
+  EXPECT_TRUE(less("a", "a1"));
+  EXPECT_TRUE(less("i_recall@10", "t_recall@1"));
+  EXPECT_FALSE(less("a@10", "a@10"));
+}
+
 ScoreRow row_of(const std::vector<ComparedRun>& runs, const std::string& metric) {
   for (const ScoreRow& row : score_rows(runs))
     if (row.metric == metric) return row;
@@ -87,6 +105,69 @@ TEST_F(ComparisonTest, TheBestOfARowIsTheGreatestOfSharesAndTheLeastOfLosses) {
 TEST_F(ComparisonTest, EqualNumbersHaveNoBest) {
   EXPECT_EQ(row_of({scored("a", {{"top1", 0.5}}), scored("b", {{"top1", 0.5}})}, "top1").best,
             (std::vector<bool>{false, false}));
+}
+
+TEST_F(ComparisonTest, EvaluationsOfDifferentStepsAreNotRanked) {
+  const auto result = [&](const std::string& name, int step, const char* top1) {
+    write(name + "/results.json",
+          concat(R"({"step":)", step, R"(,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", top1, "}}]}"));
+    return path(name);
+  };
+  const auto apart = read_compared_runs({result("a", 60, "0.5"), result("b", 40, "0.25")});
+  const ScoreRow row = row_of(apart, "top1");
+  EXPECT_EQ(row.best, (std::vector<bool>{false, false}));
+  EXPECT_EQ(row.steps, (std::vector<std::optional<std::int64_t>>{60, 40}));
+  const std::string table = comparison_markdown(apart), html = comparison_page(apart);
+  EXPECT_TRUE(std::regex_search(table, std::regex("step measured *\\| *60 \\| *40 \\|"))) << table;
+  EXPECT_EQ(table.find("**"), std::string::npos);
+  EXPECT_EQ(html.find("<b>"), std::string::npos);
+  for (const std::string& text : {table, html})
+    EXPECT_NE(text.find("Measured after different numbers of steps"), std::string::npos) << text;
+  EXPECT_NE(html.find("step 40</small>"), std::string::npos);
+  EXPECT_EQ(comparison_json(apart).at("scores").at(0).at("steps").dump(), "[60,40]");
+
+  const auto same = read_compared_runs({path("a"), result("c", 60, "0.25")});
+  EXPECT_EQ(row_of(same, "top1").best, (std::vector<bool>{true, false}));
+  EXPECT_EQ(comparison_page(same).find("different numbers"), std::string::npos);
+}
+
+TEST_F(ComparisonTest, ATaskOfOneRunIsNamedInOneLine) {
+  std::vector<ComparedRun> runs = {scored("a", {{"top1", 0.5}}), scored("b", {{"top1", 0.25}})};
+  runs[1].scores.push_back({"knn", "e", "top1", 0.125});
+  const std::string table = comparison_markdown(runs), html = comparison_page(runs);
+  EXPECT_NE(table.find("only b: knn (e)\n"), std::string::npos) << table;
+  EXPECT_NE(html.find("<p>Only b: knn (e)</p>"), std::string::npos);
+  for (const std::string& text : {table, html}) EXPECT_EQ(text.find("12.50%"), std::string::npos) << text;
+  EXPECT_EQ(comparison_json(runs).at("scores").size(), 2u) << "the numbers are all there";
+  EXPECT_NE(comparison_page({runs[1]}).find("12.50%"), std::string::npos) << "a run alone shows all of its own";
+}
+
+TEST_F(ComparisonTest, ATaskThatARunDoesNotHaveIsOneSetting) {
+  const auto runs = read_compared_runs(
+      {run("a", "evaluation: {tasks: [{name: knn, k: 5, classes: []}, {name: zero_shot, topk: [1]}]}\n", "{}"),
+       run("b", "evaluation: {tasks: [{name: zero_shot, topk: [1, 3]}]}\n", "{}")});
+  const std::vector<SettingRow> rows = differing_settings(runs);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].key, "evaluation.tasks.knn");
+  EXPECT_EQ(rows[0].values, (std::vector<std::optional<std::string>>{"yes", std::nullopt}));
+  EXPECT_EQ(rows[1].key, "evaluation.tasks.zero_shot.topk");
+}
+
+TEST_F(ComparisonTest, EachRunTellsItsStateAndFacts) {
+  const std::string a = run("a", "training: {steps: 60}\nobjective: {name: siglip}\n", "{}");
+  fs::create_directories(folder_ / "a/checkpoints/step_0000047");
+  write("a/log.txt", "14:33:51 info parameters 1,314: image tower 1,024, text tower 290; 1 more of the objective\n");
+  write("a/metrics.jsonl", R"({"step":46,"time":"2026-11-23T14:39:30Z","loss":1})" "\n");
+  write("a/evaluation/step_00000002.json", R"({"step":2,"device":"a fine machine","results":[]})");
+  const auto runs = read_compared_runs({a});
+  EXPECT_EQ(step_text(runs[0]), "47 of 60 steps") << "the checkpoint is newer than the last row";
+  EXPECT_EQ(state_text(runs[0]), "not finished");
+  const std::string html = comparison_page(runs);
+  for (const char* text : {"siglip", "1,314: image tower 1,024, text tower 290; 1 more of the objective", "a fine machine",
+                           "2026-11-23 14:39:30 UTC"})
+    EXPECT_NE(html.find(text), std::string::npos) << text;
+  fs::create_directories(folder_ / "a/checkpoints/step_0000060");
+  EXPECT_EQ(state_text(read_compared_runs({a})[0]), "finished");
 }
 
 TEST_F(ComparisonTest, RowsOfATaskStayTogether) {

@@ -11,11 +11,13 @@
 #include <tessera/base/error.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/report/chart.h>
+#include <tessera/report/class_colors.h>
 #include <tessera/report/group_sheet.h>
 #include <tessera/report/html.h>
+#include <tessera/report/markdown_table.h>
 #include <tessera/report/picture.h>
 #include <tessera/report/report.h>
-#include <tessera/report/scatter.h>
+#include <tessera/report/scatter_chart.h>
 #include <tessera/report/score_rule.h>
 #include <tessera/report/thin_curve.h>
 #include <tessera/report/token_sheet.h>
@@ -89,6 +91,69 @@ TEST(Report, EveryTaskStatesTheRuleOfItsScore) {
     EXPECT_TRUE(report::score_rule(task).ends_with(".")) << task << " needs its line in src/report/score_rule.cpp";
   EXPECT_NE(html_report({"run", {}, {}}, some_results()).find("the share of pictures whose class is among the k nearest"),
             std::string::npos);
+}
+
+config::Node settings_of(const std::string& yaml) {
+  return config::parse_yaml(yaml, "settings");
+}
+
+TEST(Report, TheRuleOfSegmentationFollowsItsSettings) {
+  const auto rule = [](const char* yaml) { return report::score_rule("segmentation", settings_of(yaml)); };
+  EXPECT_NE(rule("{by: patches, candidates: present}").find("nearest to its patch, of only those classes"), std::string::npos);
+  EXPECT_NE(rule("{by: groups, candidates: all}").find("nearest to its group, of all classes (candidates: all)."),
+            std::string::npos);
+  EXPECT_NE(report::score_rule("segmentation").find("patch or group, of all classes or only"), std::string::npos);
+  TaskResult result{.task = "segmentation", .data = "d", .settings = settings_of("{by: groups, candidates: all}"), .metrics = {}};
+  EXPECT_NE(html_report({"run", {}, {}}, {result}).find("nearest to its group, of all classes"), std::string::npos);
+}
+
+TEST(Report, SettingsShowTheDataThatTheCommandLineGave) {
+  TaskResult result{.task = "knn", .data = "d", .settings = settings_of("{source: ~, train: {name: own}}"), .metrics = {}};
+  ReportHead head{"run", {}, {}, {{"source", settings_of("{name: given}")}, {"train", settings_of("{name: other}")}}};
+  const std::string html = html_report(head, {result});
+  EXPECT_NE(html.find("name: given"), std::string::npos) << html;
+  EXPECT_NE(html.find("name: own"), std::string::npos);
+  EXPECT_EQ(html.find("name: other"), std::string::npos);
+}
+
+TEST(Report, KindsOfWrongCaptionsHaveBarsAndNoTilesBesides) {
+  TaskResult result{.task = "hard_negatives", .data = "d", .metrics = {{"accuracy", 0.5}, {"add_att_accuracy", 0.25}}};
+  result.pictures.class_kind = "kind";
+  result.pictures.class_values = {{"add_att", 0.25}, {"swap_obj", 0.75}};
+  const std::string html = html_report({"run", {}, {}}, {result});
+  EXPECT_NE(html.find("<h3>Accuracy by kind</h3>"), std::string::npos);
+  EXPECT_NE(html.find("<b>50.00%</b>"), std::string::npos);
+  EXPECT_EQ(html.find("<b>25.00%</b>"), std::string::npos) << "a bar says it";
+  EXPECT_NE(html.find("swap, two change places"), std::string::npos);
+}
+
+TEST(Report, RightAndWrongAreSignsAndColorsAreThoseOfTheClasses) {
+  TaskResult result{.task = "zero_shot", .data = "d", .metrics = {}};
+  result.pictures.class_names = {"red", "green"};
+  result.pictures.classification = {{grey(8, 8), 1, {{0, 0.75}, {1, 0.25}}}, {grey(8, 8), 0, {{0, 0.75}, {1, 0.25}}}};
+  const std::string html = html_report({"run", {}, {}}, {result});
+  const std::string green = report::css_color(*report::color_in("green"));
+  EXPECT_NE(html.find("title=\"wrong\">\u2717</span><i class=\"dot\" style=\"background:" + green + "\"></i>green<"),
+            std::string::npos);
+  EXPECT_NE(html.find("title=\"right\">\u2713</span>"), std::string::npos);
+  EXPECT_NE(html.find("<div class=\"bar right\"><span>green</span><span>25.0%</span><div><i style=\"width:25.0%;background:" + green),
+            std::string::npos)
+      << "the true class is outlined, in its own color";
+}
+
+TEST(Report, NamesBreakBetweenTheirWordsAndNotInside) {
+  EXPECT_EQ(report::breakable("image_to_text_recall@1"), "image_<wbr>to_<wbr>text_<wbr>recall<wbr>@1");
+  EXPECT_EQ(report::breakable("a/b<c.yaml"), "a/<wbr>b&lt;c<wbr>.yaml");
+  EXPECT_EQ(report::breakable("0.25 a. b"), "0.25 a. b");
+  EXPECT_EQ(report::breakable(""), "");
+}
+
+TEST(Report, NumbersAreShort) {
+  EXPECT_EQ(report::six_digits("2.302585092994046"), "2.30259");
+  for (const char* kept : {"0.001", "12345678", "1.0.2", "a.5", ""}) EXPECT_EQ(report::six_digits(kept), kept);
+  EXPECT_EQ(report::four_digits(9.866e-07), "9.866 \u00b7 10\u207b\u2077");
+  EXPECT_EQ(report::four_digits(0.00123456), "0.001235");
+  EXPECT_EQ(report::four_digits(0), "0");
 }
 
 TEST(Report, MasksAreFlatWithAnOutline) {
@@ -253,6 +318,23 @@ TEST(Chart, RangesBecomeABand) {
   EXPECT_NE(svg.find("fill-opacity"), std::string::npos);
   EXPECT_EQ(report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}}}}).find("fill-opacity"), std::string::npos);
   EXPECT_EQ(report::svg_chart({"t", {{"x", {}}}}), "");
+}
+
+TEST(Chart, AxesAreNamedAndTheirFirstTickIsLabeled) {
+  const CurveChart chart{.title = "t", .curves = {{"x", {{2, 10}, {60, 50}}}}, .x_name = "minutes", .unit = "%"};
+  const std::string svg = report::svg_chart(chart);
+  EXPECT_NE(svg.find(">minutes</text>"), std::string::npos);
+  EXPECT_NE(svg.find(">10%</text>"), std::string::npos);
+  EXPECT_NE(svg.find("text-anchor=\"middle\">0</text>"), std::string::npos) << "the axis begins at a round number";
+}
+
+TEST(Chart, OfCoincidingLinesTheUpperIsThinner) {
+  const std::string svg = report::svg_chart({"t", {{"x", {{0, 1}, {1, 2}}}, {"y", {{0, 1}, {1, 2}}}}});
+  const std::regex width("stroke-width=\"([0-9.]+)\"");
+  std::vector<double> widths;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), width), end; it != end; ++it) widths.push_back(std::stod((*it)[1]));
+  ASSERT_EQ(widths.size(), 2u);
+  EXPECT_GT(widths[0], widths[1] + 1);
 }
 
 TEST(Chart, OfOneValueIsANumber) {

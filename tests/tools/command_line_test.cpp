@@ -50,10 +50,33 @@ TEST(CommandLine, WhatTheShellHasTakenApartIsToBeQuoted) {
   EXPECT_NE(refusal_of({"p", "--set", "data.train={name:", "csv}"}).find("quote the value"), std::string::npos);
 }
 
-TEST(CommandLine, WordsThatBelongToNoOptionAreSaidToWantQuotes) {
-  const Answer answer = answer_of("evaluate --checkpoint x --data a.tar b.tar");
-  EXPECT_EQ(answer.code, 2);
-  EXPECT_NE(answer.text.find("want quotes"), std::string::npos) << answer.text;
+void expect_refused(const std::string& command, const std::string& text) {
+  const Answer answer = answer_of(command);
+  EXPECT_EQ(answer.code, 2) << command;
+  EXPECT_EQ(answer.text, text + " (see --help)\n") << command;
+}
+
+TEST(CommandLine, WordsThatBelongToNoOptionAreNamedInTheirOrder) {
+  expect_refused("evaluate --checkpoint x --data a.tar c.tar b.tar",
+                 "evaluate: c.tar b.tar: belong to no option. Patterns (part-{0..9}.tar) and values with spaces want "
+                 "quotes: the shell takes them apart otherwise");
+}
+
+TEST(CommandLine, SlipsAreAnsweredWithWhatWasMeant) {
+  expect_refused("trainer clip.yaml", "trainer: clip.yaml: belongs to no option: did you mean --config clip.yaml?");
+  expect_refused("trainer --config clip.yaml --set optimizer.lr = 0.1",
+                 "trainer: --set: expected KEY=VALUE without spaces: --set optimizer.lr=0.1");
+  expect_refused("trainer --config clip.yaml --set optimizer.lr =0.1",
+                 "trainer: --set: expected KEY=VALUE without spaces: --set optimizer.lr=0.1");
+  expect_refused("trainer --config clip.yaml --set optimizer.lr= 0.1",
+                 "trainer: 0.1: expected KEY=VALUE without spaces: --set optimizer.lr=0.1");
+  expect_refused("trainer --config clip.yaml --resume auto optimizer.lr=0.1",
+                 "trainer: optimizer.lr=0.1: put --set before it: --set optimizer.lr=0.1");
+  expect_refused("trainer --confg clip.yaml", "trainer: --confg: there is no such option: did you mean --config?");
+  expect_refused("tessera-data inspect --source shapes --samples 3 split=test",
+                 "tessera-data: split=test: put --set before it: --set split=test");
+  expect_refused("tessera-data tokenize --vocab v.txt", "tessera-data: --tokenizer is required");
+  expect_refused("tessera-embed", "tessera-embed: --checkpoint is required");
 }
 
 TEST(CommandLine, EveryProgramsThreadsAreTheSame) {

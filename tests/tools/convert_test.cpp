@@ -53,9 +53,28 @@ TEST_F(Convert, TheTokenizerOfAnOpenClipModelRepairsTextAsOpenClipDoes) {
   EXPECT_EQ(run.tokenizer->encode("caf\u00C3\u00A9 on the corner"), run.tokenizer->encode("caf\u00E9 on the corner"));
 }
 
+TEST_F(Convert, WithoutSettingsTheConfigurationBesideTheWeightsCounts) {
+  const std::string ours = path("model.safetensors"), convert = "tessera-convert --from open_clip ";
+  const std::string settings = "--settings " + path("model.yaml") + " ";
+  ASSERT_EQ(answer_of(convert + settings + path("open_clip.safetensors") + " " + ours).code, 0);
+  fs::create_directories(path("theirs"));
+  ASSERT_EQ(answer_of("tessera-convert --to open_clip " + ours + " " + path("theirs/open_clip_model.safetensors")).code, 0);
+  const Answer answer = answer_of(convert + path("theirs") + " " + path("again.safetensors"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  const InferenceModel again = load_for_inference(path("again.safetensors")), first = load_for_inference(ours);
+  for (const auto& [name, tensor] : first.file.weights) EXPECT_TRUE(at::equal(again.file.weights.at(name), tensor)) << name;
+  EXPECT_EQ(again.tokenizer->encode("a cat"), first.tokenizer->encode("a cat")) << "CLIP's vocabulary ships";
+}
+
 TEST_F(Convert, AModelWithoutVocabularyNamesTheWayToOne) {
-  ASSERT_EQ(answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " " +
-                      path("open_clip.safetensors") + " " + path("model.safetensors"))
+  std::string other(kModel);
+  other.replace(other.find("49408"), 5, "30");
+  io::write_file(path("other.yaml"), other);
+  at::manual_seed(1);
+  io::save_safetensors(path("other.safetensors"),
+                       DualEncoder(resolve(config::read<ModelSettings>(config::load_yaml(path("other.yaml"))))).state_dict());
+  ASSERT_EQ(answer_of("tessera-convert --from open_clip --settings " + path("other.yaml") + " " +
+                      path("other.safetensors") + " " + path("model.safetensors"))
                 .code,
             0);
   try {

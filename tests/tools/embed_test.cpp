@@ -75,6 +75,22 @@ TEST_F(EmbedSparse, RowsAreTheModelsEmbeddings) {
   }
 }
 
+TEST_F(EmbedSparse, ATableIsASourceAndMessagesNameTheOptionThatWasGiven) {
+  const std::string picture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
+  std::ofstream(path("a.csv")) << "filepath,title\n" << picture << ",a cat\n" << picture << ",a dog\n";
+  std::ofstream(path("b.csv")) << "datei,text\n" << picture << ",eine Katze\n";
+  const Answer done = embed("--source " + path("a.csv") + " --out " + path("a.safetensors"));
+  EXPECT_EQ(done.code, 0) << done.text;
+  EXPECT_EQ(io::load_safetensors(path("a.safetensors")).tensors.at("image_embeddings").size(0), 2);
+  for (const std::string option : {"--source ", "--data "}) {
+    const Answer refused = embed(option + path("b.csv") + " --out " + path("b.safetensors"));
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_EQ(refused.text.find("tessera-embed: " + option + path("b.csv") + ": has no column filepath and title"), 0U)
+        << refused.text;
+    EXPECT_NE(refused.text.find("image_key: datei, caption_key: text}"), std::string::npos) << refused.text;
+  }
+}
+
 TEST_F(EmbedSparse, AnIndexOfPicturesAnswersTexts) {
   ASSERT_EQ(embed(concat(kPictures, "--sparse ", path("pictures.safetensors"), " --vocabulary ", path("words.txt"),
                          " --out ", path("pictures.dense.safetensors")))

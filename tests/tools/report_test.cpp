@@ -23,6 +23,7 @@ TEST(ReportProgram, WritesAPageAndPrintsTheTable) {
   const std::string page = (folder / "page.html").string();
   const Answer table = answer_of("tessera-report " + runs + " --out " + page);
   const Answer json = answer_of("tessera-report " + runs + " --json");
+  const Answer onto_folder = answer_of("tessera-report " + runs + " --out " + folder.string());
   const Answer wrong = answer_of("tessera-report " + folder.string() + "/c");
   const std::string html = fs::exists(page) ? io::read_file(page) : "";
   fs::remove_all(folder);
@@ -31,6 +32,9 @@ TEST(ReportProgram, WritesAPageAndPrintsTheTable) {
   EXPECT_TRUE(table.text.ends_with("page: " + page + "\n")) << table.text;
   EXPECT_NE(html.find("Comparison of 2 runs"), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(json.text, nullptr, false).at("scores").at(0).at("best").dump(), "[true,false]");
+  EXPECT_EQ(onto_folder.code, 2);
+  EXPECT_EQ(onto_folder.text, "tessera-report: --out " + folder.string() + ": is a folder; name a file, as in --out " +
+                                  folder.string() + "/comparison.html\n");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_EQ(wrong.text, "tessera-report: " + folder.string() + "/c: there is no such folder\n");
 }

@@ -140,6 +140,16 @@ TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldWithThoseThatAre) {
             "validation_loss.loss?; there are: validation_loss.other and validation_loss.loss");
 }
 
+TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldOnceAndItsAlternativesToo) {
+  open(best_config({"checkpoint.keep_best.metric=validation_loss.something_else"}));
+  measure(1, 1.0);
+  measure(2, 1.0);
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_EQ(errors_[0],
+            "checkpoint.keep_best.metric: nothing measured is called validation_loss.something_else; there are: "
+            "validation_loss.other and validation_loss.loss");
+}
+
 TEST_F(KeepBest, TaskThatIsNotThereIsToldAtTheStart) {
   EXPECT_EQ(error_of([&] { best_config({"checkpoint.keep_best.metric=retrieval.image_to_text_recall@1"}); }),
             "--set: checkpoint.keep_best.metric: is retrieval.image_to_text_recall@1, but no task of evaluation.tasks is "

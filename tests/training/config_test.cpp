@@ -63,6 +63,9 @@ TEST(TrainingConfig, ImpossibleCombinationsAreFoundBeforeAnythingIsBuilt) {
             "tiny.yaml:8: model.preprocessing.image_size: is 16x16, but model.image.encoder.image_size is 32x32: leave "
             "one of them "
             "out");
+  const std::string odd_patch = error_with({"model.image.encoder.patch_size=5"});
+  EXPECT_TRUE(odd_patch.starts_with("tiny.yaml:8: model.preprocessing.image_size: 16 x 16 is not a multiple of patch_size 5 x 5"))
+      << odd_patch << ": the key that is written";
   EXPECT_EQ(error_with({"model.text.encoder.context_length=5"}),
             "--set: model.text.encoder.context_length: is 5, but "
             "tokenizer.context_length is 24: "
@@ -184,7 +187,7 @@ TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
     const std::string name = entry.path().stem().string();
-    for (const auto& [stage, config, follows] : shipped_stages(name)) {
+    for (const auto& [stage, config, follows, overruled] : shipped_stages(name)) {
       EXPECT_EQ(config.run.name, stage.empty() ? name : name + "/" + stage);
       if (config.tokenizer && config.tokenizer->name == "clip-bpe") {
         EXPECT_TRUE(std::filesystem::exists(config.tokenizer->settings.find("merges")->text())) << entry.path();

@@ -128,6 +128,24 @@ TEST(DryRun, WithoutDataTakesSyntheticSamplesAndSaysSo) {
   EXPECT_EQ(foretold(report), foretold(dry_run(real)));
 }
 
+TEST(DryRun, EndsWithWarningsOfWhatIsHardlyMeant) {
+  const TemporaryFolder folder;
+  const Config one = tiny_config(folder / "run", {"data.loader.batch_size=1"});
+  const DryRunReport report = dry_run(one);
+  ASSERT_EQ(report.warnings.size(), 1u);
+  EXPECT_TRUE(to_text(report, one).ends_with(
+      "\nwarning: data.loader.batch_size is 1: the objective clip compares a pair with the others of its batch, and there "
+      "are none: take a larger batch\n"));
+  const Config eight = tiny_config(folder / "run");
+  EXPECT_EQ(to_text(dry_run(eight), eight).find("warning: "), std::string::npos);
+}
+
+TEST(DryRun, SaysHowLongTheTextsAreThatItsFlopsAreOf) {
+  const TemporaryFolder folder;
+  const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8"});
+  EXPECT_NE(to_text(dry_run(config), config).find("; with texts of 8 tokens)"), std::string::npos);
+}
+
 TEST(DryRun, TakesEveryKindOfView) {
   const TemporaryFolder folder;
   const std::string shards = write_shards_with_holes(folder / "shards", 48);
@@ -170,7 +188,9 @@ TEST(DryRun, ShowsCaptionsAsTheyAreReadAndWhichAreCut) {
   const std::string text = to_text(report, config);
   EXPECT_NE(text.find("caption, 8 tokens, cut: "), std::string::npos) << text;
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
-  const std::string page = example_page(report.examples, "tiny", report.data);
+  const std::string page = example_page(report.examples, "tiny", report.data, numbers_text(report, config));
+  for (const char* fact : {"FLOPs per sample", "parameters  ", "<dt>Version</dt>", "<dt>Command</dt>"})
+    EXPECT_NE(page.find(fact), std::string::npos) << fact;
   EXPECT_NE(page.find("<img"), std::string::npos);
   EXPECT_NE(page.find("8 tokens, cut"), std::string::npos);
 }

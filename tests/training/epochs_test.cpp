@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
+#include <tessera/base/error.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/run/epochs.h>
@@ -89,6 +90,39 @@ TEST_F(Epochs, DryRunShowsTheSteps) {
   const Config config = tiny_config(folder_ / "run", {kNoSteps, "training.epochs=2"});
   const std::string text = to_text(dry_run(config), config);
   EXPECT_NE(text.find("steps             10 (training.epochs 2)"), std::string::npos) << text;
+}
+
+TEST_F(Epochs, SamplesThatAreSkippedMakeThemMore) {
+  TrainingSettings settings;
+  settings.steps = 124;
+  EXPECT_FALSE(shorter_epochs(settings, 720, 280)) << "steps were given";
+  settings.counted_epochs = 2;
+  EXPECT_EQ(shorter_epochs(settings, 720, 280),
+            "training.epochs: 28% of the samples are unusable, so that an epoch has fewer: 124 steps are 2.78 epochs and "
+            "not 2");
+  EXPECT_FALSE(shorter_epochs(settings, 1000, 0));
+  EXPECT_FALSE(shorter_epochs(settings, 0, 0));
+}
+
+TEST_F(Epochs, OfAListWithoutSomeCaptionsAreWarnedOfByDryRunAndRun) {
+  std::string list = "filepath\ttitle\n";
+  for (int i = 0; i < 40; ++i)
+    list += concat(TESSERA_SOURCE_DIR "/tests/data/images/small_grey.jpg\t", i % 4 == 0 ? "" : "a caption", "\n");
+  io::write_file(folder_ / "list.csv", list);
+  const Config config =
+      tiny_config(folder_ / "run", {kNoSteps, "training.epochs=2", "data.loader.max_bad_share=1",
+                                    concat("data.train={name: csv, path: ", folder_ / "list.csv", "}")});
+  const DryRunReport report = dry_run(config);
+  EXPECT_EQ(report.steps, 10);
+  ASSERT_EQ(report.warnings.size(), 1u);
+  const std::string expected =
+      "training.epochs: 25% of the samples are unusable, so that an epoch has fewer: 10 steps are 2.67 epochs and not 2";
+  EXPECT_EQ(report.warnings[0], expected);
+  EXPECT_EQ(Trainer(config, "none").run(), Outcome::finished);
+  const std::string log = io::read_file(folder_ / "run/log.txt");
+  const std::size_t first = log.find("warning training.epochs: ");
+  EXPECT_NE(first, std::string::npos) << log;
+  EXPECT_EQ(log.find("warning training.epochs: ", first + 1), std::string::npos) << "once";
 }
 
 }  // namespace

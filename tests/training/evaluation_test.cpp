@@ -1,15 +1,20 @@
 // Evaluation during a run: tasks that do not fit their data, and tasks that fail.
+#include <csignal>
 #include <filesystem>
+#include <set>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/training/tiny_run.h"
+#include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/memory/dry_run.h>
+#include <tessera/training/stages.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -24,6 +29,17 @@ class FailingTask final : public EvaluationTask {
   }
 };
 
+// Interrupts the run that it is measured in, where it is told to.
+bool raises_signal = false;
+
+class SignalTask final : public EvaluationTask {
+ public:
+  TaskResult run(const Embedder&, const EvaluationContext&) const override {
+    if (std::exchange(raises_signal, false)) ::raise(SIGTERM);
+    return {.samples = 1};
+  }
+};
+
 class EvaluationInARun : public ::testing::Test {
  protected:
   EvaluationInARun() {
@@ -31,6 +47,9 @@ class EvaluationInARun : public ::testing::Test {
     if (!evaluation_tasks().contains("test_failing"))
       evaluation_tasks().add<config::NoSettings>(
           "test_failing", "fails", [](const config::NoSettings&) { return std::make_shared<FailingTask>(); });
+    if (!evaluation_tasks().contains("test_signal"))
+      evaluation_tasks().add<config::NoSettings>(
+          "test_signal", "interrupts", [](const config::NoSettings&) { return std::make_shared<SignalTask>(); });
     const std::string picture = TESSERA_SOURCE_DIR "/docs/images/slots.png";
     io::write_file(folder_ / "pictures.csv", "filepath\ttitle\tclass\n" + picture + "\ta slot\t0\n");
   }
@@ -64,11 +83,113 @@ TEST_F(EvaluationInARun, ADryRunPassesOverTasksWhoseDataAreNotThere) {
   const DryRunReport report = dry_run(elsewhere);
   EXPECT_EQ(report.tasks, 1);
   ASSERT_EQ(report.unread_tasks.size(), 1u);
-  EXPECT_EQ(report.unread_tasks[0].find("evaluation.tasks[1] (knn): "), 0u) << report.unread_tasks[0];
+  EXPECT_EQ(report.unread_tasks[0].place, "evaluation.tasks[1] (knn)");
   const std::string text = to_text(report, elsewhere);
   EXPECT_NE(text.find("evaluation tasks  1 fit their data\nnot looked at     evaluation.tasks[1] (knn): "),
             std::string::npos)
       << text;
+}
+
+TEST_F(EvaluationInARun, ADryRunNamesTheCauseWhereTheRunsOwnFilesAreNotThere) {
+  io::write_file(folder_ / "run.yaml",
+                 tiny_yaml() + "run: {folder: " + folder_ / "run" +
+                     "}\nevaluation: {every_steps: 3, tasks: [retrieval, validation_loss, {name: knn, k: 1}]}\n");
+  const auto report_with = [&](const std::string& missing) {
+    const Config config = load_stages(folder_ / "run.yaml", {missing}, /*without_vocabulary=*/true).front().config;
+    const DryRunReport report = dry_run(config);
+    const std::string text = to_text(report, config);
+    EXPECT_EQ(text.find("no text tower"), std::string::npos) << text;
+    EXPECT_TRUE(text.ends_with(concat("warning: ", report.warnings.back(), "\n"))) << text;
+    return report;
+  };
+  const DryRunReport no_vocabulary = report_with("tokenizer={name: sentencepiece, model: no/such.model}");
+  EXPECT_EQ(no_vocabulary.tasks, 1) << "knn reads no texts";
+  ASSERT_EQ(no_vocabulary.unread_tasks.size(), 2u);
+  EXPECT_EQ(no_vocabulary.unread_tasks[0].place, "evaluation.tasks[0] (retrieval)");
+  EXPECT_NE(no_vocabulary.unread_tasks[0].reason.find("no/such.model: no such file"), std::string::npos);
+  ASSERT_EQ(no_vocabulary.warnings.size(), 1u) << "one cause, one line";
+  EXPECT_TRUE(no_vocabulary.warnings[0].starts_with("a run would not start, for its vocabulary cannot be read: "));
+
+  const DryRunReport no_training = report_with("data.train={name: csv, path: no/train.csv}");
+  EXPECT_EQ(no_training.tasks, 2) << "all but knn, which learns from it";
+  EXPECT_TRUE(no_training.warnings.at(0).starts_with("a run would not start, for its training data cannot be read: "));
+
+  const DryRunReport no_validation = report_with("data.validation={name: csv, path: no/validation.csv}");
+  EXPECT_EQ(no_validation.tasks, 0);
+  EXPECT_TRUE(no_validation.synthetic.empty()) << "training samples are there";
+  EXPECT_TRUE(
+      no_validation.warnings.at(0).starts_with("a run would not start, for its validation data cannot be read: "));
+}
+
+TEST_F(EvaluationInARun, OneThatASignalCutsShortIsMadeUpForByTheResumedRun) {
+  const std::string tasks = "[test_signal, {name: knn, k: 1}]";
+  for (const char* at : {"3", "6"}) {
+    const std::string run = concat("run_", at);
+    const Config config = tiny_config(folder_ / run, {concat("evaluation={every_steps: ", at, ", tasks: ", tasks, "}")});
+    raises_signal = true;
+    Trainer first(config, "none");
+    EXPECT_EQ(first.run(), Outcome::interrupted) << at;
+    EXPECT_EQ(first.stop_signal(), SIGTERM);
+    const std::string file = folder_ / (run + "/evaluation/step_000000" + at + ".json");
+    EXPECT_FALSE(std::filesystem::exists(file));
+  }
+  for (const char* at : {"3", "6"}) {
+    const std::string run = concat("run_", at);
+    const Config config = tiny_config(folder_ / run, {concat("evaluation={every_steps: ", at, ", tasks: ", tasks, "}")});
+    EXPECT_EQ(Trainer(config, "auto").run(), Outcome::finished);
+    const auto file = nlohmann::json::parse(io::read_file(folder_ / (run + "/evaluation/step_000000" + at + ".json")));
+    EXPECT_EQ(file.at("results").size(), 2u);
+  }
+  EXPECT_EQ(Trainer(config(tasks), "none").run(), Outcome::finished);
+  expect_same_curve(folder_ / "run_3", folder_ / "run", 0);
+}
+
+TEST_F(EvaluationInARun, ASignalInTheLastTaskLeavesTheResultsWrittenAndARunAtItsEndFinished) {
+  raises_signal = true;
+  const Config last = tiny_config(folder_ / "run", {"evaluation={every_steps: 6, tasks: [{name: knn, k: 1}, test_signal]}"});
+  EXPECT_EQ(Trainer(last, "none").run(), Outcome::finished);
+  EXPECT_EQ(evaluated("0000006").at("results").size(), 2u);
+  raises_signal = true;
+  EXPECT_EQ(Trainer(last, "auto").run(), Outcome::finished) << "what is written is not measured again";
+  EXPECT_TRUE(std::exchange(raises_signal, false));
+  const std::string log = io::read_file(folder_ / "run/log.txt");
+  EXPECT_NE(log.find("; 6 steps are trained, nothing is left\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("nothing was left to train; the model is "), std::string::npos) << log;
+  EXPECT_EQ(log.find("6 steps, from step 6"), std::string::npos) << log;
+}
+
+TEST_F(EvaluationInARun, BadSamplesAreLeftOutAndNamedOnceWhateverTheirShare) {
+  const std::string picture = TESSERA_SOURCE_DIR "/tests/data/images/small_grey.jpg";
+  std::string list = "filepath\ttitle\n";
+  for (int i = 0; i < 60; ++i) list += concat(picture, "\ta caption ", i, "\n", "missing_", i, ".jpg\tanother ", i, "\n");
+  io::write_file(folder_ / "bad.csv", list);
+  const Config bad = tiny_config(folder_ / "run", {concat("data.validation={name: csv, path: ", folder_ / "bad.csv", "}"),
+                                                   "evaluation={every_steps: 3, tasks: [retrieval, validation_loss]}"});
+  EXPECT_EQ(Trainer(bad, "none").run(), Outcome::finished);
+  for (const char* step : {"0000003", "0000006"}) {
+    const auto json = evaluated(step);
+    EXPECT_TRUE(json.at("failed").empty()) << json.at("failed").dump();
+    EXPECT_EQ(json.at("results").at(1).at("samples"), 56) << "seven batches of eight";
+  }
+  int named = 0;
+  const std::string log = io::read_file(folder_ / "run/log.txt");
+  for (const std::string& line : split(log, '\n')) named += line.find(" warning skipped: ") != std::string::npos;
+  EXPECT_EQ(named, 10) << log;
+  EXPECT_NE(log.find(" samples of csv "), std::string::npos);
+  EXPECT_NE(log.find(" cannot be used; the loss is that of the others"), std::string::npos) << log;
+  EXPECT_EQ(io::read_file(folder_ / "run/run.html").find("warning skipped: "), std::string::npos);
+}
+
+TEST_F(EvaluationInARun, AMetricThatNoTaskGivesIsToldBeforeTheFirstStep) {
+  const Config unknown =
+      tiny_config(folder_ / "run", {"evaluation={every_steps: 3, tasks: [{name: retrieval, topk: [1, 5]}]}",
+                                    "checkpoint.keep_best.metric=retrieval.recall"});
+  const std::string expected =
+      "checkpoint.keep_best.metric: nothing measured is called retrieval.recall; there are: "
+      "retrieval.image_to_text_recall@1, retrieval.image_to_text_recall@5, retrieval.text_to_image_recall@1 and "
+      "retrieval.text_to_image_recall@5";
+  EXPECT_EQ(error_of([&] { dry_run(unknown); }), expected);
+  EXPECT_EQ(error_of([&] { Trainer(unknown, "none"); }), expected);
 }
 
 TEST_F(EvaluationInARun, ATaskThatFailsIsAWarningAndTheOthersResultsAreWritten) {

@@ -24,5 +24,12 @@ TEST(Mfu, APeakThatTheSettingsGiveStays) {
   EXPECT_EQ(mfu.news(), std::nullopt);
 }
 
+TEST(Mfu, SaysOfWhichTextsItsCountIs) {
+  const Mfu mfu(tiny_config("runs/none"), at::kCPU);
+  EXPECT_NE(mfu.describe("texts of up to 8 tokens").find(" a sample, forward and backward, in the first batch with texts of up to 8 tokens; MFU"),
+            std::string::npos);
+  EXPECT_NE(mfu.describe().find(" a sample, forward and backward; MFU"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace tessera

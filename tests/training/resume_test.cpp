@@ -66,6 +66,14 @@ TEST(ResumeRules, OtherChangesAreRefusedWithTheWayOut) {
   EXPECT_EQ(keys_of(some.refused), std::vector<std::string>{"seed"});
 }
 
+TEST(ResumeRules, AllowedKeysThatAreNoSettingsAreRefused) {
+  EXPECT_EQ(error_of([] { after({"seed=4"}, {"seed", "optimizer.lrr"}); }),
+            "--allow-changes optimizer.lrr: there is no such setting: did you mean optimizer.lr?");
+  EXPECT_EQ(error_of([] { after({"seed=4"}, {"sed"}); }), "--allow-changes sed: there is no such setting: did you mean seed?");
+  EXPECT_EQ(error_of([] { after({"seed=4"}, {"seed", "data.train", "model.*.encoder.width", "data.train.**.size"}); }),
+            "no error");
+}
+
 TEST(ResumeRules, AnotherModuleStandsForAllOfItsSettings) {
   EXPECT_EQ(keys_of(after({"optimizer.name=lamb"}).refused), std::vector<std::string>{"optimizer.name"});
 }

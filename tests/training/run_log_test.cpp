@@ -84,6 +84,22 @@ std::string page_of(RunPage& page, const std::string& state = "running") {
   return page.html(status);
 }
 
+TEST(RunPageTest, ShowsAnInterruptedRunInAColorOfItsOwnAndNoSkippedSamplesAmongTheWarnings) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "log.txt") << "10:00:00 warning skipped: a.jpg: no such file (no_image)\n"
+                                       "10:00:01 warning csv x, 9 samples: further skipped samples are only counted\n"
+                                       "10:00:02 warning something else\n";
+  RunPage page(folder.path(), "run", {});
+  page.add_evaluation(200, {{"r.recall@1", 0.1}, {"r.recall@5", 0.5}, {"r.recall@10", 0.7}});
+  const std::string html = page_of(page, "interrupted");
+  EXPECT_NE(html.find("<span class=\"tag stopped\">interrupted"), std::string::npos);
+  EXPECT_NE(page_of(page, "finished").find("<span class=\"tag good\">finished"), std::string::npos);
+  EXPECT_NE(html.find("something else"), std::string::npos);
+  EXPECT_EQ(html.find("a.jpg"), std::string::npos);
+  EXPECT_EQ(html.find("only counted"), std::string::npos);
+  EXPECT_LT(html.find("r.recall@5<"), html.find("r.recall@10<"));
+}
+
 TEST(RunPageTest, IsOnePageWithoutScriptOrOutsideFiles) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "checkpoints/step_0000200");
@@ -134,9 +150,24 @@ TEST(RunPageTest, TheBestOfALossIsTheLeastAndASingleValueHasNoChart) {
   EXPECT_EQ(page_of(page).find("<svg"), std::string::npos);
   page.add_evaluation(200, {{"validation_loss.loss", 0.75}, {"knn.l2", 3}});
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("validation_loss.loss</td><td class=\"n\">0.75</td><td class=\"n\">0.5</td>"), std::string::npos);
-  EXPECT_NE(html.find("knn.l2</td><td class=\"n\">3</td><td class=\"n\">-</td>"), std::string::npos);
+  EXPECT_NE(html.find("validation_<wbr>loss<wbr>.loss</td><td class=\"n\">0.75<br><small class=\"soft\">step 200</small></td><td "
+                      "class=\"n\">0.5<br><small class=\"soft\">step 100</small></td>"), std::string::npos);
+  EXPECT_NE(html.find("knn<wbr>.l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"), std::string::npos);
   EXPECT_NE(html.find("<svg"), std::string::npos);
+}
+
+TEST(RunPageTest, SaysWhatEvaluationsAreOfAndSharesArePercentOnTheirAxes) {
+  const TemporaryFolder folder;
+  RunPage page(folder.path(), "run", {});
+  page.add_evaluation(100, {{"zero_shot.top1", 0.25}, {"knn.top1", 0.25}});
+  page.add_evaluation(200, {{"zero_shot.top1", 0.5}, {"knn.top1", 0.5}});
+  page.add_evaluation_data("zero_shot", "shapes validation, 500 samples", 500);
+  page.add_evaluation_data("knn", "a <b> test, 500 samples", 200);
+  const std::string html = page_of(page);
+  EXPECT_NE(html.find("zero_shot: shapes validation, 500 samples<"), std::string::npos);
+  EXPECT_NE(html.find("knn: a &lt;b&gt; test, 500 samples, 200 measured;"), std::string::npos);
+  EXPECT_NE(html.find(">50%</text>"), std::string::npos);
+  EXPECT_EQ(html.find(">0.5</text>"), std::string::npos);
 }
 
 TEST(RunPageTest, EvaluationsUpToTheStepResumedFromAreReadBack) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
+#include <tessera/base/log.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/stages.h>
 
@@ -54,6 +55,26 @@ TEST_F(StagesTest, LayTheirSettingsOverThoseOfTheFile) {
       load_stages(file("fresh", std::string(kTwo) + "  - {name: new, start: {weights: null}}\n"));
   EXPECT_FALSE(fresh[2].follows);
   EXPECT_FALSE(fresh[2].config.start.weights.has_value());
+}
+
+TEST_F(StagesTest, AnOverrideThatStagesOverruleIsToldWithTheKeyThatActs) {
+  const std::vector<Stage> stages =
+      load_stages(file("run", kTwo), {"training.steps=2", "optimizer={lr: 0.5, weight_decay: 0.1}", "seed=7",
+                                      "stages.1.training.steps=5", "training.precision=float32"});
+  EXPECT_EQ(stages[0].overruled, (std::vector<std::string>{"training.steps"}));
+  EXPECT_EQ(stages[1].overruled, (std::vector<std::string>{"optimizer", "training.steps"}));
+  log::set_level(log::Level::info);
+  testing::internal::CaptureStderr();
+  warn_of_overruled(stages);
+  const std::string said = testing::internal::GetCapturedStderr();
+  for (const char* line : {"--set training.steps: overruled by what the file says for stages images and all: set "
+                           "stages.0.training.steps and stages.1.training.steps\n",
+                           "--set optimizer: overruled by what the file says for stage all: set stages.1.optimizer\n"})
+    EXPECT_NE(said.find(line), std::string::npos) << said;
+  EXPECT_EQ(said.find("seed"), std::string::npos) << said;
+
+  // A stage that says the same overrules nothing.
+  EXPECT_TRUE(load_stages(file("same", kTwo), {"training.steps=4"})[1].overruled.empty());
 }
 
 TEST_F(StagesTest, EachBeginsWhereTheOneBeforeEnds) {

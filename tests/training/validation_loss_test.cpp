@@ -123,6 +123,15 @@ TEST_F(ValidationLoss, StandsInTheResultsOfARunAndLeavesItsTrainingAlone) {
   const TrainingRun run = build_training_run(tiny_config(with, {}, "sparc"));
   const TaskResult again = checkpoint_loss(loaded)->measure({.source = run.validation});
   EXPECT_NEAR(again.metrics[0].second, last, 1e-6) << "a checkpoint gives the same number";
+
+  InferenceModel of_own_objective = loaded;
+  config::Node settings = config::parse_yaml(loaded.file.extra.at("config"), "config");
+  settings.set("objective", config::Node::scalar("margin_rank"));
+  of_own_objective.file.extra.at("config") = config::to_yaml(settings);
+  const std::string unknown =
+      error_of([&] { checkpoint_loss(of_own_objective)->measure({.source = run.validation}); });
+  EXPECT_NE(unknown.find(": unknown objective margin_rank; known: "), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find(": an objective of your own needs the program that registers it: "), std::string::npos) << unknown;
 }
 
 TEST_F(ValidationLoss, OfTheTeacherIsTheTeachers) {

@@ -13,6 +13,7 @@
 #include "tools/data/command.h"
 #include "tools/data/progress.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/image/encode.h>
 #include <tessera/data/packing/contact_sheet.h>
@@ -64,9 +65,26 @@ void print_spread(const char* title, const Json& spread) {
   std::printf("\n");
 }
 
+/// "looked at 1,000 samples: 777 good, 223 bad".
+std::string describe_looks(const Json& json) {
+  std::int64_t bad = 0;
+  for (const auto& [reason, count] : json["bad"].items()) bad += count.get<std::int64_t>();
+  const auto good = json["read"].get<std::int64_t>();
+  return concat("looked at ", with_thousands(good + bad), " samples: ",
+                bad == 0 ? "all of them good" : with_thousands(good) + " good, " + with_thousands(bad) + " bad");
+}
+
+/// Samples of which a training on texts makes nothing.
+void print_without_caption(const Json& json) {
+  const std::int64_t without = json["read"].get<std::int64_t>() - json["samples_with"].value("caption", std::int64_t{0});
+  if (without > 0)
+    std::printf("%s without a caption: training on texts skips %s\n",
+                without == 1 ? "1 sample" : (with_thousands(without) + " samples").c_str(), without == 1 ? "it" : "them");
+}
+
 void print_report(const Json& json) {
-  std::printf("%s; looked at %s\n", json["source"].get<std::string>().c_str(),
-              with_thousands(json["read"].get<std::int64_t>()).c_str());
+  std::printf("%s; %s\n", json["source"].get<std::string>().c_str(), describe_looks(json).c_str());
+  print_without_caption(json);
   if (json["fingerprint"].is_string()) std::printf("fingerprint %s\n", json["fingerprint"].get<std::string>().c_str());
   print_bars("bad samples by reason", json["bad"]);
   for (const auto& [reason, examples] : json["bad_examples"].items())
@@ -109,6 +127,9 @@ int run_inspect(const InspectOptions& options) {
     print_report(Json::parse(found.report));
   if (options.sheet.empty()) return 0;
   if (found.pictures.empty()) user_error("--sheet: no picture could be read");
+  if (const std::int64_t lost = undrawable_characters(found.pictures); lost > 0)
+    log::warning("--sheet ", options.sheet, ": the sheet's font is ASCII: ", with_thousands(lost),
+                 lost == 1 ? " character is" : " characters are", " drawn as \"?\"; the captions themselves are whole");
   io::write_file(options.sheet, encode_png(contact_sheet(found.pictures, options.columns, options.cell)));
   return 0;
 }

@@ -33,12 +33,12 @@ int run_pack(const PackOptions& options) {
         progress->show(done);
       });
   progress.reset();
+  if (result.was_complete) std::cout << result.manifest << ": already complete, nothing was written\n";
   std::cout << source->describe() << ": " << with_thousands(result.samples) << " samples in " << result.shards.size()
             << (result.shards.size() == 1 ? " shard, " : " shards, ") << format_bytes(static_cast<double>(result.bytes))
             << ", fingerprint " << result.fingerprint << "\n";
-  std::string bad;
-  for (const auto& [reason, count] : result.bad) bad += concat(bad.empty() ? "" : ", ", count, " ", reason);
-  if (!bad.empty()) std::cout << "left out: " << bad << "; " << result.manifest << " lists them\n";
+  if (!result.bad.empty())
+    std::cout << "left out: " << describe_counts(result.bad) << "; " << result.manifest << " lists them\n";
   std::cout << "read them with {name: webdataset, path: " << options.pack.folder << "/" << options.pack.name
             << "-*.tar";
   if (source->background_class() >= 0) std::cout << ", background_class: " << source->background_class();

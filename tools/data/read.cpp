@@ -66,7 +66,10 @@ int run_read(const ReadOptions& options) {
   Preprocessing preprocessing;
   preprocessing.image_size = options.image_size;
   const auto settings = config::read<LoaderSettings>(settings_of(options.loader_settings));
-  Loader loader(source, tokenizer, preprocessing, settings, needs, 0, {}, {false, options.skipped});
+  LoaderTarget target;
+  target.skipped_file = options.skipped;
+  target.share_setting = "--loader max_bad_share=";
+  Loader loader(source, tokenizer, preprocessing, settings, needs, 0, {}, target);
   Progress progress("batches", loader.batches_per_epoch() * options.epochs);
   const ReadReport report = read_through(loader, options.epochs, [&](std::int64_t done) { progress.show(done); });
   (options.json ? print_json : print_text)(*source, report);

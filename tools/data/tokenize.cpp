@@ -51,7 +51,7 @@ std::shared_ptr<Tokenizer> make_tokenizer(const TokenizeOptions& options) {
                        bool quoted) {
     settings.set(setting_key(options.tokenizer, option, keys), config::Node::scalar(value, {option, 0}, quoted));
   };
-  set("--vocab", {"merges", "vocab", "model"}, options.vocabulary, true);
+  if (!options.vocabulary.empty()) set("--vocab", {"merges", "vocab", "model"}, options.vocabulary, true);
   if (options.context_length)
     set("--context-length", {"context_length"}, std::to_string(*options.context_length), false);
   if (options.cleanup) set("--cleanup", {"cleanup"}, *options.cleanup, true);
@@ -159,12 +159,14 @@ Command tokenize_command(CLI::App& program) {
       "blank "
       "lines are passed over.");
   app->add_option("--tokenizer", options->tokenizer, "clip-bpe, wordpiece or sentencepiece")->required();
-  app->add_option("--vocab", options->vocabulary, "the vocabulary file: merges, vocab.txt or model")->required();
+  app->add_option("--vocab", options->vocabulary,
+                  "the vocabulary file, in place of --tokenizer-set merges=FILE, vocab=FILE or model=FILE");
   app->add_option("--context-length", options->context_length, "most ids of a text (default: the tokenizer's own)");
   app->add_option("--cleanup", options->cleanup, "clip-bpe: none, basic (default), mojibake or full");
   for (const auto& [option, key, help] : switch_options)
     app->add_option(option, options->switches[option], help)->expected(0, 1)->default_str("true");
-  add_overrides(*app, "--set", options->settings, "a setting of the tokenizer by its name in the configuration");
+  add_overrides(*app, "--tokenizer-set,--set", options->settings,
+                "a setting of the tokenizer by its name in the configuration");
   return {app, [options] { return tokenize(*options); }};
 }
 

@@ -1,11 +1,14 @@
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tools/command_line.h"
 #include "tools/data/command.h"
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/data/source.h>
 #include <tessera/data/tokenizers/sentencepiece.h>
@@ -34,22 +37,64 @@ std::string train_on_lines(const TrainOptions& options) {
                              [&](std::string& line) { return static_cast<bool>(std::getline(in, line)); });
 }
 
+/// The captions of some samples of a source, one after the other. Samples without any that can be read are left out and
+/// counted.
+class Captions {
+ public:
+  Captions(const IndexedSource& source, std::int64_t samples)
+      : source_(source), count_(std::min(samples, source.size())) {}
+
+  bool next(std::string& line) {
+    while (waiting_.empty() && index_ < count_) read(index_++);
+    if (waiting_.empty()) return false;
+    line = std::move(waiting_.back());
+    waiting_.pop_back();
+    return true;
+  }
+
+  /// Throws UserError when not a single one had a caption.
+  void report() const {
+    std::int64_t total = 0;
+    for (const auto& [reason, count] : left_out_) total += count;
+    if (total == 0) return;
+    const std::string text = concat(source_.describe(), ": ", with_thousands(total), " of ", with_thousands(count_),
+                                    " samples have no caption that can be read (", describe_counts(left_out_), ")",
+                                    first_.empty() ? "" : "; the first: ", first_);
+    if (total < count_) return log::warning(text);
+    const std::string where = source_.describe_fields({"caption"});
+    user_error(text, where.empty() ? "" : ". " + where);
+  }
+
+ private:
+  void read(std::int64_t place) {
+    try {
+      // Spread over the whole source, which may be sorted.
+      waiting_ = source_.captions(place * source_.size() / count_);
+      if (waiting_.empty()) ++left_out_["no_caption"];
+    } catch (const SampleError& error) {
+      ++left_out_[error.reason()];
+      if (first_.empty()) first_ = error.what();
+    }
+  }
+
+  const IndexedSource& source_;
+  const std::int64_t count_;
+  std::int64_t index_ = 0;
+  std::vector<std::string> waiting_;
+  std::map<std::string, std::int64_t> left_out_;
+  std::string first_;
+};
+
 std::string train_on_source(const TrainOptions& options) {
   const std::shared_ptr<const IndexedSource> source =
       indexed(sources().make({options.source, settings_of(options.settings)}, "--source"));
-  const std::int64_t count = std::min(options.samples, source->size());
-  std::int64_t index = 0;
-  std::vector<std::string> captions;
-  return train_sentencepiece(options.training, [&](std::string& line) {
-    while (captions.empty() && index < count) {
-      // Spread over the whole source, which may be sorted.
-      captions = source->get(index++ * source->size() / count).captions;
-    }
-    if (captions.empty()) return false;
-    line = std::move(captions.back());
-    captions.pop_back();
-    return true;
-  });
+  Captions captions(*source, options.samples);
+  const auto next = [&](std::string& line) {
+    const bool found = captions.next(line);
+    if (!found) captions.report();
+    return found;
+  };
+  return train_sentencepiece(options.training, next);
 }
 
 int train(const TrainOptions& options) {

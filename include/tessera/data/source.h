@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -33,6 +34,8 @@ class Source {
   virtual SourceKind kind() const = 0;
   /// Samples of an epoch.
   virtual std::int64_t size() const = 0;
+  /// Samples that are known to lack a caption without any being read; others may lack one too.
+  virtual std::int64_t captionless() const { return 0; }
   /// Class names, index = label; empty when the source has no classes.
   virtual std::vector<std::string> class_names() const { return {}; }
   /// Index of the background class in masks, -1 = none.
@@ -61,10 +64,13 @@ class IndexedSource : public Source {
   SourceKind kind() const final { return this; }
   /// The index-th sample. Thread-safe. Throws SampleError when this one sample is unreadable, UserError when the source is.
   virtual Sample get(std::int64_t index) const = 0;
+  /// The captions of the index-th sample. Sources that have them without its picture give them where that is missing or
+  /// damaged, too. Thread-safe; throws as get() does.
+  virtual std::vector<std::string> captions(std::int64_t index) const { return get(index).captions; }
   /// How many captions the index-th sample has: what the loader's caption_choice `all` asks of each sample at the start.
-  /// Sources that know it without the whole sample say it themselves. Thread-safe; throws as get() does.
+  /// Sources that know it without the texts say it themselves. Thread-safe; throws as get() does.
   virtual std::int64_t caption_count(std::int64_t index) const {
-    return static_cast<std::int64_t>(get(index).captions.size());
+    return static_cast<std::int64_t>(captions(index).size());
   }
 };
 
@@ -86,6 +92,9 @@ class SampleError : public std::runtime_error {
   std::string reason_;
   std::string key_;
 };
+
+/// "20 bad_image, 14 no_caption": samples that were left out, by reason.
+std::string describe_counts(const std::map<std::string, std::int64_t>& counts);
 
 /// The sample that `read` gives; an error that comes out of it tells the sample's key.
 template <class Read>

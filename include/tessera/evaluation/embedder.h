@@ -12,6 +12,8 @@
 
 namespace tessera {
 
+class FeatureStore;
+
 /// Gives features of pictures and texts, and how similar they are: all that evaluation sees of a model. Features lie on
 /// the CPU, floating ones as float32 or float64, without gradient; `global` is always among them.
 class Embedder {
@@ -39,6 +41,8 @@ class Embedder {
 
   /// How similar pictures are to texts or classes, floating [N, M]; more is more similar.
   virtual at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const = 0;
+  /// Whether similarity() is the cosine of the `global` embeddings, so that many can be compared without it.
+  virtual bool compares_by_cosine() const { return false; }
   /// Features of pictures, texts or classes as a task keeps many of them: similarity() takes them as it takes the
   /// originals, and nothing else need. A model whose embeddings are mostly zeros stores `global` as sparse rows.
   virtual TowerFeatures compact(const TowerFeatures& features) const { return features; }
@@ -57,11 +61,15 @@ class Embedder {
   /// the encoder gives or, where the read-out looks at the class token alone, on what its last block sees. pixels uint8
   /// [B, 3, H, W], as many texts; returns [B, rows, columns] float, 0 and above. Throws UserError where the encoder has no map.
   virtual at::Tensor relevance(const at::Tensor& pixels, const TowerFeatures& texts) const;
+
+  /// Where embeddings of pictures (`global`, with no further needs) are kept, by fingerprints of the pictures; null: nowhere.
+  virtual FeatureStore* feature_store() const { return nullptr; }
 };
 
 /// Compares the global embeddings of a dual encoder by cosine, in double; a class is the mean of its prompts' unit
 /// embeddings (Radford et al. 2021, 3.1.4). Embeddings in token_space() are compact as sparse rows. A system that
-/// compares something else overrides what differs. The model is in evaluation mode for as long as the embedder lives.
+/// compares something else overrides what differs, compares_by_cosine() with similarity(). The model is in evaluation mode
+/// for as long as the embedder lives.
 class DualEncoderEmbedder : public Embedder {
  public:
   /// `tokenizer` may be null where the model has no text tower. So many texts are encoded at a time.
@@ -79,6 +87,7 @@ class DualEncoderEmbedder : public Embedder {
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   std::vector<std::string> token_texts(const std::vector<std::int64_t>& ids) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
+  bool compares_by_cosine() const override { return true; }
   TowerFeatures compact(const TowerFeatures& features) const override;
   const Tokenizer* tokenizer() const override { return tokenizer_.get(); }
   std::int64_t token_space() const override;

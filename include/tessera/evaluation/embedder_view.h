@@ -31,6 +31,7 @@ class EmbedderView : public Embedder {
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
     return model_.similarity(images, texts);
   }
+  bool compares_by_cosine() const override { return model_.compares_by_cosine(); }
   TowerFeatures compact(const TowerFeatures& features) const override { return model_.compact(features); }
   const Tokenizer* tokenizer() const override { return model_.tokenizer(); }
   std::int64_t token_space() const override { return model_.token_space(); }

@@ -34,7 +34,8 @@ void fields(Visitor& v, SuiteSettings& s) {
 
 /// What the program `evaluate` is told.
 struct EvaluateOptions {
-  std::string checkpoint;  // model file, checkpoint folder or run folder
+  std::string checkpoint;    // model file, checkpoint folder or run folder, or a checkpoint of OpenCLIP's
+  std::string architecture;  // of OpenCLIP's, where no open_clip_config.json says it
   std::vector<std::string> compare;  // two or more of these, in place of `checkpoint`
   std::string suite;       // YAML file of SuiteSettings; or
   std::string task;        // one task; neither: the tasks of the run's own configuration
@@ -42,6 +43,7 @@ struct EvaluateOptions {
   std::string data;        // source of the tasks that name none: see source_from_text
   std::string train_data;  // the same for `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is
+  std::string features_cache;  // folder that embeddings are kept in from one evaluation to the next; empty: none
   std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
   std::string out;         // folder; empty: RUN/evaluation, or evaluation beside the model file, or evaluation-2, -3, ...
                            // Of a comparison: the page, or a folder for it; empty: comparison.html
@@ -57,8 +59,8 @@ struct EvaluateOptions {
 };
 
 /// A source out of one word: a source's name ("shapes", with its defaults), settings ("{name: shapes, split: test}"),
-/// or a path: a tar file, compressed or not, or a folder of them (webdataset), or a folder of class folders
-/// (image_folder). Throws UserError.
+/// or a path: a tar file, compressed or not, or a folder of them (webdataset), a table (csv_settings_of), or a folder of
+/// class folders (image_folder). `option` is what messages call it. Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
 
 /// The source that a run's resolved configuration names at a dotted path ("data.validation"), if any.

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string>
 
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/models/model_file.h>
@@ -21,8 +22,10 @@ struct InferenceModel {
 /// there.
 at::Device parse_device(const std::string& name);
 
-/// Loads a model file, checkpoint folder or run folder. Throws UserError: nothing there, broken, or with a text tower but
-/// no tokenizer.
-InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto");
+/// Loads a model file, checkpoint folder or run folder, or a checkpoint of OpenCLIP's (load_open_clip_checkpoint), whose
+/// `architecture` is open_clip_config.json's unless it is named. Throws UserError: nothing there, broken, or with a text
+/// tower but no tokenizer.
+InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto",
+                                  const std::string& architecture = "");
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include <tessera/data/loading/told_samples.h>
 #include <tessera/data/source.h>
 #include <tessera/report/task_result.h>
 
@@ -16,6 +17,7 @@ struct LossBatches {
   std::optional<std::int64_t> batch_size;  // none: the batch of training
   std::int64_t max_samples = -1;           // -1: all
   std::int64_t threads = 2;
+  std::shared_ptr<ToldSamples> told;       // which samples the log has named as left out; may be null
   std::function<void(std::int64_t done, std::int64_t total)> progress;  // called after each batch; may be empty
 };
 
@@ -27,7 +29,7 @@ class RunLoss {
   /// Throws UserError if the data are too few for a batch, or lack what the objective needs.
   virtual void check(const LossBatches& batches) const = 0;
   /// The mean of `loss` and of each of the objective's terms over whole batches, in evaluation mode; a last, smaller batch
-  /// is left out. The same data and weights give the same numbers. Throws as check().
+  /// is left out, and so are samples that cannot be used, however many. The same data and weights give the same numbers. Throws as check().
   virtual TaskResult measure(const LossBatches& batches) const = 0;
 };
 

@@ -10,6 +10,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/config/registry.h>
+#include <tessera/data/loading/told_samples.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/run_loss.h>
@@ -31,6 +32,7 @@ struct EvaluationContext {
   /// Embeddings of whole vocabularies, which tasks that measure one model share, by what made them (TokenSpace); null:
   /// each task embeds them anew.
   std::shared_ptr<std::map<std::uint64_t, TowerFeatures>> vocabulary_texts;
+  std::shared_ptr<ToldSamples> told;  // which samples the log has named as left out; null: each pass names its own
   /// Called after each batch of images; may be empty.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
@@ -50,6 +52,8 @@ class EvaluationTask {
   /// Looks at some samples of the task's data without decoding a picture, so that a run stops at its start and not after
   /// its training. Throws TaskMisfit if they lack what the task needs, UserError when the data cannot be read.
   virtual void check(const EvaluationContext& /*context*/) const {}
+  /// The names of all metrics that run() gives, where they follow from settings and model alone; empty: they do not.
+  virtual std::vector<std::string> metric_names(const Embedder& /*embedder*/) const { return {}; }
   virtual TaskResult run(const Embedder& embedder, const EvaluationContext& context) const = 0;
 };
 

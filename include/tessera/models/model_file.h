@@ -19,6 +19,9 @@ struct ModelFile {
   std::map<std::string, std::string> extra;   // further metadata (step, run, resolved configuration)
 };
 
+/// Whether a safetensors file holds settings of ours. Throws UserError naming the file if it is none or damaged.
+bool is_model_file(const std::string& path);
+
 /// Throws UserError naming the file: not safetensors, no settings in it (a plain OpenCLIP file: says how to convert it
 /// with tessera-convert), vocabulary whose hash disagrees.
 ModelFile load_model_file(const std::string& path);

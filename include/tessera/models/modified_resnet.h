@@ -36,12 +36,13 @@ std::optional<config::Problem> validate(const ModifiedResnetSettings& settings);
 /// `attnpool` is the read-out attention_pool_2d. Regions: `roi_proj`, `roi_class_embedding`, `ln_pre`.
 class ModifiedResnet : public Encoder {
  public:
+  static constexpr std::int64_t kWidening = 32;  // tokens are so many times as wide as the stem
   explicit ModifiedResnet(const ModifiedResnetSettings& settings);
   Encoded encode(const TowerInput& input) override;
   bool rows_are_independent() const override { return !is_training(); }
   std::int64_t depth() const override { return 5; }
   std::int64_t depth_of(const std::string& parameter) const override;
-  std::int64_t width() const override { return settings_.width * 32; }
+  std::int64_t width() const override { return settings_.width * kWidening; }
   std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
   config::Size grid() const override { return {settings_.image_size.height / 32, settings_.image_size.width / 32}; }
 

@@ -12,9 +12,10 @@ namespace tessera {
 /// patches     [B, P, D]  float32, float64 or, on a GPU with kernels, bfloat16; normalized by the caller. P from 1 to
 ///                        32,767
 /// tokens      [C, L, D]  same type and device. L from 0 to 32,767, for the GPU's kernels to 1,024
-/// patch_keep  [B, P]     bool; at least one per row
-/// token_keep  [C, L]     bool; a text without any has similarity 0 with every image and passes no gradient. Rows that
-///                        are not kept touch nothing and receive no gradient, even if they hold NaN.
+/// patch_keep  [B, P]     bool
+/// token_keep  [C, L]     bool; a text without any has similarity 0 with every image and passes no gradient, and so has an
+///                        image with every text. Rows that are not kept touch nothing and receive no gradient, even if
+///                        they hold NaN.
 /// chunk       texts per tile of the composed operations (float64, devices without kernels); null: as many as fit into
 ///             about 64 MB. The kernels need none of it
 /// returns     i2t [B, C] = mean over kept patches of the maximum over kept tokens of their product, and

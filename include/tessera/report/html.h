@@ -10,6 +10,9 @@ namespace tessera::report {
 /// & < > " as entities; bytes that are not UTF-8 as U+FFFD.
 std::string escape(std::string_view text);
 
+/// The same, with places where a line may break: behind / and _, before @ and the point of an ending.
+std::string breakable(std::string_view text);
+
 /// A number with so many digits after the point.
 std::string fixed(double value, int digits);
 

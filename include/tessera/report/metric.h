@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace tessera::report {
 
@@ -12,5 +13,10 @@ enum class Better { higher, lower, neither };
 /// Which value of a metric is the better one. Neither: it describes the model or the data (`median` weights, a baseline, a
 /// number on what was trained with).
 Better better_value(const std::string& metric);
+
+/// Names with numbers in them by these: recall@1, recall@5, recall@10.
+struct NaturalOrder {
+  bool operator()(std::string_view a, std::string_view b) const;
+};
 
 }  // namespace tessera::report

@@ -23,6 +23,8 @@ struct Curve {
 struct CurveChart {
   std::string title;
   std::vector<Curve> curves;
+  std::string x_name = "step";
+  std::string unit = {};  // behind the values: "%"
 };
 
 /// What stands at the head of a report.
@@ -30,6 +32,7 @@ struct ReportHead {
   std::string title;                                       // the run's or file's name
   std::vector<std::pair<std::string, std::string>> facts;  // "Parameters": "1.2 M"
   std::vector<CurveChart> charts;                          // of the training run; may be empty
+  std::vector<std::pair<std::string, config::Node>> data = {};  // "source", "train": of tasks whose settings name none
 };
 
 /// One self-contained HTML page: no script, no external file, pictures inline; light and dark.

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <tessera/report/metric.h>
 #include <tessera/report/thin_curve.h>
 
 namespace tessera::report {
@@ -24,6 +25,8 @@ class RunCurves {
   std::vector<CurveChart> machine() const;
   /// All of whose names begin with `prefix`, under the rest of them: a chart for each part before the last point.
   std::vector<CurveChart> with_prefix(const std::string& prefix) const;
+  /// Those named `prefix`TASK.METRIC: of each task its shares, in percent, and its other metrics.
+  std::vector<CurveChart> evaluations(const std::string& prefix) const;
   /// The keys of all curves that have a point, in alphabetical order.
   std::vector<std::string> keys() const;
   /// One of them under another name, its values times `factor`; without points if there is none of this key.
@@ -38,7 +41,7 @@ class RunCurves {
   };
   CurveChart chart(const std::string& title, const std::vector<Line>& lines) const;
 
-  std::map<std::string, ThinCurve> curves_;
+  std::map<std::string, ThinCurve, NaturalOrder> curves_;
 };
 
 }  // namespace tessera::report

@@ -124,6 +124,7 @@ struct TaskPictures {
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
   std::vector<std::pair<std::string, double>> class_values;  // by class name, where there is one
   std::string class_measure = "Accuracy";                    // what class_values are
+  std::string class_kind = "class";                          // what their names are
 };
 
 }  // namespace tessera

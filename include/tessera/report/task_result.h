@@ -23,7 +23,7 @@ struct TaskResult {
   std::vector<std::string> classes;                     // that it asked about; empty: it asks about none
   std::vector<std::string> prompts;                     // what texts were put into, {} for the class name
   std::vector<std::pair<std::string, double>> metrics;  // in a fixed order; shares are in [0, 1]
-  std::int64_t samples = 0;                             // images looked at
+  std::int64_t samples = 0;                             // images that it measured
   std::map<std::string, std::int64_t> skipped;          // unreadable or incomplete samples, by reason
   double seconds = 0;
   TaskPictures pictures;

@@ -14,6 +14,7 @@ struct Stage {
   std::string name;  // empty: the run has no stages
   Config config;
   bool follows = false;  // begins with the weights that the stage before ends with
+  std::vector<std::string> overruled{};  // keys of overrides that have no effect here: the stage sets them itself
 };
 
 /// Reads a configuration whose list `stages:` describes runs that follow one another. Each entry has a `name`, and lays
@@ -24,6 +25,9 @@ struct Stage {
 /// same one.
 std::vector<Stage> load_stages(const std::string& path, const std::vector<std::string>& overrides = {},
                                bool without_vocabulary = false);
+
+/// Warns of overrides that stages overrule, a line for each key.
+void warn_of_overruled(const std::vector<Stage>& stages);
 
 /// Trains one stage after the other; one that an earlier session has finished is passed over when resume.from is "auto".
 /// Returns how the last one that was begun ended, and the signal that stopped it (0: none). Throws as Trainer, and

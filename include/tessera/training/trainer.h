@@ -74,9 +74,15 @@ class Trainer {
   bool every(std::int64_t steps) const;
   double seconds_trained() const;
 
-  void evaluate();
+  /// False when a signal came while tasks were still to be run: nothing is written of it, and a resumed run makes it anew.
+  bool evaluate();
   /// On rank 0. Whether the state is the best so far by checkpoint.keep_best.
   bool run_evaluation();
+  /// On rank 0. Whether evaluation/step_N.json of this step tells of the tasks that the run has now.
+  bool holds_evaluation() const;
+  /// Makes the evaluation that is due where the run goes on, unless an earlier session has.
+  bool make_up_evaluation();
+  Outcome interrupted_at_step();
   /// Their names are "task.metric".
   MeasuredMetrics log_result(const TaskResult& result);
 
@@ -98,6 +104,7 @@ class Trainer {
 
   RunState state_;
   std::int64_t last_evaluated_ = -1;
+  bool evaluation_cut_short_ = false;  // on rank 0
   int stop_signal_ = 0;
   std::chrono::steady_clock::time_point started_;
   double seconds_before_ = 0;  // trained in earlier sessions

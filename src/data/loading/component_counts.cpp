@@ -1,5 +1,6 @@
 #include "src/data/loading/component_counts.h"
 
+#include "src/data/loading/bad_share.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -12,12 +13,14 @@ constexpr std::int64_t kJudgedFrom = 100;  // samples before the share of bad on
 }  // namespace
 
 ComponentCounts::ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
-                                 std::vector<std::string> needed)
+                                 std::vector<std::string> needed, std::string share_setting,
+                                 const std::shared_ptr<ToldSamples>& told)
     : components_(std::move(components)),
       max_bad_share_(settings.max_bad_share),
       max_bad_run_(settings.max_bad_run),
+      share_setting_(std::move(share_setting)),
       needed_(std::move(needed)) {
-  for (const SourceComponent& component : components_) counts_.push_back({.skips = SkipLog(component.described)});
+  for (const SourceComponent& component : components_) counts_.push_back({.skips = SkipLog(component.described, told)});
 }
 
 void ComponentCounts::good(std::int64_t component) {
@@ -44,7 +47,8 @@ void ComponentCounts::check_share(const SourceComponent& component, const Count&
   const std::int64_t bad = count.skips.total(), seen = count.good + bad;
   if (seen < kJudgedFrom || static_cast<double>(bad) <= max_bad_share_ * static_cast<double>(seen)) return;
   user_error(component.described, ": ", bad, " of the first ", seen, " samples cannot be used (",
-             describe_counts(count.skips.counts()), "), more than max_bad_share ", max_bad_share_, " allows",
+             describe_counts(count.skips.counts()), "), ",
+             describe_bad_share(max_bad_share_, bad, seen, share_setting_),
              count.good == 0 ? "; " + describe_fields(count.run_fields, needed_, component) : "",
              "; the first: ", count.skips.first());
 }

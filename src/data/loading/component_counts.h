@@ -15,8 +15,10 @@ namespace tessera {
 /// Counts the good and bad samples of each component of the source, and stops when there are too many bad ones.
 class ComponentCounts {
  public:
+  /// share_setting: what goes before the number where the user sets max_bad_share, for messages.
   ComponentCounts(std::vector<SourceComponent> components, const LoaderSettings& settings,
-                  std::vector<std::string> needed);
+                  std::vector<std::string> needed, std::string share_setting,
+                  const std::shared_ptr<ToldSamples>& told);
 
   void good(std::int64_t component);
   /// Throws UserError: the share of bad samples is above max_bad_share, or max_bad_run of them came in a row.
@@ -43,6 +45,7 @@ class ComponentCounts {
   std::vector<SourceComponent> components_;
   double max_bad_share_;
   std::int64_t max_bad_run_;
+  std::string share_setting_;
   std::vector<std::string> needed_;
   std::vector<Count> counts_;
 };

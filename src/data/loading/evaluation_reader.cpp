@@ -23,20 +23,32 @@ struct Outcome {
   MemoryBudget::Claim claim;
 };
 
-Outcome read_for_evaluation(SampleReader& reader, const Preprocessing& preprocessing, EvaluationPictures pictures,
-                            MemoryBudget& budget, std::int64_t index) {
+/// How a sample's picture is dealt with.
+struct PictureWork {
+  Preprocessing preprocessing;
+  EvaluationPictures pictures;
+  IsKnownPicture is_known;
+};
+
+bool is_known(EvaluationSample& sample, const PictureWork& work) {
+  if (!work.is_known || !has_picture(sample.sample)) return false;
+  sample.picture = picture_fingerprint(sample.sample);
+  return work.is_known(sample.picture);
+}
+
+Outcome read_for_evaluation(SampleReader& reader, const PictureWork& work, MemoryBudget& budget, std::int64_t index) {
   Outcome out;
   try {
     out.sample.index = index;
     out.sample.sample = reader.read_in_order(index, index);
     out.claim = budget.claim_sample(index, working_bytes(out.sample.sample));
-    if (pictures == EvaluationPictures::as_read) return out;
-    if (pictures == EvaluationPictures::decoded) {
+    if (work.pictures == EvaluationPictures::as_read || is_known(out.sample, work)) return out;
+    if (work.pictures == EvaluationPictures::decoded) {
       decode_picture(out.sample);
       out.claim.set(working_bytes(out.sample.sample));
       return out;
     }
-    prepare_picture(out.sample, preprocessing);
+    prepare_picture(out.sample, work.preprocessing);
     out.claim.set(working_bytes(out.sample.sample) + out.sample.pixels.numel());
   } catch (const SampleError& error) {
     out.bad_reason = error.reason();
@@ -76,17 +88,17 @@ struct EvaluationReader::Impl {
   std::shared_ptr<SampleReader> reader;
   OrderedWorkers<Outcome> workers;
 
-  Impl(std::shared_ptr<const Source> given_source, const Preprocessing& preprocessing, std::int64_t given_batch_size,
-       std::int64_t threads, std::int64_t max_samples, EvaluationPictures pictures)
+  Impl(std::shared_ptr<const Source> given_source, const PictureWork& work, std::int64_t given_batch_size,
+       std::int64_t threads, std::int64_t max_samples, std::shared_ptr<ToldSamples> told)
       : source(std::move(given_source)),
         batch_size(given_batch_size),
         count(max_samples < 0 ? source->size() : std::min(max_samples, source->size())),
-        skips(source->describe()),
+        skips(source->describe(), std::move(told)),
         wait_policy{60, 0, source->describe(), [from = source](std::int64_t index) { return from->name_of(index); }},
         reader(make_ordered_reader(source)),
         workers(threads, std::clamp<std::int64_t>(batch_size, 2 * threads, std::max(kMostAhead, 2 * threads)), count,
-                [from = reader, preprocessing, pictures, memory = budget](std::int64_t index, std::int64_t) {
-                  return read_for_evaluation(*from, preprocessing, pictures, *memory, index);
+                [from = reader, work, memory = budget](std::int64_t index, std::int64_t) {
+                  return read_for_evaluation(*from, work, *memory, index);
                 }) {}
   ~Impl() {
     budget->stop();
@@ -96,8 +108,10 @@ struct EvaluationReader::Impl {
 
 EvaluationReader::EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing,
                                    std::int64_t batch_size, std::int64_t threads, std::int64_t max_samples,
-                                   EvaluationPictures pictures)
-    : impl_(std::make_unique<Impl>(std::move(source), preprocessing, batch_size, threads, max_samples, pictures)) {}
+                                   EvaluationPictures pictures, IsKnownPicture is_known,
+                                   std::shared_ptr<ToldSamples> told)
+    : impl_(std::make_unique<Impl>(std::move(source), PictureWork{preprocessing, pictures, std::move(is_known)}, batch_size,
+                                   threads, max_samples, std::move(told))) {}
 
 EvaluationReader::~EvaluationReader() = default;
 

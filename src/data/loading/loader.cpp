@@ -78,7 +78,7 @@ struct Loader::Impl {
         entries(entries_of(source, settings)),
         sampler(sampler_of(*source, entries.get(), settings.shuffle, seed, slice)),
         per_update(sampler->batches_per_update()),
-        counts(sampler->components(), settings, needed_fields(needs)),
+        counts(sampler->components(), settings, needed_fields(needs), target.share_setting, target.told),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
     announce_stream();

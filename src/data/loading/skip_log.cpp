@@ -5,21 +5,21 @@
 
 namespace tessera {
 
-constexpr std::size_t kTold = 10;
-
-std::string describe_counts(const std::map<std::string, std::int64_t>& counts) {
-  std::string out;
-  for (const auto& [reason, count] : counts) out += concat(out.empty() ? "" : ", ", count, " ", reason);
-  return out;
+ToldSamples::Tell ToldSamples::tell(const std::string& source, const std::string& text) {
+  const std::scoped_lock lock(mutex_);
+  std::set<std::string>& told = told_[source];
+  if (told.size() >= kMost || !told.insert(text).second) return Tell::no;
+  return told.size() == kMost ? Tell::last : Tell::yes;
 }
 
 void SkipLog::note(const std::string& reason, const std::string& text) {
   ++counts_[reason];
   ++total_;
   if (first_.empty()) first_ = text;
-  if (told_.size() >= kTold || !told_.insert(text).second) return;
+  const ToldSamples::Tell tell = told_->tell(source_, text);
+  if (tell == ToldSamples::Tell::no) return;
   log::warning("skipped: ", text, " (", reason, ")");
-  if (told_.size() == kTold) log::warning(source_, ": further skipped samples are only counted");
+  if (tell == ToldSamples::Tell::last) log::warning(source_, ": further skipped samples are only counted");
 }
 
 }  // namespace tessera

@@ -2,18 +2,19 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
+#include <memory>
 #include <string>
 
-namespace tessera {
+#include <tessera/data/loading/told_samples.h>
 
-/// "20 bad_image, 14 no_caption".
-std::string describe_counts(const std::map<std::string, std::int64_t>& counts);
+namespace tessera {
 
 /// Counts samples that are left out, and tells of the first few, each once however often it comes.
 class SkipLog {
  public:
-  explicit SkipLog(std::string source) : source_(std::move(source)) {}
+  /// told: what other passes have told already; null: this one tells its own.
+  explicit SkipLog(std::string source, std::shared_ptr<ToldSamples> told = nullptr)
+      : source_(std::move(source)), told_(told ? std::move(told) : std::make_shared<ToldSamples>()) {}
 
   void note(const std::string& reason, const std::string& text);
   std::int64_t total() const { return total_; }
@@ -25,7 +26,7 @@ class SkipLog {
   std::map<std::string, std::int64_t> counts_;
   std::int64_t total_ = 0;
   std::string first_;
-  std::set<std::string> told_;
+  std::shared_ptr<ToldSamples> told_;
 };
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <sstream>
 #include <string>
+#include <unordered_map>
 
 #include <c10/util/Exception.h>
 #include <opencv2/imgproc.hpp>
@@ -22,14 +23,36 @@ int text_width(const std::string& text) {
   return cv::getTextSize(text, kFont, kFontSize, 1, &baseline).width;
 }
 
-// OpenCV's letters are ASCII only: others lose their accents, or become one "?" each.
-std::string drawable(const std::string& text) {
-  std::string out;
-  for (const char32_t code : unicode::decode(text)) {
+// How letters and marks are written in ASCII that would lose more than an accent, or have none: German, Nordic, Polish, ...
+const std::unordered_map<char32_t, const char*>& spellings() {
+  static const std::unordered_map<char32_t, const char*> map = {
+      {U'\u00E4', "ae"}, {U'\u00F6', "oe"}, {U'\u00FC', "ue"}, {U'\u00C4', "Ae"}, {U'\u00D6', "Oe"}, {U'\u00DC', "Ue"},
+      {U'\u00DF', "ss"}, {U'\u1E9E', "SS"}, {U'\u00E6', "ae"}, {U'\u00C6', "AE"}, {U'\u0153', "oe"}, {U'\u0152', "OE"},
+      {U'\u00F8', "o"},  {U'\u00D8', "O"},  {U'\u0142', "l"},  {U'\u0141', "L"},  {U'\u0111', "d"},  {U'\u0110', "D"},
+      {U'\u00F0', "d"},  {U'\u00D0', "D"},  {U'\u00FE', "th"}, {U'\u00DE', "Th"}, {U'\u0131', "i"},  {U'\u00A0', " "},
+      {U'\u2018', "'"},  {U'\u2019', "'"},  {U'\u201A', "'"},  {U'\u201C', "\""}, {U'\u201D', "\""}, {U'\u201E', "\""},
+      {U'\u00AB', "\""}, {U'\u00BB', "\""}, {U'\u2013', "-"},  {U'\u2014', "-"},  {U'\u2026', "..."}};
+  return map;
+}
+
+struct Drawable {
+  std::string text;
+  std::int64_t lost = 0;  // characters that are "?" now
+};
+
+// OpenCV's letters are ASCII only: others are spelt out or lose their accents, or become one "?" each.
+Drawable drawable(const std::string& text) {
+  Drawable out;
+  for (const char32_t code : unicode::compose(unicode::decode(text))) {
     const bool accent = code >= 0x300 && code < 0x370;
     if (accent) continue;
+    if (const auto found = spellings().find(code); found != spellings().end()) {
+      out.text += found->second;
+      continue;
+    }
     const char32_t letter = unicode::decompose({&code, 1}, unicode::Version::unicode14).front();
-    out += letter < 0x80 ? static_cast<char>(letter) : '?';
+    out.text += letter < 0x80 ? static_cast<char>(letter) : '?';
+    out.lost += letter < 0x80 ? 0 : 1;
   }
   return out;
 }
@@ -37,7 +60,7 @@ std::string drawable(const std::string& text) {
 // Breaks between words; what does not fit into kLines is cut off with dots.
 std::vector<std::string> wrap(const std::string& text, int width) {
   std::vector<std::string> lines;
-  std::istringstream words(drawable(text));
+  std::istringstream words(drawable(text).text);
   for (std::string word; words >> word;) {
     if (!lines.empty() && text_width(lines.back() + " " + word) <= width)
       lines.back() += " " + word;
@@ -70,6 +93,13 @@ cv::Mat fit(const Image& image, int cell) {
 }
 
 }  // namespace
+
+std::int64_t undrawable_characters(const std::vector<Sample>& samples) {
+  std::int64_t count = 0;
+  for (const Sample& sample : samples)
+    if (!sample.captions.empty()) count += drawable(sample.captions[0]).lost;
+  return count;
+}
 
 Image contact_sheet(const std::vector<Sample>& samples, std::int64_t columns, std::int64_t cell) {
   TORCH_CHECK(columns > 0 && cell > 0 && cell <= 4096, "contact_sheet: ", columns, " columns of ", cell, " pixels");

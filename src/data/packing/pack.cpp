@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/loading/bad_share.h"
 #include "src/data/loading/ordered_workers.h"
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/skip_log.h"
@@ -83,7 +84,8 @@ class Packer {
 
   void run(const std::function<void(std::int64_t, std::int64_t)>& progress) {
     const std::int64_t first = next_, count = source_.size() - first;
-    if (manifest_["complete"].get<bool>()) return;
+    was_complete_ = manifest_["complete"].get<bool>();
+    if (was_complete_) return;
     const auto reader = make_ordered_reader(source_);
     OrderedWorkers<PackedSample> workers(
         settings_.threads, 4 * settings_.threads, count, [this, first, &reader](std::int64_t ticket, std::int64_t) {
@@ -109,6 +111,7 @@ class Packer {
     out.bad = bad_;
     out.manifest = manifest_path();
     out.fingerprint = fingerprint_.text();
+    out.was_complete = was_complete_;
     return out;
   }
 
@@ -187,16 +190,17 @@ class Packer {
                                           {"text", repair_utf8(sample.bad_text)}});
     const std::int64_t seen = next_ + 1;
     if ((seen >= kJudged || settings_.max_bad_share == 0) && too_many_bad(seen))
-      refuse_bad(concat("first ", seen), "; this one: " + sample.bad_text);
+      refuse_bad("first ", seen, "; this one: " + sample.bad_text);
   }
 
   bool too_many_bad(std::int64_t seen) const {
     return static_cast<double>(bad_total_) > settings_.max_bad_share * static_cast<double>(seen);
   }
 
-  [[noreturn]] void refuse_bad(const std::string& samples, const std::string& example) const {
-    user_error(source_.describe(), ": ", bad_total_, " of the ", samples, " samples cannot be used (",
-               describe_counts(bad_), "), more than max_bad_share ", settings_.max_bad_share, " allows", example);
+  [[noreturn]] void refuse_bad(const char* which, std::int64_t seen, const std::string& example) const {
+    user_error(source_.describe(), ": ", bad_total_, " of the ", which, seen, " samples cannot be used (",
+               describe_counts(bad_), "), ",
+               describe_bad_share(settings_.max_bad_share, bad_total_, seen, "--max-bad-share "), example);
   }
 
   // The shard first, then the manifest that knows it. Bad samples behind the shard's last one belong to the next.
@@ -223,7 +227,7 @@ class Packer {
       user_error(source_.describe(), ": no sample can be packed (", describe_counts(bad_), ")");
     if (too_many_bad(next_)) {
       const Manifest& listed = manifest_["bad_samples"];
-      refuse_bad(std::to_string(next_), listed.empty() ? "" : "; the first one: " + listed[0].value("text", ""));
+      refuse_bad("", next_, listed.empty() ? "" : "; the first one: " + listed[0].value("text", ""));
     }
     if (tar_) finish_shard();
     if (!classes_.empty()) {
@@ -245,6 +249,7 @@ class Packer {
   const std::vector<std::string> classes_;
   Manifest manifest_;
   std::int64_t next_ = 0;  // sample of the source
+  bool was_complete_ = false;
   std::map<std::string, std::int64_t> bad_;
   std::int64_t bad_total_ = 0;
   SetFingerprint fingerprint_;

@@ -7,6 +7,7 @@
 #include "src/data/sources/listed_pictures.h"
 #include "src/data/formats/table.h"
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/data/sources/csv.h>
 
@@ -152,7 +153,39 @@ class CsvReader {
   std::vector<WrittenLabel> labels_;
 };
 
+std::string setting_of(char separator) {
+  return separator == '\t' ? "tab" : separator == ',' ? "comma" : std::string(1, separator);
+}
+
+/// The separator that takes the first line apart; a tab where none does.
+char separator_in(const std::string& path) {
+  for (const char separator : {'\t', ',', ';', '|'})
+    if (Table(path, separator).columns().size() > 1) return separator;
+  return '\t';
+}
+
+/// As a value in a YAML flow mapping.
+std::string flow_value(const std::string& text) {
+  return text.find_first_of(",[]{}:#'\"") == std::string::npos ? text : "'" + text + "'";
+}
+
 }  // namespace
+
+CsvSettings csv_settings_of(const std::string& path, const std::string& given) {
+  CsvSettings out;
+  const char separator = separator_in(path);
+  out.path.items = {path};
+  out.separator = setting_of(separator);
+  const std::vector<std::string> columns = Table(path, separator).columns();
+  std::vector<std::string> missing;
+  for (const std::string& name : {out.image_key, out.caption_key.front()})
+    if (std::find(columns.begin(), columns.end(), name) == columns.end()) missing.push_back(name);
+  if (missing.empty()) return out;
+  user_error(given, ": has no column ", join_names(missing), "; its columns are: ",
+             printable(join_names(columns), 1000), ". Say which hold pictures and captions: {name: csv, path: ",
+             flow_value(path), ", separator: ", flow_value(out.separator), ", image_key: ", flow_value(columns.front()),
+             ", caption_key: ", flow_value(columns[std::min<std::size_t>(1, columns.size() - 1)]), "}");
+}
 
 std::shared_ptr<IndexedSource> make_csv(const CsvSettings& settings) {
   return std::make_shared<ListedPictures>(CsvReader(settings).read());

@@ -89,13 +89,18 @@ std::map<std::string, EntityBox> parse_entity_boxes(std::string_view xml) {
   return boxes;
 }
 
+std::vector<EntitySentence> parse_entity_sentences(std::string_view sentences) {
+  std::vector<EntitySentence> out;
+  for (const std::string& line : split(sentences, '\n'))
+    if (!strip(line).empty()) out.push_back(parse_entity_sentence(strip(line)));
+  return out;
+}
+
 void set_entities(std::string_view sentences, std::string_view xml, Sample& sample) {
   sample.captions.clear();
   sample.objects.clear();
   const std::map<std::string, EntityBox> boxes = parse_entity_boxes(xml);
-  for (const std::string& line : split(sentences, '\n')) {
-    if (strip(line).empty()) continue;
-    const EntitySentence sentence = parse_entity_sentence(strip(line));
+  for (const EntitySentence& sentence : parse_entity_sentences(sentences)) {
     sample.captions.push_back(sentence.text);
     for (const EntitySentence::Phrase& phrase : sentence.phrases) {
       if (phrase.entity == "0") continue;

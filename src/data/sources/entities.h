@@ -24,6 +24,9 @@ struct EntitySentence {
 /// "[/EN#1/people A man] sits ." Throws SampleError `bad_annotation` on brackets that do not match.
 EntitySentence parse_entity_sentence(std::string_view line);
 
+/// The sentences of a file, one a line.
+std::vector<EntitySentence> parse_entity_sentences(std::string_view sentences);
+
 /// Boxes [top, left, height, width] around all that an Annotations file marks for each entity. Throws SampleError
 /// `bad_annotation`.
 std::map<std::string, std::array<std::int64_t, 4>> parse_entity_boxes(std::string_view xml);

@@ -131,19 +131,38 @@ class Flickr30k : public ListedPictures {
   Sample get(std::int64_t index) const override {
     Sample sample = ListedPictures::get(index);
     if (entities_.empty()) return sample;
-    try {
-      const std::string sentences = read_of(sample, "Sentences", ".txt");
-      set_entities(sentences, read_of(sample, "Annotations", ".xml"), sample);
-    } catch (const SampleError& error) {
-      throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()), sample.key);
-    }
+    read_named(sample.key, [&] {
+      const std::string sentences = read_of(sample.key, "Sentences", ".txt");
+      set_entities(sentences, read_of(sample.key, "Annotations", ".xml"), sample);
+    });
     return sample;
   }
 
+  std::vector<std::string> captions(std::int64_t index) const override {
+    if (entities_.empty()) return ListedPictures::captions(index);
+    const std::string key = fs::path(name_of(index)).filename().string();
+    std::vector<std::string> out;
+    read_named(key, [&] {
+      for (EntitySentence& sentence : parse_entity_sentences(read_of(key, "Sentences", ".txt")))
+        out.push_back(std::move(sentence.text));
+    });
+    return out;
+  }
+
  private:
-  std::string read_of(const Sample& sample, const char* folder, const char* extension) const {
+  /// Its errors name the sample.
+  template <class Read>
+  static void read_named(const std::string& key, const Read& read) {
     try {
-      return io::read_file((fs::path(entities_) / folder / fs::path(sample.key).stem().concat(extension)).string());
+      read();
+    } catch (const SampleError& error) {
+      throw SampleError(error.reason(), concat("sample ", key, ": ", error.what()), key);
+    }
+  }
+
+  std::string read_of(const std::string& key, const char* folder, const char* extension) const {
+    try {
+      return io::read_file((fs::path(entities_) / folder / fs::path(key).stem().concat(extension)).string());
     } catch (const UserError& error) {
       throw SampleError("bad_annotation", error.what());
     }

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <set>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "src/data/formats/annotations.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/sample_file.h"
 #include "src/data/formats/templates.h"
@@ -24,6 +26,20 @@ bool is_picture(const fs::path& path) {
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
+}
+
+bool is_all_digits(const std::string& name) {
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+}
+
+/// Whether a folder's files lie as img2dataset puts them: statistics beside the folder, or texts beside pictures in it.
+bool is_img2dataset_shard(const fs::path& folder) {
+  if (!is_all_digits(folder.filename().string())) return false;
+  if (fs::exists(folder.string() + "_stats.json")) return true;
+  return std::any_of(fs::directory_iterator(folder), fs::directory_iterator(), [](const fs::directory_entry& entry) {
+    const fs::path extension = entry.path().extension();
+    return extension == ".txt" || extension == ".json";
+  });
 }
 
 class ImageFolder : public IndexedSource {
@@ -50,8 +66,8 @@ class ImageFolder : public IndexedSource {
                   classes_.empty() ? "" : concat(" of ", classes_.size(), " classes"));
   }
 
-  std::int64_t caption_count(std::int64_t index) const override {
-    return std::ssize(captions_of(pictures_.at(static_cast<std::size_t>(index))));
+  std::vector<std::string> captions(std::int64_t index) const override {
+    return captions_of(pictures_.at(static_cast<std::size_t>(index)));
   }
   std::string name_of(std::int64_t index) const override {
     return (root_ / pictures_.at(static_cast<std::size_t>(index)).name).string();
@@ -67,6 +83,7 @@ class ImageFolder : public IndexedSource {
     std::string name;  // relative to the folder
     std::int64_t label = -1;
     bool has_text = false;
+    bool has_json = false;
   };
 
   Sample read(const Picture& picture) const {
@@ -76,16 +93,33 @@ class ImageFolder : public IndexedSource {
     sample.encoded = read_sample_file((root_ / picture.name).string(), "unreadable");
     if (sample.encoded.empty())
       throw SampleError("empty_image", concat((root_ / picture.name).string(), ": the image has 0 bytes"));
-    sample.captions = captions_of(picture);
+    add_texts(picture, sample);
     return sample;
   }
 
   std::vector<std::string> captions_of(const Picture& picture) const {
+    Sample sample;
+    add_texts(picture, sample);
+    return sample.captions;
+  }
+
+  /// Captions, and what a .json file beside the picture tells.
+  void add_texts(const Picture& picture, Sample& sample) const {
+    if (picture.has_text) sample.captions = lines_of(beside(picture, ".txt"));
+    if (picture.has_json) read_json(beside(picture, ".json"), sample);
     const auto listed = captions_.find(picture.name);
-    if (listed != captions_.end()) return listed->second;
-    if (picture.has_text) return lines_of(fs::path(root_ / picture.name).replace_extension(".txt").string());
-    if (picture.label >= 0 && !settings_.template_.empty()) return {from_template(picture.label)};
-    return {};
+    if (listed != captions_.end()) sample.captions = listed->second;
+    if (sample.captions.empty() && !picture.has_text && picture.label >= 0 && !settings_.template_.empty())
+      sample.captions = {from_template(picture.label)};
+  }
+
+  std::string beside(const Picture& picture, const char* extension) const {
+    return fs::path(root_ / picture.name).replace_extension(extension).string();
+  }
+
+  void read_json(const std::string& path, Sample& sample) const {
+    if (read_annotations(read_sample_file(path, "unreadable"), {"caption", "captions"}, sample)) return;
+    if (!told_bad_json_.exchange(true)) log::warning(path, ": is not JSON: it and any like it are passed over");
   }
 
   void list_pictures() {
@@ -101,17 +135,14 @@ class ImageFolder : public IndexedSource {
         }
       }
       std::sort(folders.begin(), folders.end());
-      for (const std::string& folder : folders) {
-        const std::size_t before = pictures_.size();
-        add_pictures(fs::recursive_directory_iterator(root_ / folder, fs::directory_options::follow_directory_symlink),
-                     static_cast<std::int64_t>(classes_.size()));
-        if (pictures_.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no pictures");
-        classes_.push_back(folder);
-      }
+      if (are_classes(folders))
+        add_classes(folders);
+      else
+        add_pictures(all_below(root_), -1);
       if (pictures_.empty()) {
         classes_.clear();
         add_pictures(fs::directory_iterator(root_), -1);
-      } else if (direct > 0) {
+      } else if (direct > 0 && !classes_.empty()) {
         log::warning(settings_.path, ": ", with_thousands(direct), direct == 1 ? " picture lies" : " pictures lie",
                      " directly in it, beside class folders that hold pictures, and ", direct == 1 ? "is" : "are",
                      " not used");
@@ -122,6 +153,30 @@ class ImageFolder : public IndexedSource {
     if (pictures_.empty())
       user_error(settings_.path,
                  ": holds no pictures (.jpg, .jpeg, .png, .webp), neither in folders named after classes nor directly");
+  }
+
+  bool are_classes(const std::vector<std::string>& folders) const {
+    if (settings_.classes) return *settings_.classes;
+    const bool shards = std::all_of(folders.begin(), folders.end(), is_all_digits) &&
+                        std::any_of(folders.begin(), folders.end(),
+                                    [&](const std::string& folder) { return is_img2dataset_shard(root_ / folder); });
+    if (shards)
+      log::info(settings_.path, ": its folders ", folders.front(), folders.size() > 1 ? " to " + folders.back() : "",
+                " are img2dataset's, not classes (`classes: true` takes them for classes)");
+    return !shards;
+  }
+
+  static fs::recursive_directory_iterator all_below(const fs::path& folder) {
+    return fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink);
+  }
+
+  void add_classes(const std::vector<std::string>& folders) {
+    for (const std::string& folder : folders) {
+      const std::size_t before = pictures_.size();
+      add_pictures(all_below(root_ / folder), static_cast<std::int64_t>(classes_.size()));
+      if (pictures_.size() == before) log::warning(settings_.path, ": class folder ", folder, " holds no pictures");
+      classes_.push_back(folder);
+    }
   }
 
   // True of a link to one of the folders that it was reached through, or to one around them: to follow it would never
@@ -149,11 +204,11 @@ class ImageFolder : public IndexedSource {
   template <class Iterator>
   void add_pictures(Iterator entries, std::int64_t label) {
     const std::size_t begin = pictures_.size();
-    std::unordered_set<std::string> texts;
+    std::unordered_set<std::string> texts, jsons;
     for (Iterator end; entries != end; ++entries) {
       const fs::directory_entry& entry = *entries;
       if constexpr (std::is_same_v<Iterator, fs::recursive_directory_iterator>)
-        if (leads_back(entry)) {
+        if (leads_back(entry) || (entry.path().filename().string().starts_with('.') && entry.is_directory())) {
           entries.disable_recursion_pending();
           continue;
         }
@@ -161,11 +216,16 @@ class ImageFolder : public IndexedSource {
       if (entry.path().filename().string().starts_with('.') || !entry.is_regular_file()) continue;
       if (entry.path().extension() == ".txt")
         texts.insert(fs::path(relative).replace_extension().generic_string());
+      else if (entry.path().extension() == ".json")
+        jsons.insert(fs::path(relative).replace_extension().generic_string());
       else if (is_picture(relative))
-        pictures_.push_back({relative.generic_string(), label, false});
+        pictures_.push_back({.name = relative.generic_string(), .label = label});
     }
-    for (std::size_t i = begin; i < pictures_.size(); ++i)
-      pictures_[i].has_text = texts.contains(fs::path(pictures_[i].name).replace_extension().generic_string());
+    for (std::size_t i = begin; i < pictures_.size(); ++i) {
+      const std::string name = fs::path(pictures_[i].name).replace_extension().generic_string();
+      pictures_[i].has_text = texts.contains(name);
+      pictures_[i].has_json = jsons.contains(name);
+    }
     std::sort(pictures_.begin() + static_cast<std::ptrdiff_t>(begin), pictures_.end(),
               [](const Picture& a, const Picture& b) { return a.name < b.name; });
   }
@@ -221,6 +281,7 @@ class ImageFolder : public IndexedSource {
   std::vector<Picture> pictures_;
   std::vector<std::string> classes_;
   std::set<std::string> links_back_;
+  mutable std::atomic<bool> told_bad_json_ = false;
   std::unordered_map<std::string, std::vector<std::string>> captions_;
 };
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,8 +47,11 @@ class ListedPictures : public IndexedSource {
   Sample get(std::int64_t index) const override;
   std::vector<std::string> class_names() const override { return list_.class_names; }
   std::int64_t background_class() const override { return list_.background_class; }
-  std::int64_t caption_count(std::int64_t index) const override {
-    return std::ssize(list_.pictures.at(static_cast<std::size_t>(index)).captions);
+  std::vector<std::string> captions(std::int64_t index) const override {
+    return list_.pictures.at(static_cast<std::size_t>(index)).captions;
+  }
+  std::int64_t captionless() const override {
+    return std::ranges::count_if(list_.pictures, [](const ListedPicture& each) { return each.captions.empty(); });
   }
   std::string name_of(std::int64_t index) const override {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);

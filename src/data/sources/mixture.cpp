@@ -25,6 +25,17 @@ std::string number_text(double value) {
   return out.str();
 }
 
+/// What `read` gives of a component; its errors tell the component's label.
+template <class Read>
+auto read_labeled(const std::string& label, const Read& read) {
+  try {
+    return read();
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), concat(label, ": ", error.what()),
+                      error.key().empty() ? "" : label + ":" + error.key());
+  }
+}
+
 }  // namespace
 
 NestedSourceSettings config::Value<NestedSourceSettings>::read(const Node& node, const std::string& path, const NestedSourceSettings&) {
@@ -77,6 +88,12 @@ std::size_t Mixture::component_of(std::int64_t index) const {
   return static_cast<std::size_t>(next - first_.begin() - 1);
 }
 
+std::vector<std::string> Mixture::captions(std::int64_t index) const {
+  const std::size_t number = component_of(index);
+  const Component& component = components_[number];
+  return read_labeled(component.label, [&] { return component.source->captions(index - first_[number]); });
+}
+
 std::int64_t Mixture::caption_count(std::int64_t index) const {
   const std::size_t number = component_of(index);
   return components_[number].source->caption_count(index - first_[number]);
@@ -90,19 +107,14 @@ std::string Mixture::name_of(std::int64_t index) const {
 Sample Mixture::get(std::int64_t index) const {
   const std::size_t number = component_of(index);
   const Component& component = components_[number];
-  try {
-    Sample sample = component.source->get(index - first_[number]);
-    sample.key = component.label + ":" + sample.key;
-    if (!sample.no_image.empty()) sample.no_image = concat(component.label, ": ", sample.no_image);
-    if (same_classes_) return sample;
-    sample.label = -1;
-    sample.mask.clear();
-    for (ObjectAnnotation& object : sample.objects) object.label = -1;
-    return sample;
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), concat(component.label, ": ", error.what()),
-                      error.key().empty() ? "" : component.label + ":" + error.key());
-  }
+  Sample sample = read_labeled(component.label, [&] { return component.source->get(index - first_[number]); });
+  sample.key = component.label + ":" + sample.key;
+  if (!sample.no_image.empty()) sample.no_image = concat(component.label, ": ", sample.no_image);
+  if (same_classes_) return sample;
+  sample.label = -1;
+  sample.mask.clear();
+  for (ObjectAnnotation& object : sample.objects) object.label = -1;
+  return sample;
 }
 
 Mixing Mixture::mixing() const {

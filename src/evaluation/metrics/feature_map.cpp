@@ -58,7 +58,7 @@ at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings) {
   TORCH_CHECK(features.dim() == 2 && features.size(0) >= 4, "tsne: features must be [N, D] with N at least 4, got ",
               features.sizes());
   const at::Tensor p = tsne_affinities(features, settings.perplexity).clamp_min(1e-12);
-  const double rate = std::max(static_cast<double>(features.size(0)) / kExaggeration / 4, 50.0);
+  const auto count = static_cast<double>(features.size(0));
   at::Tensor y = principal_plane(features).points;
   y = y * (kStartDeviation / std::max(y.select(1, 0).std().item<double>(), 1e-300));
   at::Tensor velocity = at::zeros_like(y), gains = at::ones_like(y);
@@ -69,6 +69,7 @@ at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings) {
     const at::Tensor gradient = 4 * (y * force.sum(1, true) - force.matmul(y));
     const at::Tensor turned = gradient.sign().ne(velocity.sign());
     gains = at::where(turned, gains + 0.2, gains * 0.8).clamp_min(0.01);
+    const double rate = early ? count / kExaggeration / 4 : count / 4;
     velocity = velocity * (early ? 0.5 : 0.8) - rate * gains * gradient;
     y = y + velocity;
     y = y - y.mean(0, true);

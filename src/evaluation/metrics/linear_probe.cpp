@@ -109,6 +109,18 @@ at::Tensor predict(const LogisticRegression& model, const at::Tensor& features) 
   return logits_of(features.to(at::kDouble), model.weight, model.bias).argmax(1);
 }
 
+ClassifierScores measure_classifier(const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& features,
+                                    const at::Tensor& labels) {
+  check_data("measure_classifier", features, labels, weight.size(0));
+  if (labels.numel() == 0) return {};
+  at::Tensor logits = logits_of(features.to(at::kDouble), weight, bias);
+  const at::Tensor truth = labels.to(logits.device(), at::kLong);
+  ClassifierScores out{.prediction = logits.argmax(1)};
+  out.top1 = share_equal(out.prediction, truth);
+  out.log_loss = cross_entropy(logits, truth, false);
+  return out;
+}
+
 LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at::Tensor& train_labels,
                                      const at::Tensor& test_features, const at::Tensor& test_labels,
                                      std::int64_t num_classes, double l2) {
@@ -118,13 +130,10 @@ LinearProbeScores linear_probe_lbfgs(const at::Tensor& train_features, const at:
   out.objective = model.objective;
   out.train_log_loss = model.log_loss;
   out.train_top1 = share_equal(predict(model, train_features), train_labels.to(model.weight.device()));
-  if (test_labels.numel() > 0) {
-    at::Tensor logits = logits_of(test_features.to(at::kDouble), model.weight, model.bias);
-    const at::Tensor labels = test_labels.to(logits.device(), at::kLong);
-    out.test_prediction = logits.argmax(1);
-    out.test_top1 = share_equal(out.test_prediction, labels);
-    out.test_log_loss = cross_entropy(logits, labels, false);
-  }
+  const ClassifierScores test = measure_classifier(model.weight, model.bias, test_features, test_labels);
+  out.test_top1 = test.top1;
+  out.test_log_loss = test.log_loss;
+  out.test_prediction = test.prediction;
   return out;
 }
 

@@ -1,4 +1,5 @@
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/metrics/cosine_ranks.h"
 #include <tessera/evaluation/metrics/retrieval.h>
 
 namespace tessera::metrics {
@@ -27,14 +28,18 @@ at::Tensor best_right_rank(const std::function<at::Tensor(RowRange)>& scores_of,
   return ranks;
 }
 
+void check_owner(const at::Tensor& owner, std::int64_t images) {
+  TORCH_CHECK(owner.numel() == 0 || owner.max().item<std::int64_t>() < images,
+              "retrieval_recall: text_image must lie below ", images);
+}
+
 }  // namespace
 
 RetrievalScores retrieval_recall(const SimilarityTile& similarity, std::int64_t images, const at::Tensor& text_image,
                                  const std::vector<std::int64_t>& topk) {
   const at::Tensor owner = text_image.to(at::kLong);
   const std::int64_t texts = owner.size(0);
-  TORCH_CHECK(texts == 0 || owner.max().item<std::int64_t>() < images, "retrieval_recall: text_image must lie below ",
-              images);
+  check_owner(owner, images);
   const at::Tensor image = at::arange(images, owner.options());
   RetrievalScores out;
   out.image_to_text_rank = best_right_rank([&](RowRange rows) { return similarity(rows, {0, texts}); }, image, owner);
@@ -55,11 +60,13 @@ RetrievalScores retrieval_recall(const at::Tensor& image_features, const at::Ten
               text_features.sizes());
   TORCH_CHECK(text_image.dim() == 1 && text_image.size(0) == text_features.size(0),
               "retrieval_recall: text_image must be [", text_features.size(0), "], got ", text_image.sizes());
-  const at::Tensor image_rows = unit_rows(image_features), text_rows = unit_rows(text_features);
-  const auto cosines = [&](RowRange images, RowRange texts) {
-    return image_rows.slice(0, images.begin, images.end).matmul(text_rows.slice(0, texts.begin, texts.end).t());
-  };
-  return retrieval_recall(cosines, image_features.size(0), text_image.to(image_features.device()), topk);
+  const at::Tensor owner = text_image.to(at::kCPU, at::kLong);
+  check_owner(owner, image_features.size(0));
+  const CosineRanks ranks = cosine_ranks(image_features.to(at::kCPU), text_features.to(at::kCPU), owner);
+  return {.image_to_text = recall_at(ranks.image, topk),
+          .text_to_image = recall_at(ranks.text, topk),
+          .image_to_text_rank = ranks.image,
+          .text_to_image_rank = ranks.text};
 }
 
 std::pair<at::Tensor, at::Tensor> nearest_by_cosine(const at::Tensor& queries, const at::Tensor& candidates,

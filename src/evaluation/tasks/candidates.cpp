@@ -66,6 +66,14 @@ std::int64_t Candidates::label_of(const Sample& sample, const Source& source) co
   return place[label];
 }
 
+Required Candidates::asked(const Source& source) const {
+  Required out = labeled_or_named();
+  out.in = [this, &source, named = out.in](const Sample& sample) {
+    return named(sample) && label_of(sample, source) >= 0;
+  };
+  return out;
+}
+
 Candidates candidates_for(const TextList& classes, const Source& source, const std::string& task) {
   const Names own = source.class_names();
   Candidates out{.task = task, .names = {}, .place = {}, .source_names = own};

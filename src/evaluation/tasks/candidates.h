@@ -23,6 +23,9 @@ struct Candidates {
   /// The sample's class among `names`, -1 for the background. Throws TaskMisfit for a label without a name, and for a
   /// name that is not among them.
   std::int64_t label_of(const Sample& sample, const Source& source) const;
+
+  /// A label that is not the background's: pictures of nothing else are of no class, and are skipped. Outlived by both.
+  Required asked(const Source& source) const;
 };
 
 /// A class label: a number, or a name where the source lists none.

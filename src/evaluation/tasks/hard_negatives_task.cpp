@@ -46,6 +46,7 @@ class HardNegativesTask final : public EvaluationTask {
       wrong.push_back(column(pairs.negative));
     });
 
+    result.pictures.class_kind = "kind";
     const std::set<std::string> sorted(kinds.begin(), kinds.end());
     const std::vector<std::string> names(sorted.begin(), sorted.end());
     std::vector<std::int64_t> category;

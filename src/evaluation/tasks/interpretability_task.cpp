@@ -39,7 +39,7 @@ class InterpretabilityTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = labeled_or_named()};
+                    .required = candidates.asked(*source)};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       std::vector<std::int64_t> own;
       for (const EvaluationSample& sample : samples) own.push_back(candidates.label_of(sample.sample, *source));
@@ -48,15 +48,14 @@ class InterpretabilityTask final : public EvaluationTask {
                           .rank);
       labels.insert(labels.end(), own.begin(), own.end());
     });
-    const at::Tensor rank = at::cat(ranks);  // [N] from 1; -1: a picture of the background alone
+    const at::Tensor rank = at::cat(ranks);  // [N] from 1
     const std::vector<double> shares = metrics::recall_at(rank - 1, settings_.topk);
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("top", settings_.topk[i]);
       result.metrics.emplace_back(name, shares[i]);
-      result.outcomes.push_back(hits_within(name, at::where(rank.ge(1), rank - 1, -1), settings_.topk[i]));
+      result.outcomes.push_back(hits_within(name, rank - 1, settings_.topk[i]));
     }
-    const at::Tensor known = rank.masked_select(rank.ge(1));
-    result.metrics.emplace_back("median_rank", known.numel() > 0 ? known.median().item<double>() : 0.0);
+    result.metrics.emplace_back("median_rank", rank.median().item<double>());
     result.metrics.emplace_back("tokens", static_cast<double>(space.size()));
     if (context.pictures) add_classes(candidates.names, rank, at::tensor(labels, at::kLong), result.pictures);
     return result;

@@ -4,6 +4,7 @@
 
 #include "src/evaluation/metrics/sparse_rows.h"
 #include <tessera/base/digest.h>
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -63,17 +64,46 @@ std::int64_t Pass::total() const {
   return max_samples < 0 ? source->size() : std::min(max_samples, source->size());
 }
 
-TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples) const {
+EmbeddingTable* Pass::kept() const {
+  FeatureStore* const store = embedder.feature_store();
+  const bool embeddings_alone =
+      pictures == EvaluationPictures::prepared && needs == ViewNeeds{} && embedder.compares_by_cosine();
+  return store != nullptr && embeddings_alone ? &store->pictures(*source) : nullptr;
+}
+
+TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const {
+  std::vector<std::uint64_t> of, new_ones;
+  std::vector<const EvaluationSample*> unknown;
+  for (const EvaluationSample& sample : samples) {
+    of.push_back(sample.picture);
+    if (kept != nullptr && kept->contains(sample.picture)) continue;
+    new_ones.push_back(sample.picture);
+    unknown.push_back(&sample);
+  }
+  if (kept == nullptr) return computed(unknown);
+  if (!unknown.empty()) kept->add(new_ones, computed(unknown).global);
+  TowerFeatures features;
+  features.global = kept->rows(of);
+  return features;
+}
+
+TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples) const {
   std::vector<at::Tensor> pixels;
-  for (const EvaluationSample& sample : samples) pixels.push_back(sample.pixels);
+  for (const EvaluationSample* sample : samples) pixels.push_back(sample->pixels);
   TowerFeatures features = embedder.images(at::stack(pixels), needs);
-  check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row].sample.key; });
+  check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row]->sample.key; });
   return features;
 }
 
 void Pass::run(TaskResult& result, const BatchBody& body) const {
   result.data = source->describe();
-  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures);
+  EmbeddingTable* const table = kept();
+  IsKnownPicture is_known;
+  if (table != nullptr && !reads_pixels)
+    is_known = [table](std::uint64_t picture) { return table->contains(picture); };
+  EvaluationReader reader(source, embedder.preprocessing(), context.batch_size, context.threads, max_samples, pictures,
+                          is_known, context.told);
+  const std::int64_t before = table != nullptr ? table->size() : 0;
   std::int64_t read = 0, used = 0;
   for (;;) {
     std::vector<EvaluationSample> samples = reader.next();
@@ -87,12 +117,15 @@ void Pass::run(TaskResult& result, const BatchBody& body) const {
       used += std::ssize(samples);
       for (const EvaluationSample& sample : samples)
         result.sample_mark = fingerprint(sample.sample.key, result.sample_mark);
-      body(samples, pictures == EvaluationPictures::prepared ? features_of(samples) : TowerFeatures());
+      body(samples, pictures == EvaluationPictures::prepared ? features_of(samples, table) : TowerFeatures());
     }
     if (context.progress) context.progress(read, total());
   }
   for (const auto& [reason, count] : reader.statistics().skipped) result.skipped[reason] += count;
   result.samples += used;
+  if (before > 0)
+    log::info(source->describe(), ": ", with_thousands(used - std::min(used, table->size() - before)), " of ",
+              with_thousands(used), " pictures were embedded before");
   if (read == 0) user_error(source->describe(), ": none of its ", with_thousands(total()), " samples could be read");
   if (used == 0) user_error(source->describe(), ": no sample ", lacking(*source, required));
 }
@@ -105,12 +138,24 @@ TowerFeatures embed_texts(const Embedder& embedder, const std::vector<std::strin
 
 TowerFeatures embed_compactly(const Embedder& embedder, const std::vector<std::string>& texts) {
   std::vector<TowerFeatures> chunks;
-  for (auto begin = texts.begin(); chunks.empty() || begin != texts.end();) {
+  at::Tensor dense;  // all rows in one tensor from the start, for chunks and their join would be twice as much
+  std::int64_t row = 0;
+  for (auto begin = texts.begin(); row == 0 || begin != texts.end();) {
     const auto end = begin + std::min<std::ptrdiff_t>(kTextsAtATime, texts.end() - begin);
-    chunks.push_back(embedder.compact(embed_texts(embedder, {begin, end})));
+    const TowerFeatures chunk = embedder.compact(embed_texts(embedder, {begin, end}));
+    if (chunk.global.is_sparse() || !embedder.compares_by_cosine()) {
+      chunks.push_back(chunk);
+    } else {
+      if (!dense.defined()) dense = at::empty({std::ssize(texts), chunk.global.size(1)}, chunk.global.options());
+      dense.narrow(0, row, end - begin).copy_(chunk.global);
+    }
+    row += std::max<std::int64_t>(end - begin, 1);
     begin = end;
   }
-  return joined(chunks);
+  if (!dense.defined()) return joined(chunks);
+  TowerFeatures out;
+  out.global = dense;
+  return out;
 }
 
 TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::string>& names, const TextList& templates,

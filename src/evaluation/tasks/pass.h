@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/data/loading/loader.h>
+#include <tessera/evaluation/feature_store.h>
 #include <tessera/evaluation/metrics/retrieval.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/evaluation/tasks/task_settings.h>
@@ -50,6 +51,7 @@ struct Pass {
   Required required = {};
   ViewNeeds needs = {};
   EvaluationPictures pictures = EvaluationPictures::prepared;  // as_read: none is embedded, the features are empty
+  bool reads_pixels = true;  // false: nobody looks at the samples' pixels, and those of kept embeddings are not decoded
 
   /// Number of samples that will be read, unusable ones included.
   std::int64_t total() const;
@@ -58,7 +60,10 @@ struct Pass {
   void run(TaskResult& result, const BatchBody& body) const;
 
  private:
-  TowerFeatures features_of(const std::vector<EvaluationSample>& samples) const;
+  /// Where embeddings are kept; null: nowhere.
+  EmbeddingTable* kept() const;
+  TowerFeatures features_of(const std::vector<EvaluationSample>& samples, EmbeddingTable* kept) const;
+  TowerFeatures computed(const std::vector<const EvaluationSample*>& samples) const;
 };
 
 /// Throws UserError when an embedding of a text is not finite.

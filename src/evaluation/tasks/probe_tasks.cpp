@@ -1,12 +1,13 @@
 // Tasks that classify with features of a training set: a linear classifier, and nearest neighbors.
-#include <numeric>
+#include <cmath>
+#include <map>
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/probe_fit.h"
 #include "src/evaluation/tasks/tasks.h"
-#include <tessera/base/random.h>
 #include <tessera/base/text.h>
 #include <tessera/evaluation/metrics/hyperparameter_sweep.h>
 #include <tessera/evaluation/metrics/knn.h>
@@ -15,23 +16,16 @@
 namespace tessera {
 namespace {
 
-/// Image embeddings of labeled samples.
-struct Split {
-  at::Tensor features;  // [N, D]
-  at::Tensor labels;    // [N] int64
-};
-
-Split rows_of(const Split& all, const std::vector<std::int64_t>& rows) {
-  const at::Tensor index = at::tensor(rows, at::kLong);
-  return {all.features.index_select(0, index), all.labels.index_select(0, index)};
-}
-
-Split embed_labeled(const Embedder& embedder, const EvaluationContext& context,
+LabeledFeatures embed_labeled(const Embedder& embedder, const EvaluationContext& context,
                     const std::shared_ptr<const Source>& source, std::int64_t max_samples, TaskResult& result) {
   std::vector<at::Tensor> features;
   std::vector<std::int64_t> labels;
-  const Pass pass{
-      .embedder = embedder, .context = context, .source = source, .max_samples = max_samples, .required = labeled()};
+  const Pass pass{.embedder = embedder,
+                  .context = context,
+                  .source = source,
+                  .max_samples = max_samples,
+                  .required = labeled(),
+                  .reads_pixels = false};
   pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
     features.push_back(batch.global);
     for (const EvaluationSample& sample : samples) labels.push_back(sample.sample.label);
@@ -40,8 +34,8 @@ Split embed_labeled(const Embedder& embedder, const EvaluationContext& context,
 }
 
 struct TrainAndTest {
-  Split train;
-  Split test;
+  LabeledFeatures train;
+  LabeledFeatures test;
   std::int64_t classes = 0;
 };
 
@@ -77,6 +71,15 @@ class LinearProbeTask final : public EvaluationTask {
       data.train.features = metrics::unit_rows(data.train.features);
       data.test.features = metrics::unit_rows(data.test.features);
     }
+    if (settings_.solver == "adamw")
+      measure_adamw(data, result);
+    else
+      measure_lbfgs(data, result);
+    return result;
+  }
+
+ private:
+  void measure_lbfgs(const TrainAndTest& data, TaskResult& result) const {
     double l2 = settings_.l2.value_or(0);
     double held_out = -1;
     if (!settings_.l2) std::tie(l2, held_out) = sweep(data.train, data.classes);
@@ -86,32 +89,33 @@ class LinearProbeTask final : public EvaluationTask {
         {"top1", scores.test_top1}, {"train_top1", scores.train_top1}, {"log_loss", scores.test_log_loss}, {"l2", l2}};
     result.outcomes = {outcomes_of("top1", {.part = scores.test_prediction.eq(data.test.labels)})};
     if (held_out >= 0) result.metrics.emplace_back("validation_top1", held_out);
-    return result;
   }
 
- private:
+  void measure_adamw(const TrainAndTest& data, TaskResult& result) const {
+    const AdamwChoice choice = fit_with_adamw(data.train, data.classes, settings_);
+    const auto scores =
+        metrics::measure_classifier(choice.probe.weight, choice.probe.bias, data.test.features, data.test.labels);
+    result.metrics = {{"top1", scores.top1},
+                      {"train_top1", choice.probe.train_top1},
+                      {"log_loss", scores.log_loss},
+                      {"lr", choice.lr},
+                      {"weight_decay", choice.weight_decay}};
+    result.outcomes = {outcomes_of("top1", {.part = scores.prediction.eq(data.test.labels)})};
+    if (choice.validation_top1) result.metrics.emplace_back("validation_top1", *choice.validation_top1);
+  }
+
   /// The l2 that is best on the held-out part of train, and its accuracy there.
-  std::pair<double, double> sweep(const Split& train, std::int64_t classes) const {
+  std::pair<double, double> sweep(const LabeledFeatures& train, std::int64_t classes) const {
     constexpr std::int64_t kPoints = 97;
     const auto l2_at = [](std::int64_t index) {
       return std::pow(10.0, -6.0 + 8.0 * static_cast<double>(index) / (kPoints - 1));
     };
-    const std::int64_t count = train.labels.size(0);
-    const auto held = static_cast<std::int64_t>(std::llround(static_cast<double>(count) * settings_.validation_share));
-    if (held < 1 || held >= count) {
-      user_error("linear_probe.validation_share is ", settings_.validation_share, ", which holds out ", held, " of ",
-                 count, " training samples: set l2 instead, or another share");
-    }
-    std::vector<std::int64_t> order(static_cast<std::size_t>(count));
-    std::iota(order.begin(), order.end(), 0);
-    Random(0, Purpose::shuffle).shuffle(order);
-    const Split validation = rows_of(train, {order.begin(), order.begin() + held});
-    const Split rest = rows_of(train, {order.begin() + held, order.end()});
+    const auto [validation, rest] = hold_out(train, settings_);
 
     // A neighbor's solution is a good start; the sweep needs no more digits than an accuracy shows.
     std::map<std::int64_t, metrics::LogisticRegression> fits;
     std::map<std::int64_t, double> accuracy;
-    const auto measure = [&](std::int64_t index) {
+    const auto measure = [&, &rest = rest, &validation = validation](std::int64_t index) {
       const metrics::LogisticRegression* start = nullptr;
       std::int64_t nearest = kPoints;
       for (const auto& [other, fit] : fits) {

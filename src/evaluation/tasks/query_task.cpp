@@ -44,8 +44,11 @@ class QueryTask final : public EvaluationTask {
       queries.push_back({{.text_to_image = true, .query_text = text, .rank = -1}, {}});
     TaskResult result;
     result.prompts = settings_.texts.items;
-    const Pass pass{
-        .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .reads_pixels = context.pictures};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const at::Tensor similarity = embedder.similarity(features, texts).to(at::kDouble).contiguous();  // [B, queries]
       for (std::size_t i = 0; i < samples.size(); ++i)

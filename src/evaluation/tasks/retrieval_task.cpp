@@ -21,6 +21,14 @@ class RetrievalTask final : public EvaluationTask {
     check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
 
+  std::vector<std::string> metric_names(const Embedder& embedder) const override {
+    if (embedder.token_space() > 0 || settings_.text_encoder_free) return {};  // further ones tell of its tokens
+    std::vector<std::string> out;
+    for (const char* direction : {"image_to_text", "text_to_image"})
+      for (const std::int64_t k : settings_.topk) out.push_back(concat(direction, "_recall@", k));
+    return out;
+  }
+
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (!settings_.text_encoder_free) return measure(embedder, context);
     TaskResult result = measure(MultiHotEmbedder(embedder, "retrieval.text_encoder_free"), context);
@@ -31,8 +39,12 @@ class RetrievalTask final : public EvaluationTask {
  private:
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
-    const Pass pass{
-        .embedder = embedder, .context = context, .source = source, .max_samples = settings_.data.max_samples};
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = captioned(),
+                    .reads_pixels = context.pictures};
     TaskResult result;
     Captions captions;
     std::vector<TowerFeatures> batches;
@@ -42,17 +54,10 @@ class RetrievalTask final : public EvaluationTask {
       batches.push_back(embedder.compact(features));
       if (context.pictures) sheets.add(samples, features, captions);
     });
-    if (captions.texts.empty()) user_error(source->describe(), ": no sample ", lacking(*source, captioned()));
-    for (const auto& own : captions.by_image)
-      if (own.empty()) ++result.skipped["no_caption"];
 
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));
-    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
-      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
-    };
-    const auto scores = metrics::retrieval_recall(similarity, std::ssize(captions.by_image),
-                                                  at::tensor(captions.owner, at::kLong), settings_.topk);
+    const metrics::RetrievalScores scores = ranked(embedder, images, texts, at::tensor(captions.owner, at::kLong));
     for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
       const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
       result.metrics.emplace_back(name, scores.image_to_text[i]);
@@ -73,6 +78,16 @@ class RetrievalTask final : public EvaluationTask {
     }
     if (context.pictures) result.pictures.retrieval = sheets.finished(images, texts, captions, scores);
     return result;
+  }
+
+  metrics::RetrievalScores ranked(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts,
+                                  const at::Tensor& owner) const {
+    if (embedder.compares_by_cosine() && !images.global.is_sparse() && !texts.global.is_sparse())
+      return metrics::retrieval_recall(images.global, texts.global, owner, settings_.topk);
+    const auto similarity = [&](metrics::RowRange some_images, metrics::RowRange some_texts) {
+      return embedder.similarity(slice(images, some_images), slice(texts, some_texts));
+    };
+    return metrics::retrieval_recall(similarity, images.global.size(0), owner, settings_.topk);
   }
 
   void add(const Sample& sample, Captions& captions) const {

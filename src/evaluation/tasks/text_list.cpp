@@ -81,7 +81,23 @@ std::optional<config::Problem> validate(const TokenPictureSettings& settings) {
   return check_templates(settings.space.templates);
 }
 
+namespace {
+
+std::optional<config::Problem> check_adamw_probe(const LinearProbeSettings& settings) {
+  if (settings.l2) return config::Problem{"l2", "is of solver: lbfgs; with adamw set weight_decays"};
+  for (const auto& [key, list] : {std::pair("learning_rates", settings.learning_rates), {"weight_decays", settings.weight_decays}})
+    if (list.empty()) return config::Problem{key, "is empty: name at least one"};
+  if (settings.validation_share == 0 && settings.learning_rates.size() * settings.weight_decays.size() > 1)
+    return config::Problem{"validation_share",
+                           "is 0, but the sweep over learning_rates and weight_decays needs held-out samples: name one of "
+                           "each, or a share above 0"};
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<config::Problem> validate(const LinearProbeSettings& settings) {
+  if (settings.solver == "adamw") return check_adamw_probe(settings);
   if (!settings.l2 && settings.validation_share == 0) {
     return config::Problem{"validation_share",
                            "is 0, but l2 is null and its sweep needs held-out samples: set l2, or a share above 0"};

@@ -35,6 +35,7 @@ class ValidationLossTask final : public EvaluationTask {
             .batch_size = settings_.batch_size,
             .max_samples = settings_.data.max_samples,
             .threads = context.threads,
+            .told = context.told,
             .progress = context.progress};
   }
 

@@ -51,6 +51,13 @@ class ZeroShotTask final : public EvaluationTask {
                   [&](const Sample& sample) { candidates.label_of(sample, *source); });
   }
 
+  std::vector<std::string> metric_names(const Embedder&) const override {
+    std::vector<std::string> out;
+    for (const std::int64_t k : settings_.topk) out.push_back(concat("top", k));
+    out.push_back("mean_per_class");
+    return out;
+  }
+
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (!settings_.text_encoder_free) return measure(embedder, context);
     TaskResult result = measure(MultiHotEmbedder(embedder, "zero_shot.text_encoder_free"), context);
@@ -73,7 +80,8 @@ class ZeroShotTask final : public EvaluationTask {
                     .context = context,
                     .source = source,
                     .max_samples = settings_.data.max_samples,
-                    .required = labeled_or_named()};
+                    .required = candidates.asked(*source),
+                    .reads_pixels = context.pictures};
     ExampleChooser examples(pass.total());
     SurestMistakes mistakes;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
@@ -126,8 +134,7 @@ class ZeroShotTask final : public EvaluationTask {
     pictures.confusion.assign(names.size(), std::vector<std::int64_t>(names.size(), 0));
     const auto* guesses = scores.prediction.const_data_ptr<std::int64_t>();
     for (std::size_t n = 0; n < labels.size(); ++n)
-      if (labels[n] >= 0)
-        ++pictures.confusion[static_cast<std::size_t>(labels[n])][static_cast<std::size_t>(guesses[n])];
+      ++pictures.confusion[static_cast<std::size_t>(labels[n])][static_cast<std::size_t>(guesses[n])];
   }
 
   ZeroShotSettings settings_;

@@ -11,6 +11,7 @@
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/checkpoint/checkpoint.h>
+#include <tessera/training/run/run_evaluation.h>
 
 namespace tessera {
 namespace {
@@ -62,8 +63,7 @@ std::optional<double> judged_value(const KeepBestSettings& settings, const Measu
   if (found == measured.end()) {
     std::vector<std::string> names;
     for (const auto& [name, value] : measured) names.push_back(name);
-    user_error("checkpoint.keep_best.metric: nothing measured is called ", settings.metric,
-               suggestion(settings.metric, names), "; there are: ", names.empty() ? "none" : join_names(names));
+    throw UserError(not_measured(settings.metric, names));
   }
   return std::isfinite(found->second) ? std::optional(found->second) : std::nullopt;
 }

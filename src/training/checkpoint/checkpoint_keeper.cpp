@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <tuple>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -149,7 +150,7 @@ bool CheckpointKeeper::is_best(const MeasuredMetrics& measured) {
   try {
     value = judged_value(settings, measured);
   } catch (const UserError& error) {
-    report_error_(error.what());
+    if (!std::exchange(told_not_measured_, true)) report_error_(error.what());
   }
   if (!value) return false;
   judged_ = *value;

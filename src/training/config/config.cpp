@@ -98,20 +98,29 @@ void forget_unset(ModuleSettings& module, std::initializer_list<const char*> key
     if (module.settings.find(key) != nullptr && setting(module, key) == nullptr) module.settings.erase(key);
 }
 
-// The side of the pictures is written once: at the image encoder or at the preprocessing.
-void follow_image_size(Config& c, const Node& tree) {
+// The side of the pictures is written once: at the image encoder or at the preprocessing. Whether the encoder took it
+// from there.
+bool follow_image_size(Config& c, const Node& tree) {
   ModuleSettings& encoder = c.model.image.encoder;
-  if (!knows(encoders(), encoder, "image_size")) return;
+  if (!knows(encoders(), encoder, "image_size")) return false;
   const Node& preprocessing = nearest_node(tree, "model.preprocessing.image_size");
   const bool written = nearest_node(tree, "model.preprocessing").find("image_size") != nullptr;
   if (const Node* size = setting(encoder, "image_size"); size == nullptr) {
     Node value = config::Value<config::Size>::dump(c.model.preprocessing.image_size);
     encoder.settings.set("image_size", marked_like(value, preprocessing));
+    return true;
   } else if (!written) {
     c.model.preprocessing.image_size = config::Value<config::Size>::read(*size, "model.image.encoder.image_size", {});
   } else {
     check_image_size(c, tree);
   }
+  return false;
+}
+
+// A message about a key that was filled in tells of the key that was written.
+std::string with_key(std::string text, const std::string& filled, const std::string& written) {
+  if (const std::size_t at = text.find(filled + ":"); at != std::string::npos) text.replace(at, filled.size(), written);
+  return text;
 }
 
 // Names, settings and combinations of the towers are the models' business; the marks are put back afterwards.
@@ -239,8 +248,13 @@ Config resolve_tree(const Node& given, const std::string& name, bool without_voc
     forget_unset(c.model.text->encoder, {"context_length", "vocab_size"});
     forget_unset(c.model.text->readout, {"special_token_ids"});
   }
-  follow_image_size(c, tree);
-  resolve_model(c.model);
+  const bool followed = follow_image_size(c, tree);
+  try {
+    resolve_model(c.model);
+  } catch (const UserError& error) {
+    if (followed) throw UserError(with_key(error.what(), "model.image.encoder.image_size", "model.preprocessing.image_size"));
+    throw;
+  }
   resolve(c.objective, objectives(), "objective", tree);
   resolve(c.optimizer, optimizers(), "optimizer", tree);
   c.evaluation.tasks = resolve_tasks(c.evaluation.tasks, "evaluation.tasks");

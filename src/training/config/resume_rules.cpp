@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/training/config/resume_rules.h>
 
@@ -72,6 +73,27 @@ bool any_stands_for(const std::vector<std::string>& patterns, const std::string&
   return std::ranges::any_of(patterns, [&](const std::string& each) { return stands_for(each, key); });
 }
 
+// The keys of all values, and of the maps that they lie in.
+void add_keys(const Node& node, const std::string& path, std::vector<std::string>& out) {
+  if (!path.empty()) out.push_back(path);
+  if (node.is_map())
+    for (const auto& [key, value] : node.members()) add_keys(value, config::join_path(path, key), out);
+  if (node.is_sequence() && holds_maps(node))
+    for (std::size_t i = 0; i < node.items().size(); ++i) add_keys(node.items()[i], concat(path, ".", i), out);
+}
+
+void check_allowed(const std::vector<std::string>& allowed, const Node& there, const Node& here) {
+  std::vector<std::string> keys;
+  add_keys(there, "", keys);
+  add_keys(here, "", keys);
+  for (const std::string& pattern : allowed) {
+    if (std::ranges::any_of(keys, [&](const std::string& key) { return stands_for(pattern, key); })) continue;
+    const std::string near = nearest_name(pattern, keys);
+    user_error("--allow-changes ", pattern, ": there is no such setting",
+               near.empty() ? "" : concat(": did you mean ", near, "?"));
+  }
+}
+
 std::string shortened(const std::string& text) {
   constexpr std::size_t kMost = 60;
   return text.size() > kMost ? text.substr(0, kMost - 3) + "..." : text;
@@ -133,6 +155,7 @@ const std::vector<std::string>& keys_free_to_change() {
 ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed) {
   const Node there = config::parse_yaml(before, "the checkpoint's configuration");
   const Node here = config::parse_yaml(to_yaml(now), "this configuration");
+  check_allowed(allowed, there, here);
   ResumeChanges out;
   for (Change& change : changes(there, here)) {
     if (now.training.micro_batch.automatic && change.key == "training.micro_batch") continue;

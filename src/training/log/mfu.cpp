@@ -60,11 +60,12 @@ std::optional<std::string> Mfu::news() {
   return line.empty() ? std::nullopt : std::optional(std::move(line));
 }
 
-std::string Mfu::describe() const {
+std::string Mfu::describe(const std::string& texts) const {
   const std::string again = recomputed_per_sample_ == 0 ? ""
                                                         : concat(" (and ", format_flops(recomputed_per_sample_),
                                                                  " computed again, not counted)");
-  return concat("model: ", format_flops(flops_per_sample_), " a sample, forward and backward", again,
+  return concat("model: ", format_flops(flops_per_sample_), " a sample, forward and backward",
+                texts.empty() ? "" : concat(", in the first batch with ", texts), again,
                 "; MFU is the share of ", format_flop_rate(peak_tflops_), " (", peak_origin_, ")");
 }
 

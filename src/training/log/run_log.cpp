@@ -138,6 +138,10 @@ void RunLog::evaluation_failed(std::int64_t step, const std::string& task, const
   if (page_) page_->add_evaluation_failure(step, task, reason);
 }
 
+void RunLog::evaluated_data(const std::string& task, const std::string& data, std::int64_t samples) {
+  if (page_) page_->add_evaluation_data(task, data, samples);
+}
+
 void RunLog::readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings) {
   if (!page_) return;
   for (const auto& [sample, text] : readings) page_->add_reading(step, sample, text);

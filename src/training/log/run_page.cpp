@@ -10,6 +10,7 @@
 
 #include <tessera/report/chart.h>
 #include <tessera/report/html.h>
+#include <tessera/report/markdown_table.h>
 #include <tessera/report/metric.h>
 #include <tessera/report/run_curves.h>
 #include <tessera/base/clock.h>
@@ -27,6 +28,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
+using report::breakable;
 using report::escape;
 using report::number_card;
 
@@ -44,21 +46,22 @@ constexpr const char* kStyle =
     ".files a{margin-right:14px;color:var(--accent)}a{color:var(--accent)}</style>";
 
 std::string link(const std::string& path, const std::string& text) {
-  return concat("<a href=\"", escape(path), "\">", escape(text), "</a>");
+  return concat("<a href=\"", escape(path), "\">", breakable(text), "</a>");
 }
 
-std::string short_number(double value) {
-  std::ostringstream out;
-  out << std::setprecision(4) << value;
-  return out.str();
-}
+// A value of "task.metric" and the step that it was measured at.
+struct Measured {
+  std::int64_t step;
+  double value;
+};
 
-// The better of two values of "task.metric".
-std::optional<double> better_of(const std::string& name, const std::optional<double>& before, double value) {
+// The better of two; of equal ones the earlier.
+std::optional<Measured> better_of(const std::string& name, const std::optional<Measured>& before, const Measured& now) {
   const report::Better better = report::better_value(name.substr(name.find('.') + 1));
-  if (better == report::Better::neither || !std::isfinite(value)) return before;
-  if (!before) return value;
-  return better == report::Better::higher ? std::max(*before, value) : std::min(*before, value);
+  if (better == report::Better::neither || !std::isfinite(now.value)) return before;
+  if (!before) return now;
+  const bool improved = better == report::Better::higher ? now.value > before->value : now.value < before->value;
+  return improved ? now : before;
 }
 
 // Charts of more than one value: a table has the others.
@@ -67,6 +70,11 @@ std::vector<CurveChart> lines_of(std::vector<CurveChart> charts) {
     return std::all_of(chart.curves.begin(), chart.curves.end(), [](const Curve& c) { return c.points.size() < 2; });
   });
   return charts;
+}
+
+// Samples that are left out have a table of their own.
+bool tells_of_a_sample(std::string_view warning) {
+  return warning.starts_with("warning skipped: ") || warning.ends_with(": further skipped samples are only counted");
 }
 
 // The newest warnings and errors of log.txt ("12:34:56 warning ..."); those of earlier sessions are there too.
@@ -82,7 +90,8 @@ std::vector<std::string> warnings_of(const std::string& folder) {
     const std::size_t space = line.find(' ');
     if (space == std::string::npos) continue;
     const std::string_view rest = std::string_view(line).substr(space + 1);
-    if (rest.starts_with("warning ") || rest.starts_with("error ")) out.push_back(line);
+    const bool worth = rest.starts_with("warning ") || rest.starts_with("error ");
+    if (worth && !tells_of_a_sample(rest)) out.push_back(line);
   }
   if (out.size() > kWarnings) out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(kWarnings));
   return out;
@@ -103,13 +112,13 @@ std::vector<std::string> names_in(const std::string& folder, const std::string& 
 std::string state_block(const RunStatus& s, const std::string& written) {
   const double share = s.total_steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.total_steps) : 0;
   const bool running = s.state == "running";
-  return concat("<div class=\"state\"><span class=\"tag ", s.good ? "good" : "bad", "\">", escape(s.state),
+  return concat("<div class=\"state\"><span class=\"tag ", s.state == "interrupted" ? "stopped" : s.good ? "good" : "bad", "\">", escape(s.state),
                 "</span><span>step ", with_thousands(s.step), " of ", with_thousands(s.total_steps),
                 "</span><span class=\"soft\">", with_thousands(s.samples), " samples, trained for ",
                 format_duration(s.seconds), "</span>",
                 running ? concat("<span>ETA ", format_duration(s.seconds_left), "</span>") : "",
                 "</div><div class=\"progress\"><i style=\"width:", report::fixed(100 * share, 1), "%\"></i></div>",
-                s.note.empty() ? "" : "<p>" + escape(s.note) + "</p>", "<p class=\"soft\">Written ", written,
+                s.note.empty() ? "" : "<p>" + breakable(s.note) + "</p>", "<p class=\"soft\">Written ", written,
                 running ? concat("; at log rows a minute or more apart, and reloaded every ", kReloadSeconds,
                                  " s. A time long past means that the run was killed.")
                         : "",
@@ -174,19 +183,20 @@ struct RunPage::Impl {
   report::RunCurves curves;
 
   struct Evaluated {
-    std::int64_t step;
-    double value;
-    std::optional<double> best;  // none: no value is better than another
+    Measured last;
+    std::optional<Measured> best;  // none: no value is better than another
   };
-  std::map<std::string, Evaluated> evaluated;  // by "task.metric"
+  std::map<std::string, Evaluated, report::NaturalOrder> evaluated;  // by "task.metric"
+  std::map<std::string, std::string> evaluated_data;  // by task: "shapes validation, 500 samples"
   std::map<std::string, std::pair<std::int64_t, std::string>> failed;  // by task: the last step, and why
   std::map<std::string, std::map<std::int64_t, std::string>> readings;  // by sample and step
 
   void evaluation(std::int64_t step, const std::string& name, double value) {
     curves.add(static_cast<double>(step), kEvaluationPrefix + name, value);
     const auto known = evaluated.find(name);
-    const auto best = better_of(name, known == evaluated.end() ? std::nullopt : known->second.best, value);
-    evaluated.insert_or_assign(name, Evaluated{step, value, best});
+    const Measured now{step, value};
+    const auto best = better_of(name, known == evaluated.end() ? std::nullopt : known->second.best, now);
+    evaluated.insert_or_assign(name, Evaluated{now, best});
   }
 
   std::string numbers() const {
@@ -194,10 +204,11 @@ struct RunPage::Impl {
     const auto card = [&](const char* key, const char* name, const auto& text_of) {
       if (const double* value = curves.last(key)) html += number_card(text_of(*value), name);
     };
+    const auto gibibytes = [](double bytes) { return report::three_digits(bytes / (1 << 30)) + " GiB"; };
     const auto percent = [](double value) { return report::fixed(100 * value, value < 0.1 ? 1 : 0) + "%"; };
     card("loss", "loss", [](double v) { return report::fixed(v, 4); });
-    card("lr", "learning rate", short_number);
-    card("grad_norm", "gradient norm", short_number);
+    card("lr", "learning rate", report::four_digits);
+    card("grad_norm", "gradient norm", report::four_digits);
     card("logit_scale", "logit scale", [](double v) { return report::fixed(std::exp(v), 2); });
     card("samples_per_second", "samples/s", [](double v) { return report::fixed(v, v < 100 ? 1 : 0); });
     if (const double* rate = curves.last("tflops")) {
@@ -207,8 +218,8 @@ struct RunPage::Impl {
     }
     card("mfu", "MFU", percent);
     card("wait_share", "waiting for data", percent);
-    card("memory.resident_peak", "memory, peak", [](double v) { return format_bytes(v); });
-    card("memory.device_peak", "GPU memory, peak", [](double v) { return format_bytes(v); });
+    card("memory.resident_peak", "memory, peak", gibibytes);
+    card("memory.device_peak", "GPU memory, peak", gibibytes);
     return html.empty() ? "" : "<div class=\"numbers\">" + html + "</div>";
   }
 
@@ -240,17 +251,21 @@ struct RunPage::Impl {
   std::string evaluations() const {
     if (evaluated.empty()) return "";
     std::string rows;
-    for (const auto& [name, last] : evaluated) {
-      const std::string file = "evaluation/" + step_folder_name(last.step) + ".json";
-      const std::string step = "step " + with_thousands(last.step);
-      rows += concat("<tr><td>", escape(name), "</td><td class=\"n\">", escape(format_metric(name, last.value)),
-                     "</td><td class=\"n\">", last.best ? escape(format_metric(name, *last.best)) : "-", "</td><td>",
-                     fs::exists(folder + "/" + file) ? link(file, step) : step, "</td></tr>");
-    }
-    return concat(
-        "<h2>Evaluation</h2><div class=\"card scroll\"><table><tr><th>Metric</th><th class=\"n\">Last</th><th "
-        "class=\"n\">Best</th><th>Measured at</th></tr>",
-        rows, "</table></div>", report::chart_cards(lines_of(curves.with_prefix(kEvaluationPrefix))));
+    const auto cell = [&](const std::string& name, const Measured& measured) {
+      const std::string file = "evaluation/" + step_folder_name(measured.step) + ".json";
+      const std::string step = "step " + with_thousands(measured.step);
+      return concat(escape(format_metric(name, measured.value)), "<br><small class=\"soft\">",
+                    fs::exists(folder + "/" + file) ? link(file, step) : step, "</small>");
+    };
+    for (const auto& [name, values] : evaluated)
+      rows += concat("<tr><td>", breakable(name), "</td><td class=\"n\">", cell(name, values.last), "</td><td class=\"n\">",
+                     values.best ? cell(name, *values.best) : "-", "</td></tr>");
+    std::string data;
+    for (const auto& [task, text] : evaluated_data) data += concat(data.empty() ? "" : "; ", task, ": ", text);
+    return concat("<h2>Evaluation</h2>", data.empty() ? "" : "<p class=\"soft\">" + escape(data) + "</p>",
+                  "<div class=\"card scroll fit\"><table><tr><th>Metric</th><th class=\"n\">Last</th><th "
+                  "class=\"n\">Best</th></tr>",
+                  rows, "</table></div>", report::chart_cards(lines_of(curves.evaluations(kEvaluationPrefix))));
   }
 };
 
@@ -266,6 +281,7 @@ RunPage::~RunPage() = default;
 void RunPage::resume_at(std::int64_t step) {
   impl_->curves = {};
   impl_->evaluated.clear();
+  impl_->evaluated_data.clear();
   impl_->failed.clear();
   impl_->readings.clear();
   const std::string evaluations = impl_->folder + "/evaluation";
@@ -276,6 +292,7 @@ void RunPage::resume_at(std::int64_t step) {
       if (failure.is_object()) add_evaluation_failure(file["step"], failure.value("place", ""), failure.value("reason", ""));
     for (const auto& result : file["results"]) {
       if (!result.is_object()) continue;
+      add_evaluation_data(result.value("task", ""), result.value("data", ""), result.value("samples", std::int64_t{0}));
       const auto metrics = result.value("metrics", nlohmann::json::object());
       for (const auto& [metric, value] : metrics.items())
         if (value.is_number())
@@ -293,6 +310,13 @@ void RunPage::add_row(const nlohmann::json& row) {
 
 void RunPage::add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics) {
   for (const auto& [name, value] : metrics) impl_->evaluation(step, name, value);
+}
+
+void RunPage::add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples) {
+  if (data.empty()) return;
+  const std::string count = with_thousands(samples);
+  const bool known = samples == 0 || data.find(count + " samples") != std::string::npos;
+  impl_->evaluated_data[task] = known ? data : concat(data, ", ", count, " measured");
 }
 
 void RunPage::add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason) {

@@ -12,6 +12,7 @@
 #include <tessera/optim/schedule.h>
 #include <tessera/training/log/run_changes.h>
 #include <tessera/training/log/training_monitor.h>
+#include <tessera/training/run/epochs.h>
 
 namespace tessera {
 namespace {
@@ -35,7 +36,8 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Config& config, 
           {"Seed", std::to_string(config.seed)},
           {"Data", run.train->describe()},
           {"Device", machine_name(run.device)},
-          {"Version", version_line()}};
+          {"Version", version_line()},
+          {"Command", command_line()}};
 }
 
 // After the warm-up a contrast of any size has left chance by then.
@@ -52,6 +54,13 @@ std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
   const bool contrasts = !run.objective->chance_levels(2).empty();
   if (!contrasts || !run.tokenizer || run.needs.duplicates || texts.empty()) return std::nullopt;
   return CaptionWatch(texts.contains("caption") ? "caption" : texts.begin()->first, run.tokenizer);
+}
+
+// What a batch costs depends on its longest text.
+std::string describe_length(const std::map<std::string, TowerInput>& texts) {
+  std::int64_t longest = 0;
+  for (const auto& [name, text] : texts) longest = std::max(longest, text.ids.size(1));
+  return concat("texts of up to ", longest, " tokens");
 }
 
 }  // namespace
@@ -99,6 +108,7 @@ void TrainingMonitor::warn(const std::string& text) {
 }
 
 void TrainingMonitor::look_at(const Batch& batch) {
+  if (first_texts_.empty() && !batch.texts.empty()) first_texts_ = describe_length(batch.texts);
   if (!captions_ || !group_.first()) return;
   if (const auto line = captions_->note(batch)) warn(*line);
 }
@@ -111,16 +121,24 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   const TrainedStep& step = unread_.emplace_back(make());
   if (counter) {
     mfu_.counted(*counter, step.losses.samples / group_.size());
-    log_.line(mfu_.describe());
+    log_.line(mfu_.describe(first_texts_));
     counter.reset();
   }
   if (const auto trace = profiler_.after(number)) log_.line("profiler's trace: " + *trace);
+  if (step.before.data.epoch == 0 && step.after.data.epoch > 0) tell_of_shorter_epochs();
   window_.samples += step.losses.samples;
   window_.wait_seconds += step.losses.wait_seconds;
   for (const auto& [name, used] : step.losses.used) {
     at::Tensor& any = window_.used[name];
     any = any.defined() ? any | used : used;
   }
+}
+
+void TrainingMonitor::tell_of_shorter_epochs() {
+  const LoaderStatistics seen = run_.loader->statistics();
+  std::int64_t bad = 0;
+  for (const auto& [reason, count] : seen.skipped) bad += count;
+  if (const auto line = shorter_epochs(config_.training, seen.samples, bad); line && group_.first()) warn(*line);
 }
 
 void TrainingMonitor::leave_out(const std::function<void()>& body) {

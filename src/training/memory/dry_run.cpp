@@ -1,5 +1,6 @@
 #include <cmath>
 #include <iomanip>
+#include <set>
 #include <sstream>
 
 #include <tessera/base/error.h>
@@ -10,6 +11,7 @@
 #include <tessera/training/memory/example_page.h>
 #include <tessera/training/run/epochs.h>
 #include <tessera/training/run/run_evaluation.h>
+#include <tessera/training/run/setting_warnings.h>
 #include <tessera/training/run/training_run.h>
 
 namespace tessera {
@@ -36,10 +38,19 @@ std::string multiply_adds(double flops) {
   return out.str();
 }
 
-// 0: training.epochs of data that cannot be read here.
-std::int64_t steps_of(const Config& config, bool readable, const PlanSettings& settings) {
-  if (config.training.epochs && !readable) return 0;
-  return with_steps(config, settings.ranks).training.steps;
+// steps 0: training.epochs of data that cannot be read here.
+TrainingSettings length_of(const Config& config, bool readable, const PlanSettings& settings) {
+  if (!config.training.epochs || readable) return with_steps(config, settings.ranks).training;
+  TrainingSettings unknown = config.training;
+  unknown.steps = 0;
+  return unknown;
+}
+
+std::optional<std::string> epochs_warning(const TrainingRun& run, const TrainingSettings& length) {
+  const auto caption = run.needs.texts.find("caption");
+  if (!run.train || caption == run.needs.texts.end() || caption->second.optional) return std::nullopt;
+  const std::int64_t bad = run.train->captionless();
+  return shorter_epochs(length, run.train->size() - bad, bad);
 }
 
 constexpr std::int64_t kExamples = 12, kLeastOfEach = 3;  // of all data sets, and of each of several
@@ -65,10 +76,24 @@ std::string describe_steps(std::int64_t steps, const std::optional<double>& epoc
   return concat(steps > 0 ? with_thousands(steps) : "not known without the data", " (training.epochs ", *epochs, ")");
 }
 
+// Each cause once, however many tasks it concerns.
+std::vector<std::string> reading_warnings(const Unreadable& unreadable, const std::vector<UnreadTask>& tasks) {
+  std::vector<std::string> out;
+  std::set<std::string> told;
+  const auto tell = [&](const std::string& what, const std::string& reason) {
+    if (!reason.empty() && told.insert(reason).second) out.push_back(concat(what, ": ", reason));
+  };
+  tell("a run would not start, for its training data cannot be read", unreadable.train);
+  tell("a run would not start, for its vocabulary cannot be read", unreadable.tokenizer);
+  tell("a run would not start, for its validation data cannot be read", unreadable.validation);
+  for (const auto& [place, reason] : tasks) tell(place + " was not looked at", reason);
+  return out;
+}
+
 }  // namespace
 
 DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
-  std::string unreadable;
+  Unreadable unreadable;
   TrainingRun run = build_training_run(config, {}, &unreadable);
   DryRunReport report;
   if (run.loader) {
@@ -77,18 +102,22 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
     report.data = run.train->describe();
     report.examples = examples_of(run, config);
   } else {
-    report.synthetic = synthetic_samples(run, config, unreadable);
+    report.synthetic = synthetic_samples(run, config, unreadable.train.empty() ? unreadable.tokenizer : unreadable.train);
   }
-  check_evaluation(run, config, &report.unread_tasks);
+  report.unread_tasks = check_evaluation(run, config, &unreadable);
   report.tasks = std::ssize(config.evaluation.tasks) - std::ssize(report.unread_tasks);
   load_initial_weights(*run.model, *run.objective, config.start);
   report.parameters = count_parameters(run);
-  report.steps = steps_of(config, run.train != nullptr, settings);
+  const TrainingSettings length = length_of(config, run.train != nullptr, settings);
+  report.steps = length.steps;
   report.memory = plan_memory(run, config, settings);
+  report.warnings = reading_warnings(unreadable, report.unread_tasks);
+  for (std::string& line : setting_warnings(run, config, settings.ranks)) report.warnings.push_back(std::move(line));
+  if (const auto line = epochs_warning(run, length)) report.warnings.push_back(*line);
   return report;
 }
 
-std::string to_text(const DryRunReport& report, const Config& config) {
+std::string numbers_text(const DryRunReport& report, const Config& config) {
   std::ostringstream out;
   const MemoryPlan& plan = report.memory;
   const std::int64_t batch = config.data.loader.batch_size, accumulation = config.training.accumulation;
@@ -96,7 +125,8 @@ std::string to_text(const DryRunReport& report, const Config& config) {
   out << "parameters        " << describe(report.parameters) << "\n"
       << "FLOPs per sample  " << of_sample(plan.total_flops) << " forward and backward, "
       << of_sample(plan.forward_flops)
-      << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included)\n"
+      << " forward (matrix products, convolutions and attention; 2 per multiply-add; loss included"
+      << (plan.text_tokens > 0 ? concat("; with texts of ", plan.text_tokens, " tokens") : "") << ")\n"
       << "towers forward    " << multiply_adds(plan.tower_flops) << " per sample"
       << (plan.avoided_flops > 0 ? concat("; ", multiply_adds(plan.tower_flops + plan.avoided_flops),
                                           " as papers count them, with every slot's keys made for every token")
@@ -109,16 +139,21 @@ std::string to_text(const DryRunReport& report, const Config& config) {
       << "; the towers see " << plan.micro_batch << " at a time"
       << (config.training.micro_batch.automatic ? " (micro_batch: auto)" : "") << "\n";
   if (report.tasks > 0) out << "evaluation tasks  " << report.tasks << " fit their data\n";
-  for (const std::string& task : report.unread_tasks) out << "not looked at     " << task << "\n";
+  for (const auto& [place, reason] : report.unread_tasks) out << "not looked at     " << place << ": " << reason << "\n";
   if (!report.synthetic.empty()) out << "synthetic samples " << report.synthetic << "\n";
   out << "first " << std::left << std::setw(12) << plan.samples << "samples through forward and backward in "
       << format_duration(plan.seconds) << ", loss " << plan.sample_loss
       << (std::isfinite(plan.sample_loss) ? "" : " (not finite!)") << "\n"
       << to_text(plan, config);
-  const std::string texts = to_text(few(report.examples));
-  if (!texts.empty())
-    out << "captions as training reads them (with their pictures: --dry-run-page FILE.html)\n" << texts;
   return out.str();
+}
+
+std::string to_text(const DryRunReport& report, const Config& config) {
+  std::string out = numbers_text(report, config);
+  const std::string texts = to_text(few(report.examples));
+  if (!texts.empty()) out += "captions as training reads them (with their pictures: --dry-run-page FILE.html)\n" + texts;
+  for (const std::string& line : report.warnings) out += concat("warning: ", line, "\n");
+  return out;
 }
 
 }  // namespace tessera

@@ -1,7 +1,10 @@
 #include <tessera/training/memory/example_page.h>
 
+#include <tessera/base/clock.h>
+#include <tessera/base/host.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/base/version.h>
 #include <tessera/report/html.h>
 #include <tessera/report/picture.h>
 
@@ -11,7 +14,7 @@ namespace {
 constexpr const char* kExampleStyle =
     "<style>.samples{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(320px,100%),1fr));gap:12px}"
     ".samples .card{margin:0}.samples img{width:112px;height:112px;object-fit:contain;margin:0 6px 6px 0;"
-    "image-rendering:auto}.samples p{margin:6px 0;overflow-wrap:anywhere}</style>";
+    "image-rendering:auto}.samples p{margin:6px 0;overflow-wrap:break-word}</style>";
 
 std::string tokens_text(const TextExample& text) {
   return concat(text.tokens, text.tokens == 1 ? " token" : " tokens", text.cut ? ", cut" : "");
@@ -23,12 +26,18 @@ std::string name_of(const TrainingExample& example) {
              : concat(example.source, ": ", example.key);
 }
 
+std::string facts_of_page(const std::string& numbers) {
+  const std::string plan =
+      numbers.empty() ? "" : "<pre class=\"card\" style=\"white-space:pre-wrap\">" + report::escape(numbers) + "</pre>";
+  return report::fact_card({{"Date", utc_now()}, {"Version", version_line()}, {"Command", command_line()}}) + plan;
+}
+
 std::string card_of(const TrainingExample& example) {
   std::string html = "<div class=\"card\">";
   for (const auto& [view, picture] : example.pictures)
     html += report::img(picture, concat(view, " of ", name_of(example)));
   for (const auto& [view, text] : example.texts)
-    html += concat("<p>", report::escape(text.text), "</p><p class=\"soft\">", report::escape(view), ", ",
+    html += concat("<p>", report::escape(text.text), text.cut ? "\u2026" : "", "</p><p class=\"soft\">", report::escape(view), ", ",
                    tokens_text(text), "</p>");
   if (!example.problem.empty()) html += "<p><b>skipped:</b> " + report::escape(example.problem) + "</p>";
   return concat(html, "<p class=\"soft\">", report::escape(name_of(example)), "</p></div>");
@@ -48,13 +57,13 @@ std::string to_text(const std::vector<TrainingExample>& examples) {
 }
 
 std::string example_page(const std::vector<TrainingExample>& examples, const std::string& title,
-                         const std::string& data) {
+                         const std::string& data, const std::string& numbers) {
   std::string cards;
   for (const TrainingExample& example : examples) cards += card_of(example);
   return report::page(title, kExampleStyle,
-                      concat("<h1>", report::escape(title), "</h1><p>Samples of ", report::escape(data),
+                      concat("<h1>", report::escape(title), "</h1>", facts_of_page(numbers), "<h2>Samples</h2><p>Samples of ", report::escape(data),
                              " as training reads them: pictures after augmentation, texts as the tokenizer gives them "
-                             "back. A caption that does not fit its picture shows here.</p><div class=\"samples\">",
+                             "back. Look whether captions fit their pictures.</p><div class=\"samples\">",
                              cards, "</div>"));
 }
 

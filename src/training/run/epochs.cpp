@@ -1,6 +1,8 @@
 #include <tessera/training/run/epochs.h>
 
 #include <cmath>
+#include <iomanip>
+#include <sstream>
 
 #include <ATen/ATen.h>
 
@@ -12,6 +14,8 @@
 
 namespace tessera {
 namespace {
+
+constexpr double kShareWorthTelling = 0.005;
 
 std::int64_t steps_of_epochs(const Config& config, int ranks) {
   const std::shared_ptr<const Source> source = sources().make(config.data.train, "data.train");
@@ -28,12 +32,23 @@ std::int64_t steps_of_epochs(const Config& config, int ranks) {
 
 }  // namespace
 
+std::optional<std::string> shorter_epochs(const TrainingSettings& settings, std::int64_t good, std::int64_t bad) {
+  const double share = static_cast<double>(bad) / static_cast<double>(std::max<std::int64_t>(1, good + bad));
+  if (settings.counted_epochs == 0 || share < kShareWorthTelling || share >= 1) return std::nullopt;
+  std::ostringstream out;
+  out << std::setprecision(3) << "training.epochs: " << 100 * share << "% of the samples are unusable, so that an epoch has fewer: "
+      << with_thousands(settings.steps) << " steps are " << settings.counted_epochs / (1 - share) << " epochs and not "
+      << settings.counted_epochs;
+  return out.str();
+}
+
 Config with_steps(Config config, int ranks) {
   if (!config.training.epochs) return config;
   config.training.steps = steps_of_epochs(config, ranks);
   if (config.schedule.warmup_steps > config.training.steps)
     user_error("schedule.warmup_steps is ", config.schedule.warmup_steps, ", but training.epochs ",
                *config.training.epochs, " makes only ", config.training.steps, " steps: make it smaller");
+  config.training.counted_epochs = *config.training.epochs;
   config.training.epochs.reset();
   return config;
 }
@@ -46,6 +61,7 @@ Config with_steps(const Config& config, const ProcessGroup& group) {
     return true;
   });
   out.training.steps = std::stoll(group.broadcast_text(std::to_string(out.training.steps)));
+  out.training.counted_epochs = *config.training.epochs;
   out.training.epochs.reset();
   return out;
 }

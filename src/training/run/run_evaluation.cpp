@@ -1,7 +1,51 @@
 #include <tessera/training/run/run_evaluation.h>
+
+#include <algorithm>
+
+#include <tessera/base/text.h>
 #include <tessera/training/run/run_loss.h>
 
 namespace tessera {
+namespace {
+
+// Why what a task takes from the run cannot be read; empty: it can.
+std::string missing_for(const config::ModuleSettings& task, const TrainingRun& run, const Unreadable& unreadable) {
+  const auto is_the_runs = [&](const char* key) {
+    const config::Node* node = task.settings.find(key);
+    return node != nullptr && node->is_null();
+  };
+  if (!unreadable.validation.empty() && is_the_runs("source")) return unreadable.validation;
+  if (!unreadable.train.empty() && is_the_runs("train")) return unreadable.train;
+  if (unreadable.tokenizer.empty() || !run.model->has_text_tower()) return {};
+  const bool by_objective = task.name == "validation_loss" && !run.needs.texts.empty();
+  const bool texts = by_objective || evaluation_tasks().make(task, task.name)->uses_texts();
+  return texts ? unreadable.tokenizer : "";
+}
+
+// checkpoint.keep_best, as far as what tasks measure is known before they do.
+void check_judged_metric(const Config& config, const Embedder& embedder) {
+  if (!config.checkpoint.keep_best || !embedder.takes_texts()) return;  // without its vocabulary a model shows less
+  const std::string& metric = config.checkpoint.keep_best->metric;
+  std::vector<std::string> names;
+  for (const config::ModuleSettings& task : config.evaluation.tasks) {
+    if (task.name != metric.substr(0, metric.find('.'))) continue;
+    const auto own = evaluation_tasks().make(task, task.name)->metric_names(embedder);
+    if (own.empty()) return;
+    for (const std::string& name : own)
+      if (const std::string full = concat(task.name, ".", name); std::ranges::find(names, full) == names.end())
+        names.push_back(full);
+  }
+  if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
+}
+
+}  // namespace
+
+std::string not_measured(const std::string& metric, const std::vector<std::string>& names) {
+  const std::string near = nearest_name(metric, names);
+  return concat("checkpoint.keep_best.metric: nothing measured is called ", metric,
+                near.empty() ? "" : concat(": did you mean ", near, "?"),
+                "; there are: ", names.empty() ? "none" : join_names(names));
+}
 
 EvaluationContext evaluation_context(const TrainingRun& run, const Config& config, std::int64_t step) {
   EvaluationContext context;
@@ -10,24 +54,35 @@ EvaluationContext evaluation_context(const TrainingRun& run, const Config& confi
   context.loss = run_loss(run, config, step);
   context.batch_size = config.evaluation.batch_size;
   context.threads = config.evaluation.threads;
+  context.told = run.told;
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   return context;
 }
 
-void check_evaluation(const TrainingRun& run, const Config& config, std::vector<std::string>* unreadable) {
+std::vector<UnreadTask> check_evaluation(const TrainingRun& run, const Config& config, const Unreadable* unreadable) {
   const DualEncoderEmbedder embedder(run.model, run.tokenizer);
   const EvaluationContext context = evaluation_context(run, config);
+  check_judged_metric(config, embedder);
+  std::vector<UnreadTask> unread;
   for (std::size_t i = 0; i < config.evaluation.tasks.size(); ++i) {
-    const std::string place = task_place(config.evaluation.tasks, i, "evaluation.tasks") + ": ";
+    const config::ModuleSettings& task = config.evaluation.tasks[i];
+    const std::string place = task_place(config.evaluation.tasks, i, "evaluation.tasks");
+    if (unreadable != nullptr) {
+      if (const std::string reason = missing_for(task, run, *unreadable); !reason.empty()) {
+        unread.push_back({place, reason});
+        continue;
+      }
+    }
     try {
-      check_task(config.evaluation.tasks[i], embedder, context);
+      check_task(task, embedder, context);
     } catch (const TaskMisfit& error) {
-      throw TaskMisfit(place + error.what());
+      throw TaskMisfit(concat(place, ": ", error.what()));
     } catch (const UserError& error) {
-      if (unreadable == nullptr) throw UserError(place + error.what());
-      unreadable->push_back(place + error.what());
+      if (unreadable == nullptr) throw UserError(concat(place, ": ", error.what()));
+      unread.push_back({place, error.what()});
     }
   }
+  return unread;
 }
 
 }  // namespace tessera

@@ -1,8 +1,13 @@
 #include <tessera/training/run/run_loss.h>
 
+#include <limits>
+
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/objectives/grad_cache.h>
 
@@ -63,6 +68,9 @@ LoaderSettings measuring_settings(const Config& config, const LossBatches& batch
   out.caption_choice = "first";
   out.augmentation = {};
   out.augmentation.crop = "evaluation";
+  // As in all tasks, bad samples are left out and counted.
+  out.max_bad_share = 1;
+  out.max_bad_run = std::numeric_limits<std::int64_t>::max();
   return out;
 }
 
@@ -94,12 +102,21 @@ class LossOfParts final : public RunLoss {
     }
     result.metrics = means.values();
     result.skipped = loader->statistics().skipped;
+    warn_of_skipped(result);
     return result;
   }
 
  private:
+  void warn_of_skipped(const TaskResult& result) const {
+    const std::int64_t skipped = result.skipped_total(), read = skipped + result.samples;
+    if (static_cast<double>(skipped) > config_.data.loader.max_bad_share * static_cast<double>(read))
+      log::warning("validation_loss: ", skipped, " of ", read, " samples of ", result.data,
+                   " cannot be used; the loss is that of the others");
+  }
+
   std::unique_ptr<Loader> loader_for(const LossBatches& batches) const {
     LoaderTarget target;
+    target.told = batches.told;
     target.region_width = parts_.model->image_tower().encoder().region_width();
     try {
       return std::make_unique<Loader>(batches.source, parts_.tokenizer, config_.model.preprocessing,
@@ -160,9 +177,10 @@ class CheckpointLoss final : public RunLoss {
 
  private:
   LossOfParts build() const {
-    Config config = resolve_config(
-        config::expand_environment(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)")),
-        "run", /*without_vocabulary=*/true);
+    const config::Node settings =
+        config::expand_environment(config::parse_yaml(loaded_.file.extra.at("config"), loaded_.path + " (config)"));
+    check_objective(settings);
+    Config config = resolve_config(settings, "run", /*without_vocabulary=*/true);
     if (config.training.device == "cpu" || loaded_.device.is_cpu()) config.training.precision = "float32";
     TrainingRun parts;
     parts.device = loaded_.device;
@@ -182,6 +200,16 @@ class CheckpointLoss final : public RunLoss {
     const auto step = loaded_.file.extra.find("step");
     const StepContext at = measuring_context(config, step != loaded_.file.extra.end() ? std::stoll(step->second) : 0);
     return {std::move(parts), std::move(config), at};
+  }
+
+  void check_objective(const config::Node& settings) const {
+    const config::Node* chosen = settings.find("objective");
+    const config::Node* name = chosen != nullptr && chosen->is_map() ? chosen->find("name") : chosen;
+    if (name == nullptr || !name->is_scalar() || objectives().contains(name->text())) return;
+    user_error("validation_loss: ", loaded_.path, ": unknown objective ", printable(name->text()),
+               suggestion(name->text(), objectives().names()),
+               ": an objective of your own needs the program that registers it: name the task in the run's "
+               "evaluation.tasks, and the loss stands in its evaluation/step_N.json");
   }
 
   const InferenceModel loaded_;

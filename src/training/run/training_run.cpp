@@ -83,10 +83,23 @@ void check_view_sizes(const Config& config, const TrainingRun& run) {
   run.model->train();
 }
 
-void open_data(const Config& config, TrainingRun& run) {
-  run.train = sources().make(config.data.train, "data.train");
-  if (config.data.validation) run.validation = sources().make(*config.data.validation, "data.validation");
-  if (config.tokenizer) run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{});
+// What cannot be read has its reason noted, or is an error where there is no place for it.
+void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
+  const auto open = [&](std::string Unreadable::*place, const auto& make) {
+    try {
+      make();
+    } catch (const UserError& error) {
+      if (unreadable == nullptr) throw;
+      unreadable->*place = error.what();
+    }
+  };
+  open(&Unreadable::train, [&] { run.train = sources().make(config.data.train, "data.train"); });
+  if (config.data.validation)
+    open(&Unreadable::validation,
+         [&] { run.validation = sources().make(*config.data.validation, "data.validation"); });
+  if (config.tokenizer)
+    open(&Unreadable::tokenizer,
+         [&] { run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{}); });
 }
 
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
@@ -223,20 +236,13 @@ at::Device choose_device(const Config& config, int local_rank) {
   return device;
 }
 
-TrainingRun build_training_run(const Config& config, const ProcessGroup& group, std::string* unreadable) {
+TrainingRun build_training_run(const Config& config, const ProcessGroup& group, Unreadable* unreadable) {
   TrainingRun run;
   run.device = choose_device(config, group.local_rank());
   set_arithmetic(config.training);
   if (config.training.threads) at::set_num_threads(static_cast<int>(*config.training.threads));
 
-  try {
-    open_data(config, run);
-  } catch (const UserError& error) {
-    if (unreadable == nullptr) throw;
-    *unreadable = error.what();
-    run.train = run.validation = nullptr;
-    run.tokenizer = nullptr;
-  }
+  open_data(config, run, unreadable);
 
   at::manual_seed(derive_seed(config.seed, Purpose::initialization));
   std::tie(run.model, run.objective) = build_model_and_objective(config, run.device);
@@ -251,7 +257,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
   if (run.needs.teacher()) run.teacher.emplace(make_teacher(config, run));
-  if (!run.train) return run;
+  if (!run.train || (config.tokenizer && !run.tokenizer)) return run;
   // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
   run.loader = make_loader(run, config, {group.rank(), group.size()},
@@ -276,6 +282,7 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
   // A recorded step is of one shape, and so is what ranks gather of each other's tokens.
   target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
   target.features = run.features;
+  target.told = run.told;
   return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
                                   static_cast<std::uint64_t>(config.seed), shard, target);
 }

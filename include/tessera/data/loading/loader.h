@@ -12,6 +12,7 @@
 #include <tessera/batch.h>
 #include <tessera/data/features/feature_folder.h>
 #include <tessera/data/image/image_settings.h>
+#include <tessera/data/loading/told_samples.h>
 #include <tessera/data/position.h>
 #include <tessera/data/sample.h>
 #include <tessera/data/source.h>
@@ -88,6 +89,8 @@ struct LoaderTarget {
   std::int64_t region_width = 0;  // that the model takes; samples with another are skipped; 0: any
   bool whole_texts = false;  // padded to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // take the pictures' place (data.features); null: pictures are decoded
+  std::string share_setting = "data.loader.max_bad_share: ";  // before a number: how the user sets it, for messages
+  std::shared_ptr<ToldSamples> told;              // whom the log has named as left out; null: nobody yet
 };
 
 /// Endless batches for training: permutation of samples per epoch, decode and collate in threads. The stream of batches follows
@@ -159,16 +162,21 @@ void decode_picture(EvaluationSample& sample);
 /// it has no picture, a damaged one, or a mask of another size.
 void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing);
 
-/// What an EvaluationReader makes of pictures. `decoded`: they keep their size, as their masks do in `sample`. `as_read`: nothing, and a sample may lack its own, or have a damaged one,
-/// for whoever looks at texts alone.
+/// What an EvaluationReader makes of pictures. `decoded`: `sample` holds them and their masks at their own size. `as_read`:
+/// nothing, and a sample may lack its own, or have a damaged one, for whoever looks at texts alone.
 enum class EvaluationPictures { prepared, decoded, as_read };
+
+/// Whether a picture, by its fingerprint, need not be prepared: `picture` alone of its sample is filled in. Called from several
+/// threads.
+using IsKnownPicture = std::function<bool(std::uint64_t picture)>;
 
 /// One pass over a source in order, prepared by threads; corrupt samples are skipped and counted.
 class EvaluationReader {
  public:
   EvaluationReader(std::shared_ptr<const Source> source, const Preprocessing& preprocessing, std::int64_t batch_size,
                    std::int64_t threads, std::int64_t max_samples = -1,
-                   EvaluationPictures pictures = EvaluationPictures::prepared);
+                   EvaluationPictures pictures = EvaluationPictures::prepared, IsKnownPicture is_known = {},
+                   std::shared_ptr<ToldSamples> told = nullptr);
   ~EvaluationReader();
 
   /// The next samples, at most batch_size; empty at the end.

@@ -43,6 +43,7 @@ struct PackResult {
   std::map<std::string, std::int64_t> bad;  // left out, by reason
   std::string manifest;                     // path
   std::string fingerprint;
+  bool was_complete = false;  // by an earlier call: nothing was written
 };
 
 /// Writes a source's samples, in order, as WebDataset shards that `webdataset` reads back equal, and NAME.json, the

@@ -10,10 +10,12 @@
 namespace tessera {
 
 /// Pictures in folders: PATH/CLASS/.../picture.jpg, classes numbered in the order of their sorted names (as
-/// torchvision's ImageFolder); or pictures in PATH itself, without classes.
+/// torchvision's ImageFolder); or pictures in PATH itself, or in folders that are no classes, as img2dataset writes them:
+/// PATH/00000/000000000.jpg with .txt and .json beside each.
 struct ImageFolderSettings {
   config::FilePath path;
   std::optional<config::FilePath> captions;
+  std::optional<bool> classes;
   std::string template_ = "a photo of a {}.";
 };
 
@@ -23,9 +25,12 @@ void fields(Visitor& v, ImageFolderSettings& s) {
   v("captions", s.captions,
     "file of lines PICTURE<tab>CAPTION, pictures relative to the folder; null: captions.tsv in the folder, if it is "
     "there");
+  v("classes", s.classes,
+    "whether the folders inside are classes; null: yes, unless they are img2dataset's (names of digits alone, with "
+    "NAME_stats.json beside them, or .txt or .json files beside their pictures)");
   v("template", s.template_,
-    "caption of a picture that has none (in `captions`, or in a .txt file beside it, one a line); {} becomes the class "
-    "name; empty: no caption");
+    "caption of a picture that has none (in `captions`, in a .txt file beside it, one a line, or in the fields caption "
+    "and captions of a .json file); {} becomes the class name; empty: no caption");
 }
 
 /// Throws UserError when the folder or the captions file is missing or holds nothing.

@@ -73,6 +73,7 @@ class Mixture : public IndexedSource {
   std::vector<std::string> class_names() const override { return class_names_; }
   std::int64_t background_class() const override { return background_class_; }
   Mixing mixing() const override;
+  std::vector<std::string> captions(std::int64_t index) const override;
   std::int64_t caption_count(std::int64_t index) const override;
   std::string name_of(std::int64_t index) const override;
   std::string describe() const override;

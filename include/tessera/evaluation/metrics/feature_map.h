@@ -21,7 +21,7 @@ struct TsneSettings {
 };
 
 /// t-SNE (van der Maaten and Hinton 2008), exact: gradient descent with momentum and gains, the first half of it under
-/// exaggeration by 12, from the principal plane on. No random numbers: the same rows give the same map. features
+/// exaggeration by 12, rates N / 48 and N / 4, from the principal plane on. No random numbers: the same rows give the same map. features
 /// [N, D] float, N at least 4; memory and time per step grow with N^2. Returns [N, 2] double.
 at::Tensor tsne(const at::Tensor& features, const TsneSettings& settings = {});
 

@@ -27,6 +27,15 @@ LogisticRegression fit_logistic_regression(const at::Tensor& features, const at:
 /// Classes by greatest logit, [M] int64.
 at::Tensor predict(const LogisticRegression& model, const at::Tensor& features);
 
+/// What a linear classifier (weight [C, D], bias [C]) makes of features [M, D] with labels [M]; 0 for none.
+struct ClassifierScores {
+  at::Tensor prediction;  // [M] int64; undefined for none
+  double top1 = 0;
+  double log_loss = 0;  // mean cross-entropy
+};
+ClassifierScores measure_classifier(const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& features,
+                                    const at::Tensor& labels);
+
 struct LinearProbeScores {
   double objective = 0;
   double train_log_loss = 0;

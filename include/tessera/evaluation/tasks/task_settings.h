@@ -139,6 +139,11 @@ struct LinearProbeSettings : TrainTestData {
   std::optional<double> l2;
   double validation_share = 0.2;
   bool normalize = false;
+  std::string solver = "lbfgs";
+  std::vector<double> learning_rates = {0.001, 0.01, 0.1};
+  std::vector<double> weight_decays = {0.0, 0.0001, 0.01};
+  std::int64_t epochs = 10;
+  std::int64_t batch_size = 64;
 };
 
 template <class Visitor>
@@ -149,6 +154,16 @@ void fields(Visitor& v, LinearProbeSettings& s) {
     config::at_least(0));
   v("validation_share", s.validation_share, "part of train held out for the sweep", config::in_half_open(0, 1));
   v("normalize", s.normalize, "scale features to length 1 first (CLIP does not)");
+  v("solver", s.solver,
+    "lbfgs: the minimum, with an L2 penalty (CLIP); adamw: from zero in epochs, the learning rate falling as a half cosine "
+    "(SPARO, CLIP_benchmark)",
+    config::one_of({"lbfgs", "adamw"}));
+  v("learning_rates", s.learning_rates,
+    "with solver: adamw, tried with each of weight_decays on the held-out part of train; one of each: nothing is held out",
+    config::above(0));
+  v("weight_decays", s.weight_decays, "with solver: adamw", config::at_least(0));
+  v("epochs", s.epochs, "with solver: adamw, passes over train", config::at_least(1));
+  v("batch_size", s.batch_size, "with solver: adamw, samples of an update", config::at_least(1));
 }
 std::optional<config::Problem> validate(const LinearProbeSettings& settings);
 

@@ -35,7 +35,7 @@ class CheckpointKeeper {
   /// is waited for, and a failure is a UserError. Every rank must call it.
   void save(const RunState& state, bool must);
   /// Whether the run's state would be the best by checkpoint.keep_best. NaN and infinity never are, and a metric that was
-  /// not measured is an error that is reported. On rank 0.
+  /// not measured is an error that is reported once. On rank 0.
   bool is_best(const MeasuredMetrics& measured);
   /// Saves the state that is_best() was true of, unless it is saved already, and names it the best when it is written.
   /// Every rank must call it.
@@ -66,6 +66,7 @@ class CheckpointKeeper {
   std::string last_good_;
   std::optional<BestCheckpoint> best_;       // that `best` names
   std::optional<BestCheckpoint> candidate_;  // a better one, not yet written
+  bool told_not_measured_ = false;
   double judged_ = 0;                        // the value of which is_best() was true
   std::int64_t last_saved_ = -1;    // step of the last save, which may still be under way
   std::int64_t writing_step_ = -1;  // of the one that is

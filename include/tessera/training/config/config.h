@@ -99,6 +99,7 @@ struct config::Value<MicroBatch> {
 struct TrainingSettings {
   std::int64_t steps = 1000;
   std::optional<double> epochs;
+  double counted_epochs = 0;  // that `steps` were taken from (with_steps), 0: none; no setting
   std::int64_t accumulation = 1;
   MicroBatch micro_batch;
   std::string precision = "float32";

@@ -36,7 +36,7 @@ struct ResumeChanges {
 };
 
 /// `before`: the resolved YAML of the checkpoint. allowed: patterns that the user lets through. A training.micro_batch
-/// that is `auto` now is no change: it takes the checkpoint's.
+/// that is `auto` now is no change: it takes the checkpoint's. Throws UserError for a pattern that no setting of the two matches.
 ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed);
 
 /// The line for those that are refused: which, and the ways out.

@@ -35,7 +35,8 @@ class Mfu {
   std::optional<std::string> news();
 
   /// A line for the log: operations per sample, and what the share is of.
-  std::string describe() const;
+  /// `texts`: how long those of the counted batch were ("texts of 31 tokens"); may be empty.
+  std::string describe(const std::string& texts = "") const;
 
  private:
   bool counted_ = false;

@@ -38,6 +38,8 @@ class RunLog {
   void evaluation(const RowPlace& place, const std::vector<std::pair<std::string, double>>& metrics);
   /// A warning that an evaluation task failed, and the same on the page. `task` says which: "evaluation.tasks[2] (knn)".
   void evaluation_failed(std::int64_t step, const std::string& task, const std::string& reason);
+  /// What a task's numbers are of, for the page.
+  void evaluated_data(const std::string& task, const std::string& data, std::int64_t samples);
   /// TaskResult::readings, for the page.
   void readings(std::int64_t step, const std::vector<std::pair<std::string, std::string>>& readings);
   /// Whether the page is a minute old.

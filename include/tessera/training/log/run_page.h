@@ -36,6 +36,8 @@ class RunPage {
   void add_row(const nlohmann::json& row);
   /// metrics: {"task.metric", value}.
   void add_evaluation(std::int64_t step, const std::vector<std::pair<std::string, double>>& metrics);
+  /// What the task's numbers are of: the source's description, and how many samples were measured.
+  void add_evaluation_data(const std::string& task, const std::string& data, std::int64_t samples);
   /// The page shows the last failure of each task. `task` says which: "evaluation.tasks[2] (knn)".
   void add_evaluation_failure(std::int64_t step, const std::string& task, const std::string& reason);
   /// What an evaluation made of single samples (TaskResult::readings): the page shows those of the first step, of the

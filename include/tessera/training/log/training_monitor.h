@@ -75,6 +75,8 @@ class TrainingMonitor {
   static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
+  /// At the end of the first epoch, when it is known how many samples are skipped.
+  void tell_of_shorter_epochs();
   /// Into the log and the next row.
   void warn(const std::string& text);
   /// Of each thing that AccumulatedLosses::used speaks of, the share that no rank has used since the row before.
@@ -87,6 +89,7 @@ class TrainingMonitor {
   std::vector<std::string> grad_norm_names_;
   RunLog log_;
   Mfu mfu_;
+  std::string first_texts_;  // how long those of the session's first batch are
   StepProfiler profiler_;
   InputBoundDetector input_bound_;
   ChanceWatch chance_;

@@ -8,6 +8,7 @@
 #include <tessera/training/config/config.h>
 #include <tessera/models/parameter_count.h>
 #include <tessera/training/memory/memory_plan.h>
+#include <tessera/training/run/run_evaluation.h>
 
 namespace tessera {
 
@@ -20,8 +21,9 @@ struct DryRunReport {
   std::string data;          // described; empty where they cannot be read
   std::vector<TrainingExample> examples;  // some of each data set; none of synthetic samples
   std::int64_t tasks = 0;    // of evaluation that were looked at
-  std::vector<std::string> unread_tasks;  // those whose data cannot be read here, and why
+  std::vector<UnreadTask> unread_tasks;  // those whose data cannot be read here
   std::string synthetic;     // what the samples are where data or vocabulary cannot be read, and why; empty: real ones
+  std::vector<std::string> warnings;  // what would stop the run or is hardly meant, a line each
 };
 
 /// Builds everything and foretells a step of the whole batch (plan_memory), as rank settings.rank of settings.ranks;
@@ -29,7 +31,10 @@ struct DryRunReport {
 /// for an evaluation task that does not fit its data, as a run does when it begins.
 DryRunReport dry_run(const Config& config, const PlanSettings& settings = {});
 
-/// The report as lines for the terminal.
+/// What it foretells, as lines: parameters, FLOPs, steps, memory.
+std::string numbers_text(const DryRunReport& report, const Config& config);
+
+/// The same with some of the captions, for the terminal.
 std::string to_text(const DryRunReport& report, const Config& config);
 
 }  // namespace tessera

@@ -54,7 +54,8 @@ struct MemoryPlan {
   double forward_flops = 0, total_flops = 0;  // of the whole batch; what is computed again counts again
   // Of one sample in the towers' forward pass: made, and avoided (AvoidedFlops).
   double tower_flops = 0, avoided_flops = 0;
-  std::int64_t samples = 0;             // of the pass that it was foretold from,
+  std::int64_t text_tokens = 0;         // of the longest text in the pass that it was foretold from, 0: it has none;
+  std::int64_t samples = 0;             // samples of that pass,
   double seconds = 0, sample_loss = 0;  // which took so long, forward and backward, and had this loss
 
   std::int64_t host() const { return checkpoint + ready; }

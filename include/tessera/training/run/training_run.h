@@ -40,6 +40,7 @@ struct TrainingRun {
   std::optional<Ema> ema;
   std::optional<Teacher> teacher;
   Needs needs;
+  std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // samples left out that the log has named
   std::string data_fingerprint;  // of the training data, as JSON (data_fingerprint.h); empty: not taken
 };
 
@@ -53,10 +54,16 @@ int gpu_of(int local_rank, int visible);
 /// The CPU, or the rank's GPU, which becomes the current one. Throws UserError as the two above.
 at::Device choose_device(const Config& config, int local_rank);
 
+/// What a configuration names and cannot be read here, and why not; empty: it can be read.
+struct Unreadable {
+  std::string train, validation, tokenizer;
+};
+
 /// Builds everything; the initial weights follow from config.seed. The loader reads the rank's share of the samples.
 /// Throws UserError when files are missing or parts do not fit. unreadable: if given, data or a vocabulary that cannot be
-/// read is no error: it gets the message, and sources, tokenizer and loader stay null.
-TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {}, std::string* unreadable = nullptr);
+/// read is no error: it gets the messages, and what could not be read stays null, and so does the loader without training
+/// data or without a vocabulary.
+TrainingRun build_training_run(const Config& config, const ProcessGroup& group = {}, Unreadable* unreadable = nullptr);
 
 /// The batches of one shard of run.train, as the configuration has them. Throws UserError when there is not one.
 std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config, const RankSlice& shard,

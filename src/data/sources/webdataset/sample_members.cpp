@@ -55,6 +55,17 @@ std::optional<std::string> first_member(const SampleMembers& members, const std:
   return std::nullopt;
 }
 
+/// What `read` gives; its errors name shard and sample, as `named`, its argument, makes a text do.
+template <class Read>
+auto read_named(const std::string& shard, const std::string& key, const Read& read) {
+  const auto named = [&](const std::string& text) { return concat(shard, ": sample ", key, ": ", text); };
+  try {
+    return read(named);
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), named(error.what()), key);
+  }
+}
+
 }  // namespace
 
 MemberMapper::MemberMapper(const WebDatasetSettings& settings, const std::string& first_shard) : settings_(settings) {
@@ -67,15 +78,17 @@ MemberMapper::MemberMapper(const WebDatasetSettings& settings, const std::string
 }
 
 Sample MemberMapper::load(const std::string& shard, const std::string& key, const SampleMembers& members) const {
-  const auto named = [&](const std::string& text) { return concat(shard, ": sample ", key, ": ", text); };
-  try {
+  return read_named(shard, key, [&](const auto& named) {
     Sample sample = read(key, members);
     if (sample.encoded.empty())
       sample.no_image = named("has no picture; expected one of the members " + join_names(settings_.image_keys));
     return sample;
-  } catch (const SampleError& error) {
-    throw SampleError(error.reason(), named(error.what()), key);
-  }
+  });
+}
+
+std::vector<std::string> MemberMapper::captions(const std::string& shard, const std::string& key,
+                                                const SampleMembers& members) const {
+  return read_named(shard, key, [&](const auto&) { return read_captions(key, members); });
 }
 
 Sample MemberMapper::read(const std::string& key, const SampleMembers& members) const {
@@ -103,10 +116,15 @@ std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMe
   // Several may hold blank ones among them, which are no captions; a single blank one is a bad sample either way.
   const bool in_json = members.has("json") && !settings_.json_captions.empty();
   if (!in_json && !settings_.caption_lines && texts <= 1) return texts;
+  return std::ssize(read_captions(key, members));
+}
+
+std::vector<std::string> MemberMapper::read_captions(const std::string& key, const SampleMembers& members) const {
   Sample sample;
   sample.key = key;
-  read_captions(members, MemberTexts(members).json(), sample);
-  return std::ssize(sample.captions);
+  MemberTexts texts(members);
+  read_captions(members, texts.json(), sample);
+  return std::move(sample.captions);
 }
 
 std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) const {

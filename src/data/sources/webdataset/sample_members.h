@@ -30,7 +30,10 @@ class MemberMapper {
   /// The sample of this key in a shard; it may lack any field, the picture too. Throws SampleError naming both: members
   /// that are damaged. Nothing is decoded but masks and region features.
   Sample load(const std::string& shard, const std::string& key, const SampleMembers& members) const;
-  /// Captions that load() would give: known by the members' names, unless lines or the json member must be read for it.
+  /// The captions that load() would give, of the texts alone. Throws as it does, but for what it says of pictures.
+  std::vector<std::string> captions(const std::string& shard, const std::string& key,
+                                    const SampleMembers& members) const;
+  /// How many those are: known by the members' names, unless lines or the json member must be read for it.
   std::int64_t count_captions(const std::string& key, const SampleMembers& members) const;
   const std::vector<std::string>& classes() const { return classes_; }
   /// "caption is looked for in txt and text (caption_keys)": of these fields (needed_fields()).
@@ -38,6 +41,7 @@ class MemberMapper {
 
  private:
   Sample read(const std::string& key, const SampleMembers& members) const;
+  std::vector<std::string> read_captions(const std::string& key, const SampleMembers& members) const;
   void read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
   void add_captions(const std::string& text, Sample& sample) const;
 

@@ -54,6 +54,12 @@ class WebDataset : public IndexedSource {
     return concat("sample ", entry.key, " of ", index_.paths[entry.shard]);
   }
 
+  std::vector<std::string> captions(std::int64_t index) const override {
+    const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
+    const std::string& path = index_.paths[entry.shard];
+    return mapper_.captions(path, entry.key, IndexedMembers(entry, path));
+  }
+
   std::int64_t caption_count(std::int64_t index) const override {
     const ShardSample& entry = index_.samples.at(static_cast<std::size_t>(index));
     return mapper_.count_captions(entry.key, IndexedMembers(entry, index_.paths[entry.shard]));

@@ -1,28 +1,25 @@
-#include "tools/open_clip_config.h"
-
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
 #include <tessera/models/modified_resnet.h>
+#include <tessera/models/open_clip.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/text_transformer.h>
 #include <tessera/models/vit.h>
 
-namespace tessera::tools {
+namespace tessera {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OpenClipJson = nlohmann::ordered_json;
 
-constexpr std::int64_t kResnetWidening = 32;  // tokens of a ModifiedResNet are so many times as wide as its stem
-
-class OpenClipConfig {
+class OpenClipConfigWriter {
  public:
-  OpenClipConfig(const ModelFile& file, const std::string& path)
+  OpenClipConfigWriter(const ModelFile& file, const std::string& path)
       : file_(file), model_(resolve(file.model)), path_(path) {}
 
-  Json whole() const {
+  OpenClipJson whole() const {
     if (!model_.text) refuse("a model without a text tower");
     return {{"model_cfg", model()}, {"preprocess_cfg", preprocessing()}};
   }
@@ -45,9 +42,9 @@ class OpenClipConfig {
   const TowerSettings& image() const { return model_.image; }
   const TowerSettings& text() const { return *model_.text; }
 
-  Json model() const {
+  OpenClipJson model() const {
     const bool resnet = image().encoder.name == "modified_resnet";
-    Json out;
+    OpenClipJson out;
     out["embed_dim"] = embed_dim();
     out["quick_gelu"] = quick_gelu();
     if (const auto bias = file_.weights.find("logit_bias"); bias != file_.weights.end())
@@ -71,13 +68,13 @@ class OpenClipConfig {
     return quick;
   }
 
-  Json vit() const {
+  OpenClipJson vit() const {
     if (image().encoder.name != "vit") refuse("the image encoder ", image().encoder.name);
     const auto settings = read<VitSettings>(image().encoder);
     require(settings.class_token, "an image tower without a class token");
     require(settings.position_embedding == "learned", "an image tower without positions");
     require(settings.final_norm != "none", "an image tower without a final norm");
-    Json out = {{"image_size", size(settings.image_size)}, {"patch_size", size(settings.patch_size)}};
+    OpenClipJson out = {{"image_size", size(settings.image_size)}, {"patch_size", size(settings.patch_size)}};
     out.update(transformer(settings));
     out["head_width"] = settings.width / settings.heads;
     if (!settings.pre_norm) out["no_ln_pre"] = true;
@@ -92,7 +89,7 @@ class OpenClipConfig {
     return out;
   }
 
-  Json modified_resnet() const {
+  OpenClipJson modified_resnet() const {
     const auto settings = read<ModifiedResnetSettings>(image().encoder);
     if (image().readout.name != "attention_pool_2d") refuse("the image read-out ", image().readout.name, " of a ResNet");
     require(image().projection.name == "none", "a projection behind a ResNet's attention_pool_2d");
@@ -102,14 +99,14 @@ class OpenClipConfig {
             {"layers", settings.layers},
             {"width", settings.width},
             {"patch_size", nullptr},
-            {"head_width", settings.width * kResnetWidening / pool.heads}};
+            {"head_width", settings.width * ModifiedResnet::kWidening / pool.heads}};
   }
 
-  Json text_transformer() const {
+  OpenClipJson text_transformer() const {
     const auto settings = read<TextTransformerSettings>(text().encoder);
     require(settings.attention == "causal", "bidirectional attention that leaves out a text's padding");
     require(settings.final_norm != "none", "a text tower without a final norm");
-    Json out = {{"context_length", settings.context_length}, {"vocab_size", settings.vocab_size}};
+    OpenClipJson out = {{"context_length", settings.context_length}, {"vocab_size", settings.vocab_size}};
     out.update(transformer(settings));
     out["heads"] = settings.heads;
     if (text().readout.name != "eos") refuse("the text read-out ", text().readout.name);
@@ -130,9 +127,9 @@ class OpenClipConfig {
     return out;
   }
 
-  Json transformer(const TransformerSettings& settings) const {
+  OpenClipJson transformer(const TransformerSettings& settings) const {
     const TransformerSettings defaults;
-    Json out = {{"layers", settings.layers}, {"width", settings.width}};
+    OpenClipJson out = {{"layers", settings.layers}, {"width", settings.width}};
     if (settings.mlp_ratio != defaults.mlp_ratio) out["mlp_ratio"] = settings.mlp_ratio;
     if (settings.layer_scale_init) out["ls_init_value"] = *settings.layer_scale_init;
     if (settings.activation == "gelu_tanh") out["act_kwargs"] = {{"approximate", "tanh"}};
@@ -140,7 +137,7 @@ class OpenClipConfig {
     return out;
   }
 
-  Json preprocessing() const {
+  OpenClipJson preprocessing() const {
     const Preprocessing& settings = model_.preprocessing;
     return {{"size", size(settings.image_size)},  {"mode", "RGB"},
             {"mean", settings.mean},              {"std", settings.std},
@@ -148,9 +145,9 @@ class OpenClipConfig {
             {"fill_color", settings.fill_color}};
   }
 
-  static Json size(const config::Size& size) {
+  static OpenClipJson size(const config::Size& size) {
     if (size.height == size.width) return size.height;
-    return Json::array({size.height, size.width});
+    return OpenClipJson::array({size.height, size.width});
   }
 
   const ModelFile& file_;
@@ -165,7 +162,7 @@ bool is_sparo(const ModelSettings& model) {
 }
 
 std::string open_clip_config(const ModelFile& file, const std::string& path) {
-  return OpenClipConfig(file, path).whole().dump(2) + "\n";
+  return OpenClipConfigWriter(file, path).whole().dump(2) + "\n";
 }
 
-}  // namespace tessera::tools
+}  // namespace tessera

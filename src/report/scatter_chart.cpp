@@ -4,12 +4,12 @@
 #include <tessera/base/error.h>
 #include <tessera/report/class_colors.h>
 #include <tessera/report/html.h>
-#include <tessera/report/scatter.h>
+#include <tessera/report/scatter_chart.h>
 
 namespace tessera::report {
 namespace {
 
-constexpr double kWidth = 520, kHeight = 420, kMargin = 26;
+constexpr double kChartWidth = 520, kChartHeight = 420, kScatterMargin = 26;
 constexpr std::size_t kMostNames = 40;
 
 /// From the values' range to the picture's.
@@ -48,7 +48,7 @@ std::string dot(double x, double y, const ScatterChart::Point& point, const std:
 
 /// Beside the point, on the side where there is room.
 std::string name_beside(double x, double y, const std::string& name) {
-  const bool left = x > kWidth * 0.7;
+  const bool left = x > kChartWidth * 0.7;
   return concat("<text x=\"", fixed(left ? x - 9 : x + 9, 1), "\" y=\"", fixed(y + 4, 1), "\" text-anchor=\"",
                 left ? "end" : "start", "\" style=\"fill:var(--ink)\">", escape(name), "</text>");
 }
@@ -58,7 +58,7 @@ std::string name_beside(double x, double y, const std::string& name) {
 std::string svg_scatter(const ScatterChart& chart) {
   if (chart.points.empty()) return "";
   const std::vector<Color> colors = class_colors(chart.class_names);
-  Axis across(kMargin, kWidth - kMargin), up(kHeight - kMargin, kMargin);
+  Axis across(kScatterMargin, kChartWidth - kScatterMargin), up(kChartHeight - kScatterMargin, kScatterMargin);
   for (const auto& point : chart.points) {
     across.see(point.x);
     up.see(point.y);
@@ -71,7 +71,7 @@ std::string svg_scatter(const ScatterChart& chart) {
     if (point.is_text) names += name_beside(x, y, point.name);
     count += point.is_text ? 1 : 0;
   }
-  return concat("<svg viewBox=\"0 0 ", kWidth, " ", kHeight, "\" role=\"img\" aria-label=\"", escape(chart.title),
+  return concat("<svg viewBox=\"0 0 ", kChartWidth, " ", kChartHeight, "\" role=\"img\" aria-label=\"", escape(chart.title),
                 "\">", pictures, texts, count <= kMostNames ? names : "", "</svg>");
 }
 

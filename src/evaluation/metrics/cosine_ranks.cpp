@@ -1,0 +1,209 @@
+#include "src/evaluation/metrics/cosine_ranks.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+namespace tessera::metrics {
+namespace {
+
+constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
+constexpr double kNothing = -std::numeric_limits<double>::infinity();
+
+/// Rows of features with what makes them unit vectors.
+template <class T>
+class UnitRows {
+ public:
+  explicit UnitRows(const at::Tensor& rows) : rows_(rows), width_(rows.size(1)), scale_(static_cast<std::size_t>(rows.size(0))) {
+    at::parallel_for(0, size(), 64, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i)
+        scale_[static_cast<std::size_t>(i)] = 1 / std::max(std::sqrt(product(row(i), row(i))), 1e-12);
+    });
+  }
+
+  std::int64_t size() const { return rows_.size(0); }
+  std::int64_t width() const { return width_; }
+
+  /// Rows begin .. end - 1 in float32, at length 1.
+  at::Tensor block(std::int64_t begin, std::int64_t end) const {
+    at::Tensor out = at::empty({end - begin, width_}, at::kFloat);
+    auto* to = out.mutable_data_ptr<float>();
+    at::parallel_for(begin, end, 64, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i)
+        for (std::int64_t d = 0; d < width_; ++d)
+          to[(i - begin) * width_ + d] = static_cast<float>(static_cast<double>(row(i)[d]) * scale_[static_cast<std::size_t>(i)]);
+    });
+    return out;
+  }
+
+  /// The cosine with a row of `other`, in double; not a number counts as nothing.
+  double cosine(std::int64_t own, const UnitRows& other, std::int64_t others) const {
+    const double value = product(row(own), other.row(others)) * scale_[static_cast<std::size_t>(own)] *
+                         other.scale_[static_cast<std::size_t>(others)];
+    return std::isnan(value) ? kNothing : value;
+  }
+
+ private:
+  const T* row(std::int64_t index) const { return rows_.template const_data_ptr<T>() + index * width_; }
+
+  double product(const T* a, const T* b) const {
+    constexpr std::int64_t kLanes = 8;  // sums of their own, for the compiler may not reorder one
+    double lanes[kLanes] = {};
+    std::int64_t d = 0;
+    for (; d + kLanes <= width_; d += kLanes)
+      for (std::int64_t lane = 0; lane < kLanes; ++lane)
+        lanes[lane] += static_cast<double>(a[d + lane]) * static_cast<double>(b[d + lane]);
+    for (; d < width_; ++d) lanes[0] += static_cast<double>(a[d]) * static_cast<double>(b[d]);
+    double sum = 0;
+    for (const double lane : lanes) sum += lane;
+    return sum;
+  }
+
+  at::Tensor rows_;
+  std::int64_t width_;
+  std::vector<double> scale_;
+};
+
+/// What queries look for: their best right answer, and how many others come before it.
+class Targets {
+ public:
+  Targets(std::int64_t count, double error)
+      : error_(error),
+        best_(static_cast<std::size_t>(count), kNothing),
+        first_(best_.size(), -1),
+        before_(best_.size(), 0),
+        low_(best_.size(), std::numeric_limits<float>::infinity()),
+        high_(low_) {}
+
+  /// Right answers come with rising index.
+  void offer(std::int64_t query, std::int64_t answer, double cosine) {
+    const auto q = static_cast<std::size_t>(query);
+    if (first_[q] >= 0 && cosine <= best_[q]) return;
+    first_[q] = answer;
+    best_[q] = cosine;
+    if (cosine == kNothing) return;
+    low_[q] = std::nextafter(static_cast<float>(cosine - error_), -2.0F);
+    high_[q] = std::nextafter(static_cast<float>(cosine + error_), 2.0F);
+  }
+
+  /// Candidates with a lower float32 cosine come behind the right answer, with a greater one than high() before it.
+  const float* low() const { return low_.data(); }
+  const float* high() const { return high_.data(); }
+
+  void add_before(std::int64_t query, std::int64_t count) { before_[static_cast<std::size_t>(query)] += count; }
+  /// A candidate whose float32 cosine does not tell.
+  void judge(std::int64_t query, std::int64_t candidate, double cosine) {
+    const auto q = static_cast<std::size_t>(query);
+    before_[q] += cosine > best_[q] || (cosine == best_[q] && candidate < first_[q]) ? 1 : 0;
+  }
+
+  at::Tensor ranks(std::int64_t candidates) const {
+    at::Tensor out = at::empty({std::ssize(best_)}, at::kLong);
+    auto* to = out.mutable_data_ptr<std::int64_t>();
+    // A right answer that is no number is found last, not first.
+    for (std::size_t q = 0; q < best_.size(); ++q) to[q] = first_[q] < 0 ? -1 : best_[q] == kNothing ? candidates : before_[q];
+    return out;
+  }
+
+ private:
+  double error_;
+  std::vector<double> best_;
+  std::vector<std::int64_t> first_, before_;
+  std::vector<float> low_, high_;
+};
+
+/// Some rows and columns of the matrix.
+struct Tile {
+  const float* cosines;  // [images, texts]
+  std::int64_t first_image, images, first_text, texts;
+};
+
+template <class T>
+void count_texts(const Tile& tile, const UnitRows<T>& images, const UnitRows<T>& texts, Targets& of_images) {
+  at::parallel_for(0, tile.images, 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t image = tile.first_image + r;
+      const float* row = tile.cosines + r * tile.texts;
+      const float low = of_images.low()[image], high = of_images.high()[image];
+      std::int32_t before = 0, not_behind = 0;
+      for (std::int64_t c = 0; c < tile.texts; ++c) {
+        before += row[c] > high ? 1 : 0;
+        not_behind += row[c] >= low ? 1 : 0;
+      }
+      of_images.add_before(image, before);
+      if (not_behind == before) continue;
+      for (std::int64_t c = 0; c < tile.texts; ++c)
+        if (row[c] >= low && row[c] <= high)
+          of_images.judge(image, tile.first_text + c, images.cosine(image, texts, tile.first_text + c));
+    }
+  });
+}
+
+template <class T>
+void count_images(const Tile& tile, const UnitRows<T>& images, const UnitRows<T>& texts, Targets& of_texts) {
+  at::parallel_for(0, tile.texts, 256, [&](std::int64_t begin, std::int64_t end) {
+    const auto width = static_cast<std::size_t>(end - begin);
+    const float* low = of_texts.low() + tile.first_text + begin;
+    const float* high = of_texts.high() + tile.first_text + begin;
+    std::vector<std::int32_t> before(width, 0), not_behind(width, 0);
+    for (std::int64_t r = 0; r < tile.images; ++r) {
+      const float* row = tile.cosines + r * tile.texts + begin;
+      for (std::size_t c = 0; c < width; ++c) {
+        before[c] += row[c] > high[c] ? 1 : 0;
+        not_behind[c] += row[c] >= low[c] ? 1 : 0;
+      }
+    }
+    for (std::size_t c = 0; c < width; ++c) {
+      const std::int64_t text = tile.first_text + begin + static_cast<std::int64_t>(c);
+      of_texts.add_before(text, before[c]);
+      if (not_behind[c] == before[c]) continue;
+      for (std::int64_t r = 0; r < tile.images; ++r) {
+        const float cosine = tile.cosines[r * tile.texts + begin + static_cast<std::int64_t>(c)];
+        if (cosine >= low[c] && cosine <= high[c])
+          of_texts.judge(text, tile.first_image + r, texts.cosine(text, images, tile.first_image + r));
+      }
+    }
+  });
+}
+
+template <class T>
+CosineRanks ranks_of(const UnitRows<T>& images, const UnitRows<T>& texts, const std::int64_t* owner) {
+  // Rounded vectors, and a sum of D products in any order (Higham 2002, 3.1), of vectors of length 1.
+  const double error = static_cast<double>(images.width() + 8) * std::ldexp(1.0, -24);
+  Targets of_images(images.size(), error), of_texts(texts.size(), error);
+  for (std::int64_t text = 0; text < texts.size(); ++text) {
+    if (owner[text] < 0) continue;
+    of_images.offer(owner[text], text, images.cosine(owner[text], texts, text));
+    of_texts.offer(text, owner[text], texts.cosine(text, images, owner[text]));
+  }
+  at::Tensor cosines;
+  for (std::int64_t text = 0; text < texts.size(); text += kTextsOfTile) {
+    const std::int64_t last_text = std::min(text + kTextsOfTile, texts.size());
+    const at::Tensor columns = texts.block(text, last_text).t();
+    for (std::int64_t image = 0; image < images.size(); image += kImagesOfTile) {
+      const std::int64_t last_image = std::min(image + kImagesOfTile, images.size());
+      cosines = at::matmul(images.block(image, last_image), columns);  // [images, texts]
+      const Tile tile{cosines.const_data_ptr<float>(), image, last_image - image, text, last_text - text};
+      count_texts(tile, images, texts, of_images);
+      count_images(tile, images, texts, of_texts);
+    }
+  }
+  return {of_images.ranks(texts.size()), of_texts.ranks(images.size())};
+}
+
+}  // namespace
+
+CosineRanks cosine_ranks(const at::Tensor& images, const at::Tensor& texts, const at::Tensor& owner) {
+  const at::Tensor own = owner.contiguous();
+  const auto* data = own.const_data_ptr<std::int64_t>();
+  const auto ranks = [&]<class T>(at::ScalarType type, T) {
+    return ranks_of(UnitRows<T>(images.to(type).contiguous()), UnitRows<T>(texts.to(type).contiguous()), data);
+  };
+  const bool exact = images.scalar_type() == at::kDouble || texts.scalar_type() == at::kDouble;
+  return exact ? ranks(at::kDouble, 0.0) : ranks(at::kFloat, 0.0F);
+}
+
+}  // namespace tessera::metrics

@@ -1,0 +1,134 @@
+#include <filesystem>
+
+#include <tessera/base/text.h>
+#include <tessera/config/shipped.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/pytorch_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/architectures.h>
+#include <tessera/models/open_clip.h>
+#include <tessera/models/readouts/sparo.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfigName = "open_clip_config.json";
+constexpr std::int64_t kClipVocabulary = 49408;
+
+bool is_weights_name(const fs::path& name) {
+  const std::string ending = name.extension().string();
+  return ending == ".safetensors" || ending == ".pt" || ending == ".pth" || ending == ".bin";
+}
+
+/// Whether a folder is a run, a checkpoint or the folder of a model of ours.
+bool holds_our_model(const fs::path& folder) {
+  const fs::path model = folder / "model.safetensors";
+  return fs::exists(folder / "latest") || fs::exists(folder / "checkpoints" / "latest") ||
+         (fs::is_regular_file(model) && is_model_file(model.string()));
+}
+
+/// OpenCLIP's tokenizer: all of ftfy before the byte pairs, and the text tower's context length.
+config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
+  config::ModuleSettings tokenizer{"clip-bpe"};
+  tokenizer.settings.set("cleanup", config::Node::scalar("full"));
+  if (const config::Node* length = model.text->encoder.settings.find("context_length"))
+    tokenizer.settings.set("context_length", *length);
+  return tokenizer;
+}
+
+std::string shipped_clip_vocabulary() {
+  const fs::path file = fs::path(config::shipped_folder()) / "vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
+  std::error_code unknown;
+  return fs::is_regular_file(file, unknown) ? io::read_file(file.string()) : "";
+}
+
+bool reads_clip_tokens(const ModelSettings& model) {
+  const config::Node* size = model.text->encoder.settings.find("vocab_size");
+  return size != nullptr && size->text() == std::to_string(kClipVocabulary);
+}
+
+ModelSettings settings_beside(const std::string& weights) {
+  const fs::path config = fs::absolute(weights).parent_path() / kConfigName;
+  if (!fs::is_regular_file(config))
+    user_error(weights, ": weights without our settings, and no ", kConfigName,
+               " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "
+               "shows the names), or put its configuration there");
+  return model_of_open_clip_config(io::read_file(config.string()), config.string());
+}
+
+}  // namespace
+
+bool is_open_clip_checkpoint(const std::string& path) {
+  std::error_code unknown;
+  if (fs::is_directory(path, unknown)) return fs::exists(fs::path(path) / kConfigName) && !holds_our_model(path);
+  if (!fs::is_regular_file(path, unknown)) return false;
+  return io::is_pytorch_file(path) || (path.ends_with(".safetensors") && !is_model_file(path));
+}
+
+std::string find_open_clip_weights(const std::string& path) {
+  if (!fs::is_directory(path)) return path;
+  for (const char* name : {"open_clip_model.safetensors", "open_clip_pytorch_model.bin"})
+    if (fs::is_regular_file(fs::path(path) / name)) return (fs::path(path) / name).string();
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.is_regular_file() && is_weights_name(entry.path())) found.push_back(entry.path().string());
+  if (found.empty()) user_error(path, ": holds no weights: expected open_clip_model.safetensors or a file of PyTorch's");
+  if (found.size() > 1)
+    user_error(path, ": holds several files of weights, ", join_names(found), ": name one of them");
+  return found.front();
+}
+
+std::map<std::string, at::Tensor> load_weights(const std::string& path) {
+  std::map<std::string, at::Tensor> tensors =
+      io::is_pytorch_file(path) ? io::load_pytorch_file(path) : io::load_safetensors(path).tensors;
+  if (tensors.contains("vision_model.embeddings.class_embedding"))
+    user_error(path, ": holds Hugging Face's CLIPModel, not OpenCLIP's: take open_clip_model.safetensors of the same "
+               "model, or save OpenCLIP's state_dict()");
+  return tensors;
+}
+
+ModelSettings open_clip_settings(const std::string& path, const std::string& name) {
+  return name.empty() ? settings_beside(find_open_clip_weights(path)) : architecture(name);
+}
+
+ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, const ModelSettings& settings,
+                             const std::string& origin) {
+  ModelFile file;
+  DualEncoder model(settings);
+  model.load_state(tensors, origin);
+  file.model = model.settings();
+  file.weights = model.state_dict();
+  for (const char* name : {"logit_scale", "logit_bias"})
+    if (const auto found = tensors.find(name); found != tensors.end())
+      file.weights[name] = found->second.to(at::kFloat).clone();
+  if (!file.model.text) return file;
+  file.tokenizer = clip_tokenizer(file.model);
+  if (reads_clip_tokens(file.model)) file.vocabulary = shipped_clip_vocabulary();
+  return file;
+}
+
+ModelFile from_open_clip(const std::string& weights, const ModelSettings& model) {
+  std::map<std::string, at::Tensor> tensors = load_weights(weights);
+  // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
+  for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
+  std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // made anew, not learned
+  merge_value_copies(tensors, DualEncoder(model).state_dict(), weights);
+  return from_named_tensors(tensors, model, weights);
+}
+
+ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& name) {
+  const std::string weights = find_open_clip_weights(path);
+  const ModelSettings model = open_clip_settings(weights, name);
+  if (!reads_clip_tokens(model))
+    user_error(weights, ": no tokenizer is known for it: its text tower's vocabulary is not the ", kClipVocabulary,
+               " byte pairs of CLIP's");
+  ModelFile file = from_open_clip(weights, model);
+  if (file.vocabulary.empty())
+    user_error(weights, ": CLIP's vocabulary is not found among the configurations that ship with Tessera (",
+               config::shipped_folder(), "): convert the file with tessera-convert --merges FILE");
+  return file;
+}
+
+}  // namespace tessera

@@ -1,0 +1,264 @@
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/models/modified_resnet.h>
+#include <tessera/models/open_clip.h>
+#include <tessera/models/projections.h>
+#include <tessera/models/readouts/attention_pool_2d.h>
+#include <tessera/models/readouts/pooling.h>
+#include <tessera/models/text_transformer.h>
+#include <tessera/models/vit.h>
+
+namespace tessera {
+
+/// What both towers of an open_clip_config.json say of their blocks.
+struct OpenClipBlocks {
+  std::int64_t width = 0;
+  double mlp_ratio = 4.0;
+  std::optional<double> ls_init_value;
+  std::map<std::string, std::string> act_kwargs;
+  std::map<std::string, double> norm_kwargs;
+  bool final_ln_after_pool = false;
+  bool output_tokens = false;
+};
+
+template <class Visitor>
+void fields(Visitor& v, OpenClipBlocks& s) {
+  v("width", s.width, "of the tokens", config::at_least(1));
+  v("mlp_ratio", s.mlp_ratio, "", config::above(0));
+  v("ls_init_value", s.ls_init_value, "start value of LayerScale");
+  v("act_kwargs", s.act_kwargs, "approximate: tanh");
+  v("norm_kwargs", s.norm_kwargs, "eps");
+  v("final_ln_after_pool", s.final_ln_after_pool, "");
+  v("output_tokens", s.output_tokens, "of no meaning for embeddings");
+}
+
+std::optional<config::Problem> validate(const OpenClipBlocks& s) {
+  for (const auto& [key, value] : s.act_kwargs)
+    if (key != "approximate" || (value != "tanh" && value != "none"))
+      return config::Problem{"act_kwargs", concat("only approximate: tanh is known, not ", key, ": ", value)};
+  for (const auto& [key, value] : s.norm_kwargs)
+    if (key != "eps") return config::Problem{"norm_kwargs", concat("only eps is known, not ", key)};
+  return std::nullopt;
+}
+
+struct OpenClipVision : OpenClipBlocks {
+  OpenClipVision() { width = 768; }
+  config::Size image_size = 224;
+  config::Size patch_size = 16;
+  config::Node layers = config::Node::scalar("12");
+  std::int64_t head_width = 64;
+  bool no_ln_pre = false;
+  std::string pos_embed_type = "learnable";
+  std::string pool_type = "tok";
+  double patch_dropout = 0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, OpenClipVision& s) {
+  fields(v, static_cast<OpenClipBlocks&>(s));
+  v("image_size", s.image_size, "pixels");
+  v("patch_size", s.patch_size, "pixels");
+  v("layers", s.layers, "blocks of a ViT, or those of a ResNet's four stages");
+  v("head_width", s.head_width, "width / heads", config::at_least(1));
+  v("no_ln_pre", s.no_ln_pre, "");
+  v("pos_embed_type", s.pos_embed_type, "either lies in the file", config::one_of({"learnable", "sin_cos_2d"}));
+  v("pool_type", s.pool_type, "", config::one_of({"tok", "avg"}));
+  v("patch_dropout", s.patch_dropout, "of training");
+}
+
+struct OpenClipText : OpenClipBlocks {
+  OpenClipText() { width = 512; }
+  std::int64_t context_length = 77, vocab_size = 49408, heads = 8, layers = 12, pad_id = 0, eos_id = 2;
+  std::string pool_type = "argmax", proj_type = "linear";
+};
+
+template <class Visitor>
+void fields(Visitor& v, OpenClipText& s) {
+  fields(v, static_cast<OpenClipBlocks&>(s));
+  v("context_length", s.context_length, "", config::at_least(1));
+  v("vocab_size", s.vocab_size, "", config::at_least(1));
+  v("heads", s.heads, "", config::at_least(1));
+  v("layers", s.layers, "", config::at_least(1));
+  v("pad_id", s.pad_id, "of no meaning with causal attention");
+  v("eos_id", s.eos_id, "for pool_type: eos");
+  v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos"}));
+  v("proj_type", s.proj_type, "", config::one_of({"linear", "none"}));
+}
+
+struct OpenClipModel {
+  std::int64_t embed_dim = 0;
+  bool quick_gelu = false, custom_text = false;
+  std::optional<double> init_logit_scale, init_logit_bias;
+  OpenClipVision vision;
+  OpenClipText text;
+};
+
+template <class Visitor>
+void fields(Visitor& v, OpenClipModel& s) {
+  v("embed_dim", s.embed_dim, "", config::at_least(1));
+  v("quick_gelu", s.quick_gelu, "");
+  v("custom_text", s.custom_text, "how the file names tensors");
+  v("init_logit_scale", s.init_logit_scale, "of training");
+  v("init_logit_bias", s.init_logit_bias, "of training");
+  v("vision_cfg", s.vision, "");
+  v("text_cfg", s.text, "");
+}
+
+struct OpenClipPreprocessing {
+  std::optional<config::Size> size;
+  std::string mode = "RGB";
+  Preprocessing ours;
+};
+
+template <class Visitor>
+void fields(Visitor& v, OpenClipPreprocessing& s) {
+  v("size", s.size, "pixels; the image tower's where it is not said");
+  v("mode", s.mode, "", config::one_of({"RGB"}));
+  v("mean", s.ours.mean, "");
+  v("std", s.ours.std, "", config::above(0));
+  v("interpolation", s.ours.interpolation, "", config::one_of({"bicubic", "bilinear"}));
+  v("resize_mode", s.ours.resize_mode, "", config::one_of({"shortest", "longest", "squash"}));
+  v("fill_color", s.ours.fill_color, "", config::in_range(0, 255));
+}
+
+struct OpenClipFile {
+  OpenClipModel model;
+  OpenClipPreprocessing preprocessing;
+};
+
+template <class Visitor>
+void fields(Visitor& v, OpenClipFile& s) {
+  v("model_cfg", s.model, "");
+  v("preprocess_cfg", s.preprocessing, "");
+}
+
+namespace {
+
+using OpenClipJson = nlohmann::ordered_json;
+
+bool switched_off(const OpenClipJson& value) {
+  return value.is_null() || value == false || value == "" || (value.is_structured() && value.empty());
+}
+
+/// What OpenCLIP can build and we cannot, where it is switched on; where it is off nothing is left to read.
+void refuse_foreign_parts(OpenClipJson& section, const std::string& name, const std::vector<std::string>& keys,
+                          const std::string& path) {
+  for (const std::string& key : keys) {
+    if (!section.is_object() || !section.contains(key)) continue;
+    if (!switched_off(section.at(key)))
+      user_error(path, ": ", name, ".", key, " is ", section.at(key).dump(),
+                 ": our models have no counterpart of it: OpenCLIP's own ViT and ResNet with CLIP's text tower and "
+                 "tokenizer can be evaluated");
+    section.erase(key);
+  }
+}
+
+void drop_nulls(OpenClipJson& json) {
+  if (!json.is_object()) return;
+  for (auto item = json.begin(); item != json.end();) {
+    drop_nulls(item.value());
+    item = item.value().is_null() ? json.erase(item) : std::next(item);
+  }
+}
+
+OpenClipFile parse_open_clip_config(const std::string& text, const std::string& path) {
+  OpenClipJson json = OpenClipJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("model_cfg") || !json.at("model_cfg").is_object())
+    user_error(path, ": not OpenCLIP's configuration: expected a JSON object with model_cfg");
+  OpenClipJson& model = json.at("model_cfg");
+  for (const char* of_no_meaning : {"cast_dtype", "output_dict", "nonscalar_logit_scale"}) model.erase(of_no_meaning);
+  refuse_foreign_parts(model, "model_cfg", {"multimodal_cfg"}, path);
+  refuse_foreign_parts(model["vision_cfg"], "model_cfg.vision_cfg",
+                       {"timm_model_name", "timm_model_pretrained", "timm_pool", "timm_proj", "timm_proj_bias", "timm_drop",
+                        "timm_drop_path", "attentional_pool", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
+                        "scale_attn_inner", "scale_attn", "scale_fc"},
+                       path);
+  refuse_foreign_parts(model["text_cfg"], "model_cfg.text_cfg",
+                       {"hf_model_name", "hf_model_pretrained", "hf_proj_type", "hf_pooler_type", "hf_tokenizer_name",
+                        "tokenizer_mode", "tokenizer_kwargs", "no_causal_mask", "use_pad_mask", "correct_cls_mask",
+                        "embed_cls", "proj_bias", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
+                        "scale_attn_inner", "scale_attn", "scale_fc"},
+                       path);
+  drop_nulls(json);
+  return config::read<OpenClipFile>(config::from_json(nlohmann::json(json), path));
+}
+
+/// The members of `settings` that a module knows, as the module is chosen.
+template <class Settings>
+config::ModuleSettings module_of(const char* name, const Settings& settings) {
+  return {name, config::dump(settings)};
+}
+
+void set_blocks(TransformerSettings& ours, const OpenClipBlocks& theirs, bool quick_gelu) {
+  ours.width = theirs.width;
+  ours.mlp_ratio = theirs.mlp_ratio;
+  ours.layer_scale_init = theirs.ls_init_value;
+  if (theirs.final_ln_after_pool) ours.final_norm = "pooled";
+  if (const auto eps = theirs.norm_kwargs.find("eps"); eps != theirs.norm_kwargs.end()) ours.norm_eps = eps->second;
+  const auto approximate = theirs.act_kwargs.find("approximate");
+  const bool tanh = approximate != theirs.act_kwargs.end() && approximate->second == "tanh";
+  ours.activation = quick_gelu ? "quick_gelu" : tanh ? "gelu_tanh" : "gelu";
+}
+
+config::ModuleSettings linear_to(std::int64_t embed_dim) {
+  LinearProjectionSettings settings;
+  settings.embed_dim = embed_dim;
+  return module_of("linear", settings);
+}
+
+TowerSettings resnet_tower(const OpenClipModel& model) {
+  const OpenClipVision& theirs = model.vision;
+  ModifiedResnetSettings resnet;
+  resnet.layers = config::Value<std::array<std::int64_t, 4>>::read(theirs.layers, "model_cfg.vision_cfg.layers", {});
+  resnet.width = theirs.width;
+  resnet.image_size = theirs.image_size;
+  AttentionPool2dSettings pool;
+  pool.heads = theirs.width * ModifiedResnet::kWidening / theirs.head_width;
+  pool.output_dim = model.embed_dim;
+  return {module_of("modified_resnet", resnet), module_of("attention_pool_2d", pool), {"none"}};
+}
+
+TowerSettings image_tower_of(const OpenClipModel& model) {
+  const OpenClipVision& theirs = model.vision;
+  if (theirs.layers.is_sequence()) return resnet_tower(model);
+  VitSettings vit;
+  set_blocks(vit, theirs, model.quick_gelu);
+  vit.layers = config::Value<std::int64_t>::read(theirs.layers, "model_cfg.vision_cfg.layers", 0);
+  vit.heads = theirs.width / theirs.head_width;
+  vit.image_size = theirs.image_size;
+  vit.patch_size = theirs.patch_size;
+  vit.pre_norm = !theirs.no_ln_pre;
+  return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
+}
+
+TowerSettings text_tower_of(const OpenClipModel& model) {
+  const OpenClipText& theirs = model.text;
+  TextTransformerSettings text;
+  set_blocks(text, theirs, model.quick_gelu);
+  text.layers = theirs.layers;
+  text.heads = theirs.heads;
+  text.context_length = theirs.context_length;
+  text.vocab_size = theirs.vocab_size;
+  EosSettings eos;
+  eos.position = "ids";
+  if (theirs.pool_type == "eos") eos.eos_id = theirs.eos_id;
+  const bool none = theirs.proj_type == "none";
+  return {module_of("text_transformer", text), module_of("eos", eos), none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim)};
+}
+
+}  // namespace
+
+ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path) {
+  const OpenClipFile file = parse_open_clip_config(text, path);
+  if (file.model.embed_dim == 0) user_error(path, ": model_cfg.embed_dim is missing");
+  ModelSettings model;
+  model.image = image_tower_of(file.model);
+  model.text = text_tower_of(file.model);
+  model.preprocessing = file.preprocessing.ours;
+  model.preprocessing.image_size = file.preprocessing.size.value_or(file.model.vision.image_size);
+  return resolve(model, path);
+}
+
+}  // namespace tessera

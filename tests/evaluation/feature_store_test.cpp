@@ -1,0 +1,186 @@
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/text.h>
+#include <tessera/evaluation/feature_store.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Embeds pictures by their mean colors and texts by their first letters, and counts what it is asked for.
+class CountingEmbedder final : public Embedder {
+ public:
+  CountingEmbedder() { preprocessing_.image_size = 32; }
+  const Preprocessing& preprocessing() const override { return preprocessing_; }
+  config::Size grid() const override { return 1; }
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds&) const override {
+    pictures += pixels.size(0);
+    TowerFeatures out;
+    out.global = pixels.to(at::kFloat).mean({2, 3});
+    return out;
+  }
+  bool takes_texts() const override { return true; }
+  TowerFeatures texts(const std::vector<std::string>& given, const ViewNeeds&) const override {
+    texts_seen += std::ssize(given);
+    TowerFeatures out;
+    out.global = at::empty({std::ssize(given), 3});
+    for (std::int64_t i = 0; i < std::ssize(given); ++i)
+      for (std::int64_t d = 0; d < 3; ++d) {
+        const std::string& text = given[static_cast<std::size_t>(i)];
+        out.global[i][d] = text.empty() ? 1.0F : static_cast<float>(text[(7 * d + 9) % text.size()]);
+      }
+    if (broken) out.global[0][0] = NAN;
+    return out;
+  }
+  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override {
+    TowerFeatures out;
+    out.global = prompts.global.unflatten(0, {-1, per_class}).mean(1);
+    return out;
+  }
+  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
+    return at::cosine_similarity(images.global.unsqueeze(1), texts.global.unsqueeze(0), 2);
+  }
+  bool compares_by_cosine() const override { return true; }
+
+  mutable std::int64_t pictures = 0, texts_seen = 0;
+  bool broken = false;
+
+ private:
+  Preprocessing preprocessing_;
+};
+
+class FeatureStores : public testing::Test {
+ protected:
+  FeatureStores()
+      : folder_((fs::temp_directory_path() / concat("tessera_features_", ::getpid(), "_",
+                                                    testing::UnitTest::GetInstance()->current_test_info()->name()))
+                    .string()) {
+    context_.batch_size = 5;
+    context_.source = shapes("test", 12);
+    context_.train_source = shapes("train", 30);
+  }
+  ~FeatureStores() override { fs::remove_all(folder_); }
+
+  static std::shared_ptr<const Source> shapes(const std::string& split, int size) {
+    return sources().make(config::Value<config::ModuleSettings>::read(
+                              config::parse_yaml(concat("{name: shapes, split: ", split, ", size: ", size, "}"), "s.yaml"), "", {}),
+                          "source");
+  }
+  TaskResult run(const std::string& task, const Embedder& embedder) const {
+    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(task, "task.yaml"), "", {}), embedder, context_);
+  }
+  /// The only file of pictures.
+  std::string pictures_file() const {
+    for (const auto& entry : fs::recursive_directory_iterator(folder_))
+      if (entry.path().filename().string().starts_with("pictures-")) return entry.path().string();
+    return "";
+  }
+
+  std::string folder_;
+  EvaluationContext context_;
+  CountingEmbedder model_;
+};
+
+constexpr const char* kTasks[] = {"zero_shot", "retrieval", "{name: knn, k: 3}", "{name: linear_probe, l2: 0.1}"};
+
+TEST_F(FeatureStores, TasksShareOnePassOverThePictures) {
+  FeatureStore store("", "");
+  std::int64_t all = 0;
+  const CachedEmbedder cached(model_, store);
+  for (const char* task : kTasks) {
+    const TaskResult plain = run(task, model_);
+    model_.pictures = 0;
+    EXPECT_EQ(run(task, cached).metrics, plain.metrics) << task;
+    all += model_.pictures;
+  }
+  EXPECT_EQ(all, 12 + 30);
+}
+
+TEST_F(FeatureStores, AnotherEvaluationReadsThemFromTheFolder) {
+  std::map<std::string, std::vector<std::pair<std::string, double>>> first;
+  {
+    FeatureStore store(folder_, "model");
+    for (const char* task : kTasks) first[task] = run(task, CachedEmbedder(model_, store)).metrics;
+    store.save();
+  }
+  EXPECT_EQ(model_.pictures, 12 + 30);
+  model_.pictures = model_.texts_seen = 0;
+  FeatureStore store(folder_, "model");
+  for (const bool with_pictures : {false, true}) {
+    context_.pictures = with_pictures;
+    for (const char* task : kTasks) EXPECT_EQ(run(task, CachedEmbedder(model_, store)).metrics, first.at(task)) << task;
+  }
+  EXPECT_EQ(model_.pictures, 0);
+  EXPECT_EQ(model_.texts_seen, 0);
+}
+
+TEST_F(FeatureStores, WhatIsNewIsAddedAndAnotherModelOrDataSetHasItsOwn) {
+  const auto measure = [&](const std::string& model, int samples = -1) {
+    FeatureStore store(folder_, model);
+    model_.pictures = 0;
+    run(concat("{name: zero_shot, max_samples: ", samples, "}"), CachedEmbedder(model_, store));
+    store.save();
+    return model_.pictures;
+  };
+  EXPECT_EQ(measure("a", 5), 5);
+  EXPECT_EQ(measure("a"), 7);
+  EXPECT_EQ(measure("a"), 0);
+  EXPECT_EQ(measure("b"), 12);
+  context_.source = shapes("test", 15);
+  EXPECT_EQ(measure("a"), 15) << "another data set has a file of its own";
+  EXPECT_EQ(measure("a"), 0);
+}
+
+TEST_F(FeatureStores, ADamagedFileIsComputedAnewWithALine) {
+  const auto measure = [&] {
+    FeatureStore store(folder_, "model");
+    model_.pictures = 0;
+    testing::internal::CaptureStderr();
+    const auto metrics = run("zero_shot", CachedEmbedder(model_, store)).metrics;
+    store.save();
+    return std::pair(metrics, testing::internal::GetCapturedStderr());
+  };
+  const auto whole = measure().first;
+  const std::string path = pictures_file(), content = io::read_file(path);
+  std::string changed = content;
+  changed.back() = static_cast<char>(changed.back() ^ 1);
+  for (const std::string& damaged : {changed, content.substr(0, content.size() / 2), std::string("no file of ours"), std::string()}) {
+    std::ofstream(path, std::ios::binary) << damaged;
+    const auto [metrics, lines] = measure();
+    EXPECT_EQ(metrics, whole);
+    EXPECT_EQ(model_.pictures, 12);
+    EXPECT_NE(lines.find("--features-cache: computed anew: " + path), std::string::npos) << lines;
+    EXPECT_EQ(io::read_file(path), content) << "mended";
+  }
+}
+
+TEST_F(FeatureStores, WhatIsNotFiniteIsNamedAndNotKept) {
+  FeatureStore store(folder_, "model");
+  model_.broken = true;
+  const CachedEmbedder cached(model_, store);
+  for (int i = 0; i < 2; ++i) {
+    try {
+      run("retrieval", cached);
+      FAIL();
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("the model's embedding of the text \""), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(store.texts().size(), 0);
+}
+
+TEST_F(FeatureStores, AFolderThatCannotBeMadeIsAnError) {
+  io::write_file(folder_ + "/file", "x");
+  EXPECT_THROW(FeatureStore(folder_ + "/file", "model"), UserError);
+}
+
+}  // namespace
+}  // namespace tessera

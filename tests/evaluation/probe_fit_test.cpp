@@ -1,0 +1,89 @@
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "src/evaluation/tasks/probe_fit.h"
+#include <tessera/config/fields.h>
+
+namespace tessera {
+namespace {
+
+/// Two clouds of points, so far apart along the first axis that a line can tell all of them.
+LabeledFeatures clouds(std::int64_t count) {
+  at::manual_seed(9);
+  LabeledFeatures out;
+  out.labels = at::arange(count, at::kLong).remainder(2);
+  out.features = at::randn({count, 4});
+  out.features.select(1, 0).add_(out.labels.to(at::kFloat) * 16 - 8);
+  return out;
+}
+
+LinearProbeSettings adamw(std::vector<double> rates, std::vector<double> decays) {
+  LinearProbeSettings settings;
+  settings.solver = "adamw";
+  settings.learning_rates = std::move(rates);
+  settings.weight_decays = std::move(decays);
+  settings.batch_size = 16;
+  return settings;
+}
+
+TEST(ProbeFit, TheSweepTakesWhatIsBestOnTheHeldOutPart) {
+  const LabeledFeatures train = clouds(100);
+  // 1e-300 learns nothing: all go to class 0. Of the others, which are all right, the first is taken.
+  const AdamwChoice choice = fit_with_adamw(train, 2, adamw({1e-300, 0.1, 0.2}, {0.01, 0.0}));
+  EXPECT_EQ(choice.lr, 0.1);
+  EXPECT_EQ(choice.weight_decay, 0.01);
+  EXPECT_EQ(choice.validation_top1, 1.0);
+  EXPECT_EQ(choice.probe.train_top1, 1.0);
+  EXPECT_EQ(choice.probe.losses.size(0), 10 * (100 / 16)) << "fitted on all of train in the end";
+}
+
+TEST(ProbeFit, TheSameDataGiveTheSameClassifier) {
+  const LabeledFeatures train = clouds(50);
+  const auto once = fit_with_adamw(train, 2, adamw({0.01, 0.1}, {0.0})), again = fit_with_adamw(train, 2, adamw({0.01, 0.1}, {0.0}));
+  EXPECT_TRUE(at::equal(once.probe.weight, again.probe.weight));
+  EXPECT_TRUE(at::equal(once.probe.bias, again.probe.bias));
+}
+
+TEST(ProbeFit, WhereThereIsNothingToChooseNothingIsHeldOut) {
+  LinearProbeSettings settings = adamw({0.1}, {0.0});
+  settings.validation_share = 0;
+  const AdamwChoice choice = fit_with_adamw(clouds(8), 2, settings);
+  EXPECT_FALSE(choice.validation_top1.has_value());
+  EXPECT_EQ(choice.probe.losses.size(0), 10) << "a batch is no larger than the data";
+}
+
+TEST(ProbeFit, TheHeldOutPartIsDrawnOnceAndForAll) {
+  const LabeledFeatures train = clouds(10);
+  const HeldOut parts = hold_out(train, LinearProbeSettings());
+  EXPECT_EQ(parts.validation.labels.size(0), 2);
+  EXPECT_EQ(parts.rest.labels.size(0), 8);
+  const at::Tensor all = at::cat({parts.validation.features, parts.rest.features}).select(1, 1);
+  EXPECT_TRUE(at::equal(std::get<0>(all.sort()), std::get<0>(train.features.select(1, 1).sort())));
+  EXPECT_TRUE(at::equal(hold_out(train, LinearProbeSettings()).rest.features, parts.rest.features));
+}
+
+TEST(ProbeFit, ImpossibleSettingsAreNamed) {
+  const auto problem = [](const std::string& yaml) -> std::string {
+    try {
+      config::read<LinearProbeSettings>(config::parse_yaml(yaml, "p.yaml"), "probe");
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(problem("{solver: adamw, l2: 0.1}"), "p.yaml:1: probe.l2: is of solver: lbfgs; with adamw set weight_decays");
+  EXPECT_EQ(problem("{solver: adamw, learning_rates: []}"), "p.yaml:1: probe.learning_rates: is empty: name at least one");
+  EXPECT_NE(problem("{solver: adamw, validation_share: 0}").find("name one of each, or a share above 0"), std::string::npos);
+  EXPECT_EQ(problem("{solver: adamw, validation_share: 0, learning_rates: [0.1], weight_decays: [0]}"), "no error");
+  try {
+    hold_out(clouds(2), adamw({0.1, 0.2}, {0}));
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "linear_probe.validation_share is 0.2, which holds out 0 of 2 training samples: set one learning rate and one "
+              "weight decay instead, or another share");
+  }
+}
+
+}  // namespace
+}  // namespace tessera

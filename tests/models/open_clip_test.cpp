@@ -1,0 +1,187 @@
+#include <filesystem>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/models/small_models.h"
+#include "tests/support/test_data.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/architectures.h>
+#include <tessera/models/open_clip.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+// As OpenCLIP's own files say it: what is not said has its default.
+constexpr const char* kVitB32 = R"({
+  "model_cfg": {"embed_dim": 512,
+    "vision_cfg": {"image_size": 224, "layers": 12, "width": 768, "patch_size": 32},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 512, "heads": 8, "layers": 12}},
+  "preprocess_cfg": {"mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}})";
+
+// Small, and reads CLIP's byte pairs.
+constexpr const char* kSmall = R"({
+  "model_cfg": {"embed_dim": 6, "quick_gelu": true,
+    "vision_cfg": {"image_size": 16, "layers": 1, "width": 12, "head_width": 4, "patch_size": 8},
+    "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}},
+  "preprocess_cfg": {"size": 16, "mode": "RGB", "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "interpolation": "bilinear",
+    "resize_mode": "squash", "fill_color": 0}})";
+
+class OpenClipCheckpoints : public testing::Test {
+ protected:
+  OpenClipCheckpoints()
+      : folder_(fs::temp_directory_path() / concat("tessera_open_clip_", ::getpid(), "_",
+                                                   testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::create_directories(folder_);
+  }
+  ~OpenClipCheckpoints() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  /// Weights of the small model, as OpenCLIP would save them.
+  std::map<std::string, at::Tensor> write_weights(const std::string& name) const {
+    at::manual_seed(4);
+    auto weights = DualEncoder(model_of_open_clip_config(kSmall, "small")).state_dict();
+    weights["logit_scale"] = at::tensor(3.0F);
+    weights["attn_mask"] = at::zeros({16, 16});
+    io::save_safetensors(path(name), weights);
+    return weights;
+  }
+  std::string error_of(const std::function<void()>& call) const {
+    try {
+      call();
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  /// kSmall with one value changed, by its JSON pointer.
+  std::string changed(const std::string& pointer, const nlohmann::json& value) const {
+    nlohmann::json json = nlohmann::json::parse(kSmall);
+    json[nlohmann::json::json_pointer(pointer)] = value;
+    return json.dump();
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(OpenClipCheckpoints, APublishedConfigurationIsTheArchitectureOfThatName) {
+  EXPECT_EQ(config::to_json(config::dump(model_of_open_clip_config(kVitB32, "x.json"))),
+            config::to_json(config::dump(architecture("ViT-B-32"))));
+  nlohmann::json resnet = nlohmann::json::parse(kVitB32);
+  resnet["model_cfg"]["embed_dim"] = 1024;
+  resnet["model_cfg"]["vision_cfg"] = {{"image_size", 224}, {"layers", {3, 4, 6, 3}}, {"width", 64}, {"patch_size", nullptr}};
+  EXPECT_EQ(config::to_json(config::dump(model_of_open_clip_config(resnet.dump(), "x.json"))),
+            config::to_json(config::dump(architecture("RN50"))));
+}
+
+TEST_F(OpenClipCheckpoints, WhatIsWrittenForOpenClipIsReadAgain) {
+  for (const std::string image :
+       {"{encoder: {name: vit, patch_size: 8, width: 12, layers: 2, heads: 3, pre_norm: false, norm_eps: 1.0e-6, mlp_ratio: 3.5, "
+        "activation: gelu_tanh, final_norm: pooled, layer_scale_init: 0.1}, readout: gap, projection: {name: linear, embed_dim: 6}}",
+        "{encoder: {name: modified_resnet, layers: [1, 2, 1, 1], width: 2}, readout: {name: attention_pool_2d, heads: 4, "
+        "output_dim: 6}, projection: none}"}) {
+    ModelFile file;
+    file.model = resolve(config::read<ModelSettings>(config::parse_yaml(
+        "image: " + image +
+            "\ntext: {encoder: {name: text_transformer, vocab_size: 30, context_length: 16, width: 8, layers: 1, heads: 2, "
+            "activation: " + (image.find("tanh") != std::string::npos ? "gelu_tanh" : "gelu") +
+            "}, readout: {name: eos, eos_id: 7, position: ids}, projection: {name: linear, embed_dim: 6}}\n"
+            "preprocessing: {image_size: 32, resize_mode: longest, interpolation: bilinear, fill_color: 9, mean: [0.1, 0.2, 0.3]}",
+        "model.yaml")));
+    EXPECT_EQ(config::to_json(config::dump(model_of_open_clip_config(open_clip_config(file, "m"), "m"))),
+              config::to_json(config::dump(file.model)));
+  }
+}
+
+TEST_F(OpenClipCheckpoints, AFolderHoldsAllThatInferenceNeeds) {
+  const auto weights = write_weights("open_clip_model.safetensors");
+  io::write_file(path("open_clip_config.json"), kSmall);
+  for (const std::string& place : {folder_.string(), path("open_clip_model.safetensors")}) {
+    EXPECT_TRUE(is_open_clip_checkpoint(place));
+    const ModelFile file = load_open_clip_checkpoint(place);
+    EXPECT_EQ(file.model.preprocessing.resize_mode, "squash");
+    EXPECT_EQ(file.model.preprocessing.mean[0], 0.5);
+    EXPECT_EQ(file.tokenizer.settings.find("context_length")->text(), "16");
+    EXPECT_FALSE(file.vocabulary.empty());
+    EXPECT_EQ(file.weights.at("logit_scale").item<float>(), 3.0F);
+    EXPECT_EQ(file.weights.size(), weights.size() - 1) << "all but the mask";
+    const at::Tensor pixels = random_pixels(2);
+    DualEncoder model(model_of_open_clip_config(kSmall, "small"));
+    model.load_state(file.weights, "file");
+    model.eval();
+    EXPECT_TRUE(at::equal(build_model(file, "file")->encode_image(pixels).global, model.encode_image(pixels).global));
+  }
+}
+
+TEST_F(OpenClipCheckpoints, PyTorchFilesAreKnownByTheirContentAndOursByTheirSettings) {
+  fs::copy_file(test_data("pytorch/open_clip_train.pt"), path("epoch_1.pt"));
+  EXPECT_TRUE(is_open_clip_checkpoint(path("epoch_1.pt")));
+  EXPECT_FALSE(is_open_clip_checkpoint(folder_.string())) << "nothing says that it is one";
+  io::write_file(path("open_clip_config.json"), kSmall);
+  EXPECT_TRUE(is_open_clip_checkpoint(folder_.string()));
+  EXPECT_EQ(find_open_clip_weights(folder_.string()), path("epoch_1.pt"));
+
+  ModelFile ours;
+  ours.model = model_of_open_clip_config(kSmall, "small");
+  ours.weights = DualEncoder(ours.model).state_dict();
+  save_model_file(path("model.safetensors"), ours);
+  EXPECT_FALSE(is_open_clip_checkpoint(path("model.safetensors")));
+  EXPECT_FALSE(is_open_clip_checkpoint(folder_.string())) << "a run of ours that was written for OpenCLIP, too";
+  EXPECT_FALSE(is_open_clip_checkpoint(path("missing")));
+}
+
+TEST_F(OpenClipCheckpoints, WithoutConfigurationTheArchitectureIsAskedFor) {
+  write_weights("weights.safetensors");
+  EXPECT_EQ(error_of([&] { load_open_clip_checkpoint(path("weights.safetensors")); }),
+            path("weights.safetensors") +
+                ": weights without our settings, and no open_clip_config.json beside them: say which of OpenCLIP's models "
+                "they are, --architecture ViT-B-32 (tessera-convert --list shows the names), or put its configuration there");
+  EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("weights.safetensors"), "ViT-B-23"); }).find("ViT-B-32"),
+            std::string::npos);
+}
+
+TEST_F(OpenClipCheckpoints, WhatHasNoCounterpartIsNamed) {
+  const auto refused = [&](const std::string& pointer, const nlohmann::json& value) {
+    return error_of([&] { model_of_open_clip_config(changed(pointer, value), "c.json"); });
+  };
+  EXPECT_EQ(refused("/model_cfg/vision_cfg/timm_model_name", "vit_base_patch16_siglip_224"),
+            "c.json: model_cfg.vision_cfg.timm_model_name is \"vit_base_patch16_siglip_224\": our models have no counterpart "
+            "of it: OpenCLIP's own ViT and ResNet with CLIP's text tower and tokenizer can be evaluated");
+  EXPECT_NE(refused("/model_cfg/text_cfg/hf_tokenizer_name", "xlm-roberta-base").find("text_cfg.hf_tokenizer_name is"),
+            std::string::npos);
+  EXPECT_EQ(refused("/model_cfg/vision_cfg/attentional_pool", false), "no error");
+  EXPECT_EQ(refused("/model_cfg/text_cfg/output_tokens", true), "no error");
+  EXPECT_NE(refused("/model_cfg/vision_cfg/pool_type", "map").find("model_cfg.vision_cfg.pool_type"), std::string::npos);
+  EXPECT_NE(refused("/model_cfg/vision_cfg/widht", 3).find("model_cfg.vision_cfg.widht: unknown key: did you mean width?"),
+            std::string::npos)
+      << refused("/model_cfg/vision_cfg/widht", 3);
+  EXPECT_NE(refused("/model_cfg/vision_cfg/width", "wide").find("model_cfg.vision_cfg.width"), std::string::npos);
+  EXPECT_EQ(error_of([] { model_of_open_clip_config("[1]", "c.json"); }),
+            "c.json: not OpenCLIP's configuration: expected a JSON object with model_cfg");
+}
+
+TEST_F(OpenClipCheckpoints, AnotherVocabularyThanClipsIsNoTokenizer) {
+  write_weights("weights.safetensors");
+  io::write_file(path("open_clip_config.json"), changed("/model_cfg/text_cfg/vocab_size", 32000));
+  EXPECT_EQ(error_of([&] { load_open_clip_checkpoint(folder_.string()); }),
+            path("weights.safetensors") +
+                ": no tokenizer is known for it: its text tower's vocabulary is not the 49408 byte pairs of CLIP's");
+}
+
+TEST_F(OpenClipCheckpoints, FoldersWithNoneOrSeveralWeightsAreErrors) {
+  io::write_file(path("open_clip_config.json"), kSmall);
+  EXPECT_EQ(error_of([&] { find_open_clip_weights(folder_.string()); }),
+            folder_.string() + ": holds no weights: expected open_clip_model.safetensors or a file of PyTorch's");
+  write_weights("a.safetensors");
+  write_weights("b.safetensors");
+  EXPECT_NE(error_of([&] { find_open_clip_weights(folder_.string()); }).find("holds several files of weights"), std::string::npos);
+  io::save_safetensors(path("a.safetensors"), {{"vision_model.embeddings.class_embedding", at::zeros({4})}});
+  EXPECT_NE(error_of([&] { load_open_clip_checkpoint(path("a.safetensors")); }).find("holds Hugging Face's CLIPModel"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,131 @@
+// What tessera-data makes of data as people have them: tables with missing pictures, blank captions.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/program.h"
+#include <tessera/base/error.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPicture = TESSERA_SOURCE_DIR "/tests/data/images/small_420.jpg";
+
+/// A folder with one good picture, good.jpg, and tables beside it.
+class DataProgram : public ::testing::Test {
+ protected:
+  DataProgram() : folder_(fs::temp_directory_path() / concat("tessera_data_program_", ::getpid())) {
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    fs::copy_file(kPicture, folder_ / "good.jpg");
+    std::ofstream(folder_ / "empty.jpg");
+  }
+  ~DataProgram() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return path(name);
+  }
+  Answer data(const std::string& arguments) const { return answer_of("tessera-data " + arguments); }
+
+  fs::path folder_;
+};
+
+std::string caption(int number) {
+  static const std::vector<std::string> words = {"red", "green", "blue", "circle", "square", "above", "below", "left"};
+  return concat("a ", words[static_cast<std::size_t>(number) % 8], " thing by the ",
+                words[static_cast<std::size_t>(number / 8) % 8]);
+}
+
+TEST_F(DataProgram, AVocabularyIsTrainedOnCaptionsWhosePicturesAreMissing) {
+  std::string table = "filepath\ttitle\n", lines;
+  for (int i = 0; i < 64; ++i) {
+    const char* name = i == 0 ? "good.jpg" : i == 1 ? "empty.jpg" : "missing.jpg";
+    table += concat(name, "\t", i % 16 == 15 ? " " : caption(i), "\n");
+    if (i % 16 != 15) lines += caption(i) + "\n";
+  }
+  const std::string by_table = "train-sentencepiece --vocab-size 40 --source csv --set path=" + write("a.csv", table);
+  const Answer trained = data(by_table + " --out " + path("a.model"));
+  ASSERT_EQ(trained.code, 0) << trained.text;
+  EXPECT_NE(trained.text.find("64 samples: 4 of 64 samples have no caption that can be read (4 no_caption)"),
+            std::string::npos)
+      << trained.text;
+  const std::string by_lines = "train-sentencepiece --vocab-size 40 --input " + write("a.txt", lines);
+  ASSERT_EQ(data(by_lines + " --out " + path("b.model")).code, 0);
+  EXPECT_EQ(io::read_file(path("a.model")), io::read_file(path("b.model"))) << "the same captions";
+}
+
+TEST_F(DataProgram, ATableWithoutACaptionIsNoVocabulary) {
+  const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\t \ngood.jpg\t\n");
+  const Answer answer =
+      data("train-sentencepiece --vocab-size 40 --source csv --set path=" + table + " --out " + path("m"));
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_EQ(answer.text,
+            "tessera-data train-sentencepiece: csv " + table +
+                ", 2 samples: 2 of 2 samples have no caption that can be read (2 no_caption). In the list, "
+                "the caption is looked for in the column title (caption_key)\n");
+}
+
+TEST_F(DataProgram, InspectTellsGoodFromBadAndCountsWhatTextsLack) {
+  const std::string table =
+      write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\ngood.jpg\t \nempty.jpg\ta dog\nno.jpg\tx\ngood.jpg\tb\n");
+  const Answer answer = data("inspect --source csv --set path=" + table);
+  EXPECT_EQ(answer.code, 0);
+  EXPECT_EQ(answer.text.find("csv " + table +
+                             ", 5 samples; looked at 5 samples: 3 good, 2 bad\n"
+                             "1 sample without a caption: training on texts skips it\n"),
+            0U)
+      << answer.text;
+}
+
+TEST_F(DataProgram, PackAndReadNameTheirOptionForMoreBadSamples) {
+  const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\ta cat\nempty.jpg\ta dog\ngood.jpg\tx\n");
+  const Answer packed = data("pack --source csv --set path=" + table + " --out " + path("shards"));
+  EXPECT_EQ(packed.code, 2);
+  EXPECT_NE(packed.text.find("(--max-bad-share 0.4 goes on without them, tessera-data inspect counts all of them)"),
+            std::string::npos)
+      << packed.text;
+  std::string long_table = "filepath\ttitle\n";
+  for (int i = 0; i < 120; ++i) long_table += concat(i % 4 == 0 ? "empty.jpg" : "good.jpg", "\ta cat\n");
+  const Answer read =
+      data("read --image-size 16 --loader batch_size=2 shuffle=false --source csv --set path=" + write("b.csv", long_table));
+  EXPECT_EQ(read.code, 2);
+  EXPECT_NE(read.text.find("(--loader max_bad_share=0.3 goes on without them, "), std::string::npos) << read.text;
+}
+
+TEST_F(DataProgram, PackSaysThatAllWasThere) {
+  const std::string pack = "pack --source shapes --set size=3 --out " + path("shards");
+  EXPECT_EQ(data(pack).text.find("already complete"), std::string::npos);
+  const Answer again = data(pack);
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(again.text.find(path("shards/shard.json") + ": already complete, nothing was written\n"), 0U) << again.text;
+}
+
+TEST_F(DataProgram, TokenizeTakesTheVocabularyAsInspectDoes) {
+  const std::string vocabulary = write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\n");
+  const std::string line =
+      "echo '{\"text\": \"a red\"}' | " TESSERA_BINARY_DIR "/bin/tessera-data tokenize --tokenizer wordpiece ";
+  for (const std::string option : {"--vocab ", "--set vocab=", "--tokenizer-set vocab="})
+    EXPECT_EQ(answer_of_shell(line + option + vocabulary).text, "{\"ids\": [2, 5, 6, 3]}\n") << option;
+  EXPECT_EQ(answer_of_shell(line).code, 2);
+}
+
+TEST_F(DataProgram, TheSheetTellsWhatItCannotDraw) {
+  const std::string sheet = " --sheet " + path("sheet.png");
+  const std::string german = write("a.csv", "filepath\ttitle\ngood.jpg\tStra\u00dfe\n");
+  const std::string other = write("b.csv", "filepath\ttitle\ngood.jpg\t\u732b\n");
+  EXPECT_EQ(data("inspect --source csv --set path=" + german + sheet).text.find("ASCII"), std::string::npos);
+  EXPECT_NE(
+      data("inspect --source csv --set path=" + other + sheet).text.find("font is ASCII: 1 character is drawn as"),
+      std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <memory>
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include "tools/command_line.h"
+#include "tools/data_benchmarks.h"
+#include <tessera/base/text.h>
+#include <tessera/evaluation/metrics/retrieval.h>
+#include <tessera/measure/machine.h>
+
+namespace tessera::tools {
+namespace {
+
+struct RetrievalOptions {
+  std::int64_t pictures = 5000, captions = 25000, width = 512;
+  std::optional<int> threads;
+};
+
+std::string megabytes(std::int64_t bytes) {
+  return with_thousands(bytes / (1 << 20)) + " MiB";
+}
+
+int run_retrieval(const RetrievalOptions& options) {
+  if (options.threads) at::set_num_threads(*options.threads);
+  at::manual_seed(0);
+  const at::Tensor images = at::randn({options.pictures, options.width});
+  const at::Tensor owner = at::arange(options.captions, at::kLong).remainder(options.pictures);
+  at::Tensor texts = at::randn({options.captions, options.width});
+  for (std::int64_t begin = 0; begin < options.captions; begin += options.pictures) {
+    const std::int64_t count = std::min(options.pictures, options.captions - begin);
+    texts.narrow(0, begin, count).add_(images.narrow(0, 0, count), 0.3);
+  }
+  const std::int64_t before = memory_use(at::kCPU).resident;
+  const auto start = std::chrono::steady_clock::now();
+  const auto scores = metrics::retrieval_recall(images, texts, owner);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const std::int64_t peak = memory_use(at::kCPU).resident_peak;
+  std::cout << with_thousands(options.pictures) << " pictures, " << with_thousands(options.captions) << " captions of width "
+            << options.width << ", " << at::get_num_threads() << " threads: " << concat(std::round(seconds * 100) / 100)
+            << " s, peak " << megabytes(peak) << ", of which embeddings and program " << megabytes(before) << "\n"
+            << "recall@1: " << scores.image_to_text[0] << " image to text, " << scores.text_to_image[0]
+            << " text to image" << std::endl;
+  return 0;
+}
+
+}  // namespace
+
+std::function<int()> add_retrieval_benchmark(CLI::App& command) {
+  auto options = std::make_shared<RetrievalOptions>();
+  command.option_defaults()->take_last();
+  const auto count = CLI::Range(std::int64_t{1}, std::int64_t{100'000'000});
+  add_default(command, "--pictures", options->pictures, "embeddings of pictures")->check(count);
+  add_default(command, "--captions", options->captions, "embeddings of captions")->check(count);
+  add_default(command, "--width", options->width, "of an embedding")->check(CLI::Range(1, 65536));
+  add_threads(command, options->threads);
+  command.footer(
+      "Recalls both ways, of random embeddings in memory: what the task `retrieval` does after the model.\n\n"
+      "  tessera-bench retrieval --threads 2\n"
+      "  tessera-bench retrieval --pictures 100000 --captions 1000000 --width 512");
+  return [options] { return run_retrieval(*options); };
+}
+
+}  // namespace tessera::tools

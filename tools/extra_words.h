@@ -1,0 +1,49 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tools/overrides.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+namespace tessera::tools {
+
+inline bool holds_word(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+/// "--set a.b=1" where a shell was given "--set a.b= 1" and the last word, `extra`, belongs to no option; else empty.
+inline std::string joined_assignment(const std::string& extra, const std::vector<std::string>& line) {
+  const auto place = std::find(line.begin(), line.end(), extra);
+  if (place - line.begin() < 2 || place == line.end()) return "";
+  const std::string& option = *(place - 2);
+  const std::string& before = *(place - 1);
+  return option.starts_with("--") && is_assignment(before) && before.ends_with("=") ? option + " " + before + extra
+                                                                                    : "";
+}
+
+/// What is wrong with the words of a command line that belong to no option, and the way out. `extra` are these words in the
+/// order given, never none; `line` all words of it, `options` the names of the program's options ("--set").
+inline std::string describe_extra_words(const std::vector<std::string>& extra, const std::vector<std::string>& line,
+                                        const std::vector<std::string>& options) {
+  const std::string& first = extra.front();
+  if (const std::string meant = joined_assignment(first, line); !meant.empty())
+    return concat(first, ": expected KEY=VALUE without spaces: ", meant);
+  if (is_assignment(first) && holds_word(options, "--set")) return first + ": put --set before it: --set " + first;
+  const bool is_yaml = first.ends_with(".yaml") || first.ends_with(".yml");
+  if (is_yaml && holds_word(options, "--config") && !holds_word(line, "--config"))
+    return concat(first, ": belongs to no option: did you mean --config ", first, "?");
+  if (first.starts_with("-")) {
+    const std::string nearest = nearest_name(first.substr(0, first.find('=')), options);
+    return concat(first, ": there is no such option", nearest.empty() ? "" : ": did you mean " + nearest + "?");
+  }
+  std::string text;
+  for (const std::string& word : extra) text += (text.empty() ? "" : " ") + word;
+  return text + (extra.size() == 1 ? ": belongs" : ": belong") +
+         " to no option. Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart "
+         "otherwise";
+}
+
+}  // namespace tessera::tools
