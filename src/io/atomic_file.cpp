@@ -16,6 +16,7 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(pa
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   std::error_code error;
   if (std::filesystem::is_directory(path_, error)) user_error(path_, ": is a folder; name a file");
+  error.clear();  // that there is nothing yet
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) user_error(path_, ": cannot create the folder: ", error.message());
   descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);

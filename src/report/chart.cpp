@@ -19,7 +19,7 @@ constexpr double kWidth = 520, kHeight = 264, kTop = 14, kBottom = 58;
 // Widest letter of a label as a phone shows it (styles in html.cpp): margins are made for it.
 constexpr double kLetterWidth = 11.4;
 // Of lines over each other the upper ones are thinner, so that where they coincide all can be seen.
-constexpr double kWidestLine = 3.6, kThinnestLine = 1.4;
+constexpr double kWidestLine = 3.2, kThinnestLine = 1.4;
 constexpr std::size_t kGreatestPoints = 1000;
 
 struct Range {

@@ -337,6 +337,8 @@ ComparedRun read_measured_model(const MeasuredModel& measured) {
   read_training_scores(measured.model, run);
   const Json json = read_results(fs::path(measured.results) / "results.json", run, run.scores);
   run.step = step_of(json);
+  // Models as they are: that one was trained for longer keeps none from being the best.
+  for (Score& score : run.scores) score.step.reset();
   return run;
 }
 

@@ -36,7 +36,7 @@ td.n,th.n{white-space:nowrap}td.setting,td.path{min-width:120px;max-width:320px;
 .fit{width:fit-content;max-width:100%}table tr.part th{padding-top:14px;font-size:14px;color:var(--ink)}tr.part:first-child th{padding-top:0}tr.part th span{font-weight:400;font-size:13px;color:var(--soft)}
 .run{white-space:nowrap}.run i{display:inline-block;width:10px;height:10px;border-radius:3px;margin-right:5px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:14px}
-th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--line);vertical-align:top}
+small{font-size:12px}th,td{text-align:left;padding:5px 10px;border-bottom:1px solid var(--line);vertical-align:top}
 th{font-weight:600;font-size:12px;color:var(--soft)}td.n,th.n{text-align:right}
 tr:last-child td{border-bottom:0}
 img{display:block;width:100%;border-radius:6px;background:var(--bar)}img.tiny{image-rendering:pixelated}
@@ -96,8 +96,8 @@ std::string breakable(std::string_view text) {
   };
   for (std::size_t i = 1; i < text.size(); ++i) {
     const char before = text[i - 1];
-    const bool behind = (before == '/' || before == '_') && text[i] != before;
-    if (behind || text[i] == '@' || (text[i] == '.' && plain(i + 1))) cut(i);
+    const bool behind = ((before == '/' || before == '_') && text[i] != before) || (i > 1 && before == '.' && plain(i));
+    if (behind || text[i] == '@') cut(i);
   }
   return out + escape(text.substr(begin));
 }

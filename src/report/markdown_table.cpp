@@ -44,9 +44,10 @@ std::string three_digits(double value) {
 }
 
 std::string six_digits(const std::string& text) {
+  constexpr std::size_t kShort = 8;
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (problem != std::errc() || end != text.data() + text.size() || text.find('.') == std::string::npos) return text;
+  if (text.size() <= kShort || problem != std::errc() || end != text.data() + text.size() || text.find('.') == std::string::npos) return text;
   std::ostringstream out;
   out << std::setprecision(6) << value;
   return out.str().size() < text.size() ? out.str() : text;

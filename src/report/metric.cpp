@@ -15,7 +15,7 @@ bool holds_any(const std::string& name, const std::vector<std::string_view>& par
 }  // namespace
 
 bool is_share(const std::string& metric) {
-  return holds_any(metric, {"top", "recall", "accuracy", "iou", "mean_per_class", "precision", "f1"});
+  return holds_any(metric, {"top", "recall", "accuracy", "iou", "mean_per_class", "precision", "f1", "_score"});
 }
 
 bool NaturalOrder::operator()(std::string_view a, std::string_view b) const {

@@ -58,6 +58,12 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
        "mean_category_accuracy: the mean over the kinds of wrong captions. Kinds tell what was done to the right caption, with "
        "SugarCrepe's names: add, something is added; replace, one thing stands for another; swap, two change places; att: an "
        "attribute (a color), obj: an object, rel: a relation (left of)."},
+      {"options",
+       "accuracy: the share of items whose first option, the right one, is nearer than all others. Of two pictures with "
+       "a caption each: text_score, the share of items in which each picture is nearer to its own caption; image_score, "
+       "each caption to its own picture; group_score, both. Of two right captions and a wrong one: "
+       "image_to_text_accuracy, the picture is nearer to both right ones; text_only_accuracy, these are nearer to each "
+       "other than to the wrong one."},
       {"slot_mask",
        "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one, with "
        "the "

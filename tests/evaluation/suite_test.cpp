@@ -100,8 +100,8 @@ TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
     EXPECT_EQ(
         std::string(error.what()),
         "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, "
-        "segmentation, linear_probe, knn, hard_negatives, slot_mask, slots, interpretability, tokens, token_group_iou and "
-        "validation_loss");
+        "segmentation, linear_probe, knn, hard_negatives, options, slot_mask, slots, interpretability, tokens, "
+        "token_group_iou, feature_map, grad_cam, query and validation_loss");
   }
 }
 

@@ -27,6 +27,14 @@ TEST_F(AtomicFileTest, AppearsWithItsFoldersWhenComplete) {
   EXPECT_EQ(read_file(path.string()), "complete");
 }
 
+TEST_F(AtomicFileTest, AppearsInTheWorkingFolderByItsNameAlone) {
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  write_file("page.html", "whole");
+  std::filesystem::current_path(before);
+  EXPECT_EQ(read_file(folder_ / "page.html"), "whole");
+}
+
 TEST_F(AtomicFileTest, LeavesNothingWithoutCommit) {
   { AtomicFile(folder_ / "a").write("half"); }
   EXPECT_TRUE(std::filesystem::is_empty(folder_));

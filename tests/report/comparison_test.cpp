@@ -259,14 +259,14 @@ TEST_F(ComparisonTest, ModelsAreComparedByTheirEvaluationsAlone) {
 }
 
 /// An evaluation of so many samples, of which the first are right.
-void write_evaluation(const std::string& folder, int right, int samples, const std::string& mark) {
+void write_evaluation(const std::string& folder, int right, int samples, const std::string& mark, int step = 5) {
   std::vector<double> values(static_cast<std::size_t>(samples), 0);
   std::fill_n(values.begin(), right, 1.0);
   const TaskOutcomes task{"zero_shot", "d", mark, samples, {mean_outcomes("top1", values)}};
   const Interval interval = intervals_of(task).at("top1");
   io::write_file(folder + "/samples.json", to_json({task}).dump());
   io::write_file(folder + "/results.json",
-                 concat(R"({"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", double(right) / samples,
+                 concat(R"({"step":)", step, R"(,"tasks":[{"task":"zero_shot","data":"d","metrics":{"top1":)", double(right) / samples,
                         R"(},"intervals":{"top1":[)", interval.low, ",", interval.high, "]}}]}"));
 }
 
@@ -311,7 +311,7 @@ TEST_F(ComparisonTest, MeasuredModelsHaveTheNumbersOfTheNamedEvaluationAndTheCur
   write_evaluation(path("a/evaluation"), 10, 100, "m");
   write_evaluation(path("a/evaluation-2"), 20, 100, "m");
   write("b.safetensors", "");
-  write_evaluation(path("evaluation"), 30, 100, "m");
+  write_evaluation(path("evaluation"), 30, 100, "m", 9);
   const auto runs =
       read_measured_models({{a, path("a/evaluation")}, {path("b.safetensors"), path("evaluation")}});
   EXPECT_EQ(runs[0].name, "a");
@@ -319,6 +319,8 @@ TEST_F(ComparisonTest, MeasuredModelsHaveTheNumbersOfTheNamedEvaluationAndTheCur
   const auto rows = score_rows(runs);
   ASSERT_EQ(rows.size(), 1u) << "numbers of the training run's own evaluation are left out";
   EXPECT_EQ(rows[0].values, (std::vector<std::optional<double>>{0.1, 0.3}));
+  EXPECT_EQ(rows[0].best, (std::vector<bool>{false, true})) << "of models as they are, however long they were trained";
+  EXPECT_EQ(runs[1].step, 9);
   EXPECT_NE(runs[0].curves.last("loss"), nullptr);
   EXPECT_FALSE(runs[0].settings.empty());
 }

@@ -150,9 +150,9 @@ TEST(RunPageTest, TheBestOfALossIsTheLeastAndASingleValueHasNoChart) {
   EXPECT_EQ(page_of(page).find("<svg"), std::string::npos);
   page.add_evaluation(200, {{"validation_loss.loss", 0.75}, {"knn.l2", 3}});
   const std::string html = page_of(page);
-  EXPECT_NE(html.find("validation_<wbr>loss<wbr>.loss</td><td class=\"n\">0.75<br><small class=\"soft\">step 200</small></td><td "
+  EXPECT_NE(html.find("validation_<wbr>loss.<wbr>loss</td><td class=\"n\">0.75<br><small class=\"soft\">step 200</small></td><td "
                       "class=\"n\">0.5<br><small class=\"soft\">step 100</small></td>"), std::string::npos);
-  EXPECT_NE(html.find("knn<wbr>.l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"), std::string::npos);
+  EXPECT_NE(html.find("knn.<wbr>l2</td><td class=\"n\">3<br><small class=\"soft\">step 200</small></td><td class=\"n\">-</td>"), std::string::npos);
   EXPECT_NE(html.find("<svg"), std::string::npos);
 }
 

@@ -57,7 +57,8 @@ struct MeasuredModel {
   std::string results;  // folder with results.json
 };
 
-/// The same of models with the numbers of these evaluations alone; curves and settings are those of their runs.
+/// The same of models with the numbers of these evaluations alone, whatever step they are of; curves and settings are those
+/// of their runs.
 std::vector<ComparedRun> read_measured_models(const std::vector<MeasuredModel>& models);
 
 }  // namespace tessera::report

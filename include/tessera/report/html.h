@@ -10,7 +10,7 @@ namespace tessera::report {
 /// & < > " as entities; bytes that are not UTF-8 as U+FFFD.
 std::string escape(std::string_view text);
 
-/// The same, with places where a line may break: behind / and _, before @ and the point of an ending.
+/// The same, with places where a line may break: behind /, _ and the point before a word, and before @.
 std::string breakable(std::string_view text);
 
 /// A number with so many digits after the point.

@@ -88,6 +88,12 @@ std::int64_t JsonItem::number(const char* name) const {
   return value.get<std::int64_t>();
 }
 
+bool JsonItem::flag(const char* name) const {
+  const Json& value = member(name, "true or false");
+  if (!value.is_boolean()) user_error(place_, ".", name, ": expected true or false, got ", value.type_name());
+  return value.get<bool>();
+}
+
 const Json& JsonItem::list(const char* name) const {
   const Json& value = member(name, "a list");
   if (!value.is_array()) user_error(place_, ".", name, ": expected a list, got ", value.type_name());

@@ -17,6 +17,7 @@ class JsonItem {
   /// All throw UserError "FILE: images[3]: ..." when the member is missing or something else.
   std::string text(const char* name) const;
   std::int64_t number(const char* name) const;
+  bool flag(const char* name) const;
   const nlohmann::json& list(const char* name) const;
   /// The text, or an empty one where there is none.
   std::string text_or_empty(const char* name) const;

@@ -10,16 +10,12 @@ double share_true(const at::Tensor& flags) {
 
 }  // namespace
 
-PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
-                             const at::Tensor& category, std::int64_t categories) {
-  TORCH_CHECK(positive_scores.dim() == 1 && positive_scores.sizes() == negative_scores.sizes() &&
-                  positive_scores.sizes() == category.sizes(),
-              "pairwise_accuracy: scores and category must be [N], got ", positive_scores.sizes(), ", ",
-              negative_scores.sizes(), " and ", category.sizes());
+PairScores category_accuracy(const at::Tensor& right, const at::Tensor& category, std::int64_t categories) {
+  TORCH_CHECK(right.dim() == 1 && right.sizes() == category.sizes(),
+              "category_accuracy: right and category must be [N], got ", right.sizes(), " and ", category.sizes());
   TORCH_CHECK(category.numel() == 0 ||
                   (category.min().item<std::int64_t>() >= 0 && category.max().item<std::int64_t>() < categories),
-              "pairwise_accuracy: category must lie in 0..", categories - 1);
-  const at::Tensor right = positive_scores.gt(negative_scores);
+              "category_accuracy: category must lie in 0..", categories - 1);
   const at::Tensor group = category.to(right.device(), at::kLong);
   PairScores out;
   out.right = right;
@@ -30,6 +26,15 @@ PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor
   out.category_accuracy = at::where(counts.gt(0), hits / counts.clamp_min(1), -1.0);
   out.mean_category_accuracy = mean_of_present(out.category_accuracy);
   return out;
+}
+
+PairScores pairwise_accuracy(const at::Tensor& positive_scores, const at::Tensor& negative_scores,
+                             const at::Tensor& category, std::int64_t categories) {
+  TORCH_CHECK(positive_scores.dim() == 1 && positive_scores.sizes() == negative_scores.sizes() &&
+                  positive_scores.sizes() == category.sizes(),
+              "pairwise_accuracy: scores and category must be [N], got ", positive_scores.sizes(), ", ",
+              negative_scores.sizes(), " and ", category.sizes());
+  return category_accuracy(positive_scores.gt(negative_scores), category, categories);
 }
 
 WinogroundScores winoground(const at::Tensor& scores) {
@@ -45,6 +50,23 @@ WinogroundScores winoground(const at::Tensor& scores) {
   out.image_score = share_true(out.image_correct);
   out.group_score = share_true(at::logical_and(out.text_correct, out.image_correct));
   return out;
+}
+
+ParaphraseScores paraphrase(const at::Tensor& image_scores, const at::Tensor& text_scores) {
+  const std::int64_t count = image_scores.size(0);
+  TORCH_CHECK(image_scores.sizes() == at::IntArrayRef({count, 3}) && text_scores.sizes() == at::IntArrayRef({count, 3, 3}),
+              "paraphrase: image_scores must be [N, 3] and text_scores [N, 3, 3], got ", image_scores.sizes(), " and ",
+              text_scores.sizes());
+  const auto image = [&](std::int64_t text) { return image_scores.select(1, text); };
+  const auto texts = [&](std::int64_t a, std::int64_t b) { return text_scores.select(1, a).select(1, b); };
+  return {at::logical_and(image(0).gt(image(2)), image(1).gt(image(2))),
+          at::logical_and(texts(0, 1).gt(texts(0, 2)), texts(0, 1).gt(texts(1, 2)))};
+}
+
+at::Tensor first_is_best(const at::Tensor& scores) {
+  TORCH_CHECK(scores.dim() == 2 && scores.size(1) > 1, "first_is_best: scores must be [N, K], K > 1, got ",
+              scores.sizes());
+  return scores.narrow(1, 0, 1).gt(scores.narrow(1, 1, scores.size(1) - 1)).all(1);
 }
 
 }  // namespace tessera::metrics

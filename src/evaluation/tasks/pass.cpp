@@ -173,6 +173,14 @@ TowerFeatures embed_classes(const Embedder& embedder, const std::vector<std::str
   return joined(classes);
 }
 
+TowerFeatures rows_of(const TowerFeatures& features, const std::vector<std::int64_t>& rows) {
+  const at::Tensor chosen = at::tensor(rows, at::kLong);
+  return map_tensors(features, [&](const at::Tensor& tensor) {
+    const at::Tensor some = tensor.index_select(0, chosen);
+    return some.is_sparse() ? some.coalesce() : some;
+  });
+}
+
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows) {
   return map_tensors(features, [&](const at::Tensor& tensor) {
     return metrics::narrow_rows(tensor, rows.begin, rows.end - rows.begin);

@@ -83,6 +83,9 @@ std::vector<T> to_vector(const at::Tensor& values) {
   return {flat.const_data_ptr<T>(), flat.const_data_ptr<T>() + flat.numel()};
 }
 
+/// The features of these rows, in this order; compact ones stay compact.
+TowerFeatures rows_of(const TowerFeatures& features, const std::vector<std::int64_t>& rows);
+
 /// Some rows of features; those of dense tensors share memory with them.
 TowerFeatures slice(const TowerFeatures& features, metrics::RowRange rows);
 

@@ -39,6 +39,9 @@ TaskRegistry& evaluation_tasks() {
     list.add<KnnSettings>("knn", "nearest neighbors among image embeddings (DINO)", make_knn_task);
     list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
                                    make_hard_negatives_task);
+    list.add<OptionTaskSettings>("options",
+                                 "right options against wrong ones, files of Winoground, SugarCrepe++, VALSE and others",
+                                 make_options_task);
     list.add<SlotMaskSettings>("slot_mask", "hard negatives before and after training a mask over slots (SPARO)",
                                make_slot_mask_task);
     list.add<SlotPictureSettings>("slots", "pictures of what single slots attend to (SPARO)", make_slots_task);

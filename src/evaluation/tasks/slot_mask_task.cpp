@@ -2,6 +2,7 @@
 
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/negative_pairs.h"
+#include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
 #include <tessera/evaluation/metrics/slot_mask.h>
@@ -41,8 +42,10 @@ class SlotMaskTask final : public EvaluationTask {
     const auto train = open_source(settings_.train, context.train_source, "slot_mask.train");
     const auto test = open_source(settings_.source, context.source, "slot_mask.source");
     TaskResult uncounted, result;
-    const metrics::MaskPairs train_pairs = pairs_of(embedder, context, train, settings_.max_train_samples, uncounted);
-    const metrics::MaskPairs test_pairs = pairs_of(embedder, context, test, settings_.max_samples, result);
+    std::vector<std::int64_t> train_image, test_image;
+    const metrics::MaskPairs train_pairs =
+        pairs_of(embedder, context, train, settings_.max_train_samples, uncounted, train_image);
+    const metrics::MaskPairs test_pairs = pairs_of(embedder, context, test, settings_.max_samples, result, test_image);
     result.data = concat(test->describe(), " (trained on ", with_thousands(train_pairs.squares.size(0)), " pairs of ",
                          train->describe(), ")");
 
@@ -50,10 +53,14 @@ class SlotMaskTask final : public EvaluationTask {
     const auto trained =
         metrics::train_slot_mask(start, train_pairs, settings_.steps, settings_.lr, settings_.momentum);
     const at::Tensor weights = trained.best.weights();
-    result.metrics = {{"accuracy", accuracy(trained.best, test_pairs)},
-                      {"accuracy_before", accuracy(start, test_pairs)},
-                      {"train_accuracy", accuracy(trained.best, train_pairs)},
-                      {"train_accuracy_before", accuracy(start, train_pairs)},
+    const at::Tensor after = right(trained.best, test_pairs), before = right(start, test_pairs);
+    const at::Tensor sample = at::tensor(test_image, at::kLong);
+    result.outcomes = {outcomes_of("accuracy", {.part = after, .sample = sample}),
+                       outcomes_of("accuracy_before", {.part = before, .sample = sample})};
+    result.metrics = {{"accuracy", after.mean().item<double>()},
+                      {"accuracy_before", before.mean().item<double>()},
+                      {"train_accuracy", right(trained.best, train_pairs).mean().item<double>()},
+                      {"train_accuracy_before", right(start, train_pairs).mean().item<double>()},
                       {"loss_first", trained.losses[0].item<double>()},
                       {"loss_last", trained.losses[-1].item<double>()},
                       {"parts", static_cast<double>(weights.size(0))},
@@ -66,9 +73,10 @@ class SlotMaskTask final : public EvaluationTask {
   }
 
  private:
+  /// `image`: of each pair, which of the images looked at is its.
   metrics::MaskPairs pairs_of(const Embedder& embedder, const EvaluationContext& context,
                               const std::shared_ptr<const Source>& source, std::int64_t max_samples,
-                              TaskResult& result) const {
+                              TaskResult& result, std::vector<std::int64_t>& image) const {
     const bool by_slot = settings_.granularity == "slot" && !settings_.slots;
     std::vector<metrics::MaskPairs> batches;
     const Pass pass{.embedder = embedder,
@@ -77,8 +85,11 @@ class SlotMaskTask final : public EvaluationTask {
                     .max_samples = max_samples,
                     .required = with_negatives(),
                     .needs = {.slots = by_slot}};
+    std::int64_t seen = 0;
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const NegativePairs pairs(samples);
+      for (const std::int64_t row : pairs.image) image.push_back(seen + row);
+      seen += std::ssize(samples);
       const at::Tensor texts = embed_texts(embedder, pairs.texts).global;
       const auto rows = [](const at::Tensor& embeddings, const std::vector<std::int64_t>& chosen) {
         return embeddings.index_select(0, at::tensor(chosen, at::kLong));
@@ -94,9 +105,10 @@ class SlotMaskTask final : public EvaluationTask {
     return {all(&metrics::MaskPairs::positive), all(&metrics::MaskPairs::negative), all(&metrics::MaskPairs::squares)};
   }
 
-  static double accuracy(const metrics::SlotMask& mask, const metrics::MaskPairs& pairs) {
+  /// Of each pair 1 where it is right, double [pairs].
+  static at::Tensor right(const metrics::SlotMask& mask, const metrics::MaskPairs& pairs) {
     const at::Tensor logits = metrics::slot_mask_scores(mask, pairs).logits;
-    return logits.select(1, 0).gt(logits.select(1, 1)).to(at::kDouble).mean().item<double>();
+    return logits.select(1, 0).gt(logits.select(1, 1)).to(at::kDouble);
   }
 
   SlotMaskSettings settings_;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <tessera/evaluation/task.h>
+#include <tessera/evaluation/tasks/option_settings.h>
 #include <tessera/evaluation/tasks/picture_task_settings.h>
 #include <tessera/evaluation/tasks/task_settings.h>
 
@@ -15,6 +16,7 @@ std::shared_ptr<EvaluationTask> make_segmentation_task(const SegmentationSetting
 std::shared_ptr<EvaluationTask> make_linear_probe_task(const LinearProbeSettings& settings);
 std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings);
 std::shared_ptr<EvaluationTask> make_hard_negatives_task(const HardNegativeSettings& settings);
+std::shared_ptr<EvaluationTask> make_options_task(const OptionTaskSettings& settings);
 std::shared_ptr<EvaluationTask> make_slot_mask_task(const SlotMaskSettings& settings);
 std::shared_ptr<EvaluationTask> make_slots_task(const SlotPictureSettings& settings);
 std::shared_ptr<EvaluationTask> make_interpretability_task(const InterpretabilitySettings& settings);

@@ -1,0 +1,183 @@
+#include <array>
+#include <filesystem>
+#include <functional>
+
+#include <nlohmann/json.hpp>
+
+#include "src/data/formats/annotations.h"
+#include "src/data/sources/options/layouts.h"
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+using ItemBody = std::function<void(const Json& item, const std::string& place)>;
+
+const std::vector<JsonOptionLayout>& json_layouts() {
+  static const std::vector<JsonOptionLayout> layouts = {
+      {"options", {"image"}, {"options"}, {"kind"}},
+      {"sugarcrepe", {"filename"}, {"caption", "negative_caption"}},
+      {.name = "sugarcrepe_pp",
+       .pictures = {"filename"},
+       .texts = {"caption", "caption2", "negative_caption"},
+       .paraphrases = true},
+      {"winoground", {"image_0", "image_1"}, {"caption_0", "caption_1"}, {"collapsed_tag", "tag"}},
+      {"colorswap", {"image_1", "image_2"}, {"caption_1", "caption_2"}},
+      {"valse", {"image_file"}, {"caption", "foil"}},
+      {"aro", {"image_path"}, {"true_caption", "false_caption"}, {"relation_name", "attributes"}},
+      {"whatsup", {"image_path"}, {"caption_options"}},
+      {"whatsup_qa", {"0"}, {"1", "2"}},
+      {"cola", {"0", "2"}, {"1", "3"}}};
+  return layouts;
+}
+
+/// A list's items have numbers for names.
+const Json* member_of(const Json& item, const std::string& name) {
+  if (item.is_object()) {
+    const auto found = item.find(name);
+    return found == item.end() ? nullptr : &*found;
+  }
+  const bool number = name.find_first_not_of("0123456789") == std::string::npos;
+  if (!item.is_array() || !number) return nullptr;
+  const auto place = static_cast<std::size_t>(std::stoul(name));
+  return place < item.size() ? &item[place] : nullptr;
+}
+
+void for_lines(const std::string& path, const std::string& text, const ItemBody& body) {
+  std::size_t number = 0;
+  for (const std::string& line : split(text, '\n')) {
+    ++number;
+    if (strip(line).empty()) continue;
+    const Json item = Json::parse(line, nullptr, false);
+    const std::string place = concat(path, ":", number);
+    if (item.is_discarded())
+      user_error(place, ": is not JSON; expected a list of items, an object of them, or one a line");
+    body(item, place);
+  }
+}
+
+void for_items(const std::string& path, const ItemBody& body) {
+  const std::string text = io::read_file(path);
+  const Json whole = Json::parse(text, nullptr, false);
+  if (whole.is_discarded()) return for_lines(path, text, body);
+  if (!whole.is_array() && !whole.is_object())
+    user_error(path, ": expected a list of items or an object of them, got ", whole.type_name());
+  if (whole.is_array())
+    for (std::size_t i = 0; i < whole.size(); ++i) body(whole[i], concat(path, ": item ", i));
+  else
+    for (const auto& [name, item] : whole.items()) body(item, concat(path, ": ", printable(name, 60)));
+}
+
+/// "filename, caption and negative_caption".
+std::string expected_members(const JsonOptionLayout& layout) {
+  std::vector<std::string> names = layout.pictures;
+  names.insert(names.end(), layout.texts.begin(), layout.texts.end());
+  return join_names(names);
+}
+
+std::string members_there(const Json& item) {
+  if (item.is_array()) return concat("a list of ", item.size());
+  if (!item.is_object()) return item.type_name();
+  std::vector<std::string> names;
+  for (const auto& [name, value] : item.items())
+    if (names.size() < 20) names.push_back(name);
+  return names.empty() ? "an empty object" : printable(join_names(names), 300);
+}
+
+/// One item of a file.
+class OptionReader {
+ public:
+  OptionReader(const Json& item, const std::string& place, const JsonOptionLayout& layout)
+      : item_(item), place_(place), layout_(layout) {}
+
+  /// Where the annotators of VALSE did not agree that the foil is wrong, it is not asked.
+  bool validated() const {
+    const Json* votes = member_of(item_, "mturk");
+    return votes == nullptr || !votes->is_object() || votes->value("caption", 3) >= 2;
+  }
+
+  /// Of each member its text, or the texts of its list.
+  std::vector<std::string> texts_of(const std::vector<std::string>& members) const {
+    std::vector<std::string> out;
+    for (const std::string& name : members) {
+      const Json* value = member_of(item_, name);
+      if (value == nullptr) lacks(name);
+      if (!value->is_array())
+        out.push_back(text_of(*value, name));
+      else
+        for (const Json& each : *value) out.push_back(text_of(each, name));
+    }
+    return out;
+  }
+
+  /// The part of the picture that an item is about (ARO).
+  std::optional<Box> part() const {
+    std::array<std::int64_t, 4> box{};
+    const std::array<const char*, 4> names = {"bbox_y", "bbox_x", "bbox_h", "bbox_w"};
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const Json* value = member_of(item_, names[i]);
+      if (value == nullptr || !value->is_number()) return std::nullopt;
+      box[i] = static_cast<std::int64_t>(value->get<double>());
+    }
+    return box;
+  }
+
+  std::string kind(const std::string& otherwise) const {
+    for (const std::string& name : layout_.kind)
+      if (member_of(item_, name) != nullptr) return json_text(item_, name);
+    return layout_.kind.empty() ? otherwise : std::string();
+  }
+
+ private:
+  [[noreturn]] void lacks(const std::string& name) const {
+    user_error(place_, ": has no ", name, "; layout ", layout_.name, " has ", expected_members(layout_), ", this item ",
+               members_there(item_));
+  }
+
+  std::string text_of(const Json& value, const std::string& name) const {
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_number_integer()) return value.dump();  // a picture's number
+    user_error(place_, ": ", name, ": expected a text or a list of texts, got ", value.type_name());
+  }
+
+  const Json& item_;
+  const std::string& place_;
+  const JsonOptionLayout& layout_;
+};
+
+}  // namespace
+
+const std::vector<std::string>& option_layouts() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> out;
+    for (const JsonOptionLayout& layout : json_layouts()) out.push_back(layout.name);
+    for (const char* other : {"svo_probes", "foil", "mmvp"}) out.push_back(other);
+    return out;
+  }();
+  return names;
+}
+
+const JsonOptionLayout* json_option_layout(const std::string& name) {
+  for (const JsonOptionLayout& layout : json_layouts())
+    if (layout.name == name) return &layout;
+  return nullptr;
+}
+
+void read_json_options(const std::string& path, const JsonOptionLayout& layout, OptionBuilder& out) {
+  if (layout.paraphrases) out.expect_paraphrases();
+  const std::string file_kind = std::filesystem::path(path).stem().string();
+  for_items(path, [&](const Json& json, const std::string& place) {
+    const OptionReader reader(json, place, layout);
+    OptionItem item{{}, reader.texts_of(layout.texts), reader.kind(file_kind)};
+    const std::vector<std::string> pictures = reader.texts_of(layout.pictures);
+    if (!reader.validated()) return out.skip("not_validated");
+    for (const std::string& picture : pictures) item.pictures.push_back(out.picture(picture, reader.part()));
+    out.add(std::move(item), place);
+  });
+}
+
+}  // namespace tessera

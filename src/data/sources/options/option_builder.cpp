@@ -1,0 +1,118 @@
+#include "src/data/sources/options/option_builder.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "src/data/image/image_file.h"
+#include "src/data/image/sample_picture.h"
+#include "src/data/sources/listed_pictures.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What lies within the picture of a part that may reach beyond it.
+Box within(const Image& image, const Box& part) {
+  const auto [top, left, height, width] = part;
+  const std::int64_t first_row = std::clamp<std::int64_t>(top, 0, image.height);
+  const std::int64_t first_column = std::clamp<std::int64_t>(left, 0, image.width);
+  return {first_row, first_column, std::clamp<std::int64_t>(top + height, 0, image.height) - first_row,
+          std::clamp<std::int64_t>(left + width, 0, image.width) - first_column};
+}
+
+/// Pictures of which some are cut out of larger ones.
+class OptionPictures final : public ListedPictures {
+ public:
+  OptionPictures(PictureList list, std::vector<std::optional<Box>> parts)
+      : ListedPictures(std::move(list)), parts_(std::move(parts)) {}
+
+  Sample get(std::int64_t index) const override {
+    Sample sample = ListedPictures::get(index);
+    const std::optional<Box>& part = parts_.at(static_cast<std::size_t>(index));
+    if (!part) return sample;
+    Image whole = take_image(sample);
+    const Box box = within(whole, *part);
+    if (box[2] <= 0 || box[3] <= 0)
+      throw SampleError("bad_box",
+                        concat("sample ", sample.key, ": the part at row ", (*part)[0], ", column ", (*part)[1],
+                               " lies outside the picture"),
+                        sample.key);
+    sample.image = crop(whole, box);
+    return sample;
+  }
+
+ private:
+  std::vector<std::optional<Box>> parts_;
+};
+
+}  // namespace
+
+std::string find_picture(const std::string& folder, const std::string& name) {
+  const std::string last = fs::path(name).filename().string();
+  std::vector<std::string> candidates = {name, last};
+  if (!fs::path(last).has_extension()) {
+    const bool number = !last.empty() && last.find_first_not_of("0123456789") == std::string::npos;
+    std::vector<std::string> stems = {name, last};
+    if (number && last.size() < 12) stems.push_back(std::string(12 - last.size(), '0') + last);
+    candidates.clear();
+    for (const std::string& stem : stems)
+      for (const char* ending : {".jpg", ".png", ".jpeg", ".webp"}) candidates.push_back(stem + ending);
+  }
+  std::error_code ignored;
+  for (const std::string& candidate : candidates)
+    if (fs::is_regular_file(fs::path(folder) / candidate, ignored)) return candidate;
+  return name;
+}
+
+std::int64_t OptionBuilder::picture(const std::string& name, const std::optional<Box>& part) {
+  std::string key = name;
+  if (part) key += concat("\n", (*part)[0], " ", (*part)[1], " ", (*part)[2], " ", (*part)[3]);
+  const auto [found, is_new] = numbers_.emplace(key, std::ssize(files_));
+  if (is_new) {
+    files_.push_back(find_picture(settings_.images, name));
+    parts_.push_back(part);
+  }
+  return found->second;
+}
+
+void OptionBuilder::take_form(const OptionItem& item, const std::string& place) {
+  const std::size_t pictures = item.pictures.size(), texts = item.texts.size();
+  if (set_.form == OptionForm::paraphrase) {
+    if (pictures == 1 && texts == 3) return;
+    user_error(place, ": has ", pictures, " pictures and ", texts, " texts; expected one and three");
+  }
+  const bool pairs = pictures == 2 && texts == 2;
+  if (!pairs && !(pictures == 1 && texts > 1) && !(texts == 1 && pictures > 1))
+    user_error(place, ": has ", pictures, " pictures and ", texts,
+               " texts; expected one picture with several texts, several pictures with one text, or two of each");
+  const OptionForm form = pairs ? OptionForm::pairs : OptionForm::choice;
+  if (!set_.items.empty() && form != set_.form)
+    user_error(place, pairs ? ": has two pictures and two texts" : ": has one right option",
+               ", unlike the items before; expected items of one form");
+  set_.form = form;
+}
+
+void OptionBuilder::add(OptionItem item, const std::string& place) {
+  for (std::string& text : item.texts) text = std::string(strip(text));
+  if (std::any_of(item.texts.begin(), item.texts.end(), [](const std::string& text) { return text.empty(); }))
+    return skip("no_text");
+  take_form(item, place);
+  set_.items.push_back(std::move(item));
+}
+
+OptionSet OptionBuilder::finished(const std::vector<std::string>& files) && {
+  if (set_.items.empty()) user_error(files.at(0), ": holds no items of layout ", settings_.layout);
+  const std::string described =
+      concat(settings_.layout, " ", files[0], files.size() > 1 ? concat(" and ", files.size() - 1, " more files") : "");
+  PictureList list{described, settings_.images};
+  for (std::string& file : files_) list.pictures.emplace_back().name = std::move(file);
+  list.tables = files;
+  set_.pictures = std::make_shared<OptionPictures>(std::move(list), std::move(parts_));
+  set_.described = concat(described, ", ", with_thousands(std::ssize(set_.items)), " items");
+  return std::move(set_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/outcomes.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/retrieval_sheets.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/evaluation/metrics/pairs.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kItemsAtATime = 64;
+
+/// What an item is judged by, in the order of judge().
+std::vector<std::string> measures_of(OptionForm form) {
+  if (form == OptionForm::pairs) return {"text_score", "image_score", "group_score"};
+  if (form == OptionForm::paraphrase) return {"image_to_text_accuracy", "text_only_accuracy"};
+  return {"accuracy"};
+}
+
+/// `scores` [pictures, texts] of one item, `texts` [texts, D] their embeddings; returns whether it is right by each
+/// measure, bool [measures].
+at::Tensor judge(OptionForm form, const at::Tensor& scores, const at::Tensor& texts) {
+  if (form == OptionForm::pairs) {
+    const auto out = metrics::winoground(scores.t().unsqueeze(0));
+    return at::cat({out.text_correct, out.image_correct, at::logical_and(out.text_correct, out.image_correct)});
+  }
+  if (form == OptionForm::paraphrase) {
+    const at::Tensor unit = metrics::unit_rows(texts);
+    const auto out = metrics::paraphrase(scores, unit.matmul(unit.t()).unsqueeze(0));
+    return at::cat({out.image_to_text, out.text_only});
+  }
+  return metrics::first_is_best(scores.reshape({1, -1}));
+}
+
+using Items = std::vector<const OptionItem*>;
+
+/// Pictures of a benchmark, embedded, by their number.
+struct EmbeddedPictures {
+  TowerFeatures features;
+  std::vector<std::int64_t> row;  // -1: it could not be read
+
+  bool all_there(const OptionItem& item) const {
+    return std::all_of(item.pictures.begin(), item.pictures.end(),
+                       [&](std::int64_t picture) { return row[static_cast<std::size_t>(picture)] >= 0; });
+  }
+  /// That of each item's first picture, [items] int64.
+  at::Tensor first_rows(const Items& items) const {
+    std::vector<std::int64_t> rows;
+    for (const OptionItem* item : items) rows.push_back(row[static_cast<std::size_t>(item->pictures.front())]);
+    return at::tensor(rows, at::kLong);
+  }
+};
+
+/// The kind of each item as a number, and the kinds' names.
+struct ItemKinds {
+  std::vector<std::string> names;
+  at::Tensor of;  // [items] int64
+
+  explicit ItemKinds(const Items& items) {
+    std::set<std::string> sorted;
+    for (const OptionItem* item : items) sorted.insert(item->kind);
+    names.assign(sorted.begin(), sorted.end());
+    std::vector<std::int64_t> numbers;
+    for (const OptionItem* item : items)
+      numbers.push_back(std::lower_bound(names.begin(), names.end(), item->kind) - names.begin());
+    of = at::tensor(numbers, at::kLong);
+  }
+};
+
+/// Adds a measure, over all items and by kind: `right` bool [items], `sample` int64 [items] the image that each counts
+/// with.
+void add_measure(const std::string& measure, const at::Tensor& right, const at::Tensor& sample, const ItemKinds& kinds,
+                 TaskResult& result) {
+  const auto scores = metrics::category_accuracy(right, kinds.of, std::ssize(kinds.names));
+  const auto add = [&](const std::string& name, double value, const OutcomeRows& rows) {
+    result.metrics.emplace_back(name, value);
+    result.outcomes.push_back(outcomes_of(name, rows));
+  };
+  add(measure, scores.accuracy, {.part = right, .sample = sample});
+  if (kinds.names.size() < 2) return;
+  add("mean_category_" + measure, scores.mean_category_accuracy, {.part = right, .sample = sample, .group = kinds.of});
+  for (std::size_t k = 0; k < kinds.names.size(); ++k) {
+    const auto kind = static_cast<std::int64_t>(k);
+    const at::Tensor own = kinds.of.eq(kind);
+    add((kinds.names[k].empty() ? "other" : kinds.names[k]) + "_" + measure,
+        scores.category_accuracy[kind].item<double>(),
+        {.part = right.masked_select(own), .sample = sample.masked_select(own)});
+  }
+}
+
+class OptionsTask final : public EvaluationTask {
+ public:
+  explicit OptionsTask(OptionTaskSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& /*context*/) const override { read_options(settings_); }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    OptionSet set = read_options(settings_);
+    const auto wanted = static_cast<std::size_t>(settings_.max_items);
+    if (settings_.max_items >= 0 && set.items.size() > wanted) set.items.resize(wanted);
+    TaskResult result;
+    const EmbeddedPictures pictures = embed_pictures(set, embedder, context, result);
+    for (const auto& [reason, count] : set.skipped) result.skipped[reason] += count;
+    Items items;
+    for (const OptionItem& item : set.items)
+      if (pictures.all_there(item)) items.push_back(&item);
+    if (items.size() < set.items.size())
+      result.skipped["item_without_picture"] += std::ssize(set.items) - std::ssize(items);
+    if (items.empty()) user_error(set.described, ": no item has all its pictures");
+
+    std::vector<at::Tensor> judged;
+    for (std::size_t i = 0; i < items.size(); i += kItemsAtATime)
+      judge_some({items.begin() + static_cast<std::ptrdiff_t>(i),
+                  items.begin() + static_cast<std::ptrdiff_t>(std::min(i + kItemsAtATime, items.size()))},
+                 set.form, pictures, embedder, judged);
+    result.data = set.described;
+    const at::Tensor right = at::stack(judged);  // bool [items, measures]
+    const at::Tensor sample = pictures.first_rows(items);
+    const ItemKinds kinds(items);
+    const std::vector<std::string> measures = measures_of(set.form);
+    for (std::size_t m = 0; m < measures.size(); ++m)
+      add_measure(measures[m], right.select(1, static_cast<std::int64_t>(m)), sample, kinds, result);
+    result.metrics.emplace_back("items", static_cast<double>(items.size()));
+    if (context.pictures) show_kinds(kinds, measures[0], result);
+    return result;
+  }
+
+ private:
+  static EmbeddedPictures embed_pictures(const OptionSet& set, const Embedder& embedder,
+                                         const EvaluationContext& context, TaskResult& result) {
+    std::int64_t count = 0;  // items name new pictures in order
+    for (const OptionItem& item : set.items)
+      count = std::max(count, 1 + *std::max_element(item.pictures.begin(), item.pictures.end()));
+    EmbeddedPictures out;
+    out.row.assign(static_cast<std::size_t>(count), -1);
+    std::int64_t rows = 0;
+    std::vector<TowerFeatures> batches;
+    const Pass pass{.embedder = embedder, .context = context, .source = set.pictures, .max_samples = count};
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      for (const EvaluationSample& sample : samples) out.row[static_cast<std::size_t>(sample.index)] = rows++;
+      batches.push_back(embedder.compact(features));
+    });
+    out.features = joined(batches);
+    return out;
+  }
+
+  static void show_kinds(const ItemKinds& kinds, const std::string& measure, TaskResult& result) {
+    result.pictures.class_measure = measure;
+    const std::map<std::string, double> values(result.metrics.begin(), result.metrics.end());
+    for (const std::string& name : kinds.names)
+      if (const auto found = values.find(name + "_" + measure); found != values.end())
+        result.pictures.class_values.emplace_back(name, found->second);
+  }
+
+  void judge_some(const Items& items, OptionForm form, const EmbeddedPictures& pictures, const Embedder& embedder,
+                  std::vector<at::Tensor>& right) const {
+    std::vector<std::string> texts;
+    std::vector<std::int64_t> rows;  // of the items' pictures, one item's after the other's
+    for (const OptionItem* item : items) {
+      texts.insert(texts.end(), item->texts.begin(), item->texts.end());
+      for (const std::int64_t picture : item->pictures) rows.push_back(pictures.row[static_cast<std::size_t>(picture)]);
+    }
+    const TowerFeatures embedded = embed_texts(embedder, prefixed(texts, settings_.prompt_prefix));
+    const at::Tensor scores = embedder.similarity(rows_of(pictures.features, rows), embedded);
+    std::int64_t picture = 0, text = 0;
+    for (const OptionItem* item : items) {
+      const std::int64_t own_pictures = std::ssize(item->pictures), own_texts = std::ssize(item->texts);
+      right.push_back(judge(form, scores.narrow(0, picture, own_pictures).narrow(1, text, own_texts),
+                            embedded.global.narrow(0, text, own_texts)));
+      picture += own_pictures;
+      text += own_texts;
+    }
+  }
+
+  OptionTaskSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_options_task(const OptionTaskSettings& settings) {
+  return std::make_shared<OptionsTask>(settings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,238 @@
+// Benchmarks of right and wrong options, in the layouts of their own files.
+
+#include <gtest/gtest.h>
+
+#include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
+#include <tessera/data/sources/option_set.h>
+
+namespace tessera {
+namespace {
+
+using test::sample_error_of;
+using test::user_error_of;
+using Texts = std::vector<std::string>;
+using Numbers = std::vector<std::int64_t>;
+
+class OptionFiles : public test::TemporaryFolder {
+ protected:
+  OptionFiles() {
+    for (const char* name : {"a.png", "b.png", "sub/c.png", "ex_0_img_0.png", "ex_0_img_1.jpg", "000000000039.jpg"})
+      write(std::string("pictures/") + name, test::encode(test::noise(8, 10, 1), ".png"));
+  }
+  OptionSettings settings(const std::string& layout, const std::string& content, const std::string& name) const {
+    write(name, content);
+    OptionSettings out;
+    out.layout = layout;
+    out.annotations.items = {path(name)};
+    out.images = path("pictures");
+    return out;
+  }
+  OptionSet read(const std::string& layout, const std::string& content, const std::string& name = "file.json") const {
+    return read_options(settings(layout, content, name));
+  }
+  /// What is said of a file, from its name on.
+  std::string error_of(const std::string& layout, const std::string& content,
+                       const std::string& name = "file.json") const {
+    const OptionSettings given = settings(layout, content, name);
+    const std::string message = user_error_of([&] { read_options(given); });
+    const std::size_t place = message.find(folder_.string() + "/");
+    return place == std::string::npos ? message : message.substr(place + folder_.string().size() + 1);
+  }
+  std::string picture(const OptionSet& set, std::size_t item, std::size_t number) const {
+    return set.pictures->name_of(set.items.at(item).pictures.at(number)).substr(path("pictures").size() + 1);
+  }
+};
+
+TEST_F(OptionFiles, SugarCrepeIsAnObjectOfItemsAndAFileAKind) {
+  OptionSettings both = settings("sugarcrepe",
+                                 R"({"0": {"filename": "a.png", "caption": " a cat ", "negative_caption": "a dog"},
+                                     "1": {"filename": "b.png", "caption": "x", "negative_caption": "y"}})",
+                                 "swap_obj.json");
+  write("add_att.json", R"({"0": {"filename": "a.png", "caption": "c", "negative_caption": "d"}})");
+  both.annotations.items.push_back(path("add_att.json"));
+  const OptionSet set = read_options(both);
+  EXPECT_EQ(set.form, OptionForm::choice);
+  ASSERT_EQ(set.items.size(), 3U);
+  EXPECT_EQ(set.items[0].texts, (Texts{"a cat", "a dog"}));
+  EXPECT_EQ(set.items[0].kind, "swap_obj");
+  EXPECT_EQ(set.items[2].kind, "add_att");
+  EXPECT_EQ(set.pictures->size(), 2) << "a picture that several items name is there once";
+  EXPECT_EQ(set.items[2].pictures, Numbers{0});
+  EXPECT_EQ(set.described, "sugarcrepe " + path("swap_obj.json") + " and 1 more files, 3 items");
+}
+
+TEST_F(OptionFiles, SugarCrepePlusPlusHasTwoRightTexts) {
+  const OptionSet set = read(
+      "sugarcrepe_pp", R"([{"id": 0, "filename": "a.png", "caption": "p", "caption2": "q", "negative_caption": "n"}])");
+  EXPECT_EQ(set.form, OptionForm::paraphrase);
+  EXPECT_EQ(set.items.at(0).texts, (Texts{"p", "q", "n"}));
+}
+
+TEST_F(OptionFiles, WinogroundNamesPicturesWithoutTheirEnding) {
+  const OptionSet set = read(
+      "winoground",
+      R"({"id": 0, "image_0": "ex_0_img_0", "image_1": "ex_0_img_1", "caption_0": "a b", "caption_1": "b a", "tag": "Noun", "collapsed_tag": "Object"})"
+      "\n"
+      R"({"id": 1, "image_0": "ex_0_img_1", "image_1": "ex_0_img_0", "caption_0": "c", "caption_1": "d", "tag": "x", "collapsed_tag": "Both"})"
+      "\n",
+      "examples.jsonl");
+  EXPECT_EQ(set.form, OptionForm::pairs);
+  ASSERT_EQ(set.items.size(), 2U);
+  EXPECT_EQ(picture(set, 0, 0), "ex_0_img_0.png");
+  EXPECT_EQ(picture(set, 0, 1), "ex_0_img_1.jpg");
+  EXPECT_EQ(set.items[1].pictures, (Numbers{1, 0}));
+  EXPECT_EQ(set.items[0].kind, "Object");
+}
+
+TEST_F(OptionFiles, ColorSwapAndColaArePairs) {
+  const OptionSet swapped = read("colorswap",
+                                 R"([{"id": 0, "image_1": "images/a.png", "image_2": "images/b.png", "caption_1": "x",
+                                      "caption_2": "y", "image_source": "midjourney"}])");
+  EXPECT_EQ(swapped.form, OptionForm::pairs);
+  EXPECT_EQ(picture(swapped, 0, 0), "a.png") << "its folder may be left out";
+  const OptionSet cola = read("cola", R"([["https://host/vg/a.png", "x", "https://host/vg/b.png", "y"]])");
+  EXPECT_EQ(cola.form, OptionForm::pairs);
+  EXPECT_EQ(cola.items.at(0).texts, (Texts{"x", "y"}));
+  EXPECT_EQ(picture(cola, 0, 1), "b.png");
+}
+
+TEST_F(OptionFiles, ValseLeavesOutFoilsThatAnnotatorsDoubt) {
+  const OptionSet set = read(
+      "valse",
+      R"({"x_0": {"image_file": "a.png", "caption": "c", "foil": "f", "mturk": {"foil": 0, "caption": 2, "other": 1}},
+                                 "x_1": {"image_file": "b.png", "caption": "c", "foil": "f", "mturk": {"foil": 2, "caption": 1, "other": 0}}})",
+      "existence.json");
+  ASSERT_EQ(set.items.size(), 1U);
+  EXPECT_EQ(set.items[0].texts, (Texts{"c", "f"}));
+  EXPECT_EQ(set.items[0].kind, "existence");
+  EXPECT_EQ(set.skipped.at("not_validated"), 1);
+  EXPECT_EQ(set.pictures->size(), 1) << "nobody asks about the other";
+}
+
+TEST_F(OptionFiles, AroCutsOutThePartThatIsMeant) {
+  const OptionSet set = read(
+      "aro",
+      R"([{"image_path": "a.png", "bbox_x": 2, "bbox_y": 1, "bbox_w": 5, "bbox_h": 4, "relation_name": "behind", "true_caption": "t", "false_caption": "f"},
+          {"image_path": "a.png", "bbox_x": 7, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "attributes": ["red", "old"], "true_caption": "t", "false_caption": "f"},
+          {"image_path": "a.png", "bbox_x": 90, "bbox_y": 0, "bbox_w": 9, "bbox_h": 9, "attributes": [], "true_caption": "t", "false_caption": "f"}])");
+  ASSERT_EQ(set.pictures->size(), 3) << "parts of one picture are pictures of their own";
+  const Image whole = test::noise(8, 10, 1), part = set.pictures->get(0).image;
+  EXPECT_EQ(part.height, 4);
+  EXPECT_EQ(part.width, 5);
+  EXPECT_EQ(part.pixels.at(0), whole.pixels.at(3 * (1 * 10 + 2))) << "row 1, column 2";
+  const Image cut = set.pictures->get(1).image;
+  EXPECT_EQ(cut.height, 8) << "what lies outside is left out";
+  EXPECT_EQ(cut.width, 3);
+  EXPECT_EQ(set.items[0].kind, "behind");
+  EXPECT_EQ(set.items[1].kind, "red, old");
+  EXPECT_EQ(sample_error_of(*set.pictures, 2),
+            "bad_box: sample a.png: the part at row 0, column 90 lies outside the picture");
+}
+
+TEST_F(OptionFiles, WhatsUpHasOptionsInAListOrRows) {
+  const OptionSet listed = read(
+      "whatsup", R"([{"image_path": "data/controlled_images/a.png", "caption_options": ["r", "w1", "w2", "w3"]}])");
+  EXPECT_EQ(listed.form, OptionForm::choice);
+  EXPECT_EQ(listed.items.at(0).texts, (Texts{"r", "w1", "w2", "w3"}));
+  const OptionSet rows = read("whatsup_qa", R"([[39, "r", "w"]])");
+  EXPECT_EQ(rows.items.at(0).texts, (Texts{"r", "w"}));
+  EXPECT_EQ(picture(rows, 0, 0), "000000000039.jpg") << "COCO's name of number 39";
+}
+
+TEST_F(OptionFiles, FoilPairsCaptionsOfOneId) {
+  const OptionSet set = read("foil",
+                             R"({"info": {}, "images": [{"id": 7, "file_name": "a.png"}],
+          "annotations": [
+            {"id": 3, "image_id": 7, "foil": false, "caption": "a bus", "foil_word": "ORIG"},
+            {"id": 3, "image_id": 7, "foil": true, "caption": "a car", "foil_word": "car"},
+            {"id": 3, "image_id": 7, "foil": true, "caption": "a van", "foil_word": "van"},
+            {"id": 4, "image_id": 7, "foil": false, "caption": "alone", "foil_word": "ORIG"}]})");
+  ASSERT_EQ(set.items.size(), 2U);
+  EXPECT_EQ(set.items[0].texts, (Texts{"a bus", "a car"}));
+  EXPECT_EQ(set.items[1].texts, (Texts{"a bus", "a van"}));
+  EXPECT_EQ(set.skipped.at("no_pair"), 1);
+}
+
+TEST_F(OptionFiles, SvoProbesHasTwoPicturesOfASentence) {
+  const OptionSet set =
+      read("svo_probes",
+           "sentence,pos_triplet,neg_triplet,pos_url,neg_url,pos_image_id,neg_image_id,subj_neg,verb_neg,obj_neg\n"
+           "\"A girl, standing.\",\"girl,stand,grass\",\"dog,stand,grass\",u,v,a.png,b.png,True,False,False\n"
+           "x,y,z,u,v,b.png,a.png,False,False,True\n"
+           ",y,z,u,v,b.png,a.png,False,True,False\n",
+           "svo_probes.csv");
+  EXPECT_EQ(set.form, OptionForm::choice);
+  ASSERT_EQ(set.items.size(), 2U);
+  EXPECT_EQ(set.items[0].texts, Texts{"A girl, standing."});
+  EXPECT_EQ(set.items[0].pictures, (Numbers{0, 1}));
+  EXPECT_EQ(set.items[0].kind, "subject");
+  EXPECT_EQ(set.items[1].kind, "object");
+  EXPECT_EQ(set.skipped.at("no_text"), 1);
+}
+
+TEST_F(OptionFiles, MmvpPairsRowsThatFollowEachOther) {
+  write("pictures/Color/1.jpg", "x");
+  const std::string rows = "Question ID,Type,Statement\n1,Color,a red cup\n2,Color,a blue cup\n";
+  const OptionSet set = read("mmvp", rows, "Questions.csv");
+  EXPECT_EQ(set.form, OptionForm::pairs);
+  EXPECT_EQ(set.items.at(0).texts, (Texts{"a red cup", "a blue cup"}));
+  EXPECT_EQ(set.items.at(0).kind, "Color");
+  EXPECT_EQ(picture(set, 0, 0), "Color/1.jpg");
+  EXPECT_EQ(error_of("mmvp", rows + "3,Color,odd\n", "Questions.csv"),
+            "Questions.csv: its last row has no other to pair with; rows are pairs");
+}
+
+TEST_F(OptionFiles, OwnFilesGiveOnePictureOrSeveral) {
+  const OptionSet texts =
+      read("options", R"([{"image": "a.png", "options": ["right", "wrong", "worse"], "kind": "count"}])");
+  EXPECT_EQ(texts.form, OptionForm::choice);
+  EXPECT_EQ(texts.items.at(0).kind, "count");
+  const OptionSet pictures = read("options", R"([{"image": ["sub/c.png", "a.png", "b.png"], "options": "c"}])");
+  EXPECT_EQ(pictures.form, OptionForm::choice);
+  EXPECT_EQ(pictures.items.at(0).pictures.size(), 3U);
+  EXPECT_EQ(picture(pictures, 0, 0), "sub/c.png");
+}
+
+TEST_F(OptionFiles, AFileOfAnotherKindIsToldByWhatItHas) {
+  EXPECT_EQ(
+      error_of("winoground", R"([{"filename": "a.png", "caption": "x", "negative_caption": "y"}])"),
+      "file.json: item 0: has no caption_0; layout winoground has image_0, image_1, caption_0 and caption_1, this item "
+      "caption, filename and negative_caption");
+  EXPECT_EQ(error_of("cola", R"([["a.png", "x"]])"),
+            "file.json: item 0: has no 3; layout cola has 0, 2, 1 and 3, this item a list of 2");
+  EXPECT_EQ(
+      error_of("sugarcrepe", "{\"0\": 5}"),
+      "file.json: 0: has no caption; layout sugarcrepe has filename, caption and negative_caption, this item number");
+  EXPECT_EQ(error_of("sugarcrepe", "[1, 2"),
+            "file.json:1: is not JSON; expected a list of items, an object of them, or one a line");
+  EXPECT_EQ(error_of("sugarcrepe", "\"text\""), "file.json: expected a list of items or an object of them, got string");
+  EXPECT_EQ(error_of("sugarcrepe", "[]"), "file.json: holds no items of layout sugarcrepe");
+  EXPECT_EQ(error_of("foil", R"({"images": [], "annotations": [{"id": 1, "image_id": 2, "caption": "x"}]})"),
+            "file.json: annotations[0]: has no foil; expected true or false");
+  EXPECT_EQ(error_of("svo_probes", "sentence,pos_image_id\nx,1\n"),
+            "file.json: has no column neg_image_id (layout svo_probes); its columns are: sentence and pos_image_id");
+}
+
+TEST_F(OptionFiles, ItemsOfAnUnequalFormAreNamed) {
+  EXPECT_EQ(
+      error_of("options", R"([{"image": "a.png", "options": ["only"]}])"),
+      "file.json: item 0: has 1 pictures and 1 texts; expected one picture with several texts, several pictures with "
+      "one text, or two of each");
+  EXPECT_EQ(error_of("options", R"([{"image": "a.png", "options": ["x", "y"]},
+                                    {"image": ["a.png", "b.png"], "options": ["x", "y"]}])"),
+            "file.json: item 1: has two pictures and two texts, unlike the items before; expected items of one form");
+}
+
+TEST_F(OptionFiles, PicturesThatAreElsewhereAreToldAtOnce) {
+  const std::string error =
+      error_of("sugarcrepe", R"([{"filename": "no.png", "caption": "x", "negative_caption": "y"}])");
+  EXPECT_TRUE(error.ends_with("check the folder of the pictures")) << error;
+  OptionSettings none;
+  none.layout = "sugarcrepe";
+  EXPECT_EQ(user_error_of([&] { read_options(none); }),
+            "options: annotations is not set; expected the files of layout sugarcrepe");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,172 @@
+// Benchmarks of options, measured with a model whose similarities are known.
+
+#include <filesystem>
+#include <fstream>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/text.h>
+#include <tessera/data/image/encode.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Metrics = std::vector<std::pair<std::string, double>>;
+
+/// Sees pictures as their mean color and texts as the sum of the colors that they name.
+class ColorEmbedder final : public Embedder {
+ public:
+  bool sparse = false;
+
+  const Preprocessing& preprocessing() const override { return preprocessing_; }
+  config::Size grid() const override { return {1, 1}; }
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& /*needs*/) const override {
+    TowerFeatures out;
+    out.global = pixels.to(at::kDouble).mean({2, 3});
+    return out;
+  }
+  bool takes_texts() const override { return true; }
+  TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& /*needs*/) const override {
+    TowerFeatures out;
+    out.global = at::zeros({std::ssize(texts), 3}, at::kDouble);
+    const std::vector<std::string> names = {"red", "green", "blue"};
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      for (const std::string& word : split(texts[i], ' '))
+        for (std::size_t c = 0; c < names.size(); ++c)
+          if (word == names[c]) out.global[static_cast<std::int64_t>(i)][static_cast<std::int64_t>(c)] += 1;
+    return out;
+  }
+  TowerFeatures classes(const TowerFeatures& prompts, std::int64_t /*per_class*/) const override { return prompts; }
+  at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override {
+    const auto unit = [](const at::Tensor& rows) {
+      const at::Tensor dense = rows.is_sparse() ? rows.to_dense() : rows;
+      return dense / dense.norm(2, {1}, true).clamp_min(1e-12);
+    };
+    return unit(images.global).matmul(unit(texts.global).t());
+  }
+  TowerFeatures compact(const TowerFeatures& features) const override {
+    if (!sparse) return features;
+    TowerFeatures out = features;
+    out.global = features.global.to_sparse();
+    return out;
+  }
+
+ private:
+  Preprocessing preprocessing_ = [] {
+    Preprocessing out;
+    out.image_size = {8, 8};
+    return out;
+  }();
+};
+
+class OptionTasks : public ::testing::Test {
+ protected:
+  OptionTasks()
+      : folder_(fs::temp_directory_path() / concat("tessera_options_", ::getpid(), "_",
+                                                   ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+    fs::create_directories(folder_);
+    paint("red.png", 200, 0, 0);
+    paint("green.png", 0, 200, 0);
+    paint("yellow.png", 200, 200, 0);
+    context.batch_size = 2;
+  }
+  ~OptionTasks() override { fs::remove_all(folder_); }
+
+  void paint(const std::string& name, int red, int green, int blue) const {
+    Image image{8, 8, {}};
+    for (int i = 0; i < 64; ++i)
+      for (const int value : {red, green, blue}) image.pixels.push_back(static_cast<std::uint8_t>(value));
+    io::write_file((folder_ / name).string(), encode_png(image));
+  }
+  TaskResult run(const std::string& layout, const std::string& content, const std::string& more = "") {
+    const std::string path = (folder_ / "items.json").string();
+    std::ofstream(path) << content;
+    const std::string yaml =
+        concat("{name: options, layout: ", layout, ", annotations: ", path, ", images: ", folder_.string(), more, "}");
+    const auto task = config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
+    check_task(task, embedder, context);
+    return run_task(task, embedder, context);
+  }
+
+  fs::path folder_;
+  ColorEmbedder embedder;
+  EvaluationContext context;
+};
+
+constexpr const char* kChoices =
+    R"([{"image": "red.png", "options": ["red", "green", "blue"], "kind": "b"},
+        {"image": "green.png", "options": ["red", "green"], "kind": "a"},
+        {"image": "yellow.png", "options": ["red", "green"], "kind": "a"},
+        {"image": "red.png", "options": ["red green", "green", "blue"], "kind": "a"}])";
+
+TEST_F(OptionTasks, TheFirstOptionMustBeNearerThanAllOthers) {
+  const TaskResult result = run("options", kChoices);
+  EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 0.5},
+                                     {"mean_category_accuracy", (1.0 / 3 + 1) / 2},
+                                     {"a_accuracy", 1.0 / 3},
+                                     {"b_accuracy", 1.0},
+                                     {"items", 4}}))
+      << "equally near is wrong";
+  EXPECT_EQ(result.samples, 3) << "each picture is embedded once";
+  ASSERT_EQ(result.outcomes.size(), 4U) << "all but the number of items";
+  for (const report::Outcomes& outcomes : result.outcomes)
+    for (const auto& [name, value] : result.metrics)
+      if (name == outcomes.metric) {
+        EXPECT_NEAR(report::value_of(outcomes), value, 1e-12) << name;
+      }
+}
+
+TEST_F(OptionTasks, SparseEmbeddingsGiveTheSame) {
+  const Metrics dense = run("options", kChoices).metrics;
+  embedder.sparse = true;
+  EXPECT_EQ(run("options", kChoices).metrics, dense);
+}
+
+TEST_F(OptionTasks, PicturesMayBeTheOptions) {
+  const TaskResult result = run("options", R"([{"image": ["red.png", "green.png"], "options": "red"},
+                                               {"image": ["red.png", "green.png", "yellow.png"], "options": "green"}])");
+  EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 0.5}, {"items", 2}}));
+}
+
+TEST_F(OptionTasks, WinogroundsScoresTellTextsFromPictures) {
+  // The second item: "green" is nearer to yellow than to red, but yellow as near to "red" as to "green".
+  const TaskResult result = run(
+      "winoground",
+      R"([{"image_0": "red", "image_1": "green", "caption_0": "red", "caption_1": "green", "collapsed_tag": "Object"},
+                                    {"image_0": "red", "image_1": "yellow", "caption_0": "red", "caption_1": "green", "collapsed_tag": "Object"}])");
+  EXPECT_EQ(result.metrics, (Metrics{{"text_score", 0.5}, {"image_score", 1.0}, {"group_score", 0.5}, {"items", 2}}));
+}
+
+TEST_F(OptionTasks, SugarCrepePlusPlusComparesTextsWithEachOtherToo) {
+  const TaskResult result =
+      run("sugarcrepe_pp",
+          R"([{"filename": "red.png", "caption": "red", "caption2": "red red green", "negative_caption": "green"},
+                                    {"filename": "red.png", "caption": "red", "caption2": "red green green", "negative_caption": "green"}])");
+  EXPECT_EQ(result.metrics, (Metrics{{"image_to_text_accuracy", 1.0}, {"text_only_accuracy", 0.5}, {"items", 2}}));
+}
+
+TEST_F(OptionTasks, ItemsWithoutAPictureAreCountedAndLeftOut) {
+  const TaskResult result = run("sugarcrepe",
+                                R"([{"filename": "red.png", "caption": "red", "negative_caption": "green"},
+                                    {"filename": "none.png", "caption": "green", "negative_caption": "red"}])");
+  EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 1.0}, {"items", 1}}));
+  EXPECT_EQ(result.skipped, (std::map<std::string, std::int64_t>{{"item_without_picture", 1}, {"no_image", 1}}));
+}
+
+TEST_F(OptionTasks, TheFirstItemsAndAPromptMayBeAskedFor) {
+  EXPECT_EQ(run("options", kChoices, ", max_items: 1").metrics, (Metrics{{"accuracy", 1.0}, {"items", 1}}));
+  const std::string item = R"([{"image": "yellow.png", "options": ["green", "red"]}])";
+  EXPECT_EQ(run("options", item).metrics.at(0).second, 0.0);
+  EXPECT_EQ(run("options", item, ", prompt_prefix: 'red '").metrics.at(0).second, 1.0) << "red green against red red";
+}
+
+TEST_F(OptionTasks, AFileOfAnotherLayoutStopsARunBeforeItBegins) {
+  EXPECT_THROW(run("winoground", R"([{"filename": "red.png", "caption": "x", "negative_caption": "y"}])"), UserError);
+}
+
+}  // namespace
+}  // namespace tessera
