@@ -152,6 +152,19 @@ class SegmentationTask final : public EvaluationTask {
     return options;
   }
 
+  static std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationScores& scores,
+                                                            std::int64_t background) {
+    at::Tensor present = scores.image_union.gt(0);  // [B, C]
+    if (background >= 0) present.select(1, background).fill_(false);
+    const at::Tensor place = present.nonzero();  // [E, 2]: picture, class
+    return {report::mean_outcomes("image_miou", to_vector<double>(scores.image_iou)),
+            outcomes_of("dataset_miou", {.part = scores.image_intersection.masked_select(present),
+                                         .whole = scores.image_union.masked_select(present),
+                                         .sample = place.select(1, 0),
+                                         .group = place.select(1, 1)}),
+            outcomes_of("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
+  }
+
   static void report(const metrics::SegmentationScores& scores, const MaskClasses& classes, bool pictures,
                      TaskResult& result) {
     result.metrics = {{"image_miou", scores.image_miou},
