@@ -14,8 +14,8 @@ namespace tessera::io {
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), temporary_(path_ + ".tmp." + std::to_string(::getpid())) {
   const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
-  std::error_code error, missing;
-  if (std::filesystem::is_directory(path_, missing)) user_error(path_, ": is a folder; name a file");
+  std::error_code error;
+  if (std::filesystem::is_directory(path_, error)) user_error(path_, ": is a folder; name a file");
   error.clear();  // that there is nothing yet
   if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) user_error(path_, ": cannot create the folder: ", error.message());
