@@ -8,6 +8,7 @@
 #include <tessera/data/sources/json_lines.h>
 #include <tessera/data/sources/karpathy.h>
 #include <tessera/data/sources/mixture.h>
+#include <tessera/data/sources/segmentation_folder.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
 #include <tessera/data/tokenizers/sentencepiece.h>
@@ -29,6 +30,7 @@ SourceRegistry& sources() {
     list.add<JsonLinesSettings>("json_lines", "pictures that files of JSON objects name, one a line (DOCCI, ImageInWords)", make_json_lines);
     list.add<Flickr30kSettings>("flickr30k", "Flickr30k, with the phrases and boxes of Flickr30k Entities", make_flickr30k);
     list.add<CifarSettings>("cifar10", "CIFAR-10 or CIFAR-100, their binary files", make_cifar);
+    list.add<SegmentationFolderSettings>("segmentation_folder", "pictures with masks in folders, as data sets of segmentation come (VOC, ADE20K, Cityscapes)", make_segmentation_folder);
     list.add<MixtureSettings>("mixture", "several sources, trained on as `mode` says", make_mixture);
     return list;
   }();

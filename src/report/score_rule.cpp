@@ -21,12 +21,17 @@ std::string segmentation_rule(const config::Node& settings) {
         "data have one, is none of them, and its pixels count as wrong.";
   else if (candidates == "all")
     rule += ", of all classes (candidates: all).";
+  else if (candidates == "foreground")
+    rule += ", of all classes but the background (candidates: foreground).";
   else
     rule += ", of all classes or only of those that the picture's true mask holds (the setting candidates).";
+  const std::string block = setting_of(settings, "last_block");
+  if (!block.empty() && block != "plain") rule += " The last block of the ViT is that of " + block + " (last_block).";
   return rule +
          " IoU is the overlap of the predicted and the true region of a class divided by their union: image_miou is its mean "
          "over the classes of each picture, then over pictures; dataset_miou its mean over classes, all pictures taken "
-         "together, neither with a background; pixel_accuracy the share of pixels with the right class.";
+         "together, neither with a background (dataset_miou_with_background counts it); pixel_accuracy the share of pixels "
+         "with the right class.";
 }
 
 }  // namespace

@@ -390,10 +390,59 @@ TEST_F(Tasks, LabelsAndMasksBeyondTheClassNamesAreErrors) {
             "plain pictures has a sample of class 1, but there are only 1 class names (0 to 0): list them all in "
             "zero_shot.classes, or in `classes` of the data");
   EXPECT_EQ(error_of("{name: segmentation, classes: [one]}"),
-            "the mask of sample sample0 of plain pictures holds class 2, but there are only 1 class names (0 to 0): list "
-            "one for each value in segmentation.classes");
+            "segmentation.classes lists 1 class, but plain pictures has 3: list one for each, in the data's order");
   EXPECT_EQ(check("{name: zero_shot, classes: [one]}"), error_of("{name: zero_shot, classes: [one]}"));
   EXPECT_EQ(check("{name: segmentation, classes: [one]}"), error_of("{name: segmentation, classes: [one]}"));
+}
+
+TEST_F(Tasks, AMaskValueWithoutClassNamesTheSample) {
+  source->named = false;
+  const std::string yaml = "{name: segmentation, classes: [one]}";
+  EXPECT_EQ(error_of(yaml),
+            "the mask of sample sample0 of plain pictures holds class 2, but there are only 1 class names (0 to 0): list "
+            "one for each value in segmentation.classes");
+  EXPECT_EQ(check(yaml), error_of(yaml));
+}
+
+TEST_F(Tasks, OneWindowIsTheWholePicture) {
+  const auto whole = run("{name: segmentation}").metrics;
+  EXPECT_EQ(run("{name: segmentation, windows: {short_side: 16}}").metrics, whole);
+  EXPECT_EQ(run("{name: segmentation, windows: {short_side: 0, size: 16, stride: 5}}").metrics, whole);
+  context.pictures = true;
+  const TaskResult enlarged = run("{name: segmentation, windows: {short_side: 40}}");
+  ASSERT_EQ(enlarged.pictures.segmentation.size(), 6U);
+  EXPECT_EQ(enlarged.pictures.segmentation[0].prediction.size(), 256U) << "masks keep their size";
+}
+
+TEST_F(Tasks, SeveralNamesOfAClassAreAsOneWhereTheyAreEqual) {
+  const TaskResult one = run("{name: segmentation, candidates: all}");
+  const TaskResult more = run("{name: segmentation, candidates: all, classes: ['dark, dark', 'Light: bright', background]}");
+  EXPECT_EQ(more.metrics, one.metrics);
+  EXPECT_EQ(more.classes, (std::vector<std::string>{"dark", "Light", "background"}));
+  EXPECT_EQ(error_of("{name: segmentation, classes: ['a, , b', c, d]}"),
+            "segmentation.classes: class 0, \"a, , b\", has an empty name: expected NAME, NAME, ... or CLASS: NAME, NAME, ...");
+}
+
+TEST_F(Tasks, PixelsBelowTheThresholdAreBackground) {
+  for (const char* yaml : {"{name: segmentation, candidates: foreground, background_threshold: 1, threshold_of: cosine}",
+                           "{name: segmentation, candidates: foreground, background_threshold: 1, logit_scale: 2}"}) {
+    const TaskResult all = run(yaml);
+    EXPECT_EQ(all.metrics.at(2), (std::pair<std::string, double>("pixel_accuracy", 0.5))) << "half of each is background";
+    EXPECT_EQ(all.metrics.at(1).second, 0);
+    EXPECT_EQ(all.metrics.at(3), (std::pair<std::string, double>("dataset_miou_with_background", 0.5 / 3)));
+  }
+  EXPECT_EQ(run("{name: segmentation, candidates: foreground, background_threshold: 0}").metrics,
+            run("{name: segmentation, candidates: foreground}").metrics);
+}
+
+TEST_F(Tasks, ThePlainLastBlockChangesNothing) {
+  const auto plain = run("{name: segmentation}").metrics;
+  EXPECT_EQ(run("{name: segmentation, last_block: plain}").metrics, plain);
+  for (const std::string kind : {"maskclip", "sclip", "clearclip", "naclip"})
+    EXPECT_EQ(run("{name: segmentation, last_block: " + kind + "}").samples, 6) << kind;
+  EXPECT_EQ(error_of("{name: segmentation, last_block: sclip, by: groups}")
+                .find("last_block: changes what patches are, but `by` is groups") != std::string::npos,
+            true);
 }
 
 TEST_F(Tasks, EachLooksAtSomeSamplesBeforeItRuns) {

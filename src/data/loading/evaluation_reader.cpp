@@ -43,6 +43,11 @@ Outcome read_for_evaluation(SampleReader& reader, const PictureWork& work, Memor
     out.sample.sample = reader.read_in_order(index, index);
     out.claim = budget.claim_sample(index, working_bytes(out.sample.sample));
     if (work.pictures == EvaluationPictures::as_read || is_known(out.sample, work)) return out;
+    if (work.pictures == EvaluationPictures::decoded) {
+      decode_picture(out.sample);
+      out.claim.set(working_bytes(out.sample.sample));
+      return out;
+    }
     prepare_picture(out.sample, work.preprocessing);
     out.claim.set(working_bytes(out.sample.sample) + out.sample.pixels.numel());
   } catch (const SampleError& error) {
@@ -54,7 +59,7 @@ Outcome read_for_evaluation(SampleReader& reader, const PictureWork& work, Memor
 
 }  // namespace
 
-void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
+void decode_picture(EvaluationSample& sample) {
   Sample& read = sample.sample;
   sample.picture = picture_fingerprint(read);
   read.image = take_image(read);
@@ -62,6 +67,11 @@ void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessin
   if (!read.mask.empty() && read.mask.size() != pixels)
     throw SampleError(
         "bad_mask", concat("sample ", read.key, ": its mask has ", read.mask.size(), " pixels, its picture ", pixels));
+}
+
+void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
+  decode_picture(sample);
+  const Sample& read = sample.sample;
   sample.pixels = to_tensor(preprocess(read.image, preprocessing));
   if (!read.mask.empty()) sample.mask = preprocess_mask(read.mask, read.image.height, read.image.width, preprocessing);
 }

@@ -77,12 +77,22 @@ Sample ListedPictures::read(const ListedPicture& picture) const {
   try {
     if (!more.region_file.empty())
       set_regions(read_sample_file(path_of(more.region_file), "no_regions"), list_.region_tensor, sample);
-    if (!more.mask_file.empty())
-      sample.mask = decode_mask(read_sample_file(path_of(more.mask_file), "bad_mask")).values;
+    if (!more.mask_file.empty()) sample.mask = read_mask(more.mask_file, sample.encoded);
   } catch (const SampleError& error) {
     throw SampleError(error.reason(), concat("sample ", sample.key, ": ", error.what()));
   }
   return sample;
+}
+
+std::vector<std::uint8_t> ListedPictures::read_mask(const std::string& file, const std::string& picture) const {
+  Mask mask = decode_mask(read_sample_file(path_of(file), "bad_mask"));
+  const ImageHeader header = read_image_header(picture);
+  if (header.height > 0 && (header.height != mask.height || header.width != mask.width))
+    throw SampleError("bad_mask", concat("its mask ", printable(path_of(file)), " is ", mask.height, " x ", mask.width,
+                                         " pixels, its picture ", header.height, " x ", header.width));
+  if (!list_.mask_classes.empty())
+    for (std::uint8_t& value : mask.values) value = list_.mask_classes[value];
+  return std::move(mask.values);
 }
 
 }  // namespace tessera

@@ -33,6 +33,7 @@ struct PictureList {
   std::int64_t background_class = -1;
   std::map<std::string, std::string> columns = {};  // by field, where the list looks for it, for messages
   std::string region_tensor;  // in region files that hold several; empty: the first
+  std::vector<std::uint8_t> mask_classes{};  // the class that each of 256 values of a mask means; empty: itself
   std::vector<std::string> tables{};  // files that the list was read from
 };
 
@@ -64,6 +65,7 @@ class ListedPictures : public IndexedSource {
   std::string path_of(const std::string& name) const;
   void check_first() const;
   Sample read(const ListedPicture& picture) const;
+  std::vector<std::uint8_t> read_mask(const std::string& file, const std::string& picture) const;
 
   PictureList list_;
 };

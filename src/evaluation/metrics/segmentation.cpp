@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "src/evaluation/metrics/cosine.h"
 #include <tessera/evaluation/metrics/segmentation.h>
 
@@ -27,32 +29,61 @@ void check_targets(const char* who, const at::Tensor& target, std::int64_t num_c
   TORCH_CHECK(!wrong.any().item<bool>(), who, ": target must lie in 0..", num_classes - 1, " or be ", ignore_index);
 }
 
-/// Best class of each pixel out of `classes` (ascending); a few classes at a time, so that no [C, H, W] is held for
-/// many.
-at::Tensor best_class(const at::Tensor& maps, const at::Tensor& classes, std::int64_t height, std::int64_t width,
-                      bool bilinear) {
-  at::Tensor best, winner;
-  for_tiles(classes.size(0), height * width, [&](std::int64_t begin, std::int64_t end) {
-    const at::Tensor some = classes.slice(0, begin, end);
+/// Of each pixel [H, W].
+struct BestName {
+  at::Tensor name;
+  at::Tensor score;
+  at::Tensor log_sum;  // of exp(factor * score) over all names; undefined: nobody asked
+};
+
+/// Best name of each pixel out of `names` (ascending); a few at a time, so that no [N, H, W] is held for many.
+BestName best_name(const at::Tensor& maps, const at::Tensor& names, std::int64_t height, std::int64_t width,
+                   bool bilinear, std::optional<double> factor) {
+  BestName best;
+  for_tiles(names.size(0), height * width, [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor some = names.slice(0, begin, end);
     const at::Tensor scores = at::nan_to_num(enlarge(maps.index_select(0, some), height, width, bilinear), -INFINITY);
     const at::Tensor place = scores.argmax(0, true);
     const at::Tensor value = scores.gather(0, place).squeeze(0);
     const at::Tensor name = some.index_select(0, place.flatten()).view({height, width});
-    if (!best.defined()) {
-      best = value;
-      winner = name;
-    } else {
-      const at::Tensor better = value.gt(best);
-      winner = at::where(better, name, winner);
-      best = at::where(better, value, best);
+    const at::Tensor log_sum = factor ? (*factor * scores).logsumexp(0) : at::Tensor();
+    if (!best.name.defined()) {
+      best = {name, value, log_sum};
+      return;
     }
+    const at::Tensor better = value.gt(best.score);
+    best.name = at::where(better, name, best.name);
+    best.score = at::where(better, value, best.score);
+    if (factor) best.log_sum = at::logaddexp(best.log_sum, log_sum);
   });
-  return winner;
+  return best;
 }
 
 void check_upsample(const char* who, const SegmentationOptions& options) {
   TORCH_CHECK(options.upsample == "bilinear" || options.upsample == "nearest", who, ": upsample is ", options.upsample,
               ", expected bilinear or nearest");
+}
+
+std::int64_t count_classes(std::int64_t names, const SegmentationOptions& options) {
+  return options.class_of_name.empty() ? names : options.class_of_name.back() + 1;
+}
+
+/// [N] int64, the class of each name.
+at::Tensor classes_of_names(std::int64_t names, const SegmentationOptions& options, const at::Device& device) {
+  if (options.class_of_name.empty()) return at::arange(names, at::TensorOptions(at::kLong).device(device));
+  return at::tensor(options.class_of_name, at::kLong).to(device);
+}
+
+void check_names(const char* who, std::int64_t names, const at::Tensor& target, const SegmentationOptions& options) {
+  const std::vector<std::int64_t>& classes = options.class_of_name;
+  TORCH_CHECK(classes.empty() || std::ssize(classes) == names, who, ": class_of_name tells of ", classes.size(),
+              " names, but there are ", names);
+  TORCH_CHECK(std::is_sorted(classes.begin(), classes.end()), who, ": class_of_name must be ascending");
+  TORCH_CHECK(!options.background_threshold || options.background_index, who,
+              ": background_threshold needs background_index");
+  TORCH_CHECK(options.candidates == "present" || options.candidates == "foreground" || options.candidates == "all", who,
+              ": candidates is ", options.candidates, ", expected present, foreground or all");
+  if (options.candidates == "present") check_targets(who, target, count_classes(names, options), options.ignore_index);
 }
 
 /// `features` [B, N, D] of patches or groups.
@@ -63,15 +94,17 @@ void check_task(const char* who, const at::Tensor& features, const at::Tensor& c
   TORCH_CHECK(target.dim() == 3 && target.size(0) == features.size(0), who, ": target must be [", features.size(0),
               ", H, W], got ", target.sizes());
   check_upsample(who, options);
-  TORCH_CHECK(options.candidates == "present" || options.candidates == "all", who, ": candidates is ",
-              options.candidates, ", expected present or all");
-  if (options.candidates == "present") check_targets(who, target, class_features.size(0), options.ignore_index);
+  check_names(who, class_features.size(0), target, options);
 }
 
-/// The classes that pixels of one picture may take, ascending.
-at::Tensor candidates_of(const at::Tensor& target, std::int64_t num_classes, const SegmentationOptions& options) {
-  if (options.candidates == "present") return present_classes(target, num_classes, options);
-  return at::arange(num_classes, target.options());
+/// The names that pixels of one picture may take, ascending.
+at::Tensor candidates_of(const at::Tensor& target, std::int64_t names, const SegmentationOptions& options) {
+  const at::Tensor classes = classes_of_names(names, options, target.device());
+  if (options.candidates == "present")
+    return at::isin(classes, present_classes(target, count_classes(names, options), options)).nonzero().squeeze(1);
+  if (options.candidates == "foreground" && options.background_index)
+    return classes.ne(*options.background_index).nonzero().squeeze(1);
+  return at::arange(names, target.options());
 }
 
 }  // namespace
@@ -83,20 +116,60 @@ SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, 
               "zero_shot_segmentation: patch_features must be [B, ", rows, " * ", columns, ", D], got ",
               patch_features.sizes());
   check_task("zero_shot_segmentation", patch_features, class_features, target, options);
-  const std::int64_t num_classes = class_features.size(0);
   const at::Tensor truth = target.to(patch_features.device(), at::kLong);
 
   SegmentationPrediction out;
   const at::Tensor cosines = unit_rows(patch_features).matmul(unit_rows(class_features).t());  // [B, P, C]
-  out.patch_similarity = cosines.transpose(1, 2).reshape({truth.size(0), num_classes, rows, columns});
-  out.prediction = at::full_like(truth, options.ignore_index);
-  for (std::int64_t b = 0; b < truth.size(0); ++b) {
-    const at::Tensor classes = candidates_of(truth[b], num_classes, options);
-    if (classes.numel() == 0) continue;
-    out.prediction[b].copy_(
-        best_class(out.patch_similarity[b], classes, truth.size(1), truth.size(2), options.upsample == "bilinear"));
-  }
+  out.patch_similarity = cosines.transpose(1, 2).reshape({truth.size(0), class_features.size(0), rows, columns});
+  out.prediction = at::empty_like(truth);
+  for (std::int64_t b = 0; b < truth.size(0); ++b)
+    out.prediction[b].copy_(segment_pixels(out.patch_similarity[b], truth[b], options));
   return out;
+}
+
+at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options) {
+  TORCH_CHECK(scores.dim() == 3 && target.dim() == 2, "segment_pixels: expected scores [N, rows, columns] and target ",
+              "[H, W], got ", scores.sizes(), " and ", target.sizes());
+  check_upsample("segment_pixels", options);
+  const at::Tensor truth = target.to(scores.device(), at::kLong);
+  check_names("segment_pixels", scores.size(0), truth, options);
+  const at::Tensor names = candidates_of(truth, scores.size(0), options);
+  if (names.numel() == 0) return at::full_like(truth, options.ignore_index);
+  const std::optional<BackgroundThreshold>& threshold = options.background_threshold;
+  const std::optional<double> factor = threshold ? threshold->logit_scale : std::nullopt;
+  const BestName best =
+      best_name(scores, names, truth.size(0), truth.size(1), options.upsample == "bilinear", factor);
+  const at::Tensor found =
+      classes_of_names(scores.size(0), options, scores.device()).index_select(0, best.name.flatten()).view_as(truth);
+  if (!threshold) return found;
+  const at::Tensor certainty = factor ? (*factor * best.score - best.log_sum).exp() : best.score;
+  return found.masked_fill(certainty.lt(threshold->value), *options.background_index);
+}
+
+std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size,
+                                                        std::int64_t stride) {
+  TORCH_CHECK(size > 0 && stride > 0 && height >= size && width >= size, "window_corners: windows of ", size, " every ",
+              stride, " pixels do not cover ", height, " x ", width);
+  const auto count = [&](std::int64_t side) { return (side - size + stride - 1) / stride + 1; };
+  std::vector<std::array<std::int64_t, 2>> corners;
+  for (std::int64_t row = 0; row < count(height); ++row)
+    for (std::int64_t column = 0; column < count(width); ++column)
+      corners.push_back({std::min(row * stride, height - size), std::min(column * stride, width - size)});
+  return corners;
+}
+
+at::Tensor join_windows(const at::Tensor& scores, const std::vector<std::array<std::int64_t, 2>>& corners,
+                        std::int64_t size, std::int64_t height, std::int64_t width) {
+  TORCH_CHECK(scores.dim() == 4 && scores.size(0) == std::ssize(corners), "join_windows: expected scores [",
+              corners.size(), ", N, rows, columns], got ", scores.sizes());
+  at::Tensor sum = at::zeros({scores.size(1), height, width}, at::kFloat), count = at::zeros({height, width}, at::kFloat);
+  for (std::size_t i = 0; i < corners.size(); ++i) {
+    const auto [top, left] = corners[i];
+    const at::Tensor pixels = enlarge(scores[static_cast<std::int64_t>(i)].to(at::kFloat), size, size, true);
+    sum.narrow(1, top, size).narrow(2, left, size).add_(pixels);
+    count.narrow(0, top, size).narrow(1, left, size).add_(1);
+  }
+  return sum.div_(count);
 }
 
 at::Tensor group_masks(const at::Tensor& attention, std::int64_t height, std::int64_t width,
@@ -127,9 +200,11 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
   const at::Tensor masks = group_masks(attention, truth.size(1), truth.size(2), options);
   at::Tensor prediction = at::full_like(truth, options.ignore_index);
   for (std::int64_t b = 0; b < truth.size(0); ++b) {
-    const at::Tensor classes = candidates_of(truth[b], class_features.size(0), options);
-    if (classes.numel() == 0) continue;
-    const at::Tensor class_of_group = classes.index_select(0, cosines[b].index_select(1, classes).argmax(1));
+    const at::Tensor names = candidates_of(truth[b], class_features.size(0), options);
+    if (names.numel() == 0) continue;
+    const at::Tensor name_of_group = names.index_select(0, cosines[b].index_select(1, names).argmax(1));
+    const at::Tensor class_of_group =
+        classes_of_names(class_features.size(0), options, truth.device()).index_select(0, name_of_group);
     prediction[b].copy_(class_of_group.index_select(0, masks[b].flatten()).view_as(truth[b]));
   }
   return prediction;

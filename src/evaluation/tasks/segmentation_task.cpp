@@ -1,10 +1,17 @@
+#include <algorithm>
+#include <cmath>
+
 #include <ATen/ATen.h>
 
+#include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/class_queries.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/picture_windows.h"
 #include "src/evaluation/tasks/tasks.h"
+#include <tessera/data/image/transforms.h>
 #include <tessera/evaluation/metrics/segmentation.h>
 #include <tessera/models/last_block.h>
 
@@ -18,110 +25,131 @@ std::vector<std::uint8_t> to_bytes(const at::Tensor& mask) {
   return {flat.const_data_ptr<std::uint8_t>(), flat.const_data_ptr<std::uint8_t>() + flat.numel()};
 }
 
+/// The classes of a task and its data.
+struct MaskClasses {
+  std::shared_ptr<const Source> source;
+  ClassQueries queries;
+
+  std::int64_t count() const { return std::ssize(queries.classes); }
+  std::optional<std::int64_t> background() const {
+    const std::int64_t index = source->background_class();
+    return index < 0 ? std::nullopt : std::optional(index);
+  }
+};
+
+/// What one picture's pixels were taken for.
+struct SegmentedPicture {
+  Image image;
+  std::vector<std::uint8_t> target;
+  at::Tensor found;  // [H, W] int64
+  double iou = 0;
+};
+
+/// As the report shows it: no larger than people look at.
+SegmentationExample to_example(const SegmentedPicture& segmented) {
+  constexpr std::int64_t kShown = 224;  // pixels of the shorter side
+  const Image& image = segmented.image;
+  Preprocessing shown;
+  shown.resize_mode = "squash";
+  const double ratio = std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
+  shown.image_size = {std::llround(static_cast<double>(image.height) * ratio),
+                      std::llround(static_cast<double>(image.width) * ratio)};
+  const auto smaller = [&](const std::vector<std::uint8_t>& mask) {
+    return preprocess_mask(mask, image.height, image.width, shown);
+  };
+  return {preprocess(image, shown), smaller(segmented.target), smaller(to_bytes(segmented.found)), segmented.iou};
+}
+
 class SegmentationTask final : public EvaluationTask {
  public:
   explicit SegmentationTask(SegmentationSettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
-    const std::int64_t classes = std::ssize(class_names_for(settings_.classes, *source, "segmentation"));
-    check_samples(*source, "source", settings_.data.max_samples, masked(),
-                  [&](const Sample& sample) { check_mask(sample.mask, sample.key, classes, *source); });
+    const MaskClasses classes = classes_in(context);
+    check_samples(*classes.source, "source", settings_.data.max_samples, masked(),
+                  [&](const Sample& sample) { check_mask(sample.mask, sample.key, classes); });
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
-    const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
-    const std::vector<std::string> names = class_names_for(settings_.classes, *source, "segmentation");
-    const at::Tensor classes = embed_classes(embedder, names, settings_.templates).global;  // [C, D]
-
-    metrics::SegmentationOptions options;
-    options.grid = {embedder.grid().height, embedder.grid().width};
-    options.upsample = settings_.upsample;
-    options.candidates = settings_.candidates;
-    if (source->background_class() >= 0) options.background_index = source->background_class();
+    const MaskClasses classes = classes_in(context);
+    const at::Tensor names = embed_classes(embedder, classes.queries.names, settings_.templates).global;  // [N, D]
+    const metrics::SegmentationOptions options = options_for(embedder, context, classes);
+    metrics::SegmentationMeter meter(classes.count(), options.background_index, kIgnored);
     const bool by_groups = settings_.by == "groups";
-    metrics::SegmentationMeter meter(std::ssize(names), options.background_index, kIgnored);
 
     TaskResult result;
-    result.classes = names;
+    result.classes = classes.queries.classes;
     result.prompts = settings_.templates.items;
     const Pass pass{
         .embedder = embedder,
         .context = context,
-        .source = source,
+        .source = classes.source,
         .max_samples = settings_.data.max_samples,
         .required = masked(),
         .needs = {.dense = !by_groups,
                   .slots = by_groups,
                   .attention = by_groups,
-                  .last_block = last_block_named(settings_.last_block)}};
+                  .last_block = last_block_named(settings_.last_block)},
+        .pictures = settings_.windows ? EvaluationPictures::decoded : EvaluationPictures::prepared};
+    std::optional<PictureWindows> windows;
+    if (settings_.windows) windows.emplace(embedder, *settings_.windows, pass.needs, names, context.batch_size);
     ExampleChooser examples(pass.total());
+    const auto show = [&](std::int64_t index, const auto& segmented) {
+      if (context.pictures && examples.choose(index)) result.pictures.segmentation.push_back(to_example(segmented()));
+    };
+    const auto add_windows = [&](const EvaluationSample& read) {
+      const Sample& sample = read.sample;
+      const at::Tensor target = mask_of(sample.mask, {sample.image.height, sample.image.width}, sample.key, classes);
+      const at::Tensor found = metrics::segment_pixels(windows->scores(sample.image, sample.key), target, options);
+      const double iou = meter.add(found.unsqueeze(0), target.unsqueeze(0)).item<double>();
+      show(read.index, [&] { return SegmentedPicture{sample.image, sample.mask, found, iou}; });
+    };
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      const at::Tensor targets = masks_of(samples, std::ssize(names), *source);
-      const at::Tensor found = by_groups ? predict_by_groups(features, classes, targets, options)
-                                         : predict_by_patches(features, classes, targets, options);
+      if (windows) return std::for_each(samples.begin(), samples.end(), add_windows), void();
+      const at::Tensor targets = masks_of(samples, classes);
+      const at::Tensor found = by_groups ? predict_by_groups(features, names, targets, options)
+                                         : predict_by_patches(features, names, targets, options);
       const at::Tensor iou = meter.add(found, targets);
-      for (std::size_t i = 0; context.pictures && i < samples.size(); ++i) {
-        if (!examples.choose(samples[i].index)) continue;
-        const auto row = static_cast<std::int64_t>(i);
-        result.pictures.segmentation.push_back(
-            {to_image(samples[i].pixels), samples[i].mask, to_bytes(found[row]), iou[row].item<double>()});
+      for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
+        const EvaluationSample& sample = samples[static_cast<std::size_t>(i)];
+        show(sample.index, [&] {
+          return SegmentedPicture{to_image(sample.pixels), sample.mask, found[i], iou[i].item<double>()};
+        });
       }
     });
-
-    const metrics::SegmentationScores scores = meter.scores();
-    result.metrics = {{"image_miou", scores.image_miou},
-                      {"dataset_miou", scores.dataset_miou},
-                      {"pixel_accuracy", scores.pixel_accuracy}};
-    result.outcomes = outcomes_of_pictures(scores, source->background_class());
-    if (context.pictures) add_classes(names, source->background_class(), scores, result.pictures);
+    report(meter.scores(), classes, context.pictures, result);
     return result;
   }
 
  private:
-  static at::Tensor predict_by_patches(const TowerFeatures& images, const at::Tensor& classes,
-                                       const at::Tensor& targets, const metrics::SegmentationOptions& options) {
-    if (!images.dense.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
-    if (images.dense.size(2) != classes.size(1))
-      user_error("segmentation: this model's patch embeddings are ", images.dense.size(2),
-                 " wide and those of its texts ", classes.size(1),
-                 ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
-    return metrics::zero_shot_segmentation(images.dense, classes, targets, options).prediction;
+  /// Throws TaskMisfit where the task and its data do not have as many classes.
+  MaskClasses classes_in(const EvaluationContext& context) const {
+    const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
+    const std::vector<std::string> names = class_names_for(settings_.classes, *source, "segmentation");
+    const auto given = std::ssize(names), known = std::ssize(source->class_names());
+    if (known > 0 && given != known)
+      throw TaskMisfit(concat("segmentation.classes lists ", given, given == 1 ? " class" : " classes", ", but ",
+                              source->describe(), " has ", known, ": list one for each, in the data's order"));
+    if (settings_.background_threshold && source->background_class() < 0)
+      throw TaskMisfit(concat("segmentation.background_threshold is set, but ", source->describe(),
+                              " has no background class: set its background_class, or leave the threshold out"));
+    return {source, class_queries(names, "segmentation.classes")};
   }
 
-  static at::Tensor predict_by_groups(const TowerFeatures& images, const at::Tensor& classes, const at::Tensor& targets,
-                                      const metrics::SegmentationOptions& options) {
-    if (!images.slots.defined() || !images.attention.defined() || images.slots.size(2) != classes.size(1))
-      user_error("segmentation.by: this model's image tower gives no groups in the space of its texts: take one that ",
-                 "reads out by groups, as groupvit does, or by: patches");
-    return metrics::zero_shot_segmentation_by_groups(images.slots, images.attention, classes, targets, options);
-  }
-
-  static Required masked() {
-    return {[](const Sample& sample) { return !sample.mask.empty(); }, "no_mask", "a mask", "mask"};
-  }
-
-  /// Throws TaskMisfit for a class without a name.
-  static void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, std::int64_t classes,
-                         const Source& source) {
-    for (const std::uint8_t value : mask) {
-      if (value < classes || value == kIgnored) continue;
-      throw TaskMisfit(concat("the mask of sample ", key, " of ", source.describe(), " holds class ",
-                              static_cast<int>(value), ", but there are only ", classes, " class names (0 to ",
-                              classes - 1, "): list one for each value in segmentation.classes"));
+  metrics::SegmentationOptions options_for(const Embedder& embedder, const EvaluationContext& context,
+                                           const MaskClasses& classes) const {
+    metrics::SegmentationOptions options;
+    options.grid = {embedder.grid().height, embedder.grid().width};
+    options.upsample = settings_.upsample;
+    options.candidates = settings_.candidates;
+    options.background_index = classes.background();
+    options.class_of_name = classes.queries.class_of;
+    if (settings_.background_threshold) {
+      options.background_threshold = {*settings_.background_threshold, std::nullopt};
+      if (settings_.threshold_of == "probability")
+        options.background_threshold->logit_scale = settings_.logit_scale.value_or(context.logit_scale);
     }
-  }
-
-  /// [B, H, W] int64. Throws UserError for a class without a name.
-  static at::Tensor masks_of(const std::vector<EvaluationSample>& samples, std::int64_t classes, const Source& source) {
-    std::vector<at::Tensor> targets;
-    for (const EvaluationSample& sample : samples) {
-      check_mask(sample.mask, sample.sample.key, classes, source);
-      targets.push_back(at::from_blob(const_cast<std::uint8_t*>(sample.mask.data()),
-                                      {sample.pixels.size(1), sample.pixels.size(2)}, at::kByte)
-                            .to(at::kLong));
-    }
-    return at::stack(targets);
+    return options;
   }
 
   static std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationScores& scores,
@@ -135,6 +163,62 @@ class SegmentationTask final : public EvaluationTask {
                                          .sample = place.select(1, 0),
                                          .group = place.select(1, 1)}),
             outcomes_of("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
+  }
+
+  static void report(const metrics::SegmentationScores& scores, const MaskClasses& classes, bool pictures,
+                     TaskResult& result) {
+    result.metrics = {{"image_miou", scores.image_miou},
+                      {"dataset_miou", scores.dataset_miou},
+                      {"pixel_accuracy", scores.pixel_accuracy}};
+    if (classes.background())
+      result.metrics.emplace_back("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
+    result.outcomes = outcomes_of_pictures(scores, classes.source->background_class());
+    if (pictures) add_classes(classes.queries.classes, classes.source->background_class(), scores, result.pictures);
+  }
+
+  static at::Tensor predict_by_patches(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,
+                                       const metrics::SegmentationOptions& options) {
+    check_patches(images.dense, names.size(1));
+    return metrics::zero_shot_segmentation(images.dense, names, targets, options).prediction;
+  }
+
+  static at::Tensor predict_by_groups(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,
+                                      const metrics::SegmentationOptions& options) {
+    if (!images.slots.defined() || !images.attention.defined() || images.slots.size(2) != names.size(1))
+      user_error("segmentation.by: this model's image tower gives no groups in the space of its texts: take one that ",
+                 "reads out by groups, as groupvit does, or by: patches");
+    return metrics::zero_shot_segmentation_by_groups(images.slots, images.attention, names, targets, options);
+  }
+
+  static Required masked() {
+    return {[](const Sample& sample) { return !sample.mask.empty(); }, "no_mask", "a mask", "mask"};
+  }
+
+  /// Throws TaskMisfit for a class without a name.
+  static void check_mask(const std::vector<std::uint8_t>& mask, const std::string& key, const MaskClasses& classes) {
+    const std::int64_t count = classes.count();
+    for (const std::uint8_t value : mask) {
+      if (value < count || value == kIgnored) continue;
+      throw TaskMisfit(concat("the mask of sample ", key, " of ", classes.source->describe(), " holds class ",
+                              static_cast<int>(value), ", but there are only ", count, " class names (0 to ", count - 1,
+                              "): list one for each value in segmentation.classes"));
+    }
+  }
+
+  /// [H, W] int64. Throws TaskMisfit for a class without a name.
+  static at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
+                            const MaskClasses& classes) {
+    check_mask(mask, key, classes);
+    return at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
+  }
+
+  /// [B, H, W] int64, likewise.
+  static at::Tensor masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes) {
+    std::vector<at::Tensor> targets;
+    for (const EvaluationSample& sample : samples)
+      targets.push_back(
+          mask_of(sample.mask, {sample.pixels.size(1), sample.pixels.size(2)}, sample.sample.key, classes));
+    return at::stack(targets);
   }
 
   static void add_classes(const std::vector<std::string>& names, std::int64_t background,

@@ -69,6 +69,10 @@ std::optional<config::Problem> validate(const RetrievalSettings& settings) {
 std::optional<config::Problem> validate(const SegmentationSettings& settings) {
   if (settings.by == "groups" && settings.last_block != "plain")
     return config::Problem{"last_block", "changes what patches are, but `by` is groups: set one of the two to its default"};
+  if (settings.by == "groups" && settings.windows)
+    return config::Problem{"windows", "are compared patch by patch, but `by` is groups: set one of the two to its default"};
+  if (settings.by == "groups" && settings.background_threshold)
+    return config::Problem{"background_threshold", "is of patches, but `by` is groups: set one of the two to its default"};
   return check_templates(settings.templates);
 }
 

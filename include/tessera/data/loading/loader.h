@@ -155,13 +155,16 @@ struct EvaluationSample {
   std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
 };
 
+/// Decodes the picture of a sample. Throws SampleError: it has none, a damaged one, or a mask of another size.
+void decode_picture(EvaluationSample& sample);
+
 /// Decodes and transforms the picture of a sample that has none of `picture`, `pixels` and `mask` yet. Throws SampleError:
 /// it has no picture, a damaged one, or a mask of another size.
 void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing);
 
-/// What an EvaluationReader makes of pictures. `as_read`: nothing, and a sample may lack its own, or have a damaged one,
-/// for whoever looks at texts alone.
-enum class EvaluationPictures { prepared, as_read };
+/// What an EvaluationReader makes of pictures. `decoded`: `sample` holds them and their masks at their own size. `as_read`:
+/// nothing, and a sample may lack its own, or have a damaged one, for whoever looks at texts alone.
+enum class EvaluationPictures { prepared, decoded, as_read };
 
 /// Whether a picture, by its fingerprint, need not be prepared: `picture` alone of its sample is filled in. Called from several
 /// threads.

@@ -4,17 +4,29 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace tessera::metrics {
 
+/// Where a pixel's best class is too weak it is background.
+struct BackgroundThreshold {
+  double value = 0;
+  /// Of the probability, a softmax over all names that were asked for of this times their cosines; none: of the cosine.
+  std::optional<double> logit_scale;
+};
+
 struct SegmentationOptions {
   std::array<std::int64_t, 2> grid{};  // rows and columns of the patches
   std::string upsample = "bilinear";   // of cosines or groups' weights, align_corners = false; or nearest
-  std::string candidates = "present";  // classes of the image's target but background; or all
+  std::string candidates = "present";  // classes of the image's target but background; foreground: all but it; or all
   std::optional<std::int64_t> background_index;
   std::int64_t ignore_index = 255;
+  /// A class may have several names, each a row of the class features: the class of each name, ascending. Its score is
+  /// that of its best name. Empty: a row is a class.
+  std::vector<std::int64_t> class_of_name;
+  std::optional<BackgroundThreshold> background_threshold;  // needs background_index
 };
 
 struct SegmentationPrediction {
@@ -24,10 +36,27 @@ struct SegmentationPrediction {
 
 /// Zero-shot segmentation by patches (SPARC, section 4.4): each patch is compared with the class embeddings, the maps
 /// are brought to the target's size, and each pixel takes its greatest class (the lower one at ties). patch_features
-/// [B, P, D] float, P = rows * columns; class_features [C, D] float; target [B, H, W] int64. Throws c10::Error for
+/// [B, P, D] float, P = rows * columns; class_features [C, D] float, of classes or names; target [B, H, W] int64. Throws c10::Error for
 /// shapes that do not match or targets outside 0..C-1 and not ignore_index.
 SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, const at::Tensor& class_features,
                                               const at::Tensor& target, const SegmentationOptions& options);
+
+/// The class of each pixel: the scores are brought to the target's size, and the greatest of the candidates' counts (the
+/// lower name at ties). scores [N, rows, columns] float, cosines of the N names; target [H, W] int64, which candidates
+/// `present` looks at and errors are of as in zero_shot_segmentation(); of the options, grid does not count. Returns [H, W]
+/// int64.
+at::Tensor segment_pixels(const at::Tensor& scores, const at::Tensor& target, const SegmentationOptions& options);
+
+/// The top left corners of square windows that cover a picture: every `stride` pixels, the last ones moved back to end
+/// at its edge (mmsegmentation's slide_inference). height and width are `size` at least.
+std::vector<std::array<std::int64_t, 2>> window_corners(std::int64_t height, std::int64_t width, std::int64_t size,
+                                                        std::int64_t stride);
+
+/// The scores of a picture out of those of its windows: each window's are brought to its pixels, bilinearly, and averaged
+/// where windows overlap. scores [W, N, rows, columns] float of windows at `corners`, which cover the picture; returns
+/// [N, height, width] float32.
+at::Tensor join_windows(const at::Tensor& scores, const std::vector<std::array<std::int64_t, 2>>& corners,
+                        std::int64_t size, std::int64_t height, std::int64_t width);
 
 /// The group of each pixel: each group's weights of the patches are brought to the pixels, and the greatest counts (the
 /// lower group at ties), as GroupViT's authors do it. attention [B, K, P] float; of the options, grid and upsample

@@ -106,6 +106,22 @@ void fields(Visitor& v, RetrievalSettings& s) {
 }
 std::optional<config::Problem> validate(const RetrievalSettings& settings);
 
+/// Whole pictures, by overlapping windows of the size that a model sees.
+struct WindowSettings {
+  std::int64_t short_side = 336;
+  std::optional<std::int64_t> size;
+  std::optional<std::int64_t> stride;
+};
+
+template <class Visitor>
+void fields(Visitor& v, WindowSettings& s) {
+  v("short_side", s.short_side,
+    "pixels that a picture's shorter side is resized to, the ratio kept; 0: its own size. Never less than a window",
+    config::at_least(0));
+  v("size", s.size, "pixels of a window's side; null: the model's picture size", config::at_least(1));
+  v("stride", s.stride, "pixels from one window to the next; null: half a window", config::at_least(1));
+}
+
 struct SegmentationSettings {
   TaskData data;
   TextList classes;
@@ -114,12 +130,18 @@ struct SegmentationSettings {
   std::string last_block = "plain";
   std::string upsample = "bilinear";
   std::string candidates = "present";
+  std::optional<WindowSettings> windows;
+  std::optional<double> background_threshold;
+  std::string threshold_of = "probability";
+  std::optional<double> logit_scale;
 };
 
 template <class Visitor>
 void fields(Visitor& v, SegmentationSettings& s) {
   data_fields(v, s.data);
-  v("classes", s.classes, "class names by mask value; empty: the source's own");
+  v("classes", s.classes,
+    "class names by mask value; empty: the source's own. Several names of a class are separated by commas (person, man, "
+    "woman), and the best one counts; what stands before a colon is shown and not asked for (background: sky, wall)");
   v("templates", s.templates, "prompts with {} for the class name; several are averaged");
   v("by", s.by,
     "what takes a class: patches, each its own; groups, the image tower's, and each pixel its group's (GroupViT)",
@@ -130,8 +152,20 @@ void fields(Visitor& v, SegmentationSettings& s) {
     config::one_of({"plain", "maskclip", "sclip", "clearclip", "naclip"}));
   v("upsample", s.upsample, "how similarities of patches, or the groups' weights of them, become pixels",
     config::one_of({"bilinear", "nearest"}));
-  v("candidates", s.candidates, "present: classes of the image's ground truth (SPARC's protocol); all: every class",
-    config::one_of({"present", "all"}));
+  v("candidates", s.candidates,
+    "present: classes of the image's ground truth (SPARC's protocol); all: every class; foreground: every class but the "
+    "background, which only background_threshold gives",
+    config::one_of({"present", "foreground", "all"}));
+  v("windows", s.windows,
+    "whole pictures by sliding windows, compared with masks of their own size: {short_side: 336, size: 224, stride: 112}; "
+    "null: pictures and masks as the model's preprocessing cuts them");
+  v("background_threshold", s.background_threshold,
+    "pixels whose best class lies below are background; null: none is, unless its names are nearest",
+    config::in_range(-1, 1));
+  v("threshold_of", s.threshold_of,
+    "what background_threshold is of: probability, a softmax over the names of logit_scale times the cosines; or cosine",
+    config::one_of({"probability", "cosine"}));
+  v("logit_scale", s.logit_scale, "factor of cosines in that softmax; null: the model's own", config::above(0));
 }
 std::optional<config::Problem> validate(const SegmentationSettings& settings);
 

@@ -1,0 +1,76 @@
+#include "src/evaluation/tasks/picture_windows.h"
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/metrics/cosine.h"
+#include <tessera/base/error.h>
+#include <tessera/data/image/transforms.h>
+#include <tessera/evaluation/metrics/segmentation.h>
+
+namespace tessera {
+namespace {
+
+/// The grid of a window's patches; `image` and `patches` are the model's configured size and grid.
+config::Size grid_of_window(std::int64_t size, config::Size image, config::Size patches) {
+  const std::int64_t height = image.height / patches.height, width = image.width / patches.width;
+  if (size % height != 0 || size % width != 0)
+    user_error("segmentation.windows.size is ", size, ", but this model's patches are ", height, " x ", width,
+               ": take a multiple, say ", std::max<std::int64_t>(1, size / height) * height);
+  return {size / height, size / width};
+}
+
+}  // namespace
+
+void check_patches(const at::Tensor& patches, std::int64_t text_width) {
+  if (!patches.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
+  if (patches.size(2) != text_width)
+    user_error("segmentation: this model's patch embeddings are ", patches.size(2), " wide and those of its texts ",
+               text_width,
+               ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
+}
+
+PictureWindows::PictureWindows(const Embedder& embedder, const WindowSettings& settings, const ViewNeeds& needs,
+                               at::Tensor names, std::int64_t batch_size)
+    : embedder_(embedder), needs_(needs), names_(metrics::unit_rows(names)), batch_size_(batch_size) {
+  const config::Size image = embedder.preprocessing().image_size;
+  size_ = settings.size.value_or(std::min(image.height, image.width));
+  stride_ = settings.stride.value_or(std::max<std::int64_t>(1, size_ / 2));
+  short_side_ = settings.short_side;
+  grid_ = grid_of_window(size_, image, embedder.grid());
+}
+
+at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) const {
+  const std::int64_t now = std::min(picture.height, picture.width);
+  const std::int64_t wanted = std::max(short_side_ > 0 ? short_side_ : now, size_);
+  const double ratio = static_cast<double>(wanted) / static_cast<double>(now);
+  const auto scaled = [&](std::int64_t side) { return std::llround(static_cast<double>(side) * ratio); };
+  const Image resized = wanted == now ? picture
+                                      : resize(picture, scaled(picture.height), scaled(picture.width),
+                                               embedder_.preprocessing().interpolation);
+  const at::Tensor pixels = to_tensor(resized);
+  const auto corners = metrics::window_corners(resized.height, resized.width, size_, stride_);
+  std::vector<at::Tensor> windows, scores;
+  for (std::size_t i = 0; i < corners.size(); ++i) {
+    windows.push_back(pixels.narrow(1, corners[i][0], size_).narrow(2, corners[i][1], size_));
+    if (std::ssize(windows) < batch_size_ && i + 1 < corners.size()) continue;
+    scores.push_back(scores_of(at::stack(windows), key));
+    windows.clear();
+  }
+  return metrics::join_windows(at::cat(scores), corners, size_, resized.height, resized.width);
+}
+
+at::Tensor PictureWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
+  const at::Tensor patches = embedder_.images(windows, needs_).dense;
+  check_patches(patches, names_.size(1));
+  if (!patches.isfinite().all().item<bool>())
+    user_error("the model's patch embeddings of the picture ", key, " are not finite: the weights are broken or the ",
+               "training diverged; take an earlier checkpoint");
+  TORCH_CHECK(patches.size(1) == grid_.height * grid_.width, "segmentation.windows: this model gives ", patches.size(1),
+              " patches of a window of ", size_, " x ", size_, " pixels, not ", grid_.height, " x ", grid_.width);
+  const at::Tensor cosines = metrics::unit_rows(patches).matmul(names_.t());  // [W, P, N]
+  return cosines.transpose(1, 2).reshape({patches.size(0), names_.size(0), grid_.height, grid_.width}).to(at::kFloat);
+}
+
+}  // namespace tessera
