@@ -1,5 +1,6 @@
 #include <chrono>
-#include <cstdio>
+#include <cmath>
+#include <ctime>
 #include <iostream>
 #include <memory>
 
@@ -36,12 +37,14 @@ int run_retrieval(const RetrievalOptions& options) {
   }
   const std::int64_t before = memory_use(at::kCPU).resident;
   const auto start = std::chrono::steady_clock::now();
+  const std::clock_t cpu_start = std::clock();
   const auto scores = metrics::retrieval_recall(images, texts, owner);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double cpu = static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
   const std::int64_t peak = memory_use(at::kCPU).resident_peak;
   std::cout << with_thousands(options.pictures) << " pictures, " << with_thousands(options.captions) << " captions of width "
             << options.width << ", " << at::get_num_threads() << " threads: " << concat(std::round(seconds * 100) / 100)
-            << " s, peak " << megabytes(peak) << ", of which embeddings and program " << megabytes(before) << "\n"
+            << " s (" << concat(std::round(cpu * 100) / 100) << " s of processor time), peak " << megabytes(peak) << ", of which embeddings and program " << megabytes(before) << "\n"
             << "recall@1: " << scores.image_to_text[0] << " image to text, " << scores.text_to_image[0]
             << " text to image" << std::endl;
   return 0;

@@ -1,12 +1,59 @@
+#include <torch/cuda.h>
+
 #include "tools/command_line.h"
 #include "tools/evaluate_arguments.h"
 #include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/distributed/spawn.h>
+#include <tessera/evaluation/rank_embedder.h>
 #include <tessera/training/run/run_loss.h>
 
+namespace {
+
+using namespace tessera;
+
+// Ranks wait for the first one while it measures, which may take long.
+constexpr double kLongestMeasurement = 24 * 3600;
+
+/// A GPU for each process of a machine, unless one is named.
+std::string device_of(const std::string& device, int local_rank) {
+  const auto gpus = static_cast<int>(torch::cuda::device_count());
+  if ((device != "auto" && device != "cuda") || gpus == 0) return device;
+  return concat("cuda:", local_rank % gpus);
+}
+
+/// One of several processes: the first measures, the others embed for it.
+int run_as_rank(EvaluateOptions& options, const LaunchEnvironment& launched) {
+  // Embeddings lie on the CPU, whatever computes them.
+  const auto group = ProcessGroup::connect(launched, {.backend = "gloo", .timeout = kLongestMeasurement}, at::kCPU);
+  options.device = device_of(options.device, launched.local_rank);
+  if (!group.first()) {
+    serve_embeddings(group, options.device);
+    return 0;
+  }
+  const EmbeddingRanks ranks(group);
+  options.ranks = &ranks;
+  return evaluate(options);
+}
+
+int run(EvaluateOptions& options, int argc, char** argv) {
+  const Variables variables = environment_variables();
+  const bool launched = variables.contains("RANK") || variables.contains("WORLD_SIZE");
+  if (options.processes > 1) {
+    if (launched)
+      user_error("--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
+    return spawn_workers("evaluate", options.processes, arguments_without("--nproc", argc, argv));
+  }
+  const LaunchEnvironment place = launched ? launch_environment(variables) : LaunchEnvironment{};
+  return place.alone() ? evaluate(options) : run_as_rank(options, place);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  tessera::EvaluateOptions options;
-  options.command = tessera::tools::shell_line(argc, argv);
-  if (const auto code = tessera::tools::parse(argc, argv, options)) return *code;
-  options.run_loss = tessera::checkpoint_loss;
-  return tessera::run_program("evaluate", [&] { return tessera::evaluate(options); });
+  EvaluateOptions options;
+  options.command = tools::shell_line(argc, argv);
+  if (const auto code = tools::parse(argc, argv, options)) return *code;
+  options.run_loss = checkpoint_loss;
+  return run_program("evaluate", [&] { return run(options, argc, argv); });
 }

@@ -47,6 +47,11 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
                  "comparison.html)");
   app.add_flag("--overwrite", options.overwrite, "write over the results that the folder holds");
   add_default(app, "--device", options.device, "auto, cpu, cuda or cuda:N");
+  app.add_option("--nproc", options.processes,
+                 "embed in so many processes on this machine (GPUs: one each), which share pictures and texts; the first one "
+                 "measures. torchrun's variables do the same on several machines")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
   add_threads(app, options.threads);
   app.add_flag("--json", options.json, "print the results as JSON");
   app.add_flag("!--no-pictures", options.pictures, "leave the pictures out of the report");

@@ -426,7 +426,8 @@ struct EfficiencyCommand {
     command.footer(
         "One table of models: parameters; FLOPs, speed and memory of embedding pictures and texts, one tower at a time\n"
         "without gradients; and of a step of training (towers, loss, backward pass, update). Pictures and texts are random.\n"
-        "An objective with a teacher has no numbers of training here.\n\n"
+        "An objective with a teacher has no numbers of training here, and a vocabulary that only a tokenizer's file tells\n"
+        "is the text encoder's default.\n\n"
         "  tessera-bench efficiency clip_vitb32 sparc_vitb32 filip_vitb32 --batch 16\n"
         "  tessera-bench efficiency configs/shapes_*.yaml --no-training --json efficiency.json");
   }

@@ -8,6 +8,9 @@
 #include "tools/command_line.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#ifdef TESSERA_WITH_DATA
+#include <tessera/data/tokenizers/tokenizer.h>
+#endif
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/architectures.h>
@@ -48,13 +51,26 @@ ModelSettings wanted_model(const Arguments& arguments) {
   return resolve(config::read<ModelSettings>(model != nullptr ? *model : tree, "model"));
 }
 
+/// The vocabulary's bytes, which the model's tokenizer has been made of once.
+std::string read_merges(const std::string& path, [[maybe_unused]] config::ModuleSettings tokenizer) {
+#ifdef TESSERA_WITH_DATA
+  tokenizer.settings.set("merges", config::Node::scalar(path));
+  try {
+    tokenizers().make(tokenizer, "--merges", TokenizerContext{});
+  } catch (const UserError& error) {
+    user_error("--merges: ", error.what());
+  }
+#endif
+  return io::read_file(path);
+}
+
 /// A file as it should be: only the tensors of the model, under our names, resampled to its size.
 ModelFile from_others(const Arguments& arguments) {
   const ModelSettings model = wanted_model(arguments);
   ModelFile file = arguments.from == "groupvit"
                        ? from_named_tensors(from_groupvit(load_weights(arguments.input), arguments.input), model, arguments.input)
                        : from_open_clip(find_open_clip_weights(arguments.input), model);
-  if (!arguments.merges.empty()) file.vocabulary = io::read_file(arguments.merges);
+  if (!arguments.merges.empty()) file.vocabulary = read_merges(arguments.merges, file.tokenizer);
   return file;
 }
 
@@ -138,7 +154,7 @@ int run(const Arguments& arguments) {
   const at::NoGradGuard guard;
   ModelFile file;
   if (arguments.from != "tessera") {
-    check_output(arguments.input, arguments.output);
+    check_output(find_open_clip_weights(arguments.input), arguments.output);
     file = from_others(arguments);
     save_model_file(arguments.output, file);
   } else {

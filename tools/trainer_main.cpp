@@ -139,19 +139,6 @@ int run(const tessera::tools::TrainerArguments& arguments, const tessera::Variab
   return 0;
 }
 
-// The arguments for the processes that --nproc starts.
-std::vector<std::string> without_nproc(int argc, char** argv) {
-  std::vector<std::string> out;
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--nproc")
-      ++i;
-    else if (!word.starts_with("--nproc="))
-      out.push_back(word);
-  }
-  return out;
-}
-
 }  // namespace
 
 namespace tessera {
@@ -174,7 +161,7 @@ int trainer_main(int argc, char** argv) {
       if (variables.contains("RANK") || variables.contains("WORLD_SIZE"))
         user_error("--nproc starts processes, but a launcher has set RANK or WORLD_SIZE already: leave one out");
       load_stages(arguments.config, arguments.overrides);  // a mistake is reported once, not by every process
-      return spawn_workers(program, arguments.processes, without_nproc(argc, argv));
+      return spawn_workers(program, arguments.processes, arguments_without("--nproc", argc, argv));
     }
     return run(arguments, variables);
   });

@@ -174,4 +174,16 @@ int spawn_workers(const std::string& program, int count, const std::vector<std::
   return workers.wait();
 }
 
+std::vector<std::string> arguments_without(const std::string& option, int argc, char** argv) {
+  std::vector<std::string> out;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == option)
+      ++i;
+    else if (!word.starts_with(option + "="))
+      out.push_back(word);
+  }
+  return out;
+}
+
 }  // namespace tessera

@@ -1,8 +1,5 @@
-#include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
-#include <unistd.h>
 
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
@@ -10,6 +7,7 @@
 #include "src/evaluation/earlier_results.h"
 #include "src/evaluation/kept_slots.h"
 #include "src/evaluation/model_evaluation.h"
+#include "src/evaluation/progress.h"
 #include <tessera/base/clock.h>
 #include <tessera/base/digest.h>
 #include <tessera/base/text.h>
@@ -18,6 +16,7 @@
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/feature_store.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/rank_embedder.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/measure/machine.h>
@@ -28,35 +27,6 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// One line that moves while a task runs; nothing where standard error is no terminal.
-class Progress {
- public:
-  explicit Progress(std::string name) : name_(std::move(name)), start_(std::chrono::steady_clock::now()) {}
-  ~Progress() {
-    if (shown_) std::fputs("\r\033[K", stderr);
-  }
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
-
-  void show(std::int64_t done, std::int64_t total) {
-    if (::isatty(STDERR_FILENO) == 0) return;
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-    const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
-    const std::string line =
-        concat("\r", name_, "  ", with_thousands(done), "/", with_thousands(total), " images  ",
-               with_thousands(std::llround(rate)), " images/s  ETA ",
-               format_duration(static_cast<double>(total - done) / std::max(rate, 1e-3)), "\033[K");
-    std::fputs(line.c_str(), stderr);
-    std::fflush(stderr);
-    shown_ = true;
-  }
-
- private:
-  std::string name_;
-  std::chrono::steady_clock::time_point start_;
-  bool shown_ = false;
-};
 
 /// The model's, and what the file holds of the objective; its buffers (DINO's center) are none.
 ParameterCount parameters_of(const InferenceModel& loaded) {
@@ -211,7 +181,8 @@ Outcomes run_tasks(const std::vector<config::ModuleSettings>& tasks, SharedFeatu
     }
   }
   for (const std::size_t i : fitting) {
-    Progress progress(tasks[i].name);
+    Progress progress(tasks.size() > 1 ? concat(tasks[i].name, " (", i + 1, " of ", tasks.size(), ")") : tasks[i].name,
+                      Progress::standard_error());
     context.progress = [&](std::int64_t done, std::int64_t total) { progress.show(done, total); };
     auto outcome = try_task(tasks, i, "tasks", embedder, context);
     if (auto* failure = std::get_if<TaskFailure>(&outcome))
@@ -290,10 +261,17 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   }
 
   const DualEncoderEmbedder whole(loaded.model, loaded.tokenizer);
+  std::optional<RankEmbedder> shared;
+  if (options.ranks != nullptr) {
+    options.ranks->load(options.checkpoint, options.architecture);
+    context.batch_size *= options.ranks->size();
+    shared.emplace(whole, *options.ranks);
+  }
+  const Embedder& model = shared ? *shared : static_cast<const Embedder&>(whole);
   KeptSlots kept;
   if (!options.slots.empty())
-    kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, whole, context, out);
-  const Embedder& embedder = kept.embedder ? *kept.embedder : static_cast<const Embedder&>(whole);
+    kept = keep_slots(options.slots, suite, run_config_of(loaded), loaded, model, context, out);
+  const Embedder& embedder = kept.embedder ? *kept.embedder : model;
   context.slots = kept.slots;
   SharedFeatures features(embedder, options.features_cache, suite.tasks.size(),
                           [&] { return features_key(loaded, kept, options.slots); });

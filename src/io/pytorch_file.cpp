@@ -7,11 +7,13 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 #include <tessera/io/pickle.h>
 #include <tessera/io/pytorch_file.h>
+#include <tessera/io/zip_checksums.h>
 
 namespace tessera::io {
 namespace {
@@ -85,7 +87,7 @@ std::optional<at::ScalarType> type_named(std::string_view name) {
 class PytorchArchive {
  public:
   explicit PytorchArchive(const std::string& path)
-      : path_(path), size_(fs::file_size(path)), budget_(size_), reader_(path) {
+      : path_(path), size_(fs::file_size(path)), budget_(size_), checksums_(read_zip_checksums(path)), reader_(path) {
     if (!reader_.hasRecord("data.pkl"))
       user_error(path, ": a zip archive that torch.save did not write: there is no data.pkl in it");
     if (reader_.hasRecord("byteorder") && record("byteorder") == "big")
@@ -94,13 +96,14 @@ class PytorchArchive {
 
   Pickle pickle() { return parse_pickle(record("data.pkl"), path_); }
 
-  /// The bytes of a storage; those asked for again are the same.
-  at::Tensor storage(const std::string& key) {
+  /// The bytes of a storage; those asked for again are the same. `tensor` is whose they are, for messages.
+  at::Tensor storage(const std::string& key, const std::string& tensor) {
     const auto [found, is_new] = storages_.try_emplace(key);
     if (is_new) {
       const std::uint64_t bytes = size_of("data/" + key);
       found->second = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
       if (bytes > 0) reader_.getRecord("data/" + key, found->second.data_ptr(), bytes);
+      check_sum("data/" + key, found->second, tensor);
     }
     return found->second;
   }
@@ -116,6 +119,16 @@ class PytorchArchive {
     budget_ -= bytes;
     return bytes;
   }
+  // LibTorch does not look at it.
+  void check_sum(const std::string& record, const at::Tensor& bytes, const std::string& tensor) const {
+    const auto expected = checksums_.find(record);
+    if (expected == checksums_.end()) return;
+    const std::string_view stored(static_cast<const char*>(bytes.const_data_ptr()),
+                                  static_cast<std::size_t>(bytes.numel()));
+    if (crc32(stored) != expected->second)
+      user_error(path_, ": tensor ", printable(tensor), " is damaged: its data have another checksum (CRC-32) than the "
+                 "file says: copy or download it again");
+  }
   std::string record(const std::string& name) {
     std::string out(size_of(name), '\0');
     if (!out.empty()) reader_.getRecord(name, out.data(), out.size());
@@ -125,6 +138,7 @@ class PytorchArchive {
   const std::string& path_;
   std::uint64_t size_;
   std::uint64_t budget_;
+  std::map<std::string, std::uint32_t> checksums_;
   caffe2::serialize::PyTorchStreamReader reader_;
   std::map<std::string, at::Tensor> storages_;
 };
@@ -161,6 +175,7 @@ class PytorchModel {
 
   const PickleValue& model() const {
     const PickleValue& root = at(pickle_.root);
+    if (tensor_call(root)) user_error(path_, ": holds a single tensor, no model");
     if (!has_names(root)) user_error(path_, ": holds neither a state dict nor a checkpoint or module");
     const PickleValue* found = nullptr;
     bool has_tensors = false;
@@ -276,7 +291,7 @@ class PytorchModel {
     const std::vector<std::int64_t> shape = sizes(argument(*call.arguments, 2), name);
     const std::vector<std::int64_t> strides = sizes(argument(*call.arguments, 3), name);
 
-    const at::Tensor bytes = archive_.storage(place.key);
+    const at::Tensor bytes = archive_.storage(place.key, name);
     const auto width = static_cast<std::int64_t>(c10::elementSize(*place.dtype));
     const std::int64_t elements = bytes.numel() / width;
     check_inside(offset->integer, shape, strides, elements, name);

@@ -10,7 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
+#include <tessera/base/printable.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/io/pytorch_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/io/safetensors_header.h>
 
@@ -66,12 +68,33 @@ struct OpenedHeader {
   std::uint64_t data_start;
 };
 
+/// The line of text that a file begins with; empty if it is no text.
+std::string first_line_of_text(const InputFile& file) {
+  std::string start(std::min<std::uint64_t>(file.size(), 40), '\0');
+  file.read(start.data(), start.size(), 0);
+  const bool is_text = std::all_of(start.begin(), start.end(), [](char c) {
+    return c == '\n' || c == '\r' || c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7F);
+  });
+  return is_text ? start.substr(0, start.find_first_of("\r\n")) : "";
+}
+
+/// Says what a file is that is none of safetensors', where that can be told.
+void refuse_other_kinds(const InputFile& file, const std::string& path) {
+  if (is_pytorch_file(path))
+    user_error(path, ": is a PyTorch file or another archive, expected a safetensors file; if it holds a model of "
+                     "OpenCLIP's, convert it: tessera-convert --from open_clip --architecture NAME ",
+               path, " OUT.safetensors");
+  if (const std::string text = first_line_of_text(file); !text.empty())
+    user_error(path, ": neither safetensors nor a PyTorch file: it begins with the text \"", printable(text), "\"");
+}
+
 OpenedHeader read_header(const InputFile& file, const std::string& path) {
   if (file.size() == 0) user_error(path, ": the file is empty, expected a safetensors file");
   if (file.size() < kLengthBytes) user_error(path, ": not a safetensors file: only ", file.size(), " bytes long");
   std::uint64_t length = 0;
   file.read(&length, kLengthBytes, 0);
   const std::uint64_t rest = file.size() - kLengthBytes;
+  if (length > std::min(rest, kMaxHeaderBytes)) refuse_other_kinds(file, path);
   if (length > rest)
     user_error(path, ": not a safetensors file, or truncated: a header of ", length,
                " bytes is announced, the file has ", rest, " more");

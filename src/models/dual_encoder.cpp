@@ -5,6 +5,9 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/log.h>
+#include <tessera/base/printable.h>
+#include <tessera/base/text.h>
 #include <tessera/models/attention.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/models/per_sample_rng.h>
@@ -297,6 +300,34 @@ std::int64_t DualEncoder::blocks_behind(const std::string& name) const {
   return impl_->text ? impl_->text->blocks_behind(name) : 0;
 }
 
+namespace {
+
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+/// What the file has, where hardly anything of it is the model's.
+std::string names_found(const NamedTensors& stored, const NamedTensors& wanted) {
+  const auto known = std::count_if(wanted.begin(), wanted.end(), [&](const auto& item) { return stored.contains(item.first); });
+  if (2 * known >= std::ssize(wanted)) return "";
+  std::vector<std::string> names;
+  for (auto item = stored.begin(); item != stored.end() && names.size() < 4; ++item) names.push_back(printable(item->first, 60));
+  return concat("; it has ", stored.size(), stored.size() == 1 ? " tensor" : " tensors",
+                names.empty() ? "" : names.size() < stored.size() ? ", such as " : ": ", join_names(names));
+}
+
+void warn_of_non_finite(const NamedTensors& tensors, const std::string& origin) {
+  std::int64_t count = 0;
+  std::string first;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_floating_point() || at::isfinite(tensor).all().item<bool>()) continue;
+    if (++count == 1) first = name;
+  }
+  if (count > 0)
+    log::warning(origin, ": ", count, count == 1 ? " tensor holds" : " tensors hold",
+                 " NaN or infinite values: ", printable(first), count > 1 ? " is the first" : "");
+}
+
+}  // namespace
+
 void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, const std::string& origin) {
   const std::map<std::string, at::Tensor> stored = without_text_prefix(tensors);
   const std::map<std::string, at::Tensor> state = state_dict();
@@ -305,7 +336,8 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
     const auto found = stored.find(name);
     if (found == stored.end()) {
       if (is_optional(name)) continue;
-      user_error(origin, ": tensor ", name, " ", shape_text(own), " is missing: the file is not of this architecture");
+      user_error(origin, ": tensor ", name, " ", shape_text(own), " is missing: the file is not of this architecture",
+                 names_found(stored, state));
     }
     const at::Tensor value = impl_->adapt_weight(name, found->second);
     if (value.sizes() != own.sizes())
@@ -318,6 +350,7 @@ void DualEncoder::load_state(const std::map<std::string, at::Tensor>& tensors, c
     if (!state.contains(name) && !elsewhere.contains(name) && !is_optional(name))
       user_error(origin, ": tensor ", name, " ", shape_text(tensor),
                  " is left over: the model's settings have no such part");
+  warn_of_non_finite(stored, origin);
   const at::NoGradGuard guard;
   for (auto& [own, value] : copies) own.copy_(value);
 }

@@ -64,7 +64,7 @@ struct Ticks {
   }
   double widest(const std::string& unit = "") const {
     std::size_t letters = 0;
-    for (const double value : values) letters = std::max(letters, tick_text(value).size() + unit.size());
+    for (const double value : values) letters = std::max(letters, tick_text(value).size() + 2 * unit.size());  // % is a wide letter
     return kLetterWidth * static_cast<double>(letters);
   }
 };

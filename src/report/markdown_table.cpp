@@ -59,7 +59,7 @@ std::string four_digits(double value) {
     out << std::setprecision(4) << value;
     return out.str();
   }
-  out << std::scientific << std::setprecision(3) << value;
+  out << std::scientific << std::setprecision(2) << value;
   const std::string text = out.str();
   const std::size_t place = text.find('e');
   constexpr std::array<const char*, 10> kRaised = {"\u2070", "\u00b9", "\u00b2", "\u00b3", "\u2074",

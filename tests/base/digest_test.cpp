@@ -19,6 +19,7 @@ TEST(Sha256, GivesTheStandardsExamples) {
 TEST(Crc32, GivesTheCheckValuesOfTheCatalog) {
   EXPECT_EQ(crc32("123456789"), 0xCBF43926U);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283U);
+  EXPECT_EQ(crc32("The quick brown fox jumps over the lazy dog"), 0x414FA339U);
   EXPECT_EQ(crc32c(""), 0U);
 }
 

@@ -264,7 +264,7 @@ TEST(Loader, TooManyBadSamplesStopWithTheirCounts) {
   });
   EXPECT_EQ(error,
             "memory, 300 samples: 34 of the first 100 samples cannot be used (34 bad_image), more than max_bad_share "
-            "0.1 allows (data.loader.max_bad_share: 0.4 goes on without them, tessera-data inspect counts all of them); "
+            "0.1 allows (data.loader.max_bad_share: 0.5 allows more, tessera-data inspect counts all of them); "
             "the first: sample 0: "
             "expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
   EXPECT_EQ(batches, 6);

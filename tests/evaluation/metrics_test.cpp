@@ -154,7 +154,7 @@ TEST(RetrievalRecall, NearTiesAreThoseOfDouble) {
   // Of a model that gives everything almost the same embedding, float32 sees no difference at all.
   at::manual_seed(3);
   const at::Tensor base = at::randn({1, 24}, at::kDouble);
-  at::Tensor images = (base + 1e-6 * at::randn({60, 24}, at::kDouble)), texts = base + 1e-6 * at::randn({150, 24}, at::kDouble);
+  at::Tensor images = (base + 1e-4 * at::randn({60, 24}, at::kDouble)), texts = base + 1e-4 * at::randn({150, 24}, at::kDouble);
   images.slice(0, 10, 20).copy_(images.slice(0, 0, 10));
   texts.slice(0, 50, 90).copy_(texts.slice(0, 0, 40));
   const at::Tensor owner = at::arange(150, at::kLong).remainder(60);

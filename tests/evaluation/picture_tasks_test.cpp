@@ -80,11 +80,15 @@ TEST_F(EvaluatePictures, SheetsOfGradCamAndMapsOfFeaturesAreInTheReport) {
 class Relevance : public Evaluate, public ::testing::WithParamInterface<std::pair<const char*, std::int64_t>> {};
 
 TEST_P(Relevance, FollowsTheTextAndLeavesTheModelAsItWas) {
-  save_model(GetParam().first);
+  const auto [image, side] = GetParam();
+  file.model = config::read<ModelSettings>(
+      config::parse_yaml(concat(image, "\n", kTextTower, "\npreprocessing: {image_size: ", side, "}\n"), "model.yaml"));
+  file.weights = DualEncoder(file.model).state_dict();
+  save_model_file(options.checkpoint, file);
   const InferenceModel loaded = load_for_inference(options.checkpoint, "cpu");
   const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
   at::manual_seed(2);
-  const at::Tensor pixels = at::randint(0, 256, {2, 3, GetParam().second, GetParam().second}, at::kByte);
+  const at::Tensor pixels = at::randint(0, 256, {2, 3, side, side}, at::kByte);
   const TowerFeatures texts = embedder.texts({"a red circle", "the blue square"}, {});
   const at::Tensor maps = embedder.relevance(pixels, texts);
   EXPECT_EQ(maps.sizes(), (std::vector<std::int64_t>{2, embedder.grid().height, embedder.grid().width}));
@@ -100,15 +104,13 @@ TEST_P(Relevance, FollowsTheTextAndLeavesTheModelAsItWas) {
 
 INSTANTIATE_TEST_SUITE_P(
     Encoders, Relevance,
-    ::testing::Values(
-        std::pair("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 2, heads: 2}}", 32),
-        std::pair(
-            "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}, readout: "
-            "{name: gap}}",
-            32),
-        std::pair("image: {encoder: {name: modified_resnet, image_size: 64, width: 4, layers: [1, 1, 1, 1]}, readout: "
-                  "{name: attention_pool_2d, heads: 4, output_dim: 512}, projection: {name: none}}",
-                  64)));
+    ::testing::Values(std::pair("image: {encoder: {name: vit, patch_size: 8, width: 32, layers: 2, heads: 2}}", 32),
+                      std::pair("image: {encoder: {name: vit, patch_size: 8, width: 32, layers: 1, heads: 2}, readout: "
+                                "{name: gap}}",
+                                32),
+                      std::pair("image: {encoder: {name: modified_resnet, width: 4, layers: [1, 1, 1, 1]}, readout: "
+                                "{name: attention_pool_2d, heads: 4, output_dim: 512}, projection: {name: none}}",
+                                64)));
 
 }  // namespace
 }  // namespace tessera

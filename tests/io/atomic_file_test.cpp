@@ -35,6 +35,16 @@ TEST_F(AtomicFileTest, AppearsInTheWorkingFolderByItsNameAlone) {
   EXPECT_EQ(read_file(folder_ / "page.html"), "whole");
 }
 
+TEST_F(AtomicFileTest, AFolderInItsPlaceIsOneLineAndNothingIsLeft) {
+  try {
+    write_file(folder_.string(), "text");
+    FAIL() << "expected a UserError";
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.what(), folder_.string() + ": is a folder; name a file");
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
 TEST_F(AtomicFileTest, LeavesNothingWithoutCommit) {
   { AtomicFile(folder_ / "a").write("half"); }
   EXPECT_TRUE(std::filesystem::is_empty(folder_));

@@ -88,7 +88,8 @@ TEST(PytorchFile, ATruncatedOrChangedFileIsRefusedInOneLine) {
   const std::string path =
       (std::filesystem::temp_directory_path() / ("tessera_pytorch_" + std::to_string(::getpid()) + ".pt")).string();
   write_file(path, whole.substr(0, whole.size() / 2));
-  EXPECT_NE(error_of(path).find(path + ": damaged or no PyTorch file: "), std::string::npos) << error_of(path);
+  EXPECT_EQ(error_of(path), path + ": cut off, or not a PyTorch file: it begins as a zip archive, but the list of "
+                                   "contents that ends one is not there");
 
   // The sizes (3, 4) of `plain` become (127, 4) in the pickle: more than its storage holds.
   std::string changed = whole;
@@ -98,6 +99,17 @@ TEST(PytorchFile, ATruncatedOrChangedFileIsRefusedInOneLine) {
   changed[place + 1] = 127;
   write_file(path, changed);
   EXPECT_NE(error_of(path).find("reaches outside of its storage of 12 numbers"), std::string::npos) << error_of(path);
+
+  // A bit of the data of `plain`: 0 to 11 in float32.
+  changed = whole;
+  const std::size_t data = changed.find(std::string("\x00\x00\x80\x3f\x00\x00\x00\x40", 8));
+  ASSERT_NE(data, std::string::npos);
+  changed[data + 2] ^= 1;
+  write_file(path, changed);
+  const std::string damaged = error_of(path);
+  EXPECT_TRUE(damaged.starts_with(path + ": tensor ")) << damaged;
+  EXPECT_NE(damaged.find(" is damaged: its data have another checksum (CRC-32) than the file says"), std::string::npos)
+      << damaged;
   std::filesystem::remove(path);
 }
 

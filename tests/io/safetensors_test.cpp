@@ -155,6 +155,15 @@ TEST_F(Safetensors, ShortAndForeignFilesAreRefused) {
       "not a safetensors file, or truncated: a header of 9187201950435737471 bytes is announced, the file has 0 more");
 }
 
+TEST_F(Safetensors, OtherKindsOfFilesAreNamed) {
+  const std::string pytorch = error_of_bytes(std::string("PK\x03\x04") + std::string(20, '\0'));
+  EXPECT_TRUE(pytorch.starts_with("is a PyTorch file or another archive, expected a safetensors file; ")) << pytorch;
+  EXPECT_NE(pytorch.find("tessera-convert --from open_clip --architecture NAME " + path_), std::string::npos) << pytorch;
+  EXPECT_TRUE(error_of_bytes("\x80\x02}q\x01(X\x05\x01\x01").starts_with("is a PyTorch file"));
+  EXPECT_EQ(error_of_bytes("version https://git-lfs.github.com/spec/v1\noid sha256:0"),
+            "neither safetensors nor a PyTorch file: it begins with the text \"version https://git-lfs.github.com/spec/\"");
+}
+
 TEST_F(Safetensors, HeaderAboveTheLimitIsRefusedUnread) {
   const std::uint64_t length = 100'000'001;
   write_file(path_, std::string(reinterpret_cast<const char*>(&length), 8));

@@ -1,6 +1,9 @@
+#include <cmath>
 #include <filesystem>
+#include <limits>
 
 #include "tests/models/small_models.h"
+#include <tessera/base/log.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/registry.h>
 
@@ -92,6 +95,33 @@ TEST(LoadState, AcceptsOpenClipsTextPrefixAndTheScale) {
   state["logit_bias"] = at::tensor(-10.F);
   second.load_state(state, "a file");
   EXPECT_TRUE(at::equal(first.state_dict().at("ln_final.weight"), second.state_dict().at("ln_final.weight")));
+}
+
+TEST(LoadState, AFileOfSomethingElseIsToldByItsNames) {
+  DualEncoder model(small_clip());
+  const State bert = {{"bert.embeddings.LayerNorm.bias", at::zeros({2})}, {"bert.pooler.dense.bias", at::zeros({2})},
+                      {"cls.a", at::zeros({1})},                          {"cls.b", at::zeros({1})},
+                      {"cls.c", at::zeros({1})}};
+  const std::string missing = "x.pt: tensor ln_final.bias [8] is missing: the file is not of this architecture; it has ";
+  EXPECT_EQ(error_of([&] { model.load_state(bert, "x.pt"); }),
+            missing + "5 tensors, such as bert.embeddings.LayerNorm.bias, bert.pooler.dense.bias, cls.a and cls.b");
+  EXPECT_EQ(error_of([&] { model.load_state({{"w", at::zeros({1})}}, "x.pt"); }), missing + "1 tensor: w");
+}
+
+TEST(LoadState, NonFiniteValuesAreToldOnce) {
+  DualEncoder model(small_clip());
+  State state = copy_of(model);
+  const auto said = [&] {
+    testing::internal::CaptureStderr();
+    model.load_state(state, "x.pt");
+    return testing::internal::GetCapturedStderr();
+  };
+  log::set_level(log::Level::info);
+  EXPECT_EQ(said(), "");
+  state["ln_final.weight"][1] = std::nan("");
+  EXPECT_NE(said().find("x.pt: 1 tensor holds NaN or infinite values: ln_final.weight\n"), std::string::npos);
+  state["ln_final.bias"][0] = std::numeric_limits<float>::infinity();
+  EXPECT_NE(said().find("x.pt: 2 tensors hold NaN or infinite values: ln_final.bias is the first\n"), std::string::npos);
 }
 
 TEST(LoadState, NamesTheTensorThatDoesNotFit) {

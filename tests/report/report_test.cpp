@@ -151,7 +151,7 @@ TEST(Report, NamesBreakBetweenTheirWordsAndNotInside) {
 TEST(Report, NumbersAreShort) {
   EXPECT_EQ(report::six_digits("2.302585092994046"), "2.30259");
   for (const char* kept : {"0.001", "1.0", "1234567890", "1.0.2", "a.5", ""}) EXPECT_EQ(report::six_digits(kept), kept);
-  EXPECT_EQ(report::four_digits(9.866e-07), "9.866 \u00b7 10\u207b\u2077");
+  EXPECT_EQ(report::four_digits(9.866e-07), "9.87 \u00b7 10\u207b\u2077");
   EXPECT_EQ(report::four_digits(0.00123456), "0.001235");
   EXPECT_EQ(report::four_digits(0), "0");
 }

@@ -53,6 +53,44 @@ TEST_F(Convert, TheTokenizerOfAnOpenClipModelRepairsTextAsOpenClipDoes) {
   EXPECT_EQ(run.tokenizer->encode("caf\u00C3\u00A9 on the corner"), run.tokenizer->encode("caf\u00E9 on the corner"));
 }
 
+TEST_F(Convert, WritesNeitherOverItsInputNorUnderAnotherEnding) {
+  const std::string input = path("open_clip.safetensors"), before = io::read_file(input);
+  const std::string convert = "tessera-convert --from open_clip --settings " + path("model.yaml") + " ";
+  fs::create_symlink(input, path("link.safetensors"));
+  for (const std::string& output : {input, folder_.string() + "/./open_clip.safetensors", path("link.safetensors")}) {
+    const Answer answer = answer_of(convert + input + " " + output);
+    EXPECT_EQ(answer.code, 2);
+    EXPECT_EQ(answer.text, "tessera-convert: " + output + ": is the file to be read itself: name another one to write\n");
+  }
+  EXPECT_TRUE(io::read_file(input) == before);
+  const Answer ending = answer_of(convert + input + " " + path("out.pt"));
+  EXPECT_EQ(ending.code, 2);
+  EXPECT_EQ(ending.text, "tessera-convert: " + path("out.pt") +
+                             ": what is written is safetensors: name a file that ends in .safetensors\n");
+
+  ASSERT_EQ(answer_of(convert + input + " " + path("model.safetensors")).code, 0);
+  const Answer back = answer_of("tessera-convert --to open_clip " + folder_.string() + " " + path("model.safetensors"));
+  EXPECT_EQ(back.code, 2);
+  EXPECT_NE(back.text.find("is the file to be read itself"), std::string::npos) << "a folder's model: " << back.text;
+}
+
+TEST_F(Convert, MergesThatAreNoneAreToldBeforeAnythingIsWritten) {
+  const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " --merges " +
+                                  path("model.yaml") + " " + path("open_clip.safetensors") + " " + path("out.safetensors"));
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_TRUE(answer.text.starts_with("tessera-convert: --merges: clip-bpe: merges: " + path("model.yaml"))) << answer.text;
+  EXPECT_FALSE(fs::exists(path("out.safetensors")));
+}
+
+TEST_F(Convert, ATextFileNamedPtIsToldByItsFirstLine) {
+  io::write_file(path("weights.pt"), "Entry not found, or access denied\n");
+  const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " " +
+                                  path("weights.pt") + " " + path("out.safetensors"));
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_EQ(answer.text, "tessera-convert: " + path("weights.pt") + ": neither safetensors nor a PyTorch file: it begins "
+                                                                    "with the text \"Entry not found, or access denied\"\n");
+}
+
 TEST_F(Convert, WithoutSettingsTheConfigurationBesideTheWeightsCounts) {
   const std::string ours = path("model.safetensors"), convert = "tessera-convert --from open_clip ";
   const std::string settings = "--settings " + path("model.yaml") + " ";

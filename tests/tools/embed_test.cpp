@@ -245,6 +245,9 @@ TEST_F(EmbedSparse, MistakesAreNamedInOneLine) {
   };
   EXPECT_EQ(error(kPictures),
             "tessera-embed: nowhere to write to: give --out FILE, or --sparse FILE for embeddings over a vocabulary\n");
+  EXPECT_EQ(error(concat(kPictures, "--out ", path("x.txt"))),
+            concat("tessera-embed: --out ", path("x.txt"),
+                   ": the ending says the format: name a file that ends in .safetensors or .npy\n"));
   EXPECT_EQ(error(concat(kPictures, "--sparse x.csr --texts ", path("captions.txt"))),
             "tessera-embed: --sparse: a file holds pictures or texts: run the program once for each\n");
   save_model("projection: {name: linear, embed_dim: 8}");

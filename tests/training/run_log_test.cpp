@@ -97,7 +97,7 @@ TEST(RunPageTest, ShowsAnInterruptedRunInAColorOfItsOwnAndNoSkippedSamplesAmongT
   EXPECT_NE(html.find("something else"), std::string::npos);
   EXPECT_EQ(html.find("a.jpg"), std::string::npos);
   EXPECT_EQ(html.find("only counted"), std::string::npos);
-  EXPECT_LT(html.find("r.recall@5<"), html.find("r.recall@10<"));
+  EXPECT_LT(html.find("r.<wbr>recall<wbr>@5<"), html.find("r.<wbr>recall<wbr>@10<"));
 }
 
 TEST(RunPageTest, IsOnePageWithoutScriptOrOutsideFiles) {

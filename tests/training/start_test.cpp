@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
+#include <tessera/io/safetensors.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -63,6 +64,16 @@ TEST_F(StartOfTraining, FrozenResnetKeepsItsStatistics) {
   };
   EXPECT_FALSE(statistics_move(locked, "locked"));
   EXPECT_TRUE(statistics_move({locked.begin() + 1, locked.end()}, "free"));
+}
+
+TEST_F(StartOfTraining, AFileOfOpenClipsIsTakenAsItIs) {
+  const Weights given = fresh("given", {"seed=9"});
+  Weights theirs = given;
+  theirs["attn_mask"] = at::zeros({3, 3});  // as in OpenAI's files
+  theirs["input_resolution"] = at::full({}, 16, at::kLong);
+  io::save_safetensors(folder_ / "theirs.safetensors", theirs);
+  const Weights begun = fresh("begun", {"start.weights=" + (folder_ / "theirs.safetensors")});
+  for (const auto& [name, tensor] : given) EXPECT_TRUE(at::equal(begun.at(name), tensor)) << name;
 }
 
 TEST_F(StartOfTraining, WeightsOfAnEarlierRunAreTakenWholeOrInParts) {

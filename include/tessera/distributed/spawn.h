@@ -24,4 +24,7 @@ int free_port();
 /// started.
 int spawn_workers(const std::string& program, int count, const std::vector<std::string>& arguments);
 
+/// The program's arguments without an option and its value ("--nproc 2", "--nproc=2"): those of the processes that it starts.
+std::vector<std::string> arguments_without(const std::string& option, int argc, char** argv);
+
 }  // namespace tessera

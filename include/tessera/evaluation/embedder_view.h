@@ -42,6 +42,9 @@ class EmbedderView : public Embedder {
     return model_.relevance(pixels, texts);
   }
 
+ protected:
+  const Embedder& viewed() const { return model_; }
+
  private:
   const Embedder& model_;
 };

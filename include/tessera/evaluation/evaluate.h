@@ -11,6 +11,7 @@
 
 namespace tessera {
 
+class EmbeddingRanks;
 class RunLoss;
 struct InferenceModel;
 
@@ -51,6 +52,8 @@ struct EvaluateOptions {
   std::string command;     // the program's command line, for results.json
   std::string device = "auto";
   std::optional<std::int64_t> threads;  // of operators and of decoding; none: one per core, and those of the suite
+  int processes = 1;  // started by the program, to embed in shares
+  const EmbeddingRanks* ranks = nullptr;  // the other processes, where there are some
   bool json = false;  // results as JSON on standard output instead of the table
   bool pictures = true;
   /// Makes the loss that validation_loss measures, of the model that is loaded; empty, or null: the task fails and says

@@ -32,6 +32,11 @@ ModelSettings open_clip_settings(const std::string& path, const std::string& arc
 /// Hugging Face's CLIPModel.
 std::map<std::string, at::Tensor> load_weights(const std::string& path);
 
+/// The tensors of a file as DualEncoder::load_state() takes them, given the model's own state: without what is no weight.
+/// Throws as load_weights().
+std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
+                                                    const std::map<std::string, at::Tensor>& own);
+
 /// The weights of a file under our names, resampled to the size of the model, and nothing else of the file. The tokenizer is
 /// CLIP's, with its vocabulary where the text tower has as many entries. Throws UserError naming the file and the tensor.
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model);

@@ -118,7 +118,8 @@ class ImageFolder : public IndexedSource {
   }
 
   void read_json(const std::string& path, Sample& sample) const {
-    if (read_annotations(read_sample_file(path, "unreadable"), {"caption", "captions"}, sample)) return;
+    const std::string text = read_sample_file(path, "unreadable");
+    if (read_annotations(std::string_view(text), {"caption", "captions"}, sample)) return;
     if (!told_bad_json_.exchange(true)) log::warning(path, ": is not JSON: it and any like it are passed over");
   }
 

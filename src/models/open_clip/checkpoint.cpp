@@ -109,13 +109,18 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
   return file;
 }
 
-ModelFile from_open_clip(const std::string& weights, const ModelSettings& model) {
+std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
+                                                    const std::map<std::string, at::Tensor>& own) {
   std::map<std::string, at::Tensor> tensors = load_weights(weights);
   // OpenAI's TorchScript files carry these numbers as tensors; the settings say the same.
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
   std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // made anew, not learned
-  merge_value_copies(tensors, DualEncoder(model).state_dict(), weights);
-  return from_named_tensors(tensors, model, weights);
+  merge_value_copies(tensors, own, weights);
+  return tensors;
+}
+
+ModelFile from_open_clip(const std::string& weights, const ModelSettings& model) {
+  return from_named_tensors(open_clip_tensors(weights, DualEncoder(model).state_dict()), model, weights);
 }
 
 ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& name) {

@@ -43,7 +43,7 @@ constexpr const char* kStyle =
     ".progress{height:10px;background:var(--bar);border-radius:99px;overflow:hidden;margin:8px 0}"
     ".progress i{display:block;height:100%;background:var(--accent)}"
     ".warnings{font:12px/1.6 ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;margin:0}"
-    ".files a{margin-right:14px;color:var(--accent)}a{color:var(--accent)}</style>";
+    ".files a{margin-right:14px;white-space:nowrap;color:var(--accent)}a{color:var(--accent)}</style>";
 
 std::string link(const std::string& path, const std::string& text) {
   return concat("<a href=\"", escape(path), "\">", breakable(text), "</a>");

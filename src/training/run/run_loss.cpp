@@ -98,11 +98,12 @@ class LossOfParts final : public RunLoss {
       for (const auto& [name, value] : losses.terms)
         if (name != "loss") means.add(name, value);
       result.samples += batch.size();
+      result.skipped = loader->statistics().skipped;
       if (batches.progress) batches.progress(result.samples, count * batch.size());
     }
     result.metrics = means.values();
-    result.skipped = loader->statistics().skipped;
-    warn_of_skipped(result);
+    if (batches.told == nullptr || batches.told->tell("validation_loss", result.data) != ToldSamples::Tell::no)
+      warn_of_skipped(result);
     return result;
   }
 

@@ -11,6 +11,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
 #include <tessera/data/image/training_views.h>
+#include <tessera/models/open_clip.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
 
@@ -184,11 +185,25 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
   model.load_state(towers, origin);
 }
 
+namespace {
+
+/// The tensors of a model of ours, or of OpenCLIP's file, and the file's path.
+std::pair<std::map<std::string, at::Tensor>, std::string> initial_weights(const std::string& given,
+                                                                          const DualEncoder& model) {
+  if (is_open_clip_checkpoint(given)) {
+    const std::string path = find_open_clip_weights(given);
+    return {open_clip_tensors(path, model.state_dict()), path};
+  }
+  const std::string path = find_model_file(given);
+  return {load_model_file(path).weights, path};
+}
+
+}  // namespace
+
 void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
   if (!start.weights) return;
   config::require(*start.weights);
-  const std::string path = find_model_file(*start.weights);
-  const ModelFile file = load_model_file(path);
+  const auto [weights, path] = initial_weights(*start.weights, model);
   const auto wanted = [&](const std::string& name) {
     return start.parts.empty() || std::any_of(start.parts.begin(), start.parts.end(),
                                               [&](const std::string& part) { return matches(part, name); });
@@ -197,7 +212,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
   if (start.parts.empty()) towers.clear();
   std::int64_t taken = 0;
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : file.weights) {
+  for (const auto& [name, tensor] : weights) {
     if (!wanted(name)) continue;
     if (!of_objective(name)) {
       towers[name] = tensor;

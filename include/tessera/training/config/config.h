@@ -70,7 +70,7 @@ struct StartSettings {
 
 template <class Visitor>
 void fields(Visitor& v, StartSettings& s) {
-  v("weights", s.weights, "model file, checkpoint or run folder (OpenCLIP's files: tessera-convert); null: random");
+  v("weights", s.weights, "model file, checkpoint, run folder, or a file of OpenCLIP's as it is; null: random");
   v("parts", s.parts, "only these: image, text, or patterns of names; the rest stays random. Empty: all");
 }
 

@@ -1,0 +1,56 @@
+#include "src/evaluation/progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <unistd.h>
+
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kBetweenMoves = 0.1, kBetweenLines = 30;  // seconds
+constexpr const char* kClearLine = "\r\033[K";
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void write_to_terminal(const std::string& text) {
+  std::fputs(text.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace
+
+std::string progress_line(const std::string& name, std::int64_t done, std::int64_t total, double seconds) {
+  const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
+  return concat(name, "  ", with_thousands(done), "/", with_thousands(total), " images  ", with_thousands(std::llround(rate)),
+                " images/s  ETA ", format_duration(static_cast<double>(total - done) / std::max(rate, 1e-3)));
+}
+
+Progress::Output Progress::standard_error() {
+  if (::isatty(STDERR_FILENO) != 0) return {true, write_to_terminal, steady_seconds};
+  return {false, [](const std::string& text) { log::info(text); }, steady_seconds};
+}
+
+Progress::Progress(std::string name, Output output)
+    : name_(std::move(name)), output_(std::move(output)), start_(output_.seconds()), shown_(start_) {}
+
+Progress::~Progress() {
+  if (moving_) output_.write(kClearLine);
+}
+
+void Progress::show(std::int64_t done, std::int64_t total) {
+  const double now = output_.seconds();
+  if (now - shown_ < (output_.terminal ? kBetweenMoves : kBetweenLines)) return;
+  shown_ = now;
+  const std::string line = progress_line(name_, done, total, now - start_);
+  moving_ = output_.terminal;
+  output_.write(output_.terminal ? kClearLine + line : line);
+}
+
+}  // namespace tessera

@@ -1,0 +1,164 @@
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+#include <ATen/ATen.h>
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/log.h>
+#include <tessera/distributed/agreement.h>
+#include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/rank_embedder.h>
+
+namespace tessera {
+namespace {
+
+enum class RankOrder : std::int64_t { load, images, texts, stop };
+
+constexpr const char* kEmbedding = "embedding a share of a batch";
+
+void send(const ProcessGroup& group, RankOrder order) {
+  at::Tensor word = at::full({1}, static_cast<std::int64_t>(order), at::kLong);
+  group.broadcast(word);
+}
+
+RankOrder receive_order(const ProcessGroup& group) {
+  at::Tensor word = at::zeros({1}, at::kLong);
+  group.broadcast(word);
+  return static_cast<RankOrder>(word.item<std::int64_t>());
+}
+
+/// Rank 0's bytes on every rank.
+at::Tensor share_needs(const ProcessGroup& group, const ViewNeeds& needs) {
+  static_assert(std::is_trivially_copyable_v<ViewNeeds>);
+  at::Tensor bytes = at::zeros({static_cast<std::int64_t>(sizeof(ViewNeeds))}, at::kByte);
+  std::memcpy(bytes.data_ptr(), &needs, sizeof(ViewNeeds));
+  group.broadcast(bytes);
+  return bytes;
+}
+
+ViewNeeds needs_of(const at::Tensor& bytes) {
+  ViewNeeds needs;
+  std::memcpy(&needs, bytes.const_data_ptr(), sizeof(ViewNeeds));
+  return needs;
+}
+
+/// Rank 0's pictures on every rank; the others' argument is undefined.
+at::Tensor share_pixels(const ProcessGroup& group, const at::Tensor& pixels) {
+  at::Tensor shape = group.first() ? at::tensor(pixels.sizes(), at::kLong) : at::zeros({4}, at::kLong);
+  group.broadcast(shape);
+  const auto* sizes = shape.const_data_ptr<std::int64_t>();
+  at::Tensor all = group.first() ? pixels.contiguous() : at::empty({sizes[0], sizes[1], sizes[2], sizes[3]}, at::kByte);
+  group.broadcast(all);
+  return all;
+}
+
+/// As many rows on each rank, so that what they give fits together: the last row stands in where there are no more.
+std::vector<std::int64_t> own_rows(const ProcessGroup& group, std::int64_t count) {
+  const std::int64_t share = (count + group.size() - 1) / group.size();
+  std::vector<std::int64_t> rows;
+  for (std::int64_t i = 0; i < share; ++i) rows.push_back(std::min(group.rank() * share + i, count - 1));
+  return rows;
+}
+
+at::Tensor gathered(const ProcessGroup& group, const at::Tensor& own, std::int64_t count) {
+  const bool truth = own.scalar_type() == at::kBool;
+  const at::Tensor all = group.all_gather((truth ? own.to(at::kByte) : own).contiguous()).narrow(0, 0, count);
+  return truth ? all.to(at::kBool) : all;
+}
+
+/// On all ranks: each embeds its share of `pixels`, and has the features of all.
+TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, const at::Tensor& pixels, const ViewNeeds& needs) {
+  const at::Tensor own = pixels.index_select(0, at::tensor(own_rows(group, pixels.size(0)), at::kLong));
+  TowerFeatures features;
+  run_on_all_ranks(group, kEmbedding, [&] { features = model.images(own, needs); });
+  return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, pixels.size(0)); });
+}
+
+/// The same of texts.
+at::Tensor embed_strings(const ProcessGroup& group, const Embedder& model, const std::vector<std::string>& texts) {
+  std::vector<std::string> own;
+  for (const std::int64_t row : own_rows(group, std::ssize(texts))) own.push_back(texts[static_cast<std::size_t>(row)]);
+  at::Tensor rows;
+  run_on_all_ranks(group, kEmbedding, [&] { rows = model.texts(own, {}).global; });
+  return gathered(group, rows, std::ssize(texts));
+}
+
+/// A model that a rank has loaded for rank 0.
+class ServedModel {
+ public:
+  ServedModel(const ProcessGroup& group, std::string device) : group_(group), device_(std::move(device)) {}
+
+  void load() {
+    const auto order = nlohmann::json::parse(group_.broadcast_text(""));
+    run_on_all_ranks(group_, "loading the model", [&] {
+      embedder_.reset();
+      loaded_ = load_for_inference(order.at("checkpoint"), device_, order.at("architecture"));
+      embedder_ = std::make_unique<DualEncoderEmbedder>(loaded_.model, loaded_.tokenizer);
+    });
+  }
+  void images() const {
+    const ViewNeeds needs = needs_of(share_needs(group_, {}));
+    embed_pictures(group_, *embedder_, share_pixels(group_, {}), needs);
+  }
+  void texts() const { embed_strings(group_, *embedder_, nlohmann::json::parse(group_.broadcast_text(""))); }
+
+ private:
+  const ProcessGroup& group_;
+  std::string device_;
+  InferenceModel loaded_;
+  std::unique_ptr<DualEncoderEmbedder> embedder_;
+};
+
+}  // namespace
+
+EmbeddingRanks::~EmbeddingRanks() {
+  if (group_.size() == 1) return;
+  try {
+    send(group_, RankOrder::stop);
+  } catch (const std::exception&) {  // they are gone already
+  }
+}
+
+void EmbeddingRanks::load(const std::string& checkpoint, const std::string& architecture) const {
+  if (group_.size() == 1) return;
+  send(group_, RankOrder::load);
+  group_.broadcast_text(nlohmann::json{{"checkpoint", checkpoint}, {"architecture", architecture}}.dump());
+  run_on_all_ranks(group_, "loading the model", [] {});
+}
+
+TowerFeatures RankEmbedder::images(const at::Tensor& pixels, const ViewNeeds& needs) const {
+  const ProcessGroup& group = ranks_.group();
+  if (group.size() == 1 || pixels.size(0) == 0) return EmbedderView::images(pixels, needs);
+  send(group, RankOrder::images);
+  share_needs(group, needs);
+  return embed_pictures(group, viewed(), share_pixels(group, pixels), needs);
+}
+
+TowerFeatures RankEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {
+  const ProcessGroup& group = ranks_.group();
+  if (group.size() == 1 || texts.empty() || needs != ViewNeeds{} || !compares_by_cosine())
+    return EmbedderView::texts(texts, needs);
+  send(group, RankOrder::texts);
+  group.broadcast_text(nlohmann::json(texts).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  TowerFeatures out;
+  out.global = embed_strings(group, viewed(), texts);
+  return out;
+}
+
+void serve_embeddings(const ProcessGroup& group, const std::string& device) {
+  ServedModel model(group, device);
+  for (;;) {
+    const RankOrder order = receive_order(group);
+    if (order == RankOrder::stop) return;
+    try {
+      if (order == RankOrder::load) model.load();
+      if (order == RankOrder::images) model.images();
+      if (order == RankOrder::texts) model.texts();
+    } catch (const std::exception& error) {  // rank 0 has heard of it, too, and goes on or ends
+      log::error("rank ", group.rank(), ": ", error.what());
+    }
+  }
+}
+
+}  // namespace tessera

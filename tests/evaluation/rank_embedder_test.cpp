@@ -1,0 +1,77 @@
+#include <filesystem>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/distributed/ranks.h"
+#include <tessera/base/error.h>
+#include <tessera/evaluation/inference.h>
+#include <tessera/evaluation/rank_embedder.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+void save_small_model(const std::string& path) {
+  ModelFile file;
+  file.model = config::read<ModelSettings>(config::parse_yaml(
+      "image: {encoder: {name: vit, image_size: 16, patch_size: 8, width: 8, layers: 1, heads: 2}}\n"
+      "text: {encoder: {name: text_transformer, vocab_size: 20, context_length: 8, width: 8, layers: 1, heads: 2}}\n"
+      "preprocessing: {image_size: 16}\n",
+      "model.yaml"));
+  file.tokenizer = {"wordpiece", config::parse_yaml("{context_length: 8}", "tokenizer.yaml")};
+  file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\n";
+  at::manual_seed(3);
+  file.weights = DualEncoder(file.model).state_dict();
+  save_model_file(path, file);
+}
+
+/// What rank 0 makes of pictures and texts with the help of the others, beside what it makes of them alone.
+Tensors embed(const ProcessGroup& group, const std::string& path) {
+  if (!group.first()) {
+    serve_embeddings(group, "cpu");
+    return {};
+  }
+  save_small_model(path);
+  const InferenceModel loaded = load_for_inference(path, "cpu");
+  const DualEncoderEmbedder whole(loaded.model, loaded.tokenizer);
+  const EmbeddingRanks ranks(group);
+  ranks.load(path, "");
+  const RankEmbedder shared(whole, ranks);
+  const at::Tensor pixels = at::randint(0, 256, {7, 3, 16, 16}, at::kByte);
+  const std::vector<std::string> texts = {"a red circle", "a", "blue", "a blue circle", "red red red"};
+  Tensors out;
+  const auto keep = [&](const std::string& name, const TowerFeatures& one, const TowerFeatures& all) {
+    out[name + " alone"] = one.global;
+    out[name + " shared"] = all.global;
+  };
+  keep("pictures", whole.images(pixels, {}), shared.images(pixels, {}));
+  keep("one picture", whole.images(pixels.narrow(0, 0, 1), {}), shared.images(pixels.narrow(0, 0, 1), {}));
+  keep("texts", whole.texts(texts, {}), shared.texts(texts, {}));
+  const ViewNeeds patches{.dense = true};
+  out["patches alone"] = whole.images(pixels, patches).dense;
+  out["patches shared"] = shared.images(pixels, patches).dense;
+  // A batch that no rank can embed is an error, and the ranks go on.
+  EXPECT_ANY_THROW(shared.images(at::zeros({4, 3, 5, 5}, at::kByte), {}));
+  keep("pictures again", whole.images(pixels, {}), shared.images(pixels, {}));
+  return out;
+}
+
+class RankEmbedders : public testing::TestWithParam<int> {};
+
+TEST_P(RankEmbedders, SharesGiveWhatOneProcessGives) {
+  const std::string path = (fs::temp_directory_path() / concat("tessera_ranks_", ::getpid(), ".safetensors")).string();
+  const auto all = run_ranks(GetParam(), [&](const ProcessGroup& group) { return embed(group, path); });
+  fs::remove(path);
+  ASSERT_EQ(std::ssize(all), GetParam());
+  ASSERT_EQ(all[0].size(), 10U);
+  for (const char* name : {"pictures", "one picture", "texts", "patches", "pictures again"})
+    EXPECT_TRUE(at::allclose(all[0].at(std::string(name) + " shared"), all[0].at(std::string(name) + " alone"), 1e-5, 1e-6)) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, RankEmbedders, testing::Values(1, 2, 3));
+
+}  // namespace
+}  // namespace tessera

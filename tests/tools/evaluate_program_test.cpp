@@ -1,0 +1,81 @@
+#include <filesystem>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/support/program.h"
+#include <tessera/base/text.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/models/model_file.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A tiny model in a folder of its own.
+class EvaluateProgram : public testing::Test {
+ protected:
+  EvaluateProgram() : folder_(fs::temp_directory_path() / concat("tessera_evaluate_program_", ::getpid())) {
+    fs::create_directories(folder_);
+    ModelFile file;
+    file.model = config::read<ModelSettings>(config::parse_yaml(
+        "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 16, layers: 1, heads: 2}}\n"
+        "text: {encoder: {name: text_transformer, vocab_size: 20, context_length: 16, width: 16, layers: 1, heads: 2}}\n"
+        "preprocessing: {image_size: 32}\n",
+        "model.yaml"));
+    file.tokenizer = {"wordpiece", config::parse_yaml("{context_length: 16}", "tokenizer.yaml")};
+    file.vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ncircle\nsquare\npicture\nof\nthe\n";
+    at::manual_seed(3);
+    file.weights = DualEncoder(file.model).state_dict();
+    save_model_file(path("model.safetensors"), file);
+    io::write_file(path("suite.yaml"),
+                   "source: {name: shapes, split: test, size: 40}\ntrain: {name: shapes, size: 60}\nbatch_size: 7\n"
+                   "tasks: [zero_shot, retrieval, segmentation, {name: knn, k: 3}]\n");
+  }
+  ~EvaluateProgram() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  Answer evaluate(const std::string& arguments) const {
+    return answer_of("evaluate --checkpoint " + path("model.safetensors") + " --device cpu --threads 1 --no-pictures " + arguments);
+  }
+  nlohmann::json tasks(const std::string& out) const {
+    return nlohmann::json::parse(io::read_file(path(out + "/results.json"))).at("tasks");
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(EvaluateProgram, SeveralProcessesMeasureWhatOneDoes) {
+  const std::string suite = "--suite " + path("suite.yaml") + " --out ";
+  const Answer one = evaluate(suite + path("one"));
+  const Answer two = evaluate(suite + path("two") + " --nproc 2");
+  ASSERT_EQ(one.code, 0) << one.text;
+  ASSERT_EQ(two.code, 0) << two.text;
+  const auto alone = tasks("one"), shared = tasks("two");
+  ASSERT_EQ(alone.size(), 4U);
+  for (std::size_t i = 0; i < alone.size(); ++i)
+    for (const auto& [name, value] : alone[i].at("metrics").items())
+      EXPECT_NEAR(shared[i].at("metrics").at(name).get<double>(), value.get<double>(), 1e-3) << name;
+}
+
+TEST_F(EvaluateProgram, AMistakeEndsAllProcesses) {
+  const Answer answer = evaluate("--task zero_shot --data nowhere --nproc 2 --out " + path("out"));
+  EXPECT_NE(answer.code, 0);
+  EXPECT_NE(answer.text.find("--data nowhere: there is no such file or folder"), std::string::npos) << answer.text;
+  EXPECT_EQ(answer.text.find("--data nowhere", answer.text.find("--data nowhere") + 1), std::string::npos) << "said once";
+}
+
+TEST_F(EvaluateProgram, ASecondEvaluationReadsTheFeaturesOfTheFirst) {
+  const std::string arguments = "--suite " + path("suite.yaml") + " --features-cache " + path("features") + " --out ";
+  const Answer first = evaluate(arguments + path("one")), second = evaluate(arguments + path("two"));
+  ASSERT_EQ(first.code, 0) << first.text;
+  ASSERT_EQ(second.code, 0) << second.text;
+  EXPECT_NE(second.text.find("40 of 40 pictures were embedded before"), std::string::npos) << second.text;
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(tasks("one")[i].at("metrics"), tasks("two")[i].at("metrics"));
+}
+
+}  // namespace
+}  // namespace tessera
