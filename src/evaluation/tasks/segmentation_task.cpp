@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include <ATen/ATen.h>
 
@@ -37,28 +39,35 @@ struct MaskClasses {
   }
 };
 
-/// What one picture's pixels were taken for.
-struct SegmentedPicture {
-  Image image;
-  std::vector<std::uint8_t> target;
-  at::Tensor found;  // [H, W] int64
-  double iou = 0;
-};
-
-/// As the report shows it: no larger than people look at.
-SegmentationExample to_example(const SegmentedPicture& segmented) {
+/// As the report shows it: no larger than people look at. target and found [H, W].
+SegmentationExample to_example(const Image& image, const at::Tensor& target, const at::Tensor& found, double iou) {
   constexpr std::int64_t kShown = 224;  // pixels of the shorter side
-  const Image& image = segmented.image;
+  const double ratio =
+      std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
   Preprocessing shown;
   shown.resize_mode = "squash";
-  const double ratio = std::min(1.0, static_cast<double>(kShown) / static_cast<double>(std::min(image.height, image.width)));
   shown.image_size = {std::llround(static_cast<double>(image.height) * ratio),
                       std::llround(static_cast<double>(image.width) * ratio)};
-  const auto smaller = [&](const std::vector<std::uint8_t>& mask) {
-    return preprocess_mask(mask, image.height, image.width, shown);
+  const auto smaller = [&](const at::Tensor& mask) {
+    return preprocess_mask(to_bytes(mask), image.height, image.width, shown);
   };
-  return {preprocess(image, shown), smaller(segmented.target), smaller(to_bytes(segmented.found)), segmented.iou};
+  return {preprocess(image, shown), smaller(target), smaller(found), iou};
 }
+
+/// Scores pictures one by one, and keeps some for the report.
+struct SegmentationRecord {
+  metrics::SegmentationMeter meter;
+  ExampleChooser examples;
+  bool pictures;
+  std::vector<SegmentationExample> shown = {};
+
+  /// target and found [H, W] int64; image() gives the picture of the sample at `index`.
+  template <class GiveImage>
+  void add(std::int64_t index, const at::Tensor& target, const at::Tensor& found, const GiveImage& image) {
+    const double iou = meter.add(found.unsqueeze(0), target.unsqueeze(0)).item<double>();
+    if (pictures && examples.choose(index)) shown.push_back(to_example(image(), target, found, iou));
+  }
+};
 
 class SegmentationTask final : public EvaluationTask {
  public:
@@ -74,50 +83,22 @@ class SegmentationTask final : public EvaluationTask {
     const MaskClasses classes = classes_in(context);
     const at::Tensor names = embed_classes(embedder, classes.queries.names, settings_.templates).global;  // [N, D]
     const metrics::SegmentationOptions options = options_for(embedder, context, classes);
-    metrics::SegmentationMeter meter(classes.count(), options.background_index, kIgnored);
-    const bool by_groups = settings_.by == "groups";
-
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = classes.source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = masked(),
+                    .needs = needs(),
+                    .pictures = settings_.windows ? EvaluationPictures::decoded : EvaluationPictures::prepared};
+    SegmentationRecord record{.meter = {classes.count(), options.background_index, kIgnored},
+                              .examples = ExampleChooser(pass.total()),
+                              .pictures = context.pictures};
     TaskResult result;
     result.classes = classes.queries.classes;
     result.prompts = settings_.templates.items;
-    const Pass pass{
-        .embedder = embedder,
-        .context = context,
-        .source = classes.source,
-        .max_samples = settings_.data.max_samples,
-        .required = masked(),
-        .needs = {.dense = !by_groups,
-                  .slots = by_groups,
-                  .attention = by_groups,
-                  .last_block = last_block_named(settings_.last_block)},
-        .pictures = settings_.windows ? EvaluationPictures::decoded : EvaluationPictures::prepared};
-    std::optional<PictureWindows> windows;
-    if (settings_.windows) windows.emplace(embedder, *settings_.windows, pass.needs, names, context.batch_size);
-    ExampleChooser examples(pass.total());
-    const auto show = [&](std::int64_t index, const auto& segmented) {
-      if (context.pictures && examples.choose(index)) result.pictures.segmentation.push_back(to_example(segmented()));
-    };
-    const auto add_windows = [&](const EvaluationSample& read) {
-      const Sample& sample = read.sample;
-      const at::Tensor target = mask_of(sample.mask, {sample.image.height, sample.image.width}, sample.key, classes);
-      const at::Tensor found = metrics::segment_pixels(windows->scores(sample.image, sample.key), target, options);
-      const double iou = meter.add(found.unsqueeze(0), target.unsqueeze(0)).item<double>();
-      show(read.index, [&] { return SegmentedPicture{sample.image, sample.mask, found, iou}; });
-    };
-    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      if (windows) return std::for_each(samples.begin(), samples.end(), add_windows), void();
-      const at::Tensor targets = masks_of(samples, classes);
-      const at::Tensor found = by_groups ? predict_by_groups(features, names, targets, options)
-                                         : predict_by_patches(features, names, targets, options);
-      const at::Tensor iou = meter.add(found, targets);
-      for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
-        const EvaluationSample& sample = samples[static_cast<std::size_t>(i)];
-        show(sample.index, [&] {
-          return SegmentedPicture{to_image(sample.pixels), sample.mask, found[i], iou[i].item<double>()};
-        });
-      }
-    });
-    report(meter.scores(), classes, context.pictures, result);
+    pass.run(result, settings_.windows ? by_windows(pass, names, options, classes, record)
+                                       : by_whole_pictures(names, options, classes, record));
+    write_scores(record, classes, result);
     return result;
   }
 
@@ -152,28 +133,51 @@ class SegmentationTask final : public EvaluationTask {
     return options;
   }
 
-  static std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationScores& scores,
-                                                            std::int64_t background) {
-    at::Tensor present = scores.image_union.gt(0);  // [B, C]
-    if (background >= 0) present.select(1, background).fill_(false);
-    const at::Tensor place = present.nonzero();  // [E, 2]: picture, class
-    return {report::mean_outcomes("image_miou", to_vector<double>(scores.image_iou)),
-            outcomes_of("dataset_miou", {.part = scores.image_intersection.masked_select(present),
-                                         .whole = scores.image_union.masked_select(present),
-                                         .sample = place.select(1, 0),
-                                         .group = place.select(1, 1)}),
-            outcomes_of("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
+  ViewNeeds needs() const {
+    if (settings_.by == "groups") return {.slots = true, .attention = true};
+    return {.dense = true, .last_block = last_block_named(settings_.last_block)};
   }
 
-  static void report(const metrics::SegmentationScores& scores, const MaskClasses& classes, bool pictures,
-                     TaskResult& result) {
+  /// Pictures and masks as the model's preprocessing cuts them. What is taken by reference outlives the pass.
+  BatchBody by_whole_pictures(const at::Tensor& names, const metrics::SegmentationOptions& options,
+                              const MaskClasses& classes, SegmentationRecord& record) const {
+    return [this, names, &options, &classes, &record](const std::vector<EvaluationSample>& samples,
+                                                      const TowerFeatures& features) {
+      const at::Tensor targets = masks_of(samples, classes);
+      const at::Tensor found = settings_.by == "groups" ? predict_by_groups(features, names, targets, options)
+                                                        : predict_by_patches(features, names, targets, options);
+      for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
+        const EvaluationSample& sample = samples[static_cast<std::size_t>(i)];
+        record.add(sample.index, targets[i], found[i], [&] { return to_image(sample.pixels); });
+      }
+    };
+  }
+
+  /// Whole pictures against masks of their own size, likewise.
+  BatchBody by_windows(const Pass& pass, const at::Tensor& names, const metrics::SegmentationOptions& options,
+                       const MaskClasses& classes, SegmentationRecord& record) const {
+    const PictureWindows windows(pass.embedder, *settings_.windows, pass.needs, names, pass.context.batch_size);
+    return [windows, &options, &classes, &record](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
+      for (const EvaluationSample& read : samples) {
+        const Sample& sample = read.sample;
+        const at::Tensor target = mask_of(sample.mask, {sample.image.height, sample.image.width}, sample.key, classes);
+        const at::Tensor found = metrics::segment_pixels(windows.scores(sample.image, sample.key), target, options);
+        record.add(read.index, target, found, [&] { return sample.image; });
+      }
+    };
+  }
+
+  static void write_scores(SegmentationRecord& record, const MaskClasses& classes, TaskResult& result) {
+    const metrics::SegmentationScores scores = record.meter.scores();
     result.metrics = {{"image_miou", scores.image_miou},
                       {"dataset_miou", scores.dataset_miou},
                       {"pixel_accuracy", scores.pixel_accuracy}};
     if (classes.background())
       result.metrics.emplace_back("dataset_miou_with_background", metrics::mean_of_present(scores.class_iou));
     result.outcomes = outcomes_of_pictures(scores, classes.source->background_class());
-    if (pictures) add_classes(classes.queries.classes, classes.source->background_class(), scores, result.pictures);
+    result.pictures.segmentation = std::move(record.shown);
+    if (record.pictures)
+      add_classes(classes.queries.classes, classes.source->background_class(), scores, result.pictures);
   }
 
   static at::Tensor predict_by_patches(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,
@@ -219,6 +223,19 @@ class SegmentationTask final : public EvaluationTask {
       targets.push_back(
           mask_of(sample.mask, {sample.pixels.size(1), sample.pixels.size(2)}, sample.sample.key, classes));
     return at::stack(targets);
+  }
+
+  static std::vector<report::Outcomes> outcomes_of_pictures(const metrics::SegmentationScores& scores,
+                                                            std::int64_t background) {
+    at::Tensor present = scores.image_union.gt(0);  // [B, C]
+    if (background >= 0) present.select(1, background).fill_(false);
+    const at::Tensor place = present.nonzero();  // [E, 2]: picture, class
+    return {report::mean_outcomes("image_miou", to_vector<double>(scores.image_iou)),
+            outcomes_of("dataset_miou", {.part = scores.image_intersection.masked_select(present),
+                                         .whole = scores.image_union.masked_select(present),
+                                         .sample = place.select(1, 0),
+                                         .group = place.select(1, 1)}),
+            outcomes_of("pixel_accuracy", {.part = scores.image_right, .whole = scores.image_pixels})};
   }
 
   static void add_classes(const std::vector<std::string>& names, std::int64_t background,
