@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/program.h"
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/io/atomic_file.h>
 
