@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -121,7 +122,10 @@ TEST_F(Benchmarks, EverySuiteRunsOnFilesInTheirOwnLayout) {
 TEST_F(Benchmarks, EverySuiteOfFilesIsTried) {
   for (const auto& entry : fs::directory_iterator(kSuites)) {
     const std::string name = entry.path().stem().string();
-    const bool elsewhere = name.starts_with("shapes") || name == "cifar10" || name == "imagenet";
+    static const std::set<std::string> segmentation = {"voc20",  "voc21",      "context59", "context60",
+                                                       "ade20k", "coco_stuff", "cityscapes"};  // segmentation_suites_test
+    const bool elsewhere =
+        name.starts_with("shapes") || name == "cifar10" || name == "imagenet" || segmentation.contains(name);
     EXPECT_TRUE(elsewhere || kSamples.contains(name)) << name << ": give it a miniature in " << kMiniatures;
   }
 }

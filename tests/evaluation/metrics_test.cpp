@@ -143,7 +143,7 @@ TEST(RetrievalRecall, TilesChangeNothing) {
   // A tile has 1,024 images and 4,096 texts.
   at::manual_seed(2);
   const at::Tensor images = at::randn({1050, 4}), texts = at::randn({4200, 4});
-  const at::Tensor owner = at::arange(4200, at::kLong).remainder(1060) - 5;
+  const at::Tensor owner = at::arange(4200, at::kLong).remainder(1055) - 5;
   const auto scores = retrieval_recall(images, texts, owner);
   const auto [image, text] = counted_ranks(images, texts, owner);
   EXPECT_EQ(list(scores.image_to_text_rank), image);

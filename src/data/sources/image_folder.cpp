@@ -106,7 +106,7 @@ class ImageFolder : public IndexedSource {
 
   /// Captions, and what a .json file beside the picture tells.
   void add_texts(const Picture& picture, Sample& sample) const {
-    if (picture.has_text) sample.captions = lines_of(beside(picture, ".txt"));
+    if (picture.has_text) sample.captions = lines_of(text_path(picture).string());
     if (picture.has_json) read_json(beside(picture, ".json"), sample);
     const auto listed = captions_.find(picture.name);
     if (listed != captions_.end()) sample.captions = listed->second;

@@ -26,6 +26,8 @@ void fields(Visitor& v, ImageFolderSettings& s) {
   v("captions", s.captions,
     "file of lines PICTURE<tab>CAPTION, pictures relative to the folder; null: captions.tsv in the folder, if it is "
     "there");
+  v("texts", s.texts,
+    "folder with the pictures' texts: NAME.txt of picture NAME, one caption a line; null: beside the pictures");
   v("classes", s.classes,
     "whether the folders inside are classes; null: yes, unless they are img2dataset's (names of digits alone, with "
     "NAME_stats.json beside them, or .txt or .json files beside their pictures)");
