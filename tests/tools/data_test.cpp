@@ -51,13 +51,13 @@ TEST_F(DataProgram, AVocabularyIsTrainedOnCaptionsWhosePicturesAreMissing) {
     table += concat(name, "\t", i % 16 == 15 ? " " : caption(i), "\n");
     if (i % 16 != 15) lines += caption(i) + "\n";
   }
-  const std::string by_table = "train-sentencepiece --vocab-size 40 --source csv --set path=" + write("a.csv", table);
+  const std::string by_table = "train-sentencepiece --vocab-size 35 --source csv --set path=" + write("a.csv", table);
   const Answer trained = data(by_table + " --out " + path("a.model"));
   ASSERT_EQ(trained.code, 0) << trained.text;
   EXPECT_NE(trained.text.find("64 samples: 4 of 64 samples have no caption that can be read (4 no_caption)"),
             std::string::npos)
       << trained.text;
-  const std::string by_lines = "train-sentencepiece --vocab-size 40 --input " + write("a.txt", lines);
+  const std::string by_lines = "train-sentencepiece --vocab-size 35 --input " + write("a.txt", lines);
   ASSERT_EQ(data(by_lines + " --out " + path("b.model")).code, 0);
   EXPECT_EQ(io::read_file(path("a.model")), io::read_file(path("b.model"))) << "the same captions";
 }
@@ -65,7 +65,7 @@ TEST_F(DataProgram, AVocabularyIsTrainedOnCaptionsWhosePicturesAreMissing) {
 TEST_F(DataProgram, ATableWithoutACaptionIsNoVocabulary) {
   const std::string table = write("a.csv", "filepath\ttitle\ngood.jpg\t \ngood.jpg\t\n");
   const Answer answer =
-      data("train-sentencepiece --vocab-size 40 --source csv --set path=" + table + " --out " + path("m"));
+      data("train-sentencepiece --vocab-size 35 --source csv --set path=" + table + " --out " + path("m"));
   EXPECT_EQ(answer.code, 2);
   EXPECT_EQ(answer.text,
             "tessera-data train-sentencepiece: csv " + table +

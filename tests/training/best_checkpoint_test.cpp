@@ -146,7 +146,8 @@ TEST_F(KeepBest, MetricThatIsNotMeasuredIsToldOnceAndItsAlternativesToo) {
   measure(2, 1.0);
   ASSERT_EQ(errors_.size(), 1u);
   EXPECT_EQ(errors_[0],
-            "checkpoint.keep_best.metric: nothing measured is called validation_loss.something_else; there are: "
+            "checkpoint.keep_best.metric: nothing measured is called validation_loss.something_else: did you mean "
+            "validation_loss.other?; there are: "
             "validation_loss.other and validation_loss.loss");
 }
 

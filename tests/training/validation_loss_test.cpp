@@ -117,7 +117,7 @@ TEST_F(ValidationLoss, StandsInTheResultsOfARunAndLeavesItsTrainingAlone) {
     last = results[0]["metrics"]["loss"].get<double>();
     EXPECT_TRUE(std::isfinite(last));
   }
-  EXPECT_NE(io::read_file(with + "/run.html").find("validation_loss.loss"), std::string::npos);
+  EXPECT_NE(io::read_file(with + "/run.html").find("validation_<wbr>loss.<wbr>loss"), std::string::npos);
 
   const InferenceModel loaded = load_for_inference(with, "cpu");
   const TrainingRun run = build_training_run(tiny_config(with, {}, "sparc"));
