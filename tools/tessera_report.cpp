@@ -36,9 +36,8 @@ int main(int argc, char** argv) {
   ReportOptions options;
   CLI::App app{
       "Compares training runs and evaluations: a Markdown table of their numbers, and one page with their curves over "
-      "each "
-      "other, their evaluations side by side and the settings in which they differ. One run alone is allowed. Of several "
-      "evaluations of a run the last counts."};
+      "each other, their evaluations side by side and the settings in which they differ. One run alone is allowed. Of "
+      "several evaluations of a run the last counts."};
   app.add_option("RUN", options.runs, "folders of runs, or folders with the results.json of evaluate")->required();
   app.add_option("--out", options.out, "the page, an HTML file that needs nothing outside it; one that is there is written over");
   app.add_flag("--json", options.json, "print the comparison as JSON instead of as tables");

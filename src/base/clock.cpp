@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-std::string utc_now() {
+std::string utc_now(const char* format) {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   ::gmtime_r(&now, &parts);
   std::ostringstream out;
-  out << std::put_time(&parts, "%Y-%m-%d %H:%M:%S UTC");
+  out << std::put_time(&parts, format);
   return out.str();
 }
 

@@ -20,8 +20,8 @@ class FilePaths : public testing::Test {
       : folder_(fs::path(testing::TempDir()) / ("tessera_file_paths_" + std::to_string(::getpid()))),
         before_(fs::current_path()) {
     fs::remove_all(folder_);
-    for (const char* name : {"yaml", "work"}) fs::create_directories(folder_ / name);
-    fs::current_path(folder_ / "work");
+    for (const char* name : {"yaml", "cwd"}) fs::create_directories(folder_ / name);
+    fs::current_path(folder_ / "cwd");
   }
   ~FilePaths() override {
     fs::current_path(before_);
@@ -38,12 +38,12 @@ class FilePaths : public testing::Test {
 };
 
 TEST_F(FilePaths, ARelativeOneIsLookedForBesideItsFileThenInTheWorkingFolder) {
-  write("work/both"), write("yaml/both"), write("work/here");
+  write("cwd/both"), write("yaml/both"), write("cwd/here");
   fs::create_directories(path("yaml/folder"));
   EXPECT_EQ(read("both").name, path("yaml/both"));
-  EXPECT_EQ(read("here").name, path("work/here"));
+  EXPECT_EQ(read("here").name, path("cwd/here"));
   EXPECT_EQ(read("folder").name, path("yaml/folder"));
-  EXPECT_EQ(read("../work/here").name, path("work/here"));
+  EXPECT_EQ(read("../cwd/here").name, path("cwd/here"));
   EXPECT_EQ(read("/no/such").name, "/no/such");
 }
 
@@ -53,19 +53,19 @@ TEST_F(FilePaths, AMissingOneIsReportedWithFileLineKeyAndPlaces) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()), path("yaml/a.yaml") + ":1: data.path: nothing: no such file or folder in " +
-                                             path("yaml") + " or " + path("work"));
+                                             path("yaml") + " or " + path("cwd"));
   }
 }
 
 TEST_F(FilePaths, AnOverrideKnowsOnlyTheWorkingFolder) {
-  write("work/here"), write("yaml/there");
+  write("cwd/here"), write("yaml/there");
   config::Node node;
   config::apply_override(node, "a=here");
-  EXPECT_EQ(config::Value<config::FilePath>::read(*node.find("a"), "a", {}).name, path("work/here"));
+  EXPECT_EQ(config::Value<config::FilePath>::read(*node.find("a"), "a", {}).name, path("cwd/here"));
   config::apply_override(node, "a=there");
   const auto missing = config::Value<config::FilePath>::read(*node.find("a"), "a", {});
   EXPECT_EQ(missing.name, "there");
-  EXPECT_EQ(missing.searched, std::vector<std::string>{path("work")});
+  EXPECT_EQ(missing.searched, std::vector<std::string>{path("cwd")});
 }
 
 TEST_F(FilePaths, WhatIsYetToBeMadeLiesInTheWorkingFolder) {
@@ -74,7 +74,7 @@ TEST_F(FilePaths, WhatIsYetToBeMadeLiesInTheWorkingFolder) {
     return config::Value<config::OutputPath>::read(config::parse_yaml(name, path("yaml/a.yaml")), "", {}).name;
   };
   EXPECT_EQ(read_output("old"), path("yaml/old"));
-  EXPECT_EQ(read_output("new"), path("work/new"));
+  EXPECT_EQ(read_output("new"), path("cwd/new"));
 }
 
 }  // namespace

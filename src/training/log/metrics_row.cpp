@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 #include <iomanip>
 #include <sstream>
 
 #include <nlohmann/json.hpp>
 
+#include <tessera/base/clock.h>
 #include <tessera/training/log/metrics_row.h>
 
 namespace tessera {
@@ -36,12 +36,7 @@ nlohmann::ordered_json json_of(const RowPlace& place) {
 }  // namespace
 
 std::string utc_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::ostringstream out;
-  out << std::put_time(&parts, "%Y-%m-%dT%H:%M:%SZ");
-  return out.str();
+  return utc_now("%Y-%m-%dT%H:%M:%SZ");
 }
 
 bool finite(const MetricsRow& row) {
