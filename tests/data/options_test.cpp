@@ -194,6 +194,13 @@ TEST_F(OptionFiles, OwnFilesGiveOnePictureOrSeveral) {
   EXPECT_EQ(picture(pictures, 0, 0), "sub/c.png");
 }
 
+TEST_F(OptionFiles, OneLineAloneIsAnItem) {
+  const std::string line = R"({"filename": "a.png", "caption": "a cat", "negative_caption": "a dog"})";
+  const OptionSet set = read("sugarcrepe", line + "\n");
+  ASSERT_EQ(set.items.size(), 1U);
+  EXPECT_EQ(set.items[0].texts, (Texts{"a cat", "a dog"}));
+}
+
 TEST_F(OptionFiles, AFileOfAnotherKindIsToldByWhatItHas) {
   EXPECT_EQ(
       error_of("winoground", R"([{"filename": "a.png", "caption": "x", "negative_caption": "y"}])"),

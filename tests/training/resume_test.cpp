@@ -145,7 +145,7 @@ TEST_F(ResumeTest, AChangeThatIsLetThroughActsAndIsNotedInTheRun) {
   const auto noted = json_lines(run + "/changes.jsonl");
   ASSERT_EQ(noted.size(), 1u);
   EXPECT_EQ(noted[0], (nlohmann::json{{"step", 3}, {"key", "optimizer.lr"}, {"before", "0.01"}, {"now", "0.05"}}));
-  EXPECT_NE(io::read_file(run + "/run.html").find("optimizer.lr: 0.01 before, 0.05 now"), std::string::npos);
+  EXPECT_NE(io::read_file(run + "/run.html").find("optimizer.<wbr>lr: 0.01 before, 0.05 now"), std::string::npos);
   EXPECT_GT(rows(run).back()["lr"].get<double>(), 0.005);
   // From here on the new rate is the run's own.
   train("run", {"optimizer.lr=0.05", "training.steps=7"}, "auto");

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <functional>
@@ -60,10 +61,17 @@ void for_lines(const std::string& path, const std::string& text, const ItemBody&
   }
 }
 
-void for_items(const std::string& path, const ItemBody& body) {
+/// A file of one line is an object as one of named items is; it has the layout's own members.
+bool is_one_item(const Json& whole, const JsonOptionLayout& layout) {
+  const auto has = [&](const std::string& name) { return whole.contains(name); };
+  return whole.is_object() && std::any_of(layout.texts.begin(), layout.texts.end(), has);
+}
+
+void for_items(const std::string& path, const JsonOptionLayout& layout, const ItemBody& body) {
   const std::string text = io::read_file(path);
   const Json whole = Json::parse(text, nullptr, false);
   if (whole.is_discarded()) return for_lines(path, text, body);
+  if (is_one_item(whole, layout)) return body(whole, concat(path, ":1"));
   if (!whole.is_array() && !whole.is_object())
     user_error(path, ": expected a list of items or an object of them, got ", whole.type_name());
   if (whole.is_array())
@@ -170,7 +178,7 @@ const JsonOptionLayout* json_option_layout(const std::string& name) {
 void read_json_options(const std::string& path, const JsonOptionLayout& layout, OptionBuilder& out) {
   if (layout.paraphrases) out.expect_paraphrases();
   const std::string file_kind = std::filesystem::path(path).stem().string();
-  for_items(path, [&](const Json& json, const std::string& place) {
+  for_items(path, layout, [&](const Json& json, const std::string& place) {
     const OptionReader reader(json, place, layout);
     OptionItem item{{}, reader.texts_of(layout.texts), reader.kind(file_kind)};
     const std::vector<std::string> pictures = reader.texts_of(layout.pictures);
