@@ -423,6 +423,11 @@ TEST_F(Evaluate, GroupsOfWordsAndOfPatchesAreMeasured) {
   EXPECT_NE(printed.find("chunks_iou"), std::string::npos);
   EXPECT_NE(io::read_file(options.out + "/report.html").find("<h3>Groups</h3>"), std::string::npos);
   EXPECT_EQ(nlohmann::json::parse(io::read_file(options.out + "/token_groups.json")).size(), 3U);
+  write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [segmentation]}\n");
+  EXPECT_EQ(run(), 2);
+  EXPECT_EQ(results().at("failed").at(0).at("reason"),
+            "segmentation: this model's image tower gives 4 groups, not 4 x 4 patches: take by: groups");
+  write_suite("{source: {name: shapes, split: test, size: 12, label: color}, tasks: [{name: segmentation, by: groups}]}\n");
 
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}",
              "text: {encoder: {name: text_transformer, vocab_size: 58, context_length: 160, width: 32, layers: 1, "

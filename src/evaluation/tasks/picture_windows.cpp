@@ -23,8 +23,11 @@ config::Size grid_of_window(std::int64_t size, config::Size image, config::Size 
 
 }  // namespace
 
-void check_patches(const at::Tensor& patches, std::int64_t text_width) {
+void check_patches(const at::Tensor& patches, config::Size grid, std::int64_t text_width) {
   if (!patches.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
+  if (patches.size(1) != grid.height * grid.width)
+    user_error("segmentation: this model's image tower gives ", patches.size(1), " groups, not ", grid.height, " x ",
+               grid.width, " patches: take by: groups");
   if (patches.size(2) != text_width)
     user_error("segmentation: this model's patch embeddings are ", patches.size(2), " wide and those of its texts ",
                text_width,
@@ -63,7 +66,7 @@ at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) 
 
 at::Tensor PictureWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
   const at::Tensor patches = embedder_.images(windows, needs_).dense;
-  check_patches(patches, names_.size(1));
+  check_patches(patches, grid_, names_.size(1));
   if (!patches.isfinite().all().item<bool>())
     user_error("the model's patch embeddings of the picture ", key, " are not finite: the weights are broken or the ",
                "training diverged; take an earlier checkpoint");

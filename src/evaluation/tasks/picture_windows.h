@@ -32,7 +32,7 @@ class PictureWindows {
   config::Size grid_;  // of a window
 };
 
-/// Throws UserError where patches cannot be compared with texts of this width.
-void check_patches(const at::Tensor& patches, std::int64_t text_width);
+/// Throws UserError where these are no patches of a grid that can be compared with texts of this width.
+void check_patches(const at::Tensor& patches, config::Size grid, std::int64_t text_width);
 
 }  // namespace tessera

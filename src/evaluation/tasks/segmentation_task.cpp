@@ -182,7 +182,7 @@ class SegmentationTask final : public EvaluationTask {
 
   static at::Tensor predict_by_patches(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,
                                        const metrics::SegmentationOptions& options) {
-    check_patches(images.dense, names.size(1));
+    check_patches(images.dense, {options.grid[0], options.grid[1]}, names.size(1));
     return metrics::zero_shot_segmentation(images.dense, names, targets, options).prediction;
   }
 
