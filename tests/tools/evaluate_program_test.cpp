@@ -7,6 +7,7 @@
 
 #include "tests/support/program.h"
 #include <tessera/base/text.h>
+#include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/models/model_file.h>
 
@@ -47,6 +48,12 @@ class EvaluateProgram : public testing::Test {
 
   fs::path folder_;
 };
+
+TEST(EvaluateHelp, NamesEveryTask) {
+  const std::string help = answer_of("evaluate --help").text;
+  for (const std::string& name : evaluation_tasks().names())
+    EXPECT_TRUE(help.find(" " + name + ",") != std::string::npos || help.find("or " + name) != std::string::npos) << name;
+}
 
 TEST_F(EvaluateProgram, SeveralProcessesMeasureWhatOneDoes) {
   const std::string suite = "--suite " + path("suite.yaml") + " --out ";
