@@ -33,26 +33,14 @@ except ImportError as error:
     print(f"compare_clip_benchmark: skipped, {error}")
     sys.exit(77)
 
+from compare_openclip import THRESHOLD, random_model
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / "configs/templates/cifar10.txt"
-THRESHOLD = 0.99999
 TOP = (1, 5, 10)
 PICTURES_AT_A_TIME = 50
 
 Picture = collections.namedtuple("Picture", "path label captions")
-
-
-def random_model(name: str) -> torch.nn.Module:
-    """Random weights that also move what starts at 0 or 1, so that pictures and texts do not all look alike."""
-    torch.manual_seed(0)
-    model = open_clip.create_model(name, pretrained=None).eval()
-    with torch.no_grad():
-        for key, parameter in model.named_parameters():
-            if parameter.ndim == 1 and key.endswith("weight"):
-                parameter.uniform_(0.5, 1.5)
-            elif parameter.ndim == 1 and "embedding" not in key:
-                parameter.normal_(0, 0.1)
-    return model
 
 
 def publish(model: torch.nn.Module, name: str, folder: pathlib.Path) -> None:

@@ -54,7 +54,9 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   out.model->to(out.device);
   out.model->eval();
   if (!out.model->has_text_tower()) return out;
-  if (out.file.tokenizer.name.empty()) user_error(out.path, ": the file names no tokenizer");
+  if (out.file.tokenizer.name.empty()) 
+    user_error(out.path, ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint "
+               "as trainer or tessera-convert wrote it");
   const std::string no_vocabulary =
       concat(out.path, ": holds no vocabulary of its tokenizer ", out.file.tokenizer.name,
              ": make it again with tessera-convert --merges FILE (a checkpoint of the trainer always holds it)");

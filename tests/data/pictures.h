@@ -40,4 +40,9 @@ inline std::string encode(const Image& image, const std::string& extension) {
   return encode_mat(mat_of(image, 3), extension);
 }
 
+/// A PNG file of 8 x 9 random pixels.
+inline std::string noise_png(int seed) {
+  return encode(noise(8, 9, static_cast<std::uint64_t>(seed)), ".png");
+}
+
 }  // namespace tessera::test

@@ -25,6 +25,7 @@ namespace tessera {
 namespace {
 
 namespace fs = std::filesystem;
+using test::noise_png;
 using test::user_error_of;
 
 class Sources : public test::TemporaryFolder {
@@ -58,146 +59,14 @@ std::string tar_member(const std::string& name, const std::string& content, char
 
 const std::string tar_end(1024, '\0');
 
-std::string png(int seed) {
-  return test::encode(test::noise(8, 9, static_cast<std::uint64_t>(seed)), ".png");
-}
-
 std::string three_samples() {
   std::string tar;
   for (int i = 0; i < 3; ++i) {
     const std::string key = "d/00" + std::to_string(i);
-    tar += tar_member(key + ".png", png(i)) + tar_member(key + ".txt", "caption " + std::to_string(i) + "\n") +
+    tar += tar_member(key + ".png", noise_png(i)) + tar_member(key + ".txt", "caption " + std::to_string(i) + "\n") +
            tar_member(key + ".cls", std::to_string(i));
   }
   return tar;
-}
-
-TEST(Paths, BracesExpandInOrder) {
-  EXPECT_EQ(expand_braces("a{008..011}.tar"),
-            (std::vector<std::string>{"a008.tar", "a009.tar", "a010.tar", "a011.tar"}));
-  EXPECT_EQ(expand_braces("{x,y{1..2}}-{a,b}"),
-            (std::vector<std::string>{"x-a", "x-b", "y1-a", "y1-b", "y2-a", "y2-b"}));
-  EXPECT_EQ(expand_braces("plain"), std::vector<std::string>{"plain"});
-  EXPECT_EQ(expand_braces("open{1..2"), std::vector<std::string>{"open{1..2"});
-  EXPECT_EQ(user_error_of([] { expand_braces("a{5..x}.tar"); }),
-            "a{5..x}.tar: {5..x} is no range: expected two whole numbers or letters, for example {00000..00004}");
-}
-
-TEST(Paths, BracesMeanWhatTheyMeanInPythonsBraceexpand) {
-  using Names = std::vector<std::string>;
-  EXPECT_EQ(expand_braces("{0..4..2}"), (Names{"0", "2", "4"}));
-  EXPECT_EQ(expand_braces("{00..10..5}"), (Names{"00", "05", "10"}));
-  EXPECT_EQ(expand_braces("{0..7..-3}"), (Names{"0", "3", "6"}));
-  EXPECT_EQ(expand_braces("{1..2..0}"), (Names{"1", "2"}));
-  EXPECT_EQ(expand_braces("{8..10}"), (Names{"8", "9", "10"}));
-  EXPECT_EQ(expand_braces("{0..10..10}"), (Names{"0", "10"})) << "a 0 alone asks for no leading zeros";
-  EXPECT_EQ(expand_braces("{2..-1}"), (Names{"2", "1", "0", "-1"}));
-  EXPECT_EQ(expand_braces("{-01..1}"), (Names{"-01", "000", "001"}));
-  EXPECT_EQ(expand_braces("{05..1..2}"), (Names{"05", "03", "01"}));
-  EXPECT_EQ(expand_braces("{a..c}"), (Names{"a", "b", "c"}));
-  EXPECT_EQ(expand_braces("{g..a..3}"), (Names{"g", "d", "a"}));
-  EXPECT_EQ(expand_braces("{Y..b}"), (Names{"Y", "Z", "a", "b"}));
-  EXPECT_EQ(expand_braces("{5}-{}-{a{1,2}}"), (Names{"{5}-{}-{a1}", "{5}-{}-{a2}"}));
-  EXPECT_EQ(expand_braces("x{,.gz}"), (Names{"x", "x.gz"}));
-  EXPECT_EQ(expand_braces("{0..9999..10}").size(), 1000U);
-  EXPECT_EQ(user_error_of([] { expand_braces("{0..9999999..9}"); }),
-            "{0..9999999..9}: {0..9999999..9} stands for more than 1000000 names");
-}
-
-TEST_F(Sources, PathsMayBeListsPatternsAndFolders) {
-  for (const char* name : {"s/a-00.tar", "s/a-01.tar", "s/b.tar", "s/notes.txt", "odd{1,2}.tar"}) write(name, "x");
-  const std::vector<std::string> a = {path("s/a-00.tar"), path("s/a-01.tar")};
-  EXPECT_EQ(expand_paths({{path("s/a-{00..01}.tar")}}, ".tar"), a);
-  EXPECT_EQ(expand_paths({{path("s/a-*.tar")}}, ".tar"), a);
-  EXPECT_EQ(expand_paths({{path("s/a-00.tar") + "::" + path("s/a-01.tar")}}, ".tar"), a);
-  EXPECT_EQ(expand_paths({{path("s/a-00.tar") + "," + path("s/a-01.tar")}}, ".tar"), a);
-  EXPECT_EQ(expand_paths({a}, ".tar"), a);
-  EXPECT_EQ(expand_paths({{path("s")}}, ".tar"), (std::vector<std::string>{a[0], a[1], path("s/b.tar")}));
-  EXPECT_EQ(expand_paths({{path("odd{1,2}.tar")}}, ".tar"), std::vector<std::string>{path("odd{1,2}.tar")});
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/a-{00..03}.tar")}}, ".tar"); }),
-            path("s/a-02.tar") + ": no such file (2 of the 4 files named are missing)");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("s/c*.tar")}}, ".tar"); }), path("s/c*.tar") + ": no file matches");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"pipe:cat x"}}, ".tar"); }),
-            "pipe:cat x: commands are not read; expected local files");
-}
-
-TEST_F(Sources, NamesInSettingsAreLookedForBesideTheirFileThenInTheWorkingFolder) {
-  for (const char* name : {"yaml/s-00.tar", "yaml/s-01.tar", "work/t-0.tar"}) write(name, "x");
-  const std::filesystem::path before = std::filesystem::current_path();
-  std::filesystem::current_path(path("work"));
-  const auto read = [&](const std::string& text) {
-    return config::Value<PathList>::read(config::parse_yaml(text, path("yaml/a.yaml")), "data.train.path", {});
-  };
-  EXPECT_EQ(read("'s-{00..01}.tar'").items, std::vector<std::string>{path("yaml/s-{00..01}.tar")});
-  EXPECT_EQ(read("'s-*.tar'").items, std::vector<std::string>{path("yaml/s-*.tar")});
-  EXPECT_EQ(read("[s-00.tar, t-0.tar]").items, (std::vector<std::string>{path("yaml/s-00.tar"), path("work/t-0.tar")}));
-  EXPECT_EQ(read("s-00.tar::t-0.tar").items,
-            std::vector<std::string>{path("yaml/s-00.tar") + "::" + path("work/t-0.tar")});
-  for (const std::string same : {"pipe:cat s-00.tar", "s3://b/s-00.tar", "/x/s-00.tar"})
-    EXPECT_EQ(read("'" + same + "'").items, std::vector<std::string>{same});
-  const std::string where = path("yaml/a.yaml") + ":1: data.train.path: ";
-  EXPECT_EQ(user_error_of([&] { expand_paths(read("u-{0..1}.tar"), ".tar"); }),
-            where + "u-0.tar: no such file in " + path("yaml") + " or " + path("work") +
-                " (2 of the 2 files named are missing)");
-  EXPECT_EQ(user_error_of([&] { expand_paths(read("'s-{01..02}.tar'"), ".tar"); }),
-            where + path("yaml/s-02.tar") + ": no such file (1 of the 2 files named are missing)");
-  EXPECT_EQ(user_error_of([&] { expand_paths(read("'u*.tar'"), ".tar"); }),
-            where + "u*.tar: no file matches in " + path("yaml") + " or " + path("work"));
-  std::filesystem::current_path(before);
-}
-
-TEST_F(Sources, AFolderOfIndicesIsAPathToo) {
-  write("yaml/kept/x", "x");
-  const auto read = [&](const std::string& text) {
-    return config::Value<IndexPlace>::read(config::parse_yaml(text, path("yaml/a.yaml")), "", {}).name;
-  };
-  EXPECT_EQ(read("beside"), "beside");
-  EXPECT_EQ(read("kept"), path("yaml/kept"));
-  EXPECT_EQ(read("new"), (std::filesystem::current_path() / "new").string());
-}
-
-TEST_F(Sources, PathsOfOtherMachinesAreRefusedWithTheWayOut) {
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"s3://bucket/x.csv"}}, ".csv"); }),
-            "s3://bucket/x.csv: only local files are read: copy them first, and give their paths");
-  for (const auto& [address, command] : std::vector<std::pair<std::string, std::string>>{
-           {"s3://bucket/{00..10}.tar", "aws s3 cp s3://bucket/{00..10}.tar -"},
-           {"gs://bucket/x.tar", "gsutil cat gs://bucket/x.tar"},
-           {"http://host/x.tar", "curl -sfL http://host/x.tar"},
-           {"https://host/x.tar?a=1&b", "curl -sfL 'https://host/x.tar?a=1&b'"},
-           {"hdfs://host/x.tar", "COMMAND hdfs://host/x.tar"}}) {
-    WebDatasetSettings settings;
-    settings.path = {{address}};
-    EXPECT_EQ(user_error_of([&] { make_webdataset(settings); }),
-              address +
-                  ": only local files and commands are read: copy the files first, or read them through a "
-                  "command, such as path: \"pipe:" +
-                  command + "\"");
-  }
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"file://host/x.tar"}}, ".tar"); }),
-            "file://host/x.tar: is on another machine; expected file:///PATH, a local file");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"a.tar::pipe:cat x"}}, ".tar", true); }).substr(0, 10), "pipe:cat x");
-}
-
-TEST_F(Sources, FileAddressesAreLocalPaths) {
-  write("s/0.tar", "x");
-  write("s/1.tar", "x");
-  const std::vector<std::string> both = {path("s/0.tar"), path("s/1.tar")};
-  for (const std::string scheme : {"file://", "file:", "file://localhost"}) {
-    EXPECT_EQ(expand_paths({{scheme + path("s/{0,1}.tar")}}, ".tar"), both) << scheme;
-    EXPECT_EQ(expand_paths({{scheme + path("s/0.tar") + "::" + scheme + path("s/1.tar")}}, ".tar"), both) << scheme;
-    EXPECT_EQ(expand_paths({{scheme + path("s")}}, ".tar"), both) << scheme;
-  }
-  EXPECT_EQ(user_error_of([&] { expand_paths({{"file:///no/such.tar"}}, ".tar"); }), "/no/such.tar: no such file");
-}
-
-TEST_F(Sources, AnUnclosedBraceIsSaid) {
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("a-{0..3.tar")}}, ".tar"); }),
-            path("a-{0..3.tar") + ": no such file: its brace { is not closed");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("{5}{*.tar")}}, ".tar"); }),
-            path("{5}{*.tar") + ": no file matches: its brace { is not closed");
-  EXPECT_EQ(user_error_of([&] { expand_paths({{path("{5}.tar")}}, ".tar"); }), path("{5}.tar") + ": no such file");
-  write("open{.tar", "x");
-  EXPECT_EQ(expand_paths({{path("open{.tar")}}, ".tar"), std::vector<std::string>{path("open{.tar")});
 }
 
 TEST_F(Sources, WebDatasetReadsPartsByName) {
@@ -211,7 +80,7 @@ TEST_F(Sources, WebDatasetReadsPartsByName) {
   EXPECT_EQ(sample.key, "d/002");
   EXPECT_EQ(sample.captions, std::vector<std::string>{"caption 2"});
   EXPECT_EQ(sample.label, 2);
-  EXPECT_EQ(sample.encoded, png(2));
+  EXPECT_EQ(sample.encoded, noise_png(2));
 }
 
 TEST_F(Sources, WebDatasetReadsEveryKindOfPart) {
@@ -222,7 +91,7 @@ TEST_F(Sources, WebDatasetReadsEveryKindOfPart) {
   npy += '\0';
   npy += header;
   for (float value : {1.F, 2.F, 3.F, 4.F, 5.F, 6.F}) npy.append(reinterpret_cast<const char*>(&value), 4);
-  write("a.tar", tar_member("k.PNG", png(1)) +
+  write("a.tar", tar_member("k.PNG", noise_png(1)) +
                      tar_member("k.json", R"({"caption": "one", "captions": ["two", "three"], "n": 1})") +
                      tar_member("k.mask.png", test::encode_mat(levels, ".png")) + tar_member("k.summary.txt", "short") +
                      tar_member("k.objects.txt", "cat, dog") + tar_member("k.regions.npy", npy) +
@@ -340,21 +209,21 @@ TEST_F(Sources, RandomDamageNeverCrashesTheIndex) {
 }
 
 TEST_F(Sources, RepeatedAndScatteredKeysLoseNothing) {
-  write("a.tar", tar_member("a.png", png(1)) + tar_member("a.txt", "one") + tar_member("a.png", png(2)) +
-                     tar_member("a.txt", "two") + tar_member("b.png", png(3)) + tar_member("c.png", png(4)) +
+  write("a.tar", tar_member("a.png", noise_png(1)) + tar_member("a.txt", "one") + tar_member("a.png", noise_png(2)) +
+                     tar_member("a.txt", "two") + tar_member("b.png", noise_png(3)) + tar_member("c.png", noise_png(4)) +
                      tar_member("b.txt", "b") + tar_member("c.txt", "c") + tar_end);
   const auto source = indexed(make_webdataset(at_path("a.tar")));
   ASSERT_EQ(source->size(), 4);
   EXPECT_EQ(source->get(0).captions[0], "one");
   EXPECT_EQ(source->get(1).captions[0], "two");
-  EXPECT_EQ(source->get(1).encoded, png(2));
+  EXPECT_EQ(source->get(1).encoded, noise_png(2));
   EXPECT_EQ(source->get(2).captions[0], "b");
-  EXPECT_EQ(source->get(3).encoded, png(4));
+  EXPECT_EQ(source->get(3).encoded, noise_png(4));
 }
 
 TEST_F(Sources, BadMembersNameShardAndKey) {
-  write("a.tar", tar_member("good.png", png(1)) + tar_member("a.txt", "no picture") + tar_member("b.png", "") +
-                     tar_member("c.png", png(1)) + tar_member("c.cls", "12x") + tar_end);
+  write("a.tar", tar_member("good.png", noise_png(1)) + tar_member("a.txt", "no picture") + tar_member("b.png", "") +
+                     tar_member("c.png", noise_png(1)) + tar_member("c.cls", "12x") + tar_end);
   const auto source = indexed(make_webdataset(at_path("a.tar")));
   const auto error_of = [&](std::int64_t index) {
     try {
@@ -392,7 +261,7 @@ void expect_long_names(const IndexedSource& source, const std::string& prefix) {
   for (std::int64_t i = 0; i < 3; ++i) {
     const Sample sample = source.get(i);
     EXPECT_EQ(sample.key, prefix + "00" + std::to_string(i));
-    EXPECT_EQ(sample.encoded, png(static_cast<int>(i)));
+    EXPECT_EQ(sample.encoded, noise_png(static_cast<int>(i)));
     EXPECT_EQ(sample.captions, std::vector<std::string>{"caption " + std::to_string(i)});
   }
 }
@@ -400,7 +269,7 @@ void expect_long_names(const IndexedSource& source, const std::string& prefix) {
 TEST_F(Sources, ReadsWhatGnuTarWrites) {
   const std::string prefix = std::string(120, 'l') + "/" + std::string(110, 'm') + "/";
   for (int i = 0; i < 3; ++i) {
-    write("in/" + prefix + "00" + std::to_string(i) + ".png", png(i));
+    write("in/" + prefix + "00" + std::to_string(i) + ".png", noise_png(i));
     write("in/" + prefix + "00" + std::to_string(i) + ".txt", "caption " + std::to_string(i));
   }
   for (const char* format : {"gnu", "posix", "ustar"}) {
@@ -415,7 +284,7 @@ TEST_F(Sources, ReadsWhatGnuTarWrites) {
 
 TEST_F(Sources, PassesOverLinksFoldersAndSparseFilesOfGnuTar) {
   for (int i = 0; i < 3; ++i) {
-    write("in/x/00" + std::to_string(i) + ".png", png(i));
+    write("in/x/00" + std::to_string(i) + ".png", noise_png(i));
     write("in/x/00" + std::to_string(i) + ".txt", "caption " + std::to_string(i));
   }
   // 30 holes need more than one header of the old format.
@@ -433,15 +302,15 @@ TEST_F(Sources, PassesOverLinksFoldersAndSparseFilesOfGnuTar) {
 
 TEST_F(Sources, ALinksSizeFieldIsNoData) {
   std::string link = tar_member("k.txt", std::string(700, 'x'), '1').substr(0, 512);
-  write("a.tar", tar_member("a.png", png(1)) + link + tar_member("a.txt", "fine") + tar_end);
+  write("a.tar", tar_member("a.png", noise_png(1)) + link + tar_member("a.txt", "fine") + tar_end);
   EXPECT_EQ(indexed(make_webdataset(at_path("a.tar")))->get(0).captions, std::vector<std::string>{"fine"});
 }
 
 TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
   write("a.tar",
-        tar_member("00.jpg", png(1)) +
+        tar_member("00.jpg", noise_png(1)) +
             tar_member("00.json", R"({"caption": "one", "n": 2, "s": " short ", "tags": ["cat", "dog", null]})") +
-            tar_member("01.jpg", png(1)) + tar_member("01.txt", "two") +
+            tar_member("01.jpg", noise_png(1)) + tar_member("01.txt", "two") +
             tar_member("01.json", R"({"caption": null, "status": "success"})") + tar_end);
   WebDatasetSettings settings = at_path("a.tar");
   settings.label_keys = {"cls", "json.n"};
@@ -460,7 +329,7 @@ TEST_F(Sources, JsonFieldsMayGiveTextsAndLabels) {
 TEST_F(Sources, ReadsWhatPythonWrites) {
   if (!shell("python3 -c 'import tarfile'")) GTEST_SKIP() << "no python3 here";
   const std::string prefix = "\xC3\xA9" + std::string(150, 'p') + "/";
-  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), png(i));
+  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), noise_png(i));
   for (const char* format : {"PAX", "GNU"}) {
     write("make.py",
           std::string("import tarfile, io\nt = tarfile.open('") + path("py.tar") + "', 'w', format=tarfile." + format +
@@ -479,168 +348,12 @@ TEST_F(Sources, ReadsWhatTheWebDatasetLibraryWrites) {
   const std::string interpreter = python != nullptr ? python : "python3";
   if (!shell(interpreter + " -c 'import webdataset'"))
     GTEST_SKIP() << "no Python with webdataset here (TESSERA_PYTHON names one)";
-  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), png(i));
+  for (int i = 0; i < 3; ++i) write("p" + std::to_string(i), noise_png(i));
   write("make.py", "import webdataset as w\ns = w.TarWriter('" + path("w.tar") +
                        "')\nfor k in range(3): s.write({'__key__': 'x/00%d' % k, 'png': open('" + path("p") +
                        "%d' % k, 'rb').read(), 'txt': 'caption %d' % k, 'cls': k, 'json': {'a': 1}})\ns.close()\n");
   ASSERT_TRUE(shell(interpreter + " " + path("make.py")));
   expect_long_names(*indexed(make_webdataset(at_path("w.tar"))), "x/");
-}
-
-TEST_F(Sources, ImageFolderTakesClassesFromSortedFolders) {
-  write("f/zebra/deep/er/a.png", png(1));
-  write("f/ant_eater/b.png", png(2));
-  write("f/ant_eater/a.JPG", png(3));
-  write("f/ant_eater/a.txt", "one\n\ntwo\n");
-  write("f/ant_eater/.hidden.png", png(4));
-  write("f/ignored.txt", "x");
-  ImageFolderSettings settings;
-  settings.path = path("f");
-  const auto source = make_image_folder(settings);
-  ASSERT_EQ(source->size(), 3);
-  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"ant_eater", "zebra"}));
-  EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"one", "two"}));
-  EXPECT_EQ(source->get(1).captions, std::vector<std::string>{"a photo of a ant eater."});
-  EXPECT_EQ(source->get(2).key, "zebra/deep/er/a.png");
-  EXPECT_EQ(source->get(2).label, 1);
-  EXPECT_EQ(source->get(2).encoded, png(1));
-}
-
-TEST_F(Sources, ImageFolderReadsWhatImg2datasetWritesAsFiles) {
-  write("f/00000/000000000.png", png(1));
-  write("f/00000/000000000.txt", "a red cat");
-  write("f/00000/000000000.json", R"({"caption": "a red cat", "url": "http://x/0", "similarity": 0.31})");
-  write("f/00001/000010000.png", png(2));
-  write("f/00001/000010000.json", R"({"caption": "a dog", "status": "success"})");
-  write("f/00001/000010001.png", png(3));
-  write("f/00001/000010001.txt", "a bird");
-  write("f/00001/000010001.json", "{");
-  write("f/00000_stats.json", "{}");
-  ImageFolderSettings settings;
-  settings.path = path("f");
-  log::set_level(log::Level::info);
-  testing::internal::CaptureStderr();
-  const auto source = make_image_folder(settings);
-  ASSERT_EQ(source->size(), 3);
-  EXPECT_TRUE(source->class_names().empty());
-  EXPECT_EQ(source->get(0).key, "00000/000000000.png");
-  EXPECT_EQ(source->get(0).label, -1);
-  EXPECT_EQ(source->get(0).captions, std::vector<std::string>{"a red cat"});
-  EXPECT_EQ(source->get(0).fields, R"({"caption":"a red cat","similarity":0.31,"url":"http://x/0"})");
-  EXPECT_EQ(source->get(1).captions, std::vector<std::string>{"a dog"});
-  EXPECT_EQ(source->caption_count(1), 1);
-  EXPECT_EQ(source->get(2).captions, std::vector<std::string>{"a bird"});
-  EXPECT_EQ(source->get(2).fields, "");
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(path("f") + ": its folders 00000 to 00001 are img2dataset's, not classes"), std::string::npos)
-      << said;
-  const std::size_t told = said.find(path("f/00001/000010001.json") + ": is not JSON");
-  EXPECT_NE(told, std::string::npos) << said;
-  EXPECT_EQ(said.find("is not JSON", told + path("f/00001/000010001.json").size() + 10), std::string::npos) << said;
-}
-
-TEST_F(Sources, ImageFolderTakesFoldersOfDigitsForClassesUnlessTheyAreImg2datasets) {
-  write("f/0/a.png", png(1));
-  write("f/7/b.png", png(2));
-  ImageFolderSettings settings;
-  settings.path = path("f");
-  EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7"}));
-  settings.classes = false;
-  EXPECT_TRUE(make_image_folder(settings)->class_names().empty());
-  EXPECT_EQ(make_image_folder(settings)->size(), 2);
-  settings.classes.reset();
-  write("f/0/a.txt", "a caption");
-  EXPECT_TRUE(make_image_folder(settings)->class_names().empty());
-  settings.classes = true;
-  EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7"}));
-  settings.classes.reset();
-  write("f/zebra/c.png", png(3));
-  EXPECT_EQ(make_image_folder(settings)->class_names(), (std::vector<std::string>{"0", "7", "zebra"}));
-}
-
-TEST_F(Sources, ImageFolderTellsTheKeyOfAPictureThatCannotBeRead) {
-  write("f/a/x.png", png(1));
-  write("f/a/y.png", "");
-  ImageFolderSettings settings;
-  settings.path = path("f");
-  try {
-    make_image_folder(settings)->get(1);
-    FAIL();
-  } catch (const SampleError& error) {
-    EXPECT_EQ(error.reason(), "empty_image");
-    EXPECT_EQ(error.key(), "a/y.png");
-  }
-}
-
-TEST_F(Sources, ImageFolderFollowsNoLinkBackToAFolderItLiesIn) {
-  write("f/cat/a.png", png(1));
-  write("f/cat/far/b.png", png(2));
-  write("f/dog/c.png", png(3));
-  write("elsewhere/d.png", png(4));
-  fs::create_directory_symlink("..", path("f/cat/loop"));
-  fs::create_directory_symlink(".", path("f/cat/far/self"));
-  fs::create_directory_symlink(path("f"), path("f/whole"));
-  fs::create_directory_symlink(path("elsewhere"), path("f/dog/more"));
-  fs::create_directory_symlink(path("f/dog"), path("elsewhere/back"));  // by way of f/dog/more only
-  ImageFolderSettings settings;
-  settings.path = path("f") + "/";
-  log::set_level(log::Level::info);
-  testing::internal::CaptureStderr();
-  const auto source = make_image_folder(settings);
-  const std::string said = testing::internal::GetCapturedStderr();
-  std::vector<std::string> keys;
-  for (std::int64_t i = 0; i < source->size(); ++i) keys.push_back(source->get(i).key);
-  EXPECT_EQ(keys, (std::vector<std::string>{"cat/a.png", "cat/far/b.png", "dog/c.png", "dog/more/d.png"}));
-  EXPECT_EQ(source->class_names(), (std::vector<std::string>{"cat", "dog"}));
-  for (const char* link : {"f/cat/loop", "f/cat/far/self", "f/whole", "f/dog/more/back"}) {
-    const std::size_t at = said.find(path(link) + ": links to ");
-    ASSERT_NE(at, std::string::npos) << link << " in " << said;
-    EXPECT_EQ(said.find(path(link), at + 1), std::string::npos) << said;
-  }
-}
-
-TEST_F(Sources, ImageFolderSaysThatPicturesBesideClassFoldersAreNotUsed) {
-  write("f/cat/a.png", png(1));
-  write("f/b.png", png(2));
-  write("f/c.JPG", png(3));
-  write("f/.hidden.png", png(3));
-  ImageFolderSettings settings;
-  settings.path = path("f") + "/";
-  log::set_level(log::Level::info);
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(make_image_folder(settings)->size(), 1);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find(path("f") + "/: 2 pictures lie directly in it, beside class folders that hold pictures, and are "
-                                  "not used\n"),
-            std::string::npos)
-      << said;
-  fs::remove(path("f/cat/a.png"));
-  EXPECT_EQ(make_image_folder(settings)->size(), 2);
-}
-
-TEST_F(Sources, ImageFolderReadsACaptionsFile) {
-  write("f/a.png", png(1));
-  write("f/b.png", png(2));
-  write("f/captions.tsv", "file\tcaption\na.png\tfirst\r\nb.png\tother\na.png\tsecond\nc.png\tno such picture\n");
-  ImageFolderSettings settings;
-  settings.path = path("f");
-  const auto source = make_image_folder(settings);
-  EXPECT_TRUE(source->class_names().empty());
-  EXPECT_EQ(source->get(0).captions, (std::vector<std::string>{"first", "second"}));
-  EXPECT_EQ(source->get(0).label, -1);
-  write("f/captions.tsv", "file caption\n");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ":1: expected PICTURE<tab>CAPTION, got no tab");
-  write("f/captions.tsv", "h\tc\nq.png\tx\n");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
-            path("f/captions.tsv") + ": names no picture of " + path("f") +
-                " (line 2: q.png): expected names relative to the folder, such as a.png");
-  settings.path = path("g");
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }), path("g") + ": no such file or folder");
-  fs::create_directories(path("g"));
-  EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
-            path("g") +
-                ": holds no pictures (.jpg, .jpeg, .png, .webp), neither in folders named after classes nor directly");
 }
 
 TEST_F(Sources, AreMadeByNameFromYaml) {
@@ -658,7 +371,7 @@ TEST_F(Sources, ATarWithCorruptSamplesTrainsOnTheOthers) {
   std::string tar;
   for (int i = 0; i < 40; ++i) {
     const std::string key = std::to_string(i);
-    const std::string picture = i == 5 ? "" : i == 6 ? "plain text" : png(i);
+    const std::string picture = i == 5 ? "" : i == 6 ? "plain text" : noise_png(i);
     const std::string caption = i == 7 ? "" : i == 8 ? "caf\xE9" : "caption " + key;
     tar += tar_member(key + ".png", picture);
     if (i != 9) tar += tar_member(key + ".txt", caption);

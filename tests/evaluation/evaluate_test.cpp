@@ -198,7 +198,9 @@ TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
   file.tokenizer = {};
   save_model("image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}}");
   options.task = "knn";
-  EXPECT_EQ(error(), options.checkpoint + ": the file names no tokenizer");
+  EXPECT_EQ(error(), options.checkpoint +
+                         ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
+                         "trainer or tessera-convert wrote it");
 }
 
 TEST_F(Evaluate, AnOpenClipCheckpointIsMeasuredAsTheModelThatItIs) {
