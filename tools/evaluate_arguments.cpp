@@ -41,7 +41,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
                  "folder that embeddings of pictures and texts are kept in, by the model's and the pictures' fingerprints: "
                  "another evaluation of the same model takes them from there. Default: none is kept on disk");
   add_overrides(app, "--set", options.overrides,
-                "override a key of the suite (tasks.0.topk=[1]) or, with --task, of the task (topk=[1])");
+                "override a key of the suite (tasks.0.topk=[1]) or, with --task or --query alone, of the task (topk=[1])");
   app.add_option("--out", options.out,
                  "folder for results.json and report.html. Default: evaluation in the run's folder; where that holds "
                  "results already, evaluation-2, evaluation-3, ... With --compare: the page, or a folder for it (default: "

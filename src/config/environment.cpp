@@ -91,6 +91,21 @@ Node expand_environment(const Node& node, const std::string& path) {
   return changed(node, path, expanded);
 }
 
+std::map<std::string, std::string> defaults_used(const Node& node) {
+  std::map<std::string, std::string> out;
+  changed(node, "", [&](const std::string& text, const Node&, const std::string&) {
+    for (std::size_t at = text.find("${"); at != std::string::npos; at = text.find("${", at + 2)) {
+      const std::size_t close = text.find('}', at), dash = text.find(":-", at);
+      if (close == std::string::npos || dash > close || (at > 0 && text[at - 1] == '$')) continue;
+      const std::string name = text.substr(at + 2, dash - at - 2);
+      const char* value = std::getenv(name.c_str());
+      if (value == nullptr || *value == '\0') out[name] = text.substr(dash + 2, close - dash - 2);
+    }
+    return text;
+  });
+  return out;
+}
+
 Node escape_environment(const Node& node) {
   return changed(node, "", [](const std::string& text, const Node&, const std::string&) { return escaped(text); });
 }

@@ -227,6 +227,7 @@ config::Node run_config_of(const InferenceModel& loaded) {
 
 ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   if (options.threads) at::set_num_threads(static_cast<int>(*options.threads));
+  check_data_options(options);  // before weights are read, which may take long
   const InferenceModel loaded = load_for_inference(options.checkpoint, options.device, options.architecture);
   const std::string run_folder = run_folder_of(loaded.path);
   const SuiteSettings suite = load_suite(options, run_config_of(loaded));

@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include <tessera/base/log.h>
 #include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/config/shipped.h>
@@ -45,6 +46,8 @@ const config::Node* find_path(const config::Node& root, const std::string& path)
 config::Node suite_tree(const EvaluateOptions& options) {
   const std::string path = config::find_configuration(options.suite);
   const config::Node list = config::parse_yaml(io::read_file(path), path);
+  for (const auto& [name, value] : config::defaults_used(list))
+    log::info(path, ": the environment variable ", name, " is not set, so ", value, " stands for it");
   if (!list.is_sequence()) return config::load_yaml(options.suite, options.overrides);
   config::Node tree = config::Node::map({{"tasks", list}});
   for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
@@ -63,11 +66,6 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
     return tree;
   }
   if (!options.suite.empty()) return suite_tree(options);
-  if (!options.queries.empty()) {
-    tree.set("tasks", config::Node::sequence({}));
-    for (const std::string& assignment : options.overrides) config::apply_override(tree, assignment);
-    return tree;
-  }
   const config::Node* tasks = find_path(run_config, "evaluation.tasks");
   if (tasks == nullptr || !tasks->is_sequence() || tasks->items().empty()) {
     user_error("nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of ",
@@ -78,15 +76,28 @@ config::Node tree_of(const EvaluateOptions& options, const config::Node& run_con
   return tree;
 }
 
-/// The tasks with one more, which looks for the pictures of --query.
-void add_queries(config::Node& tree, const std::vector<std::string>& queries) {
-  if (queries.empty()) return;
-  std::vector<config::Node> texts, tasks;
+/// The task that looks for the pictures of --query.
+config::Node query_task(const std::vector<std::string>& queries) {
+  std::vector<config::Node> texts;
   for (const std::string& text : queries) texts.push_back(config::Node::scalar(text, {"--query", 0}, true));
+  return config::Node::map(
+      {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}});
+}
+
+/// The tasks with that of --query behind them; where it is alone, overrides are its own settings, as those of --task are.
+config::Node tree_with_queries(const EvaluateOptions& options, const config::Node& run_config) {
+  if (options.queries.empty()) return tree_of(options, run_config);
+  config::Node own = query_task(options.queries);
+  if (options.suite.empty() && options.task.empty()) {
+    for (const std::string& assignment : options.overrides) config::apply_override(own, assignment);
+    return config::Node::map({{"tasks", config::Node::sequence({own})}});
+  }
+  config::Node tree = tree_of(options, run_config);
+  std::vector<config::Node> tasks;
   if (const config::Node* others = tree.find("tasks"); others != nullptr && others->is_sequence()) tasks = others->items();
-  tasks.push_back(config::Node::map(
-      {{"name", config::Node::scalar("query", {"--query", 0}, true)}, {"texts", config::Node::sequence(texts)}}));
+  tasks.push_back(std::move(own));
   tree.set("tasks", config::Node::sequence(tasks));
+  return tree;
 }
 
 }  // namespace
@@ -110,6 +121,11 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
              suggestion(text, sources().names()));
 }
 
+void check_data_options(const EvaluateOptions& options) {
+  if (!options.data.empty()) source_from_text(options.data, "--data");
+  if (!options.train_data.empty()) source_from_text(options.train_data, "--train-data");
+}
+
 std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path) {
   const config::Node* node = find_path(run_config, path);
   if (node == nullptr || node->is_null()) return std::nullopt;
@@ -117,9 +133,7 @@ std::optional<config::ModuleSettings> run_source(const config::Node& run_config,
 }
 
 SuiteSettings load_suite(const EvaluateOptions& options, const config::Node& run_config) {
-  config::Node tree = tree_of(options, run_config);
-  add_queries(tree, options.queries);
-  SuiteSettings suite = config::read<SuiteSettings>(tree);
+  SuiteSettings suite = config::read<SuiteSettings>(tree_with_queries(options, run_config));
   if (suite.tasks.empty()) user_error(options.suite, ": tasks is empty: nothing to measure");
   suite.tasks = resolve_tasks(suite.tasks, "tasks");
   if (!options.data.empty()) suite.source = source_from_text(options.data, "--data");

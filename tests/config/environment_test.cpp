@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <map>
 
 #include <gtest/gtest.h>
 
@@ -47,6 +48,15 @@ TEST_F(Environment, AnUnsetVariableIsNamedWithFileLineAndKey) {
       error_of("a: ${TESSERA TEST}"),
       "a.yaml:1: a: ${TESSERA TEST} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
   EXPECT_EQ(error_of("a: '${HOME'"), "a.yaml:1: a: ${ is not closed by }; write $${ for a plain ${");
+}
+
+TEST_F(Environment, DefaultsInUseAreNamed) {
+  const config::Node node = config::parse_yaml(
+      "a: ['${TESSERA_TEST_UNSET:-/other}/x ${TESSERA_TEST_EMPTY:-7}', '${TESSERA_TEST_DATA_ROOT:-no}', "
+      "'$${TESSERA_TEST_PLAIN:-no}', '${TESSERA_TEST_UNSET}']\n",
+      "a.yaml");
+  EXPECT_EQ(config::defaults_used(node),
+            (std::map<std::string, std::string>{{"TESSERA_TEST_EMPTY", "7"}, {"TESSERA_TEST_UNSET", "/other"}}));
 }
 
 TEST_F(Environment, WhatAShellReadsIsLeftToIt) {

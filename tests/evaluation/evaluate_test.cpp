@@ -67,6 +67,7 @@ TEST_F(Evaluate, MistakesAreNamedInOneLine) {
   options.overrides = {};
   options.data = "nowhere";
   EXPECT_EQ(error().find("--data nowhere: there is no such file or folder, and no source of this name"), 0U);
+  options.data = "";
   options.checkpoint = "missing";
   EXPECT_EQ(error(), "checkpoint missing does not exist: give a model file, a checkpoint folder or a run folder");
   options.device = "tpu";
@@ -192,6 +193,13 @@ TEST_F(Evaluate, AModelWithoutATextTowerIsMeasuredByItsPicturesAlone) {
                               " compares pictures with texts, but this model has no text tower: linear_probe and "
                               "knn do without one"));
   }
+}
+
+TEST_F(Evaluate, DataAreLookedAtBeforeWeights) {
+  options.checkpoint = "no/such/model.safetensors";
+  options.task = "retrieval";
+  options.data = "nowhere";
+  EXPECT_EQ(error().find("--data nowhere: "), 0U) << error();
 }
 
 TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -90,6 +91,20 @@ TEST_F(SuiteFiles, OverridesOfASingleTaskAreItsSettings) {
   EXPECT_EQ(settings.templates, (TextList{"the {}"}));
 }
 
+TEST_F(SuiteFiles, OverridesOfQueriesAloneAreTheirSettings) {
+  EvaluateOptions options;
+  options.queries = {"a"};
+  options.overrides = {"max_samples=30"};
+  const SuiteSettings suite = load_suite(options, config::Node::map());
+  ASSERT_EQ(suite.tasks.size(), 1U);
+  EXPECT_EQ(suite.tasks[0].settings.find("max_samples")->text(), "30");
+  options.task = "retrieval";
+  const SuiteSettings both = load_suite(options, config::Node::map());
+  ASSERT_EQ(both.tasks.size(), 2U);
+  EXPECT_EQ(both.tasks[0].settings.find("max_samples")->text(), "30");
+  EXPECT_EQ(both.tasks[1].settings.find("max_samples")->text(), "-1");
+}
+
 TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
   const config::Node run = config::parse_yaml("evaluation: {tasks: [{name: retrieval, topk: [3]}]}\n", "run.yaml");
   EXPECT_EQ(load_suite({}, run).tasks.at(0).name, "retrieval");
@@ -143,6 +158,18 @@ TEST_F(SuiteFiles, ATableWithOtherColumnsShowsWhatToWrite) {
                   "hold pictures and captions: {name: csv, path: " +
                   path + ", separator: comma, image_key: datei, caption_key: beschreibung}");
   }
+}
+
+TEST_F(SuiteFiles, ADefaultInPlaceOfAVariableIsTold) {
+  ::unsetenv("TESSERA_TEST_UNSET");
+  EvaluateOptions options;
+  options.suite = write("suite.yaml", "source: {name: shapes, split: '${TESSERA_TEST_UNSET:-test}'}\ntasks: [knn]\n");
+  testing::internal::CaptureStderr();
+  load_suite(options, config::Node::map());
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find(options.suite + ": the environment variable TESSERA_TEST_UNSET is not set, so test stands for it"),
+            std::string::npos)
+      << said;
 }
 
 TEST_F(SuiteFiles, TheRepositorysSuitesAreValid) {

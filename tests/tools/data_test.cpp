@@ -80,7 +80,7 @@ TEST_F(DataProgram, InspectTellsGoodFromBadAndCountsWhatTextsLack) {
   EXPECT_EQ(answer.code, 0);
   EXPECT_EQ(answer.text.find("csv " + table +
                              ", 5 samples; looked at 5 samples: 3 good, 2 bad\n"
-                             "1 sample without a caption: training on texts skips it\n"),
+                             "1 sample without a caption: training on texts skips it, with the bad ones 3 of 5 (60.0 %)\n"),
             0U)
       << answer.text;
 }

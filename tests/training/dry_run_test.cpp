@@ -2,6 +2,7 @@
 
 #include "tests/training/any_views.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/data/image/encode.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/memory/example_page.h>
@@ -138,6 +139,24 @@ TEST(DryRun, EndsWithWarningsOfWhatIsHardlyMeant) {
       "are none: take a larger batch\n"));
   const Config eight = tiny_config(folder / "run");
   EXPECT_EQ(to_text(dry_run(eight), eight).find("warning: "), std::string::npos);
+}
+
+TEST(DryRun, TellsThatARunWouldStopForBadSamples) {
+  const TemporaryFolder folder;
+  io::write_file(folder / "good.png", encode_png({16, 16, std::vector<std::uint8_t>(16 * 16 * 3, 90)}));
+  std::string table = "filepath\ttitle\n";
+  for (int i = 0; i < 160; ++i) table += i % 3 == 0 ? "missing.png\ta cat\n" : "good.png\ta cat\n";
+  io::write_file(folder / "table.csv", table);
+  const std::string train = "data.train={name: csv, path: " + folder / "table.csv" + "}";
+  const auto warnings = [&](const std::string& share) {
+    const Config config = tiny_config(folder / "run", {train, "data.loader.max_bad_share=" + share});
+    return to_text(dry_run(config), config);
+  };
+  const std::string told = warnings("0.1");
+  EXPECT_NE(told.find("\nwarning: a run would stop: "), std::string::npos) << told;
+  EXPECT_NE(told.find("more than max_bad_share 0.1 allows (data.loader.max_bad_share: 0.5 allows more"), std::string::npos)
+      << told;
+  EXPECT_EQ(warnings("0.6").find("would stop"), std::string::npos);
 }
 
 TEST(DryRun, SaysHowLongTheTextsAreThatItsFlopsAreOf) {

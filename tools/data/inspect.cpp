@@ -65,26 +65,41 @@ void print_spread(const char* title, const Json& spread) {
   std::printf("\n");
 }
 
+struct Looks {
+  std::int64_t good, bad, captionless;  // captionless ones are good: a training on pictures takes them
+  explicit Looks(const Json& json)
+      : good(json["read"].get<std::int64_t>()),
+        bad(0),
+        captionless(good - json["samples_with"].value("caption", std::int64_t{0})) {
+    for (const auto& [reason, count] : json["bad"].items()) bad += count.get<std::int64_t>();
+  }
+  std::int64_t all() const { return good + bad; }
+};
+
 /// "looked at 1,000 samples: 777 good, 223 bad".
-std::string describe_looks(const Json& json) {
-  std::int64_t bad = 0;
-  for (const auto& [reason, count] : json["bad"].items()) bad += count.get<std::int64_t>();
-  const auto good = json["read"].get<std::int64_t>();
-  return concat("looked at ", with_thousands(good + bad), " samples: ",
-                bad == 0 ? "all of them good" : with_thousands(good) + " good, " + with_thousands(bad) + " bad");
+std::string describe(const Looks& looks) {
+  return concat("looked at ", with_thousands(looks.all()), " samples: ",
+                looks.bad == 0 ? "all of them good"
+                               : with_thousands(looks.good) + " good, " + with_thousands(looks.bad) + " bad");
 }
 
-/// Samples of which a training on texts makes nothing.
-void print_without_caption(const Json& json) {
-  const std::int64_t without = json["read"].get<std::int64_t>() - json["samples_with"].value("caption", std::int64_t{0});
-  if (without > 0)
-    std::printf("%s without a caption: training on texts skips %s\n",
-                without == 1 ? "1 sample" : (with_thousands(without) + " samples").c_str(), without == 1 ? "it" : "them");
+/// "55 samples without a caption: training on texts skips them, with the bad ones 278 of 1,000 (27.8 %)".
+void print_without_caption(const Looks& looks) {
+  if (looks.captionless <= 0) return;
+  const std::int64_t unusable = looks.bad + looks.captionless;
+  const double share = static_cast<double>(unusable) / static_cast<double>(looks.all());
+  std::printf("%s without a caption: training on texts skips %s", looks.captionless == 1 ? "1 sample" : (with_thousands(looks.captionless) + " samples").c_str(),
+              looks.captionless == 1 ? "it" : "them");
+  if (looks.bad > 0)
+    std::printf(", with the bad ones %s of %s (%.1f %%)", with_thousands(unusable).c_str(),
+                with_thousands(looks.all()).c_str(), 100 * share);
+  std::printf("\n");
 }
 
 void print_report(const Json& json) {
-  std::printf("%s; %s\n", json["source"].get<std::string>().c_str(), describe_looks(json).c_str());
-  print_without_caption(json);
+  const Looks looks(json);
+  std::printf("%s; %s\n", json["source"].get<std::string>().c_str(), describe(looks).c_str());
+  print_without_caption(looks);
   if (json["fingerprint"].is_string()) std::printf("fingerprint %s\n", json["fingerprint"].get<std::string>().c_str());
   print_bars("bad samples by reason", json["bad"]);
   for (const auto& [reason, examples] : json["bad_examples"].items())

@@ -45,7 +45,7 @@ struct EvaluateOptions {
   std::string train_data;  // the same for `train`
   std::string slots;  // top:32, {top: 32, source: ...}, slots.json or a mask of slot_mask; empty: the model as it is
   std::string features_cache;  // folder that embeddings are kept in from one evaluation to the next; empty: none
-  std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task
+  std::vector<std::string> overrides;  // "tasks.0.topk=[1]" in a suite, "topk=[1]" of one task, or of the queries alone
   std::string out;         // folder; empty: RUN/evaluation, or evaluation beside the model file, or evaluation-2, -3, ...
                            // Of a comparison: the page, or a folder for it; empty: comparison.html
   bool overwrite = false;  // write over an earlier evaluation's results
@@ -65,6 +65,9 @@ struct EvaluateOptions {
 /// or a path: a tar file, compressed or not, or a folder of them (webdataset), a table (csv_settings_of), or a folder of
 /// class folders (image_folder). `option` is what messages call it. Throws UserError.
 config::ModuleSettings source_from_text(const std::string& text, const std::string& option);
+
+/// Throws UserError for a --data or --train-data that source_from_text refuses.
+void check_data_options(const EvaluateOptions& options);
 
 /// The source that a run's resolved configuration names at a dotted path ("data.validation"), if any.
 std::optional<config::ModuleSettings> run_source(const config::Node& run_config, const std::string& path);

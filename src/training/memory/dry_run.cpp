@@ -61,6 +61,22 @@ std::vector<TrainingExample> examples_of(const TrainingRun& run, const Config& c
                            static_cast<std::uint64_t>(config.seed), std::max(kLeastOfEach, kExamples / sets));
 }
 
+constexpr std::int64_t kLooked = 128;  // more than a loader judges from
+
+// What stops a run soon after its start: too many samples that cannot be used.
+std::optional<std::string> unusable_samples(const TrainingRun& run, Config config, const RankSlice& slice) {
+  config.data.loader.batch_size = std::min<std::int64_t>(32, config.data.loader.batch_size);
+  try {
+    const auto loader = make_loader(run, config, slice);
+    do {
+      loader->next();
+    } while (loader->statistics().samples < kLooked && loader->epoch() == 0);
+  } catch (const UserError& error) {
+    return concat("a run would stop: ", error.what());
+  }
+  return std::nullopt;
+}
+
 // A few of each data set: the page has more.
 std::vector<TrainingExample> few(const std::vector<TrainingExample>& examples) {
   const bool several = !examples.empty() && examples.front().source != examples.back().source;
@@ -112,6 +128,8 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   report.steps = length.steps;
   report.memory = plan_memory(run, config, settings);
   report.warnings = reading_warnings(unreadable, report.unread_tasks);
+  if (run.loader)
+    if (const auto line = unusable_samples(run, config, {settings.rank, settings.ranks})) report.warnings.push_back(*line);
   for (std::string& line : setting_warnings(run, config, settings.ranks)) report.warnings.push_back(std::move(line));
   if (const auto line = epochs_warning(run, length)) report.warnings.push_back(*line);
   return report;
