@@ -114,8 +114,8 @@ ProcessGroup ProcessGroup::connect(const LaunchEnvironment& environment, const D
   connection->store = store;
   connection->group = c10::make_intrusive<c10d::ProcessGroup>(connection->store, place.rank, place.size);
   if (cuda) connection->group->setBoundDeviceId(device);
-  const auto add = [&](c10::DeviceType device, c10d::ProcessGroup::BackendType type, const BackendPointer& backend) {
-    connection->group->setBackend(device, type, backend);
+  const auto add = [&](c10::DeviceType kind, c10d::ProcessGroup::BackendType type, const BackendPointer& backend) {
+    connection->group->setBackend(kind, type, backend);
   };
   const auto prefixed = [&](const char* name) -> c10::intrusive_ptr<c10d::Store> {
     return c10::make_intrusive<c10d::PrefixStore>(name, connection->store);
