@@ -2,6 +2,8 @@
 #include <cctype>
 #include <cstdlib>
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include <tessera/config/environment.h>
 #include <tessera/config/fields.h>
@@ -15,22 +17,34 @@ bool is_variable_name(const std::string& text) {
          std::all_of(text.begin(), text.end(), fits);
 }
 
+bool is_unset(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr || *value == '\0';
+}
+
+// Of "NAME:-default", NAME and its default, where the default is what counts.
+std::optional<std::pair<std::string, std::string>> default_in_use(const std::string& inside) {
+  const std::size_t dash = inside.find(":-");
+  if (dash == std::string::npos || !is_unset(inside.substr(0, dash))) return std::nullopt;
+  return std::pair(inside.substr(0, dash), inside.substr(dash + 2));
+}
+
 // What stands for "NAME" or "NAME:-default".
 std::string variable_value(const std::string& inside, const Node& node, const std::string& path) {
-  const std::size_t dash = inside.find(":-");
-  const std::string name = inside.substr(0, dash);
+  const std::string name = inside.substr(0, inside.find(":-"));
   if (!is_variable_name(name) || inside.find("${") != std::string::npos)
     fail(node, path,
          "${" + inside + "} is no variable: expected ${NAME} or ${NAME:-default}; write $${ for a plain ${");
+  if (const auto used = default_in_use(inside)) return used->second;
   const char* value = std::getenv(name.c_str());
-  const bool empty = value == nullptr || *value == '\0';
-  if (dash != std::string::npos && empty) return inside.substr(dash + 2);
   if (value == nullptr)
     fail(node, path, "the environment variable " + name + " is not set: export it, or write ${" + name + ":-default}");
   return value;
 }
 
-std::string expanded(const std::string& text, const Node& node, const std::string& path) {
+// The text with value(inside) for each ${inside}, and ${ for $${.
+std::string with_variables(const std::string& text, const Node& node, const std::string& path,
+                           const std::function<std::string(const std::string& inside)>& value) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     if (text.compare(at, 3, "$${") == 0) {
@@ -39,13 +53,17 @@ std::string expanded(const std::string& text, const Node& node, const std::strin
     } else if (text.compare(at, 2, "${") == 0) {
       const std::size_t close = text.find('}', at);
       if (close == std::string::npos) fail(node, path, "${ is not closed by }; write $${ for a plain ${");
-      out += variable_value(text.substr(at + 2, close - at - 2), node, path);
+      out += value(text.substr(at + 2, close - at - 2));
       at = close + 1;
     } else {
       out += text[at++];
     }
   }
   return out;
+}
+
+std::string expanded(const std::string& text, const Node& node, const std::string& path) {
+  return with_variables(text, node, path, [&](const std::string& inside) { return variable_value(inside, node, path); });
 }
 
 std::string escaped(const std::string& text) {
@@ -93,15 +111,11 @@ Node expand_environment(const Node& node, const std::string& path) {
 
 std::map<std::string, std::string> defaults_used(const Node& node) {
   std::map<std::string, std::string> out;
-  changed(node, "", [&](const std::string& text, const Node&, const std::string&) {
-    for (std::size_t at = text.find("${"); at != std::string::npos; at = text.find("${", at + 2)) {
-      const std::size_t close = text.find('}', at), dash = text.find(":-", at);
-      if (close == std::string::npos || dash > close || (at > 0 && text[at - 1] == '$')) continue;
-      const std::string name = text.substr(at + 2, dash - at - 2);
-      const char* value = std::getenv(name.c_str());
-      if (value == nullptr || *value == '\0') out[name] = text.substr(dash + 2, close - dash - 2);
-    }
-    return text;
+  changed(node, "", [&](const std::string& text, const Node& scalar, const std::string& path) {
+    return with_variables(text, scalar, path, [&](const std::string& inside) {
+      if (const auto used = default_in_use(inside)) out.insert(*used);
+      return std::string();
+    });
   });
   return out;
 }

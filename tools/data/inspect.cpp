@@ -88,8 +88,9 @@ void print_without_caption(const Looks& looks) {
   if (looks.captionless <= 0) return;
   const std::int64_t unusable = looks.bad + looks.captionless;
   const double share = static_cast<double>(unusable) / static_cast<double>(looks.all());
-  std::printf("%s without a caption: training on texts skips %s", looks.captionless == 1 ? "1 sample" : (with_thousands(looks.captionless) + " samples").c_str(),
-              looks.captionless == 1 ? "it" : "them");
+  const bool one = looks.captionless == 1;
+  std::printf("%s %s without a caption: training on texts skips %s", with_thousands(looks.captionless).c_str(),
+              one ? "sample" : "samples", one ? "it" : "them");
   if (looks.bad > 0)
     std::printf(", with the bad ones %s of %s (%.1f %%)", with_thousands(unusable).c_str(),
                 with_thousands(looks.all()).c_str(), 100 * share);
