@@ -35,6 +35,15 @@ TEST(MetricsTable, ALaterColumnIsEmptyInTheLinesBefore) {
             "30,,,,,7\n");
 }
 
+TEST(MetricsTable, ALineHasTheTimeOfItsStepNotThatOfTheEvaluationAfterIt) {
+  const TemporaryFolder folder;
+  MetricsTable table(folder / "metrics.csv");
+  table.resume_at(0);
+  table.add({{"step", 10}, {"time", "12:00:00"}, {"loss", 2}});
+  table.add({{"step", 10}, {"time", "12:00:07"}, {"evaluation", {{"a", 0.5}}}});
+  EXPECT_EQ(io::read_file(folder / "metrics.csv"), "step,time,loss,evaluation.a\n10,12:00:00,2,0.5\n");
+}
+
 TEST(MetricsTable, ResumedItHoldsTheStepsBeforeAndGoesOnWithTheirColumns) {
   const TemporaryFolder folder;
   const std::string path = folder / "metrics.csv";

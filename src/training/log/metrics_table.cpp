@@ -79,8 +79,12 @@ void MetricsTable::add(const nlohmann::ordered_json& row) {
   const bool again = !last_.empty() && last_.front() == row.at("step").dump();
   Fields fields = again ? last_ : Fields{};
   fields.resize(columns.size());
-  for (const auto& [name, value] : cells)
-    if (!value.empty()) fields[std::find(columns.begin(), columns.end(), name) - columns.begin()] = value;
+  for (const auto& [name, value] : cells) {
+    std::string& field = fields[std::find(columns.begin(), columns.end(), name) - columns.begin()];
+    // An evaluation ends later than its step, whose time the line's is.
+    const bool stays = name == "time" && !field.empty();
+    if (!value.empty() && !stays) field = value;
+  }
   if (again || columns.size() > columns_.size())
     rewrite(columns, fields, again);
   else

@@ -17,8 +17,8 @@ class MetricsTable {
 
   /// Keeps what the file holds of steps up to this one. Without a file there is none to keep. Throws UserError.
   void resume_at(std::int64_t step);
-  /// Adds a row: an object with `step`. Another of the same step fills in the same line. Throws UserError when the file
-  /// cannot be written; the lines that it holds stay.
+  /// Adds a row: an object with `step`. Another of the same step fills in the same line, which keeps its `time`. Throws
+  /// UserError when the file cannot be written; the lines that it holds stay.
   void add(const nlohmann::ordered_json& row);
 
  private:
