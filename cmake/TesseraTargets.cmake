@@ -50,20 +50,35 @@ function(tessera_command_test name)
   set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 LABELS "${arg_LABELS}" TIMEOUT ${timeout})
 endfunction()
 
-# tessera_test(NAME source... LINK target... LABELS label...): a GoogleTest executable, one ctest entry per test.
+# tessera_test(NAME source... LINK target... LABELS label... [PROCESS_PER_TEST]): a GoogleTest executable, one ctest entry per
+# test. A suite's tests share a process, but with PROCESS_PER_TEST: for tests that fork, which want one that has computed nothing
+# yet, and for tests that run programs and so take longer than a process's start.
 function(tessera_test name)
-  cmake_parse_arguments(arg "" "" "LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "PROCESS_PER_TEST" "" "LINK;LABELS" ${ARGN})
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE TESSERA_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                              TESSERA_SOURCE_DIR="${PROJECT_SOURCE_DIR}" TESSERA_BINARY_DIR="${CMAKE_BINARY_DIR}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
-  tessera_test_timeout(timeout ${arg_LABELS})
-  # gtest_discover_tests takes a list among the properties apart; `ctest -L` looks for a part of the label, so one will do.
-  string(REPLACE ";" "-" label "${arg_LABELS}")
-  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
-                       PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+  if(arg_PROCESS_PER_TEST)
+    tessera_test_timeout(timeout ${arg_LABELS})
+    # gtest_discover_tests takes a list among the properties apart; `ctest -L` looks for a part of the label, so one will do.
+    string(REPLACE ";" "-" label "${arg_LABELS}")
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+                         PROPERTIES LABELS ${label} TIMEOUT ${timeout})
+  else()
+    tessera_test_timeout(timeout slow)
+    file(GENERATE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake CONTENT
+"set(name ${name})
+set(executable \"$<TARGET_FILE:${name}>\")
+set(scripts \"${PROJECT_SOURCE_DIR}/tests\")
+set(labels \"${arg_LABELS}\")
+set(timeout ${timeout})
+include(\"${PROJECT_SOURCE_DIR}/cmake/SuiteTests.cmake\")
+")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${name}_suites.cmake)
+  endif()
 endfunction()
 
 # The precompiled header of tessera_core, for a target that uses LibTorch heavily.
