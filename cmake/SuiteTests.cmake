@@ -1,5 +1,5 @@
 # What ctest reads for a GoogleTest executable (tessera_test says which). Loading LibTorch takes longer than most tests, so each
-# suite runs in one process, the entry `suite:NAME`; the entry of each of its tests reads how that one ended in what it printed.
+# suite runs in one process, the entry EXECUTABLE:SUITE; the entry of each of its tests reads how that one ended in what it printed.
 # Given: name, executable, scripts, labels, timeout.
 set(list "${executable}.list")
 set(output "${executable}.output")
@@ -32,11 +32,12 @@ set(known "")
 file(STRINGS "${list}" tests)
 foreach(test IN LISTS tests)
   string(REGEX REPLACE "\\.[^.]*$" "" suite "${test}")
-  string(REPLACE "/" "_" file "${output}/${suite}")
+  string(REPLACE "/" "_" file "${suite}")
+  set(file "${output}/${file}")
   if(NOT "${suite}" STREQUAL "${known}")
     set(known "${suite}")
-    add_test("suite:${suite}" "${scripts}/run_suite.sh" "${executable}" "${suite}" "${file}")
-    set_tests_properties("suite:${suite}" PROPERTIES FIXTURES_SETUP "${name}:${suite}" LABELS "${labels}" TIMEOUT ${timeout})
+    add_test("${name}:${suite}" "${scripts}/run_suite.sh" "${executable}" "${suite}" "${file}")
+    set_tests_properties("${name}:${suite}" PROPERTIES FIXTURES_SETUP "${name}:${suite}" LABELS "${labels}" TIMEOUT ${timeout})
   endif()
   add_test("${test}" "${scripts}/test_result.sh" "${file}" "${test}")
   set_tests_properties("${test}" PROPERTIES FIXTURES_REQUIRED "${name}:${suite}" LABELS "${labels}" TIMEOUT 300

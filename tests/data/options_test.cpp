@@ -135,9 +135,27 @@ TEST_F(OptionFiles, WhatsUpHasOptionsInAListOrRows) {
       "whatsup", R"([{"image_path": "data/controlled_images/a.png", "caption_options": ["r", "w1", "w2", "w3"]}])");
   EXPECT_EQ(listed.form, OptionForm::choice);
   EXPECT_EQ(listed.items.at(0).texts, (Texts{"r", "w1", "w2", "w3"}));
+  EXPECT_EQ(listed.items.at(0).set, "") << "a.png names no objects";
   const OptionSet rows = read("whatsup_qa", R"([[39, "r", "w"]])");
   EXPECT_EQ(rows.items.at(0).texts, (Texts{"r", "w"}));
   EXPECT_EQ(picture(rows, 0, 0), "000000000039.jpg") << "COCO's name of number 39";
+}
+
+TEST_F(OptionFiles, WhatsUpsPicturesOfTheSameObjectsAreASetOfTwoPairs) {
+  const auto item = [](const std::string& name) {
+    return R"({"image_path": "data/controlled_images/)" + name + R"(", "caption_options": ["r", "w"]})";
+  };
+  const OptionSet set =
+      read("whatsup", "[" + item("beer-bottle_left_of_chair.jpeg") + "," + item("beer-bottle_on_chair.jpeg") + "," +
+                          item("beer-bottle_right_of_chair.jpeg") + "," + item("cup_in-front_of_chair.jpeg") + "," +
+                          item("a.png") + "]");
+  const auto& items = set.items;
+  EXPECT_EQ(items.at(0).set, "beer-bottle chair");
+  EXPECT_EQ(items.at(1).set, items[0].set);
+  EXPECT_EQ(items.at(2).set, items[0].set);
+  EXPECT_EQ(items.at(3).set, "cup chair");
+  EXPECT_EQ(items[0].pair, items[2].pair);
+  EXPECT_NE(items[0].pair, items[1].pair);
 }
 
 TEST_F(OptionFiles, FoilPairsCaptionsOfOneId) {

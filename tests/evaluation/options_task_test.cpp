@@ -118,6 +118,31 @@ TEST_F(OptionTasks, TheFirstItemsAndAPromptMayBeAskedFor) {
   EXPECT_EQ(run("options", item, ", prompt_prefix: 'red '").metrics.at(0).second, 1.0) << "red green against red red";
 }
 
+TEST_F(OptionTasks, WhatsUpCountsPairsAndSetsOfWhichEachPictureIsRight) {
+  std::string items;
+  const auto add = [&](const std::string& picture, int red, int green, const std::string& options) {
+    if (red + green > 0) paint(picture, red, green, 0);
+    items += std::string(items.empty() ? "[" : ",") + R"({"image_path": "data/x/)" + picture +
+             R"(", "caption_options": )" + options + "}";
+  };
+  const std::string right = R"(["red", "green"])", wrong = R"(["green", "red"])";
+  for (const char* relation : {"left_of", "right_of", "on", "under"})
+    add(concat("a_", relation, "_b.png"), 200, 0, right);
+  add("c_left_of_b.png", 200, 0, right);
+  add("c_right_of_b.png", 200, 0, right);
+  add("c_on_b.png", 200, 0, wrong);
+  add("c_under_b.png", 200, 0, right);
+  const TaskResult result = run("whatsup", items + "]");
+  EXPECT_EQ(result.metrics,
+            (Metrics{{"accuracy", 7.0 / 8}, {"pair_accuracy", 3.0 / 4}, {"set_accuracy", 0.5}, {"items", 8}}));
+  EXPECT_EQ(report::value_of(result.outcomes.at(1)), 0.75);
+  EXPECT_EQ(run("whatsup", items + "]", ", max_items: 5").metrics,
+            (Metrics{{"accuracy", 1.0}, {"pair_accuracy", 1.0}, {"set_accuracy", 1.0}, {"items", 5}}))
+      << "what was not asked whole does not count";
+  add("d_left_of_b.png", 0, 0, right);
+  EXPECT_EQ(run("whatsup", items + "]").metrics, result.metrics) << "nor does a set without one of its pictures";
+}
+
 TEST_F(OptionTasks, AFileOfAnotherLayoutStopsARunBeforeItBegins) {
   EXPECT_THROW(run("winoground", R"([{"filename": "red.png", "caption": "x", "negative_caption": "y"}])"), UserError);
 }

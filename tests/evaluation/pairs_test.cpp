@@ -37,6 +37,13 @@ TEST(Pairs, ParaphrasesNeedBothRightTexts) {
   EXPECT_THROW(paraphrase(image.narrow(1, 0, 2), texts), c10::Error);
 }
 
+TEST(Pairs, AGroupIsRightIfAllOfItAre) {
+  const at::Tensor right = at::tensor({1, 1, 0, 1, 0, 1}).to(at::kBool);
+  const at::Tensor group = at::tensor({0, 2, 2, 0, -1, 3}, at::kLong);
+  EXPECT_EQ(flags(all_right(right, group, 5)), (std::vector<bool>{true, true, false, true, true}));
+  EXPECT_THROW(all_right(right, group.narrow(0, 0, 2), 5), c10::Error);
+}
+
 TEST(Pairs, SharesAreTakenByCategory) {
   const PairScores out =
       category_accuracy(at::tensor({1, 0, 1, 1}).to(at::kBool), at::tensor({0, 0, 2, 2}, at::kLong), 3);

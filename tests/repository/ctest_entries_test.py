@@ -65,15 +65,15 @@ esac
 
     def test_each_test_ends_as_it_ended_in_its_suites_process(self):
         ends = self.ends()
-        self.assertEqual({name: end for name, end in ends.items() if name.startswith("suite:")},
-                         {"suite:A": "Passed", "suite:On/B": "Failed", "suite:C": "Failed", "suite:D/0": "Passed"})
-        self.assertEqual({name: end for name, end in ends.items() if not name.startswith("suite:")},
+        self.assertEqual({name: end for name, end in ends.items() if ":" in name},
+                         {"fake_tests:A": "Passed", "fake_tests:On/B": "Failed", "fake_tests:C": "Failed", "fake_tests:D/0": "Passed"})
+        self.assertEqual({name: end for name, end in ends.items() if not ":" in name},
                          {"A.Good": "Passed", "A.GoodToo": "Passed", "A.Bad": "Failed", "On/B.Good/x": "Not Run",
                           "On/B.Crash/x": "Not Run", "On/B.After/x": "Not Run", "C.Good": "Not Run", "D/0.Skipped": "Skipped",
                           "D/0.Good": "Passed"})
 
     def test_a_suite_runs_once_and_only_when_a_test_of_it_is_asked_for(self):
-        self.assertEqual(self.ends("-R", "^A"), {"suite:A": "Passed", "A.Good": "Passed", "A.GoodToo": "Passed", "A.Bad": "Failed"})
+        self.assertEqual(self.ends("-R", "^A"), {"fake_tests:A": "Passed", "A.Good": "Passed", "A.GoodToo": "Passed", "A.Bad": "Failed"})
         self.assertEqual(sorted(file.name for file in self.folder.glob("*.runs")),
                          ["fake_tests.--gtest_filter=A.*.runs", "fake_tests.--gtest_list_tests.runs"])
         self.assertEqual((self.folder / "fake_tests.--gtest_filter=A.*.runs").read_text(), "once\n")
@@ -84,6 +84,15 @@ esac
         self.assertIn("last words", printed)
         self.assertIn("leaked\nthe process ended with 23, and no test had failed", printed)
         self.assertNotIn("no line end", printed)
+
+    def test_executables_may_have_suites_of_one_name(self):
+        other = self.folder / "other_tests"
+        other.write_text(self.EXECUTABLE.replace("Bad", "Worse"))
+        other.chmod(0o755)
+        listing = self.folder / "CTestTestfile.cmake"
+        listing.write_text(listing.read_text() + listing.read_text().replace("fake_tests", "other_tests"))
+        self.assertEqual(self.ends("-R", "^other_tests:A|^A.(Bad|Worse)"),
+                         {"fake_tests:A": "Passed", "other_tests:A": "Passed", "A.Bad": "Failed", "A.Worse": "Failed"})
 
     def test_a_test_that_did_not_end_fails(self):
         output = self.folder / "output"

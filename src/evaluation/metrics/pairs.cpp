@@ -63,6 +63,13 @@ ParaphraseScores paraphrase(const at::Tensor& image_scores, const at::Tensor& te
           at::logical_and(texts(0, 1).gt(texts(0, 2)), texts(0, 1).gt(texts(1, 2)))};
 }
 
+at::Tensor all_right(const at::Tensor& right, const at::Tensor& group, std::int64_t groups) {
+  TORCH_CHECK(right.dim() == 1 && right.sizes() == group.sizes(), "all_right: right and group must be [N], got ",
+              right.sizes(), " and ", group.sizes());
+  const at::Tensor wrong = group.masked_select(at::logical_and(right.logical_not(), group.ge(0)));
+  return at::bincount(wrong, {}, groups).eq(0);
+}
+
 at::Tensor first_is_best(const at::Tensor& scores) {
   TORCH_CHECK(scores.dim() == 2 && scores.size(1) > 1, "first_is_best: scores must be [N, K], K > 1, got ",
               scores.sizes());

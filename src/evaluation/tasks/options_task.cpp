@@ -94,6 +94,37 @@ void add_measure(const std::string& measure, const at::Tensor& right, const at::
   }
 }
 
+using Group = std::string OptionItem::*;  // pair or set
+using GroupSizes = std::map<std::string, std::int64_t>;
+
+GroupSizes sizes_of(const std::vector<OptionItem>& items, Group group) {
+  GroupSizes out;
+  for (const OptionItem& item : items)
+    if (!(item.*group).empty()) ++out[item.*group];
+  return out;
+}
+
+/// Adds the share of groups of which every item is right, if there are any. A group that was not asked whole does not count.
+void add_groups(const std::string& measure, Group group, const GroupSizes& sizes, const Items& items,
+                const at::Tensor& right, const at::Tensor& sample, TaskResult& result) {
+  GroupSizes missing = sizes;
+  for (const OptionItem* item : items)
+    if (!(item->*group).empty()) --missing[item->*group];
+  std::map<std::string, std::int64_t> numbers;
+  std::vector<std::int64_t> number_of, first;  // of each item its group, -1: none; of each group its first item
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string& name = items[i]->*group;
+    const bool counts = !name.empty() && missing.at(name) == 0;
+    if (counts && numbers.emplace(name, std::ssize(numbers)).second) first.push_back(static_cast<std::int64_t>(i));
+    number_of.push_back(counts ? numbers.at(name) : -1);
+  }
+  if (first.empty()) return;
+  const at::Tensor groups = metrics::all_right(right, at::tensor(number_of, at::kLong), std::ssize(first));
+  result.metrics.emplace_back(measure, groups.to(at::kDouble).mean().item<double>());
+  result.outcomes.push_back(
+      outcomes_of(measure, {.part = groups, .sample = sample.index_select(0, at::tensor(first, at::kLong))}));
+}
+
 class OptionsTask final : public EvaluationTask {
  public:
   explicit OptionsTask(OptionTaskSettings settings) : settings_(std::move(settings)) {}
@@ -102,6 +133,7 @@ class OptionsTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     OptionSet set = read_options(settings_);
+    const GroupSizes pairs = sizes_of(set.items, &OptionItem::pair), sets = sizes_of(set.items, &OptionItem::set);
     const auto wanted = static_cast<std::size_t>(settings_.max_items);
     if (settings_.max_items >= 0 && set.items.size() > wanted) set.items.resize(wanted);
     TaskResult result;
@@ -126,6 +158,8 @@ class OptionsTask final : public EvaluationTask {
     const std::vector<std::string> measures = measures_of(set.form);
     for (std::size_t m = 0; m < measures.size(); ++m)
       add_measure(measures[m], right.select(1, static_cast<std::int64_t>(m)), sample, kinds, result);
+    add_groups("pair_accuracy", &OptionItem::pair, pairs, items, right.select(1, 0), sample, result);
+    add_groups("set_accuracy", &OptionItem::set, sets, items, right.select(1, 0), sample, result);
     result.metrics.emplace_back("items", static_cast<double>(items.size()));
     if (context.pictures) show_kinds(kinds, measures[0], result);
     return result;

@@ -23,7 +23,9 @@ enum class OptionForm {
 struct OptionItem {
   std::vector<std::int64_t> pictures;  // samples of OptionSet::pictures
   std::vector<std::string> texts;
-  std::string kind;  // "replace_rel"; empty: the benchmark has no kinds
+  std::string kind;       // "replace_rel"; empty: the benchmark has no kinds
+  std::string pair = {};  // items of one pair, or one set, count together as well; empty: it is in none
+  std::string set = {};
 };
 
 /// A benchmark of wrong options beside right ones (Winoground, SugarCrepe, VALSE, ...).

@@ -42,6 +42,10 @@ struct ParaphraseScores {
 /// image_scores [N, 3] of the picture with each; text_scores [N, 3, 3] of the texts with each other.
 ParaphraseScores paraphrase(const at::Tensor& image_scores, const at::Tensor& text_scores);
 
+/// Whether all of a group are right, bool [groups]; a group without any is. right [N] bool, group [N] int64 in 0..groups-1, or -1:
+/// in none.
+at::Tensor all_right(const at::Tensor& right, const at::Tensor& group, std::int64_t groups);
+
 /// Whether the first of several scores is greater than all others; equal or NaN: wrong. scores [N, K], K > 1; [N] bool.
 at::Tensor first_is_best(const at::Tensor& scores);
 

@@ -30,7 +30,7 @@ const std::vector<JsonOptionLayout>& json_layouts() {
       {"colorswap", {"image_1", "image_2"}, {"caption_1", "caption_2"}},
       {"valse", {"image_file"}, {"caption", "foil"}},
       {"aro", {"image_path"}, {"true_caption", "false_caption"}, {"relation_name", "attributes"}},
-      {"whatsup", {"image_path"}, {"caption_options"}},
+      {.name = "whatsup", .pictures = {"image_path"}, .texts = {"caption_options"}, .sets_by_picture = true},
       {"whatsup_qa", {"0"}, {"1", "2"}},
       {"cola", {"0", "2"}, {"1", "3"}}};
   return layouts;
@@ -157,6 +157,15 @@ class OptionReader {
   const JsonOptionLayout& layout_;
 };
 
+/// What's Up shows two objects in four relations, of which two are the opposite of each other: cup_left_of_chair.jpeg,
+/// cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
+void take_set(const std::string& picture, OptionItem& item) {
+  const std::vector<std::string> words = split(std::filesystem::path(picture).stem().string(), '_');
+  if (words.size() < 3) return;
+  item.set = words.front() + " " + words.back();
+  item.pair = item.set + (words[1] == "left" || words[1] == "right" ? " beside" : " otherwise");
+}
+
 }  // namespace
 
 const std::vector<std::string>& option_layouts() {
@@ -184,6 +193,7 @@ void read_json_options(const std::string& path, const JsonOptionLayout& layout, 
     const std::vector<std::string> pictures = reader.texts_of(layout.pictures);
     if (!reader.validated()) return out.skip("not_validated");
     for (const std::string& picture : pictures) item.pictures.push_back(out.picture(picture, reader.part()));
+    if (layout.sets_by_picture) take_set(pictures.front(), item);
     out.add(std::move(item), place);
   });
 }

@@ -14,6 +14,7 @@ struct JsonOptionLayout {
   std::vector<std::string> texts;      // each a text, or a list of them; the right ones first
   std::vector<std::string> kind = {};  // the first that is there; none: a file is a kind
   bool paraphrases = false;            // the first two texts are right
+  bool sets_by_picture = false;        // the picture's name says with which others it counts (What's Up)
 };
 
 /// The layout of this name; nullptr: it is none of JSON items that are alike.
