@@ -146,7 +146,7 @@ TEST(LoaderFailures, ASlowReadIsOnlyWarnedOf) {
   testing::internal::CaptureStderr();
   Loader loader = over(source, settings);
   std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     source->release();
   });
   EXPECT_EQ(loader.next().keys[3], "3");
@@ -160,7 +160,7 @@ TEST(LoaderFailures, AHangWhileFieldsAreProbedEndsInAnErrorToo) {
   LoaderSettings settings = in_order(10);
   settings.timeout = 0.02;
   std::thread later([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
     source->release();
   });
   const std::string error = user_error_of([&] { over(source, settings); });
