@@ -66,7 +66,8 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
        "a caption each: text_score, the share of items in which each picture is nearer to its own caption; image_score, "
        "each caption to its own picture; group_score, both. Of two right captions and a wrong one: "
        "image_to_text_accuracy, the picture is nearer to both right ones; text_only_accuracy, these are nearer to each "
-       "other than to the wrong one."},
+       "other than to the wrong one. pair_accuracy, set_accuracy: the share of pairs and of sets of pictures (What's Up) "
+       "of which every one is right."},
       {"slot_mask",
        "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one, with "
        "the "
