@@ -1,9 +1,12 @@
 // Benchmarks of right and wrong options, in the layouts of their own files.
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include <tessera/base/text.h>
 #include <tessera/data/sources/option_set.h>
 
 namespace tessera {
@@ -60,6 +63,69 @@ TEST_F(OptionFiles, SugarCrepeIsAnObjectOfItemsAndAFileAKind) {
   EXPECT_EQ(set.pictures->size(), 2) << "a picture that several items name is there once";
   EXPECT_EQ(set.items[2].pictures, Numbers{0});
   EXPECT_EQ(set.described, "sugarcrepe " + path("swap_obj.json") + " and 1 more files, 3 items");
+}
+
+TEST_F(OptionFiles, ArosOrderTasksAskEachCaptionAmongOtherOrdersOfItsWords) {
+  write("lexicon.txt", "# nouns and adjectives\nred\ndog\n\nbeach\nball\n");
+  OptionSettings given = settings(
+      "aro_order",
+      R"([{"image": "sub/c.png", "caption": ["A red dog, on the big beach with its ball.", "Dogs!", "the the the the"]},
+          {"image": "a.png", "caption": ["red dog"]}, {"image": "b.png", "caption": ["A red dog, on the big beach with its ball."]}])",
+      "coco_karpathy_test.json");
+  given.lexicon = path("lexicon.txt");
+  const OptionSet set = read_options(given);
+  EXPECT_EQ(set.skipped, (std::map<std::string, std::int64_t>{{"one_order", 2}}))
+      << "neither a single word nor words that are alike have another order";
+  ASSERT_EQ(set.items.size(), 3U);
+  const Texts& texts = set.items[0].texts;
+  ASSERT_EQ(texts.size(), 5U);
+  EXPECT_EQ(texts[0], "a red dog, on the big beach with its ball") << "lower case, without marks";
+  EXPECT_EQ(set.items[2].texts, texts) << "the same caption has the same orders";
+  EXPECT_EQ(picture(set, 0, 0), "sub/c.png");
+  EXPECT_EQ(set.items[1].texts, (Texts{"red dog", "dog red", "dog red"})) << "it has no other words, and one run";
+}
+
+TEST_F(OptionFiles, ArosOrderTasksMoveTheWordsThatTheyName) {
+  write("lexicon.txt", "red\ndog\nbeach\nball\n");
+  OptionSettings given = settings(
+      "aro_order", R"([{"image": "a.png", "caption": ["a red dog, on the big beach with its ball"]}])", "file.json");
+  given.lexicon = path("lexicon.txt");
+  const OptionSet set = read_options(given);
+  std::vector<Texts> orders;
+  for (const std::string& text : set.items.at(0).texts) orders.push_back(split(text, ' '));
+  ASSERT_EQ(orders.size(), 5U);
+  const auto words = [&](std::size_t order, const Numbers& places) {
+    Texts out;
+    for (const std::int64_t place : places) out.push_back(orders[order].at(static_cast<std::size_t>(place)));
+    return out;
+  };
+  const auto sorted = [](Texts texts) {
+    std::sort(texts.begin(), texts.end());
+    return texts;
+  };
+  const Numbers named = {1, 2, 6, 9}, others = {0, 3, 4, 5, 7, 8};
+  EXPECT_EQ(words(1, others), words(0, others)) << "nouns and adjectives alone move";
+  EXPECT_EQ(words(2, named), words(0, named)) << "all others alone move";
+  for (const Numbers& run : {Numbers{0, 1, 2}, Numbers{3, 4, 5}, Numbers{6, 7, 8}}) {
+    EXPECT_NE(std::search(orders[3].begin(), orders[3].end(), orders[0].begin() + run[0], orders[0].begin() + run[0] + 3),
+              orders[3].end())
+        << "the words from " << words(0, run)[0] << " on move together";
+    EXPECT_EQ(sorted(words(4, run)), sorted(words(0, run))) << "the words from " << words(0, run)[0] << " on stay there";
+  }
+  for (std::size_t i = 1; i < orders.size(); ++i) {
+    EXPECT_NE(orders[i], orders[0]);
+    EXPECT_EQ(sorted(orders[i]), sorted(orders[0])) << "no word is lost";
+  }
+}
+
+TEST_F(OptionFiles, ArosOrderTasksNeedALexicon) {
+  const std::string content = R"([{"image": "a.png", "caption": ["a dog"]}])";
+  EXPECT_EQ(error_of("aro_order", content),
+            "options: lexicon is not set; layout aro_order needs a file of nouns and adjectives, one a line "
+            "(configs/lexicons/nouns_adjectives_small.txt has some)");
+  OptionSettings given = settings("aro_order", content, "file.json");
+  given.lexicon = path("nowhere.txt");
+  EXPECT_NE(user_error_of([&] { read_options(given); }).find("nowhere.txt"), std::string::npos);
 }
 
 TEST_F(OptionFiles, SugarCrepePlusPlusHasTwoRightTexts) {

@@ -103,6 +103,7 @@ const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpat
                                                                    {"foil", {1}},
                                                                    {"valse", {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}},
                                                                    {"aro", {1, 1}},
+                                                                   {"aro_order", {1, 1}},
                                                                    {"whatsup", {1, 1, 1, 1, 1, 1}},
                                                                    {"cola", {2}},
                                                                    {"mmvp", {2}}};

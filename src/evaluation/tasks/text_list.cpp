@@ -2,21 +2,11 @@
 
 #include <tessera/base/text.h>
 #include <tessera/config/file_path.h>
+#include <tessera/data/formats/list_file.h>
 #include <tessera/evaluation/tasks/task_settings.h>
-#include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
-
-/// The lines of a file; empty ones and comments are left out.
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (const std::string& line : split(text, '\n')) {
-    const std::string_view stripped = strip(line);
-    if (!stripped.empty() && stripped.front() != '#') lines.emplace_back(stripped);
-  }
-  return lines;
-}
 
 std::optional<config::Problem> check_topk(const std::vector<std::int64_t>& topk) {
   if (topk.empty()) return config::Problem{"topk", "is empty: give at least one number, say [1, 5]"};
@@ -40,7 +30,7 @@ TextList config::Value<TextList>::read(const Node& node, const std::string& path
          concat("there is no file \"", text, "\"", searched_text(file.searched),
                 ": give a list, or a file with one item a line"));
   }
-  out.items = lines_of(io::read_file(file));
+  out.items = read_list(file);
   if (out.items.empty()) fail(node, path, concat(file, " holds no line: expected one item a line"));
   return out;
 }

@@ -161,6 +161,8 @@ def places():
     write_json("aro/visual_genome_attribution.json", [
         dict(box, attributes=["red", "old"], obj1_name="cup", obj2_name="door", true_caption="the red cup and the old door",
              false_caption="the old cup and the red door")])
+    for name, image in (("coco_karpathy", "val2014/COCO_val2014_000000000001.jpg"), ("flickr30k", "flickr30k-images/1.jpg")):
+        write_json(f"aro/{name}_test.json", [{"image": image, "caption": ["A red dog, on a white beach.", "Red", "a dog near the old door"]}])
     for part in ("controlled_images", "controlled_clevr"):
         picture(f"whatsup/{part}/cup_on_chair.jpeg", "blue")
         write_json(f"whatsup/{part}_dataset.json", [

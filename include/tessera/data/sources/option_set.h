@@ -41,6 +41,7 @@ struct OptionSettings {
   std::string layout = "options";
   PathList annotations;
   config::FilePath images;
+  config::FilePath lexicon;
 };
 
 /// Names of the layouts that read_options() knows.
@@ -54,6 +55,8 @@ void fields(Visitor& v, OptionSettings& s) {
   v("images", s.images,
     "folder of the pictures. A name is looked for as the file has it, without its folders, with the usual endings "
     "(ex_0_img_0: ex_0_img_0.png) and, a number, as COCO writes it (39: 000000000039.jpg)");
+  v("lexicon", s.lexicon,
+    "nouns and adjectives, lower case, a file with one a line: which words `aro_order` shuffles; other layouts need none");
 }
 
 /// Throws UserError naming file and item: a file of another layout, no items, no pictures. A picture that is missing is

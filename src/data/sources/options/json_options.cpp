@@ -7,6 +7,7 @@
 
 #include "src/data/formats/annotations.h"
 #include "src/data/sources/options/layouts.h"
+#include "src/data/sources/options/word_orders.h"
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
@@ -30,6 +31,7 @@ const std::vector<JsonOptionLayout>& json_layouts() {
       {"colorswap", {"image_1", "image_2"}, {"caption_1", "caption_2"}},
       {"valse", {"image_file"}, {"caption", "foil"}},
       {"aro", {"image_path"}, {"true_caption", "false_caption"}, {"relation_name", "attributes"}},
+      {.name = "aro_order", .pictures = {"image"}, .texts = {"caption"}, .word_orders = true},
       {.name = "whatsup", .pictures = {"image_path"}, .texts = {"caption_options"}, .sets_by_picture = true},
       {"whatsup_qa", {"0"}, {"1", "2"}},
       {"cola", {"0", "2"}, {"1", "3"}}};
@@ -157,6 +159,18 @@ class OptionReader {
   const JsonOptionLayout& layout_;
 };
 
+/// One item for each caption. One that has no other order (a single word) cannot be asked.
+void add_orders(const WordOrders& orders, const OptionItem& captions, const std::string& place, OptionBuilder& out) {
+  for (std::size_t i = 0; i < captions.texts.size(); ++i) {
+    OptionItem item = captions;
+    item.texts = orders.of(captions.texts[i]);
+    if (item.texts.size() < 2)
+      out.skip("one_order");
+    else
+      out.add(std::move(item), place);
+  }
+}
+
 /// What's Up shows two objects in four relations, of which two are the opposite of each other: cup_left_of_chair.jpeg,
 /// cup_right_of_chair.jpeg, cup_on_chair.jpeg, cup_under_chair.jpeg (or in-front_of and behind).
 void take_set(const std::string& picture, OptionItem& item) {
@@ -186,6 +200,7 @@ const JsonOptionLayout* json_option_layout(const std::string& name) {
 
 void read_json_options(const std::string& path, const JsonOptionLayout& layout, OptionBuilder& out) {
   if (layout.paraphrases) out.expect_paraphrases();
+  const std::optional<WordOrders> orders = layout.word_orders ? std::optional(WordOrders(out.lexicon())) : std::nullopt;
   const std::string file_kind = std::filesystem::path(path).stem().string();
   for_items(path, layout, [&](const Json& json, const std::string& place) {
     const OptionReader reader(json, place, layout);
@@ -194,7 +209,10 @@ void read_json_options(const std::string& path, const JsonOptionLayout& layout, 
     if (!reader.validated()) return out.skip("not_validated");
     for (const std::string& picture : pictures) item.pictures.push_back(out.picture(picture, reader.part()));
     if (layout.sets_by_picture) take_set(pictures.front(), item);
-    out.add(std::move(item), place);
+    if (orders)
+      add_orders(*orders, item, place, out);
+    else
+      out.add(std::move(item), place);
   });
 }
 

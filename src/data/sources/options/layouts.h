@@ -15,6 +15,7 @@ struct JsonOptionLayout {
   std::vector<std::string> kind = {};  // the first that is there; none: a file is a kind
   bool paraphrases = false;            // the first two texts are right
   bool sets_by_picture = false;        // the picture's name says with which others it counts (What's Up)
+  bool word_orders = false;            // each text is right, and wrong with its words in other orders (ARO's COCO-Order)
 };
 
 /// The layout of this name; nullptr: it is none of JSON items that are alike.

@@ -83,6 +83,14 @@ void OptionBuilder::add(OptionItem item, const std::string& place) {
   set_.items.push_back(std::move(item));
 }
 
+const std::string& OptionBuilder::lexicon() const {
+  if (settings_.lexicon.empty())
+    user_error("options: lexicon is not set; layout ", settings_.layout,
+               " needs a file of nouns and adjectives, one a line (configs/lexicons/nouns_adjectives_small.txt has some)");
+  config::require(settings_.lexicon);
+  return settings_.lexicon;
+}
+
 OptionSet OptionBuilder::finished(const std::vector<std::string>& files) && {
   if (set_.items.empty()) user_error(files.at(0), ": holds no items of layout ", settings_.layout);
   const std::string described =

@@ -21,6 +21,8 @@ class OptionBuilder {
   /// `place` is where the item stands, for messages. An item with a blank text is left out. Throws UserError for one that
   /// is of no form, or of another than those before.
   void add(OptionItem item, const std::string& place);
+  /// The lexicon that the layout needs. Throws UserError if none is set.
+  const std::string& lexicon() const;
   /// Counts an item that the benchmark itself leaves out.
   void skip(const std::string& reason) { ++set_.skipped[reason]; }
   /// The items have two right texts each (SugarCrepe++).
