@@ -106,7 +106,7 @@ std::vector<std::string> DualEncoderEmbedder::token_texts(const std::vector<std:
 at::Tensor DualEncoderEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {
   if (images.global.is_sparse() || texts.global.is_sparse())
     return metrics::sparse_cosines(images.global, texts.global);
-  return metrics::unit_rows(images.global).matmul(metrics::unit_rows(texts.global).t());
+  return metrics::CosinesWith(texts.global)(images.global);
 }
 
 TowerFeatures DualEncoderEmbedder::compact(const TowerFeatures& features) const {

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 
@@ -48,32 +49,50 @@ class AssignAttention : public SeparateProjections {
 
   /// `groups` of what it returns is what to add to the groups.
   Grouped forward(const at::Tensor& groups, const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& noise) {
-    const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());  // [B, K, L]
+    const at::Tensor padding = mask.defined() ? mask.logical_not().unsqueeze(1) : at::Tensor();  // [B, 1, L]
+    const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());                // [B, K, L]
     const at::Tensor scores = at_least_float(products) / std::sqrt(static_cast<double>(groups.size(2)));
     Grouped out;
-    out.soft_assignment = scores.softmax(1);
+    out.soft_assignment = without(padding, scores.softmax(1));
     const at::Tensor competing =
-        noise.defined() ? ((scores + noise) / settings_.gumbel_tau).softmax(1) : out.soft_assignment;
-    out.assignment = competing.argmax(1);
-    at::Tensor weights = competing;
-    // The sum is exactly one-hot, for the bracket is exactly 0.
-    if (settings_.hard)
-      weights =
-          at::zeros_like(competing).scatter_(1, out.assignment.unsqueeze(1), 1) + (competing - competing.detach());
-    if (mask.defined()) {
-      const at::Tensor padding = mask.logical_not();
-      weights = weights.masked_fill(padding.unsqueeze(1), 0);
-      out.soft_assignment = out.soft_assignment.masked_fill(padding.unsqueeze(1), 0);
-      out.assignment = out.assignment.masked_fill(padding, -1);
-    }
-    at::Tensor total = weights.sum(2, /*keepdim=*/true) + assign_eps_;  // [B, K, 1]
-    // A group without a token: a small number instead would multiply its straight-through gradient by its inverse.
-    total = total.masked_fill(total.detach() == 0, 1);
-    out.groups = proj_(at::matmul(weights / total, v_proj_(tokens)));
+        noise.defined() ? (scores + without(padding, noise.detach())) / settings_.gumbel_tau : scores;
+    const at::Tensor shares = competing.softmax(1);
+    out.assignment = shares.argmax(1);
+    const bool of_logarithms = !settings_.hard && assign_eps_ == 0;
+    const at::Tensor weights = of_logarithms ? soft_weights(competing, padding) : weights_of(shares, out.assignment, padding);
+    if (padding.defined()) out.assignment = out.assignment.masked_fill(padding.squeeze(1), -1);
+    out.groups = proj_(at::matmul(weights, v_proj_(tokens)));
     return out;
   }
 
  private:
+  /// `x` [B, K, L] with 0 at the padding.
+  static at::Tensor without(const at::Tensor& padding, const at::Tensor& x) {
+    return padding.defined() ? x.masked_fill(padding, 0) : x;
+  }
+
+  /// A_kj / D_k of the shares [B, K, L] that groups have in tokens.
+  at::Tensor weights_of(const at::Tensor& shares, const at::Tensor& assignment, const at::Tensor& padding) const {
+    at::Tensor weights = shares;
+    // The sum is exactly one-hot, for the bracket is exactly 0.
+    if (settings_.hard)
+      weights = at::zeros_like(shares).scatter_(1, assignment.unsqueeze(1), 1) + (shares - shares.detach());
+    weights = without(padding, weights);
+    at::Tensor total = weights.sum(2, /*keepdim=*/true) + assign_eps_;  // [B, K, 1]
+    // A group without a token: a small number instead would multiply its straight-through gradient by its inverse.
+    total = total.masked_fill(total.detach() == 0, 1);
+    return weights / total;
+  }
+
+  /// The same of soft shares with assign_eps 0, by their logarithms: a group of which all tokens keep away still has their
+  /// weighted mean, where its shares and their sum would underflow.
+  static at::Tensor soft_weights(const at::Tensor& competing, const at::Tensor& padding) {
+    const at::Tensor logarithms = competing.log_softmax(1);
+    if (!padding.defined()) return logarithms.softmax(2);
+    // Not minus infinity, whose softmax is no number where a row has padding alone.
+    return without(padding, logarithms.masked_fill(padding, std::numeric_limits<float>::lowest()).softmax(2));
+  }
+
   GroupingSettings settings_;
   double assign_eps_;
 };

@@ -53,6 +53,7 @@ struct HeadCase : MlpHeadSettings {
   std::int64_t width = 0;
   std::int64_t output_dim = 256;
   std::string pool = "after";
+  bool training = false;
 };
 
 template <class Visitor>
@@ -61,13 +62,14 @@ void fields(Visitor& v, HeadCase& s) {
   v("output_dim", s.output_dim, "D", config::at_least(1));
   fields(v, static_cast<MlpHeadSettings&>(s));
   v("pool", s.pool, "as in the read-out groups", config::one_of({"after", "before"}));
+  v("training", s.training, "mode of the batch norm");
 }
 
 Outputs run_group_projection(Run& run) {
   const auto settings = config::read<HeadCase>(run.settings(), run.path());
   MlpHead head(settings, settings.width, settings.output_dim);
   run.bind_all(head);
-  head.eval();
+  head.train(settings.training);
   const at::Tensor& groups = run.input("groups");
   if (settings.pool == "before") return {{"pooled", head.forward(groups.mean(1))}};
   const at::Tensor projected = head.forward(groups);
@@ -130,8 +132,12 @@ Outputs run_text_group(Run& run) {
 }
 
 Outputs run_groupvit(Run& run) {
-  auto settings = config::read<GroupVitSettings>(run.settings(), run.path());
-  settings.image_size = square_grid(run.parameter("pos_embed").size(1)).height * settings.patch_size;
+  config::Node tree = run.settings();
+  const config::Node* patch = tree.find("patch_size");
+  const std::int64_t patch_size = patch == nullptr ? GroupVitSettings().patch_size : std::stoll(patch->text());
+  const std::int64_t trained = square_grid(run.parameter("pos_embed").size(1)).height * patch_size;
+  tree.set("image_size", config::Node::scalar(std::to_string(trained)));
+  const auto settings = config::read<GroupVitSettings>(tree, run.path());
   GroupVit encoder(settings);
   run.bind_all(encoder);
   encoder.eval();
@@ -242,13 +248,14 @@ Outputs run_grad_cache(Run& run) {
   losses.decoder = settings.decoder;
   TextGroup objective(losses, {.shared = &shared});
   run.bind_all(objective);
+  const bool noisy = run.has("gumbel_noise");
   return run_in_chunks(
       run, chunks,
       [&](const InputRows& rows) {
         image.global = small_tower(run, "image_tower.", rows("image"));
         text.input = text_input(rows("text_ids"), rows("text_mask"));
         const at::Tensor x = encoder.encode_tokens(text.input.ids, text.input.mask);
-        text.tokens = encoder.group(x, text.input.mask, rows("gumbel_noise")).groups;
+        text.tokens = encoder.group(x, text.input.mask, noisy ? rows("gumbel_noise") : at::Tensor()).groups;
         text.global = head.forward(text.tokens).mean(1);
         return features;
       },

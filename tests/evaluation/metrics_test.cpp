@@ -1,3 +1,4 @@
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -178,6 +179,57 @@ TEST(RetrievalRecall, ByCosineIsBySimilarity) {
   EXPECT_EQ(list(cosines.image_to_text_rank), list(tiles.image_to_text_rank));
   EXPECT_EQ(list(cosines.text_to_image_rank), list(tiles.text_to_image_rank));
   EXPECT_EQ(cosines.image_to_text, tiles.image_to_text);
+}
+
+TEST(RetrievalRecall, TextsOfOneDirectionTie) {
+  EXPECT_EQ(list(retrieval_recall(rows({{1}, {1}}), rows({{49}, {1}}), ids({0, 1}), {1}).image_to_text_rank), (Ids{0, 1}));
+  at::manual_seed(4);
+  const at::Tensor images = at::randn({8, 3}), texts = at::randint(-9, 10, {8, 3}).to(at::kFloat);
+  for (int factor = 2; factor < 60; ++factor) {
+    const RetrievalScores scores =
+        retrieval_recall(images, at::cat({texts, texts * factor}), ids({0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}), {1});
+    const at::Tensor of_half = scores.text_to_image_rank;
+    EXPECT_TRUE(of_half.slice(0, 0, 8).equal(of_half.slice(0, 8))) << factor;
+  }
+}
+
+/// Runs of features of many widths and numbers, `rows` of which are there twice, the second time behind the first.
+void for_doubled_rows(const std::function<void(const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows)>& body) {
+  at::manual_seed(5);
+  for (const std::int64_t count : {1, 2, 3, 5, 7, 12, 33})
+    for (const std::int64_t width : {3, 8, 17, 24, 68}) {
+      const at::Tensor once = at::randn({count, width});
+      body(at::cat({once, at::randn({20, width})}), at::cat({once, once}), count);
+    }
+}
+
+TEST(NearestByCosine, EqualCandidatesAreFoundByIndex) {
+  for_doubled_rows([](const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows) {
+    const at::Tensor first = nearest_by_cosine(queries, doubled, 1).first;
+    EXPECT_TRUE(first.lt(rows).all().item<bool>()) << doubled.sizes();
+  });
+}
+
+TEST(ZeroShotClassification, ClassesOfOnePromptGoToTheFirst) {
+  for_doubled_rows([](const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows) {
+    const at::Tensor prediction = zero_shot_classification(queries, at::zeros({queries.size(0)}, at::kLong), doubled,
+                                                           at::arange(2 * rows), 2 * rows, {1})
+                                      .prediction;
+    EXPECT_TRUE(prediction.lt(rows).all().item<bool>()) << doubled.sizes();
+  });
+}
+
+TEST(ZeroShotSegmentation, ClassesOfOneNameGoToTheFirst) {
+  for_doubled_rows([](const at::Tensor& queries, const at::Tensor& doubled, std::int64_t rows) {
+    SegmentationOptions options;
+    options.grid = {1, queries.size(0)};
+    options.candidates = "all";
+    options.upsample = "nearest";
+    const at::Tensor prediction =
+        zero_shot_segmentation(queries.unsqueeze(0), doubled, at::zeros({1, 1, queries.size(0)}, at::kLong), options)
+            .prediction;
+    EXPECT_TRUE(prediction.lt(rows).all().item<bool>()) << doubled.sizes();
+  });
 }
 
 TEST(NearestByCosine, FewOutOfManyAreTheFirstOfASort) {

@@ -157,6 +157,41 @@ TEST(GroupingBlock, GroupsWithoutTokensAndRowsWithoutTokensStayFinite) {
   }
 }
 
+TEST(GroupingBlock, SoftGroupsThatAllTokensKeepAwayFromStayTheirWeightedMean) {
+  // In float32 exp(-90) is no normal number, and exp(-120) is 0.
+  for (const double scale : {20.0, 90.0, 120.0, 300.0}) {
+    SCOPED_TRACE(scale);
+    const GroupingSettings settings{.hard = false};
+    Grouping exact(settings);
+    exact.noise = scale * at::tensor({0., -1., -0.5}, at::kDouble).view({1, 3, 1}).expand({kRows, 3, kTokenCount});
+    const at::Tensor expected = exact.forward().groups;
+    const auto of_exact = grouping_gradients(expected.square().sum(), exact.leaves());
+    exact.block->to(at::kFloat);
+    Grouping rounded = exact;
+    rounded.tokens = exact.tokens.detach().to(at::kFloat).requires_grad_(true);
+    rounded.groups = exact.groups.detach().to(at::kFloat).requires_grad_(true);
+    rounded.noise = exact.noise.to(at::kFloat);
+    const at::Tensor groups = rounded.forward().groups;
+    expect_close(groups.to(at::kDouble), expected, 1e-3);
+    const auto gradients = grouping_gradients(groups.square().sum(), rounded.leaves());
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      expect_close(gradients[i].to(at::kDouble), of_exact[i], 1e-3 * (1 + of_exact[i].abs().max().item<double>()));
+  }
+}
+
+TEST(GroupingBlock, NoiseHasNoGradientAndPaddingsReachesNothing) {
+  for (const bool hard : {true, false}) {
+    Grouping g({.hard = hard});
+    const auto clean = grouping_gradients(g.forward().groups.square().sum(), g.leaves());
+    g.noise.masked_fill_(g.mask.logical_not().unsqueeze(1), std::numeric_limits<double>::quiet_NaN()).requires_grad_(true);
+    std::vector<at::Tensor> leaves = g.leaves();
+    leaves.push_back(g.noise);
+    const auto gradients = grouping_gradients(g.forward().groups.square().sum(), leaves);
+    EXPECT_FALSE(gradients.back().defined()) << "the noise is given";
+    for (std::size_t i = 0; i < clean.size(); ++i) EXPECT_TRUE(at::equal(gradients[i], clean[i])) << i;
+  }
+}
+
 TEST(GroupingBlock, NoiseOfARowFollowsFromItsKeyAndOfATokenFromItsPlace) {
   const Grouping g({});
   const auto drawn = [&](const at::Tensor& tokens, const at::Tensor& keys) {

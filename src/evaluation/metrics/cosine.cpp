@@ -1,11 +1,36 @@
 #include "src/evaluation/metrics/cosine.h"
 
+#include <string_view>
+#include <unordered_map>
+
 namespace tessera::metrics {
+namespace {
+
+/// The first row that is equal to each, [N] int64; undefined where all differ.
+at::Tensor first_of_equal(const at::Tensor& rows) {
+  const at::Tensor own = (rows.to(at::kCPU, at::kDouble) + 0.0).contiguous();  // -0 is 0
+  const std::size_t bytes = static_cast<std::size_t>(own.size(1)) * sizeof(double);
+  const auto* data = reinterpret_cast<const char*>(own.const_data_ptr<double>());
+  std::unordered_map<std::string_view, std::int64_t> seen;
+  std::vector<std::int64_t> first;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(own.size(0)); ++i)
+    first.push_back(seen.emplace(std::string_view(data + i * bytes, bytes), i).first->second);
+  return std::ssize(seen) == own.size(0) ? at::Tensor() : at::tensor(first, at::kLong).to(rows.device());
+}
+
+}  // namespace
 
 at::Tensor unit_rows(const at::Tensor& rows) {
   TORCH_CHECK(rows.dim() >= 1, "unit_rows: expected rows of features, got a scalar");
   const at::Tensor exact = rows.to(at::kDouble);
   return exact / exact.norm(2, -1, true).clamp_min(1e-12);
+}
+
+CosinesWith::CosinesWith(const at::Tensor& rows) : rows_(unit_rows(rows)), first_(first_of_equal(rows_)) {}
+
+at::Tensor CosinesWith::operator()(const at::Tensor& queries) const {
+  const at::Tensor cosines = unit_rows(queries).matmul(rows_.t());
+  return first_.defined() ? cosines.index_select(-1, first_) : cosines;
 }
 
 void for_tiles(std::int64_t rows, std::int64_t columns, const std::function<void(std::int64_t, std::int64_t)>& body) {

@@ -13,14 +13,15 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features with what makes them unit vectors.
+/// Rows of features with their lengths. A row is divided by its length before anything else: rows of one direction then have
+/// the same cosines to the last bit, and tie.
 template <class T>
 class UnitRows {
  public:
-  explicit UnitRows(const at::Tensor& rows) : rows_(rows), width_(rows.size(1)), scale_(static_cast<std::size_t>(rows.size(0))) {
+  explicit UnitRows(const at::Tensor& rows) : rows_(rows), width_(rows.size(1)), length_(static_cast<std::size_t>(rows.size(0))) {
     at::parallel_for(0, size(), 64, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i)
-        scale_[static_cast<std::size_t>(i)] = 1 / std::max(std::sqrt(product(row(i), row(i))), 1e-12);
+        length_[static_cast<std::size_t>(i)] = std::max(std::sqrt(product({row(i), 1}, {row(i), 1})), 1e-12);
     });
   }
 
@@ -34,29 +35,36 @@ class UnitRows {
     at::parallel_for(begin, end, 64, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t i = first; i < last; ++i)
         for (std::int64_t d = 0; d < width_; ++d)
-          to[(i - begin) * width_ + d] = static_cast<float>(static_cast<double>(row(i)[d]) * scale_[static_cast<std::size_t>(i)]);
+          to[(i - begin) * width_ + d] = static_cast<float>(static_cast<double>(row(i)[d]) / length_[static_cast<std::size_t>(i)]);
     });
     return out;
   }
 
   /// The cosine with a row of `other`, in double; not a number counts as nothing.
   double cosine(std::int64_t own, const UnitRows& other, std::int64_t others) const {
-    const double value = product(row(own), other.row(others)) * scale_[static_cast<std::size_t>(own)] *
-                         other.scale_[static_cast<std::size_t>(others)];
+    const double value = product({row(own), length_[static_cast<std::size_t>(own)]},
+                                 {other.row(others), other.length_[static_cast<std::size_t>(others)]});
     return std::isnan(value) ? kNothing : value;
   }
 
  private:
   const T* row(std::int64_t index) const { return rows_.template const_data_ptr<T>() + index * width_; }
 
-  double product(const T* a, const T* b) const {
+  /// A row and what it is divided by.
+  struct Divided {
+    const T* row;
+    double by;
+    double operator[](std::int64_t d) const { return static_cast<double>(row[d]) / by; }
+  };
+
+  double product(Divided a, Divided b) const {
     constexpr std::int64_t kLanes = 8;  // sums of their own, for the compiler may not reorder one
     double lanes[kLanes] = {};
     std::int64_t d = 0;
     for (; d + kLanes <= width_; d += kLanes)
       for (std::int64_t lane = 0; lane < kLanes; ++lane)
-        lanes[lane] += static_cast<double>(a[d + lane]) * static_cast<double>(b[d + lane]);
-    for (; d < width_; ++d) lanes[0] += static_cast<double>(a[d]) * static_cast<double>(b[d]);
+        lanes[lane] += a[d + lane] * b[d + lane];
+    for (; d < width_; ++d) lanes[0] += a[d] * b[d];
     double sum = 0;
     for (const double lane : lanes) sum += lane;
     return sum;
@@ -64,7 +72,7 @@ class UnitRows {
 
   at::Tensor rows_;
   std::int64_t width_;
-  std::vector<double> scale_;
+  std::vector<double> length_;
 };
 
 /// What queries look for: their best right answer, and how many others come before it.

@@ -74,12 +74,13 @@ std::pair<at::Tensor, at::Tensor> nearest_by_cosine(const at::Tensor& queries, c
   TORCH_CHECK(queries.dim() == 2 && candidates.dim() == 2 && queries.size(1) == candidates.size(1),
               "nearest_by_cosine: features must be [Q, D] and [M, D], got ", queries.sizes(), " and ",
               candidates.sizes());
-  const at::Tensor rows = unit_rows(candidates);
-  k = std::min(k, rows.size(0));
-  at::Tensor indices = at::empty({queries.size(0), k}, rows.options().dtype(at::kLong));
-  at::Tensor cosines = at::empty({queries.size(0), k}, rows.options());
-  for_tiles(queries.size(0), rows.size(0), [&](std::int64_t begin, std::int64_t end) {
-    const at::Tensor scores = at::nan_to_num(unit_rows(queries.slice(0, begin, end)).matmul(rows.t()), -INFINITY);
+  const CosinesWith cosines_with(candidates);
+  const std::int64_t count = candidates.size(0);
+  k = std::min(k, count);
+  at::Tensor indices = at::empty({queries.size(0), k}, candidates.options().dtype(at::kLong));
+  at::Tensor cosines = at::empty({queries.size(0), k}, candidates.options().dtype(at::kDouble));
+  for_tiles(queries.size(0), count, [&](std::int64_t begin, std::int64_t end) {
+    const at::Tensor scores = at::nan_to_num(cosines_with(queries.slice(0, begin, end)), -INFINITY);
     const at::Tensor best = best_first(scores, k);
     indices.slice(0, begin, end).copy_(best);
     cosines.slice(0, begin, end).copy_(scores.gather(1, best));

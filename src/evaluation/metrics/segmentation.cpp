@@ -119,7 +119,7 @@ SegmentationPrediction zero_shot_segmentation(const at::Tensor& patch_features, 
   const at::Tensor truth = target.to(patch_features.device(), at::kLong);
 
   SegmentationPrediction out;
-  const at::Tensor cosines = unit_rows(patch_features).matmul(unit_rows(class_features).t());  // [B, P, C]
+  const at::Tensor cosines = CosinesWith(class_features)(patch_features);  // [B, P, C]
   out.patch_similarity = cosines.transpose(1, 2).reshape({truth.size(0), class_features.size(0), rows, columns});
   out.prediction = at::empty_like(truth);
   for (std::int64_t b = 0; b < truth.size(0); ++b)
@@ -196,7 +196,7 @@ at::Tensor zero_shot_segmentation_by_groups(const at::Tensor& group_features, co
               " and ", attention.sizes());
   check_task(kWho, group_features, class_features, target, options);
   const at::Tensor truth = target.to(group_features.device(), at::kLong);
-  const at::Tensor cosines = unit_rows(group_features).matmul(unit_rows(class_features).t());  // [B, K, C]
+  const at::Tensor cosines = CosinesWith(class_features)(group_features);  // [B, K, C]
   const at::Tensor masks = group_masks(attention, truth.size(1), truth.size(2), options);
   at::Tensor prediction = at::full_like(truth, options.ignore_index);
   for (std::int64_t b = 0; b < truth.size(0); ++b) {

@@ -74,9 +74,9 @@ ZeroShotScores zero_shot_classification(const at::Tensor& image_features, const 
   TORCH_CHECK(labels.dim() == 1 && labels.size(0) == image_features.size(0),
               "zero_shot_classification: labels must be [", image_features.size(0), "], got ", labels.sizes());
   ZeroShotMeter meter(num_classes, topk);
-  const at::Tensor classes = class_embeddings(prompt_features, prompt_class, num_classes);
+  const CosinesWith cosines_with(class_embeddings(prompt_features, prompt_class, num_classes));
   for_tiles(image_features.size(0), num_classes, [&](std::int64_t begin, std::int64_t end) {
-    meter.add(unit_rows(image_features.slice(0, begin, end)).matmul(classes.t()), labels.slice(0, begin, end));
+    meter.add(cosines_with(image_features.slice(0, begin, end)), labels.slice(0, begin, end));
   });
   return meter.scores();
 }

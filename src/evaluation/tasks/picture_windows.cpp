@@ -36,7 +36,7 @@ void check_patches(const at::Tensor& patches, config::Size grid, std::int64_t te
 
 PictureWindows::PictureWindows(const Embedder& embedder, const WindowSettings& settings, const ViewNeeds& needs,
                                at::Tensor names, std::int64_t batch_size)
-    : embedder_(embedder), needs_(needs), names_(metrics::unit_rows(names)), batch_size_(batch_size) {
+    : embedder_(embedder), needs_(needs), names_(names), batch_size_(batch_size) {
   const config::Size image = embedder.preprocessing().image_size;
   size_ = settings.size.value_or(std::min(image.height, image.width));
   stride_ = settings.stride.value_or(std::max<std::int64_t>(1, size_ / 2));
@@ -66,14 +66,14 @@ at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) 
 
 at::Tensor PictureWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
   const at::Tensor patches = embedder_.images(windows, needs_).dense;
-  check_patches(patches, grid_, names_.size(1));
+  check_patches(patches, grid_, names_.width());
   if (!patches.isfinite().all().item<bool>())
     user_error("the model's patch embeddings of the picture ", key, " are not finite: the weights are broken or the ",
                "training diverged; take an earlier checkpoint");
   TORCH_CHECK(patches.size(1) == grid_.height * grid_.width, "segmentation.windows: this model gives ", patches.size(1),
               " patches of a window of ", size_, " x ", size_, " pixels, not ", grid_.height, " x ", grid_.width);
-  const at::Tensor cosines = metrics::unit_rows(patches).matmul(names_.t());  // [W, P, N]
-  return cosines.transpose(1, 2).reshape({patches.size(0), names_.size(0), grid_.height, grid_.width}).to(at::kFloat);
+  const at::Tensor cosines = names_(patches);  // [W, P, N]
+  return cosines.transpose(1, 2).reshape({patches.size(0), names_.count(), grid_.height, grid_.width}).to(at::kFloat);
 }
 
 }  // namespace tessera

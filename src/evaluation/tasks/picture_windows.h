@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "src/evaluation/metrics/cosine.h"
 #include <tessera/data/sample.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/tasks/task_settings.h>
@@ -27,7 +28,7 @@ class PictureWindows {
 
   const Embedder& embedder_;
   ViewNeeds needs_;
-  at::Tensor names_;  // [N, D], unit rows
+  metrics::CosinesWith names_;
   std::int64_t batch_size_, size_, stride_, short_side_;
   config::Size grid_;  // of a window
 };
