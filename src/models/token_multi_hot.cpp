@@ -24,7 +24,10 @@ at::Tensor token_multi_hot(const at::Tensor& ids, const at::Tensor& mask, std::i
   const at::Tensor places = mask.defined() ? ids.masked_fill(~mask, vocab_size) : ids;
   const at::Tensor contained = at::zeros({ids.size(0), vocab_size + 1}, ids.options().dtype(at::kBool));
   contained.scatter_(1, places, true);
-  if (special_ids.defined()) contained.index_fill_(1, special_ids, false);
+  if (special_ids.defined()) {  // one outside the vocabulary stands for no column
+    const at::Tensor outside = special_ids.lt(0).logical_or_(special_ids.ge(vocab_size));
+    contained.index_fill_(1, special_ids.masked_fill(outside, vocab_size), false);
+  }
   return contained.narrow(1, 0, vocab_size);
 }
 

@@ -89,8 +89,8 @@ Losses Stair::forward(const Features& features, const StepContext& context) {
   ContrastOptions options{.chunk = settings_.pairs.chunk};
   if (!options.chunk && !group.alone()) options.chunk = batch;
   const at::Tensor sharpness = scale(pairs.dtype());
-  const Contrast contrast =
-      global_contrast(without_short_rows(image), without_short_rows(text), sharpness, options, group, pairs.targets);
+  const at::Tensor long_image = without_short_rows(image), long_text = without_short_rows(text);
+  const Contrast contrast = global_contrast(long_image, long_text, sharpness, options, group, pairs.targets);
   const at::Tensor flops_image = regularizer(image, pairs.targets, group);
   const at::Tensor flops_text = regularizer(text, pairs.targets, group);
   const double growth = growth_at(context.step, settings_.lambda_growth_steps);
@@ -113,7 +113,7 @@ Losses Stair::forward(const Features& features, const StepContext& context) {
   losses.used = {{"dead_tokens.image", active_image.any(0)}, {"dead_tokens.text", active_text.any(0)}};
   if (context.inspect)
     losses.details = {{"text_encoding", text.detach()},
-                      {"logits", (sharpness * at::matmul(unit_rows(image), unit_rows(text).t())).detach()}};
+                      {"logits", (sharpness * at::matmul(unit_rows(long_image), unit_rows(long_text).t())).detach()}};
   return losses;
 }
 

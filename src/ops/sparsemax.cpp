@@ -11,8 +11,9 @@ namespace {
 at::Tensor threshold(const at::Tensor& scores) {
   const at::Tensor sorted = std::get<0>(scores.sort(-1, /*descending=*/true));
   const at::Tensor sums = sorted.cumsum(-1), places = at::arange(1, scores.size(-1) + 1, scores.options());
-  const at::Tensor last = ((1 + places * sorted > sums) * places).amax(-1, /*keepdim=*/true);  // k, at least 1
-  return (sums.gather(-1, last.to(at::kLong) - 1) - 1) / last;
+  const at::Tensor last = ((1 + places * sorted > sums) * places).amax(-1, /*keepdim=*/true);  // k
+  // At least 1, but for scores that are no numbers: they give weights that are none.
+  return (sums.gather(-1, last.to(at::kLong).sub(1).clamp_min(0)) - 1) / last;
 }
 
 class Sparsemax : public torch::autograd::Function<Sparsemax> {

@@ -197,6 +197,9 @@ Runner readout_runner(const std::string& name) {
     Node settings = run.settings();
     ReadOutContext context;
     context.width = take<std::int64_t>(settings, "width", 0);
+    // Cases may tell the width of values that are not there; a configuration that does is mistaken.
+    const Node* shares = settings.find("share_values");
+    if (name == "sparo" && (shares == nullptr || shares->text() == "true")) take<std::int64_t>(settings, "value_width", 0);
     context.modality = Modality::text;  // any token sequence with a mask; the first token may be a class token
     SharedParameters shared;
     context.shared = &shared;

@@ -51,13 +51,13 @@ Outputs run_stair(Run& run) {
   features.images["image"].global = run.input("image_global");
   TowerFeatures& text = features.texts["caption"];
   text.global = run.input("text_global");
-  text.input = text_input(run.input("text_ids"), run.input("text_mask"));
+  if (run.has("text_ids")) text.input = text_input(run.input("text_ids"), run.optional_input("text_mask"));
   return run_objective(run, "stair", features, run.input("step").item<std::int64_t>());
 }
 
 struct MultiHotCase {
   std::int64_t vocab_size = 0;
-  std::vector<std::int64_t> special_token_ids;
+  std::vector<std::int64_t> special_token_ids = {0, 100, 101, 102, 103};
 };
 
 template <class Visitor>

@@ -80,6 +80,13 @@ void fields(Visitor& v, EncoderCase& s) {
   v("training", s.training, "mode of the batch norms");
 }
 
+// What a step leaves of batch norms, under their names in `state`: name and tensor each.
+template <class State>
+void add_running_statistics(const State& state, Outputs& outputs) {
+  for (const auto& [name, tensor] : state)
+    if (name.find("running_") != std::string::npos) outputs[name] = tensor;
+}
+
 Outputs run_leff_block(Run& run) {
   const auto s = config::read<EncoderCase>(run.settings());
   const auto hidden = static_cast<std::int64_t>(static_cast<double>(s.width) * s.mlp_ratio);
@@ -88,9 +95,7 @@ Outputs run_leff_block(Run& run) {
   run.bind_all(block);
   block.train(s.training);
   Outputs outputs = {{"x", block.forward(run.input("x"), {{}, s.grid, s.class_token})}};
-  if (s.training)
-    for (const auto& item : block.named_buffers())
-      if (item.key().find("running_") != std::string::npos) outputs[item.key()] = item.value();
+  if (s.training) add_running_statistics(block.named_buffers().pairs(), outputs);
   return outputs;
 }
 
@@ -119,7 +124,8 @@ std::shared_ptr<Tower> make_tower(Run& run, const VitSettings& vit, std::int64_t
 Outputs run_attention_pool(Run& run, const EncoderCase& s) {
   torch::nn::Module front("front");
   RegionTokens region_tokens(s.regions(), s.width, /*class_token=*/true, {}, front);
-  const auto ln_pre = front.register_module("ln_pre", std::make_shared<LayerNorm>(s.width, 1e-5));
+  std::shared_ptr<LayerNorm> ln_pre;
+  if (s.roi_ln_pre) ln_pre = front.register_module("ln_pre", std::make_shared<LayerNorm>(s.width, 1e-5));
   run.bind_all(front);
   AttentionPool2d pool({.heads = s.heads, .output_dim = s.output_dim},
                        {.width = s.width, .tokens = 1, .grid = {1, 1}, .modality = Modality::image});
@@ -161,6 +167,7 @@ Outputs run_pyramidclip_vit(Run& run) {
   tower->train(s.training);
   Outputs outputs = {{"image_embedding", tower->forward(image_input(image)).global}};
   if (run.has("roi")) outputs["roi_embedding"] = tower->forward(regions_of(run)).global;
+  if (s.training) add_running_statistics(tower->state_dict(), outputs);
   return outputs;
 }
 

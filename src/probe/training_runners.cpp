@@ -163,14 +163,15 @@ Outputs run_gradient_clip_per_parameter(Run& run) {
   const auto settings = config::read<ClipPerParameterCase>(run.settings(), "");
   std::vector<at::Tensor> gradients;
   std::vector<std::size_t> each_alone;
-  for (const auto& [name, gradient] : run.inputs()) {
+  const auto name_of = [](std::size_t i) { return concat("grad_", i); };  // by number: grad_10 comes after grad_9
+  while (run.has(name_of(gradients.size()))) {
     each_alone.push_back(gradients.size());
-    gradients.push_back(gradient.detach().clone());
+    gradients.push_back(run.input(name_of(gradients.size())).detach().clone());
   }
   const GradientNorms norms =
       clip_grad_norm(gradients, settings.max_norm, each_alone, gradients.size(), ClipMode::per_tensor);
   Outputs out{{"norms", at::stack(norms.groups)}};
-  for (std::size_t i = 0; const auto& [name, gradient] : run.inputs()) out["clipped_" + name] = gradients[i++];
+  for (std::size_t i = 0; i < gradients.size(); ++i) out["clipped_" + name_of(i)] = gradients[i];
   return out;
 }
 

@@ -159,6 +159,16 @@ TEST(Stair, ASpecialTokenOutsideTheVocabularyIsNamed) {
   }
 }
 
+TEST(Stair, AnEncodingShorterThanTheLimitHasNoCosine) {
+  const auto stair = make_stair("{}");
+  SparsePairs pairs(2);
+  pairs.image = pairs.image.detach();
+  pairs.image[0] *= 3e-13 / pairs.image[0].norm();
+  const at::Tensor logits = tensor_of(stair->forward(pairs.features(), inspected_at(0)).details, "logits");
+  EXPECT_TRUE(logits[0].eq(0).all().item<bool>()) << logits;
+  EXPECT_TRUE(logits[1].ne(0).any().item<bool>());
+}
+
 TEST(Stair, AnEncodingOfZerosGetsNoGradientFromTheContrast) {
   for (const char* yaml : {"{lambda_image: 0, lambda_text: 0}", "{lambda_image: 0, lambda_text: 0, chunk: 2}"}) {
     SCOPED_TRACE(yaml);
@@ -211,6 +221,12 @@ TEST(Stair, StatisticsCountActiveTokens) {
   EXPECT_EQ(value_of(losses.statistics, "active_tokens.text"), 0.5);
   EXPECT_TRUE(at::equal(tensor_of(losses.used, "dead_tokens.image").nonzero().view(-1), at::tensor({3, 5}, at::kLong)));
   EXPECT_TRUE(at::equal(tensor_of(losses.used, "dead_tokens.text").nonzero().view(-1), at::tensor({0}, at::kLong)));
+}
+
+TEST(TokenMultiHot, SpecialIdsOutsideTheVocabularyLeaveNothingOut) {
+  const at::Tensor ids = at::tensor({0, 3, 1, 2}, at::kLong).view({2, 2});
+  const at::Tensor hot = token_multi_hot(ids, {}, 4, at::tensor({3, 4, 1000, -1}, at::kLong));
+  EXPECT_TRUE(hot.equal(at::tensor({1, 0, 0, 0, 0, 1, 1, 0}).view({2, 4}).to(at::kBool))) << hot;
 }
 
 TEST(TokenMultiHot, WrongInputsAreNamed) {

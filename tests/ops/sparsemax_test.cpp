@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -63,6 +64,15 @@ TEST(Sparsemax, EqualScoresShareEvenly) {
 TEST(Sparsemax, NarrowTypesComputeInFloat32) {
   const at::Tensor scores = at::randn({3, 9}).to(at::kBFloat16);
   EXPECT_TRUE(at::equal(sparsemax(scores), sparsemax(scores.to(at::kFloat))));
+}
+
+TEST(Sparsemax, OfScoresThatAreNoNumbersIsNone) {
+  const double none = std::nan(""), infinite = std::numeric_limits<double>::infinity();
+  for (const double bad : {none, infinite}) {
+    const at::Tensor weights = sparsemax(at::tensor({0.5, bad, 0.25, 0.5, 1.0, 0.0}, at::kDouble).view({2, 3}));
+    EXPECT_TRUE(weights[0].isnan().any().item<bool>()) << weights;
+    EXPECT_TRUE(weights[1].isfinite().all().item<bool>()) << weights;
+  }
 }
 
 TEST(Sparsemax, WrongInputsAreNamed) {
