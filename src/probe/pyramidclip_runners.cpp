@@ -185,7 +185,9 @@ Outputs run_pyramidclip(Run& run) {
   take(features.texts, "summary", "text_summary", "");
   take(features.texts, "caption", "text_caption", "");
   take(features.texts, "objects", "text_attributes", "attributes_mask");
-  const auto objective = objectives().make({"pyramidclip", run.settings()}, "pyramidclip", {});
+  config::Node settings = run.settings();
+  settings.erase("training");  // of the modules with batch norms; this one has none
+  const auto objective = objectives().make({"pyramidclip", settings}, "pyramidclip", {});
   run.bind_all(*objective);
   const Losses losses = objective->forward(features, {});
   Outputs outputs = {{"loss", losses.total}};
