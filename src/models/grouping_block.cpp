@@ -53,10 +53,11 @@ class AssignAttention : public SeparateProjections {
     const at::Tensor products = at::matmul(q_proj_(groups), k_proj_(tokens).mT());                // [B, K, L]
     const at::Tensor scores = at_least_float(products) / std::sqrt(static_cast<double>(groups.size(2)));
     Grouped out;
-    out.soft_assignment = without(padding, scores.softmax(1));
+    const at::Tensor soft = scores.softmax(1);
+    out.soft_assignment = without(padding, soft);
     const at::Tensor competing =
         noise.defined() ? (scores + without(padding, noise.detach())) / settings_.gumbel_tau : scores;
-    const at::Tensor shares = competing.softmax(1);
+    const at::Tensor shares = noise.defined() ? competing.softmax(1) : soft;
     out.assignment = shares.argmax(1);
     const bool of_logarithms = !settings_.hard && assign_eps_ == 0;
     const at::Tensor weights = of_logarithms ? soft_weights(competing, padding) : weights_of(shares, out.assignment, padding);

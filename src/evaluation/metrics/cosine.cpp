@@ -6,9 +6,9 @@
 namespace tessera::metrics {
 namespace {
 
-/// The first row that is equal to each, [N] int64; undefined where all differ.
+/// The first of `rows`, double, that has the same bits as each, [N] int64; undefined where all differ.
 at::Tensor first_of_equal(const at::Tensor& rows) {
-  const at::Tensor own = (rows.to(at::kCPU, at::kDouble) + 0.0).contiguous();  // -0 is 0
+  const at::Tensor own = rows.to(at::kCPU).contiguous();
   const std::size_t bytes = static_cast<std::size_t>(own.size(1)) * sizeof(double);
   const auto* data = reinterpret_cast<const char*>(own.const_data_ptr<double>());
   std::unordered_map<std::string_view, std::int64_t> seen;
@@ -26,7 +26,9 @@ at::Tensor unit_rows(const at::Tensor& rows) {
   return exact / exact.norm(2, -1, true).clamp_min(1e-12);
 }
 
-CosinesWith::CosinesWith(const at::Tensor& rows) : rows_(unit_rows(rows)), first_(first_of_equal(rows_)) {}
+CosinesWith::CosinesWith(const at::Tensor& rows)
+    : rows_(unit_rows(rows).add_(0.0)),  // -0 becomes 0, which is equal to it and has other bits
+      first_(first_of_equal(rows_)) {}
 
 at::Tensor CosinesWith::operator()(const at::Tensor& queries) const {
   const at::Tensor cosines = unit_rows(queries).matmul(rows_.t());

@@ -13,8 +13,8 @@ namespace {
 constexpr std::int64_t kImagesOfTile = 1024, kTextsOfTile = 4096;
 constexpr double kNothing = -std::numeric_limits<double>::infinity();
 
-/// Rows of features with their lengths. A row is divided by its length before anything else: rows of one direction then have
-/// the same cosines to the last bit, and tie.
+/// Rows of features with their lengths. A row is divided by its length before anything else, as unit_rows() does: where lengths
+/// are exact, rows of one direction then have the same cosines to the last bit, and tie.
 template <class T>
 class UnitRows {
  public:

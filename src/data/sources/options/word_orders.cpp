@@ -1,6 +1,5 @@
 #include "src/data/sources/options/word_orders.h"
 
-#include <algorithm>
 #include <functional>
 
 #include <tessera/base/digest.h>
