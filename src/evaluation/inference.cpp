@@ -4,6 +4,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/evaluation/inference.h>
+#include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
 
 namespace tessera {
@@ -29,6 +30,11 @@ namespace {
 
 /// Fills path and file.
 void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
+  if (is_foreign_folder(path)) {
+    out.path = path;
+    out.file = load_foreign_model(path);
+    return;
+  }
   if (is_open_clip_checkpoint(path) || (!architecture.empty() && std::filesystem::is_directory(path))) {
     out.path = find_open_clip_weights(path);
     out.file = load_open_clip_checkpoint(out.path, architecture);

@@ -33,7 +33,9 @@ class DecoderBlock : public torch::nn::Module {
     cross_attn_ = attention("cross_attn");
     ln_3_ = norm("ln_3");
     mlp_ = register_module("mlp",
-                           std::make_shared<Mlp>(width, static_cast<std::int64_t>(wide * s.mlp_ratio), s.activation));
+                           std::make_shared<Mlp>(MlpShape{.width = width,
+                                                           .hidden = static_cast<std::int64_t>(wide * s.mlp_ratio),
+                                                           .activation = s.activation}));
     mlp_->initialize(1.0 / std::sqrt(2.0 * wide), projection_deviation);
   }
 

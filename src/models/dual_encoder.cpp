@@ -90,6 +90,11 @@ struct DualEncoder::Impl {
       input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
                                 view.regions.options());
     TowerFeatures out = tower.forward(input, needs);
+    if (settings.unit_length && out.global.defined()) {
+      constexpr double kLeast = 1e-12;
+      out.global = at_least_float(out.global);
+      out.global = out.global / out.global.norm(2, {-1}, /*keepdim=*/true).clamp_min(kLeast);
+    }
     if (needs.optional && view.mask.defined()) {
       out.present = view.mask.any(1);
       if (view.of_pictures()) hide_missing_pictures(out);

@@ -17,7 +17,7 @@ bool keeps_residual(LastBlock kind) {
   return kind != LastBlock::clearclip && kind != LastBlock::naclip;
 }
 
-at::Tensor neighbor_window(config::Size grid, bool class_token, double deviation) {
+at::Tensor neighbor_window(config::Size grid, std::int64_t prefix, double deviation) {
   const auto distances = [](std::int64_t count) {
     const at::Tensor places = at::arange(count, at::kFloat);
     return (places.unsqueeze(1) - places).square();  // [count, count]
@@ -26,7 +26,7 @@ at::Tensor neighbor_window(config::Size grid, bool class_token, double deviation
   const at::Tensor rows = distances(grid.height).view({grid.height, 1, grid.height, 1});
   const at::Tensor columns = distances(grid.width).view({1, grid.width, 1, grid.width});
   const at::Tensor window = ((rows + columns) / (-2 * deviation * deviation)).exp().reshape({patches, patches});
-  return class_token ? at::constant_pad_nd(window, {1, 0, 1, 0}) : window;
+  return at::constant_pad_nd(window, {prefix, 0, prefix, 0});
 }
 
 at::Tensor attend_as(LastBlock kind, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -42,10 +42,10 @@ at::Tensor attend_as(LastBlock kind, const at::Tensor& query, const at::Tensor& 
       return attend(query, query, value, heads);
     case LastBlock::naclip:
       const config::Size grid = sequence.grid;
-      TORCH_CHECK(grid.height * grid.width + (sequence.class_token ? 1 : 0) == key.size(1), "naclip: ", key.size(1),
+      TORCH_CHECK(grid.height * grid.width + sequence.prefix == key.size(1), "naclip: ", key.size(1),
                   " tokens are not a grid of ", grid.height, " x ", grid.width, " patches");
       AttentionMask window;
-      window.allowed = neighbor_window(grid, sequence.class_token).to(key.options()).unsqueeze(0).unsqueeze(0);
+      window.allowed = neighbor_window(grid, sequence.prefix).to(key.options()).unsqueeze(0).unsqueeze(0);
       return attend(key, key, value, heads, window);
   }
   return attend(query, key, value, heads, sequence.mask);

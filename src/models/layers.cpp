@@ -8,6 +8,8 @@ namespace tessera {
 at::Tensor activate(const at::Tensor& x, const std::string& activation) {
   if (activation == "gelu") return at::gelu(x);
   if (activation == "gelu_tanh") return at::gelu(x, "tanh");
+  if (activation == "silu") return at::silu(x);
+  if (activation == "relu") return at::relu(x);
   TORCH_CHECK(activation == "quick_gelu", "no activation named ", activation);
   return x * at::sigmoid(1.702 * x);
 }

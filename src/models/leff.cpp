@@ -23,12 +23,12 @@ Leff::Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden
 }
 
 at::Tensor Leff::forward(const at::Tensor& x, const SequenceInfo& sequence) {
-  const std::int64_t first = sequence.class_token ? 1 : 0;
+  const std::int64_t first = sequence.prefix;
   TORCH_CHECK(sequence.grid.height * sequence.grid.width == x.size(1) - first, "leff: ", x.size(1) - first,
               " patches do not lie on a grid of ", sequence.grid.height, " x ", sequence.grid.width);
   const at::Tensor update = patches_forward(x.slice(1, first), sequence.grid);
   if (first == 0) return update;
-  const at::Tensor class_token = x.slice(1, 0, 1).to(update.scalar_type());
+  const at::Tensor class_token = x.slice(1, 0, first).to(update.scalar_type());
   return at::cat({settings_.class_token == "identity" ? class_token : at::zeros_like(class_token), update}, 1);
 }
 

@@ -37,21 +37,47 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionSettings& s)
       weight("k_proj_weight", inner, key_width);
       weight("v_proj_weight", inner, key_width);
     }
-    biases_ = {register_parameter("in_proj_bias", at::zeros({3 * inner}))};
+    if (s.input_bias == "all") {
+      biases_ = {register_parameter("in_proj_bias", at::zeros({3 * inner}))};
+    } else {
+      TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: input_bias ", s.input_bias, " needs a fused projection");
+      if (s.input_bias == "no_key")
+        biases_ = {register_parameter("q_bias", at::zeros({inner})), register_parameter("v_bias", at::zeros({inner}))};
+    }
     torch::nn::init::zeros_(out_proj_->bias);
   }
+  if (s.query_key_norm) {
+    query_norm_ = register_module("q_norm", std::make_shared<LayerNorm>(inner / heads_, s.norm_eps));
+    key_norm_ = register_module("k_norm", std::make_shared<LayerNorm>(inner / heads_, s.norm_eps));
+  }
+  if (s.inner_norm) inner_norm_ = register_module("norm", std::make_shared<LayerNorm>(inner, s.norm_eps));
   register_module("out_proj", out_proj_);
 }
 
-at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask& mask) {
+at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask& mask, const Rotation& rotation) {
   if (weights_.size() > 1) return forward(x, x, mask);
-  const std::vector<at::Tensor> qkv = queries_keys_values(x);
+  const std::vector<at::Tensor> qkv = queries_keys_values(x, rotation);
   return project(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
 }
 
-std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor& x) const {
+// The bias of the fused projection; a key's bias that is left out is 0: the softmax would not see it.
+at::Tensor MultiHeadAttention::input_bias() const {
+  if (biases_.empty()) return {};
+  return biases_.size() == 2 ? at::cat({biases_[0], at::zeros_like(biases_[0]), biases_[1]}) : biases_[0];
+}
+
+std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor& x, const Rotation& rotation) const {
   TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: queries, keys and values have weights of their own");
-  return at::linear(x, weights_[0], biases_[0]).chunk(3, -1);
+  std::vector<at::Tensor> qkv = at::linear(x, weights_[0], input_bias()).chunk(3, -1);
+  const auto prepared = [&](const at::Tensor& given, const std::shared_ptr<LayerNorm>& norm) {
+    at::Tensor out = given;
+    if (norm)
+      out = norm->forward(out.unflatten(-1, {heads_, out.size(-1) / heads_})).flatten(-2).to(given.scalar_type());
+    return rotated(out, heads_, rotation);
+  };
+  qkv[0] = prepared(qkv[0], query_norm_);
+  qkv[1] = prepared(qkv[1], key_norm_);
+  return qkv;
 }
 
 at::Tensor MultiHeadAttention::forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask) {

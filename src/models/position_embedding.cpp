@@ -8,14 +8,16 @@
 namespace tessera {
 
 at::Tensor resize_position_embedding(const at::Tensor& embedding, config::Size grid, config::Size old_grid,
-                                     std::int64_t prefix) {
+                                     std::int64_t prefix, bool antialias) {
   TORCH_CHECK(embedding.dim() == 2 && embedding.size(0) == prefix + old_grid.height * old_grid.width,
               "resize_position_embedding: expected ", prefix, " + ", old_grid.height, " x ", old_grid.width,
               " rows, got ", embedding.sizes());
   if (grid == old_grid) return embedding;
   const at::Tensor image =
       at_least_float(embedding.slice(0, prefix)).t().reshape({1, embedding.size(1), old_grid.height, old_grid.width});
-  const at::Tensor resized = at::_upsample_bicubic2d_aa(image, {grid.height, grid.width}, /*align_corners=*/false);
+  const std::vector<std::int64_t> size = {grid.height, grid.width};
+  const at::Tensor resized = antialias ? at::_upsample_bicubic2d_aa(image, size, /*align_corners=*/false)
+                                       : at::upsample_bicubic2d(image, size, /*align_corners=*/false);
   const at::Tensor rows = resized.flatten(2).squeeze(0).t().to(embedding.scalar_type());
   return at::cat({embedding.slice(0, 0, prefix), rows});
 }
@@ -48,12 +50,12 @@ config::Size square_grid(std::int64_t patches) {
 }
 
 at::Tensor fit_position_embedding(const at::Tensor& stored, config::Size grid, std::int64_t prefix,
-                                  std::int64_t width) {
+                                  std::int64_t width, bool antialias) {
   if (stored.dim() != 2 || stored.size(1) != width || stored.size(0) <= prefix) return stored;
   const std::int64_t patches = stored.size(0) - prefix;
   if (patches == grid.height * grid.width) return stored;
   const config::Size old_grid = square_grid(patches);
-  return old_grid.height == 0 ? stored : resize_position_embedding(stored, grid, old_grid, prefix);
+  return old_grid.height == 0 ? stored : resize_position_embedding(stored, grid, old_grid, prefix, antialias);
 }
 
 }  // namespace tessera

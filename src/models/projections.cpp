@@ -11,10 +11,15 @@ LinearProjection::LinearProjection(const LinearProjectionSettings& settings, con
   const char* name = context.modality == Modality::image ? "proj" : "text_projection";
   const double deviation = 1.0 / std::sqrt(static_cast<double>(context.pooled_width));
   proj_ = register_parameter(name, deviation * at::randn({context.pooled_width, settings.embed_dim}));
+  if (settings.bias) bias_ = register_parameter(concat(name, "_bias"), at::zeros({settings.embed_dim}));
+}
+
+at::Tensor LinearProjection::project(const at::Tensor& x) const {
+  return bias_.defined() ? at::linear(x, proj_.t(), bias_) : at::matmul(x, proj_);
 }
 
 at::Tensor LinearProjection::global(const at::Tensor& pooled) {
-  return at::matmul(pooled, proj_);
+  return project(pooled);
 }
 
 at::Tensor LinearProjection::tokens(const at::Tensor& tokens) {
@@ -22,7 +27,7 @@ at::Tensor LinearProjection::tokens(const at::Tensor& tokens) {
     user_error(path_, ": linear projects the read-out's vector of width ", proj_.size(0),
                ", but token features were asked for and tokens are ", token_width_,
                " wide: use a read-out that keeps the width (gap, max, cls, eos)");
-  return at::matmul(tokens, proj_);
+  return project(tokens);
 }
 
 Adaptor::Adaptor(const AdaptorSettings& settings, const ProjectionContext& context)

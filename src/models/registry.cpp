@@ -1,3 +1,4 @@
+#include <tessera/models/convnext.h>
 #include <tessera/models/groupvit.h>
 #include <tessera/models/mlp_head.h>
 #include <tessera/models/modified_resnet.h>
@@ -7,11 +8,13 @@
 #include <tessera/models/readouts/fdt.h>
 #include <tessera/models/readouts/groups.h>
 #include <tessera/models/readouts/linear_bottleneck.h>
+#include <tessera/models/readouts/map_pool.h>
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/readouts/sparo.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/text_group_encoder.h>
 #include <tessera/models/text_transformer.h>
+#include <tessera/models/timm_resnet.h>
 #include <tessera/models/token_projection.h>
 #include <tessera/models/vit.h>
 
@@ -45,6 +48,8 @@ EncoderRegistry& encoders() {
     add_encoder<Vit, VitSettings>(list, "vit", "vision transformer");
     add_encoder<ModifiedResnet, ModifiedResnetSettings>(list, "modified_resnet",
                                                         "CLIP's ResNet; read-out attention_pool_2d");
+    add_encoder<ConvNext, ConvNextSettings>(list, "convnext", "ConvNeXt and ConvNeXt V2, as timm's; read-out gap");
+    add_encoder<TimmResnet, TimmResnetSettings>(list, "timm_resnet", "ResNet and ResNeXt, as timm's; read-out gap");
     add_encoder<TextTransformer, TextTransformerSettings>(list, "text_transformer",
                                                           "text transformer, causal or bidirectional");
     add_encoder<GroupVit, GroupVitSettings>(list, "groupvit",
@@ -63,6 +68,8 @@ ReadOutRegistry& readouts() {
     add_readout<EosReadOut, EosSettings>(list, "eos", "the end-of-text token");
     add_readout<GapReadOut, PositionsSettings>(list, "gap", "the mean over patches or real tokens");
     add_readout<MaxReadOut, PositionsSettings>(list, "max", "the maximum over patches or real tokens");
+    add_readout<ClsMeanReadOut, config::NoSettings>(list, "cls_mean", "the class token beside the mean over patches");
+    add_readout<MapPool, MapPoolSettings>(list, "map", "SigLIP's attention pooling: one learned query, then an MLP");
     add_readout<AttentionalPool, AttentionalPoolSettings>(list, "attentional_pool", "CoCa's attentional pooler");
     add_readout<AttentionPool2d, AttentionPool2dSettings>(list, "attention_pool_2d",
                                                           "attention pooling of modified_resnet");
@@ -84,7 +91,7 @@ ReadOutRegistry& readouts() {
 ProjectionRegistry& projections() {
   static ProjectionRegistry registry = [] {
     ProjectionRegistry list("projection");
-    add_projection<LinearProjection, LinearProjectionSettings>(list, "linear", "one matrix without bias (CLIP)");
+    add_projection<LinearProjection, LinearProjectionSettings>(list, "linear", "one matrix (CLIP), with or without bias");
     add_projection<Adaptor, AdaptorSettings>(list, "adaptor", "SPARC's head");
     add_projection<MlpProjection, MlpProjectionSettings>(list, "mlp", "GroupViT's head");
     list.add<config::NoSettings>("none", "the read-out's vector is the embedding",

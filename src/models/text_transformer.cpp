@@ -7,6 +7,8 @@
 namespace tessera {
 
 std::optional<config::Problem> validate(const TextTransformerSettings& s) {
+  if (s.class_token != "none" && (s.attention != "causal" || s.final_norm == "none"))
+    return config::Problem{"class_token", "stands behind causal texts with a final norm: set attention: causal"};
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
@@ -14,8 +16,10 @@ TextTransformer::TextTransformer(const TextTransformerSettings& settings) : sett
   const auto table = std::make_shared<TokenEmbedding>(settings.vocab_size, settings.width);
   token_weight_ = table->weight;
   token_embedding_ = register_module<torch::nn::Module>("token_embedding", table);
-  positional_embedding_ =
-      register_parameter("positional_embedding", 0.01 * at::randn({settings.context_length, settings.width}));
+  const std::int64_t places = settings.context_length + (has_class_token() ? 1 : 0);
+  constexpr double kDeviation = 0.01;
+  positional_embedding_ = register_parameter("positional_embedding", kDeviation * at::randn({places, settings.width}));
+  if (has_class_token()) class_embedding_ = register_parameter("cls_emb", kDeviation * at::randn({settings.width}));
   transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::text));
   if (settings.final_norm != "none")
     ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
@@ -26,6 +30,7 @@ Encoded TextTransformer::encode(const TowerInput& input) {
   TORCH_CHECK(ids.defined(), "text_transformer: takes token ids");
   TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1 && ids.size(1) <= settings_.context_length,
               "text_transformer: ids must be [B, L] with 1 <= L <= ", settings_.context_length, ", got ", ids.sizes());
+  if (has_class_token()) return encode_with_class_token(ids, mask);
   const std::int64_t length = ids.size(1);
   const bool causal = settings_.attention == "causal";
   const PackedRows rows = settings_.skip_padding ? packed_rows(mask, input.lengths) : PackedRows{};
@@ -48,6 +53,28 @@ Encoded TextTransformer::encode(const TowerInput& input) {
   return out;
 }
 
+// The class token stands at the last place of all, whatever the text's length, so texts are filled up to that.
+Encoded TextTransformer::encode_with_class_token(const at::Tensor& given_ids, const at::Tensor& given_mask) {
+  const std::int64_t missing = settings_.context_length - given_ids.size(1), rows = given_ids.size(0);
+  const at::Tensor given = given_mask.defined() ? given_mask : at::ones_like(given_ids, at::kBool);
+  const at::Tensor mask = at::constant_pad_nd(given, {0, missing}, false);
+  const at::Tensor ids = at::constant_pad_nd(given_ids.masked_fill(given.logical_not(), 0), {0, missing}, 0);
+  const at::Tensor appended = class_embedding_.expand({rows, 1, -1});
+  at::Tensor x = at::cat({at::embedding(token_weight_, ids), appended}, 1) + positional_embedding_;
+  const at::Tensor always = at::ones({rows, 1}, mask.options());
+  const at::Tensor keys = settings_.class_token == "shifted" ? at::cat({always, mask}, 1) : at::cat({mask, always}, 1);
+  AttentionMask attention;
+  attention.allowed = at::ones({x.size(1), x.size(1)}, mask.options()).tril() & keys.unsqueeze(1).unsqueeze(1);
+  x = transformer_->forward(x, {attention});
+  if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
+  Encoded out;
+  out.tokens = zero_padding(x.slice(1, 0, given_ids.size(1)), given_mask);
+  out.class_token = x.select(1, -1);
+  out.mask = given_mask;
+  out.ids = given_ids;
+  return out;
+}
+
 std::int64_t TextTransformer::depth_of(const std::string& parameter) const {
   if (const auto block = Transformer::block_of(parameter)) return *block + 1;
   return parameter.starts_with("ln_final") ? depth() : 0;
@@ -60,7 +87,7 @@ at::Tensor TextTransformer::final_norm(const at::Tensor& pooled) {
 at::Tensor TextTransformer::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   const bool resize =
       name == "positional_embedding" && stored.dim() == 2 && stored.size(1) == settings_.width && stored.size(0) > 0;
-  return resize ? resize_text_position_embedding(stored, settings_.context_length) : stored;
+  return resize ? resize_text_position_embedding(stored, positional_embedding_.size(0)) : stored;
 }
 
 }  // namespace tessera

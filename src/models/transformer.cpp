@@ -8,7 +8,12 @@ namespace tessera {
 
 std::optional<config::Problem> validate(const TransformerSettings& s) {
   if (s.width % s.heads != 0) return config::Problem{"heads", concat(s.heads, " does not divide width ", s.width)};
+  if (s.mlp_hidden && *s.mlp_hidden < 1) return config::Problem{"mlp_hidden", "must be at least 1"};
   return std::nullopt;
+}
+
+std::int64_t mlp_width(const TransformerSettings& s) {
+  return s.mlp_hidden.value_or(static_cast<std::int64_t>(static_cast<double>(s.width) * s.mlp_ratio));
 }
 
 Transformer::Transformer(const TransformerSettings& settings, BlockInitialization initialization,

@@ -9,14 +9,18 @@
 
 namespace tessera {
 
-Mlp::Mlp(std::int64_t width, std::int64_t hidden, std::string activation)
-    : activation_(std::move(activation)), c_fc_(width, hidden), c_proj_(hidden, width) {
+Mlp::Mlp(const MlpShape& shape)
+    : activation_(shape.activation), c_fc_(shape.width, shape.hidden), c_proj_(shape.hidden, shape.width) {
+  if (shape.gated) c_gate_ = register_module("c_gate", torch::nn::Linear(shape.width, shape.hidden));
   register_module("c_fc", c_fc_);
+  if (shape.norm) norm_ = register_module("norm", std::make_shared<LayerNorm>(shape.hidden, shape.norm_eps));
   register_module("c_proj", c_proj_);
 }
 
 at::Tensor Mlp::forward(const at::Tensor& x, const SequenceInfo& /*sequence*/) {
-  return c_proj_(activate(c_fc_(x), activation_));
+  at::Tensor hidden = c_gate_ ? activate(c_gate_(x), activation_) * c_fc_(x) : activate(c_fc_(x), activation_);
+  if (norm_) hidden = norm_->forward(hidden).to(hidden.scalar_type());
+  return c_proj_(hidden);
 }
 
 void Mlp::initialize(double fc_deviation, double projection_deviation) {
@@ -30,11 +34,21 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
   const double projection_deviation = 1.0 / std::sqrt(width * 2.0 * static_cast<double>(s.layers));
   ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(s.width, s.norm_eps));
   attn_ = register_module(
-      "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = s.width, .heads = s.heads}));
+      "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = s.width,
+                                                                              .heads = s.heads,
+                                                                              .input_bias = s.qkv_bias,
+                                                                              .query_key_norm = s.qk_norm,
+                                                                              .inner_norm = s.attention_norm,
+                                                                              .norm_eps = s.norm_eps}));
   if (initialization == BlockInitialization::text) attn_->initialize(1.0 / std::sqrt(width), projection_deviation);
   ln_2_ = register_module("ln_2", std::make_shared<LayerNorm>(s.width, s.norm_eps));
   if (!feed_forward) {
-    const auto mlp = std::make_shared<Mlp>(s.width, static_cast<std::int64_t>(width * s.mlp_ratio), s.activation);
+    const auto mlp = std::make_shared<Mlp>(MlpShape{.width = s.width,
+                                                    .hidden = mlp_width(s),
+                                                    .activation = s.activation,
+                                                    .gated = s.mlp == "gated",
+                                                    .norm = s.mlp_norm,
+                                                    .norm_eps = s.norm_eps});
     if (initialization == BlockInitialization::text)
       mlp->initialize(1.0 / std::sqrt(2.0 * width), projection_deviation);
     feed_forward = mlp;
@@ -54,7 +68,7 @@ at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo
     if (scale) update = scale->forward(update);
     return factors.defined() ? update * factors.select(1, column).view(column_shape) : update;
   };
-  const at::Tensor x = input + scaled(attn_->forward(ln_1_->forward(input), sequence.mask), ls_1_, 0);
+  const at::Tensor x = input + scaled(attn_->forward(ln_1_->forward(input), sequence.mask, sequence.rotation), ls_1_, 0);
   return x + scaled(mlp_->forward(ln_2_->forward(x), sequence), ls_2_, 1);
 }
 
@@ -63,7 +77,7 @@ at::Tensor TransformerBlock::forward_as(LastBlock kind, const at::Tensor& input,
   const auto scaled = [](const at::Tensor& update, const std::shared_ptr<LayerScale>& scale) {
     return scale ? scale->forward(update) : update;
   };
-  const std::vector<at::Tensor> qkv = attn_->queries_keys_values(ln_1_->forward(input));
+  const std::vector<at::Tensor> qkv = attn_->queries_keys_values(ln_1_->forward(input), sequence.rotation);
   const at::Tensor attended = attend_as(kind, qkv[0], qkv[1], qkv[2], attn_->heads(), sequence);
   const at::Tensor update = scaled(attn_->project(attended), ls_1_);
   if (!keeps_residual(kind)) return update;

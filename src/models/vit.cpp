@@ -7,6 +7,15 @@
 #include <tessera/models/vit.h>
 
 namespace tessera {
+namespace {
+
+// Adds positions [positioned + P, w] to tokens of which `bare` without a position stand before the patches.
+at::Tensor with_positions(const at::Tensor& x, const at::Tensor& positions, std::int64_t positioned, std::int64_t bare) {
+  const at::Tensor none = at::zeros({bare, positions.size(1)}, positions.options());
+  return x + at::cat({positions.slice(0, 0, positioned), none, positions.slice(0, positioned)});
+}
+
+}  // namespace
 
 std::optional<config::Problem> validate(const VitSettings& s) {
   const config::Size image = s.image_size, patch = s.patch_size;
@@ -40,6 +49,12 @@ std::optional<config::Problem> validate(const VitSettings& s) {
           "computes blocks twice, and the statistics of leff's batch norms would move twice: set leff.norm to "
           "none, or this to false"};
   }
+  if (s.stem == "mobileclip" && (patch != config::Size(ConvStem::kStride) || s.width % 4 != 0))
+    return config::Problem{"stem", "mobileclip makes patches of 16 pixels, of a width that is a multiple of 4"};
+  if (s.rotary && s.regions)
+    return config::Problem{"rotary", "regions lie on no grid and have no rotary position: set one of the two to null"};
+  if (s.rotary && s.width / s.heads % 4 != 0)
+    return config::Problem{"rotary", concat("turns channels in fours, but heads are ", s.width / s.heads, " wide")};
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
@@ -47,22 +62,27 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(settings.width));
   const config::Size patch = settings.patch_size;
   const std::int64_t patches = grid().height * grid().width;
-  conv1_ = register_module("conv1",
+  if (settings.stem == "mobileclip")
+    stem_ = register_module("conv1", std::make_shared<ConvStem>(settings.width));
+  else
+    conv1_ = register_module("conv1",
                            torch::nn::Conv2d(torch::nn::Conv2dOptions(3, settings.width, {patch.height, patch.width})
                                                  .stride({patch.height, patch.width})
-                                                 .bias(false)));
+                                                 .bias(settings.patch_bias)));
   if (settings.class_token)
     class_embedding_ = register_parameter("class_embedding", scale * at::randn({settings.width}));
+  if (settings.registers > 0)
+    register_embedding_ =
+        register_parameter("register_embedding", scale * at::randn({settings.registers, settings.width}));
   if (settings.position_embedding == "learned") {
-    positional_embedding_ = register_parameter(
-        "positional_embedding", scale * at::randn({patches + (settings.class_token ? 1 : 0), settings.width}));
+    positional_embedding_ =
+        register_parameter("positional_embedding", scale * at::randn({positioned() + patches, settings.width}));
   }
   if (settings.pre_norm)
     ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
   const auto leff = [&](std::int64_t block) -> std::shared_ptr<FeedForward> {
     if (!settings.leff || block >= settings.leff->layers) return nullptr;
-    const auto hidden = static_cast<std::int64_t>(static_cast<double>(settings.width) * settings.mlp_ratio);
-    return std::make_shared<Leff>(*settings.leff, settings.width, hidden, settings.activation);
+    return std::make_shared<Leff>(*settings.leff, settings.width, mlp_width(settings), settings.activation);
   };
   transformer_ =
       register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::image, leff));
@@ -86,7 +106,7 @@ Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
   const Embedded embedded = embed(input.pixels);
   const auto [plain, other] = transformer_->forward_both(embedded.tokens, embedded.sequence, kind);
   Encoded out = encoded(plain, embedded.grid);
-  out.other_tokens = without_class_token(ln_post_ ? ln_post_->forward(other) : other);
+  out.other_tokens = (ln_post_ ? ln_post_->forward(other) : other).slice(1, prefix());
   return out;
 }
 
@@ -97,20 +117,46 @@ Vit::Embedded Vit::embed(const at::Tensor& image) {
               "vit: pictures must be [B, 3, H, W] with H and W multiples of ", patch.height, " and ", patch.width,
               ", got ", image.sizes());
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
-  at::Tensor x = conv1_(image).flatten(2).transpose(1, 2);  // [B, P, w]
-  if (settings_.class_token) x = at::cat({class_embedding_.expand({x.size(0), 1, -1}).to(x.scalar_type()), x}, 1);
-  if (positional_embedding_.defined())
-    x = x + resize_position_embedding(positional_embedding_, grid, this->grid(), settings_.class_token ? 1 : 0);
+  at::Tensor x = (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);  // [B, P, w]
+  x = with_prefix(x);
+  if (positional_embedding_.defined()) {
+    const at::Tensor positions = resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
+                                                           settings_.position_resampling == "antialiased");
+    const std::int64_t bare = prefix() - positioned();  // registers, or all tokens before the patches
+    x = bare == 0 ? x + positions : with_positions(x, positions, positioned(), bare);
+  }
+  SequenceInfo sequence;
+  sequence.prefix = prefix();
+  if (settings_.rotary)
+    sequence.rotation = rotation_of_grid(*settings_.rotary, grid, settings_.width / settings_.heads, prefix(), x.device(),
+                                         is_training());
   const bool drops = is_training() && settings_.patch_dropout > 0;
-  if (drops) x = drop_patches(x);
+  if (drops) x = drop_patches(x, sequence.rotation);
+  else sequence.grid = grid;
   if (ln_pre_) x = ln_pre_->forward(x);
-  return {x, {{}, drops ? config::Size(0, 0) : grid, settings_.class_token}, grid};
+  return {x, sequence, grid};
+}
+
+std::int64_t Vit::positioned() const {
+  if (settings_.prefix_positions == "all") return prefix();
+  return settings_.prefix_positions == "class_token" && settings_.class_token ? 1 : 0;
+}
+
+// [B, P, w] -> [B, prefix + P, w]: class token, registers, patches.
+at::Tensor Vit::with_prefix(const at::Tensor& patches) const {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& token : {class_embedding_, register_embedding_})
+    if (token.defined())
+      parts.push_back(token.expand({patches.size(0), token.dim() == 1 ? 1 : token.size(0), -1}).to(patches.scalar_type()));
+  if (parts.empty()) return patches;
+  parts.push_back(patches);
+  return at::cat(parts, 1);
 }
 
 Encoded Vit::encoded(const at::Tensor& last, config::Size grid) {
   const at::Tensor x = settings_.final_norm == "tokens" ? ln_post_->forward(last) : last;
   Encoded out;
-  out.tokens = without_class_token(x);
+  out.tokens = x.slice(1, prefix());
   if (settings_.class_token) out.class_token = x.select(1, 0);
   out.grid = grid;
   return out;
@@ -119,7 +165,9 @@ Encoded Vit::encoded(const at::Tensor& last, config::Size grid) {
 Encoded Vit::encode_regions(const at::Tensor& regions, const at::Tensor& mask) {
   TORCH_CHECK(region_tokens_, "vit: region features came, but the encoder has no setting `regions`");
   const auto [embedded, real] = region_tokens_->forward(regions, mask, ln_pre_.get());
-  const SequenceInfo sequence = {self_attention_mask(real, embedded.size(1)), {0, 0}, settings_.class_token};
+  SequenceInfo sequence;
+  sequence.mask = self_attention_mask(real, embedded.size(1));
+  sequence.prefix = settings_.class_token ? 1 : 0;
   at::Tensor x = transformer_->forward(embedded, sequence, settings_.regions->first_block);
   if (settings_.final_norm == "tokens") x = ln_post_->forward(x);
   Encoded out;
@@ -135,15 +183,19 @@ std::int64_t Vit::depth_of(const std::string& parameter) const {
   return parameter.starts_with("ln_post") ? depth() : 0;
 }
 
-// The patches that stay keep their order; the class token always stays.
-at::Tensor Vit::drop_patches(const at::Tensor& x) const {
-  const std::int64_t first = settings_.class_token ? 1 : 0, batch = x.size(0), patches = x.size(1) - first;
+// The patches that stay keep their order and their rotation; what stands before them always stays.
+at::Tensor Vit::drop_patches(const at::Tensor& x, Rotation& rotation) const {
+  const std::int64_t first = prefix(), batch = x.size(0), patches = x.size(1) - first;
   const auto kept = std::max<std::int64_t>(
       1, static_cast<std::int64_t>(static_cast<double>(patches) * (1 - settings_.patch_dropout)));
   const at::Tensor numbers = row_random_int(batch, patches, x.device());
   const at::Tensor chosen = std::get<0>(std::get<1>(numbers.topk(kept, 1)).sort(1));  // [B, kept]
   const at::Tensor some = x.slice(1, first).gather(1, chosen.unsqueeze(2).expand({-1, -1, x.size(2)}));
-  return first == 0 ? some : at::cat({x.narrow(1, 0, 1), some}, 1);
+  if (rotation.defined()) {
+    rotation.cosine = at::embedding(rotation.cosine, chosen);  // [B, kept, d / 2]
+    rotation.sine = at::embedding(rotation.sine, chosen);
+  }
+  return first == 0 ? some : at::cat({x.narrow(1, 0, first), some}, 1);
 }
 
 at::Tensor Vit::final_norm(const at::Tensor& pooled) {
@@ -157,7 +209,8 @@ config::Size Vit::grid() const {
 
 at::Tensor Vit::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   if (name != "positional_embedding") return stored;
-  return fit_position_embedding(stored, grid(), settings_.class_token ? 1 : 0, settings_.width);
+  return fit_position_embedding(stored, grid(), positioned(), settings_.width,
+                                settings_.position_resampling == "antialiased");
 }
 
 }  // namespace tessera

@@ -18,6 +18,7 @@ struct ModelSettings {
   TowerSettings image = {{"vit"}, {"cls"}, {"linear"}};
   std::optional<TowerSettings> text = TowerSettings{{"text_transformer"}, {"eos"}, {"linear"}};
   Preprocessing preprocessing;
+  bool unit_length = false;
 };
 
 template <class Visitor>
@@ -25,6 +26,7 @@ void fields(Visitor& v, ModelSettings& s) {
   v("image", s.image, "image tower");
   v("text", s.text, "text tower; null: none (objectives on images alone)");
   v("preprocessing", s.preprocessing, "how a picture becomes the model's input");
+  v("unit_length", s.unit_length, "whether the towers' embeddings are divided by their lengths (OpenCLIP's CoCa gives them so)");
 }
 
 /// All defaults spelt out and all names, settings and combinations of the two towers checked; an image encoder without

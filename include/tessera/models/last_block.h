@@ -26,11 +26,11 @@ bool keeps_residual(LastBlock kind);
 ///   clearclip  softmax(q q^T / sqrt(d)) v                                   Lan et al. 2024 (ECCV), "ClearCLIP"
 ///   naclip     softmax(k k^T / sqrt(d) + w) v                               Hajimiri et al. 2025 (WACV), "NACLIP"
 /// with w = exp(-|p - p'|^2 / (2 kNaclipDeviation^2)) between patches p and p' of the grid, and 0 from and to the class
-/// token. q, k, v [B, N, w], heads beside each other -> [B, N, w]. Throws c10::Error where naclip gets no grid.
+/// token and registers. q, k, v [B, N, w], heads beside each other -> [B, N, w]. Throws c10::Error where naclip gets no grid.
 at::Tensor attend_as(LastBlock kind, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                      std::int64_t heads, const SequenceInfo& sequence);
 
-/// NACLIP's w: [N, N] float32, N = rows * columns patches, and one before them if there is a class token.
-at::Tensor neighbor_window(config::Size grid, bool class_token, double deviation = kNaclipDeviation);
+/// NACLIP's w: [N, N] float32, N = prefix + rows * columns, the prefix before the patches.
+at::Tensor neighbor_window(config::Size grid, std::int64_t prefix, double deviation = kNaclipDeviation);
 
 }  // namespace tessera

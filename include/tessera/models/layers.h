@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-/// "gelu", "gelu_tanh" or "quick_gelu" of x.
+/// "gelu", "gelu_tanh", "quick_gelu", "silu" or "relu" of x.
 at::Tensor activate(const at::Tensor& x, const std::string& activation);
 
 /// norm(x); a frozen norm (its weight takes no gradient) keeps its statistics as well, and normalizes by them.

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/linear.h>
 
 #include <tessera/models/attention.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/rotary.h>
 
 namespace tessera {
 
@@ -19,6 +23,11 @@ struct MultiHeadAttentionSettings {
   /// `q_proj_weight`, `k_proj_weight`, `v_proj_weight` where the keys have another width, and `in_proj_bias`. True: a
   /// Linear each, `q_proj`, `k_proj`, `v_proj`.
   bool linears = false;
+  /// Biases of a fused input projection: all; no_key: `q_bias` and `v_bias` alone (EVA, DINOv3); none.
+  std::string input_bias = "all";
+  bool query_key_norm = false;  // LayerNorm over each head's queries and keys, `q_norm` and `k_norm`
+  bool inner_norm = false;      // LayerNorm `norm` over what all heads give, before the last projection (EVA-02)
+  double norm_eps = 1e-5;
 };
 
 /// Multi-head attention between learned projections; the last one is `out_proj`.
@@ -27,14 +36,17 @@ class MultiHeadAttention : public torch::nn::Module {
   explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
 
   /// Self-attention, x [B, N, width] -> [B, N, output_width]; packed, [T, width] -> [T, output_width].
-  at::Tensor forward(const at::Tensor& x, const AttentionMask& mask = {});
+  at::Tensor forward(const at::Tensor& x, const AttentionMask& mask = {}, const Rotation& rotation = {});
   /// query [B or 1, N, width] (1: the same queries for all rows), keys [B, K, key_width] -> [B, N, output_width].
   at::Tensor forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask = {});
 
   /// For self-attention by another rule: queries, keys and values of x [B, N, width], each [B, N, inner width], with the heads
-  /// beside each other; and the last projection of what is made of them. Projections must be fused (`in_proj_weight`).
-  std::vector<at::Tensor> queries_keys_values(const at::Tensor& x) const;
-  at::Tensor project(const at::Tensor& attended) { return out_proj_(attended); }
+  /// beside each other, normalized and turned; and the last projection of what is made of them. Projections must be fused
+  /// (`in_proj_weight`).
+  std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
+  at::Tensor project(const at::Tensor& attended) {
+    return out_proj_(inner_norm_ ? inner_norm_->forward(attended).to(attended.scalar_type()) : attended);
+  }
   std::int64_t heads() const { return heads_; }
 
   /// Draws all weights anew from normal distributions; biases stay.
@@ -46,6 +58,9 @@ class MultiHeadAttention : public torch::nn::Module {
   std::int64_t heads_;
   std::vector<at::Tensor> weights_;  // of queries, keys and values: one fused, or three
   std::vector<at::Tensor> biases_;
+  at::Tensor input_bias() const;
+
+  std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;
   torch::nn::Linear out_proj_;
 };
 

@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <tessera/models/model_file.h>
+#include <tessera/models/foreign/foreign_model.h>
 
 /// OpenCLIP's checkpoints: weights as safetensors or PyTorch files, and open_clip_config.json beside them, which says the
 /// architecture and how pictures are prepared.
@@ -48,6 +48,9 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
 /// What open_clip_config.json (`text`) says of model and preprocessing. Throws UserError naming `path` and the key: not JSON,
 /// a value of the wrong type, or something that our models have no counterpart of.
 ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path);
+
+/// The same with what is needed to read its tensors.
+ForeignModel open_clip_model(const std::string& text, const std::string& path);
 
 /// Whether the model is of SPARO's code, whose file has a layout of its own and no configuration of OpenCLIP's.
 bool is_sparo(const ModelSettings& model);

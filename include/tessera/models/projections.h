@@ -10,14 +10,17 @@ namespace tessera {
 
 struct LinearProjectionSettings {
   std::int64_t embed_dim = 512;
+  bool bias = false;
 };
 
 template <class Visitor>
 void fields(Visitor& v, LinearProjectionSettings& s) {
   v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
+  v("bias", s.bias, "whether it adds a bias (SigLIP's texts)");
 }
 
-/// `linear`: x @ proj, without bias (CLIP); `visual.proj`, `text_projection`. Tokens go through the same matrix.
+/// `linear`: x @ proj, without bias (CLIP) or with one (SigLIP's texts); `visual.proj`, `text_projection`, and
+/// `proj_bias`, `text_projection_bias`. Tokens go through the same matrix.
 class LinearProjection : public Projection {
  public:
   LinearProjection(const LinearProjectionSettings& settings, const ProjectionContext& context);
@@ -27,7 +30,9 @@ class LinearProjection : public Projection {
   std::int64_t embed_dim() const override { return proj_.size(1); }
 
  private:
-  at::Tensor proj_;
+  at::Tensor project(const at::Tensor& x) const;
+
+  at::Tensor proj_, bias_;
   std::int64_t token_width_;
   std::string path_;
 };

@@ -17,6 +17,7 @@ struct TextTransformerSettings : TransformerSettings {
   std::int64_t context_length = 77;
   std::int64_t vocab_size = 49408;
   std::string attention = "causal";
+  std::string class_token = "none";
   bool skip_padding = true;
 };
 
@@ -27,6 +28,10 @@ void fields(Visitor& v, TextTransformerSettings& s) {
   fields(v, static_cast<TransformerSettings&>(s));
   v("attention", s.attention, "causal (CLIP) or bidirectional (SPARC, STAIR); padding is never attended to",
     config::one_of({"causal", "bidirectional"}));
+  v("class_token", s.class_token,
+    "a learned token behind the text, for the read-out cls (CoCa): none, appended, or shifted: its mask one place off, as "
+    "in OpenCLIP's published CoCa models",
+    config::one_of({"none", "appended", "shifted"}));
   v("skip_padding", s.skip_padding, "compute nothing for padding; false: compute it too, with the same result");
 }
 
@@ -43,6 +48,7 @@ class TextTransformer : public Encoder {
   std::int64_t width() const override { return settings_.width; }
   Modality modality() const override { return Modality::text; }
   bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
+  bool has_class_token() const override { return settings_.class_token != "none"; }
   std::int64_t vocab_size() const override { return settings_.vocab_size; }
   std::int64_t context_length() const override { return settings_.context_length; }
   at::Tensor token_embedding() const override { return token_weight_; }
@@ -51,10 +57,13 @@ class TextTransformer : public Encoder {
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
+  Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
+
   TextTransformerSettings settings_;
   std::shared_ptr<torch::nn::Module> token_embedding_;
   at::Tensor token_weight_;
   at::Tensor positional_embedding_;
+  at::Tensor class_embedding_;
   std::shared_ptr<Transformer> transformer_;
   std::shared_ptr<LayerNorm> ln_final_;
 };

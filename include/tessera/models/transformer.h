@@ -17,6 +17,12 @@ struct TransformerSettings {
   std::int64_t layers = 12;
   std::int64_t heads = 12;
   double mlp_ratio = 4.0;
+  std::optional<std::int64_t> mlp_hidden;
+  std::string mlp = "plain";
+  bool mlp_norm = false;
+  std::string qkv_bias = "all";
+  bool qk_norm = false;
+  bool attention_norm = false;
   std::string activation = "gelu";
   double norm_eps = 1e-5;
   std::optional<double> layer_scale_init;
@@ -31,8 +37,17 @@ void fields(Visitor& v, TransformerSettings& s) {
   v("layers", s.layers, "number of blocks", config::at_least(0));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
-  v("activation", s.activation, "gelu (exact), gelu_tanh, or quick_gelu (x sigmoid(1.702 x), OpenAI's weights)",
-    config::one_of({"gelu", "gelu_tanh", "quick_gelu"}));
+  v("mlp_hidden", s.mlp_hidden, "hidden width of the MLP, where int(width * mlp_ratio) is not it; null: mlp_ratio");
+  v("mlp", s.mlp, "plain, or gated: activation(gate) * linear (SwiGLU with silu: EVA-02, DINOv2-g, DINOv3)",
+    config::one_of({"plain", "gated"}));
+  v("mlp_norm", s.mlp_norm, "LayerNorm on the MLP's hidden layer (EVA-02)");
+  v("qkv_bias", s.qkv_bias, "biases of queries, keys and values: all, no_key (EVA, DINOv3) or none",
+    config::one_of({"all", "no_key", "none"}));
+  v("qk_norm", s.qk_norm, "LayerNorm over each head's queries and keys");
+  v("attention_norm", s.attention_norm, "LayerNorm on what the heads give, before their last projection (EVA-02)");
+  v("activation", s.activation,
+    "gelu (exact), gelu_tanh, quick_gelu (x sigmoid(1.702 x), OpenAI's weights), silu or relu",
+    config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
   v("norm_eps", s.norm_eps, "epsilon of every LayerNorm (big_vision and timm: 1e-6)", config::above(0));
   v("layer_scale_init", s.layer_scale_init, "start value of LayerScale; null: none");
   v("drop_path", s.drop_path,
@@ -47,6 +62,9 @@ void fields(Visitor& v, TransformerSettings& s) {
 }
 
 std::optional<config::Problem> validate(const TransformerSettings& settings);
+
+/// Hidden width of the MLP.
+std::int64_t mlp_width(const TransformerSettings& settings);
 
 /// The residual blocks `resblocks.0` ..., with stochastic depth in training: the numbers come from row_uniform(), so a
 /// row skips the same updates whatever ranks and chunks the batch is cut into.

@@ -19,7 +19,8 @@ struct TransformerSettings;
 struct SequenceInfo {
   AttentionMask mask;          // of self-attention
   config::Size grid = {0, 0};  // of the patches, row by row; {0, 0}: the tokens are not all patches of a picture
-  bool class_token = false;    // one stands before them
+  std::int64_t prefix = 0;     // tokens before them: the class token and registers
+  Rotation rotation;           // of queries and keys
 };
 
 /// The part of a block that follows attention; `mlp` in files.
@@ -29,17 +30,28 @@ class FeedForward : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) = 0;
 };
 
-/// Two linear maps, `c_fc` and `c_proj`, with an activation between them.
+/// How an Mlp is made.
+struct MlpShape {
+  std::int64_t width = 0, hidden = 0;
+  std::string activation = "gelu";
+  bool gated = false;      // `c_gate` as well: c_proj(activation(c_gate(x)) * c_fc(x))
+  bool norm = false;       // LayerNorm `norm` before c_proj
+  double norm_eps = 1e-5;  // its epsilon
+};
+
+/// Two linear maps, `c_fc` and `c_proj`, with an activation between them; or three, where it is gated.
 class Mlp : public FeedForward {
  public:
-  Mlp(std::int64_t width, std::int64_t hidden, std::string activation);
+  explicit Mlp(const MlpShape& shape);
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
   /// Draws the weights anew from normal distributions; biases stay.
   void initialize(double fc_deviation, double projection_deviation);
 
  private:
   std::string activation_;
+  torch::nn::Linear c_gate_{nullptr};
   torch::nn::Linear c_fc_;
+  std::shared_ptr<LayerNorm> norm_;
   torch::nn::Linear c_proj_;
 };
 

@@ -7,8 +7,10 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
+#include <tessera/models/conv_stem.h>
 #include <tessera/models/leff.h>
 #include <tessera/models/region_tokens.h>
+#include <tessera/models/rotary.h>
 #include <tessera/models/tower.h>
 #include <tessera/models/transformer.h>
 
@@ -28,9 +30,15 @@ void fields(Visitor& v, VitRegionSettings& s) {
 struct VitSettings : TransformerSettings {
   config::Size image_size = 224;
   config::Size patch_size = 16;
+  std::string stem = "patch";
   bool class_token = true;
+  std::int64_t registers = 0;
+  bool patch_bias = false;
   bool pre_norm = true;
   std::string position_embedding = "learned";
+  std::string prefix_positions = "class_token";
+  std::string position_resampling = "antialiased";
+  std::optional<RotarySettings> rotary;
   double patch_dropout = 0.0;
   std::optional<LeffSettings> leff;
   std::optional<VitRegionSettings> regions;
@@ -41,11 +49,24 @@ void fields(Visitor& v, VitSettings& s) {
   v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
   v("patch_size", s.patch_size, "pixels of a patch; divides image_size");
   fields(v, static_cast<TransformerSettings&>(s));
+  v("stem", s.stem, "patch: one convolution of patch_size; mobileclip: three with batch norms (MobileCLIP-B; patch_size 16)",
+    config::one_of({"patch", "mobileclip"}));
   v("class_token", s.class_token, "a learned token before the patches (SPARC: false)");
+  v("registers", s.registers, "learned tokens behind the class token that no read-out sees (Darcet et al. 2024)",
+    config::at_least(0));
+  v("patch_bias", s.patch_bias, "whether the convolution that makes patches has a bias");
   v("pre_norm", s.pre_norm, "LayerNorm before the blocks, OpenCLIP's ln_pre (SPARC: false)");
   v("position_embedding", s.position_embedding,
     "learned, or none: a patch knows only what it shows, and attention sees a set of patches",
     config::one_of({"learned", "none"}));
+  v("prefix_positions", s.prefix_positions,
+    "which tokens before the patches have a learned position: none, class_token, or all (registers, too)",
+    config::one_of({"none", "class_token", "all"}));
+  v("position_resampling", s.position_resampling,
+    "how learned positions are brought to another grid, bicubic either way: antialiased (OpenCLIP, timm) or plain "
+    "bicubic (transformers' DINOv2)",
+    config::one_of({"antialiased", "bicubic"}));
+  v("rotary", s.rotary, "2-D rotary positions in every block: {base: 100, coordinates: centered}; null: none");
   v("patch_dropout", s.patch_dropout,
     "share of patches that a picture leaves out in training, drawn anew each step (FLIP, Li et al. 2023)",
     config::in_half_open(0, 1));
@@ -73,7 +94,7 @@ class Vit : public Encoder {
   bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
   config::Size grid() const override;
   bool rows_are_independent() const override {
-    return !(is_training() && settings_.leff && settings_.leff->norm == "batch");
+    return !(is_training() && (stem_ || (settings_.leff && settings_.leff->norm == "batch")));
   }
   bool draws_when_frozen() const override { return settings_.patch_dropout > 0 || settings_.drop_path > 0; }
   std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
@@ -89,14 +110,19 @@ class Vit : public Encoder {
     config::Size grid;
   };
   Embedded embed(const at::Tensor& image);
-  at::Tensor without_class_token(const at::Tensor& x) const { return settings_.class_token ? x.slice(1, 1) : x; }
+  /// Tokens before the patches, and how many of them have a learned position.
+  std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }
+  std::int64_t positioned() const;
+  at::Tensor with_prefix(const at::Tensor& patches) const;
   Encoded encoded(const at::Tensor& x, config::Size grid);
   Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
-  at::Tensor drop_patches(const at::Tensor& x) const;
+  at::Tensor drop_patches(const at::Tensor& x, Rotation& rotation) const;
 
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};
+  std::shared_ptr<ConvStem> stem_;  // in its place
   at::Tensor class_embedding_;
+  at::Tensor register_embedding_;
   at::Tensor positional_embedding_;
   std::shared_ptr<LayerNorm> ln_pre_;
   std::shared_ptr<Transformer> transformer_;

@@ -49,13 +49,19 @@ bool reads_clip_tokens(const ModelSettings& model) {
   return size != nullptr && size->text() == std::to_string(kClipVocabulary);
 }
 
-ModelSettings settings_beside(const std::string& weights) {
+/// open_clip_config.json in the folder of the weights; empty if there is none.
+std::string config_beside(const std::string& weights) {
   const fs::path config = fs::absolute(weights).parent_path() / kConfigName;
-  if (!fs::is_regular_file(config))
+  return fs::is_regular_file(config) ? config.string() : "";
+}
+
+ModelSettings settings_beside(const std::string& weights) {
+  const std::string config = config_beside(weights);
+  if (config.empty())
     user_error(weights, ": weights without our settings, and no ", kConfigName,
                " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "
                "shows the names), or put its configuration there");
-  return model_of_open_clip_config(io::read_file(config.string()), config.string());
+  return model_of_open_clip_config(io::read_file(config), config);
 }
 
 }  // namespace
@@ -116,7 +122,9 @@ std::map<std::string, at::Tensor> open_clip_tensors(const std::string& weights,
   for (const char* name : {"input_resolution", "context_length", "vocab_size"}) tensors.erase(name);
   std::erase_if(tensors, [](const auto& item) { return item.first.ends_with("attn_mask"); });  // made anew, not learned
   merge_value_copies(tensors, own, weights);
-  return tensors;
+  const std::string config = config_beside(weights);
+  if (config.empty()) return tensors;
+  return own_tensors(open_clip_model(io::read_file(config), config), tensors, own, weights);
 }
 
 ModelFile from_open_clip(const std::string& weights, const ModelSettings& model) {

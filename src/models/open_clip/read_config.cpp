@@ -2,10 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/models/foreign/timm.h"
 #include <tessera/models/modified_resnet.h>
 #include <tessera/models/open_clip.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
+#include <tessera/models/readouts/attentional_pool.h>
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/text_transformer.h>
 #include <tessera/models/vit.h>
@@ -53,6 +55,10 @@ struct OpenClipVision : OpenClipBlocks {
   std::string pos_embed_type = "learnable";
   std::string pool_type = "tok";
   double patch_dropout = 0;
+  std::string timm_model_name, timm_pool = "avg", timm_proj = "linear";
+  bool timm_proj_bias = false;
+  config::Node attentional_pool = config::Node::scalar("false");
+  std::int64_t attn_pooler_queries = 256, attn_pooler_heads = 8;
 };
 
 template <class Visitor>
@@ -66,12 +72,20 @@ void fields(Visitor& v, OpenClipVision& s) {
   v("pos_embed_type", s.pos_embed_type, "either lies in the file", config::one_of({"learnable", "sin_cos_2d"}));
   v("pool_type", s.pool_type, "", config::one_of({"tok", "avg"}));
   v("patch_dropout", s.patch_dropout, "of training");
+  v("timm_model_name", s.timm_model_name, "an image tower of timm's");
+  v("timm_pool", s.timm_pool, "");
+  v("timm_proj", s.timm_proj, "", config::one_of({"linear", "none", "", "mlp"}));
+  v("timm_proj_bias", s.timm_proj_bias, "");
+  v("attentional_pool", s.attentional_pool, "true: CoCa's pooler");
+  v("attn_pooler_queries", s.attn_pooler_queries, "", config::at_least(1));
+  v("attn_pooler_heads", s.attn_pooler_heads, "", config::at_least(1));
 }
 
 struct OpenClipText : OpenClipBlocks {
   OpenClipText() { width = 512; }
   std::int64_t context_length = 77, vocab_size = 49408, heads = 8, layers = 12, pad_id = 0, eos_id = 2;
   std::string pool_type = "argmax", proj_type = "linear";
+  bool no_causal_mask = false, proj_bias = false, embed_cls = false, correct_cls_mask = false;
 };
 
 template <class Visitor>
@@ -83,13 +97,17 @@ void fields(Visitor& v, OpenClipText& s) {
   v("layers", s.layers, "", config::at_least(1));
   v("pad_id", s.pad_id, "of no meaning with causal attention");
   v("eos_id", s.eos_id, "for pool_type: eos");
-  v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos"}));
+  v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos", "last"}));
+  v("no_causal_mask", s.no_causal_mask, "");
+  v("proj_bias", s.proj_bias, "");
+  v("embed_cls", s.embed_cls, "");
+  v("correct_cls_mask", s.correct_cls_mask, "");
   v("proj_type", s.proj_type, "", config::one_of({"linear", "none"}));
 }
 
 struct OpenClipModel {
   std::int64_t embed_dim = 0;
-  bool quick_gelu = false, custom_text = false;
+  bool quick_gelu = false, custom_text = false, coca = false;
   std::optional<double> init_logit_scale, init_logit_bias;
   OpenClipVision vision;
   OpenClipText text;
@@ -149,8 +167,7 @@ void refuse_foreign_parts(OpenClipJson& section, const std::string& name, const 
     if (!section.is_object() || !section.contains(key)) continue;
     if (!switched_off(section.at(key)))
       user_error(path, ": ", name, ".", key, " is ", section.at(key).dump(),
-                 ": our models have no counterpart of it: OpenCLIP's own ViT and ResNet with CLIP's text tower and "
-                 "tokenizer can be evaluated");
+                 ": our models have no counterpart of it (docs/pretrained.md lists what is read)");
     section.erase(key);
   }
 }
@@ -169,20 +186,25 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
     user_error(path, ": not OpenCLIP's configuration: expected a JSON object with model_cfg");
   OpenClipJson& model = json.at("model_cfg");
   for (const char* of_no_meaning : {"cast_dtype", "output_dict", "nonscalar_logit_scale"}) model.erase(of_no_meaning);
-  refuse_foreign_parts(model, "model_cfg", {"multimodal_cfg"}, path);
-  refuse_foreign_parts(model["vision_cfg"], "model_cfg.vision_cfg",
-                       {"timm_model_name", "timm_model_pretrained", "timm_pool", "timm_proj", "timm_proj_bias", "timm_drop",
-                        "timm_drop_path", "attentional_pool", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
+  OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
+  for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
+  for (const char* of_tokenizers : {"hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs"}) text_tower.erase(of_tokenizers);
+  for (const char* where : {"timm_pool", "timm_proj"})  // null is no default there, but none
+    if (vision.contains(where) && vision.at(where).is_null()) vision[where] = "";
+  refuse_foreign_parts(vision, "model_cfg.vision_cfg",
+                       {"block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
                         "scale_attn_inner", "scale_attn", "scale_fc"},
                        path);
-  refuse_foreign_parts(model["text_cfg"], "model_cfg.text_cfg",
-                       {"hf_model_name", "hf_model_pretrained", "hf_proj_type", "hf_pooler_type", "hf_tokenizer_name",
-                        "tokenizer_mode", "tokenizer_kwargs", "no_causal_mask", "use_pad_mask", "correct_cls_mask",
-                        "embed_cls", "proj_bias", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
+  refuse_foreign_parts(text_tower, "model_cfg.text_cfg",
+                       {"hf_model_name", "hf_model_pretrained", "hf_proj_type", "hf_pooler_type", "use_pad_mask", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
                         "scale_attn_inner", "scale_attn", "scale_fc"},
                        path);
+  const bool coca = model.contains("multimodal_cfg");
+  model.erase("multimodal_cfg");
   drop_nulls(json);
-  return config::read<OpenClipFile>(config::from_json(nlohmann::json(json), path));
+  OpenClipFile file = config::read<OpenClipFile>(config::from_json(nlohmann::json(json), path));
+  file.model.coca = coca;
+  return file;
 }
 
 /// The members of `settings` that a module knows, as the module is chosen.
@@ -202,8 +224,9 @@ void set_blocks(TransformerSettings& ours, const OpenClipBlocks& theirs, bool qu
   ours.activation = quick_gelu ? "quick_gelu" : tanh ? "gelu_tanh" : "gelu";
 }
 
-config::ModuleSettings linear_to(std::int64_t embed_dim) {
+config::ModuleSettings linear_to(std::int64_t embed_dim, bool bias = false) {
   LinearProjectionSettings settings;
+  settings.bias = bias;
   settings.embed_dim = embed_dim;
   return module_of("linear", settings);
 }
@@ -220,7 +243,7 @@ TowerSettings resnet_tower(const OpenClipModel& model) {
   return {module_of("modified_resnet", resnet), module_of("attention_pool_2d", pool), {"none"}};
 }
 
-TowerSettings image_tower_of(const OpenClipModel& model) {
+TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipVision& theirs = model.vision;
   if (theirs.layers.is_sequence()) return resnet_tower(model);
   VitSettings vit;
@@ -230,7 +253,35 @@ TowerSettings image_tower_of(const OpenClipModel& model) {
   vit.image_size = theirs.image_size;
   vit.patch_size = theirs.patch_size;
   vit.pre_norm = !theirs.no_ln_pre;
+  if (theirs.attentional_pool.text() != "false") {
+    if (theirs.attentional_pool.text() != "true")
+      user_error(path, ": model_cfg.vision_cfg.attentional_pool is ", theirs.attentional_pool.text(),
+                 ": our models have the pooler of `true` alone");
+    vit.final_norm = "none";
+    AttentionalPoolSettings pool;
+    pool.output_dim = model.embed_dim;
+    pool.heads = theirs.attn_pooler_heads;
+    pool.queries = theirs.attn_pooler_queries;
+    return {module_of("vit", vit), module_of("attentional_pool", pool), {"none"}};
+  }
   return {module_of("vit", vit), {theirs.pool_type == "avg" ? "gap" : "cls"}, linear_to(model.embed_dim)};
+}
+
+/// OpenCLIP's TimmModel: timm's tower under `trunk`, and a projection of its own or timm's classifier in its place.
+TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
+  const OpenClipVision& theirs = model.vision;
+  if (theirs.timm_proj == "mlp" || theirs.timm_proj_bias)
+    user_error(path, ": model_cfg.vision_cfg.timm_proj is ", theirs.timm_proj, theirs.timm_proj_bias ? " with a bias" : "",
+               ": our models have linear without bias, none, and timm's own classifier");
+  TimmHead head;
+  head.pool = theirs.timm_pool;
+  if (theirs.timm_proj.empty()) head.classifier = model.embed_dim;
+  if (theirs.timm_proj == "linear") head.linear = model.embed_dim;
+  const nlohmann::json arguments = {{"img_size", {theirs.image_size.height, theirs.image_size.width}}};
+  TimmTower out = timm_tower(theirs.timm_model_name, {arguments, path}, head, path);
+  out.rules = with_prefixes(out.rules, "visual.trunk.", "visual.");
+  if (head.linear > 0) out.rules.push_back({{"visual.head.proj.weight"}, {"visual.proj"}, TensorChange::transposed});
+  return out;
 }
 
 TowerSettings text_tower_of(const OpenClipModel& model) {
@@ -241,24 +292,47 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
   text.heads = theirs.heads;
   text.context_length = theirs.context_length;
   text.vocab_size = theirs.vocab_size;
+  if (theirs.no_causal_mask) text.attention = "bidirectional";
+  if (theirs.embed_cls) text.class_token = theirs.correct_cls_mask ? "appended" : "shifted";
   EosSettings eos;
-  eos.position = "ids";
+  eos.position = theirs.pool_type == "last" ? "mask" : "ids";
   if (theirs.pool_type == "eos") eos.eos_id = theirs.eos_id;
   const bool none = theirs.proj_type == "none";
-  return {module_of("text_transformer", text), module_of("eos", eos), none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim)};
+  return {module_of("text_transformer", text), theirs.embed_cls ? config::ModuleSettings{"cls"} : module_of("eos", eos),
+          none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 
 }  // namespace
 
-ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path) {
+ForeignModel open_clip_model(const std::string& text, const std::string& path) {
   const OpenClipFile file = parse_open_clip_config(text, path);
   if (file.model.embed_dim == 0) user_error(path, ": model_cfg.embed_dim is missing");
-  ModelSettings model;
-  model.image = image_tower_of(file.model);
-  model.text = text_tower_of(file.model);
-  model.preprocessing = file.preprocessing.ours;
-  model.preprocessing.image_size = file.preprocessing.size.value_or(file.model.vision.image_size);
-  return resolve(model, path);
+  const OpenClipVision& vision = file.model.vision;
+  ForeignModel out;
+  out.library = "OpenCLIP";
+  out.model.text = text_tower_of(file.model);
+  if (vision.timm_model_name.empty()) {
+    out.model.image = image_tower_of(file.model, path);
+  } else {
+    const TimmTower timm = timm_tower_of(file.model, path);
+    out.model.image = timm.tower;
+    out.rules = timm.rules;
+  }
+  out.rules.push_back({{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed});
+  out.rules.push_back({{"text.text_projection.bias"}, {"text_projection_bias"}});
+  out.rules.push_back({{"text.**"}, {"**"}});
+  out.rules.push_back({{"**"}, {"**"}});
+  out.left_out = {{"text_decoder.**", "the text decoder"}};
+  out.padding_is_text = file.model.text.no_causal_mask;
+  out.model.preprocessing = file.preprocessing.ours;
+  out.model.preprocessing.image_size = file.preprocessing.size.value_or(vision.image_size);
+  out.model.unit_length = file.model.coca;
+  out.model = resolve(out.model, path);
+  return out;
+}
+
+ModelSettings model_of_open_clip_config(const std::string& text, const std::string& path) {
+  return open_clip_model(text, path).model;
 }
 
 }  // namespace tessera

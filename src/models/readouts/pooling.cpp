@@ -18,6 +18,12 @@ at::Tensor token_at(const Encoded& encoded, const at::Tensor& index) {
   return zero_padding(token, encoded.mask.gather(1, index.unsqueeze(1))).squeeze(1);
 }
 
+// tokens [B, N, w], mask [B, N] or undefined -> [B, w]; 0 for rows without a real token.
+at::Tensor mean_of_real(const at::Tensor& tokens, const at::Tensor& mask) {
+  if (!mask.defined()) return tokens.mean(1);
+  return zero_padding(tokens, mask).sum(1) / mask.sum(1, /*keepdim=*/true).clamp_min(1);
+}
+
 }  // namespace
 
 PoolingReadOut::PoolingReadOut(const PoolingSettings& settings, const ReadOutContext& context)
@@ -78,8 +84,18 @@ GapReadOut::GapReadOut(const PositionsSettings& settings, const ReadOutContext& 
 
 at::Tensor GapReadOut::pool(const Encoded& encoded) const {
   const auto [tokens, mask] = skip_positions(encoded, skip_);
-  if (!mask.defined()) return tokens.mean(1);
-  return zero_padding(tokens, mask).sum(1) / mask.sum(1, /*keepdim=*/true).clamp_min(1);
+  return mean_of_real(tokens, mask);
+}
+
+ClsMeanReadOut::ClsMeanReadOut(const config::NoSettings& /*settings*/, const ReadOutContext& context)
+    : width_(context.width) {
+  if (!context.class_token)
+    user_error(context.path, ": cls_mean needs a class token, which this encoder does not have: use gap");
+}
+
+ReadOutOutput ClsMeanReadOut::forward(const Encoded& encoded, const ViewNeeds& /*needs*/) {
+  const at::Tensor mean = mean_of_real(encoded.tokens, encoded.mask);
+  return {at::cat({encoded.class_token.to(mean.scalar_type()), mean}, 1), {}, {}};
 }
 
 MaxReadOut::MaxReadOut(const PositionsSettings& settings, const ReadOutContext& context)

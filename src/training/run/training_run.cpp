@@ -11,6 +11,7 @@
 #include <tessera/base/log.h>
 #include <tessera/base/random.h>
 #include <tessera/data/image/training_views.h>
+#include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
@@ -193,6 +194,10 @@ std::pair<std::map<std::string, at::Tensor>, std::string> initial_weights(const 
   if (is_open_clip_checkpoint(given)) {
     const std::string path = find_open_clip_weights(given);
     return {open_clip_tensors(path, model.state_dict()), path};
+  }
+  if (is_foreign_folder(given)) {
+    const NamedTensors theirs = load_foreign_weights(given);
+    return {own_tensors(read_foreign_folder(given), theirs, model.state_dict(), given), given};
   }
   const std::string path = find_model_file(given);
   return {load_model_file(path).weights, path};

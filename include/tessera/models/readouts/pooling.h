@@ -97,6 +97,19 @@ class MaxReadOut : public PoolingReadOut {
   std::int64_t skip_;
 };
 
+/// `cls_mean`: the class token and, beside it, the mean over patches: [class token, mean], twice the tokens' width (DINOv2's
+/// linear probes; dino.txt, Jose et al. 2025).
+class ClsMeanReadOut : public ReadOut {
+ public:
+  /// Throws UserError for an encoder without a class token.
+  ClsMeanReadOut(const config::NoSettings& settings, const ReadOutContext& context);
+  ReadOutOutput forward(const Encoded& encoded, const ViewNeeds& needs) override;
+  std::int64_t output_width() const override { return 2 * width_; }
+
+ private:
+  std::int64_t width_;
+};
+
 /// `none`: no vector at all; for objectives that read the tokens.
 class NoReadOut : public ReadOut {
  public:

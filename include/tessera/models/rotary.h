@@ -1,0 +1,66 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/config/fields.h>
+
+namespace tessera {
+
+/// 2-D rotary positions of patches (Su et al. 2021): half of a head's pairs of channels turn with one axis of the
+/// patch's place, half with the other. EVA-02: the defaults with `reference`; PE: offset 1, order columns_first;
+/// DINOv3: base 100, coordinates centered, pairs halves.
+struct RotarySettings {
+  double base = 10000.0;
+  std::string coordinates = "index";
+  std::optional<config::Size> reference;
+  double offset = 0.0;
+  std::string order = "rows_first";
+  std::string pairs = "neighbors";
+  std::optional<double> shift;
+  std::optional<double> jitter;
+  std::optional<double> rescale;
+};
+
+template <class Visitor>
+void fields(Visitor& v, RotarySettings& s) {
+  v("base", s.base, "pair i of an axis turns by base^(-i / pairs) for each step", config::above(0));
+  v("coordinates", s.coordinates,
+    "index: rows and columns are counted from 0; centered: patch centers from -1 to 1, in whole turns (DINOv3)",
+    config::one_of({"index", "centered"}));
+  v("reference", s.reference, "index: every grid is stretched to this one, that of pre-training (EVA-02); null: none");
+  v("offset", s.offset, "added to rows and columns before they are scaled (PE: 1)");
+  v("order", s.order, "which axis has the first half of the pairs: rows_first or columns_first (PE)",
+    config::one_of({"rows_first", "columns_first"}));
+  v("pairs", s.pairs,
+    "which channels turn together: neighbors (0 and 1, 2 and 3 ...) or halves (i and i + half of the head's width)",
+    config::one_of({"neighbors", "halves"}));
+  v("shift", s.shift, "training: both axes are moved by up to so much, each by its own draw (DINOv3); null: never");
+  v("jitter", s.jitter,
+    "training: each axis is scaled by a factor between 1/jitter and jitter (DINOv3); null: never");
+  v("rescale", s.rescale,
+    "training: both axes are scaled by one factor between 1/rescale and rescale (DINOv3: 2); null: never");
+}
+
+std::optional<config::Problem> validate(const RotarySettings& settings);
+
+/// How the queries and keys of a sequence are turned. Undefined: they are not.
+struct Rotation {
+  at::Tensor cosine, sine;   // float32 [N, d / 2], or [B, N, d / 2] where rows differ; N patches, d the width of a head
+  std::int64_t prefix = 0;   // tokens before the patches; they are not turned
+  bool halves = false;       // RotarySettings::pairs
+
+  bool defined() const { return cosine.defined(); }
+};
+
+/// The rotation of the patches of a grid, row by row. `augment`: with the training draws of the settings (from torch's
+/// default generator; one draw for a batch, as DINOv3). Throws c10::Error where 4 does not divide head_width.
+Rotation rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
+                          std::int64_t prefix, const at::Device& device, bool augment);
+
+/// x [B, prefix + N, w] with heads beside each other -> the same, turned, in x's own type (computed in float32 at least).
+at::Tensor rotated(const at::Tensor& x, std::int64_t heads, const Rotation& rotation);
+
+}  // namespace tessera

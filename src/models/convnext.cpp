@@ -1,0 +1,218 @@
+#include <numeric>
+
+#include <ATen/ATen.h>
+#include <torch/nn/init.h>
+
+#include <tessera/models/attention.h>
+#include <tessera/models/convnext.h>
+#include <tessera/models/per_sample_rng.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kDeviation = 0.02;
+constexpr std::int64_t kMlpRatio = 4;
+
+/// A module that only gives names to others.
+class Names : public torch::nn::Module {
+ public:
+  template <class Module>
+  Module add(const std::string& name, Module module) {
+    register_module(name, module);
+    return module;
+  }
+};
+
+torch::nn::Conv2d convolution(torch::nn::Conv2dOptions options) {
+  torch::nn::Conv2d out(options);
+  torch::nn::init::normal_(out->weight, 0.0, kDeviation);
+  if (out->bias.defined()) torch::nn::init::zeros_(out->bias);
+  return out;
+}
+
+/// LayerNorm over the channels of a map [B, C, H, W], channels last in memory on the way out.
+at::Tensor norm_map(LayerNorm& norm, const at::Tensor& map) {
+  return norm.forward(map.permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
+}
+
+/// A linear map over the last dimension; its weight is [out, in], or [out, in, 1, 1] as a convolution's.
+class Dense : public torch::nn::Module {
+ public:
+  Dense(std::int64_t in, std::int64_t out, bool as_convolution) {
+    at::Tensor weight = at::empty({out, in});
+    torch::nn::init::normal_(weight, 0.0, kDeviation);
+    weight_ = register_parameter("weight", as_convolution ? weight.view({out, in, 1, 1}) : weight);
+    bias_ = register_parameter("bias", at::zeros({out}));
+  }
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight_.flatten(1), bias_); }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+
+/// Global response normalization (Woo et al. 2023, eq. 1-3) of x [B, H, W, C].
+class ResponseNorm : public torch::nn::Module {
+ public:
+  explicit ResponseNorm(std::int64_t width)
+      : weight_(register_parameter("weight", at::zeros({width}))), bias_(register_parameter("bias", at::zeros({width}))) {}
+  at::Tensor forward(const at::Tensor& given) {
+    constexpr double kEps = 1e-6;
+    const at::Tensor x = at_least_float(given);
+    const at::Tensor lengths = x.square().sum({1, 2}, /*keepdim=*/true).sqrt();
+    const at::Tensor relative = lengths / (lengths.mean(-1, /*keepdim=*/true) + kEps);
+    return x + (bias_ + weight_ * (x * relative));
+  }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+
+}  // namespace
+
+/// x + gamma * mlp(norm(depth-wise convolution(x))).
+class ConvNextBlock : public torch::nn::Module {
+ public:
+  ConvNextBlock(const ConvNextSettings& s, std::size_t stage) : activation_(s.activation) {
+    const std::int64_t width = s.widths[stage], kernel = s.kernel_sizes[stage];
+    convolution_ = register_module(
+        "conv_dw",
+        convolution(torch::nn::Conv2dOptions(width, width, kernel).padding(kernel / 2).groups(width).bias(s.conv_bias)));
+    norm_ = register_module("norm", std::make_shared<LayerNorm>(width, s.norm_eps));
+    const auto mlp = register_module("mlp", std::make_shared<Names>());
+    up_ = mlp->add("fc1", std::make_shared<Dense>(width, kMlpRatio * width, s.conv_mlp));
+    if (s.response_norm) response_norm_ = mlp->add("grn", std::make_shared<ResponseNorm>(kMlpRatio * width));
+    down_ = mlp->add("fc2", std::make_shared<Dense>(kMlpRatio * width, width, s.conv_mlp));
+    if (s.layer_scale_init) gamma_ = register_parameter("gamma", at::full({width}, *s.layer_scale_init));
+  }
+
+  /// map [B, C, H, W]; factors [B] multiply each row's update (stochastic depth); undefined: 1.
+  at::Tensor forward(const at::Tensor& map, const at::Tensor& factors) {
+    at::Tensor x = norm_->forward(convolution_(map).permute({0, 2, 3, 1}));  // [B, H, W, C]
+    x = activate(up_->forward(x), activation_);
+    if (response_norm_) x = response_norm_->forward(x);
+    x = down_->forward(x);
+    if (gamma_.defined()) x = x * gamma_;
+    if (factors.defined()) x = x * factors.view({-1, 1, 1, 1});
+    return map + x.permute({0, 3, 1, 2});
+  }
+
+ private:
+  std::string activation_;
+  torch::nn::Conv2d convolution_{nullptr};
+  std::shared_ptr<LayerNorm> norm_;
+  std::shared_ptr<Dense> up_, down_;
+  std::shared_ptr<ResponseNorm> response_norm_;
+  at::Tensor gamma_;
+};
+
+std::optional<config::Problem> validate(const ConvNextSettings& s) {
+  const std::int64_t stride = (s.stem == "patch" ? s.patch_size : 4) * 8;
+  const config::Size image = s.image_size;
+  if (image.height < stride || image.width < stride || image.height % stride != 0 || image.width % stride != 0)
+    return config::Problem{"image_size", concat(image.height, " x ", image.width, " is not a multiple of ", stride)};
+  for (const std::int64_t kernel : s.kernel_sizes)
+    if (kernel % 2 == 0) return config::Problem{"kernel_sizes", concat(kernel, " is even")};
+  return std::nullopt;
+}
+
+ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
+  make_stem();
+  const auto stages = register_module("stages", std::make_shared<Names>());
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    const auto names = stages->add(std::to_string(stage), std::make_shared<Names>());
+    if (stage > 0) {
+      const auto down = names->add("downsample", std::make_shared<Names>());
+      const std::int64_t from = settings.widths[stage - 1], to = settings.widths[stage];
+      downsamples_[stage].norm = down->add("0", std::make_shared<LayerNorm>(from, settings.norm_eps));
+      downsamples_[stage].convolution =
+          down->add("1", convolution(torch::nn::Conv2dOptions(from, to, 2).stride(2).bias(settings.conv_bias)));
+    }
+    const auto blocks = names->add("blocks", std::make_shared<Names>());
+    for (std::int64_t i = 0; i < settings.layers[stage]; ++i)
+      stages_[stage].push_back(blocks->add(std::to_string(i), std::make_shared<ConvNextBlock>(settings, stage)));
+  }
+  final_norm_ = std::make_shared<LayerNorm>(width(), settings.norm_eps);
+  if (settings.norm_first)
+    register_module("norm_pre", final_norm_);
+  else
+    register_module("head", std::make_shared<Names>())->add("norm", final_norm_);
+}
+
+// The names are places in a sequence, in which the activation counts, too.
+void ConvNext::make_stem() {
+  const ConvNextSettings& s = settings_;
+  const auto names = register_module("stem", std::make_shared<Names>());
+  const auto add = [&](int place, torch::nn::Conv2dOptions options) {
+    stem_.push_back(names->add(std::to_string(place), convolution(options.bias(s.conv_bias))));
+  };
+  int last = 1;
+  if (s.stem == "patch") {
+    add(0, torch::nn::Conv2dOptions(3, s.widths[0], s.patch_size).stride(s.patch_size));
+  } else {
+    constexpr std::int64_t kDivisor = 8;
+    // timm rounds to a multiple of 8, and up once more where that takes away more than a tenth.
+    const auto rounded = [&](std::int64_t width) {
+      const std::int64_t near = std::max<std::int64_t>(kDivisor, (width + kDivisor / 2) / kDivisor * kDivisor);
+      return 10 * near < 9 * width ? near + kDivisor : near;
+    };
+    const std::int64_t between = s.stem == "overlap_tiered" ? rounded(s.widths[0] / 2) : s.widths[0];
+    const int second = s.stem == "overlap_act" ? 2 : 1;
+    add(0, torch::nn::Conv2dOptions(3, between, 3).stride(2).padding(1));
+    add(second, torch::nn::Conv2dOptions(between, s.widths[0], 3).stride(2).padding(1));
+    last = second + 1;
+  }
+  stem_norm_ = names->add(std::to_string(last), std::make_shared<LayerNorm>(s.widths[0], s.norm_eps));
+}
+
+at::Tensor ConvNext::through_stem(const at::Tensor& pixels) {
+  at::Tensor x = stem_[0](pixels.contiguous(at::MemoryFormat::ChannelsLast));
+  if (settings_.stem == "overlap_act") x = activate(x, settings_.activation);
+  if (stem_.size() > 1) x = stem_[1](x);
+  return norm_map(*stem_norm_, x);
+}
+
+config::Size ConvNext::grid() const {
+  return {settings_.image_size.height / stride(), settings_.image_size.width / stride()};
+}
+
+Encoded ConvNext::encode(const TowerInput& input) {
+  const at::Tensor& image = input.pixels;
+  TORCH_CHECK(image.defined() && image.dim() == 4 && image.size(1) == 3 && image.size(2) % stride() == 0 &&
+                  image.size(3) % stride() == 0 && image.size(2) > 0 && image.size(3) > 0,
+              "convnext: takes pictures [B, 3, H, W] with H and W multiples of ", stride());
+  const std::int64_t blocks = std::accumulate(settings_.layers.begin(), settings_.layers.end(), std::int64_t{0});
+  at::Tensor draws;  // [B, blocks]
+  if (settings_.drop_path > 0 && is_training()) draws = row_uniform(image.size(0), blocks, image.device());
+  at::Tensor x = through_stem(image);
+  std::int64_t number = 0;
+  for (std::size_t stage = 0; stage < 4; ++stage) {
+    Downsample& down = downsamples_[stage];
+    if (down.norm) x = down.convolution(norm_map(*down.norm, x));
+    for (const auto& block : stages_[stage]) {
+      at::Tensor factors;
+      if (draws.defined()) {
+        const double rate = settings_.drop_path * static_cast<double>(number) / static_cast<double>(std::max<std::int64_t>(1, blocks - 1));
+        factors = draws.select(1, number).ge(rate) / (1 - rate);
+      }
+      x = block->forward(x, factors);
+      ++number;
+    }
+  }
+  if (settings_.norm_first) x = norm_map(*final_norm_, x);
+  Encoded out;
+  out.grid = {x.size(2), x.size(3)};
+  out.tokens = x.flatten(2).transpose(1, 2);
+  return out;
+}
+
+at::Tensor ConvNext::final_norm(const at::Tensor& pooled) {
+  return settings_.norm_first ? pooled : final_norm_->forward(pooled);
+}
+
+std::int64_t ConvNext::depth_of(const std::string& parameter) const {
+  constexpr std::string_view kStages = "stages.";
+  if (parameter.starts_with(kStages)) return parameter[kStages.size()] - '0' + 1;
+  return parameter.starts_with("stem.") ? 0 : depth();
+}
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+#include "src/models/foreign/foreign_config.h"
+
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+
+ForeignConfig ForeignConfig::of_file(const std::string& path) {
+  const nlohmann::json json = nlohmann::json::parse(io::read_file(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) user_error(path, ": is no JSON object: the file is damaged, or not a configuration");
+  return {json, path};
+}
+
+config::Size ForeignConfig::size(const std::string& key, const config::Size& otherwise) const {
+  if (!has(key)) return otherwise;
+  const nlohmann::json& value = json_.at(key);
+  if (value.is_number_integer()) return config::Size(value.get<std::int64_t>());
+  if (value.is_array() && value.size() == 2 && value[0].is_number_integer() && value[1].is_number_integer())
+    return {value[0].get<std::int64_t>(), value[1].get<std::int64_t>()};
+  refuse(key, "is neither a number of pixels nor [height, width]");
+}
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/config/registry.h>
+
+namespace tessera {
+
+/// A configuration of another library, JSON, whose keys are read one by one: what it does not say has the library's
+/// default. Errors are UserErrors that name the file and the key.
+class ForeignConfig {
+ public:
+  ForeignConfig(nlohmann::json json, std::string path, std::string section = "")
+      : json_(std::move(json)), path_(std::move(path)), section_(std::move(section)) {}
+
+  /// Throws UserError: not readable, not a JSON object.
+  static ForeignConfig of_file(const std::string& path);
+
+  bool has(const std::string& key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+  const nlohmann::json& json() const { return json_; }
+  const std::string& path() const { return path_; }
+
+  template <class T>
+  T get(const std::string& key, const T& otherwise) const {
+    if (!has(key)) return otherwise;
+    try {
+      return json_.at(key).get<T>();
+    } catch (const nlohmann::json::exception&) {
+      refuse(key, "has another type than its library writes");
+    }
+  }
+
+  /// The object at a key; an empty one where there is none.
+  ForeignConfig section(const std::string& key) const {
+    const nlohmann::json inner = has(key) ? json_.at(key) : nlohmann::json::object();
+    if (!inner.is_object()) refuse(key, "is no object");
+    return {inner, path_, section_ + key + "."};
+  }
+
+  /// Throws UserError unless the value is this one, which is also the library's default.
+  template <class T>
+  void expect(const std::string& key, const T& only) const {
+    if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");
+  }
+
+  /// A number of pixels, or [height, width].
+  config::Size size(const std::string& key, const config::Size& otherwise) const;
+
+  [[noreturn]] void refuse(const std::string& key, const std::string& why) const {
+    user_error(path_, ": ", section_, key, " is ", json_.contains(key) ? json_.at(key).dump() : "missing", ", which ", why);
+  }
+
+ private:
+  nlohmann::json json_;
+  std::string path_, section_;
+};
+
+/// A module with these settings.
+template <class Settings>
+config::ModuleSettings chosen(const char* name, const Settings& settings) {
+  return {name, config::dump(settings)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,29 @@
+#pragma once
+
+#include "src/models/foreign/foreign_config.h"
+#include <tessera/models/foreign/foreign_model.h>
+
+namespace tessera {
+
+/// How a timm model ends, where it is not as its architecture says: OpenCLIP's timm_pool and timm_proj.
+struct TimmHead {
+  std::string pool;                        // "token", "avg", "map" or "": the architecture's own
+  std::optional<std::int64_t> classifier;  // outputs of timm's classifier, which OpenCLIP takes for a projection
+  std::int64_t linear = 0;                 // outputs of OpenCLIP's projection without bias behind it; 0: none
+};
+
+/// An image tower by a timm name, of the table configs/architectures/timm.json.
+struct TimmTower {
+  TowerSettings tower;
+  Preprocessing preprocessing;
+  std::vector<TensorRule> rules;  // timm's names to those of a tower
+};
+
+/// `arguments` are create_model's (timm's model_args): img_size, depth and what else has a counterpart. Throws UserError
+/// naming `path` and what our models lack: an unknown name, one that the table calls refused, an unknown argument.
+TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, const TimmHead& head, const std::string& path);
+
+/// What a folder's config.json of timm's says.
+ForeignModel timm_model(const ForeignConfig& config);
+
+}  // namespace tessera
