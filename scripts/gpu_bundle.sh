@@ -56,7 +56,8 @@ libraries_of "${programs[@]}" | xargs -I{} cp -L {} "$bundle/lib/"
 for system in encoders optim pyramidclip sparc sparo stair text_group; do
   cp -r "tests/data/golden/$system" "$bundle/data/golden/"
 done
-cp -r configs/*.yaml configs/parts "$bundle/share/tessera/configs/"
+cp -r tests/data/foreign "$bundle/data/"
+cp -r configs/*.yaml configs/parts configs/architectures "$bundle/share/tessera/configs/"
 cp scripts/run_in_bundle.sh "$bundle/run.sh"
 git describe --always --dirty >"$bundle/commit" 2>/dev/null || echo unknown >"$bundle/commit"
 

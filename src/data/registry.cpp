@@ -13,6 +13,7 @@
 #include <tessera/data/tokenizers/clip_bpe.h>
 #include <tessera/data/tokenizers/sentencepiece.h>
 #include <tessera/data/tokenizers/tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/data/tokenizers/wordpiece.h>
 
 namespace tessera {
@@ -42,6 +43,7 @@ TokenizerRegistry& tokenizers() {
     TokenizerRegistry list("tokenizer");
     list.add<ClipBpeSettings>("clip-bpe", "CLIP's byte pairs, as OpenCLIP", make_clip_bpe);
     list.add<SentencePieceSettings>("sentencepiece", "a SentencePiece model, by the library itself", make_sentencepiece);
+    list.add<TokenizerJsonSettings>("tokenizer_json", "byte pairs of a tokenizer.json, as Hugging Face's tokenizers", make_tokenizer_json);
     list.add<WordPieceSettings>("wordpiece", "BERT's word pieces, as Hugging Face's BertTokenizer", make_wordpiece);
     return list;
   }();

@@ -3,8 +3,10 @@
 #include <torch/cuda.h>
 
 #include <tessera/base/error.h>
+#include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/models/foreign/foreign_model.h>
+#include <tessera/io/atomic_file.h>
 #include <tessera/models/open_clip.h>
 
 namespace tessera {
@@ -28,16 +30,30 @@ at::Device parse_device(const std::string& name) {
 
 namespace {
 
+/// The tokenizer that lies in a published folder.
+void take_tokenizer(const ForeignModel& foreign, const std::string& folder, ModelFile& file) {
+  const auto found = tokenizer_of_folder(foreign, folder);
+  if (!found) return;
+  file.tokenizer = found->settings;
+  file.vocabulary = found->vocabulary;
+}
+
 /// Fills path and file.
 void read_checkpoint(const std::string& path, const std::string& architecture, InferenceModel& out) {
   if (is_foreign_folder(path)) {
     out.path = path;
     out.file = load_foreign_model(path);
+    take_tokenizer(read_foreign_folder(path), path, out.file);
     return;
   }
   if (is_open_clip_checkpoint(path) || (!architecture.empty() && std::filesystem::is_directory(path))) {
     out.path = find_open_clip_weights(path);
-    out.file = load_open_clip_checkpoint(out.path, architecture);
+    const std::string folder = std::filesystem::absolute(out.path).parent_path().string(), config = folder + "/open_clip_config.json";
+    const bool described = architecture.empty() && std::filesystem::is_regular_file(config);
+    const ForeignModel foreign = described ? open_clip_model(io::read_file(config), config) : ForeignModel{};
+    out.file = foreign.tokenizer_in_folder ? from_open_clip(out.path, foreign.model)
+                                           : load_open_clip_checkpoint(out.path, architecture);
+    take_tokenizer(foreign, folder, out.file);
     return;
   }
   out.path = find_model_file(path);

@@ -8,9 +8,9 @@ namespace tessera {
 namespace {
 
 /// Gives the parts of a step the names `conv` and `bn`.
-class Step : public torch::nn::Module {
+class StemStep : public torch::nn::Module {
  public:
-  Step(const torch::nn::Conv2d& convolution, const torch::nn::BatchNorm2d& norm) {
+  StemStep(const torch::nn::Conv2d& convolution, const torch::nn::BatchNorm2d& norm) {
     register_module("conv", convolution);
     if (norm) register_module("bn", norm);
   }
@@ -26,7 +26,7 @@ ConvStem::ConvStem(std::int64_t width) {
     convolutions_[i] = torch::nn::Conv2d(
         torch::nn::Conv2dOptions(channels[i], channels[i + 1], strides[i]).stride(strides[i]).bias(last));
     if (!last) norms_[i] = torch::nn::BatchNorm2d(channels[i + 1]);
-    register_module(std::to_string(i), std::make_shared<Step>(convolutions_[i], last ? torch::nn::BatchNorm2d(nullptr) : norms_[i]));
+    register_module(std::to_string(i), std::make_shared<StemStep>(convolutions_[i], last ? torch::nn::BatchNorm2d(nullptr) : norms_[i]));
   }
 }
 

@@ -10,11 +10,11 @@
 namespace tessera {
 namespace {
 
-constexpr double kDeviation = 0.02;
+constexpr double kConvNextDeviation = 0.02;
 constexpr std::int64_t kMlpRatio = 4;
 
 /// A module that only gives names to others.
-class Names : public torch::nn::Module {
+class ConvNextNames : public torch::nn::Module {
  public:
   template <class Module>
   Module add(const std::string& name, Module module) {
@@ -23,9 +23,9 @@ class Names : public torch::nn::Module {
   }
 };
 
-torch::nn::Conv2d convolution(torch::nn::Conv2dOptions options) {
+torch::nn::Conv2d convnext_convolution(torch::nn::Conv2dOptions options) {
   torch::nn::Conv2d out(options);
-  torch::nn::init::normal_(out->weight, 0.0, kDeviation);
+  torch::nn::init::normal_(out->weight, 0.0, kConvNextDeviation);
   if (out->bias.defined()) torch::nn::init::zeros_(out->bias);
   return out;
 }
@@ -40,7 +40,7 @@ class Dense : public torch::nn::Module {
  public:
   Dense(std::int64_t in, std::int64_t out, bool as_convolution) {
     at::Tensor weight = at::empty({out, in});
-    torch::nn::init::normal_(weight, 0.0, kDeviation);
+    torch::nn::init::normal_(weight, 0.0, kConvNextDeviation);
     weight_ = register_parameter("weight", as_convolution ? weight.view({out, in, 1, 1}) : weight);
     bias_ = register_parameter("bias", at::zeros({out}));
   }
@@ -76,9 +76,9 @@ class ConvNextBlock : public torch::nn::Module {
     const std::int64_t width = s.widths[stage], kernel = s.kernel_sizes[stage];
     convolution_ = register_module(
         "conv_dw",
-        convolution(torch::nn::Conv2dOptions(width, width, kernel).padding(kernel / 2).groups(width).bias(s.conv_bias)));
+        convnext_convolution(torch::nn::Conv2dOptions(width, width, kernel).padding(kernel / 2).groups(width).bias(s.conv_bias)));
     norm_ = register_module("norm", std::make_shared<LayerNorm>(width, s.norm_eps));
-    const auto mlp = register_module("mlp", std::make_shared<Names>());
+    const auto mlp = register_module("mlp", std::make_shared<ConvNextNames>());
     up_ = mlp->add("fc1", std::make_shared<Dense>(width, kMlpRatio * width, s.conv_mlp));
     if (s.response_norm) response_norm_ = mlp->add("grn", std::make_shared<ResponseNorm>(kMlpRatio * width));
     down_ = mlp->add("fc2", std::make_shared<Dense>(kMlpRatio * width, width, s.conv_mlp));
@@ -117,17 +117,17 @@ std::optional<config::Problem> validate(const ConvNextSettings& s) {
 
 ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
   make_stem();
-  const auto stages = register_module("stages", std::make_shared<Names>());
+  const auto stages = register_module("stages", std::make_shared<ConvNextNames>());
   for (std::size_t stage = 0; stage < 4; ++stage) {
-    const auto names = stages->add(std::to_string(stage), std::make_shared<Names>());
+    const auto names = stages->add(std::to_string(stage), std::make_shared<ConvNextNames>());
     if (stage > 0) {
-      const auto down = names->add("downsample", std::make_shared<Names>());
+      const auto down = names->add("downsample", std::make_shared<ConvNextNames>());
       const std::int64_t from = settings.widths[stage - 1], to = settings.widths[stage];
       downsamples_[stage].norm = down->add("0", std::make_shared<LayerNorm>(from, settings.norm_eps));
       downsamples_[stage].convolution =
-          down->add("1", convolution(torch::nn::Conv2dOptions(from, to, 2).stride(2).bias(settings.conv_bias)));
+          down->add("1", convnext_convolution(torch::nn::Conv2dOptions(from, to, 2).stride(2).bias(settings.conv_bias)));
     }
-    const auto blocks = names->add("blocks", std::make_shared<Names>());
+    const auto blocks = names->add("blocks", std::make_shared<ConvNextNames>());
     for (std::int64_t i = 0; i < settings.layers[stage]; ++i)
       stages_[stage].push_back(blocks->add(std::to_string(i), std::make_shared<ConvNextBlock>(settings, stage)));
   }
@@ -135,15 +135,15 @@ ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
   if (settings.norm_first)
     register_module("norm_pre", final_norm_);
   else
-    register_module("head", std::make_shared<Names>())->add("norm", final_norm_);
+    register_module("head", std::make_shared<ConvNextNames>())->add("norm", final_norm_);
 }
 
 // The names are places in a sequence, in which the activation counts, too.
 void ConvNext::make_stem() {
   const ConvNextSettings& s = settings_;
-  const auto names = register_module("stem", std::make_shared<Names>());
+  const auto names = register_module("stem", std::make_shared<ConvNextNames>());
   const auto add = [&](int place, torch::nn::Conv2dOptions options) {
-    stem_.push_back(names->add(std::to_string(place), convolution(options.bias(s.conv_bias))));
+    stem_.push_back(names->add(std::to_string(place), convnext_convolution(options.bias(s.conv_bias))));
   };
   int last = 1;
   if (s.stem == "patch") {

@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1,
+torch::nn::Conv2d plain_convolution(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride = 1,
                               std::int64_t groups = 1) {
   torch::nn::Conv2d layer(torch::nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).groups(groups).bias(false));
   torch::nn::init::kaiming_normal_(layer->weight, 0.0, torch::kFanOut, torch::kReLU);
@@ -16,7 +16,7 @@ torch::nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t ke
 }
 
 /// Names the parts of a sequence by their places in it.
-class Sequence : public torch::nn::Module {
+class NumberedParts : public torch::nn::Module {
  public:
   template <class Module>
   Module add(int place, Module module) {
@@ -25,7 +25,7 @@ class Sequence : public torch::nn::Module {
   }
 };
 
-std::int64_t expansion(const TimmResnetSettings& s) {
+std::int64_t timm_expansion(const TimmResnetSettings& s) {
   return s.block == "bottleneck" ? 4 : 1;
 }
 
@@ -35,21 +35,21 @@ class TimmResnetBlock : public torch::nn::Module {
  public:
   TimmResnetBlock(const TimmResnetSettings& s, std::int64_t in, std::int64_t planes, std::int64_t stride)
       : mean_stride_(s.mean_downsample ? stride : 1) {
-    const std::int64_t out = planes * expansion(s);
+    const std::int64_t out = planes * timm_expansion(s);
     if (s.block == "bottleneck") {
       const std::int64_t inner = planes * s.base_width / 64 * s.groups;
-      add(convolution(in, inner, 1));
-      add(convolution(inner, inner, 3, stride, s.groups));
-      add(convolution(inner, out, 1));
+      add(plain_convolution(in, inner, 1));
+      add(plain_convolution(inner, inner, 3, stride, s.groups));
+      add(plain_convolution(inner, out, 1));
     } else {
-      add(convolution(in, planes, 3, stride));
-      add(convolution(planes, out, 3));
+      add(plain_convolution(in, planes, 3, stride));
+      add(plain_convolution(planes, out, 3));
     }
     torch::nn::init::zeros_(norms_.back()->weight);  // each block starts as the identity
     if (stride == 1 && in == out) return;
-    const auto names = register_module("downsample", std::make_shared<Sequence>());
+    const auto names = register_module("downsample", std::make_shared<NumberedParts>());
     const int first = s.mean_downsample ? 1 : 0;  // timm's ResNet-D counts the mean
-    around_ = names->add(first, convolution(in, out, 1, stride / mean_stride_));
+    around_ = names->add(first, plain_convolution(in, out, 1, stride / mean_stride_));
     around_norm_ = names->add(first + 1, torch::nn::BatchNorm2d(out));
   }
 
@@ -93,32 +93,32 @@ std::optional<config::Problem> validate(const TimmResnetSettings& s) {
 TimmResnet::TimmResnet(const TimmResnetSettings& s) : settings_(s) {
   constexpr std::int64_t kStem = 64;
   if (s.stem == "plain") {
-    stem_ = {register_module("conv1", convolution(3, kStem, 7, 2))};
+    stem_ = {register_module("conv1", plain_convolution(3, kStem, 7, 2))};
     stem_norms_ = {register_module("bn1", torch::nn::BatchNorm2d(kStem))};
   } else {
     const bool tiered = s.stem == "deep_tiered";
     const std::int64_t first = tiered ? 3 * s.stem_width / 4 : s.stem_width, second = s.stem_width;
     const std::int64_t out = 2 * s.stem_width;
-    const auto names = register_module("conv1", std::make_shared<Sequence>());  // 0 1 (2) 3 4 (5) 6: activations count
-    stem_ = {names->add(0, convolution(3, first, 3, 2)), names->add(3, convolution(first, second, 3)),
-             names->add(6, convolution(second, out, 3))};
+    const auto names = register_module("conv1", std::make_shared<NumberedParts>());  // 0 1 (2) 3 4 (5) 6: activations count
+    stem_ = {names->add(0, plain_convolution(3, first, 3, 2)), names->add(3, plain_convolution(first, second, 3)),
+             names->add(6, plain_convolution(second, out, 3))};
     stem_norms_ = {names->add(1, torch::nn::BatchNorm2d(first)), names->add(4, torch::nn::BatchNorm2d(second)),
                    register_module("bn1", torch::nn::BatchNorm2d(out))};
   }
   std::int64_t in = stem_.back()->options.out_channels();
   for (std::size_t stage = 0; stage < 4; ++stage) {
-    const auto names = register_module("layer" + std::to_string(stage + 1), std::make_shared<Sequence>());
+    const auto names = register_module("layer" + std::to_string(stage + 1), std::make_shared<NumberedParts>());
     const std::int64_t planes = kStem << stage;
     for (std::int64_t i = 0; i < s.layers[stage]; ++i) {
       const std::int64_t stride = i == 0 && stage > 0 ? 2 : 1;
       blocks_.push_back(names->add(static_cast<int>(i), std::make_shared<TimmResnetBlock>(s, in, planes, stride)));
-      in = planes * expansion(s);
+      in = planes * timm_expansion(s);
     }
   }
 }
 
 std::int64_t TimmResnet::width() const {
-  return 512 * expansion(settings_);
+  return 512 * timm_expansion(settings_);
 }
 
 Encoded TimmResnet::encode(const TowerInput& input) {

@@ -46,6 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
         "{name: sparo, slots: 8, slot_width: 2, key_width: 2, group_size: 8, bias: false}",
         "{name: linear_bottleneck, pool: gap, bottleneck_dim: 2, output_dim: 5}",
         "{name: linear_bottleneck, pool: max, bottleneck_dim: 2, output_dim: 5}",
+        "{name: map, heads: 2, mlp_hidden: 7}", "{name: map, heads: 3, activation: gelu_tanh}",
         "{name: fdt, codes: 7, code_width: 4, temperature: 0.5}",
         "{name: fdt, codes: 7, code_width: 4, temperature: 0.5, masked_score: zero}",
         "{name: fdt, codes: 7, code_width: 4, temperature: 0.5, activation: softmax}", "{name: token_projection}"),

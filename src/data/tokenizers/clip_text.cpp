@@ -25,6 +25,9 @@ const unicode::ClassTable& classes() {
 }
 
 // White space between words becomes one space, that at the ends goes.
+
+}  // namespace
+
 void collapse_space(std::u32string& text) {
   const unicode::ClassTable& table = classes();
   std::size_t size = 0;
@@ -40,6 +43,8 @@ void collapse_space(std::u32string& text) {
   }
   text.resize(size);
 }
+
+namespace {
 
 // Capital sigma at the end of a word is U+03C2 (Unicode 3.13, Final_Sigma).
 char32_t lower_sigma(std::u32string_view text, std::size_t at) {
@@ -67,6 +72,8 @@ std::u32string lower_with_context(std::u32string_view text, const unicode::Lower
   return out;
 }
 
+}  // namespace
+
 void lower_case(std::u32string& text) {
   static const unicode::LowerTable lower(clip_lower);
   if (std::any_of(text.begin(), text.end(), [](char32_t code) { return code == 0x130 || code == 0x3A3; })) {
@@ -75,6 +82,8 @@ void lower_case(std::u32string& text) {
   }
   for (char32_t& code : text) code = lower[code];
 }
+
+namespace {
 
 constexpr std::array<std::uint8_t, 128> ascii_classes = [] {
   std::array<std::uint8_t, 128> out{};
@@ -127,11 +136,16 @@ std::uint8_t class_of(char ascii) {
   return ascii_classes[static_cast<std::size_t>(ascii)];
 }
 
-std::u32string clean(std::string_view text, Cleanup level) {
+std::u32string repaired(std::string_view text, Cleanup level) {
   std::u32string codes = unicode::decode(text);
   if (level != Cleanup::none) codes = fix_text(codes, level);
   if (codes.find(U'&') != std::u32string::npos) codes = html::unescape(html::unescape(codes));
   collapse_space(codes);
+  return codes;
+}
+
+std::u32string clean(std::string_view text, Cleanup level) {
+  std::u32string codes = repaired(text, level);
   lower_case(codes);
   return codes;
 }

@@ -14,8 +14,13 @@ enum Class : std::uint8_t { letter = 1, number = 2, space = 4, unmatched = 8 };
 std::uint8_t class_of(char32_t code);
 std::uint8_t class_of(char ascii);
 
-/// Cleanup, html.unescape twice, white space collapsed, lower case.
+/// Cleanup, html.unescape twice, white space collapsed; clean() is in lower case, too.
+std::u32string repaired(std::string_view text, Cleanup level);
 std::u32string clean(std::string_view text, Cleanup level);
+
+/// Each run of white space becomes a space, none stays at either end.
+void collapse_space(std::u32string& text);
+void lower_case(std::u32string& text);
 
 /// True if of all steps only white space and lower case can change the text: printable ASCII without `&`, tabs, line
 /// breaks.

@@ -2,6 +2,7 @@
 
 #include <sentencepiece_processor.h>
 
+#include "src/data/tokenizers/caption_cleanup.h"
 #include "src/data/tokenizers/sentencepiece_model.h"
 #include "src/data/tokenizers/vocabulary_file.h"
 #include <tessera/base/error.h>
@@ -26,8 +27,9 @@ class SentencePiece : public Tokenizer {
       user_error(vocabulary.origin, ": pad_id is ", settings.pad_id, ", but the model has ", vocab_size(), " pieces");
   }
 
-  std::vector<std::int64_t> encode(std::string_view text) const override {
-    text = beginning(text);
+  std::vector<std::int64_t> encode(std::string_view given) const override {
+    const std::string cleaned = settings_.cleanup == "none" ? "" : cleaned_caption(given, settings_.cleanup);
+    const std::string_view text = beginning(settings_.cleanup == "none" ? given : cleaned);
     std::vector<int> pieces;
     // What it cannot encode it reports as a status; text has no such thing once it is UTF-8.
     const auto status =
@@ -58,6 +60,7 @@ class SentencePiece : public Tokenizer {
   std::int64_t vocab_size() const override { return processor_.GetPieceSize(); }
   std::int64_t context_length() const override { return settings_.context_length; }
   std::int64_t pad_id() const override { return settings_.pad_id; }
+  bool pad_is_text() const override { return settings_.pad_is_text; }
   std::vector<std::int64_t> special_ids() const override {
     std::vector<std::int64_t> ids;
     for (int id = 0; id < processor_.GetPieceSize(); ++id)

@@ -24,6 +24,10 @@ TowerInput Tokenizer::encode_batch(const std::vector<std::string>& texts) const 
       lengths[row] = static_cast<std::int64_t>(encoded.size());
     }
   });
+  if (pad_is_text()) {
+    batch.mask.fill_(true);
+    batch.lengths.fill_(columns);
+  }
   return batch;
 }
 

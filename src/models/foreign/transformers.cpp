@@ -330,6 +330,7 @@ ForeignModel transformers_model(const ForeignConfig& config, const std::string& 
                                 "dinov2_with_registers and dinov3_vit are (docs/pretrained.md)");
   }();
   out.library = "transformers";
+  out.tokenizer_in_folder = out.model.text.has_value();
   Preprocessing& preprocessing = out.model.preprocessing;
   if (const config::Node* size = out.model.image.encoder.settings.find("image_size"))
     preprocessing.image_size = config::Value<config::Size>::read(*size, "image_size", {});

@@ -108,6 +108,7 @@ void fields(Visitor& v, OpenClipText& s) {
 struct OpenClipModel {
   std::int64_t embed_dim = 0;
   bool quick_gelu = false, custom_text = false, coca = false;
+  std::string tokenizer, cleanup;  // hf_tokenizer_name, and how texts are cleaned before it
   std::optional<double> init_logit_scale, init_logit_bias;
   OpenClipVision vision;
   OpenClipText text;
@@ -188,7 +189,6 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   for (const char* of_no_meaning : {"cast_dtype", "output_dict", "nonscalar_logit_scale"}) model.erase(of_no_meaning);
   OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
   for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
-  for (const char* of_tokenizers : {"hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs"}) text_tower.erase(of_tokenizers);
   for (const char* where : {"timm_pool", "timm_proj"})  // null is no default there, but none
     if (vision.contains(where) && vision.at(where).is_null()) vision[where] = "";
   refuse_foreign_parts(vision, "model_cfg.vision_cfg",
@@ -199,11 +199,19 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
                        {"hf_model_name", "hf_model_pretrained", "hf_proj_type", "hf_pooler_type", "use_pad_mask", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
                         "scale_attn_inner", "scale_attn", "scale_fc"},
                        path);
+  const std::string tokenizer = text_tower.is_object() && text_tower.contains("hf_tokenizer_name") && text_tower.at("hf_tokenizer_name").is_string()
+                                    ? text_tower.at("hf_tokenizer_name").get<std::string>() : "";
+  std::string cleanup = "whitespace";
+  if (text_tower.contains("tokenizer_kwargs") && text_tower.at("tokenizer_kwargs").is_object())
+    cleanup = text_tower.at("tokenizer_kwargs").value("clean", cleanup);
+  for (const char* of_tokenizers : {"hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs"}) text_tower.erase(of_tokenizers);
   const bool coca = model.contains("multimodal_cfg");
   model.erase("multimodal_cfg");
   drop_nulls(json);
   OpenClipFile file = config::read<OpenClipFile>(config::from_json(nlohmann::json(json), path));
   file.model.coca = coca;
+  file.model.tokenizer = tokenizer;
+  file.model.cleanup = cleanup;
   return file;
 }
 
@@ -327,6 +335,8 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
   out.model.preprocessing = file.preprocessing.ours;
   out.model.preprocessing.image_size = file.preprocessing.size.value_or(vision.image_size);
   out.model.unit_length = file.model.coca;
+  out.tokenizer_in_folder = !file.model.tokenizer.empty();
+  out.cleanup = file.model.cleanup;
   out.model = resolve(out.model, path);
   return out;
 }

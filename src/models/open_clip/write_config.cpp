@@ -21,6 +21,9 @@ class OpenClipConfigWriter {
 
   OpenClipJson whole() const {
     if (!model_.text) refuse("a model without a text tower");
+    require(!model_.unit_length, "embeddings of unit length");
+    for (const TowerSettings* tower : {&image(), &text()})
+      require(tower->projection.name != "linear" || !read<LinearProjectionSettings>(tower->projection).bias, "a projection with a bias");
     return {{"model_cfg", model()}, {"preprocess_cfg", preprocessing()}};
   }
 
@@ -73,6 +76,9 @@ class OpenClipConfigWriter {
     const auto settings = read<VitSettings>(image().encoder);
     require(settings.class_token, "an image tower without a class token");
     require(settings.position_embedding == "learned", "an image tower without positions");
+    require(settings.stem == "patch" && !settings.patch_bias, "another stem than a convolution without bias");
+    require(settings.registers == 0 && settings.prefix_positions != "none", "registers, or a class token without a position");
+    require(!settings.rotary, "rotary positions");
     require(settings.final_norm != "none", "an image tower without a final norm");
     OpenClipJson out = {{"image_size", size(settings.image_size)}, {"patch_size", size(settings.patch_size)}};
     out.update(transformer(settings));
@@ -106,6 +112,7 @@ class OpenClipConfigWriter {
     const auto settings = read<TextTransformerSettings>(text().encoder);
     require(settings.attention == "causal", "bidirectional attention that leaves out a text's padding");
     require(settings.final_norm != "none", "a text tower without a final norm");
+    require(settings.class_token == "none", "a class token behind texts");
     OpenClipJson out = {{"context_length", settings.context_length}, {"vocab_size", settings.vocab_size}};
     out.update(transformer(settings));
     out["heads"] = settings.heads;
@@ -129,8 +136,13 @@ class OpenClipConfigWriter {
 
   OpenClipJson transformer(const TransformerSettings& settings) const {
     const TransformerSettings defaults;
+    require(settings.mlp == "plain" && !settings.mlp_norm, "a gated or normalized MLP");
+    require(settings.qkv_bias == "all" && !settings.qk_norm && !settings.attention_norm, "attention without biases or with norms");
+    require(settings.activation != "silu" && settings.activation != "relu", "this activation");
     OpenClipJson out = {{"layers", settings.layers}, {"width", settings.width}};
-    if (settings.mlp_ratio != defaults.mlp_ratio) out["mlp_ratio"] = settings.mlp_ratio;
+    const double ratio = settings.mlp_hidden ? static_cast<double>(*settings.mlp_hidden) / static_cast<double>(settings.width)
+                                             : settings.mlp_ratio;
+    if (ratio != defaults.mlp_ratio) out["mlp_ratio"] = ratio;
     if (settings.layer_scale_init) out["ls_init_value"] = *settings.layer_scale_init;
     if (settings.activation == "gelu_tanh") out["act_kwargs"] = {{"approximate", "tanh"}};
     if (settings.norm_eps != defaults.norm_eps) out["norm_kwargs"] = {{"eps", settings.norm_eps}};

@@ -25,7 +25,9 @@ ReadOutOutput MapPool::forward(const Encoded& encoded, const ViewNeeds& /*needs*
   const AttentionMask mask = attention_mask(clean.mask_with_class_token(), tokens.size(1));
   const at::Tensor attended = attention_->forward(probe_.view({1, 1, width_}), tokens, mask);  // [B, 1, w]
   const at::Tensor pooled = attended + mlp_->forward(layernorm_->forward(attended), {});
-  return {pooled.squeeze(1), {}, {}};
+  const at::Tensor rows = pooled.squeeze(1);
+  if (!mask.has_key.defined()) return {rows, {}, {}};
+  return {at::where(mask.has_key.flatten(1), rows, at::zeros({}, rows.options())), {}, {}};
 }
 
 }  // namespace tessera

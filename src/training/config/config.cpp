@@ -1,6 +1,7 @@
 #include <filesystem>
 
 #include "src/training/config/config_checks.h"
+#include "src/training/config/published_towers.h"
 #include <tessera/base/text.h>
 #include <tessera/config/environment.h>
 #include <tessera/data/tokenizers/tokenizer.h>
@@ -228,7 +229,7 @@ Node with_one_length(Node tree, const std::string& name) {
 }
 
 Config resolve_tree(const Node& given, const std::string& name, bool without_vocabulary) {
-  const Node tree = with_one_length(given, name);
+  const Node tree = with_published_towers(with_one_length(given, name));
   Config c = config::read<Config>(tree);
   require(tree, "data", "data: {train: {name: shapes}}");
   require(tree, "data.train", "train: {name: shapes}");
@@ -289,7 +290,8 @@ std::string to_yaml_anywhere(Config config) {
     path = std::filesystem::absolute(path).lexically_normal().string();
   };
   if (config.run.folder) make_absolute(*config.run.folder);
-  if (config.start.weights) make_absolute(config.start.weights->name);
+  for (auto* path : {&config.start.weights, &config.start.image, &config.start.text})
+    if (*path) make_absolute((*path)->name);
   if (config.checkpoint.copy_to) make_absolute(*config.checkpoint.copy_to);
   return to_yaml(config);
 }

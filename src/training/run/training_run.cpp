@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "src/training/config/published_towers.h"
 #include "src/training/run/tower_precision.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -195,17 +196,38 @@ std::pair<std::map<std::string, at::Tensor>, std::string> initial_weights(const 
     const std::string path = find_open_clip_weights(given);
     return {open_clip_tensors(path, model.state_dict()), path};
   }
-  if (is_foreign_folder(given)) {
-    const NamedTensors theirs = load_foreign_weights(given);
-    return {own_tensors(read_foreign_folder(given), theirs, model.state_dict(), given), given};
-  }
+  if (is_foreign_folder(given)) return {published_tensors(given, model.state_dict()), given};
   const std::string path = find_model_file(given);
   return {load_model_file(path).weights, path};
 }
 
 }  // namespace
 
+namespace {
+
+/// A published tower's tensors in place of a model's own; what the folder lacks stays as it is, and is named.
+void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image) {
+  config::require(folder);
+  NamedTensors towers = model.state_dict();
+  NamedTensors found = published_tensors(folder.name, towers);
+  std::vector<std::string> random;
+  for (auto& [name, own] : towers) {
+    if (is_image_parameter(name) != image) continue;
+    if (const auto theirs = found.find(name); theirs != found.end())
+      own = theirs->second;
+    else
+      random.push_back(name);
+  }
+  model.load_state(towers, folder.name);
+  log::info("begins with the ", image ? "image" : "text", " tower of ", folder.name,
+            random.empty() ? std::string() : concat("; random stay ", join_names(random)));
+}
+
+}  // namespace
+
 void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
+  if (start.image) begin_tower(model, *start.image, true);
+  if (start.text) begin_tower(model, *start.text, false);
   if (!start.weights) return;
   config::require(*start.weights);
   const auto [weights, path] = initial_weights(*start.weights, model);

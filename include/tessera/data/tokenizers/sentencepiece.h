@@ -17,6 +17,8 @@ struct SentencePieceSettings {
   bool add_bos = false;
   bool add_eos = true;
   std::int64_t pad_id = 0;
+  bool pad_is_text = false;
+  std::string cleanup = "none";
 };
 
 template <class Visitor>
@@ -26,6 +28,11 @@ void fields(Visitor& v, SentencePieceSettings& s) {
   v("add_bos", s.add_bos, "put the begin token first");
   v("add_eos", s.add_eos, "put the end token last; it stays when the text is cut");
   v("pad_id", s.pad_id, "id that fills up a batch; may be a real one, masks go by length", config::at_least(0));
+  v("pad_is_text", s.pad_is_text, "whether the text tower sees padding as text (SigLIP): masks are true everywhere");
+  v("cleanup", s.cleanup,
+    "before the pieces: none, siglip (lower case, no punctuation: transformers) or canonicalize (OpenCLIP's for SigLIP, "
+    "with ftfy's repairs)",
+    config::one_of({"none", "siglip", "canonicalize"}));
 }
 
 /// Throws UserError if the file is missing, is not a SentencePiece model, or lacks a token the settings ask for.

@@ -23,6 +23,8 @@ class Tokenizer {
   virtual std::int64_t vocab_size() const = 0;
   virtual std::int64_t context_length() const = 0;
   virtual std::int64_t pad_id() const = 0;
+  /// Whether the text tower sees padding as text (SigLIP), so that encode_batch() gives masks that are true everywhere.
+  virtual bool pad_is_text() const { return false; }
   /// Ids that stand for no text (padding, unknown, begin, end), ascending.
   virtual std::vector<std::int64_t> special_ids() const { return {}; }
   virtual std::string name() const = 0;

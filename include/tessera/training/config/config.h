@@ -66,12 +66,16 @@ void fields(Visitor& v, DataSettings& s) {
 struct StartSettings {
   std::optional<config::FilePath> weights;
   std::vector<std::string> parts;
+  std::optional<config::FilePath> image, text;
 };
 
 template <class Visitor>
 void fields(Visitor& v, StartSettings& s) {
-  v("weights", s.weights, "model file, checkpoint, run folder, or a file of OpenCLIP's as it is; null: random");
+  v("weights", s.weights,
+    "model file, checkpoint, run folder, a file of OpenCLIP's, or a folder of transformers' or timm's; null: random");
   v("parts", s.parts, "only these: image, text, or patterns of names; the rest stays random. Empty: all");
+  v("image", s.image, "published folder whose image tower the run begins with; model.image.from sets it");
+  v("text", s.text, "published folder whose text tower the run begins with; model.text.from sets it");
 }
 
 /// TrainingRun of a file need a file.

@@ -1,0 +1,101 @@
+#include "src/training/config/published_towers.h"
+
+#include <filesystem>
+
+#include <tessera/config/shipped.h>
+#include <tessera/data/tokenizers/tokenizer_json.h>
+#include <tessera/io/atomic_file.h>
+#include <tessera/models/foreign/foreign_model.h>
+#include <tessera/models/open_clip.h>
+
+namespace tessera {
+namespace {
+
+using config::Node;
+
+constexpr const char* kOpenClipConfig = "/open_clip_config.json";
+
+ForeignModel published_model(const std::string& folder) {
+  if (is_foreign_folder(folder)) return read_foreign_folder(folder);
+  const std::string config = folder + kOpenClipConfig;
+  if (!std::filesystem::is_regular_file(config))
+    user_error(folder, ": is no published model: expected config.json of transformers or timm, or open_clip_config.json");
+  return open_clip_model(io::read_file(config), config);
+}
+
+Node file_node(const std::string& path) {
+  return Node::scalar(path, {}, /*quoted=*/true);
+}
+
+/// The tokenizer that reads a folder's texts, as settings.
+Node tokenizer_node(const ForeignModel& model, const std::string& folder) {
+  if (const auto found = tokenizer_of_folder(model, folder)) {
+    config::ModuleSettings settings = found->settings;
+    settings.settings.set("model", file_node(found->file));
+    return config::Value<config::ModuleSettings>::dump(settings);
+  }
+  config::ModuleSettings clip{"clip-bpe"};
+  clip.settings.set("merges", file_node(config::shipped_folder() + "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"));
+  clip.settings.set("cleanup", Node::scalar("full"));
+  return config::Value<config::ModuleSettings>::dump(clip);
+}
+
+/// `over`'s settings on top of `base`; a null or missing `over` leaves it.
+Node laid_over(Node base, const Node* over) {
+  if (over != nullptr && !over->is_null()) base.merge(*over);
+  return base;
+}
+
+Node member(const Node& tree, const char* key) {
+  const Node* found = tree.find(key);
+  return found == nullptr ? Node::map() : *found;
+}
+
+/// The path at `model.SIDE.from`, and the side without it.
+std::optional<config::FilePath> taken_from(Node& side, const std::string& path) {
+  const Node* from = side.find("from");
+  if (from == nullptr) return std::nullopt;
+  const auto folder = config::Value<config::FilePath>::read(*from, path, {});
+  config::require(folder);
+  side.erase("from");
+  return folder;
+}
+
+}  // namespace
+
+Node with_published_towers(Node tree) {
+  Node model = member(tree, "model"), start = member(tree, "start");
+  bool changed = false;
+  for (const char* side : {"image", "text"}) {
+    Node tower = member(model, side);
+    const auto folder = taken_from(tower, concat("model.", side, ".from"));
+    if (!folder) continue;
+    changed = true;
+    const ForeignModel foreign = published_model(folder->name);
+    const bool image = std::string_view(side) == "image";
+    if (!image && !foreign.model.text) user_error(folder->origin, ": ", folder->name, " has no text tower");
+    Node base = config::dump(image ? foreign.model.image : *foreign.model.text);
+    if (image) {
+      Node encoder = member(base, "encoder");
+      encoder.erase("image_size");  // follows the preprocessing
+      base.set("encoder", encoder);
+      const Node preprocessing = config::dump(foreign.model.preprocessing);
+      model.set("preprocessing", laid_over(preprocessing, model.find("preprocessing")));
+    } else if (tree.find("tokenizer") == nullptr) {
+      tree.set("tokenizer", tokenizer_node(foreign, folder->name));
+    }
+    model.set(side, laid_over(base, &tower));
+    if (start.find(side) == nullptr) start.set(side, file_node(folder->name));
+  }
+  if (!changed) return tree;
+  tree.set("model", model);
+  tree.set("start", start);
+  return tree;
+}
+
+NamedTensors published_tensors(const std::string& folder, const NamedTensors& own) {
+  if (!is_foreign_folder(folder)) return open_clip_tensors(find_open_clip_weights(folder), own);
+  return own_tensors(published_model(folder), load_foreign_weights(folder), own, folder);
+}
+
+}  // namespace tessera

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Makes the small models and tokenizers of this folder: random weights, as Hugging Face's libraries write them, and what those
+libraries compute. Needs torch, transformers, tokenizers and safetensors; run it in this folder."""
+import json, pathlib, random, shutil
+import torch, transformers
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers, Regex
+
+TEXTS = ["a photo of a cat", "Two dogs running on the beach, in 1987!", "don't panic: 42 balloons & a café", "TREES \t and\nsky  ", "",
+         "Ünïcödé ΣΑΣ ЖИЗНЬ 日本語のテキスト 🐈‍⬛ İstanbul", "e\u0301 \u00a0nbsp\u3000wide <eos> <|endoftext|> x", "it's we'll they'd I'm you've"]
+
+
+def perturbed(model, seed):
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for v in model.parameters(): v.add_(0.05 * torch.randn(v.shape, generator=g))
+    return model.eval()
+
+
+def write(name, model, ids=None, length=None):
+    folder = pathlib.Path(name); shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    config = getattr(model.config, "vision_config", model.config)
+    x = torch.randn(2, 3, config.image_size, config.image_size, generator=torch.Generator().manual_seed(5))
+    out = {"pixels": x}
+    with torch.no_grad():
+        features = model.get_image_features(pixel_values=x) if ids is not None else model(pixel_values=x)
+        out["image"] = features if torch.is_tensor(features) else features.pooler_output
+        if ids is not None:
+            text = model.get_text_features(input_ids=ids)
+            out |= {"ids": ids, "text": text if torch.is_tensor(text) else text.pooler_output}
+    save_file({k: v.contiguous() for k, v in out.items()}, folder / "expected.safetensors")
+    print(name, sum(f.stat().st_size for f in folder.iterdir()))
+
+
+def towers():
+    from transformers import (CLIPConfig, CLIPModel, Dinov2WithRegistersConfig, Dinov2WithRegistersModel, DINOv3ViTConfig,
+                              DINOv3ViTModel, SiglipConfig, SiglipModel)
+    g = torch.Generator().manual_seed(1); small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2)
+    torch.manual_seed(0)
+    write("dinov3", perturbed(DINOv3ViTModel(DINOv3ViTConfig(**small, intermediate_size=48, image_size=32, patch_size=16, num_register_tokens=2, use_gated_mlp=True, hidden_act="silu")), 1))
+    write("dinov2_registers", perturbed(Dinov2WithRegistersModel(Dinov2WithRegistersConfig(**small, image_size=28, patch_size=14, mlp_ratio=2, num_register_tokens=3, use_swiglu_ffn=True)), 2))
+    text = dict(small, vocab_size=40, intermediate_size=48, max_position_embeddings=8)
+    picture = dict(small, intermediate_size=40, image_size=16, patch_size=8)
+    write("siglip", perturbed(SiglipModel(SiglipConfig(text_config=dict(text, projection_size=32), vision_config=picture)), 3), torch.randint(0, 40, (3, 8), generator=g))
+    ids = torch.randint(3, 39, (3, 8), generator=g); ids[:, -1] = 39
+    write("clip", perturbed(CLIPModel(CLIPConfig(text_config=dict(text, eos_token_id=39, bos_token_id=1), vision_config=picture, projection_dim=24)), 4), ids)
+
+
+def corpus():
+    words = " ".join(TEXTS).lower().split() + "red green blue left right small large man woman street tree water bird bus train".split()
+    r = random.Random(0)
+    return [" ".join(r.choices(words, k=9)) for _ in range(300)]
+
+
+def tokenizers():
+    folder = pathlib.Path("tokenizers"); folder.mkdir(exist_ok=True); cases = {}
+    gemma = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    gemma.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Replace(" ", "\u2581")])
+    gemma.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    gemma.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
+    gemma.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=420, special_tokens=["<pad>", "<eos>", "<bos>", "<unk>"] + [f"<0x{i:02X}>" for i in range(256)]))
+    gemma.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
+    clip = Tokenizer(models.BPE(unk_token="<|endoftext|>", end_of_word_suffix="</w>"))
+    clip.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()])
+    clip.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"), "removed", invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    clip.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    clip.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=700, special_tokens=["<|startoftext|>", "<|endoftext|>"], initial_alphabet=sorted(alphabet), end_of_word_suffix="</w>"))
+    ends = [(t, clip.token_to_id(t)) for t in ("<|endoftext|>", "<|startoftext|>")]
+    clip.post_processor = processors.RobertaProcessing(ends[0], ends[1], trim_offsets=False, add_prefix_space=False)
+    gpt2 = Tokenizer(models.BPE())
+    gpt2.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True); gpt2.decoder = decoders.ByteLevel()
+    gpt2.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=420, initial_alphabet=sorted(alphabet)))
+    for name, tokenizer in (("gemma", gemma), ("clip", clip), ("gpt2", gpt2)):
+        tokenizer.save(str(folder / f"{name}.json"), pretty=False)
+        cases[name] = [tokenizer.encode(t).ids for t in TEXTS]
+    json.dump({"texts": TEXTS, "ids": cases}, open(folder / "expected.json", "w"))
+
+
+if __name__ == "__main__":
+    towers(); tokenizers()

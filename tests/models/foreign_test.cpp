@@ -1,0 +1,202 @@
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <ATen/ATen.h>
+
+#include "src/models/foreign/timm.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_name.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/foreign/foreign_model.h>
+#include <tessera/models/open_clip.h>
+#include <tessera/models/rotary.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string message_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+double relative_error(const at::Tensor& got, const at::Tensor& want) {
+  EXPECT_EQ(got.sizes(), want.sizes());
+  return ((got - want).norm() / want.norm()).item<double>();
+}
+
+/// Small models of transformers', with what transformers computed.
+class ForeignFolder : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Families, ForeignFolder, testing::Values("clip", "siglip", "dinov2_registers", "dinov3"),
+                         test_name<std::string>);
+
+TEST_P(ForeignFolder, GivesWhatItsOwnLibraryGives) {
+  const std::string folder = test_data("foreign/" + GetParam());
+  ASSERT_TRUE(is_foreign_folder(folder));
+  const auto model = build_model(load_foreign_model(folder), folder);
+  const NamedTensors want = io::load_safetensors(folder + "/expected.safetensors").tensors;
+  const at::NoGradGuard no_grad;
+  EXPECT_LE(relative_error(model->encode_image(want.at("pixels")).global, want.at("image")), 1e-5);
+  EXPECT_EQ(model->has_text_tower(), want.contains("text"));
+  if (!model->has_text_tower()) return;
+  const at::Tensor all = at::ones_like(want.at("ids"), at::kBool);
+  EXPECT_LE(relative_error(model->encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
+}
+
+TEST_P(ForeignFolder, ItsTensorsComeBackByTheSameRules) {
+  const std::string folder = test_data("foreign/" + GetParam());
+  const ForeignModel foreign = read_foreign_folder(folder);
+  const NamedTensors theirs = load_foreign_weights(folder);
+  NamedTensors own = load_foreign_model(folder).weights;
+  const RenamedTensors written = write_by_rules(foreign.rules, own);
+  EXPECT_TRUE(written.left_over.empty()) << written.left_over.front();
+  for (const auto& [name, tensor] : written.tensors) {
+    ASSERT_TRUE(theirs.contains(name)) << name;
+    EXPECT_TRUE(at::equal(tensor, theirs.at(name))) << name;
+  }
+  for (const auto& [name, tensor] : theirs)
+    EXPECT_TRUE(written.tensors.contains(name) || name == "embeddings.mask_token") << name;
+}
+
+/// A copy of a folder that a test may break.
+class BrokenFolder : public testing::Test {
+ protected:
+  BrokenFolder() : folder_(fs::temp_directory_path() / ("tessera-foreign-" + std::to_string(getpid()))) {
+    fs::remove_all(folder_);
+    fs::copy(test_data("foreign/dinov3"), folder_);
+  }
+  ~BrokenFolder() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string error() const {
+    return message_of([&] { build_model(load_foreign_model(folder_.string()), folder_.string()); });
+  }
+  void change_config(const std::string& key, const nlohmann::json& value) const {
+    nlohmann::json config = nlohmann::json::parse(io::read_file(path("config.json")));
+    config[key] = value;
+    io::write_file(path("config.json"), config.dump());
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(BrokenFolder, AMissingShardIsNamed) {
+  io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.weight": "model-00002-of-00002.safetensors"}})");
+  EXPECT_EQ(error(), path("model.safetensors.index.json") +
+                         ": names the file model-00002-of-00002.safetensors, which is not in the folder: fetch the whole model again");
+}
+
+TEST_F(BrokenFolder, AnUnknownActivationIsNamed) {
+  change_config("hidden_act", "swish_2");
+  EXPECT_EQ(error(), path("config.json") + ": hidden_act is \"swish_2\", which is no activation that our models have");
+}
+
+TEST_F(BrokenFolder, AnUnknownFamilyIsNamed) {
+  change_config("model_type", "blip");
+  EXPECT_NE(error().find("model_type is \"blip\", which is no family that is read here: clip, siglip"), std::string::npos);
+}
+
+TEST_F(BrokenFolder, AValueOfTheWrongTypeIsNamed) {
+  change_config("num_hidden_layers", "two");
+  EXPECT_EQ(error(), path("config.json") + ": num_hidden_layers is \"two\", which has another type than its library writes");
+}
+
+TEST_F(BrokenFolder, AWrongShapeAndATensorTooManyAreNamed) {
+  NamedTensors tensors = load_foreign_weights(folder_.string());
+  tensors["norm.weight"] = at::ones({5});
+  io::save_safetensors(path("model.safetensors"), tensors);
+  EXPECT_NE(error().find("tensor visual.ln_post.weight is [5], but the model's settings make it [32]"), std::string::npos) << error();
+  tensors["norm.weight"] = at::ones({32});
+  tensors["head.extra"] = at::ones({1});
+  io::save_safetensors(path("model.safetensors"), tensors);
+  EXPECT_NE(error().find("tensor head.extra [1] is left over"), std::string::npos) << error();
+}
+
+TEST_F(BrokenFolder, WeightsThatAreNotThereAreAskedFor) {
+  fs::remove(path("model.safetensors"));
+  EXPECT_NE(error().find("holds no weights: expected model.safetensors"), std::string::npos);
+}
+
+TEST(TensorRules, JoinAndDivideInBothDirections) {
+  const std::vector<TensorRule> rules = {{{"b.*.q", "b.*.kv"}, {"r.*.qkv"}, TensorChange::same, {1, 2}},
+                                         {{"b.*.up"}, {"r.*.gate", "r.*.fc"}},
+                                         {{"head"}, {"proj"}, TensorChange::transposed},
+                                         {{"cls"}, {"cls"}, TensorChange::two_ahead},
+                                         {{"rest.**"}, {"own.**"}}};
+  const NamedTensors own = {{"r.0.qkv", at::randn({6, 2})}, {"r.0.gate", at::randn({3, 2})}, {"r.0.fc", at::randn({3, 2})},
+                            {"proj", at::randn({4, 5})},    {"cls", at::randn({4})},         {"own.a.b", at::randn({2})}};
+  const RenamedTensors theirs = write_by_rules(rules, own);
+  EXPECT_TRUE(theirs.left_over.empty());
+  EXPECT_EQ(theirs.tensors.at("b.0.q").size(0), 2);
+  EXPECT_EQ(theirs.tensors.at("b.0.up").size(0), 6);
+  EXPECT_EQ(theirs.tensors.at("head").size(0), 5);
+  EXPECT_EQ(theirs.tensors.at("cls").dim(), 3);
+  const RenamedTensors back = read_by_rules(rules, theirs.tensors, own, "file");
+  EXPECT_TRUE(back.left_over.empty());
+  ASSERT_EQ(back.tensors.size(), own.size());
+  for (const auto& [name, tensor] : own) EXPECT_TRUE(at::equal(back.tensors.at(name), tensor)) << name;
+}
+
+TEST(TimmTable, EveryModelIsBuiltFromItsRowOrRefusedWithAReason) {
+  const ForeignConfig none(nlohmann::json::object(), "arguments");
+  const TimmTower tower = timm_tower("vit_small_patch16_dinov3", none, {}, "c.json");
+  EXPECT_EQ(tower.tower.encoder.name, "vit");
+  EXPECT_EQ(tower.tower.encoder.settings.find("registers")->text(), "4");
+  EXPECT_EQ(tower.tower.readout.name, "gap");
+  EXPECT_EQ(timm_tower("convnext_atto", none, {}, "c.json").tower.encoder.name, "convnext");
+  EXPECT_EQ(timm_tower("resnet50", none, {}, "c.json").tower.encoder.name, "timm_resnet");
+  EXPECT_NE(message_of([&] { timm_tower("vit_relpos_small_patch16_224", none, {}, "c.json"); })
+                .find("c.json: timm's vit_relpos_small_patch16_224 is not read: our models lack"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { timm_tower("vit_hugo", none, {}, "c.json"); }).find("no architecture of timm's named vit_hugo"),
+            std::string::npos);
+}
+
+/// Both ways to pair channels.
+class RotaryPairs : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Pairs, RotaryPairs, testing::Values("neighbors", "halves"), test_name<std::string>);
+
+TEST_P(RotaryPairs, ScoresDependOnTheDifferenceOfPlacesAlone) {
+  at::manual_seed(1);
+  RotarySettings settings;
+  settings.pairs = GetParam();
+  const std::int64_t heads = 2, width = 16;
+  const Rotation rotation = rotation_of_grid(settings, {3, 4}, width / heads, 1, at::kCPU, false);
+  const at::Tensor one = at::randn({1, 1, width}, at::kDouble), other = at::randn({1, 1, width}, at::kDouble);
+  const at::Tensor q = rotated(one.expand({1, 13, width}), heads, rotation), k = rotated(other.expand({1, 13, width}), heads, rotation);
+  EXPECT_TRUE(at::equal(q.select(1, 0), one.select(1, 0))) << "the class token is not turned";
+  const at::Tensor scores = at::matmul(q.slice(1, 1), k.slice(1, 1).mT())[0].view({3, 4, 3, 4});
+  EXPECT_TRUE(at::allclose(scores[0][0][1][2], scores[1][1][2][3], 1e-5, 1e-5));
+  EXPECT_FALSE(at::allclose(scores[0][0][1][2], scores[0][0][2][1], 1e-5, 1e-5));
+  EXPECT_NEAR((q.norm() - one.expand({1, 13, width}).norm()).item<double>(), 0, 1e-5) << "a rotation keeps lengths";
+}
+
+TEST(Rotary, TheReferenceGridStretchesOthers) {
+  RotarySettings settings;
+  settings.reference = config::Size(4);
+  const Rotation fine = rotation_of_grid(settings, {8, 8}, 8, 0, at::kCPU, false);
+  settings.reference.reset();
+  const Rotation coarse = rotation_of_grid(settings, {4, 4}, 8, 0, at::kCPU, false);
+  const auto at_place = [](const Rotation& r, std::int64_t side, std::int64_t row, std::int64_t column) {
+    return r.sine[row * side + column];
+  };
+  EXPECT_TRUE(at::allclose(at_place(fine, 8, 2, 6), at_place(coarse, 4, 1, 3)));
+}
+
+TEST(Rotary, OnlyTrainingDrawsOtherCoordinates) {
+  RotarySettings settings;
+  settings.coordinates = "centered";
+  settings.rescale = 2.0;
+  const auto sine = [&](bool augment) { return rotation_of_grid(settings, {4, 4}, 8, 0, at::kCPU, augment).sine; };
+  EXPECT_TRUE(at::equal(sine(false), sine(false)));
+  EXPECT_FALSE(at::equal(sine(true), sine(false)));
+}
+
+}  // namespace
+}  // namespace tessera
