@@ -102,6 +102,8 @@ class Part:
 def activate(x, name):
     if name == "quick_gelu":
         return x * torch.sigmoid(1.702 * x)
+    if name in ("silu", "relu"):
+        return getattr(F, name)(x)
     return F.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
 
 
@@ -461,7 +463,9 @@ def token_projection(part, encoded):
 # ---- projections: [B, D] -> [B, E]
 
 def linear_projection(part, x):
-    return x @ part.weight("proj" if part.has("proj") else "text_projection")
+    name = "proj" if part.has("proj") else "text_projection"
+    x = x @ part.weight(name)
+    return x + part.weight(name + "_bias") if part.has(name + "_bias") else x
 
 
 def adaptor(part, x):
@@ -479,6 +483,20 @@ PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor"
                "mlp": lambda part, x: mlp_head(part.inner("head"), x)}
 
 
+# Settings of published towers that this file does not build, with the value that asks for nothing.
+PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all",
+         "qk_norm": False, "attention_norm": False}
+
+
+def check_plain(name, settings, where):
+    asked = dict(PLAIN, class_token="none") if name == "text_transformer" else PLAIN
+    if settings.get("class_token", True) and name == "vit":
+        asked = dict(asked, prefix_positions="class_token")
+    for key, plain in asked.items():
+        if settings.get(key, plain) != plain:
+            raise ValueError(f"{where}.encoder.{key}: this file builds {plain}, not {settings[key]}")
+
+
 class Tower:
     def __init__(self, weights, prefix, settings, where):
         def part(kind, known):
@@ -489,6 +507,8 @@ class Tower:
                 raise ValueError(f"{where}.{kind}: this file builds {', '.join(known)}, not {name}")
             return known[name], Part(weights, prefix, choice)
         self.encode, self.encoder = part("encoder", ENCODERS)
+        name = settings["encoder"] if isinstance(settings["encoder"], str) else settings["encoder"]["name"]
+        check_plain(name, self.encoder.settings, where)
         self.read, self.readout = part("readout", READOUTS)
         self.project, self.projection = part("projection", PROJECTIONS)
 
@@ -505,6 +525,8 @@ class Model:
 
     def __init__(self, settings, weights, tokenizer, vocabulary):
         self.settings, self.weights, self.tokenizer, self.vocabulary = settings, weights, tokenizer, vocabulary
+        if settings.get("unit_length"):
+            raise ValueError("model.unit_length: this file gives embeddings as the towers do")
         self.image = Tower(weights, "visual.", settings["image"], "model.image")
         self.text = Tower(weights, "", settings["text"], "model.text") if settings.get("text") else None
 

@@ -64,7 +64,7 @@ class GridRows : public FeedForward {
  public:
   GridRows() { register_parameter("bn_fc", at::ones({1})); }
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override {
-    return at::full_like(x, static_cast<double>(sequence.grid.height + (sequence.class_token ? 100 : 0)));
+    return at::full_like(x, static_cast<double>(sequence.grid.height + 100 * sequence.prefix));
   }
 };
 
@@ -258,7 +258,7 @@ TEST(AttentionalPool, GivesItsQueriesOutputsOnlyWhenAskedFor) {
 TEST(Leff, SpreadsAPatchOverItsNeighborsAlone) {
   at::manual_seed(4);
   Leff leff({}, 4, 8, "gelu");
-  const SequenceInfo sequence{{}, {3, 4}, /*class_token=*/true};
+  const SequenceInfo sequence{{}, {3, 4}, /*prefix=*/1};
   const at::Tensor x = at::randn({1, 13, 4});
   at::Tensor changed = x.clone();
   changed[0][1 + 5] += 1;  // row 1, column 1

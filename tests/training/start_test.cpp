@@ -2,8 +2,10 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/safetensors.h>
+#include <tessera/models/foreign/foreign_model.h>
 #include <tessera/training/trainer.h>
 
 namespace tessera {
@@ -45,6 +47,25 @@ TEST_F(StartOfTraining, FrozenTowerStaysBitForBitAndTheOtherLearns) {
   const Weights before = fresh("before", locked), after = at_end(train("run", locked)).model.weights;
   for (const auto& [name, tensor] : after)
     EXPECT_EQ(at::equal(tensor, before.at(name)), name.starts_with("visual.")) << name;
+}
+
+TEST_F(StartOfTraining, AnImageTowerComesFromAPublishedFolder) {
+  const std::string published = test_data("foreign/dinov3");
+  const std::string run = train("run", {"model.image={from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}",
+                                        "model.preprocessing.image_size=32", "parameters.frozen=[image]"});
+  const Weights after = at_end(run).model.weights, theirs = load_foreign_model(published).weights;
+  EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token beside the mean";
+  for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(after.at(name), tensor)) << name;
+  const Config config = load_config(run + "/config.yaml");
+  EXPECT_EQ(config.start.image->name, published);
+  EXPECT_EQ(config.model.preprocessing.mean[0], 0.485) << "the folder says how pictures are normalized";
+}
+
+TEST_F(StartOfTraining, AFolderWithoutSuchATowerIsAnError) {
+  const auto with = [&](const std::string& override) { return error_of([&] { tiny_config(folder_ / "run", {override}); }); };
+  EXPECT_NE(with("model.text={from: " + test_data("foreign/dinov3") + "}").find("has no text tower"), std::string::npos);
+  EXPECT_NE(with("model.image={from: " + test_data("images") + "}").find("is no published model"), std::string::npos);
+  EXPECT_NE(with("model.image={from: nowhere}").find("nowhere"), std::string::npos);
 }
 
 TEST_F(StartOfTraining, FrozenResnetKeepsItsStatistics) {
