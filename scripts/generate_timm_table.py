@@ -8,8 +8,15 @@ Each model is made on the meta device and its modules are looked at, so that the
 name suggests. Run it again when timm has new models.
 """
 import json, pathlib, sys, warnings
-import timm, torch
-from torch import nn
+
+if "-h" in sys.argv or "--help" in sys.argv:
+    print(__doc__)
+    sys.exit(0)
+try:
+    import timm, torch
+    from torch import nn
+except ImportError as error:
+    sys.exit(f"generate_timm_table.py: {sys.executable}: {error}: pip install timm")
 
 FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet")
 ACTIVATIONS = {"GELU": "gelu", "SiLU": "silu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "ReLU": "relu"}
@@ -200,7 +207,6 @@ def row_of(name):
 
 
 def main():
-    if "-h" in sys.argv or "--help" in sys.argv: print(__doc__); return
     root = pathlib.Path(__file__).resolve().parent.parent
     out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "configs/architectures/timm.json"
     rows = {}

@@ -54,7 +54,7 @@ TEST_P(ForeignFolder, ItsTensorsComeBackByTheSameRules) {
   const std::string folder = test_data("foreign/" + GetParam());
   const ForeignModel foreign = read_foreign_folder(folder);
   const NamedTensors theirs = load_foreign_weights(folder);
-  NamedTensors own = load_foreign_model(folder).weights;
+  const NamedTensors own = load_foreign_model(folder).weights;
   const RenamedTensors written = write_by_rules(foreign.rules, own);
   EXPECT_TRUE(written.left_over.empty()) << written.left_over.front();
   for (const auto& [name, tensor] : written.tensors) {

@@ -126,7 +126,7 @@ TEST_F(ModelFiles, RefuseSettingsThatTheWeightsDoNotFit) {
   EXPECT_EQ(error_of([&] { build_model(file, "m.safetensors"); }),
             "m.safetensors: tensor transformer.resblocks.2.attn.in_proj_bias [24] is missing: the file is not of this "
             "architecture");
-  file.model.text->encoder.settings.set("activation", config::Node::scalar("relu"));
+  file.model.text->encoder.settings.set("activation", config::Node::scalar("tanh"));
   EXPECT_TRUE(error_of([&] {
                 build_model(file, "m.safetensors");
               }).starts_with("m.safetensors: model.text.encoder.activation: "));

@@ -71,16 +71,12 @@ Rules vision_rules() {
                 {{{"visual_projection.weight"}, {"visual.proj"}, transposed}});
 }
 
-Rules text_rules() {
+/// `last`: of what the two have of their own.
+Rules text_rules(const Rules& last) {
   const Rules own = {{{"embeddings.token_embedding.weight"}, {"token_embedding.weight"}},
                      {{"embeddings.position_embedding.weight"}, {"positional_embedding"}},
-                     {{"final_layer_norm.**"}, {"ln_final.**"}},
-                     {{"head.weight"}, {"text_projection"}, transposed},
-                     {{"head.bias"}, {"text_projection_bias"}}};
-  return joined(with_prefixes(joined(own, layer_rules()), "text_model.", ""),
-                {{{"text_projection.weight"}, {"text_projection"}, transposed},
-                 {{"logit_scale"}, {"logit_scale"}, one_ahead},
-                 {{"logit_bias"}, {"logit_bias"}, one_ahead}});
+                     {{"final_layer_norm.**"}, {"ln_final.**"}}};
+  return joined(with_prefixes(joined(own, layer_rules()), "text_model.", ""), last);
 }
 
 const std::vector<PartLeftOut> kCounted = {{"vision_model.embeddings.position_ids", ""}, {"text_model.embeddings.position_ids", ""}};
@@ -121,7 +117,8 @@ ForeignModel clip(const ForeignConfig& c) {
   ForeignModel out;
   out.model.image = clip_vision(c.section("vision_config"), embed_dim);
   out.model.text = clip_text(c.section("text_config"), embed_dim);
-  out.rules = joined(vision_rules(), text_rules());
+  out.rules = joined(vision_rules(), text_rules({{{"text_projection.weight"}, {"text_projection"}, transposed},
+                                                 {{"logit_scale"}, {"logit_scale"}}}));
   out.left_out = kCounted;
   return out;
 }
@@ -167,7 +164,10 @@ ForeignModel siglip(const ForeignConfig& c) {
   out.model.image = siglip_vision(c.section("vision_config"));
   out.model.text = siglip_text(c.section("text_config"));
   out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
-  out.rules = joined(vision_rules(), text_rules());
+  out.rules = joined(vision_rules(), text_rules({{{"text_model.head.weight"}, {"text_projection"}, transposed},
+                                                 {{"text_model.head.bias"}, {"text_projection_bias"}},
+                                                 {{"logit_scale"}, {"logit_scale"}, one_ahead},
+                                                 {{"logit_bias"}, {"logit_bias"}, one_ahead}}));
   out.left_out = kCounted;
   out.padding_is_text = true;
   return out;
@@ -181,7 +181,8 @@ ForeignModel vision_alone(ForeignModel whole) {
 
 // ---- DINO
 
-Rules dino_rules(const Rules& layer, const std::string& layers) {
+/// What DINOv2 and DINOv3 share; `patches` and `norm` are the names in which they differ.
+Rules dino_rules(const Rules& layer, const std::string& layers, const std::string& patches, const std::string& norm) {
   const Rules shared = {{{"layer_scale1.lambda1"}, {"ls_1.gamma"}},
                         {{"layer_scale2.lambda1"}, {"ls_2.gamma"}},
                         {{"norm1.**"}, {"ln_1.**"}},
@@ -189,10 +190,8 @@ Rules dino_rules(const Rules& layer, const std::string& layers) {
   const Rules own = {{{"embeddings.cls_token"}, {"class_embedding"}, two_ahead},
                      {{"embeddings.register_tokens"}, {"register_embedding"}, one_ahead},
                      {{"embeddings.position_embeddings"}, {"positional_embedding"}, one_ahead},
-                     {{"embeddings.patch_embeddings.projection.**"}, {"conv1.**"}},
-                     {{"embeddings.patch_embeddings.**"}, {"conv1.**"}},
-                     {{"layernorm.**"}, {"ln_post.**"}},
-                     {{"norm.**"}, {"ln_post.**"}}};
+                     {{patches + ".**"}, {"conv1.**"}},
+                     {{norm + ".**"}, {"ln_post.**"}}};
   return with_prefixes(joined(own, with_prefixes(joined(layer, shared), layers, "transformer.resblocks.*.")), "", "visual.");
 }
 
@@ -221,18 +220,18 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
     vit.activation = "silu";
     vit.mlp_hidden = swiglu_width(vit.width, ratio);
   }
+  const Rules gated = {{{"mlp.weights_in.weight"}, {"mlp.c_gate.weight", "mlp.c_fc.weight"}},
+                       {{"mlp.weights_in.bias"}, {"mlp.c_gate.bias", "mlp.c_fc.bias"}},
+                       {{"mlp.weights_out.**"}, {"mlp.c_proj.**"}}};
+  const Rules plain = {{{"mlp.fc1.**"}, {"mlp.c_fc.**"}}, {{"mlp.fc2.**"}, {"mlp.c_proj.**"}}};
   const Rules layer = {{{"attention.attention.query.weight", "attention.attention.key.weight", "attention.attention.value.weight"}, {"attn.in_proj_weight"}},
                        {{"attention.attention.query.bias", "attention.attention.key.bias", "attention.attention.value.bias"}, {"attn.in_proj_bias"}},
-                       {{"attention.output.dense.**"}, {"attn.out_proj.**"}},
-                       {{"mlp.weights_in.weight"}, {"mlp.c_gate.weight", "mlp.c_fc.weight"}},
-                       {{"mlp.weights_in.bias"}, {"mlp.c_gate.bias", "mlp.c_fc.bias"}},
-                       {{"mlp.weights_out.**"}, {"mlp.c_proj.**"}},
-                       {{"mlp.fc1.**"}, {"mlp.c_fc.**"}},
-                       {{"mlp.fc2.**"}, {"mlp.c_proj.**"}}};
+                       {{"attention.output.dense.**"}, {"attn.out_proj.**"}}};
   ForeignModel out;
   out.model.text.reset();
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
-  out.rules = dino_rules(layer, "encoder.layer.*.");
+  out.rules = dino_rules(joined(layer, vit.mlp == "gated" ? gated : plain), "encoder.layer.*.",
+                         "embeddings.patch_embeddings.projection", "layernorm");
   out.left_out = {{"embeddings.mask_token", "the token of masked patches"}};
   return out;
 }
@@ -279,7 +278,7 @@ ForeignModel dinov3(const ForeignConfig& c) {
   ForeignModel out;
   out.model.text.reset();
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
-  out.rules = dino_rules(layer, "layer.*.");
+  out.rules = dino_rules(layer, "layer.*.", "embeddings.patch_embeddings", "norm");
   out.left_out = {{"embeddings.mask_token", "the token of masked patches"}};
   return out;
 }
