@@ -51,8 +51,14 @@ TEST_F(StartOfTraining, FrozenTowerStaysBitForBitAndTheOtherLearns) {
 
 TEST_F(StartOfTraining, AnImageTowerComesFromAPublishedFolder) {
   const std::string published = test_data("foreign/dinov3");
-  const std::string run = train("run", {"model.image={from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}",
-                                        "model.preprocessing.image_size=32", "parameters.frozen=[image]"});
+  const std::string run = folder_ / "run";
+  tiny_config(run, {});  // knows the modules of tests from then on
+  config::Node tree = config::parse_yaml(tiny_yaml(), "tiny.yaml"), model = *tree.find("model");
+  model.set("image", config::parse_yaml("{from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}", "tiny.yaml"));
+  tree.set("model", model);
+  for (const std::string& each : {"run.folder=" + run, std::string("model.preprocessing.image_size=32"), std::string("parameters.frozen=[image]")})
+    config::apply_override(tree, each);
+  EXPECT_EQ(Trainer(resolve_config(tree, "tiny"), "none").run(), Outcome::finished);
   const Weights after = at_end(run).model.weights, theirs = load_foreign_model(published).weights;
   EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token beside the mean";
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(after.at(name), tensor)) << name;
