@@ -22,8 +22,10 @@ std::string cleaned_caption(std::string_view text, const std::string& cleanup) {
     if (cleanup == "canonicalize")
       for (char32_t& code : codes)
         if (code == U'_') code = U' ';
+    // A sigma is lowered by what stands behind it, so the order counts: transformers lowers first, OpenCLIP last.
+    if (cleanup == "siglip") clip_text::lower_case(codes);
     std::erase_if(codes, is_punctuation);
-    clip_text::lower_case(codes);
+    if (cleanup == "canonicalize") clip_text::lower_case(codes);
     clip_text::collapse_space(codes);
   }
   return unicode::encode(codes);

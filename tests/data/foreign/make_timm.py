@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Makes the reference cases of timm/ in this folder: small random models of timm's classes, and what timm computes with them.
+Needs torch, timm and safetensors; run it in this folder. It downloads nothing."""
+import math, pathlib
+import torch
+from safetensors.torch import save_file
+from timm.models.convnext import ConvNeXt
+from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+from timm.models.vision_transformer_hybrid import ConvStem
+
+FOLDER = pathlib.Path("timm")
+
+
+def randomize(model, generator):
+    """Moves every parameter and every statistic off its start value, so that none of them may be left out unnoticed."""
+    with torch.no_grad():
+        for name, value in model.state_dict().items():
+            if name.endswith("running_var"): value.uniform_(0.5, 1.5, generator=generator)
+            elif name.endswith("gamma"): value.uniform_(0.2, 0.8, generator=generator)
+            elif value.is_floating_point(): value.add_(0.1 * torch.randn(value.shape, generator=generator))
+    return model.eval()
+
+
+def write(name, tensors):
+    FOLDER.mkdir(exist_ok=True); path = FOLDER / f"{name}.safetensors"
+    save_file({k: v.detach().contiguous() for k, v in tensors.items()}, path)
+    print(path, path.stat().st_size)
+
+
+def weights(model): return {f"model.{k}": v for k, v in model.state_dict().items()}
+
+
+def convnext(name, seed, **arguments):
+    generator = torch.Generator().manual_seed(seed); torch.manual_seed(seed)
+    model = randomize(ConvNeXt(num_classes=0, **({"depths": (1, 2, 1, 1), "dims": (8, 12, 16, 20)} | arguments)), generator)
+    pixels = torch.randn(2, 3, 64, 32, generator=generator).requires_grad_()
+    tokens = model.forward_features(pixels); pooled = model.forward_head(tokens)
+    gradient, = torch.autograd.grad(pooled.square().sum(), pixels)
+    write(f"convnext_{name}", {"pixels": pixels, "map": tokens, "pooled": pooled, "pixels_gradient": gradient} | weights(model))
+
+
+def formula(shape, seed):
+    """Numbers in [-0.5, 0.5) that follow from their place and `seed` by integer arithmetic, the same in any language."""
+    h = (torch.arange(math.prod(shape)) * 747796405 + seed * 2891336453 + 1) % 2**32
+    h = h ^ (h // 2**16); h = (h * 73244475) % 2**32; h = h ^ (h // 2**16)
+    return (h.double() / 2**32 - 0.5).reshape(shape)
+
+
+def fill_by_formula(model):
+    """The n-th tensor in the order of names gets formula(shape, n), brought to a size that suits what it is."""
+    for seed, (name, value) in enumerate(sorted(model.state_dict().items())):
+        if name.endswith("num_batches_tracked"): continue
+        x = formula(value.shape, seed)
+        if value.dim() > 1: x = x * math.sqrt(24 / value[0].numel())
+        elif name.endswith("running_var"): x = 1 + x
+        elif name.endswith("weight"): x = 1 + 0.2 * x
+        else: x = 0.2 * x
+        value.copy_(x)
+    return model.eval()
+
+
+def resnet(name, seed, **arguments):
+    """timm's widths are not small, so the file holds names and shapes, and the weights follow by a formula."""
+    model = fill_by_formula(ResNet(layers=(1, 2, 1, 1), num_classes=0, **arguments))
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randn(2, 3, 64, 32, generator=generator)
+    with torch.no_grad(): tokens = model.forward_features(pixels)
+    shapes = {f"shape.{k}": torch.tensor(v.shape, dtype=torch.int64) for k, v in model.state_dict().items()}
+    write(f"resnet_{name}", {"pixels": pixels, "map": tokens, "pooled": tokens.mean((2, 3))} | shapes)
+
+
+def stem():
+    generator = torch.Generator().manual_seed(31); torch.manual_seed(31)
+    model = randomize(ConvStem(channels=(8, 8, 32), stride=(4, 2, 2), kernel_size=(4, 2, 2), padding=0, act_layer=torch.nn.GELU), generator)
+    pixels = torch.randn(2, 3, 48, 32, generator=generator)
+    with torch.no_grad(): write("mobileclip_stem", {"pixels": pixels, "map": model(pixels)} | weights(model))
+
+
+def main():
+    torch.set_num_threads(1)
+    convnext("patch", 11)
+    convnext("overlap_tiered", 12, stem_type="overlap_tiered", dims=(24, 24, 24, 24), conv_mlp=True, act_layer="gelu_tanh")
+    convnext("overlap_act", 13, stem_type="overlap_act", conv_mlp=True, use_grn=True, ls_init_value=None, kernel_sizes=(3, 5, 7, 3), act_layer="silu")
+    convnext("overlap", 14, stem_type="overlap", use_grn=True, ls_init_value=None, conv_bias=False, norm_eps=1e-3)
+    convnext("norm_first", 15, head_norm_first=True, norm_eps=1e-5)
+    with torch.no_grad():
+        resnet("basic", 21, block=BasicBlock)
+        resnet("bottleneck", 22, block=Bottleneck)
+        resnet("deep_tiered", 23, block=Bottleneck, stem_type="deep_tiered", stem_width=32, avg_down=True, cardinality=2, base_width=16)
+        resnet("deep", 24, block=BasicBlock, stem_type="deep", stem_width=16, avg_down=True)
+    stem()
+
+
+if __name__ == "__main__": main()
