@@ -59,11 +59,11 @@ def fill_by_formula(model):
     return model.eval()
 
 
-def resnet(name, seed, **arguments):
+def resnet(name, seed, size=(64, 32), **arguments):
     """timm's widths are not small, so the file holds names and shapes, and the weights follow by a formula."""
     model = fill_by_formula(ResNet(layers=(1, 2, 1, 1), num_classes=0, **arguments))
     generator = torch.Generator().manual_seed(seed)
-    pixels = torch.randn(2, 3, 64, 32, generator=generator)
+    pixels = torch.randn(2, 3, *size, generator=generator)
     with torch.no_grad(): tokens = model.forward_features(pixels)
     shapes = {f"shape.{k}": torch.tensor(v.shape, dtype=torch.int64) for k, v in model.state_dict().items()}
     write(f"resnet_{name}", {"pixels": pixels, "map": tokens, "pooled": tokens.mean((2, 3))} | shapes)
@@ -79,7 +79,7 @@ def stem():
 def main():
     torch.set_num_threads(1)
     convnext("patch", 11)
-    convnext("overlap_tiered", 12, stem_type="overlap_tiered", dims=(24, 24, 24, 24), conv_mlp=True, act_layer="gelu_tanh")
+    convnext("overlap_tiered", 12, stem_type="overlap_tiered", dims=(24, 8, 12, 16), conv_mlp=True, act_layer="gelu_tanh")
     convnext("overlap_act", 13, stem_type="overlap_act", conv_mlp=True, use_grn=True, ls_init_value=None, kernel_sizes=(3, 5, 7, 3), act_layer="silu")
     convnext("overlap", 14, stem_type="overlap", use_grn=True, ls_init_value=None, conv_bias=False, norm_eps=1e-3)
     convnext("norm_first", 15, head_norm_first=True, norm_eps=1e-5)
@@ -87,7 +87,7 @@ def main():
         resnet("basic", 21, block=BasicBlock)
         resnet("bottleneck", 22, block=Bottleneck)
         resnet("deep_tiered", 23, block=Bottleneck, stem_type="deep_tiered", stem_width=32, avg_down=True, cardinality=2, base_width=16)
-        resnet("deep", 24, block=BasicBlock, stem_type="deep", stem_width=16, avg_down=True)
+        resnet("deep", 24, size=(80, 48), block=BasicBlock, stem_type="deep", stem_width=16, avg_down=True)
     stem()
 
 
