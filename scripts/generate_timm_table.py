@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes configs/architectures/timm.json: our settings for timm's vision transformers, ConvNeXts
-and ResNets, or why one is not read.
+and ResNets, or why one is not read. Of other families the names are there that OpenCLIP uses.
 
     scripts/generate_timm_table.py [OUT]        needs timm and torch; downloads nothing
 
@@ -18,8 +18,11 @@ try:
 except ImportError as error:
     sys.exit(f"generate_timm_table.py: {sys.executable}: {error}: pip install timm")
 
-FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet")
+FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet", "vitamin_", "fastvit_mci", "swin_base_patch4_window7_224")
 ACTIVATIONS = {"GELU": "gelu", "SiLU": "silu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "ReLU": "relu"}
+
+STEMS = {"ConvStem": "mobileclip", "MbConvStages": "vitamin"}
+LACKING = {"FastVit": "FastViT's stages of convolutions", "SwinTransformer": "attention in windows", "VisionTransformerRelPos": "relative position biases"}
 
 
 class Refused(Exception):
@@ -50,6 +53,10 @@ def mlp(module, row):
         row["mlp_hidden"] = module.fc1.out_features
     elif kind in ("GluMlp", "SwiGLUPacked"):
         row |= {"mlp": "gated", "mlp_hidden": module.fc2.in_features, "packed": "last" if module.gate_last else "first"}
+    elif kind == "GeGluMlp":
+        row |= {"mlp": "gated", "mlp_hidden": module.w2.in_features, "mlp_input_norm": True, "activation": activation(module.act)}
+        need(norm_eps(module.norm) == row["norm_eps"], "an MLP's norm with an epsilon of its own")
+        return
     elif kind == "SwiGLU":
         row |= {"mlp": "gated", "mlp_hidden": module.fc2.in_features}
     else:
@@ -121,10 +128,15 @@ def pooling(model, row):
 
 def transformer(model):
     patch = model.patch_embed; kind = type(patch).__name__; block = type(model.blocks[0]).__name__
-    need(block in ("Block", "EvaBlock"), f"the block {block}")
+    need(block in ("Block", "EvaBlock", "EvaBlockPostNorm"), f"the block {block}")
     row = {"width": model.embed_dim, "layers": len(model.blocks), "norm_eps": norm_eps(model.blocks[0].norm1)}
-    need(kind == "PatchEmbed" or (kind == "HybridEmbed" and type(patch.backbone).__name__ == "ConvStem"), f"the patches {kind}")
-    if kind == "HybridEmbed": row["stem"] = "mobileclip"
+    if block == "EvaBlockPostNorm": row["block_norm"] = "on_updates"
+    stem = STEMS.get(type(getattr(patch, "backbone", None)).__name__)
+    need(kind == "PatchEmbed" or (kind == "HybridEmbed" and stem), f"the patches {kind}")
+    if kind == "HybridEmbed": row["stem"] = stem
+    if stem == "vitamin":
+        stages = patch.backbone.stages; row["stem_widths"] = [stage[-1].out_chs for stage in stages]
+        need([len(stage) for stage in stages] == [2, 4] and patch.backbone.stem.out_chs == row["stem_widths"][0], "a stem of other stages")
     need(is_identity(getattr(patch, "norm", None)), "a norm of patches")
     row["image_size"] = list(patch.img_size); row["patch_size"] = [i // g for i, g in zip(patch.img_size, patch.grid_size)]
     if kind == "PatchEmbed": row["patch_bias"] = patch.proj.bias is not None
@@ -198,7 +210,7 @@ def row_of(name):
     kind = type(model).__name__
     need(kind != "VisionTransformerDistilled", "a token of distillation")
     makers = {"VisionTransformer": transformer, "Eva": transformer, "ConvNeXt": convnext, "ResNet": resnet}
-    need(kind in makers, f"the class {kind}")
+    need(kind in makers, LACKING.get(kind, f"the class {kind}"))
     row = makers[kind](model); cfg = model.pretrained_cfg
     if "encoder" in row: row["image_size"] = list(cfg["input_size"][1:])
     for ours, theirs in (("mean", "mean"), ("std", "std"), ("interpolation", "interpolation"), ("crop_pct", "crop_pct"), ("crop_mode", "crop_mode")):

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/init.h>
 
+#include "src/models/named_parts.h"
 #include <tessera/models/attention.h>
 #include <tessera/models/convnext.h>
 #include <tessera/models/per_sample_rng.h>
@@ -13,26 +14,11 @@ namespace {
 constexpr double kConvNextDeviation = 0.02;
 constexpr std::int64_t kMlpRatio = 4;
 
-/// A module that only gives names to others.
-class ConvNextNames : public torch::nn::Module {
- public:
-  template <class Module>
-  Module add(const std::string& name, Module module) {
-    register_module(name, module);
-    return module;
-  }
-};
-
 torch::nn::Conv2d convnext_convolution(torch::nn::Conv2dOptions options) {
   torch::nn::Conv2d out(options);
   torch::nn::init::normal_(out->weight, 0.0, kConvNextDeviation);
   if (out->bias.defined()) torch::nn::init::zeros_(out->bias);
   return out;
-}
-
-/// LayerNorm over the channels of a map [B, C, H, W], channels last in memory on the way out.
-at::Tensor norm_map(LayerNorm& norm, const at::Tensor& map) {
-  return norm.forward(map.permute({0, 2, 3, 1})).permute({0, 3, 1, 2});
 }
 
 /// A linear map over the last dimension; its weight is [out, in], or [out, in, 1, 1] as a convolution's.
@@ -78,7 +64,7 @@ class ConvNextBlock : public torch::nn::Module {
         "conv_dw",
         convnext_convolution(torch::nn::Conv2dOptions(width, width, kernel).padding(kernel / 2).groups(width).bias(s.conv_bias)));
     norm_ = register_module("norm", std::make_shared<LayerNorm>(width, s.norm_eps));
-    const auto mlp = register_module("mlp", std::make_shared<ConvNextNames>());
+    const auto mlp = register_module("mlp", std::make_shared<NamedParts>());
     up_ = mlp->add("fc1", std::make_shared<Dense>(width, kMlpRatio * width, s.conv_mlp));
     if (s.response_norm) response_norm_ = mlp->add("grn", std::make_shared<ResponseNorm>(kMlpRatio * width));
     down_ = mlp->add("fc2", std::make_shared<Dense>(kMlpRatio * width, width, s.conv_mlp));
@@ -117,17 +103,17 @@ std::optional<config::Problem> validate(const ConvNextSettings& s) {
 
 ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
   make_stem();
-  const auto stages = register_module("stages", std::make_shared<ConvNextNames>());
+  const auto stages = register_module("stages", std::make_shared<NamedParts>());
   for (std::size_t stage = 0; stage < 4; ++stage) {
-    const auto names = stages->add(std::to_string(stage), std::make_shared<ConvNextNames>());
+    const auto names = stages->add(std::to_string(stage), std::make_shared<NamedParts>());
     if (stage > 0) {
-      const auto down = names->add("downsample", std::make_shared<ConvNextNames>());
+      const auto down = names->add("downsample", std::make_shared<NamedParts>());
       const std::int64_t from = settings.widths[stage - 1], to = settings.widths[stage];
       downsamples_[stage].norm = down->add("0", std::make_shared<LayerNorm>(from, settings.norm_eps));
       downsamples_[stage].convolution =
           down->add("1", convnext_convolution(torch::nn::Conv2dOptions(from, to, 2).stride(2).bias(settings.conv_bias)));
     }
-    const auto blocks = names->add("blocks", std::make_shared<ConvNextNames>());
+    const auto blocks = names->add("blocks", std::make_shared<NamedParts>());
     for (std::int64_t i = 0; i < settings.layers[stage]; ++i)
       stages_[stage].push_back(blocks->add(std::to_string(i), std::make_shared<ConvNextBlock>(settings, stage)));
   }
@@ -135,13 +121,13 @@ ConvNext::ConvNext(const ConvNextSettings& settings) : settings_(settings) {
   if (settings.norm_first)
     register_module("norm_pre", final_norm_);
   else
-    register_module("head", std::make_shared<ConvNextNames>())->add("norm", final_norm_);
+    register_module("head", std::make_shared<NamedParts>())->add("norm", final_norm_);
 }
 
 // The names are places in a sequence, in which the activation counts, too.
 void ConvNext::make_stem() {
   const ConvNextSettings& s = settings_;
-  const auto names = register_module("stem", std::make_shared<ConvNextNames>());
+  const auto names = register_module("stem", std::make_shared<NamedParts>());
   const auto add = [&](int place, torch::nn::Conv2dOptions options) {
     stem_.push_back(names->add(std::to_string(place), convnext_convolution(options.bias(s.conv_bias))));
   };
@@ -168,7 +154,7 @@ at::Tensor ConvNext::through_stem(const at::Tensor& pixels) {
   at::Tensor x = stem_[0](pixels.contiguous(at::MemoryFormat::ChannelsLast));
   if (settings_.stem == "overlap_act") x = activate(x, settings_.activation);
   if (stem_.size() > 1) x = stem_[1](x);
-  return norm_map(*stem_norm_, x);
+  return stem_norm_->forward_map(x);
 }
 
 config::Size ConvNext::grid() const {
@@ -187,7 +173,7 @@ Encoded ConvNext::encode(const TowerInput& input) {
   std::int64_t number = 0;
   for (std::size_t stage = 0; stage < 4; ++stage) {
     Downsample& down = downsamples_[stage];
-    if (down.norm) x = down.convolution(norm_map(*down.norm, x));
+    if (down.norm) x = down.convolution(down.norm->forward_map(x));
     for (const auto& block : stages_[stage]) {
       at::Tensor factors;
       if (draws.defined()) {
@@ -198,7 +184,7 @@ Encoded ConvNext::encode(const TowerInput& input) {
       ++number;
     }
   }
-  if (settings_.norm_first) x = norm_map(*final_norm_, x);
+  if (settings_.norm_first) x = final_norm_->forward_map(x);
   Encoded out;
   out.grid = {x.size(2), x.size(3)};
   out.tokens = x.flatten(2).transpose(1, 2);

@@ -9,11 +9,12 @@ namespace tessera {
 /// Deviation of the weights that GroupViT starts from.
 inline constexpr double kGroupVitDeviation = 0.02;
 
-/// A linear map whose weights start from a normal distribution, and its biases from 0.
-inline torch::nn::Linear normal_linear(std::int64_t in, std::int64_t out, double deviation = kGroupVitDeviation) {
-  torch::nn::Linear layer(in, out);
+/// A linear map whose weights start from a normal distribution, and its biases, where it has any, from 0.
+inline torch::nn::Linear normal_linear(std::int64_t in, std::int64_t out, double deviation = kGroupVitDeviation,
+                                       bool bias = true) {
+  torch::nn::Linear layer(torch::nn::LinearOptions(in, out).bias(bias));
   torch::nn::init::normal_(layer->weight, 0.0, deviation);
-  torch::nn::init::zeros_(layer->bias);
+  if (bias) torch::nn::init::zeros_(layer->bias);
   return layer;
 }
 

@@ -2,18 +2,19 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "src/models/fc_mlp.h"
+#include <tessera/models/layers.h>
 #include <tessera/models/mlp_head.h>
 
 namespace tessera {
 
 MlpHead::MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64_t output_dim)
-    : linear_out_(normal_linear(settings.num_layers == 1 ? width : settings.inner_dim, output_dim)) {
+    : activation_(settings.activation),
+      linear_out_(normal_linear(settings.num_layers == 1 ? width : settings.inner_dim, output_dim, kGroupVitDeviation, settings.bias)) {
   if (settings.num_layers == 2) {
     const auto both = register_module("linear_hidden", torch::nn::ModuleList());
-    hidden_ = normal_linear(width, settings.inner_dim);
-    norm_ = torch::nn::BatchNorm1d(settings.inner_dim);
+    hidden_ = normal_linear(width, settings.inner_dim, kGroupVitDeviation, settings.hidden_bias);
     both->push_back(hidden_);
-    both->push_back(norm_);
+    if (settings.norm == "batch") both->push_back(norm_ = torch::nn::BatchNorm1d(settings.inner_dim));
   }
   register_module("linear_out", linear_out_);
 }
@@ -21,8 +22,9 @@ MlpHead::MlpHead(const MlpHeadSettings& settings, std::int64_t width, std::int64
 at::Tensor MlpHead::forward(const at::Tensor& x) {
   if (hidden_.is_empty()) return linear_out_(x);
   const at::Tensor inner = hidden_(x);
+  if (norm_.is_empty()) return linear_out_(activate(inner, activation_));
   const at::Tensor normed = norm_(inner.flatten(0, -2)).view(inner.sizes());  // groups are rows like others
-  return linear_out_(at::relu(normed));
+  return linear_out_(activate(normed, activation_));
 }
 
 MlpProjection::MlpProjection(const MlpProjectionSettings& settings, const ProjectionContext& context)

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include <ATen/ATen.h>
 
 #include "src/models/token_embedding.h"
@@ -5,10 +7,29 @@
 #include <tessera/models/text_transformer.h>
 
 namespace tessera {
+namespace {
+
+// Sines and cosines [rows, width] of the places from `first` on, as fairseq has them: one turn in 2 pi to 10,000 times that.
+at::Tensor sinusoidal_positions(std::int64_t first, std::int64_t rows, std::int64_t width, const at::Device& device) {
+  constexpr double kSlowest = 10000.0;
+  const auto options = at::TensorOptions(at::kFloat).device(device);
+  const double step = std::log(kSlowest) / static_cast<double>(width / 2 - 1);
+  const at::Tensor angles = at::outer(at::arange(first, first + rows, options), at::exp(at::arange(width / 2, options) * -step));
+  return at::cat({angles.sin(), angles.cos()}, 1);
+}
+
+}  // namespace
 
 std::optional<config::Problem> validate(const TextTransformerSettings& s) {
   if (s.class_token != "none" && (s.attention != "causal" || s.final_norm == "none"))
     return config::Problem{"class_token", "stands behind causal texts with a final norm: set attention: causal"};
+  const bool sines = s.position_embedding == "sinusoidal";
+  if (sines && (s.width % 2 != 0 || s.width < 4)) return config::Problem{"position_embedding", "sinusoidal needs an even width of at least 4"};
+  if (s.class_token != "none" && (sines || s.position_rows || s.position_offset > 0 || s.token_types > 0 || s.pre_norm || s.embedding_scale != 1))
+    return config::Problem{"class_token", "stands behind texts with CLIP's embeddings alone: leave position_embedding, position_rows, "
+                                          "position_offset, token_types, embedding_scale and pre_norm at their defaults"};
+  if (!sines && s.position_rows.value_or(s.context_length) < s.position_offset + s.context_length)
+    return config::Problem{"position_rows", concat("must be at least position_offset + context_length = ", s.position_offset + s.context_length)};
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
@@ -16,9 +37,13 @@ TextTransformer::TextTransformer(const TextTransformerSettings& settings) : sett
   const auto table = std::make_shared<TokenEmbedding>(settings.vocab_size, settings.width);
   token_weight_ = table->weight;
   token_embedding_ = register_module<torch::nn::Module>("token_embedding", table);
-  const std::int64_t places = settings.context_length + (has_class_token() ? 1 : 0);
+  const std::int64_t places = settings.position_rows.value_or(settings.context_length + (has_class_token() ? 1 : 0));
   constexpr double kDeviation = 0.01;
-  positional_embedding_ = register_parameter("positional_embedding", kDeviation * at::randn({places, settings.width}));
+  if (settings.position_embedding == "learned")
+    positional_embedding_ = register_parameter("positional_embedding", kDeviation * at::randn({places, settings.width}));
+  if (settings.token_types > 0)
+    type_embedding_ = register_parameter("type_embedding", kTokenDeviation * at::randn({settings.token_types, settings.width}));
+  if (settings.pre_norm) ln_pre_ = register_module("ln_pre", std::make_shared<LayerNorm>(settings.width, settings.norm_eps));
   if (has_class_token()) class_embedding_ = register_parameter("cls_emb", kDeviation * at::randn({settings.width}));
   transformer_ = register_module("transformer", std::make_shared<Transformer>(settings, BlockInitialization::text));
   if (settings.final_norm != "none")
@@ -37,13 +62,14 @@ Encoded TextTransformer::encode(const TowerInput& input) {
   at::Tensor x;
   AttentionMask attention;
   if (rows.defined()) {
-    x = embed_packed_tokens(token_weight_, positional_embedding_, ids, rows);
+    x = embed_packed_tokens(token_weight_, positions(length), ids, rows, settings_.embedding_scale);
     attention.causal = causal;
     attention.packed = rows;
   } else {
-    x = embed_tokens(token_weight_, positional_embedding_, ids, mask);
+    x = embed_tokens(token_weight_, positions(length), ids, mask, settings_.embedding_scale);
     attention = causal ? causal_attention_mask(mask, length) : self_attention_mask(mask, length);
   }
+  if (ln_pre_) x = ln_pre_->forward(x);
   x = transformer_->forward(x, {attention});
   if (settings_.final_norm == "tokens") x = ln_final_->forward(x);
   Encoded out;
@@ -51,6 +77,14 @@ Encoded TextTransformer::encode(const TowerInput& input) {
   out.mask = mask;
   out.ids = ids;
   return out;
+}
+
+at::Tensor TextTransformer::positions(std::int64_t length) const {
+  const std::int64_t first = settings_.position_offset;
+  const at::Tensor places = positional_embedding_.defined()
+                                ? positional_embedding_.slice(0, first)
+                                : sinusoidal_positions(first, length, settings_.width, token_weight_.device());
+  return type_embedding_.defined() ? places + type_embedding_[0] : places;
 }
 
 // The class token stands at the last place of all, whatever the text's length, so texts are filled up to that.
@@ -86,7 +120,7 @@ at::Tensor TextTransformer::final_norm(const at::Tensor& pooled) {
 
 at::Tensor TextTransformer::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   const bool resize =
-      name == "positional_embedding" && stored.dim() == 2 && stored.size(1) == settings_.width && stored.size(0) > 0;
+      name == "positional_embedding" && !settings_.position_rows && settings_.position_offset == 0 && stored.dim() == 2 && stored.size(1) == settings_.width && stored.size(0) > 0;
   return resize ? resize_text_position_embedding(stored, positional_embedding_.size(0)) : stored;
 }
 

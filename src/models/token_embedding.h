@@ -18,18 +18,20 @@ class TokenEmbedding : public torch::nn::Module {
   at::Tensor weight;
 };
 
-/// Rows of `table` [V, w] at ids [B, L], plus `positions` [>= L, w]: [B, L, w], 0 where mask [B, L] is false (undefined:
+/// Rows of `table` [V, w] at ids [B, L] times `scale`, plus `positions` [>= L, w]: [B, L, w], 0 where mask [B, L] is false (undefined:
 /// all real). What stands in the padding may be anything, also no valid id, and no gradient comes from there.
 inline at::Tensor embed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
-                               const at::Tensor& mask) {
+                               const at::Tensor& mask, double scale = 1.0) {
   const at::Tensor safe_ids = mask.defined() ? ids.masked_fill(mask.logical_not(), 0) : ids;
-  return zero_padding(at::embedding(table, safe_ids) + positions.slice(0, 0, ids.size(1)), mask);
+  const at::Tensor words = at::embedding(table, safe_ids);
+  return zero_padding((scale == 1.0 ? words : words * scale) + positions.slice(0, 0, ids.size(1)), mask);
 }
 
 /// The same for real tokens alone: ids [B, L] -> packed [T, w].
 inline at::Tensor embed_packed_tokens(const at::Tensor& table, const at::Tensor& positions, const at::Tensor& ids,
-                                      const PackedRows& rows) {
-  return at::embedding(table, pack(ids, rows)) + at::embedding(positions, rows.places.remainder(rows.length));
+                                      const PackedRows& rows, double scale = 1.0) {
+  const at::Tensor words = at::embedding(table, pack(ids, rows));
+  return (scale == 1.0 ? words : words * scale) + at::embedding(positions, rows.places.remainder(rows.length));
 }
 
 }  // namespace tessera

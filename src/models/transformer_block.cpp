@@ -11,13 +11,15 @@ namespace tessera {
 
 Mlp::Mlp(const MlpShape& shape)
     : activation_(shape.activation), c_fc_(shape.width, shape.hidden), c_proj_(shape.hidden, shape.width) {
+  if (shape.input_norm) norm_in_ = register_module("norm_in", std::make_shared<LayerNorm>(shape.width, shape.norm_eps));
   if (shape.gated) c_gate_ = register_module("c_gate", torch::nn::Linear(shape.width, shape.hidden));
   register_module("c_fc", c_fc_);
   if (shape.norm) norm_ = register_module("norm", std::make_shared<LayerNorm>(shape.hidden, shape.norm_eps));
   register_module("c_proj", c_proj_);
 }
 
-at::Tensor Mlp::forward(const at::Tensor& x, const SequenceInfo& /*sequence*/) {
+at::Tensor Mlp::forward(const at::Tensor& given, const SequenceInfo& /*sequence*/) {
+  const at::Tensor x = norm_in_ ? norm_in_->forward(given) : given;
   at::Tensor hidden = c_gate_ ? activate(c_gate_(x), activation_) * c_fc_(x) : activate(c_fc_(x), activation_);
   if (norm_) hidden = norm_->forward(hidden).to(hidden.scalar_type());
   return c_proj_(hidden);
@@ -29,7 +31,8 @@ void Mlp::initialize(double fc_deviation, double projection_deviation) {
 }
 
 TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitialization initialization,
-                                   std::shared_ptr<FeedForward> feed_forward) {
+                                   std::shared_ptr<FeedForward> feed_forward)
+    : norms_(s.block_norm == "before" ? NormPlace::before : s.block_norm == "after" ? NormPlace::after : NormPlace::on_updates) {
   const double width = static_cast<double>(s.width);
   const double projection_deviation = 1.0 / std::sqrt(width * 2.0 * static_cast<double>(s.layers));
   ln_1_ = register_module("ln_1", std::make_shared<LayerNorm>(s.width, s.norm_eps));
@@ -48,6 +51,7 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
                                                     .activation = s.activation,
                                                     .gated = s.mlp == "gated",
                                                     .norm = s.mlp_norm,
+                                                    .input_norm = s.mlp_input_norm,
                                                     .norm_eps = s.norm_eps});
     if (initialization == BlockInitialization::text)
       mlp->initialize(1.0 / std::sqrt(2.0 * width), projection_deviation);
@@ -68,12 +72,20 @@ at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo
     if (scale) update = scale->forward(update);
     return factors.defined() ? update * factors.select(1, column).view(column_shape) : update;
   };
-  const at::Tensor x = input + scaled(attn_->forward(ln_1_->forward(input), sequence.mask, sequence.rotation), ls_1_, 0);
-  return x + scaled(mlp_->forward(ln_2_->forward(x), sequence), ls_2_, 1);
+  // x [..., width] and what `part` makes of it, with the norm in its place.
+  const auto updated = [&](const at::Tensor& x, LayerNorm& norm, const std::shared_ptr<LayerScale>& scale, std::int64_t column, const auto& part) {
+    at::Tensor update = part(norms_ == NormPlace::before ? norm.forward(x) : x);
+    if (norms_ == NormPlace::on_updates) update = norm.forward(update);
+    const at::Tensor sum = x + scaled(update, scale, column);
+    return norms_ == NormPlace::after ? norm.forward(sum) : sum;
+  };
+  const at::Tensor x = updated(input, *ln_1_, ls_1_, 0, [&](const at::Tensor& y) { return attn_->forward(y, sequence.mask, sequence.rotation); });
+  return updated(x, *ln_2_, ls_2_, 1, [&](const at::Tensor& y) { return mlp_->forward(y, sequence); });
 }
 
 at::Tensor TransformerBlock::forward_as(LastBlock kind, const at::Tensor& input, const SequenceInfo& sequence) {
   if (kind == LastBlock::plain) return forward(input, sequence);
+  TORCH_CHECK(norms_ == NormPlace::before, "another last block: expected one with its norms before attention and MLP");
   const auto scaled = [](const at::Tensor& update, const std::shared_ptr<LayerScale>& scale) {
     return scale ? scale->forward(update) : update;
   };

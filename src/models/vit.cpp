@@ -21,7 +21,7 @@ std::optional<config::Problem> validate(const VitSettings& s) {
   const config::Size image = s.image_size, patch = s.patch_size;
   if (patch.height < 1 || patch.width < 1) return config::Problem{"patch_size", "must be at least 1"};
   if (image.height < 1 || image.width < 1) return config::Problem{"image_size", "must be at least 1"};
-  if (image.height % patch.height != 0 || image.width % patch.width != 0) {
+  if (!s.partial_patches && has_partial_patches(s)) {
     const std::int64_t rows = std::max<std::int64_t>(1, image.height / patch.height);
     const std::int64_t columns = std::max<std::int64_t>(1, image.width / patch.width);
     return config::Problem{
@@ -49,8 +49,10 @@ std::optional<config::Problem> validate(const VitSettings& s) {
           "computes blocks twice, and the statistics of leff's batch norms would move twice: set leff.norm to "
           "none, or this to false"};
   }
-  if (s.stem == "mobileclip" && (patch != config::Size(ConvStem::kStride) || s.width % 4 != 0))
-    return config::Problem{"stem", "mobileclip makes patches of 16 pixels, of a width that is a multiple of 4"};
+  if (s.stem != "patch" && patch != config::Size(PatchStem::kStride)) return config::Problem{"stem", concat(s.stem, " makes patches of 16 pixels")};
+  if (s.stem == "mobileclip" && s.width % 4 != 0) return config::Problem{"stem", "mobileclip needs a width that is a multiple of 4"};
+  if (s.partial_patches && (image.height < patch.height || image.width < patch.width || s.stem != "patch"))
+    return config::Problem{"partial_patches", "needs pictures of at least a patch, and the stem patch"};
   if (s.rotary && s.regions)
     return config::Problem{"rotary", "regions lie on no grid and have no rotary position: set one of the two to null"};
   if (s.rotary && s.width / s.heads % 4 != 0)
@@ -58,12 +60,20 @@ std::optional<config::Problem> validate(const VitSettings& s) {
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
+bool has_partial_patches(const VitSettings& s) {
+  return s.image_size.height % s.patch_size.height != 0 || s.image_size.width % s.patch_size.width != 0;
+}
+
 Vit::Vit(const VitSettings& settings) : settings_(settings) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(settings.width));
   const config::Size patch = settings.patch_size;
   const std::int64_t patches = grid().height * grid().width;
   if (settings.stem == "mobileclip")
-    stem_ = register_module("conv1", std::make_shared<ConvStem>(settings.width));
+    stem_ = std::make_shared<ConvStem>(settings.width);
+  else if (settings.stem == "vitamin")
+    stem_ = std::make_shared<VitaminStem>(settings.stem_widths, settings.width);
+  if (stem_)
+    register_module("conv1", stem_);
   else
     conv1_ = register_module("conv1",
                            torch::nn::Conv2d(torch::nn::Conv2dOptions(3, settings.width, {patch.height, patch.width})
@@ -103,6 +113,7 @@ Encoded Vit::encode(const TowerInput& input) {
 Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
   TORCH_CHECK(input.pixels.defined(), "vit: another last block needs pictures");
   if (settings_.layers == 0) user_error("last_block changes the last block of a vit, and this model's has none");
+  if (settings_.block_norm != "before") user_error("last_block changes blocks with block_norm: before, and this model's is ", settings_.block_norm);
   const Embedded embedded = embed(input.pixels);
   const auto [plain, other] = transformer_->forward_both(embedded.tokens, embedded.sequence, kind);
   Encoded out = encoded(plain, embedded.grid);
@@ -113,7 +124,7 @@ Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
 Vit::Embedded Vit::embed(const at::Tensor& image) {
   const config::Size patch = settings_.patch_size;
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) >= patch.height && image.size(3) >= patch.width &&
-                  image.size(2) % patch.height == 0 && image.size(3) % patch.width == 0,
+                  (settings_.partial_patches || (image.size(2) % patch.height == 0 && image.size(3) % patch.width == 0)),
               "vit: pictures must be [B, 3, H, W] with H and W multiples of ", patch.height, " and ", patch.width,
               ", got ", image.sizes());
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);

@@ -1,25 +1,54 @@
 #pragma once
 
 #include <array>
+#include <memory>
+#include <vector>
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 
+#include <tessera/models/layers.h>
+
 namespace tessera {
+
+/// Convolutions that stand in the place of a ViT's one.
+class PatchStem : public torch::nn::Module {
+ public:
+  static constexpr std::int64_t kStride = 16;
+  /// [B, 3, H, W] -> [B, width, H / 16, W / 16].
+  virtual at::Tensor forward(const at::Tensor& pixels) = 0;
+  /// Whether a picture's patches depend on that picture alone, in training, too.
+  virtual bool rows_are_independent() const { return true; }
+};
 
 /// MobileCLIP-B's way from pixels to patches (Vasu et al. 2024): convolutions of strides 4, 2 and 2, the first two with
 /// batch norm and GELU. Parameters are `0.conv`, `0.bn`, `1.conv`, `1.bn` and `2.conv`, as in timm.
-class ConvStem : public torch::nn::Module {
+class ConvStem : public PatchStem {
  public:
-  static constexpr std::int64_t kStride = 16;
   /// width: of the patches, a multiple of 4.
   explicit ConvStem(std::int64_t width);
-  /// [B, 3, H, W] -> [B, width, H / 16, W / 16].
-  at::Tensor forward(const at::Tensor& pixels);
+  at::Tensor forward(const at::Tensor& pixels) override;
+  bool rows_are_independent() const override { return !is_training(); }
 
  private:
   std::array<torch::nn::Conv2d, 3> convolutions_{{nullptr, nullptr, nullptr}};
   std::array<torch::nn::BatchNorm2d, 2> norms_{{nullptr, nullptr}};
+};
+
+class InvertedBottleneck;
+
+/// ViTamin's (Chen et al. 2024): two convolutions with a LayerNorm between them, two stages of inverted bottlenecks that halve the map,
+/// and a convolution that halves it again. Parameters are `stem.*`, `stages.0.0.*` ... and `pool.*`, as in timm.
+class VitaminStem : public PatchStem {
+ public:
+  /// stage_widths: channels of the stages; width: of the patches.
+  VitaminStem(const std::array<std::int64_t, 2>& stage_widths, std::int64_t width);
+  at::Tensor forward(const at::Tensor& pixels) override;
+
+ private:
+  torch::nn::Conv2d first_, second_, last_;
+  std::shared_ptr<LayerNorm> first_norm_, last_norm_;
+  std::vector<std::shared_ptr<InvertedBottleneck>> blocks_;
 };
 
 }  // namespace tessera

@@ -11,6 +11,11 @@ namespace tessera {
 struct MlpHeadSettings {
   std::int64_t num_layers = 1;
   std::int64_t inner_dim = 4096;
+  // Settings of the projection `mlp` alone.
+  std::string norm = "batch";
+  std::string activation = "relu";
+  bool hidden_bias = true;
+  bool bias = true;
 };
 
 template <class Visitor>
@@ -20,7 +25,7 @@ void fields(Visitor& v, MlpHeadSettings& s) {
   v("inner_dim", s.inner_dim, "width between two layers", config::at_least(1));
 }
 
-/// The maps: `linear_out`, and with two layers before it `linear_hidden.0` (linear) and `linear_hidden.1` (batch norm).
+/// The maps: `linear_out`, and with two layers before it `linear_hidden.0` (linear) and `linear_hidden.1` (batch norm, where there is one).
 /// In training the batch norm's statistics are those of the rows that this process sees at a time, all groups of all
 /// rows alike: of a chunk with GradCache.
 class MlpHead : public torch::nn::Module {
@@ -30,6 +35,7 @@ class MlpHead : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x);
 
  private:
+  std::string activation_;
   torch::nn::Linear hidden_{nullptr}, linear_out_;
   torch::nn::BatchNorm1d norm_{nullptr};
 };
@@ -43,9 +49,13 @@ template <class Visitor>
 void fields(Visitor& v, MlpProjectionSettings& s) {
   v("embed_dim", s.embed_dim, "width of the space that both towers share", config::at_least(1));
   fields(v, static_cast<MlpHeadSettings&>(s));
+  v("norm", s.norm, "behind the first of two layers: batch (GroupViT) or none (OpenCLIP)", config::one_of({"batch", "none"}));
+  v("activation", s.activation, "behind that", config::one_of({"gelu", "gelu_tanh", "quick_gelu", "silu", "relu"}));
+  v("hidden_bias", s.hidden_bias, "whether the first of two layers adds a bias");
+  v("bias", s.bias, "whether the last layer adds a bias");
 }
 
-/// `mlp`: an MlpHead on the pooled vector, as GroupViT has it on its texts; `head.*` in files. Token-level losses see the
+/// `mlp`: an MlpHead on the pooled vector, as GroupViT and OpenCLIP have it; `head.*` in files. Token-level losses see the
 /// encoder's tokens as they are.
 class MlpProjection : public Projection {
  public:

@@ -17,6 +17,12 @@ struct TextTransformerSettings : TransformerSettings {
   std::int64_t context_length = 77;
   std::int64_t vocab_size = 49408;
   std::string attention = "causal";
+  std::string position_embedding = "learned";
+  std::optional<std::int64_t> position_rows;
+  std::int64_t position_offset = 0;
+  std::int64_t token_types = 0;
+  double embedding_scale = 1.0;
+  bool pre_norm = false;
   std::string class_token = "none";
   bool skip_padding = true;
 };
@@ -28,6 +34,17 @@ void fields(Visitor& v, TextTransformerSettings& s) {
   fields(v, static_cast<TransformerSettings&>(s));
   v("attention", s.attention, "causal (CLIP) or bidirectional (SPARC, STAIR); padding is never attended to",
     config::one_of({"causal", "bidirectional"}));
+  v("position_embedding", s.position_embedding, "learned, or sinusoidal: fixed sines and cosines (NLLB's encoder)",
+    config::one_of({"learned", "sinusoidal"}));
+  v("position_rows", s.position_rows,
+    "rows of the table of learned positions, where it is longer than a text (BERT, RoBERTa); null: context_length, and one for the "
+    "class token");
+  v("position_offset", s.position_offset, "row of the first token; those before it are never used (RoBERTa and NLLB: 2)",
+    config::at_least(0));
+  v("token_types", s.token_types, "rows of a table of which the first is added to every token (BERT: 2, RoBERTa: 1); 0: none",
+    config::at_least(0));
+  v("embedding_scale", s.embedding_scale, "factor on the token embeddings, before positions are added (NLLB: 32)", config::above(0));
+  v("pre_norm", s.pre_norm, "LayerNorm before the blocks (BERT)");
   v("class_token", s.class_token,
     "a learned token behind the text, for the read-out cls (CoCa): none, appended, or shifted: its mask one place off, as "
     "in OpenCLIP's published CoCa models",
@@ -37,8 +54,9 @@ void fields(Visitor& v, TextTransformerSettings& s) {
 
 std::optional<config::Problem> validate(const TextTransformerSettings& settings);
 
-/// CLIP's text transformer. Parameters carry OpenCLIP's names (token_embedding, positional_embedding, transformer,
-/// ln_final). Texts may be shorter than context_length: the first positions are used.
+/// CLIP's text transformer, and by its settings the encoders of BERT, RoBERTa and NLLB. Parameters carry OpenCLIP's names (token_embedding, positional_embedding, transformer,
+/// ln_final); ln_pre
+/// and type_embedding where the settings ask for them. Texts may be shorter than context_length: the first positions are used.
 class TextTransformer : public Encoder {
  public:
   explicit TextTransformer(const TextTransformerSettings& settings);
@@ -58,14 +76,17 @@ class TextTransformer : public Encoder {
 
  private:
   Encoded encode_with_class_token(const at::Tensor& ids, const at::Tensor& mask);
+  /// What is added to the token at each place, [>= length, w].
+  at::Tensor positions(std::int64_t length) const;
 
   TextTransformerSettings settings_;
   std::shared_ptr<torch::nn::Module> token_embedding_;
   at::Tensor token_weight_;
   at::Tensor positional_embedding_;
+  at::Tensor type_embedding_;
   at::Tensor class_embedding_;
   std::shared_ptr<Transformer> transformer_;
-  std::shared_ptr<LayerNorm> ln_final_;
+  std::shared_ptr<LayerNorm> ln_pre_, ln_final_;
 };
 
 }  // namespace tessera

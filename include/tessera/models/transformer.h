@@ -16,10 +16,12 @@ struct TransformerSettings {
   std::int64_t width = 768;
   std::int64_t layers = 12;
   std::int64_t heads = 12;
+  std::string block_norm = "before";
   double mlp_ratio = 4.0;
   std::optional<std::int64_t> mlp_hidden;
   std::string mlp = "plain";
   bool mlp_norm = false;
+  bool mlp_input_norm = false;
   std::string qkv_bias = "all";
   bool qk_norm = false;
   bool attention_norm = false;
@@ -36,11 +38,16 @@ void fields(Visitor& v, TransformerSettings& s) {
   v("width", s.width, "of the tokens", config::at_least(1));
   v("layers", s.layers, "number of blocks", config::at_least(0));
   v("heads", s.heads, "attention heads; divides width", config::at_least(1));
+  v("block_norm", s.block_norm,
+    "where a block's LayerNorms stand: before attention and MLP (CLIP); after: behind each sum with the input (BERT); on_updates: behind "
+    "attention and MLP, before the sums (EVA-02's largest)",
+    config::one_of({"before", "after", "on_updates"}));
   v("mlp_ratio", s.mlp_ratio, "hidden width of the MLP = int(width * mlp_ratio)", config::above(0));
   v("mlp_hidden", s.mlp_hidden, "hidden width of the MLP, where int(width * mlp_ratio) is not it; null: mlp_ratio");
   v("mlp", s.mlp, "plain, or gated: activation(gate) * linear (SwiGLU with silu: EVA-02, DINOv2-g, DINOv3)",
     config::one_of({"plain", "gated"}));
   v("mlp_norm", s.mlp_norm, "LayerNorm on the MLP's hidden layer (EVA-02)");
+  v("mlp_input_norm", s.mlp_input_norm, "a second LayerNorm before the MLP (ViTamin)");
   v("qkv_bias", s.qkv_bias, "biases of queries, keys and values: all, no_key (EVA, DINOv3) or none",
     config::one_of({"all", "no_key", "none"}));
   v("qk_norm", s.qk_norm, "LayerNorm over each head's queries and keys");

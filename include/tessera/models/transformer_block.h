@@ -35,8 +35,9 @@ struct MlpShape {
   std::int64_t width = 0, hidden = 0;
   std::string activation = "gelu";
   bool gated = false;      // `c_gate` as well: c_proj(activation(c_gate(x)) * c_fc(x))
-  bool norm = false;       // LayerNorm `norm` before c_proj
-  double norm_eps = 1e-5;  // its epsilon
+  bool norm = false;        // LayerNorm `norm` before c_proj
+  bool input_norm = false;  // LayerNorm `norm_in` before all of it
+  double norm_eps = 1e-5;   // of both
 };
 
 /// Two linear maps, `c_fc` and `c_proj`, with an activation between them; or three, where it is gated.
@@ -51,7 +52,7 @@ class Mlp : public FeedForward {
   std::string activation_;
   torch::nn::Linear c_gate_{nullptr};
   torch::nn::Linear c_fc_;
-  std::shared_ptr<LayerNorm> norm_;
+  std::shared_ptr<LayerNorm> norm_, norm_in_;
   torch::nn::Linear c_proj_;
 };
 
@@ -60,8 +61,8 @@ class Mlp : public FeedForward {
 /// width)^-1/2).
 enum class BlockInitialization { image, text };
 
-/// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). LayerScale is there where the settings
-/// say so.
+/// A pre-norm residual block: x += ls_1 * attn(ln_1(x)); x += ls_2 * mlp(ln_2(x)). With block_norm: after, x = ln_1(x +
+/// ls_1 * attn(x)) and so on; with on_updates, x += ls_1 * ln_1(attn(x)) and so on. LayerScale is there where the settings say so.
 class TransformerBlock : public torch::nn::Module {
  public:
   /// feed_forward: null for an Mlp of the settings; another one starts as it comes.
@@ -75,6 +76,9 @@ class TransformerBlock : public torch::nn::Module {
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
 
  private:
+  enum class NormPlace { before, after, on_updates };
+
+  NormPlace norms_;
   std::shared_ptr<LayerNorm> ln_1_, ln_2_;
   std::shared_ptr<MultiHeadAttention> attn_;
   std::shared_ptr<FeedForward> mlp_;

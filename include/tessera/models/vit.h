@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,7 +31,9 @@ void fields(Visitor& v, VitRegionSettings& s) {
 struct VitSettings : TransformerSettings {
   config::Size image_size = 224;
   config::Size patch_size = 16;
+  bool partial_patches = false;
   std::string stem = "patch";
+  std::array<std::int64_t, 2> stem_widths = {160, 320};
   bool class_token = true;
   std::int64_t registers = 0;
   bool patch_bias = false;
@@ -48,9 +51,14 @@ template <class Visitor>
 void fields(Visitor& v, VitSettings& s) {
   v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
   v("patch_size", s.patch_size, "pixels of a patch; divides image_size");
+  v("partial_patches", s.partial_patches,
+    "pixels at the right and lower edges that fill no patch are left out (SigLIP of 384 pixels in patches of 14); false: an error");
   fields(v, static_cast<TransformerSettings&>(s));
-  v("stem", s.stem, "patch: one convolution of patch_size; mobileclip: three with batch norms (MobileCLIP-B; patch_size 16)",
-    config::one_of({"patch", "mobileclip"}));
+  v("stem", s.stem,
+    "patch: one convolution of patch_size; mobileclip: three with batch norms (MobileCLIP-B; patch_size 16); vitamin: two stages of "
+    "inverted bottlenecks (ViTamin; patch_size 16)",
+    config::one_of({"patch", "mobileclip", "vitamin"}));
+  v("stem_widths", s.stem_widths, "vitamin: channels of its two stages; the first one's are those before it, too", config::at_least(1));
   v("class_token", s.class_token, "a learned token before the patches (SPARC: false)");
   v("registers", s.registers, "learned tokens behind the class token that no read-out sees (Darcet et al. 2024)",
     config::at_least(0));
@@ -77,6 +85,9 @@ void fields(Visitor& v, VitSettings& s) {
 
 std::optional<config::Problem> validate(const VitSettings& settings);
 
+/// Whether patches do not fill the configured pictures, as other libraries allow it.
+bool has_partial_patches(const VitSettings& settings);
+
 /// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned
 /// positions, pre-norm blocks. Parameters carry OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre,
 /// transformer, ln_post). Pictures may have another size than the configured one, if patch_size divides it: the position
@@ -94,7 +105,8 @@ class Vit : public Encoder {
   bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
   config::Size grid() const override;
   bool rows_are_independent() const override {
-    return !(is_training() && (stem_ || (settings_.leff && settings_.leff->norm == "batch")));
+    if (stem_ && !stem_->rows_are_independent()) return false;
+    return !(is_training() && settings_.leff && settings_.leff->norm == "batch");
   }
   bool draws_when_frozen() const override { return settings_.patch_dropout > 0 || settings_.drop_path > 0; }
   std::int64_t region_width() const override { return settings_.regions ? settings_.regions->width : 0; }
@@ -120,7 +132,7 @@ class Vit : public Encoder {
 
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};
-  std::shared_ptr<ConvStem> stem_;  // in its place
+  std::shared_ptr<PatchStem> stem_;  // in its place
   at::Tensor class_embedding_;
   at::Tensor register_embedding_;
   at::Tensor positional_embedding_;

@@ -10,6 +10,14 @@ ForeignConfig ForeignConfig::of_file(const std::string& path) {
   return {json, path};
 }
 
+std::string ForeignConfig::activation(const std::string& key, const std::string& otherwise) const {
+  if (!has(key)) return otherwise;
+  const auto name = get<std::string>(key, "");
+  if (name == "gelu" || name == "quick_gelu" || name == "silu" || name == "relu") return name;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return "gelu_tanh";
+  refuse(key, "is no activation that our models have");
+}
+
 config::Size ForeignConfig::size(const std::string& key, const config::Size& otherwise) const {
   if (!has(key)) return otherwise;
   const nlohmann::json& value = json_.at(key);

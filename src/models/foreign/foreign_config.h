@@ -46,6 +46,9 @@ class ForeignConfig {
     if (get<T>(key, only) != only) refuse(key, "has no counterpart in our models");
   }
 
+  /// Our name of an activation.
+  std::string activation(const std::string& key, const std::string& otherwise) const;
+
   /// A number of pixels, or [height, width].
   config::Size size(const std::string& key, const config::Size& otherwise) const;
 

@@ -5,6 +5,7 @@
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 #include <tessera/models/convnext.h>
+#include <tessera/models/mlp_head.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/map_pool.h>
 #include <tessera/models/timm_resnet.h>
@@ -58,6 +59,10 @@ std::vector<TensorRule> vit_rules(const std::string& packed) {
        {{"mlp.fc1.bias"}, half("bias")},
        {{"mlp.fc1.**"}, {"mlp.c_fc.**"}},
        {{"mlp.fc2.**"}, {"mlp.c_proj.**"}},
+       {{"mlp.w0.**"}, {"mlp.c_gate.**"}},
+       {{"mlp.w1.**"}, {"mlp.c_fc.**"}},
+       {{"mlp.w2.**"}, {"mlp.c_proj.**"}},
+       {{"mlp.norm.**"}, {"mlp.norm_in.**"}},
        {{"mlp.norm.**"}, {"mlp.norm.**"}}},
       "blocks.*.", "transformer.resblocks.*.");
   const std::vector<TensorRule> pool = with_prefixes({{{"latent"}, {"probe"}, two_ahead},
@@ -100,7 +105,10 @@ VitSettings vit_of(const ForeignConfig& row, const ForeignConfig& arguments) {
   VitSettings s;
   s.image_size = arguments.size("img_size", row.size("image_size", s.image_size));
   s.patch_size = row.size("patch_size", s.patch_size);
+  s.partial_patches = has_partial_patches(s);
   s.stem = row.get("stem", s.stem);
+  s.stem_widths = row.get("stem_widths", s.stem_widths);
+  s.block_norm = row.get("block_norm", s.block_norm);
   s.width = row.get("width", s.width);
   s.layers = arguments.get("depth", row.get("layers", s.layers));
   s.heads = row.get("heads", s.heads);
@@ -115,6 +123,7 @@ VitSettings vit_of(const ForeignConfig& row, const ForeignConfig& arguments) {
   s.prefix_positions = row.get("prefix_positions", s.prefix_positions);
   s.mlp = row.get("mlp", s.mlp);
   s.mlp_norm = row.get("mlp_norm", s.mlp_norm);
+  s.mlp_input_norm = row.get("mlp_input_norm", s.mlp_input_norm);
   s.attention_norm = row.get("attention_norm", s.attention_norm);
   s.qk_norm = row.get("qk_norm", s.qk_norm);
   s.qkv_bias = row.get("qkv_bias", s.qkv_bias);
@@ -162,8 +171,17 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
 
 config::ModuleSettings projection_of(const TimmHead& head) {
   LinearProjectionSettings s;
+  if (head.mlp > 0) {
+    MlpProjectionSettings mlp;
+    mlp.embed_dim = head.mlp;
+    mlp.inner_dim = 2 * head.mlp;
+    mlp.norm = "none";
+    mlp.activation = "gelu";
+    mlp.bias = head.bias;
+    return chosen("mlp", mlp);
+  }
   s.embed_dim = head.classifier.value_or(head.linear);
-  s.bias = head.classifier.has_value();
+  s.bias = head.classifier.has_value() || head.bias;
   return s.embed_dim > 0 ? chosen("linear", s) : config::ModuleSettings{"none"};
 }
 
@@ -199,7 +217,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
   // timm makes the last norm to fit the pooling; where OpenCLIP adds its own projection, it only changes the pooling.
-  if (pool != usual && head.linear == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
+  if (pool != usual && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
   out.tower = {chosen("vit", vit), readout_of(row, pool), projection_of(head)};
   out.preprocessing = preprocessing_of(row, vit.image_size);

@@ -9,7 +9,8 @@ namespace tessera {
 struct TimmHead {
   std::string pool;                        // "token", "avg", "map" or "": the architecture's own
   std::optional<std::int64_t> classifier;  // outputs of timm's classifier, which OpenCLIP takes for a projection
-  std::int64_t linear = 0;                 // outputs of OpenCLIP's projection without bias behind it; 0: none
+  std::int64_t linear = 0, mlp = 0;        // outputs of OpenCLIP's projections behind it; 0: none
+  bool bias = false;                       // whether the last map of either has a bias
 };
 
 /// An image tower by a timm name, of the table configs/architectures/timm.json.

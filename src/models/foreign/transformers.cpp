@@ -20,26 +20,20 @@ Rules joined(Rules first, const Rules& second) {
   return first;
 }
 
-std::string activation_of(const ForeignConfig& c, const std::string& otherwise) {
-  const auto name = c.get<std::string>("hidden_act", otherwise);
-  if (name == "gelu" || name == "quick_gelu" || name == "silu" || name == "relu") return name;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return "gelu_tanh";
-  c.refuse("hidden_act", "is no activation that our models have");
-}
-
 /// Keys that CLIP, SigLIP, DINOv2 and DINOv3 share, with the defaults of one of them in `s`.
 void read_blocks(TransformerSettings& s, const ForeignConfig& c) {
   s.width = c.get("hidden_size", s.width);
   s.layers = c.get("num_hidden_layers", s.layers);
   s.heads = c.get("num_attention_heads", s.heads);
   s.mlp_hidden = c.get("intermediate_size", s.mlp_hidden.value_or(4 * s.width));
-  s.activation = activation_of(c, s.activation == "gelu_tanh" ? "gelu_pytorch_tanh" : s.activation);
+  s.activation = c.activation("hidden_act", s.activation);
   s.norm_eps = c.get("layer_norm_eps", s.norm_eps);
 }
 
 void read_pictures(VitSettings& s, const ForeignConfig& c) {
   s.image_size = c.size("image_size", s.image_size);
   s.patch_size = c.size("patch_size", s.patch_size);
+  s.partial_patches = has_partial_patches(s);
   c.expect<std::int64_t>("num_channels", 3);
 }
 

@@ -44,9 +44,10 @@ std::string shipped_clip_vocabulary() {
   return fs::is_regular_file(file, unknown) ? io::read_file(file.string()) : "";
 }
 
+/// Whether CLIP's tokens fit into its table, which may be longer (OpenCLIP's coca_base).
 bool reads_clip_tokens(const ModelSettings& model) {
   const config::Node* size = model.text->encoder.settings.find("vocab_size");
-  return size != nullptr && size->text() == std::to_string(kClipVocabulary);
+  return size != nullptr && config::Value<std::int64_t>::read(*size, "vocab_size", 0) >= kClipVocabulary;
 }
 
 /// open_clip_config.json in the folder of the weights; empty if there is none.
@@ -135,8 +136,7 @@ ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& 
   const std::string weights = find_open_clip_weights(path);
   const ModelSettings model = open_clip_settings(weights, name);
   if (!reads_clip_tokens(model))
-    user_error(weights, ": no tokenizer is known for it: its text tower's vocabulary is not the ", kClipVocabulary,
-               " byte pairs of CLIP's");
+    user_error(weights, ": no tokenizer is known for it: its text tower has no room for the ", kClipVocabulary, " byte pairs of CLIP's");
   ModelFile file = from_open_clip(weights, model);
   if (file.vocabulary.empty())
     user_error(weights, ": CLIP's vocabulary is not found among the configurations that ship with Tessera (",

@@ -1,7 +1,9 @@
 #include <array>
+#include <filesystem>
 
 #include <nlohmann/json.hpp>
 
+#include "src/models/foreign/text_tower.h"
 #include "src/models/foreign/timm.h"
 #include <tessera/models/modified_resnet.h>
 #include <tessera/models/open_clip.h>
@@ -85,6 +87,7 @@ struct OpenClipText : OpenClipBlocks {
   OpenClipText() { width = 512; }
   std::int64_t context_length = 77, vocab_size = 49408, heads = 8, layers = 12, pad_id = 0, eos_id = 2;
   std::string pool_type = "argmax", proj_type = "linear";
+  std::string hf_model_name, hf_proj_type = "mlp", hf_pooler_type = "mean_pooler";
   bool no_causal_mask = false, proj_bias = false, embed_cls = false, correct_cls_mask = false;
 };
 
@@ -103,6 +106,9 @@ void fields(Visitor& v, OpenClipText& s) {
   v("embed_cls", s.embed_cls, "");
   v("correct_cls_mask", s.correct_cls_mask, "");
   v("proj_type", s.proj_type, "", config::one_of({"linear", "none"}));
+  v("hf_model_name", s.hf_model_name, "an encoder of transformers");
+  v("hf_proj_type", s.hf_proj_type, "of that one", config::one_of({"linear", "mlp", ""}));
+  v("hf_pooler_type", s.hf_pooler_type, "of that one");
 }
 
 struct OpenClipModel {
@@ -189,14 +195,18 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   for (const char* of_no_meaning : {"cast_dtype", "output_dict", "nonscalar_logit_scale"}) model.erase(of_no_meaning);
   OpenClipJson &vision = model["vision_cfg"], &text_tower = model["text_cfg"];
   for (const char* of_training : {"timm_model_pretrained", "timm_drop", "timm_drop_path"}) vision.erase(of_training);
-  for (const char* where : {"timm_pool", "timm_proj"})  // null is no default there, but none
-    if (vision.contains(where) && vision.at(where).is_null()) vision[where] = "";
+  text_tower.erase("hf_model_pretrained");
+  const auto none_for_null = [](OpenClipJson& section, const char* key) {  // null is no default there, but none
+    if (section.contains(key) && section.at(key).is_null()) section[key] = "";
+  };
+  for (const char* key : {"timm_pool", "timm_proj"}) none_for_null(vision, key);
+  for (const char* key : {"hf_proj_type", "hf_pooler_type"}) none_for_null(text_tower, key);
   refuse_foreign_parts(vision, "model_cfg.vision_cfg",
                        {"block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
                         "scale_attn_inner", "scale_attn", "scale_fc"},
                        path);
   refuse_foreign_parts(text_tower, "model_cfg.text_cfg",
-                       {"hf_model_name", "hf_model_pretrained", "hf_proj_type", "hf_pooler_type", "use_pad_mask", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
+                       {"use_pad_mask", "block_type", "qk_norm", "scaled_cosine_attn", "scale_heads",
                         "scale_attn_inner", "scale_attn", "scale_fc"},
                        path);
   const std::string tokenizer = text_tower.is_object() && text_tower.contains("hf_tokenizer_name") && text_tower.at("hf_tokenizer_name").is_string()
@@ -278,18 +288,29 @@ TowerSettings image_tower_of(const OpenClipModel& model, const std::string& path
 /// OpenCLIP's TimmModel: timm's tower under `trunk`, and a projection of its own or timm's classifier in its place.
 TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
   const OpenClipVision& theirs = model.vision;
-  if (theirs.timm_proj == "mlp" || theirs.timm_proj_bias)
-    user_error(path, ": model_cfg.vision_cfg.timm_proj is ", theirs.timm_proj, theirs.timm_proj_bias ? " with a bias" : "",
-               ": our models have linear without bias, none, and timm's own classifier");
   TimmHead head;
   head.pool = theirs.timm_pool;
   if (theirs.timm_proj.empty()) head.classifier = model.embed_dim;
   if (theirs.timm_proj == "linear") head.linear = model.embed_dim;
+  if (theirs.timm_proj == "mlp") head.mlp = model.embed_dim;
+  head.bias = theirs.timm_proj_bias && (head.linear > 0 || head.mlp > 0);
   const nlohmann::json arguments = {{"img_size", {theirs.image_size.height, theirs.image_size.width}}};
   TimmTower out = timm_tower(theirs.timm_model_name, {arguments, path}, head, path);
   out.rules = with_prefixes(out.rules, "visual.trunk.", "visual.");
-  if (head.linear > 0) out.rules.push_back({{"visual.head.proj.weight"}, {"visual.proj"}, TensorChange::transposed});
+  const std::vector<TensorRule> projections = {{{"proj.weight"}, {"proj"}, TensorChange::transposed},
+                                               {{"proj.bias"}, {"proj_bias"}},
+                                               {{"mlp.fc1.**"}, {"head.linear_hidden.0.**"}},
+                                               {{"mlp.fc2.**"}, {"head.linear_out.**"}}};
+  for (const TensorRule& rule : with_prefixes(projections, "visual.head.", "visual.")) out.rules.push_back(rule);
   return out;
+}
+
+/// OpenCLIP's HFTextEncoder: a tower of transformers' under `text.transformer`.
+TextTower transformers_text_of(const OpenClipModel& model, const std::string& path) {
+  const OpenClipText& theirs = model.text;
+  const std::string folder = std::filesystem::absolute(path).parent_path().string();
+  return text_tower(text_tower_config(theirs.hf_model_name, folder, path),
+                    {theirs.hf_pooler_type, theirs.hf_proj_type, model.embed_dim, theirs.context_length});
 }
 
 TowerSettings text_tower_of(const OpenClipModel& model) {
@@ -318,19 +339,25 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
   const OpenClipVision& vision = file.model.vision;
   ForeignModel out;
   out.library = "OpenCLIP";
-  out.model.text = text_tower_of(file.model);
+  if (file.model.text.hf_model_name.empty()) {
+    out.model.text = text_tower_of(file.model);
+  } else {
+    const TextTower tower = transformers_text_of(file.model, path);
+    out.model.text = tower.tower;
+    out.rules = with_prefixes(tower.rules, "text.", "");
+  }
   if (vision.timm_model_name.empty()) {
     out.model.image = image_tower_of(file.model, path);
   } else {
     const TimmTower timm = timm_tower_of(file.model, path);
     out.model.image = timm.tower;
-    out.rules = timm.rules;
+    out.rules.insert(out.rules.end(), timm.rules.begin(), timm.rules.end());
   }
   out.rules.push_back({{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed});
   out.rules.push_back({{"text.text_projection.bias"}, {"text_projection_bias"}});
   out.rules.push_back({{"text.**"}, {"**"}});
   out.rules.push_back({{"**"}, {"**"}});
-  out.left_out = {{"text_decoder.**", "the text decoder"}};
+  out.left_out = {{"text_decoder.**", "the text decoder"}, {"text.transformer.embeddings.position_ids", ""}, {"text.transformer.embeddings.token_type_ids", ""}};
   out.padding_is_text = file.model.text.no_causal_mask;
   out.model.preprocessing = file.preprocessing.ours;
   out.model.preprocessing.image_size = file.preprocessing.size.value_or(vision.image_size);

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include <torch/nn/module.h>
+
+namespace tessera {
+
+/// A module that only gives names to others.
+class NamedParts : public torch::nn::Module {
+ public:
+  template <class Module>
+  Module add(const std::string& name, Module module) {
+    register_module(name, module);
+    return module;
+  }
+};
+
+}  // namespace tessera
