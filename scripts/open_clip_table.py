@@ -145,7 +145,7 @@ def ours(program, folder, pictures_folder):
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode == 0: return load_file(folder / "out.safetensors")
     lines = [line for line in result.stderr.strip().splitlines() if "warning" not in line.lower()]
-    return (lines[-1] if lines else f"exit {result.returncode}").replace(str(folder / "model") + "/", "").removeprefix("error: ")
+    return (lines[-1] if lines else f"exit {result.returncode}").replace(str(folder / "model") + "/", "").removeprefix("tessera-embed: ")
 
 
 def refusal(program, name, config, tower, folder):
@@ -196,7 +196,7 @@ def check(program, name, folder):
     if isinstance(got, str): return f"FAILS: {got}", False
     errors = {k: error_of(got[k], w) for k, w in wanted.items()}
     good = all(e <= TOLERANCE for e in errors.values())
-    return ("" if good else "DIFFERS: ") + ", ".join(f"{k.split('_')[0]} {e:.0e}" for k, e in errors.items()), good
+    return ("" if good else "DIFFERS: ") + ", ".join(f"{k.split('_')[0]} {e:.1e}" for k, e in errors.items()), good
 
 
 def towers(name):

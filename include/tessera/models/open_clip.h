@@ -24,6 +24,10 @@ std::string find_open_clip_weights(const std::string& path);
 /// configuration, one that our models have no counterpart of (the key is named), another tokenizer than CLIP's.
 ModelFile load_open_clip_checkpoint(const std::string& path, const std::string& architecture = "");
 
+/// OpenCLIP's own tokenizer before such a text tower: CLIP's byte pairs behind all of ftfy, as many tokens as the tower takes, and
+/// padding as text where its attention is not causal. Without the vocabulary's file.
+config::ModuleSettings clip_tokenizer(const TowerSettings& text);
+
 /// The settings of a checkpoint's model: those of architecture() where a name is given, or what open_clip_config.json beside
 /// the weights says. Throws as load_open_clip_checkpoint().
 ModelSettings open_clip_settings(const std::string& path, const std::string& architecture = "");

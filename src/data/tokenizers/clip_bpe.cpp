@@ -17,6 +17,7 @@ class ClipBpe : public Tokenizer {
   ClipBpe(const ClipBpeSettings& settings, Vocabulary vocabulary)
       : context_length_(settings.context_length),
         cleanup_(cleanup_level(settings.cleanup)),
+        pad_is_text_(settings.pad_is_text),
         pairs_(decompressed(vocabulary), vocabulary.origin),
         bytes_(std::move(vocabulary.bytes)) {}
 
@@ -49,6 +50,7 @@ class ClipBpe : public Tokenizer {
   std::int64_t vocab_size() const override { return BytePairs::vocab_size; }
   std::int64_t context_length() const override { return context_length_; }
   std::int64_t pad_id() const override { return 0; }  // the id of "!", too
+  bool pad_is_text() const override { return pad_is_text_; }
   std::vector<std::int64_t> special_ids() const override { return {BytePairs::start_id, BytePairs::end_id}; }
   std::string name() const override { return "clip-bpe"; }
   const std::string& vocabulary_bytes() const override { return bytes_; }
@@ -106,6 +108,7 @@ class ClipBpe : public Tokenizer {
 
   std::int64_t context_length_;
   Cleanup cleanup_;
+  bool pad_is_text_;
   BytePairs pairs_;
   std::string bytes_;
 };

@@ -121,11 +121,16 @@ ForeignConfig text_tower_config(const std::string& name, const std::string& fold
       if (found.has("model_type")) return found;
     }
   const ForeignConfig models = ForeignConfig::of_file(config::shipped_folder() + kTable).section("models");
-  if (models.has(name)) return {models.json().at(name), path, "text_cfg(" + name + ")."};
+  if (models.has(name)) {
+    const ForeignConfig row(models.json().at(name), path, "text_cfg(" + name + ").");
+    if (row.has("refused")) user_error(path, ": the text tower ", name, " is not read: ", row.get<std::string>("refused", ""));
+    return row;
+  }
   std::vector<std::string> known;
-  for (const auto& [key, row] : models.json().items()) known.push_back(key);
-  user_error(path, ": model_cfg.text_cfg.hf_model_name is ", name, ", whose settings are not known here",
-             suggestion(name, known), ": put its config.json into the folder");
+  for (const auto& [key, row] : models.json().items())
+    if (!row.contains("refused")) known.push_back(key);
+  user_error(path, ": model_cfg.text_cfg.hf_model_name is ", name, ", whose settings are not known here (", join_names(known),
+             " are): put its config.json into the folder");
 }
 
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head) {

@@ -23,7 +23,8 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   if (!models.has(name)) {
     std::vector<std::string> known;
     for (const auto& [key, row] : models.json().items()) known.push_back(key);
-    user_error(path, ": no architecture of timm's named ", name, " is known here", suggestion(name, known));
+    const std::string nearest = nearest_name(name, known);
+    user_error(path, ": no architecture of timm's named ", name, " is known here", nearest.empty() ? "" : ": did you mean " + nearest + "?");
   }
   ForeignConfig row = models.section(name);
   if (row.has("refused"))

@@ -29,15 +29,6 @@ bool holds_our_model(const fs::path& folder) {
          (fs::is_regular_file(model) && is_model_file(model.string()));
 }
 
-/// OpenCLIP's tokenizer: all of ftfy before the byte pairs, and the text tower's context length.
-config::ModuleSettings clip_tokenizer(const ModelSettings& model) {
-  config::ModuleSettings tokenizer{"clip-bpe"};
-  tokenizer.settings.set("cleanup", config::Node::scalar("full"));
-  if (const config::Node* length = model.text->encoder.settings.find("context_length"))
-    tokenizer.settings.set("context_length", *length);
-  return tokenizer;
-}
-
 std::string shipped_clip_vocabulary() {
   const fs::path file = fs::path(config::shipped_folder()) / "vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz";
   std::error_code unknown;
@@ -66,6 +57,16 @@ ModelSettings settings_beside(const std::string& weights) {
 }
 
 }  // namespace
+
+config::ModuleSettings clip_tokenizer(const TowerSettings& text) {
+  config::ModuleSettings tokenizer{"clip-bpe"};
+  tokenizer.settings.set("cleanup", config::Node::scalar("full"));
+  if (const config::Node* length = text.encoder.settings.find("context_length"))
+    tokenizer.settings.set("context_length", *length);
+  if (const config::Node* attention = text.encoder.settings.find("attention"); attention != nullptr && attention->text() == "bidirectional")
+    tokenizer.settings.set("pad_is_text", config::Node::scalar("true"));
+  return tokenizer;
+}
 
 bool is_open_clip_checkpoint(const std::string& path) {
   std::error_code unknown;
@@ -111,7 +112,7 @@ ModelFile from_named_tensors(const std::map<std::string, at::Tensor>& tensors, c
     if (const auto found = tensors.find(name); found != tensors.end())
       file.weights[name] = found->second.to(at::kFloat).clone();
   if (!file.model.text) return file;
-  file.tokenizer = clip_tokenizer(file.model);
+  file.tokenizer = clip_tokenizer(*file.model.text);
   if (reads_clip_tokens(file.model)) file.vocabulary = shipped_clip_vocabulary();
   return file;
 }

@@ -34,9 +34,8 @@ Node tokenizer_node(const ForeignModel& model, const std::string& folder) {
     settings.settings.set("model", file_node(found->file));
     return config::Value<config::ModuleSettings>::dump(settings);
   }
-  config::ModuleSettings clip{"clip-bpe"};
+  config::ModuleSettings clip = clip_tokenizer(*model.model.text);
   clip.settings.set("merges", file_node(config::shipped_folder() + "/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"));
-  clip.settings.set("cleanup", Node::scalar("full"));
   return config::Value<config::ModuleSettings>::dump(clip);
 }
 

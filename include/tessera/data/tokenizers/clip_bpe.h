@@ -14,6 +14,7 @@ struct ClipBpeSettings {
   config::FilePath merges;
   std::int64_t context_length = 77;
   std::string cleanup = "basic";
+  bool pad_is_text = false;
 };
 
 template <class Visitor>
@@ -25,6 +26,7 @@ void fields(Visitor& v, ClipBpeSettings& s) {
     "that was "
     "read as Latin-1 or Windows-1252), or full (all of it, as OpenCLIP)",
     config::one_of({"none", "basic", "mojibake", "full"}));
+  v("pad_is_text", s.pad_is_text, "whether the text tower sees padding as text (MobileCLIP2-L-14): masks are true everywhere");
 }
 
 /// Throws UserError if the file is missing, is not what its name says, or holds too few merges.
