@@ -30,12 +30,35 @@ at::Device parse_device(const std::string& name) {
 
 namespace {
 
+/// Stands for the tokenizer of a published model that cannot be read: pictures need none, and texts get the reason.
+class UnreadTokenizer : public Tokenizer {
+ public:
+  explicit UnreadTokenizer(std::string reason) : reason_(std::move(reason)) {}
+  std::vector<std::int64_t> encode(std::string_view) const override { user_error(reason_); }
+  std::string decode(const std::vector<std::int64_t>&) const override { user_error(reason_); }
+  std::int64_t context_length() const override { user_error(reason_); }
+  std::int64_t vocab_size() const override { return 0; }
+  std::int64_t pad_id() const override { return 0; }
+  std::vector<std::int64_t> special_ids() const override { return {}; }
+  std::string name() const override { return "not read"; }
+  const std::string& vocabulary_bytes() const override { user_error(reason_); }
+
+ private:
+  std::string reason_;
+};
+
 /// The tokenizer that lies in a published folder.
-void take_tokenizer(const ForeignModel& foreign, const std::string& folder, ModelFile& file) {
-  const auto found = tokenizer_of_folder(foreign, folder);
-  if (!found) return;
-  file.tokenizer = found->settings;
-  file.vocabulary = found->vocabulary;
+void take_tokenizer(const ForeignModel& foreign, const std::string& folder, InferenceModel& out) {
+  if (!foreign.tokenizer_in_folder) return;
+  try {
+    const auto found = tokenizer_of_folder(foreign, folder);
+    if (!found) return;
+    out.file.tokenizer = found->settings;
+    out.file.vocabulary = found->vocabulary;
+    out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, folder});
+  } catch (const UserError& error) {
+    out.tokenizer = std::make_shared<UnreadTokenizer>(error.what());
+  }
 }
 
 /// Fills path and file.
@@ -43,7 +66,7 @@ void read_checkpoint(const std::string& path, const std::string& architecture, I
   if (is_foreign_folder(path)) {
     out.path = path;
     out.file = load_foreign_model(path);
-    take_tokenizer(read_foreign_folder(path), path, out.file);
+    take_tokenizer(read_foreign_folder(path), path, out);
     return;
   }
   if (is_open_clip_checkpoint(path) || (!architecture.empty() && std::filesystem::is_directory(path))) {
@@ -53,7 +76,7 @@ void read_checkpoint(const std::string& path, const std::string& architecture, I
     const ForeignModel foreign = described ? open_clip_model(io::read_file(config), config) : ForeignModel{};
     out.file = foreign.tokenizer_in_folder ? from_open_clip(out.path, foreign.model)
                                            : load_open_clip_checkpoint(out.path, architecture);
-    take_tokenizer(foreign, folder, out.file);
+    take_tokenizer(foreign, folder, out);
     return;
   }
   out.path = find_model_file(path);
@@ -75,7 +98,7 @@ InferenceModel load_for_inference(const std::string& path, const std::string& de
   out.model = build_model(out.file, out.path);
   out.model->to(out.device);
   out.model->eval();
-  if (!out.model->has_text_tower()) return out;
+  if (!out.model->has_text_tower() || out.tokenizer) return out;
   if (out.file.tokenizer.name.empty()) 
     user_error(out.path, ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint "
                "as trainer or tessera-convert wrote it");

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <ATen/ATen.h>
 
+#include "src/models/foreign/text_tower.h"
 #include "src/models/foreign/timm.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/test_data.h"
@@ -63,6 +64,92 @@ TEST_P(ForeignFolder, ItsTensorsComeBackByTheSameRules) {
   }
   for (const auto& [name, tensor] : theirs)
     EXPECT_TRUE(written.tensors.contains(name) || name == "embeddings.mask_token") << name;
+}
+
+/// Small models of OpenCLIP's with text encoders of transformers'.
+class OpenClipTextTower : public testing::TestWithParam<std::string> {
+ protected:
+  OpenClipTextTower() : folder_(test_data("foreign/open_clip_" + GetParam())), foreign_(open_clip_model(io::read_file(config()), config())) {}
+  std::string config() const { return folder_ + "/open_clip_config.json"; }
+  std::string weights() const { return folder_ + "/open_clip_model.safetensors"; }
+
+  std::string folder_;
+  ForeignModel foreign_;
+};
+INSTANTIATE_TEST_SUITE_P(Encoders, OpenClipTextTower, testing::Values("bert", "roberta", "nllb"), test_name<std::string>);
+
+TEST_P(OpenClipTextTower, GivesWhatOpenClipGivesWithAndWithoutPadding) {
+  const NamedTensors want = io::load_safetensors(folder_ + "/expected.safetensors").tensors;
+  const at::NoGradGuard no_grad;
+  for (const char* skip : {"true", "false"}) {
+    ModelSettings settings = foreign_.model;
+    settings.text->encoder.settings.set("skip_padding", config::Node::scalar(skip));
+    const auto model = build_model(from_open_clip(weights(), settings), weights());
+    EXPECT_LE(relative_error(model->encode_image(want.at("pixels")).global, want.at("image")), 1e-5);
+    EXPECT_LE(relative_error(model->encode_text(text_input(want.at("ids"), want.at("mask"))).global, want.at("text")), 1e-5);
+  }
+}
+
+TEST_P(OpenClipTextTower, ItsTensorsComeBackByTheSameRules) {
+  const NamedTensors theirs = load_weights(weights());
+  NamedTensors own = from_open_clip(weights(), foreign_.model).weights;
+  std::erase_if(own, [](const auto& item) { return item.first.starts_with("visual.") || item.first == "logit_scale"; });
+  const RenamedTensors written = write_by_rules(foreign_.rules, own);
+  for (const auto& [name, tensor] : theirs) {
+    if (!name.starts_with("text.")) continue;
+    ASSERT_TRUE(written.tensors.contains(name)) << name;
+    EXPECT_TRUE(at::equal(written.tensors.at(name), tensor)) << name;
+  }
+}
+
+/// model_cfg with this text_cfg, in a folder that is not there.
+std::string text_tower_error(const nlohmann::json& text) {
+  const nlohmann::json config = {{"model_cfg", {{"embed_dim", 24}, {"vision_cfg", {{"image_size", 16}, {"patch_size", 8}}}, {"text_cfg", text}}}};
+  return message_of([&] { open_clip_model(config.dump(), "nowhere/c.json"); });
+}
+
+TEST(OpenClipTextTowers, AreKnownByNameOrByTheConfigurationInTheFolder) {
+  EXPECT_EQ(text_tower_error({{"hf_model_name", "xlm-roberta-base"}}), "no error");
+  EXPECT_NE(text_tower_error({{"hf_model_name", "somebody/some-encoder"}})
+                .find("nowhere/c.json: model_cfg.text_cfg.hf_model_name is somebody/some-encoder, whose settings are not known here (bert-base-uncased"),
+            std::string::npos);
+  EXPECT_EQ(text_tower_error({{"hf_model_name", "google/mt5-base"}}),
+            "nowhere/c.json: the text tower google/mt5-base is not read: our models lack mT5's RMS norms and relative position biases");
+}
+
+TEST(OpenClipTextTowers, WhatHasNoCounterpartIsNamed) {
+  const auto error = [](const char* key, const char* value) { return text_tower_error({{"hf_model_name", "roberta-base"}, {key, value}}); };
+  EXPECT_NE(error("hf_pooler_type", "cls_pooler").find("the pooler cls_pooler of the text tower has no counterpart in our models, which have no dense layer"), std::string::npos);
+  EXPECT_NE(error("hf_pooler_type", "max_pooler").find("the pooler max_pooler"), std::string::npos);
+  EXPECT_NE(error("hf_proj_type", "conv").find("hf_proj_type"), std::string::npos);
+  EXPECT_EQ(error("hf_proj_type", "linear"), "no error");
+  const auto other = [](const char* key, const char* value) {
+    nlohmann::json config = {{"model_type", "bert"}};
+    config[key] = value;
+    return message_of([&] { text_tower({config, "f/config.json"}, {"", "linear", 8, 8}); });
+  };
+  EXPECT_EQ(other("model_type", "gpt2").find("f/config.json: model_type is \"gpt2\", which is no text encoder that is read here: bert"), 0);
+  EXPECT_EQ(other("position_embedding_type", "relative_key").find("f/config.json: position_embedding_type is \"relative_key\""), 0);
+}
+
+TEST(OpenClipTextTowers, WhatIsSaidOfTheTokenizerIsKept) {
+  const nlohmann::json text = {{"hf_tokenizer_name", "bert-base-uncased"}, {"tokenizer_kwargs", {{"clean", "canonicalize"}, {"strip_sep_token", true}}}};
+  const nlohmann::json config = {{"model_cfg", {{"embed_dim", 24}, {"vision_cfg", {{"image_size", 16}, {"patch_size", 8}}}, {"text_cfg", text}}}};
+  const ForeignModel model = open_clip_model(config.dump(), "c.json");
+  EXPECT_TRUE(model.tokenizer_in_folder);
+  EXPECT_TRUE(model.separator_is_padding);
+  EXPECT_EQ(model.cleanup, "canonicalize");
+}
+
+TEST(OpenClipTextTowers, ATowerThatSeesPaddingGetsClipsTokensWithPaddingAsText) {
+  const auto pad_is_text = [](const char* attention) {
+    TowerSettings text;
+    text.encoder = {"text_transformer"};
+    text.encoder.settings.set("attention", config::Node::scalar(attention));
+    return clip_tokenizer(text).settings.find("pad_is_text") != nullptr;
+  };
+  EXPECT_TRUE(pad_is_text("bidirectional"));
+  EXPECT_FALSE(pad_is_text("causal"));
 }
 
 /// A copy of a folder that a test may break.

@@ -2,7 +2,6 @@
 
 #include <memory>
 #include <string>
-#include <string>
 
 #include <tessera/data/tokenizers/tokenizer.h>
 #include <tessera/models/model_file.h>
@@ -24,7 +23,8 @@ at::Device parse_device(const std::string& name);
 
 /// Loads a model file, checkpoint folder or run folder, or a checkpoint of OpenCLIP's (load_open_clip_checkpoint), whose
 /// `architecture` is open_clip_config.json's unless it is named. Throws UserError: nothing there, broken, or with a text
-/// tower but no tokenizer.
+/// tower but no tokenizer. A published folder whose tokenizer cannot be read is loaded: its tokenizer throws the reason when a
+/// text comes.
 InferenceModel load_for_inference(const std::string& path, const std::string& device = "auto",
                                   const std::string& architecture = "");
 

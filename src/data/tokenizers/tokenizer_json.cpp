@@ -223,6 +223,8 @@ std::shared_ptr<Tokenizer> make_tokenizer_json(const TokenizerJsonSettings& sett
 
 std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, const std::string& folder) {
   if (!foreign.tokenizer_in_folder || !foreign.model.text) return std::nullopt;
+  if (foreign.separator_is_padding)
+    user_error(folder, ": its texts cannot be read: strip_sep_token, which gives the tokenizer's separator the id 0, is not known here");
   const std::string fast = folder + "/tokenizer.json", pieces = folder + "/spiece.model";
   const std::string config_path = folder + "/tokenizer_config.json";
   const config::Node* length = foreign.model.text->encoder.settings.find("context_length");

@@ -115,6 +115,7 @@ struct OpenClipModel {
   std::int64_t embed_dim = 0;
   bool quick_gelu = false, custom_text = false, coca = false;
   std::string tokenizer, cleanup;  // hf_tokenizer_name, and how texts are cleaned before it
+  bool strips_separator = false;
   std::optional<double> init_logit_scale, init_logit_bias;
   OpenClipVision vision;
   OpenClipText text;
@@ -211,9 +212,13 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
                        path);
   const std::string tokenizer = text_tower.is_object() && text_tower.contains("hf_tokenizer_name") && text_tower.at("hf_tokenizer_name").is_string()
                                     ? text_tower.at("hf_tokenizer_name").get<std::string>() : "";
+  const OpenClipJson arguments = text_tower.is_object() ? text_tower.value("tokenizer_kwargs", OpenClipJson()) : OpenClipJson();
   std::string cleanup = "whitespace";
-  if (text_tower.contains("tokenizer_kwargs") && text_tower.at("tokenizer_kwargs").is_object())
-    cleanup = text_tower.at("tokenizer_kwargs").value("clean", cleanup);
+  bool strips_separator = false;
+  if (arguments.is_object()) {
+    cleanup = arguments.value("clean", cleanup);
+    strips_separator = arguments.value("strip_sep_token", false);
+  }
   for (const char* of_tokenizers : {"hf_tokenizer_name", "tokenizer_mode", "tokenizer_kwargs"}) text_tower.erase(of_tokenizers);
   const bool coca = model.contains("multimodal_cfg");
   model.erase("multimodal_cfg");
@@ -222,6 +227,7 @@ OpenClipFile parse_open_clip_config(const std::string& text, const std::string& 
   file.model.coca = coca;
   file.model.tokenizer = tokenizer;
   file.model.cleanup = cleanup;
+  file.model.strips_separator = strips_separator;
   return file;
 }
 
@@ -364,6 +370,7 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
   out.model.unit_length = file.model.coca;
   out.tokenizer_in_folder = !file.model.tokenizer.empty();
   out.cleanup = file.model.cleanup;
+  out.separator_is_padding = file.model.strips_separator;
   out.model = resolve(out.model, path);
   return out;
 }

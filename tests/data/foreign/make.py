@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes the small models and tokenizers of this folder: random weights, as Hugging Face's libraries write them, and what those
-libraries compute. Needs torch, transformers, tokenizers and safetensors; run it in this folder."""
+libraries compute. Needs torch, transformers, open_clip_torch, tokenizers and safetensors; run it in this folder."""
 import json, pathlib, random, shutil
 import torch, transformers
 from safetensors.torch import save_file
@@ -47,6 +47,38 @@ def towers():
     write("clip", perturbed(CLIPModel(CLIPConfig(text_config=dict(text, eos_token_id=39, bos_token_id=1), vision_config=picture, projection_dim=24)), 4), ids)
 
 
+def open_clip_text(name, seed, tower, **text):
+    """A folder of OpenCLIP's whose text tower is the encoder `tower` of transformers."""
+    import open_clip
+    from unittest import mock
+    folder = pathlib.Path(name); shutil.rmtree(folder, ignore_errors=True); (folder / "configs").mkdir(parents=True)
+    config = {"embed_dim": 24, "custom_text": True, "vision_cfg": {"image_size": 16, "patch_size": 8, "width": 16, "layers": 1, "head_width": 8},
+              "text_cfg": {"hf_model_name": "somebody/some-encoder", "hf_tokenizer_name": "somebody/some-encoder", "context_length": 8, **text}}
+    json.dump(config, open(folder / "configs/small.json", "w")); open_clip.add_model_config(folder / "configs"); torch.manual_seed(seed)
+    settings = transformers.AutoConfig.for_model(tower["model_type"], **{k: v for k, v in tower.items() if k != "model_type"})
+    with mock.patch.object(transformers.AutoConfig, "from_pretrained", lambda *_, **__: settings):
+        model = perturbed(open_clip.create_model("small", pretrained=None, pretrained_hf=False), seed)
+    shutil.rmtree(folder / "configs")
+    preprocess = {"mean": [0.5] * 3, "std": [0.5] * 3, "size": 16}
+    json.dump({"model_cfg": config, "preprocess_cfg": preprocess}, open(folder / "open_clip_config.json", "w"))
+    json.dump(tower, open(folder / "config.json", "w"))
+    save_file({k: v.contiguous().clone() for k, v in model.state_dict().items()}, folder / "open_clip_model.safetensors")
+    g = torch.Generator().manual_seed(seed); ids = torch.randint(4, 40, (3, 8), generator=g); lengths = torch.tensor([8, 5, 2])
+    mask = torch.arange(8) < lengths[:, None]; ids[~mask] = tower["pad_token_id"]
+    x = torch.randn(2, 3, 16, 16, generator=g)
+    with torch.no_grad(): out = {"pixels": x, "image": model.encode_image(x), "ids": ids, "mask": mask, "text": model.encode_text(ids)}
+    save_file({k: v.contiguous() for k, v in out.items()}, folder / "expected.safetensors")
+    print(name, sum(f.stat().st_size for f in folder.iterdir()))
+
+
+def text_towers():
+    bert = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24, max_position_embeddings=12, vocab_size=40)
+    open_clip_text("open_clip_bert", 5, dict(bert, model_type="bert", pad_token_id=0, type_vocab_size=2), hf_pooler_type="cls_last_hidden_state_pooler", hf_proj_type="mlp")
+    open_clip_text("open_clip_roberta", 6, dict(bert, model_type="xlm-roberta", pad_token_id=1, type_vocab_size=1), hf_pooler_type="mean_pooler", hf_proj_type="linear")
+    m2m = dict(model_type="m2m_100", d_model=16, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=24, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=8, vocab_size=40, pad_token_id=1)
+    open_clip_text("open_clip_nllb", 7, m2m, hf_pooler_type="cls_pooler", hf_proj_type="linear")
+
+
 def corpus():
     words = " ".join(TEXTS).lower().split() + "red green blue left right small large man woman street tree water bird bus train".split()
     r = random.Random(0)
@@ -79,4 +111,4 @@ def tokenizers():
 
 
 if __name__ == "__main__":
-    towers(); tokenizers()
+    towers(); text_towers(); tokenizers()

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Makes the reference cases of timm/ in this folder: small random models of timm's classes, and what timm computes with them.
 Needs torch, timm and safetensors; run it in this folder. It downloads nothing."""
-import math, pathlib
+import functools, math, pathlib
 import torch
 from safetensors.torch import save_file
+from timm.layers import HybridEmbed
 from timm.models.convnext import ConvNeXt
+from timm.models.eva import Eva
 from timm.models.resnet import BasicBlock, Bottleneck, ResNet
+from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_hybrid import ConvStem
+from timm.models.vitamin import GeGluMlp, MbConvStages, VitCfg
 
 FOLDER = pathlib.Path("timm")
 
@@ -76,6 +80,22 @@ def stem():
     with torch.no_grad(): write("mobileclip_stem", {"pixels": pixels, "map": model(pixels)} | weights(model))
 
 
+def transformer(name, seed, model, size):
+    generator = torch.Generator().manual_seed(seed)
+    randomize(model, generator)
+    pixels = torch.randn(2, 3, size, size, generator=generator)
+    with torch.no_grad(): write(name, {"pixels": pixels, "pooled": model.forward_head(model.forward_features(pixels), pre_logits=True)} | weights(model))
+
+
+def transformers():
+    torch.manual_seed(41)
+    stages = MbConvStages(VitCfg(embed_dim=(8, 16, 16), depths=(2, 4, 1), stem_width=8))
+    vitamin = VisionTransformer(img_size=32, patch_size=1, embed_layer=functools.partial(HybridEmbed, backbone=stages, proj=False), embed_dim=16, depth=1, num_heads=2,
+                                mlp_layer=GeGluMlp, mlp_ratio=2.0, class_token=False, global_pool="avg", num_classes=0)
+    transformer("vitamin", 41, vitamin, 32)
+    transformer("eva_norms_on_updates", 42, Eva(img_size=16, patch_size=8, embed_dim=16, depth=2, num_heads=2, mlp_ratio=3, use_post_norm=True, global_pool="token", num_classes=0), 16)
+
+
 def main():
     torch.set_num_threads(1)
     convnext("patch", 11)
@@ -89,6 +109,7 @@ def main():
         resnet("deep_tiered", 23, block=Bottleneck, stem_type="deep_tiered", stem_width=32, avg_down=True, cardinality=2, base_width=16)
         resnet("deep", 24, size=(80, 48), block=BasicBlock, stem_type="deep", stem_width=16, avg_down=True)
     stem()
+    transformers()
 
 
 if __name__ == "__main__": main()

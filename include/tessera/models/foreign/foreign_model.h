@@ -24,6 +24,7 @@ struct ForeignModel {
   std::vector<PartLeftOut> left_out;
   bool padding_is_text = false;      // its text tower attends to padding (SigLIP)
   bool tokenizer_in_folder = false;  // texts are read by files of the folder, and not by CLIP's vocabulary
+  bool separator_is_padding = false;  // that tokenizer's separator becomes the id 0 (OpenCLIP's strip_sep_token)
   std::string cleanup;               // what OpenCLIP does to texts before such a tokenizer; empty: nothing
 };
 
