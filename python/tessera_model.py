@@ -435,7 +435,9 @@ def fdt(part, encoded):
 def mlp_head(part, x):
     if part.has("linear_hidden.0.weight"):
         x = part.linear("linear_hidden.0", x)
-        x = F.relu(part.batch_norm("linear_hidden.1", x.flatten(0, -2)).view(x.shape))
+        if part.has("linear_hidden.1.weight"):
+            x = part.batch_norm("linear_hidden.1", x.flatten(0, -2)).view(x.shape)
+        x = activate(x, part.setting("activation", "relu"))
     return part.linear("linear_out", x)
 
 
@@ -485,11 +487,13 @@ PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor"
 
 # Settings of published towers that this file does not build, with the value that asks for nothing.
 PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all",
-         "qk_norm": False, "attention_norm": False}
+         "qk_norm": False, "attention_norm": False, "mlp_input_norm": False, "block_norm": "before"}
+PLAIN_TEXT = {"class_token": "none", "position_embedding": "learned", "position_offset": 0, "token_types": 0, "embedding_scale": 1.0,
+              "pre_norm": False}
 
 
 def check_plain(name, settings, where):
-    asked = dict(PLAIN, class_token="none") if name == "text_transformer" else PLAIN
+    asked = PLAIN | PLAIN_TEXT if name == "text_transformer" else PLAIN
     if settings.get("class_token", True) and name == "vit":
         asked = dict(asked, prefix_positions="class_token")
     for key, plain in asked.items():

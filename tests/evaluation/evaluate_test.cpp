@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/evaluation/evaluate_fixture.h"
+#include "tests/support/test_data.h"
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/data/packing/shard_writer.h>
@@ -209,6 +210,18 @@ TEST_F(Evaluate, AModelWithATextTowerButNoTokenizerIsAnError) {
   EXPECT_EQ(error(), options.checkpoint +
                          ": has a text tower and names no tokenizer (tessera.tokenizer in its metadata): take the checkpoint as "
                          "trainer or tessera-convert wrote it");
+}
+
+TEST_F(Evaluate, APublishedModelWithoutItsTokenizersFilesIsLoadedAndSaysSoWhenATextComes) {
+  const InferenceModel loaded = load_for_inference(test_data("foreign/open_clip_bert"), "cpu");
+  EXPECT_EQ(loaded.model->encode_image(at::zeros({1, 3, 16, 16})).global.size(1), 24);
+  const DualEncoderEmbedder embedder(loaded.model, loaded.tokenizer);
+  try {
+    embedder.texts({"a cat"}, {});
+    ADD_FAILURE() << "a text was read";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("has a text tower, but neither tokenizer.json nor spiece.model"), std::string::npos);
+  }
 }
 
 TEST_F(Evaluate, AnOpenClipCheckpointIsMeasuredAsTheModelThatItIs) {

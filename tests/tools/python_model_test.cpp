@@ -86,6 +86,10 @@ constexpr Case kCases[] = {
      "projection: none",
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
      "group_layers: 1, num_groups: 3}, readout: {name: groups, output_dim: 6}, projection: none"},
+    {"mlp_of_open_clip",
+     "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10, norm: none, activation: gelu, bias: false}",
+     "encoder: {TEXT}, readout: gap, projection: {name: mlp, embed_dim: 6, inner_dim: 7, norm: none, activation: gelu, hidden_bias: false, "
+     "bias: false}"},
     {"groups_of_groupvit", "encoder: {VIT}, readout: cls, projection: {name: mlp, embed_dim: 6, inner_dim: 10}",
      "encoder: {name: text_group_encoder, vocab_size: 30, context_length: 9, width: 8, heads: 2, token_layers: 1, "
      "group_layers: 0, num_groups: 3, variant: groupvit, hard: false}, readout: {name: groups, output_dim: "

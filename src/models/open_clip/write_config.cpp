@@ -113,6 +113,9 @@ class OpenClipConfigWriter {
     require(settings.attention == "causal", "bidirectional attention that leaves out a text's padding");
     require(settings.final_norm != "none", "a text tower without a final norm");
     require(settings.class_token == "none", "a class token behind texts");
+    require(settings.position_embedding == "learned" && !settings.position_rows && settings.position_offset == 0 && settings.token_types == 0 &&
+                settings.embedding_scale == 1 && !settings.pre_norm,
+            "other embeddings of texts than CLIP's");
     OpenClipJson out = {{"context_length", settings.context_length}, {"vocab_size", settings.vocab_size}};
     out.update(transformer(settings));
     out["heads"] = settings.heads;
@@ -136,7 +139,8 @@ class OpenClipConfigWriter {
 
   OpenClipJson transformer(const TransformerSettings& settings) const {
     const TransformerSettings defaults;
-    require(settings.mlp == "plain" && !settings.mlp_norm, "a gated or normalized MLP");
+    require(settings.mlp == "plain" && !settings.mlp_norm && !settings.mlp_input_norm, "a gated or normalized MLP");
+    require(settings.block_norm == "before", "norms that stand elsewhere than before attention and MLP");
     require(settings.qkv_bias == "all" && !settings.qk_norm && !settings.attention_norm, "attention without biases or with norms");
     require(settings.activation != "silu" && settings.activation != "relu", "this activation");
     OpenClipJson out = {{"layers", settings.layers}, {"width", settings.width}};
