@@ -6,14 +6,13 @@
 Needs torch, open_clip_torch, timm, transformers, tokenizers, safetensors and pillow; downloads nothing. Each architecture is built with
 random weights, written as OpenCLIP publishes its models (open_clip_config.json and open_clip_model.safetensors) and read by tessera-embed;
 the relative errors of two images' and five captions' embeddings go into the table. Towers have their full width, image size and kinds of
-layers, but only two blocks (of ResNets and ConvNeXts: up to two in a stage) and, where OpenCLIP takes a tokenizer from Hugging Face, the
+layers, but only --depth blocks (of ResNets and ConvNeXts: up to as many in a stage) and, where OpenCLIP takes a tokenizer from Hugging Face, the
 vocabulary of a small stand-in with the special tokens in the same places. An architecture that Tessera refuses is not built: the table
 holds the line it says. Exit code 0: every one agrees or is refused.
 """
 import argparse, collections, copy, fnmatch, json, pathlib, shutil, subprocess, sys, tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-DEPTH = 2
 TOLERANCE = 1e-5
 CAPTIONS = ["a photo of a cat", "two dogs running on the beach in 1987", "forty two balloons and a small red bird", "trees and sky",
             "the quick brown fox jumps over the lazy dog near a river bank while the sun sets behind the old mountains of the north"]
@@ -23,6 +22,7 @@ parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/bin", help
 parser.add_argument("--only", nargs="+", default=["*"], help="names to check; without --out the table is then not written")
 parser.add_argument("--out", type=pathlib.Path, help="the table (default: docs/open_clip_architectures.md, for all architectures)")
 parser.add_argument("--work", type=pathlib.Path, help="folder for the models (default: a temporary one)")
+parser.add_argument("--depth", type=int, default=2, help="most blocks of a tower; 100: all")
 parser.add_argument("--keep", action="store_true", help="leave each model in --work")
 arguments = parser.parse_args()
 
@@ -38,7 +38,7 @@ HF_TEXTS = json.loads((ROOT / "configs/architectures/text_towers.json").read_tex
 
 
 def shallow(layers):
-    return [min(n, DEPTH) for n in layers] if isinstance(layers, list) else min(layers, DEPTH)
+    return [min(n, arguments.depth) for n in layers] if isinstance(layers, list) else min(layers, arguments.depth)
 
 
 def shallow_programs(bin_folder, work):
@@ -54,12 +54,11 @@ def shallow_programs(bin_folder, work):
 
 
 def make_timm_shallow():
-    whole = timm.create_model
+    whole, rows = timm.create_model, json.loads((ROOT / "configs/architectures/timm.json").read_text())["models"]
 
     def create_model(name, **kwargs):
-        if name.startswith("convnext"): kwargs["depths"] = shallow([3, 3, 9, 3])
-        elif not name.startswith(("fastvit", "swin")): kwargs["depth"] = DEPTH
-        return whole(name, **kwargs)
+        row = rows[name]; key = "depths" if "settings" in row else "depth"
+        return whole(name, **{key: shallow(row.get("settings", row)["layers"])}, **kwargs)
     timm.create_model = create_model
 
 
@@ -211,7 +210,7 @@ def table(results):
     lines = ["# OpenCLIP's architectures", "",
              f"Of the {len(results)} architectures that `open_clip.list_models()` of open_clip_torch {open_clip.__version__} names, Tessera reads {kinds['read']} and refuses {kinds['refused']}.",
              "`scripts/open_clip_table.py` makes this table: it builds each architecture with random weights (full width and image size, "
-             f"{DEPTH} blocks, a small stand-in for a tokenizer of Hugging Face's), lets `tessera-embed` read it, and compares the embeddings. The result is their "
+             f"{arguments.depth} blocks, a small stand-in for a tokenizer of Hugging Face's), lets `tessera-embed` read it, and compares the embeddings. The result is their "
              "relative error in float32, or the line with which Tessera refuses the model.", "",
              "| architecture | image tower | text tower | result |", "| --- | --- | --- | --- |"]
     for name, (result, _) in results.items():
