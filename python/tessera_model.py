@@ -486,7 +486,7 @@ PROJECTIONS = {"none": lambda part, x: x, "linear": linear_projection, "adaptor"
 
 
 # Settings of published towers that this file does not build, with the value that asks for nothing.
-PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all",
+PLAIN = {"registers": 0, "rotary": None, "stem": "patch", "mlp": "plain", "mlp_norm": False, "qkv_bias": "all", "out_bias": True, "mlp_bias": True,
          "qk_norm": False, "attention_norm": False, "mlp_input_norm": False, "block_norm": "before"}
 PLAIN_TEXT = {"class_token": "none", "position_embedding": "learned", "position_offset": 0, "token_types": 0, "embedding_scale": 1.0,
               "pre_norm": False}

@@ -3,11 +3,12 @@
 and ResNets, or why one is not read. Of other families the names are there that OpenCLIP uses.
 
     scripts/generate_timm_table.py [OUT]        needs timm and torch; downloads nothing
+    scripts/generate_timm_table.py --check [NAME ...]   compares the table's models, one block a stage, with timm (patterns such as 'eva*')
 
 Each model is made on the meta device and its modules are looked at, so that the table says what timm computes and not what a
 name suggests. Run it again when timm has new models.
 """
-import json, pathlib, sys, warnings
+import fnmatch, json, pathlib, subprocess, sys, tempfile, warnings
 
 if "-h" in sys.argv or "--help" in sys.argv:
     print(__doc__)
@@ -18,6 +19,7 @@ try:
 except ImportError as error:
     sys.exit(f"generate_timm_table.py: {sys.executable}: {error}: pip install timm")
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAMILIES = ("vit_", "deit_", "deit3_", "eva", "convnext", "resnet", "resnext", "wide_resnet", "vitamin_", "fastvit_mci", "swin_base_patch4_window7_224")
 ACTIVATIONS = {"GELU": "gelu", "SiLU": "silu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "ReLU": "relu"}
 
@@ -118,7 +120,8 @@ def pooling(model, row):
         eps = norm_eps(pool.norm)
         row["map"] = {"heads": pool.num_heads, "mlp_hidden": pool.mlp.fc1.out_features, "activation": activation(pool.mlp.act), "norm_eps": eps}
         row["map_sees_prefix"] = type(model).__name__ == "Eva" or model.num_prefix_tokens == 0
-        need(model.num_prefix_tokens == 0 or (model.num_prefix_tokens == 1 and row["map_sees_prefix"]), "an attention pool over patches and registers")
+        alone = model.num_prefix_tokens == 0 or (row["map_sees_prefix"] and model.num_prefix_tokens == 1) or (not row["map_sees_prefix"] and model.cls_token is None)
+        need(alone, "an attention pool over patches and registers")
     norm, after = not is_identity(model.norm), not is_identity(model.fc_norm)
     need(not (norm and after), "a norm before and one behind pooling")
     for module in (model.norm, model.fc_norm):
@@ -148,8 +151,8 @@ def transformer(model):
         row["position_embedding"] = "none"
     else:
         prefix = model.pos_embed.shape[1] - patch.num_patches
-        row["prefix_positions"] = "none" if prefix == 0 else "all" if prefix == model.num_prefix_tokens and prefix > 1 else "class_token"
-        need(prefix in (0, 1, model.num_prefix_tokens) and (prefix != 1 or row["class_token"]), "positions of some of the first tokens")
+        row["prefix_positions"] = "none" if prefix == 0 else "all" if prefix == model.num_prefix_tokens and row["registers"] else "class_token"
+        need(prefix in (0, model.num_prefix_tokens) or (prefix == 1 and row["class_token"]), "positions of some of the first tokens")
     block = model.blocks[0]
     scales = [getattr(block, n, None) for n in ("ls1", "ls2", "gamma_1", "gamma_2")]
     there = [s for s in scales if not is_identity(s)]
@@ -218,9 +221,43 @@ def row_of(name):
     return row
 
 
+def relative_error(name, depth):
+    """Of tessera-embed's features of a noise image, beside timm's, with every parameter moved off its start value."""
+    from PIL import Image
+    from safetensors.torch import load_file
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = timm.create_model(name, num_classes=0, **depth).eval()
+        for key, value in model.state_dict().items():
+            if "running" in key: value.uniform_(0.5, 1.5)
+            elif value.is_floating_point() and not key.endswith("periods"): value.add_(torch.randn_like(value), alpha=0.05 * float(value.abs().max()) + 0.01)
+        timm.models.save_for_hf(model, f"{folder}/model", model_args=depth, safe_serialization=True)
+        cfg = model.pretrained_cfg; size = getattr(getattr(model, "patch_embed", None), "img_size", None) or cfg["input_size"][1:]
+        pixels = torch.randint(0, 256, (*size, 3), dtype=torch.uint8)
+        Image.fromarray(pixels.numpy()).save(f"{folder}/noise.png")
+        subprocess.run([ROOT / "build/bin/tessera-embed", "--raw", "--checkpoint", f"{folder}/model", "--images", f"{folder}/noise.png", "--out", f"{folder}/o.safetensors"], check=True, capture_output=True)
+        x = (pixels.permute(2, 0, 1) / 255 - torch.tensor(cfg["mean"]).view(3, 1, 1)) / torch.tensor(cfg["std"]).view(3, 1, 1)
+        theirs = model.forward_head(model.forward_features(x[None]), pre_logits=True)
+        ours = load_file(f"{folder}/o.safetensors")["image_embeddings"]
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+def check(patterns):
+    rows = json.load(open(ROOT / "configs/architectures/timm.json"))["models"]; good = 0
+    names = [n for n, row in rows.items() if "refused" not in row and any(fnmatch.fnmatch(n, p) for p in patterns or ["*"])]
+    for name in names:
+        depth = {"convnext": {"depths": [1, 1, 1, 1]}, "timm_resnet": {"layers": [1, 1, 1, 1]}}.get(rows[name].get("encoder"), {"depth": 1})
+        try: error = relative_error(name, depth)
+        except subprocess.CalledProcessError as failed: error = failed.stderr.decode().strip().splitlines()[-1]
+        good += not isinstance(error, str) and error < 1e-4
+        print(f"{name}: {error if isinstance(error, str) else f'{error:.1e}'}", flush=True)
+    print(f"{good} of {len(names)} agree")
+    sys.exit(good != len(names))
+
+
 def main():
-    root = pathlib.Path(__file__).resolve().parent.parent
-    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else root / "configs/architectures/timm.json"
+    if sys.argv[1:2] == ["--check"]: check(sys.argv[2:])
+    out = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "configs/architectures/timm.json"
     rows = {}
     for name in sorted(n for n in timm.list_models() if n.startswith(FAMILIES)):
         try: rows[name] = row_of(name)

@@ -10,10 +10,17 @@ std::int64_t or_else(std::int64_t given, std::int64_t width) {
   return given > 0 ? given : width;
 }
 
+// Whether a part of the input projection (query, key or value) has a bias.
+bool has_bias(const std::string& input_bias, const std::string& part) {
+  if (input_bias.starts_with("no_")) return input_bias != "no_" + part;
+  return input_bias == part;
+}
+
 }  // namespace
 
 MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionSettings& s)
-    : heads_(s.heads), out_proj_(or_else(s.inner_width, s.width), or_else(s.output_width, s.width)) {
+    : heads_(s.heads),
+      out_proj_(torch::nn::LinearOptions(or_else(s.inner_width, s.width), or_else(s.output_width, s.width)).bias(s.output_bias)) {
   const std::int64_t inner = or_else(s.inner_width, s.width), key_width = or_else(s.key_width, s.width);
   TORCH_CHECK(inner % heads_ == 0, "MultiHeadAttention: ", heads_, " heads do not divide width ", inner);
   const auto weight = [this](const char* name, std::int64_t rows, std::int64_t columns) {
@@ -39,12 +46,13 @@ MultiHeadAttention::MultiHeadAttention(const MultiHeadAttentionSettings& s)
     }
     if (s.input_bias == "all") {
       biases_ = {register_parameter("in_proj_bias", at::zeros({3 * inner}))};
-    } else {
+    } else if (s.input_bias != "none") {
       TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: input_bias ", s.input_bias, " needs a fused projection");
-      if (s.input_bias == "no_key")
-        biases_ = {register_parameter("q_bias", at::zeros({inner})), register_parameter("v_bias", at::zeros({inner}))};
+      for (const char* part : {"query", "key", "value"})
+        biases_.push_back(has_bias(s.input_bias, part) ? register_parameter(std::string(1, part[0]) + "_bias", at::zeros({inner}))
+                                                       : at::Tensor());
     }
-    torch::nn::init::zeros_(out_proj_->bias);
+    if (s.output_bias) torch::nn::init::zeros_(out_proj_->bias);
   }
   if (s.query_key_norm) {
     query_norm_ = register_module("q_norm", std::make_shared<LayerNorm>(inner / heads_, s.norm_eps));
@@ -60,10 +68,13 @@ at::Tensor MultiHeadAttention::forward(const at::Tensor& x, const AttentionMask&
   return project(attend(qkv[0], qkv[1], qkv[2], heads_, mask));
 }
 
-// The bias of the fused projection; a key's bias that is left out is 0: the softmax would not see it.
+// The bias of the fused projection; a part that has none adds 0.
 at::Tensor MultiHeadAttention::input_bias() const {
-  if (biases_.empty()) return {};
-  return biases_.size() == 2 ? at::cat({biases_[0], at::zeros_like(biases_[0]), biases_[1]}) : biases_[0];
+  if (biases_.size() <= 1) return biases_.empty() ? at::Tensor() : biases_[0];
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& bias : biases_)
+    parts.push_back(bias.defined() ? bias : at::zeros({weights_[0].size(0) / 3}, weights_[0].options()));
+  return at::cat(parts);
 }
 
 std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor& x, const Rotation& rotation) const {

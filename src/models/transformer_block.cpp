@@ -10,9 +10,11 @@
 namespace tessera {
 
 Mlp::Mlp(const MlpShape& shape)
-    : activation_(shape.activation), c_fc_(shape.width, shape.hidden), c_proj_(shape.hidden, shape.width) {
+    : activation_(shape.activation),
+      c_fc_(torch::nn::LinearOptions(shape.width, shape.hidden).bias(shape.bias)),
+      c_proj_(torch::nn::LinearOptions(shape.hidden, shape.width).bias(shape.bias)) {
   if (shape.input_norm) norm_in_ = register_module("norm_in", std::make_shared<LayerNorm>(shape.width, shape.norm_eps));
-  if (shape.gated) c_gate_ = register_module("c_gate", torch::nn::Linear(shape.width, shape.hidden));
+  if (shape.gated) c_gate_ = register_module("c_gate", torch::nn::Linear(c_fc_->options));
   register_module("c_fc", c_fc_);
   if (shape.norm) norm_ = register_module("norm", std::make_shared<LayerNorm>(shape.hidden, shape.norm_eps));
   register_module("c_proj", c_proj_);
@@ -40,6 +42,7 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
       "attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{.width = s.width,
                                                                               .heads = s.heads,
                                                                               .input_bias = s.qkv_bias,
+                                                                              .output_bias = s.out_bias,
                                                                               .query_key_norm = s.qk_norm,
                                                                               .inner_norm = s.attention_norm,
                                                                               .norm_eps = s.norm_eps}));
@@ -50,6 +53,7 @@ TransformerBlock::TransformerBlock(const TransformerSettings& s, BlockInitializa
                                                     .hidden = mlp_width(s),
                                                     .activation = s.activation,
                                                     .gated = s.mlp == "gated",
+                                                    .bias = s.mlp_bias,
                                                     .norm = s.mlp_norm,
                                                     .input_norm = s.mlp_input_norm,
                                                     .norm_eps = s.norm_eps});

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -35,7 +36,8 @@ double relative_error(const at::Tensor& got, const at::Tensor& want) {
 
 /// Small models of transformers', with what transformers computed.
 class ForeignFolder : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Families, ForeignFolder, testing::Values("clip", "siglip", "dinov2_registers", "dinov3"),
+INSTANTIATE_TEST_SUITE_P(Families, ForeignFolder, testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "clip_vision", "siglip_vision", "siglip_no_head",
+                                                                 "dinov2_classifier", "dinov3_biases", "vit", "metaclip_2"),
                          test_name<std::string>);
 
 TEST_P(ForeignFolder, GivesWhatItsOwnLibraryGives) {
@@ -62,8 +64,54 @@ TEST_P(ForeignFolder, ItsTensorsComeBackByTheSameRules) {
     ASSERT_TRUE(theirs.contains(name)) << name;
     EXPECT_TRUE(at::equal(tensor, theirs.at(name))) << name;
   }
-  for (const auto& [name, tensor] : theirs)
-    EXPECT_TRUE(written.tensors.contains(name) || name == "embeddings.mask_token") << name;
+  const auto left_out = [&](const std::string& name) {
+    return std::ranges::any_of(foreign.left_out, [&](const PartLeftOut& part) { return name_fits(part.names, name); });
+  };
+  for (const auto& [name, tensor] : theirs) EXPECT_TRUE(written.tensors.contains(name) || left_out(name)) << name;
+}
+
+TEST(TextTowerAlone, GivesWhatItsOwnLibraryGivesBesideAnotherImageTower) {
+  const std::string folder = test_data("foreign/bert");
+  const ForeignModel foreign = read_foreign_folder(folder);
+  EXPECT_FALSE(foreign.image_tower);
+  EXPECT_NE(message_of([&] { load_foreign_model(folder); }).find(folder + ": holds a text tower alone: name it at model.text.from"), std::string::npos);
+  ModelSettings settings;
+  settings.text = foreign.model.text;
+  settings.image.encoder.settings.set("layers", config::Node::scalar("1"));
+  settings.image.projection.settings.set("embed_dim", config::Node::scalar("32"));
+  DualEncoder model(settings);
+  NamedTensors own = model.state_dict();
+  std::erase_if(own, [](const auto& item) { return is_image_parameter(item.first); });
+  NamedTensors tensors = own_tensors(foreign, load_foreign_weights(folder), own, folder);
+  for (const auto& [name, tensor] : model.state_dict()) tensors.emplace(name, tensor);
+  model.load_state(tensors, folder);
+  model.eval();
+  const at::NoGradGuard no_grad;
+  const NamedTensors want = io::load_safetensors(folder + "/expected.safetensors").tensors;
+  const at::Tensor all = at::ones_like(want.at("ids"), at::kBool);
+  EXPECT_LE(relative_error(model.encode_text(text_input(want.at("ids"), all)).global, want.at("text")), 1e-5);
+}
+
+/// Arguments of create_model that make another model of a table's row.
+TEST(TimmArguments, ChangeTheRowAsTimmDoes) {
+  const auto tower = [](const std::string& name, const nlohmann::json& arguments) {
+    return timm_tower(name, {arguments, "c.json", "model_args."}, {}, "c.json").tower;
+  };
+  const auto setting = [](const TowerSettings& tower, const char* key) { return tower.encoder.settings.find(key)->text(); };
+  const TowerSettings narrow = tower("vit_tiny_patch16_224", {{"embed_dim", 96}, {"num_heads", 4}, {"mlp_ratio", 3}, {"reg_tokens", 2}, {"init_values", 0.1}, {"qkv_bias", false}});
+  EXPECT_EQ(setting(narrow, "width"), "96");
+  EXPECT_EQ(setting(narrow, "mlp_hidden"), "288");
+  EXPECT_EQ(setting(narrow, "registers"), "2");
+  EXPECT_EQ(setting(narrow, "prefix_positions"), "all");
+  EXPECT_EQ(setting(narrow, "qkv_bias"), "none");
+  EXPECT_EQ(setting(tower("vit_tiny_patch16_224", {{"reg_tokens", 2}, {"no_embed_class", true}}), "prefix_positions"), "none");
+  EXPECT_EQ(setting(tower("eva02_tiny_patch14_224", {{"embed_dim", 96}, {"num_heads", 3}}), "mlp_hidden"), "256");
+  EXPECT_EQ(tower("vit_tiny_patch16_224", {{"class_token", false}, {"global_pool", "map"}}).encoder.name, "vit");
+  EXPECT_NE(message_of([&] { tower("vit_tiny_patch16_224", {{"mlp_layer", "SwiGLU"}}); })
+                .find("c.json: model_args.mlp_layer is \"SwiGLU\", which is an argument of timm's that is not read here"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { tower("eva02_tiny_patch14_224", {{"mlp_ratio", 3}}); }).find("model_args.mlp_ratio is 3, which is read for plain MLPs alone"),
+            std::string::npos);
 }
 
 /// Small models of OpenCLIP's with text encoders of transformers'.
@@ -186,7 +234,7 @@ TEST_F(BrokenFolder, AnUnknownActivationIsNamed) {
 
 TEST_F(BrokenFolder, AnUnknownFamilyIsNamed) {
   change_config("model_type", "blip");
-  EXPECT_NE(error().find("model_type is \"blip\", which is no family that is read here: clip, siglip"), std::string::npos);
+  EXPECT_NE(error().find("model_type is \"blip\", which is no family that is read here: bert, clip, clip_text_model"), std::string::npos);
 }
 
 TEST_F(BrokenFolder, AValueOfTheWrongTypeIsNamed) {

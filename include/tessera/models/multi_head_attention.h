@@ -23,8 +23,10 @@ struct MultiHeadAttentionSettings {
   /// `q_proj_weight`, `k_proj_weight`, `v_proj_weight` where the keys have another width, and `in_proj_bias`. True: a
   /// Linear each, `q_proj`, `k_proj`, `v_proj`.
   bool linears = false;
-  /// Biases of a fused input projection: all; no_key: `q_bias` and `v_bias` alone (EVA, DINOv3); none.
+  /// Biases of a fused input projection: all (one `in_proj_bias`), none, or some of `q_bias`, `k_bias` and `v_bias`: without one
+  /// (no_key: EVA, DINOv3; no_query; no_value) or one alone (query, key, value).
   std::string input_bias = "all";
+  bool output_bias = true;  // of `out_proj`
   bool query_key_norm = false;  // LayerNorm over each head's queries and keys, `q_norm` and `k_norm`
   bool inner_norm = false;      // LayerNorm `norm` over what all heads give, before the last projection (EVA-02)
   double norm_eps = 1e-5;
@@ -57,7 +59,7 @@ class MultiHeadAttention : public torch::nn::Module {
  private:
   std::int64_t heads_;
   std::vector<at::Tensor> weights_;  // of queries, keys and values: one fused, or three
-  std::vector<at::Tensor> biases_;
+  std::vector<at::Tensor> biases_;   // one fused, or three of which some may be undefined; empty: none
   at::Tensor input_bias() const;
 
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, inner_norm_;

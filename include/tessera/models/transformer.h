@@ -23,6 +23,8 @@ struct TransformerSettings {
   bool mlp_norm = false;
   bool mlp_input_norm = false;
   std::string qkv_bias = "all";
+  bool out_bias = true;
+  bool mlp_bias = true;
   bool qk_norm = false;
   bool attention_norm = false;
   std::string activation = "gelu";
@@ -48,8 +50,10 @@ void fields(Visitor& v, TransformerSettings& s) {
     config::one_of({"plain", "gated"}));
   v("mlp_norm", s.mlp_norm, "LayerNorm on the MLP's hidden layer (EVA-02)");
   v("mlp_input_norm", s.mlp_input_norm, "a second LayerNorm before the MLP (ViTamin)");
-  v("qkv_bias", s.qkv_bias, "biases of queries, keys and values: all, no_key (EVA, DINOv3) or none",
-    config::one_of({"all", "no_key", "none"}));
+  v("qkv_bias", s.qkv_bias, "biases of queries, keys and values: all, none, without one (no_key: EVA, DINOv3), or one alone",
+    config::one_of({"all", "none", "no_query", "no_key", "no_value", "query", "key", "value"}));
+  v("out_bias", s.out_bias, "whether attention's last projection has a bias");
+  v("mlp_bias", s.mlp_bias, "whether the MLP's linear layers have biases");
   v("qk_norm", s.qk_norm, "LayerNorm over each head's queries and keys");
   v("attention_norm", s.attention_norm, "LayerNorm on what the heads give, before their last projection (EVA-02)");
   v("activation", s.activation,

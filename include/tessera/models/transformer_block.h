@@ -35,6 +35,7 @@ struct MlpShape {
   std::int64_t width = 0, hidden = 0;
   std::string activation = "gelu";
   bool gated = false;      // `c_gate` as well: c_proj(activation(c_gate(x)) * c_fc(x))
+  bool bias = true;         // of the linear maps
   bool norm = false;        // LayerNorm `norm` before c_proj
   bool input_norm = false;  // LayerNorm `norm_in` before all of it
   double norm_eps = 1e-5;   // of both

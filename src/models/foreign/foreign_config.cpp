@@ -14,7 +14,9 @@ std::string ForeignConfig::activation(const std::string& key, const std::string&
   if (!has(key)) return otherwise;
   const auto name = get<std::string>(key, "");
   if (name == "gelu" || name == "quick_gelu" || name == "silu" || name == "relu") return name;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new") return "gelu_tanh";
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast" || name == "gelu_accurate") return "gelu_tanh";
+  if (name == "gelu_python") return "gelu";
+  if (name == "swish") return "silu";
   refuse(key, "is no activation that our models have");
 }
 

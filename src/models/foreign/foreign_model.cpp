@@ -93,6 +93,7 @@ NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs
 
 ModelFile load_foreign_model(const std::string& folder) {
   const ForeignModel foreign = read_foreign_folder(folder);
+  if (!foreign.image_tower) user_error(folder, ": holds a text tower alone: name it at model.text.from, beside an image tower");
   DualEncoder model(foreign.model, folder);
   ModelFile file = from_named_tensors(own_tensors(foreign, load_foreign_weights(folder), model.state_dict(), folder),
                                       foreign.model, folder);

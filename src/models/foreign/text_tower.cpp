@@ -133,6 +133,10 @@ ForeignConfig text_tower_config(const std::string& name, const std::string& fold
              " are): put its config.json into the folder");
 }
 
+std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config) {
+  return config.get<std::string>("model_type", "") == "m2m_100" ? m2m_rules() : bert_rules();
+}
+
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head) {
   const auto kind = config.get<std::string>("model_type", "");
   const bool roberta = kind == "roberta" || kind == "xlm-roberta", m2m = kind == "m2m_100";
@@ -146,7 +150,7 @@ TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head) {
   TextTower out;
   out.tower = {chosen("text_transformer", encoder), {pooler_readout(config, head.pooler.empty() ? usual : head.pooler, !m2m)},
                text_projection_of(head, encoder.width)};
-  out.rules = with_prefixes(m2m ? m2m_rules() : bert_rules(), "transformer.", "");
+  out.rules = with_prefixes(text_encoder_rules(config), "transformer.", "");
   out.rules.push_back({{"proj.weight"}, {"text_projection"}, transposed});
   out.rules.push_back({{"proj.0.weight"}, {"head.linear_hidden.0.weight"}});
   out.rules.push_back({{"proj.2.weight"}, {"head.linear_out.weight"}});

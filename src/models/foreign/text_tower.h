@@ -27,4 +27,7 @@ ForeignConfig text_tower_config(const std::string& name, const std::string& fold
 /// the key that has no counterpart here.
 TextTower text_tower(const ForeignConfig& config, const TextTowerHead& head);
 
+/// The rules of such an encoder by transformers' own names, without what a larger class puts before them.
+std::vector<TensorRule> text_encoder_rules(const ForeignConfig& config);
+
 }  // namespace tessera

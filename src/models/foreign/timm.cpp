@@ -1,5 +1,6 @@
 #include "src/models/foreign/timm.h"
 
+#include <map>
 #include <set>
 
 #include <tessera/base/text.h>
@@ -102,16 +103,98 @@ RotarySettings rotary_of(const ForeignConfig& c, config::Size grid) {
   return s;
 }
 
-VitSettings vit_of(const ForeignConfig& row, const ForeignConfig& arguments) {
+/// create_model's arguments of a kind of model: those that stand in the table's rows under another name, and those that change
+/// nothing of what the model computes.
+struct TimmArguments {
+  std::map<std::string, std::string> renamed;
+  std::set<std::string> read_apart;
+};
+
+const TimmArguments kVitArguments = {
+    {{"img_size", "image_size"}, {"patch_size", "patch_size"}, {"depth", "layers"}, {"num_heads", "heads"}, {"class_token", "class_token"},
+     {"reg_tokens", "registers"}, {"num_reg_tokens", "registers"}, {"qk_norm", "qk_norm"}, {"pre_norm", "pre_norm"},
+     {"use_pre_transformer_norm", "pre_norm"}},
+    {"embed_dim", "mlp_ratio", "qkv_bias", "init_values", "no_embed_class", "pos_embed", "use_abs_pos_emb", "fc_norm", "use_fc_norm", "final_norm",
+     "act_layer"}};
+
+const TimmArguments kConvnextArguments = {{{"depths", "layers"}, {"dims", "widths"}, {"patch_size", "patch_size"}, {"use_grn", "response_norm"},
+                                           {"conv_mlp", "conv_mlp"}, {"conv_bias", "conv_bias"}, {"ls_init_value", "layer_scale_init"}},
+                                          {}};
+const TimmArguments kResnetArguments = {{{"layers", "layers"}}, {}};
+
+/// Puts renamed arguments into `row`. Throws UserError for an argument that is not known.
+void rename_arguments(nlohmann::json& row, const ForeignConfig& arguments, const TimmArguments& known) {
+  static const std::set<std::string> without_effect = {"num_classes", "in_chans", "global_pool", "drop_rate", "drop_path_rate",
+                                                       "patch_drop_rate", "pos_drop_rate", "proj_drop_rate", "attn_drop_rate",
+                                                       "dynamic_img_size", "dynamic_img_pad", "weight_init", "head_init_scale", "img_size"};
+  for (const auto& [key, value] : arguments.json().items()) {
+    if (const auto ours = known.renamed.find(key); ours != known.renamed.end())
+      row[ours->second] = value;
+    else if (!known.read_apart.contains(key) && !without_effect.contains(key))
+      arguments.refuse(key, "is an argument of timm's that is not read here");
+  }
+  arguments.expect<std::int64_t>("in_chans", 3);
+}
+
+/// The learned positions of a model whose first tokens the arguments change.
+std::string prefix_positions_of(const ForeignConfig& row, const nlohmann::json& changed, const ForeignConfig& arguments) {
+  const bool had_prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
+  const bool bare = had_prefix && row.get<std::string>("prefix_positions", "class_token") == "none";
+  if (arguments.get("no_embed_class", bare)) return "none";
+  if (changed.value("registers", 0) > 0) return "all";
+  return changed.value("class_token", true) ? "class_token" : "none";
+}
+
+/// A vision transformer's row as create_model's arguments change it.
+ForeignConfig with_arguments(const ForeignConfig& row, const ForeignConfig& arguments) {
+  nlohmann::json out = row.json();
+  rename_arguments(out, arguments, kVitArguments);
+  const auto width = arguments.get("embed_dim", row.get<std::int64_t>("width", 0)), old_width = row.get<std::int64_t>("width", width);
+  out["width"] = width;
+  const bool gated = row.get<std::string>("mlp", "plain") != "plain";
+  if (gated && arguments.has("mlp_ratio")) arguments.refuse("mlp_ratio", "is read for plain MLPs alone");
+  const auto hidden = [&](std::int64_t before) {
+    if (arguments.has("mlp_ratio")) return static_cast<std::int64_t>(static_cast<double>(width) * arguments.get("mlp_ratio", 4.0));
+    return before * width / old_width;
+  };
+  if (out.contains("mlp_hidden")) out["mlp_hidden"] = hidden(row.get<std::int64_t>("mlp_hidden", 0));
+  if (out.contains("map")) {
+    out["map"]["mlp_hidden"] = hidden(out["map"].value("mlp_hidden", std::int64_t{0}));
+    if (arguments.has("num_heads")) out["map"]["heads"] = arguments.json().at("num_heads");
+  }
+  if (const bool wanted = arguments.get("qkv_bias", true); !wanted)
+    out["qkv_bias"] = "none";
+  else if (arguments.has("qkv_bias") && row.get<std::string>("qkv_bias", "all") == "none")
+    arguments.refuse("qkv_bias", "is read only where it leaves the biases out");
+  if (arguments.has("init_values"))
+    out["layer_scale"] = arguments.get("init_values", 1.0);
+  else if (arguments.json().contains("init_values"))
+    out.erase("layer_scale");
+  for (const char* key : {"class_token", "reg_tokens", "num_reg_tokens", "no_embed_class"})
+    if (arguments.has(key)) out["prefix_positions"] = prefix_positions_of(row, out, arguments);
+  if (arguments.has("pos_embed") && arguments.get<std::string>("pos_embed", "") != "learn") {
+    const auto kind = arguments.get<std::string>("pos_embed", "");
+    if (!kind.empty() && kind != "none") arguments.refuse("pos_embed", "is neither learn nor none");
+    out["position_embedding"] = "none";
+  }
+  if (!arguments.get("use_abs_pos_emb", true)) out["position_embedding"] = "none";
+  for (const char* key : {"fc_norm", "use_fc_norm"})
+    if (arguments.has(key)) out["final_norm"] = arguments.get(key, true) ? "pooled" : "tokens";
+  if (!arguments.get("final_norm", true)) out["final_norm"] = "none";
+  if (arguments.has("act_layer")) out["activation"] = arguments.activation("act_layer", "gelu");
+  return {out, row.path()};
+}
+
+VitSettings vit_of(const ForeignConfig& row) {
   VitSettings s;
-  s.image_size = arguments.size("img_size", row.size("image_size", s.image_size));
+  s.image_size = row.size("image_size", s.image_size);
   s.patch_size = row.size("patch_size", s.patch_size);
   s.partial_patches = has_partial_patches(s);
   s.stem = row.get("stem", s.stem);
   s.stem_widths = row.get("stem_widths", s.stem_widths);
   s.block_norm = row.get("block_norm", s.block_norm);
   s.width = row.get("width", s.width);
-  s.layers = arguments.get("depth", row.get("layers", s.layers));
+  s.layers = row.get("layers", s.layers);
   s.heads = row.get("heads", s.heads);
   s.mlp_hidden = row.get("mlp_hidden", 4 * s.width);
   s.activation = row.get("activation", s.activation);
@@ -156,9 +239,14 @@ config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& n
 /// How the tokens of `vit` become a vector: the row's own pooling, or the head's.
 config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool) {
   if (pool == "map") {
-    if (!row.has("map")) row.refuse("pool", "has no attention pool, but map was asked for");
+    const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
+    if (!row.has("map") && prefix) row.refuse("pool", "has no attention pool, but map was asked for");
     const ForeignConfig map = row.section("map");
     MapPoolSettings s;
+    s.heads = row.get("heads", s.heads);
+    s.mlp_hidden = row.get("mlp_hidden", s.mlp_hidden);
+    s.activation = row.get("activation", s.activation);
+    s.norm_eps = row.get("norm_eps", s.norm_eps);
     s.heads = map.get("heads", s.heads);
     s.mlp_hidden = map.get("mlp_hidden", s.mlp_hidden);
     s.activation = map.get("activation", s.activation);
@@ -186,22 +274,16 @@ config::ModuleSettings projection_of(const TimmHead& head) {
   return s.embed_dim > 0 ? chosen("linear", s) : config::ModuleSettings{"none"};
 }
 
-/// create_model's arguments that settings follow from, or that change nothing here.
-void check_arguments(const ForeignConfig& arguments) {
-  static const std::set<std::string> known = {"img_size", "depth", "num_classes", "in_chans", "global_pool", "drop_rate",
-                                              "drop_path_rate", "patch_drop_rate", "pos_drop_rate", "proj_drop_rate",
-                                              "attn_drop_rate", "dynamic_img_size", "dynamic_img_pad", "weight_init"};
-  for (const auto& [key, value] : arguments.json().items())
-    if (!known.contains(key)) arguments.refuse(key, "is an argument of timm's that is not read here");
-  arguments.expect<std::int64_t>("in_chans", 3);
-}
-
 /// ConvNeXt or ResNet, whose parameters have timm's names here, too.
-TimmTower convolutional_tower(const ForeignConfig& row, const ForeignConfig& arguments, const TimmHead& head) {
+TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& arguments, const TimmHead& head) {
+  nlohmann::json changed = given.json();
+  const auto encoder = given.get<std::string>("encoder", "");
+  rename_arguments(changed["settings"], arguments, encoder == "convnext" ? kConvnextArguments : kResnetArguments);
+  const ForeignConfig row(changed, given.path());
   if (!head.pool.empty() && head.pool != "avg") row.refuse("pool", concat("is pooled by ", head.pool, ": avg is read"));
   TimmTower out;
   const config::Size size = arguments.size("img_size", row.size("image_size", 224));
-  out.tower = {encoder_of(row, row.get<std::string>("encoder", ""), size), {"gap"}, projection_of(head)};
+  out.tower = {encoder_of(row, encoder, size), {"gap"}, projection_of(head)};
   out.preprocessing = preprocessing_of(row, size);
   out.rules = {{{"head.fc.weight"}, {"proj"}, transposed}, {{"head.fc.bias"}, {"proj_bias"}},
                {{"fc.weight"}, {"proj"}, transposed}, {{"fc.bias"}, {"proj_bias"}}, {{"**"}, {"**"}}};
@@ -211,14 +293,15 @@ TimmTower convolutional_tower(const ForeignConfig& row, const ForeignConfig& arg
 }  // namespace
 
 TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, const TimmHead& head, const std::string& path) {
-  const ForeignConfig row = row_of(name, path);
-  check_arguments(arguments);
-  if (row.has("encoder")) return convolutional_tower(row, arguments, head);
-  VitSettings vit = vit_of(row, arguments);
+  const ForeignConfig published = row_of(name, path);
+  if (published.has("encoder")) return convolutional_tower(published, arguments, head);
+  const ForeignConfig row = with_arguments(published, arguments);
+  VitSettings vit = vit_of(row);
   const auto usual = row.get<std::string>("pool", "token");
   const std::string pool = head.pool.empty() ? usual : head.pool;
   // timm makes the last norm to fit the pooling; where OpenCLIP adds its own projection, it only changes the pooling.
-  if (pool != usual && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
+  const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
+  if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
   out.tower = {chosen("vit", vit), readout_of(row, pool), projection_of(head)};
   out.preprocessing = preprocessing_of(row, vit.image_size);

@@ -1,7 +1,10 @@
 #include "src/models/foreign/transformers.h"
 
 #include <filesystem>
+#include <map>
+#include <set>
 
+#include "src/models/foreign/text_tower.h"
 #include <tessera/base/text.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/map_pool.h>
@@ -18,6 +21,14 @@ using enum TensorChange;
 Rules joined(Rules first, const Rules& second) {
   first.insert(first.end(), second.begin(), second.end());
   return first;
+}
+
+/// Rules for names with and without `prefix`, which transformers puts before a tower that it saves as part of a larger class
+/// (Dinov2ForImageClassification: `dinov2.`). The class that config.json names decides which names are written.
+Rules with_and_without(const Rules& rules, const std::string& prefix, const ForeignConfig& c, const std::set<std::string>& bare) {
+  const auto classes = c.get<std::vector<std::string>>("architectures", {});
+  const Rules longer = with_prefixes(rules, prefix, "");
+  return !classes.empty() && bare.contains(classes.front()) ? joined(rules, longer) : joined(longer, rules);
 }
 
 /// Keys that CLIP, SigLIP, DINOv2 and DINOv3 share, with the defaults of one of them in `s`.
@@ -51,7 +62,8 @@ Rules layer_rules() {
                        "encoder.layers.*.", "transformer.resblocks.*.");
 }
 
-Rules vision_rules() {
+/// The image tower of CLIP and SigLIP, by its names within the tower.
+Rules vision_tower_rules() {
   const Rules own = {{{"embeddings.class_embedding"}, {"class_embedding"}},
                      {{"embeddings.patch_embedding.**"}, {"conv1.**"}},
                      {{"embeddings.position_embedding.weight"}, {"positional_embedding"}},
@@ -61,19 +73,29 @@ Rules vision_rules() {
                      {{"head.mlp.fc1.**"}, {"attn_pool.mlp.c_fc.**"}},
                      {{"head.mlp.fc2.**"}, {"attn_pool.mlp.c_proj.**"}},
                      {{"head.**"}, {"attn_pool.**"}}};
-  return joined(with_prefixes(joined(own, layer_rules()), "vision_model.", "visual."),
-                {{{"visual_projection.weight"}, {"visual.proj"}, transposed}});
+  return with_prefixes(joined(own, layer_rules()), "", "visual.");
+}
+
+const Rules kVisualProjection = {{{"visual_projection.weight"}, {"visual.proj"}, transposed}};
+
+Rules vision_rules() {
+  return joined(with_prefixes(vision_tower_rules(), "vision_model.", ""), kVisualProjection);
+}
+
+Rules text_tower_rules() {
+  const Rules own = {{{"embeddings.token_embedding.weight"}, {"token_embedding.weight"}},
+                     {{"embeddings.position_embedding.weight"}, {"positional_embedding"}},
+                     {{"final_layer_norm.**"}, {"ln_final.**"}}};
+  return joined(own, layer_rules());
 }
 
 /// `last`: of what the two have of their own.
 Rules text_rules(const Rules& last) {
-  const Rules own = {{{"embeddings.token_embedding.weight"}, {"token_embedding.weight"}},
-                     {{"embeddings.position_embedding.weight"}, {"positional_embedding"}},
-                     {{"final_layer_norm.**"}, {"ln_final.**"}}};
-  return joined(with_prefixes(joined(own, layer_rules()), "text_model.", ""), last);
+  return joined(with_prefixes(text_tower_rules(), "text_model.", ""), last);
 }
 
-const std::vector<PartLeftOut> kCounted = {{"vision_model.embeddings.position_ids", ""}, {"text_model.embeddings.position_ids", ""}};
+const std::vector<PartLeftOut> kCounted = {{"vision_model.embeddings.position_ids", ""}, {"text_model.embeddings.position_ids", ""},
+                                           {"embeddings.position_ids", ""}};
 
 LinearProjectionSettings projection_to(std::int64_t embed_dim, bool bias = false) {
   LinearProjectionSettings settings;
@@ -99,9 +121,10 @@ TowerSettings clip_text(const ForeignConfig& c, std::int64_t embed_dim) {
   text.vocab_size = c.get("vocab_size", text.vocab_size);
   EosSettings eos;
   eos.position = "ids";
-  // Models from before eos_token_id was stored right say 2, and look for the largest id.
+  // CLIP's models from before eos_token_id was stored right say 2, and look for the largest id.
   constexpr std::int64_t kOldEnd = 2, kClipEnd = 49407;
-  if (const auto id = c.get<std::int64_t>("eos_token_id", kClipEnd); id != kOldEnd) eos.eos_id = id;
+  const auto id = c.get<std::int64_t>("eos_token_id", kClipEnd);
+  if (id != kOldEnd || c.get<std::string>("model_type", "").starts_with("metaclip_2")) eos.eos_id = id;
   return {chosen("text_transformer", text), chosen("eos", eos), chosen("linear", projection_to(embed_dim))};
 }
 
@@ -117,6 +140,35 @@ ForeignModel clip(const ForeignConfig& c) {
   return out;
 }
 
+/// CLIPVisionModel, or CLIPVisionModelWithProjection.
+ForeignModel clip_vision_alone(const ForeignConfig& c) {
+  const auto classes = c.get<std::vector<std::string>>("architectures", {});
+  const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
+  constexpr std::int64_t kEmbedDim = 512;
+  ForeignModel out;
+  out.model.image = clip_vision(c, c.get<std::int64_t>("projection_dim", kEmbedDim));
+  if (!projects) out.model.image.projection = {"none"};
+  out.model.text.reset();
+  out.rules = joined(with_and_without(vision_tower_rules(), "vision_model.", c, {"CLIPVisionModel", "MetaClip2VisionModel"}), kVisualProjection);
+  out.left_out = kCounted;
+  return out;
+}
+
+/// CLIPTextModel, or CLIPTextModelWithProjection.
+ForeignModel clip_text_alone(const ForeignConfig& c) {
+  const auto classes = c.get<std::vector<std::string>>("architectures", {});
+  const bool projects = !classes.empty() && classes.front().ends_with("WithProjection");
+  constexpr std::int64_t kEmbedDim = 512;
+  ForeignModel out;
+  out.image_tower = false;
+  out.model.text = clip_text(c, c.get<std::int64_t>("projection_dim", kEmbedDim));
+  if (!projects) out.model.text->projection = {"none"};
+  out.rules = joined(with_and_without(text_tower_rules(), "text_model.", c, {"CLIPTextModel", "MetaClip2TextModel"}),
+                     {{{"text_projection.weight"}, {"text_projection"}, transposed}});
+  out.left_out = kCounted;
+  return out;
+}
+
 constexpr double kSmallEps = 1e-6;
 
 TowerSettings siglip_vision(const ForeignConfig& c) {
@@ -128,7 +180,8 @@ TowerSettings siglip_vision(const ForeignConfig& c) {
   vit.mlp_hidden = 3072;
   read_blocks(vit, c);
   read_pictures(vit, c);
-  c.expect("vision_use_head", true);
+  // Without a head transformers' classifiers take the mean of the patches.
+  if (!c.get("vision_use_head", true)) return {chosen("vit", vit), {"gap"}, {"none"}};
   MapPoolSettings pool;
   pool.heads = vit.heads;
   pool.mlp_hidden = *vit.mlp_hidden;
@@ -167,10 +220,25 @@ ForeignModel siglip(const ForeignConfig& c) {
   return out;
 }
 
-ForeignModel vision_alone(ForeignModel whole) {
-  whole.model.text.reset();
-  whole.rules = vision_rules();
-  return whole;
+ForeignModel siglip_vision_alone(const ForeignConfig& c) {
+  ForeignModel out;
+  out.model.image = siglip_vision(c);
+  out.model.text.reset();
+  out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
+  out.rules = with_and_without(vision_tower_rules(), "vision_model.", c, {"SiglipVisionModel"});
+  out.left_out = kCounted;
+  return out;
+}
+
+ForeignModel siglip_text_alone(const ForeignConfig& c) {
+  ForeignModel out;
+  out.image_tower = false;
+  out.model.text = siglip_text(c);
+  const Rules head = {{{"head.weight"}, {"text_projection"}, transposed}, {{"head.bias"}, {"text_projection_bias"}}};
+  out.rules = with_and_without(joined(text_tower_rules(), head), "text_model.", c, {"SiglipTextModel"});
+  out.left_out = kCounted;
+  out.padding_is_text = true;
+  return out;
 }
 
 // ---- DINO
@@ -224,9 +292,70 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   ForeignModel out;
   out.model.text.reset();
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
-  out.rules = dino_rules(joined(layer, vit.mlp == "gated" ? gated : plain), "encoder.layer.*.",
-                         "embeddings.patch_embeddings.projection", "layernorm");
-  out.left_out = {{"embeddings.mask_token", "the token of masked patches"}};
+  out.rules = with_and_without(dino_rules(joined(layer, vit.mlp == "gated" ? gated : plain), "encoder.layer.*.",
+                                          "embeddings.patch_embeddings.projection", "layernorm"),
+                               registers ? "dinov2_with_registers." : "dinov2.", c, {"Dinov2Model", "Dinov2WithRegistersModel"});
+  out.left_out = {{"embeddings.mask_token", "the token of masked patches"},
+                  {"dinov2.embeddings.mask_token", "the token of masked patches"},
+                  {"dinov2_with_registers.embeddings.mask_token", "the token of masked patches"},
+                  {"classifier.**", "the classifier"}};
+  return out;
+}
+
+/// ViT as Google published it.
+ForeignModel vit(const ForeignConfig& c) {
+  VitSettings vit;
+  vit.norm_eps = 1e-12;
+  vit.pre_norm = false;
+  vit.patch_bias = true;
+  vit.position_resampling = "bicubic";
+  vit.mlp_hidden = 3072;
+  read_blocks(vit, c);
+  read_pictures(vit, c);
+  if (!c.get("qkv_bias", true)) vit.qkv_bias = "none";
+  const Rules layer = {{{"attention.attention.query.weight", "attention.attention.key.weight", "attention.attention.value.weight"}, {"attn.in_proj_weight"}},
+                       {{"attention.attention.query.bias", "attention.attention.key.bias", "attention.attention.value.bias"}, {"attn.in_proj_bias"}},
+                       {{"attention.output.dense.**"}, {"attn.out_proj.**"}},
+                       {{"layernorm_before.**"}, {"ln_1.**"}},
+                       {{"layernorm_after.**"}, {"ln_2.**"}},
+                       {{"intermediate.dense.**"}, {"mlp.c_fc.**"}},
+                       {{"output.dense.**"}, {"mlp.c_proj.**"}}};
+  ForeignModel out;
+  out.model.text.reset();
+  out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
+  out.model.preprocessing.mean = out.model.preprocessing.std = {0.5, 0.5, 0.5};
+  out.rules = with_and_without(dino_rules(layer, "encoder.layer.*.", "embeddings.patch_embeddings.projection", "layernorm"), "vit.", c, {"ViTModel"});
+  out.left_out = {{"pooler.**", "the layer behind the class token"},
+                  {"vit.pooler.**", "the layer behind the class token"},
+                  {"embeddings.mask_token", "the token of masked patches"},
+                  {"vit.embeddings.mask_token", "the token of masked patches"},
+                  {"decoder.**", "the decoder of masked patches"},
+                  {"classifier.**", "the classifier"}};
+  return out;
+}
+
+/// BERT, RoBERTa, XLM-RoBERTa and NLLB's encoder: a text tower alone, without a projection.
+ForeignModel text_alone(const ForeignConfig& c) {
+  const auto kind = c.get<std::string>("model_type", "");
+  const bool m2m = kind == "m2m_100";
+  TextTowerHead head;
+  const std::int64_t rows = c.get<std::int64_t>("max_position_embeddings", 512) - (kind == "bert" ? 0 : c.get<std::int64_t>("pad_token_id", 1) + 1);
+  if (!m2m) head.context_length = std::min(head.context_length, rows);
+  const TextTower tower = text_tower(c, head);
+  const std::string prefix = m2m ? "model.encoder." : kind == "bert" ? "bert." : "roberta.";
+  const Rules bare = text_encoder_rules(c);
+  ForeignModel out;
+  out.image_tower = false;
+  out.model.text = tower.tower;
+  out.rules = joined(joined(with_prefixes(bare, prefix, ""), bare), with_prefixes(bare, "encoder.", ""));
+  if (m2m) out.rules.push_back({{"model.shared.weight"}, {"token_embedding.weight"}});
+  for (const std::string& of : {std::string(), prefix}) {
+    out.left_out.push_back({of + "pooler.**", "the layer behind the first token"});
+    out.left_out.push_back({of + "embeddings.position_ids", ""});
+    out.left_out.push_back({of + "embeddings.token_type_ids", ""});
+  }
+  for (const char* head : {"cls.**", "lm_head.**", "classifier.**", "qa_outputs.**"}) out.left_out.push_back({head, "the head for another task"});
+  for (const char* part : {"decoder.**", "model.decoder.**"}) out.left_out.push_back({part, "the text decoder"});
   return out;
 }
 
@@ -242,6 +371,14 @@ RotarySettings dinov3_rotary(const ForeignConfig& c) {
   return rotary;
 }
 
+/// Our name for the parts of the input projection that have a bias.
+std::string biases_named(bool query, bool key, bool value) {
+  const int count = int{query} + int{key} + int{value};
+  if (count == 3) return "all";
+  if (count == 2) return !query ? "no_query" : !key ? "no_key" : "no_value";
+  return query ? "query" : key ? "key" : value ? "value" : "none";
+}
+
 ForeignModel dinov3(const ForeignConfig& c) {
   VitSettings vit;
   vit.width = 384;
@@ -255,15 +392,14 @@ ForeignModel dinov3(const ForeignConfig& c) {
   vit.rotary = dinov3_rotary(c);
   read_blocks(vit, c);
   read_pictures(vit, c);
-  const bool query = c.get("query_bias", true), key = c.get("key_bias", false), value = c.get("value_bias", true);
-  if (query != value || (key && !query)) c.refuse("query_bias", "leaves other biases out than our models can");
-  vit.qkv_bias = key ? "all" : query ? "no_key" : "none";
-  c.expect("proj_bias", true);
-  c.expect("mlp_bias", true);
+  vit.qkv_bias = biases_named(c.get("query_bias", true), c.get("key_bias", false), c.get("value_bias", true));
+  vit.out_bias = c.get("proj_bias", true);
+  vit.mlp_bias = c.get("mlp_bias", true);
   if (c.get("use_gated_mlp", false)) vit.mlp = "gated";
   const Rules layer = {{{"attention.q_proj.weight", "attention.k_proj.weight", "attention.v_proj.weight"}, {"attn.in_proj_weight"}},
                        {{"attention.q_proj.bias", "attention.k_proj.bias", "attention.v_proj.bias"}, {"attn.in_proj_bias"}},
                        {{"attention.q_proj.bias"}, {"attn.q_bias"}},
+                       {{"attention.k_proj.bias"}, {"attn.k_bias"}},
                        {{"attention.v_proj.bias"}, {"attn.v_bias"}},
                        {{"attention.o_proj.**"}, {"attn.out_proj.**"}},
                        {{"mlp.gate_proj.**"}, {"mlp.c_gate.**"}},
@@ -273,7 +409,8 @@ ForeignModel dinov3(const ForeignConfig& c) {
   out.model.text.reset();
   out.model.image = {chosen("vit", vit), {"cls"}, {"none"}};
   out.rules = dino_rules(layer, "layer.*.", "embeddings.patch_embeddings", "norm");
-  out.left_out = {{"embeddings.mask_token", "the token of masked patches"}};
+  // Without registers transformers writes an empty tensor.
+  out.left_out = {{"embeddings.mask_token", "the token of masked patches"}, {"embeddings.register_tokens", ""}};
   return out;
 }
 
@@ -305,23 +442,37 @@ void read_preprocessing(Preprocessing& p, const std::string& folder) {
   p.image_size = size_at(crops ? "crop_size" : "size");
 }
 
+const std::map<std::string, ForeignModel (*)(const ForeignConfig&)> kFamilies = {
+    {"clip", clip},
+    {"clip_vision_model", clip_vision_alone},
+    {"clip_text_model", clip_text_alone},
+    {"metaclip_2", clip},
+    {"metaclip_2_vision_model", clip_vision_alone},
+    {"metaclip_2_text_model", clip_text_alone},
+    {"siglip", siglip},
+    {"siglip_vision_model", siglip_vision_alone},
+    {"siglip_text_model", siglip_text_alone},
+    {"dinov2", [](const ForeignConfig& c) { return dinov2(c, false); }},
+    {"dinov2_with_registers", [](const ForeignConfig& c) { return dinov2(c, true); }},
+    {"dinov3_vit", dinov3},
+    {"vit", vit},
+    {"bert", text_alone},
+    {"roberta", text_alone},
+    {"xlm-roberta", text_alone},
+    {"m2m_100", text_alone},
+};
+
 }  // namespace
 
 ForeignModel transformers_model(const ForeignConfig& config, const std::string& folder) {
   const auto kind = config.get<std::string>("model_type", "");
-  ForeignModel out = [&] {
-    if (kind == "clip") return clip(config);
-    if (kind == "siglip") return siglip(config);
-    if (kind == "siglip_vision_model") {
-      nlohmann::json whole = {{"vision_config", config.json()}};
-      return vision_alone(siglip({whole, config.path()}));
-    }
-    if (kind == "dinov2") return dinov2(config, false);
-    if (kind == "dinov2_with_registers") return dinov2(config, true);
-    if (kind == "dinov3_vit") return dinov3(config);
-    config.refuse("model_type", "is no family that is read here: clip, siglip, siglip_vision_model, dinov2, "
-                                "dinov2_with_registers and dinov3_vit are (docs/pretrained.md)");
-  }();
+  const auto family = kFamilies.find(kind);
+  if (family == kFamilies.end()) {
+    std::vector<std::string> known;
+    for (const auto& [name, read] : kFamilies) known.push_back(name);
+    config.refuse("model_type", concat("is no family that is read here: ", join_names(known), " are (docs/pretrained.md)"));
+  }
+  ForeignModel out = family->second(config);
   out.library = "transformers";
   out.tokenizer_in_folder = out.model.text.has_value();
   Preprocessing& preprocessing = out.model.preprocessing;

@@ -100,7 +100,7 @@ void fields(Visitor& v, OpenClipText& s) {
   v("layers", s.layers, "", config::at_least(1));
   v("pad_id", s.pad_id, "of no meaning with causal attention");
   v("eos_id", s.eos_id, "for pool_type: eos");
-  v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos", "last"}));
+  v("pool_type", s.pool_type, "", config::one_of({"argmax", "eos", "first", "last"}));
   v("no_causal_mask", s.no_causal_mask, "");
   v("proj_bias", s.proj_bias, "");
   v("embed_cls", s.embed_cls, "");
@@ -332,8 +332,8 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
   EosSettings eos;
   eos.position = theirs.pool_type == "last" ? "mask" : "ids";
   if (theirs.pool_type == "eos") eos.eos_id = theirs.eos_id;
-  const bool none = theirs.proj_type == "none";
-  return {module_of("text_transformer", text), theirs.embed_cls ? config::ModuleSettings{"cls"} : module_of("eos", eos),
+  const bool none = theirs.proj_type == "none", first = theirs.embed_cls || theirs.pool_type == "first";
+  return {module_of("text_transformer", text), first ? config::ModuleSettings{"cls"} : module_of("eos", eos),
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 

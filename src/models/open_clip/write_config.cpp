@@ -141,7 +141,7 @@ class OpenClipConfigWriter {
     const TransformerSettings defaults;
     require(settings.mlp == "plain" && !settings.mlp_norm && !settings.mlp_input_norm, "a gated or normalized MLP");
     require(settings.block_norm == "before", "norms that stand elsewhere than before attention and MLP");
-    require(settings.qkv_bias == "all" && !settings.qk_norm && !settings.attention_norm, "attention without biases or with norms");
+    require(settings.qkv_bias == "all" && settings.out_bias && settings.mlp_bias && !settings.qk_norm && !settings.attention_norm, "attention without biases or with norms");
     require(settings.activation != "silu" && settings.activation != "relu", "this activation");
     OpenClipJson out = {{"layers", settings.layers}, {"width", settings.width}};
     const double ratio = settings.mlp_hidden ? static_cast<double>(*settings.mlp_hidden) / static_cast<double>(settings.width)

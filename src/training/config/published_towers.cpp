@@ -72,6 +72,7 @@ Node with_published_towers(Node tree) {
     changed = true;
     const ForeignModel foreign = published_model(folder->name);
     const bool image = std::string_view(side) == "image";
+    if (image && !foreign.image_tower) user_error(folder->origin, ": ", folder->name, " has no image tower");
     if (!image && !foreign.model.text) user_error(folder->origin, ": ", folder->name, " has no text tower");
     Node base = config::dump(image ? foreign.model.image : *foreign.model.text);
     if (image) {

@@ -17,15 +17,22 @@ def perturbed(model, seed):
     return model.eval()
 
 
-def write(name, model, ids=None, length=None):
+def vector(output):
+    """What tessera takes for an image's embedding: the projected one, or the class token where transformers puts a layer behind it."""
+    if torch.is_tensor(output): return output
+    if "image_embeds" in output: return output.image_embeds
+    if output.pooler_output is None: return output.last_hidden_state.mean(1)
+    return output.pooler_output
+
+
+def write(name, model, ids=None, image=None):
     folder = pathlib.Path(name); shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     config = getattr(model.config, "vision_config", model.config)
     x = torch.randn(2, 3, config.image_size, config.image_size, generator=torch.Generator().manual_seed(5))
     out = {"pixels": x}
     with torch.no_grad():
-        features = model.get_image_features(pixel_values=x) if ids is not None else model(pixel_values=x)
-        out["image"] = features if torch.is_tensor(features) else features.pooler_output
+        out["image"] = image(model, x) if image else vector(model.get_image_features(pixel_values=x) if ids is not None else model(pixel_values=x))
         if ids is not None:
             text = model.get_text_features(input_ids=ids)
             out |= {"ids": ids, "text": text if torch.is_tensor(text) else text.pooler_output}
@@ -45,6 +52,27 @@ def towers():
     write("siglip", perturbed(SiglipModel(SiglipConfig(text_config=dict(text, projection_size=32), vision_config=picture)), 3), torch.randint(0, 40, (3, 8), generator=g))
     ids = torch.randint(3, 39, (3, 8), generator=g); ids[:, -1] = 39
     write("clip", perturbed(CLIPModel(CLIPConfig(text_config=dict(text, eos_token_id=39, bos_token_id=1), vision_config=picture, projection_dim=24)), 4), ids)
+
+
+def lone_towers():
+    """Classes of one tower, or of a tower and something that tessera leaves out."""
+    from transformers import (BertConfig, BertModel, CLIPVisionConfig, CLIPVisionModelWithProjection, Dinov2Config, Dinov2ForImageClassification,
+                              DINOv3ViTConfig, DINOv3ViTModel, MetaClip2Config, MetaClip2Model, SiglipVisionConfig, SiglipVisionModel, ViTConfig, ViTModel)
+    small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2); picture = dict(small, intermediate_size=40, image_size=16, patch_size=8)
+    torch.manual_seed(0); g = torch.Generator().manual_seed(9)
+    write("clip_vision", perturbed(CLIPVisionModelWithProjection(CLIPVisionConfig(**picture, projection_dim=24, hidden_act="gelu_fast")), 11))
+    write("siglip_vision", perturbed(SiglipVisionModel(SiglipVisionConfig(**picture)), 12))
+    write("siglip_no_head", perturbed(SiglipVisionModel(SiglipVisionConfig(**picture, vision_use_head=False)), 13))
+    write("dinov2_classifier", perturbed(Dinov2ForImageClassification(Dinov2Config(**small, image_size=28, patch_size=14, mlp_ratio=2, qkv_bias=False, num_labels=3)), 14),
+          image=lambda model, x: model.dinov2(pixel_values=x).pooler_output)
+    write("dinov3_biases", perturbed(DINOv3ViTModel(DINOv3ViTConfig(**picture, query_bias=False, key_bias=True, proj_bias=False, mlp_bias=False)), 15))
+    write("vit", perturbed(ViTModel(ViTConfig(**picture)), 16), image=lambda model, x: model(pixel_values=x).last_hidden_state[:, 0])
+    ids = torch.randint(3, 39, (3, 8), generator=g); ids[:, 5] = 2; ids[1, 3] = 2
+    text = dict(small, vocab_size=40, intermediate_size=48, max_position_embeddings=8, eos_token_id=2)
+    write("metaclip_2", perturbed(MetaClip2Model(MetaClip2Config(text_config=text, vision_config=picture, projection_dim=24)), 17), ids)
+    folder = pathlib.Path("bert"); shutil.rmtree(folder, ignore_errors=True)
+    bert = perturbed(BertModel(BertConfig(**small, intermediate_size=48, vocab_size=40, max_position_embeddings=12)), 18); bert.save_pretrained(folder)
+    with torch.no_grad(): save_file({"ids": ids, "text": bert(input_ids=ids).last_hidden_state[:, 0].contiguous()}, folder / "expected.safetensors")
 
 
 def open_clip_text(name, seed, tower, **text):
@@ -111,4 +139,4 @@ def tokenizers():
 
 
 if __name__ == "__main__":
-    towers(); text_towers(); tokenizers()
+    towers(); lone_towers(); text_towers(); tokenizers()

@@ -20,6 +20,7 @@ struct PartLeftOut {
 struct ForeignModel {
   std::string library;  // "transformers", "timm" or "OpenCLIP"
   ModelSettings model;
+  bool image_tower = true;  // false: the folder holds a text tower alone, and model.image says nothing
   std::vector<TensorRule> rules;
   std::vector<PartLeftOut> left_out;
   bool padding_is_text = false;      // its text tower attends to padding (SigLIP)
@@ -44,7 +45,8 @@ NamedTensors load_foreign_weights(const std::string& folder);
 NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs, NamedTensors own,
                          const std::string& origin);
 
-/// A whole folder; without tokenizer and vocabulary, which belong to the data's side.
+/// A whole folder; without tokenizer and vocabulary, which belong to the data's side. Throws UserError for a folder that holds
+/// a text tower alone.
 ModelFile load_foreign_model(const std::string& folder);
 
 }  // namespace tessera
