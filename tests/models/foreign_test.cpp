@@ -186,7 +186,7 @@ TEST_F(BrokenFolder, AnUnknownActivationIsNamed) {
 
 TEST_F(BrokenFolder, AnUnknownFamilyIsNamed) {
   change_config("model_type", "blip");
-  EXPECT_NE(error().find("model_type is \"blip\", which is no family that is read here: clip, siglip"), std::string::npos);
+  EXPECT_NE(error().find("model_type is \"blip\", which is no family that is read here: clip, clip_vision_model, siglip"), std::string::npos);
 }
 
 TEST_F(BrokenFolder, AValueOfTheWrongTypeIsNamed) {

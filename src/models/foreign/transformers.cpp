@@ -2,6 +2,9 @@
 
 #include <filesystem>
 
+#include <ATen/ATen.h>
+
+#include "src/models/foreign/draft.h"
 #include <tessera/base/text.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/map_pool.h>
@@ -35,6 +38,33 @@ void read_pictures(VitSettings& s, const ForeignConfig& c) {
   s.patch_size = c.size("patch_size", s.patch_size);
   s.partial_patches = has_partial_patches(s);
   c.expect<std::int64_t>("num_channels", 3);
+}
+
+// The way back: what config.json says of settings. What a class lacks is found when the file is read again.
+using Json = nlohmann::json;
+
+Json joined(Json first, const Json& second, const Json& third = Json::object()) {
+  first.update(second);
+  first.update(third);
+  return first;
+}
+
+Json blocks_config(const TransformerSettings& s) {
+  return {{"hidden_size", s.width},         {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.heads}, {"intermediate_size", mlp_width(s)},
+          {"layer_norm_eps", s.norm_eps},   {"hidden_act", s.activation == "gelu_tanh" ? "gelu_pytorch_tanh" : s.activation}};
+}
+
+Json size_config(const config::Size& size) {
+  return size.height == size.width ? Json(size.height) : Json{size.height, size.width};
+}
+
+Json pictures_config(const VitSettings& s) {
+  return {{"image_size", size_config(s.image_size)}, {"patch_size", size_config(s.patch_size)}, {"num_channels", 3}};
+}
+
+std::int64_t embed_dim_of(const TowerSettings& tower) {
+  return settings_or_default<LinearProjectionSettings>(tower.projection, "linear").embed_dim;
 }
 
 // ---- CLIP and SigLIP
@@ -117,6 +147,27 @@ ForeignModel clip(const ForeignConfig& c) {
   return out;
 }
 
+Json clip_vision_config(const ModelSettings& model) {
+  const auto vit = settings_or_default<VitSettings>(model.image.encoder, "vit");
+  return joined(blocks_config(vit), pictures_config(vit),
+                {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(model.image)}});
+}
+
+Json clip_config(const ModelFile& file) {
+  const TowerSettings tower = file.model.text.value_or(TowerSettings{});
+  const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
+  const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
+  // 2 stands for the largest id; CLIP's own tokens end with theirs.
+  const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
+  const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
+                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});
+  return {{"projection_dim", embed_dim_of(file.model.image)}, {"text_config", texts}, {"vision_config", clip_vision_config(file.model)}};
+}
+
+Json clip_vision_alone_config(const ModelFile& file) {
+  return clip_vision_config(file.model);
+}
+
 constexpr double kSmallEps = 1e-6;
 
 TowerSettings siglip_vision(const ForeignConfig& c) {
@@ -165,6 +216,19 @@ ForeignModel siglip(const ForeignConfig& c) {
   out.left_out = kCounted;
   out.padding_is_text = true;
   return out;
+}
+
+Json siglip_vision_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  return joined(blocks_config(vit), pictures_config(vit), {{"model_type", "siglip_vision_model"}, {"vision_use_head", true}});
+}
+
+Json siglip_config(const ModelFile& file) {
+  const TowerSettings tower = file.model.text.value_or(TowerSettings{});
+  const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
+  const Json texts = joined(blocks_config(text), {{"model_type", "siglip_text_model"}, {"projection_size", embed_dim_of(tower)}},
+                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}});
+  return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
 }
 
 ForeignModel vision_alone(ForeignModel whole) {
@@ -230,6 +294,24 @@ ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   return out;
 }
 
+Json dinov2_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  const bool gated = vit.mlp == "gated";
+  // The ratio is a whole number; the gated width follows from it by rounding.
+  const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
+  Json out = joined(blocks_config(vit), pictures_config(vit),
+                    {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"qkv_bias", vit.qkv_bias == "all"}, {"layerscale_value", 1.0}});
+  out.erase("intermediate_size");
+  if (gated) out["hidden_act"] = "gelu";  // which it does not use
+  return out;
+}
+
+Json dinov2_with_registers_config(const ModelFile& file) {
+  Json out = dinov2_config(file);
+  out["num_register_tokens"] = settings_or_default<VitSettings>(file.model.image.encoder, "vit").registers;
+  return out;
+}
+
 RotarySettings dinov3_rotary(const ForeignConfig& c) {
   RotarySettings rotary;
   rotary.base = c.get("rope_theta", 100.0);
@@ -277,6 +359,20 @@ ForeignModel dinov3(const ForeignConfig& c) {
   return out;
 }
 
+Json dinov3_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  const RotarySettings rotary = vit.rotary.value_or(RotarySettings{});
+  const bool biases = vit.qkv_bias != "none";
+  Json out = joined(blocks_config(vit), pictures_config(vit),
+                    {{"num_register_tokens", vit.registers}, {"use_gated_mlp", vit.mlp == "gated"}, {"query_bias", biases},
+                     {"key_bias", vit.qkv_bias == "all"}, {"value_bias", biases}, {"rope_theta", rotary.base}});
+  // Their defaults augment in training; null is none.
+  const std::pair<const char*, std::optional<double>> augmentations[] = {
+      {"pos_embed_shift", rotary.shift}, {"pos_embed_jitter", rotary.jitter}, {"pos_embed_rescale", rotary.rescale}};
+  for (const auto& [key, value] : augmentations) out[key] = value ? Json(*value) : Json(nullptr);
+  return out;
+}
+
 // ---- preprocessor_config.json
 
 std::array<double, 3> channels(const ForeignConfig& c, const std::string& key, const std::array<double, 3>& otherwise) {
@@ -305,13 +401,83 @@ void read_preprocessing(Preprocessing& p, const std::string& folder) {
   p.image_size = size_at(crops ? "crop_size" : "size");
 }
 
+Json preprocessor_config(const Preprocessing& p, const char* processor) {
+  constexpr int kBilinear = 2, kBicubic = 3;
+  constexpr double kScale = 1.0 / 255;
+  const Json size = {{"height", p.image_size.height}, {"width", p.image_size.width}};
+  Json out = {{"image_processor_type", processor}, {"do_resize", true},   {"resample", p.interpolation == "bilinear" ? kBilinear : kBicubic},
+              {"do_rescale", true},                {"rescale_factor", kScale}, {"do_normalize", true},
+              {"image_mean", p.mean},              {"image_std", p.std},  {"do_convert_rgb", true}};
+  const bool crops = p.resize_mode == "shortest";
+  out["do_center_crop"] = crops;
+  out["size"] = crops ? Json{{"shortest_edge", std::min(p.image_size.height, p.image_size.width)}} : size;
+  if (crops) out["crop_size"] = size;
+  return out;
+}
+
+/// What transformers has a class for.
+struct Family {
+  const char* model_type;
+  const char* architecture;
+  const char* processor;
+  bool texts;
+  Json (*config)(const ModelFile&);
+  int mask_token_dims;  // of a token that our models lack, [1, ..., width]; 0: none
+};
+
+constexpr Family kFamilies[] = {
+    {"clip", "CLIPModel", "CLIPImageProcessor", true, clip_config, 0},
+    {"siglip", "SiglipModel", "SiglipImageProcessor", true, siglip_config, 0},
+    {"clip_vision_model", "CLIPVisionModelWithProjection", "CLIPImageProcessor", false, clip_vision_alone_config, 0},
+    {"siglip_vision_model", "SiglipVisionModel", "SiglipImageProcessor", false, siglip_vision_config, 0},
+    {"dinov2", "Dinov2Model", "BitImageProcessor", false, dinov2_config, 2},
+    {"dinov2_with_registers", "Dinov2WithRegistersModel", "BitImageProcessor", false, dinov2_with_registers_config, 2},
+    {"dinov3_vit", "DINOv3ViTModel", "DINOv3ViTImageProcessorFast", false, dinov3_config, 3},
+};
+
+NamedTensors needed_by(const Family& family, const Json& config) {
+  if (family.mask_token_dims == 0) return {};
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(family.mask_token_dims), 1);
+  shape.back() = config.at("hidden_size").get<std::int64_t>();
+  return {{"embeddings.mask_token", at::zeros(shape)}};
+}
+
+constexpr const char *kConfigName = "config.json", *kPreprocessorName = "preprocessor_config.json";
+
 }  // namespace
+
+std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
+  const nlohmann::ordered_json carried = carried_json(file, "transformers", kConfigName);
+  std::vector<PublishedDraft> out;
+  for (const Family& family : kFamilies) {
+    if (family.texts != file.model.text.has_value()) continue;
+    Json config = family.config(file);
+    config.update({{"model_type", family.model_type}, {"architectures", {family.architecture}}, {"dtype", "float32"}});
+    PublishedDraft draft{concat("transformers' ", family.architecture), {}, needed_by(family, config), false};
+    if (carried.value("model_type", "") == family.model_type) {
+      Json merged = carried;
+      merged.update(config, /*merge_objects=*/true);
+      config = merged;
+      draft.carries_parts = true;
+      draft.files[kConfigName] = config.dump(2) + "\n";
+      out.push_back(draft);  // with the carried preprocessor_config.json
+    }
+    draft.files[kConfigName] = config.dump(2) + "\n";
+    draft.files[kPreprocessorName] = preprocessor_config(file.model.preprocessing, family.processor).dump(2) + "\n";
+    out.push_back(draft);
+  }
+  return out;
+}
 
 ForeignModel transformers_model(const ForeignConfig& config, const std::string& folder) {
   const auto kind = config.get<std::string>("model_type", "");
   ForeignModel out = [&] {
     if (kind == "clip") return clip(config);
     if (kind == "siglip") return siglip(config);
+    if (kind == "clip_vision_model") {
+      const nlohmann::json whole = {{"vision_config", config.json()}, {"projection_dim", config.get<std::int64_t>("projection_dim", 512)}};
+      return vision_alone(clip({whole, config.path()}));
+    }
     if (kind == "siglip_vision_model") {
       nlohmann::json whole = {{"vision_config", config.json()}};
       return vision_alone(siglip({whole, config.path()}));
@@ -319,7 +485,7 @@ ForeignModel transformers_model(const ForeignConfig& config, const std::string& 
     if (kind == "dinov2") return dinov2(config, false);
     if (kind == "dinov2_with_registers") return dinov2(config, true);
     if (kind == "dinov3_vit") return dinov3(config);
-    config.refuse("model_type", "is no family that is read here: clip, siglip, siglip_vision_model, dinov2, "
+    config.refuse("model_type", "is no family that is read here: clip, clip_vision_model, siglip, siglip_vision_model, dinov2, "
                                 "dinov2_with_registers and dinov3_vit are (docs/pretrained.md)");
   }();
   out.library = "transformers";
