@@ -17,7 +17,8 @@ struct PublishedDraft {
 
 std::vector<PublishedDraft> transformers_drafts(const ModelFile& file);
 std::vector<PublishedDraft> timm_drafts(const ModelFile& file);
-std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file);
+/// Throws UserError naming `origin` and what none of OpenCLIP's towers has.
+std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::string& origin);
 
 /// The tower's settings as those of a module; the defaults where it is another one, which the reading back finds.
 template <class Settings>

@@ -155,7 +155,7 @@ class Publication {
 
   std::vector<PublishedDraft> drafts() const {
     if (request_.library == "timm") return timm_drafts(file_);
-    return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_);
+    return request_.library == "transformers" ? transformers_drafts(file_) : open_clip_drafts(file_, request_.origin);
   }
 
   /// The first draft that says this model. The carried files come first, as they are.

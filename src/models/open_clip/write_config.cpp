@@ -254,11 +254,12 @@ std::string open_clip_config(const ModelFile& file, const std::string& path) {
   return OpenClipConfigWriter(file, path).whole().dump(2) + "\n";
 }
 
-std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file) {
+std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::string& origin) {
+  if (!file.model.text) user_error(origin, ": OpenCLIP has no class for this model: it has no text tower");
   const OpenClipJson carried = carried_json(file, "open_clip", "open_clip_config.json");
   const OpenClipJson theirs = carried.value("model_cfg", OpenClipJson::object());
   std::vector<PublishedDraft> out;
-  const OpenClipConfigWriter writer(file, "the model");
+  const OpenClipConfigWriter writer(file, origin);
   const auto add = [&](OpenClipJson config) {
     const bool of_carried = !theirs.empty();
     // The decoder of CoCa and what is of training alone.
