@@ -297,7 +297,8 @@ ForeignModel timm_model(const ForeignConfig& config) {
 std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_depth) {
   std::vector<TimmName> out;
   if (head.pool != "token" && head.pool != "avg" && head.pool != "map") return out;
-  const config::Node& encoder = model.image.encoder.settings;
+  const ModelSettings ours = resolve(model);
+  const config::Node& encoder = ours.image.encoder.settings;
   for (const auto& [name, json] : timm_table().json().items()) {
     const ForeignConfig row(json, "timm", name + ".");
     const bool is_vit = !row.has("encoder");
@@ -312,8 +313,17 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     const auto usual = row.get<std::string>("pool", is_vit ? "token" : "avg");
     if (wanted.pool == usual) wanted.pool.clear();
     if ((wanted.pool == "map" && !row.has("map")) || (!is_vit && !wanted.pool.empty())) continue;
+    ModelSettings other;
+    other.text.reset();
     const TimmTower tower = timm_tower(name, {arguments, "timm"}, wanted, "timm");
-    TimmName found{name, arguments, wanted.pool, differences(model.image, tower.tower, "model.image"), 0};
+    other.image = tower.tower;
+    other.preprocessing.image_size = size;
+    try {
+      other = resolve(other, name);
+    } catch (const UserError&) {
+      continue;  // its patches do not divide such pictures
+    }
+    TimmName found{name, arguments, wanted.pool, differences(ours.image, other.image, "model.image"), 0};
     found.distance = 100 * static_cast<int>(found.unlike.size()) + 10 * static_cast<int>(arguments.size()) + (wanted.pool.empty() ? 0 : 5) +
                      (tower.preprocessing.mean == model.preprocessing.mean ? 0 : 1);
     out.push_back(found);
