@@ -83,6 +83,7 @@ def attention(module, row):
         q, k, v = (p.bias is not None for p in (module.q_proj, module.k_proj, module.v_proj))
         need(q == v, "biases of queries alone"); parts = {"all" if k else "no_key" if q else "none"}
     row["qkv_bias"] = parts.pop()
+    if module.qkv is None: row["separate_qkv"] = True  # of meaning for the names of tensors alone
     need(module.proj.bias is not None, "attention without a bias at its end")
     if not is_identity(module.q_norm):
         need(norm_eps(module.q_norm) == row["norm_eps"], "a norm of queries with an epsilon of its own"); row["qk_norm"] = True
@@ -158,6 +159,7 @@ def transformer(model):
     there = [s for s in scales if not is_identity(s)]
     need(len(there) in (0, 2), "a layer scale of attention alone")
     if there: row["layer_scale"] = 1.0
+    if there and not hasattr(block, "ls1"): row["gamma_names"] = True
     attention(block.attn, row); mlp(block.mlp, row)
     need(len({str(b) for b in model.blocks}) == 1 or all(type(b) is type(block) for b in model.blocks), "blocks of several kinds")
     rotary(model, row); pooling(model, row)

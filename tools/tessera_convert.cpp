@@ -1,4 +1,3 @@
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 
@@ -9,16 +8,16 @@
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #ifdef TESSERA_WITH_DATA
+#include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/data/tokenizers/tokenizer.h>
 #endif
 #include <tessera/io/atomic_file.h>
-#include <tessera/io/safetensors.h>
 #include <tessera/models/architectures.h>
+#include <tessera/models/foreign/publish.h>
 #include <tessera/models/groupvit_checkpoint.h>
 #include <tessera/models/model_file.h>
 #include <tessera/models/open_clip.h>
 #include <tessera/models/parameter_count.h>
-#include <tessera/models/readouts/sparo.h>
 
 namespace {
 
@@ -74,61 +73,52 @@ ModelFile from_others(const Arguments& arguments) {
   return file;
 }
 
-/// What OpenCLIP has no counterpart for.
-void check_open_clip_can_hold(const ModelFile& file, const std::string& path) {
-  for (const auto& [name, tensor] : file.weights) {
-    bool foreign = name.find(".mlp.dwconv.") != std::string::npos;
-    for (const char* part : {"readout.", "adaptor.", "global_head.", "head.", "patch_embed.", "group_tokens"})
-      foreign |= name.starts_with(part) || name.starts_with(std::string("visual.") + part);
-    if (foreign)
-      user_error(path, ": OpenCLIP has no counterpart of ", name,
-                 "; only towers with its own blocks and read-outs and linear projections can be converted; "
-                 "python/tessera_model.py reads the others, in plain PyTorch");
-  }
+void print(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) std::cout << note << "\n";
 }
 
-/// What region features alone pass, of which inference makes no use.
-bool is_of_regions(const ModelFile& file, const std::string& name) {
-  return name.starts_with("visual.roi_") ||
-         (file.model.image.encoder.name == "modified_resnet" && name.starts_with("visual.ln_pre."));
+/// A published folder with all that inference and the way back need.
+ModelFile from_published(const std::string& folder) {
+  ModelFile file = load_published_folder(folder);
+#ifdef TESSERA_WITH_DATA
+  if (const std::string reason = take_published_tokenizer(read_published_folder(folder), folder, file); !reason.empty())
+    std::cout << "its texts cannot be read here, and its tokenizer's files are carried alone: " << reason << "\n";
+#endif
+  return file;
 }
 
-std::map<std::string, at::Tensor> to_open_clip(const ModelFile& file, const std::string& path) {
-  check_open_clip_can_hold(file, path);
-  std::map<std::string, at::Tensor> weights;
-  std::vector<std::string> left_out;
-  for (const auto& [name, tensor] : file.weights) {
-    if (name.starts_with("objective.")) continue;
-    if (is_of_regions(file, name))
-      left_out.push_back(name);
-    else
-      weights.emplace(name, tensor);
-  }
-  if (!left_out.empty())
-    std::cout << "left out, for OpenCLIP's models take no region features: " << join_names(left_out) << std::endl;
-  weights.emplace("logit_scale",
-                  at::tensor(std::log(1 / 0.07), at::kFloat));  // where the file has none: CLIP's start value
-  add_value_copies(weights);
-  return weights;
+/// Whether the input is a folder that says itself what it is.
+bool describes_itself(const Arguments& arguments) {
+  const bool plain = arguments.architecture.empty() && arguments.settings.empty() && arguments.merges.empty();
+  return plain && arguments.from != "groupvit" && is_published_folder(arguments.input);
 }
 
-/// The file for OpenCLIP, and beside it the configuration that it is built by.
-void write_open_clip(ModelFile& file, const std::string& input, const std::string& output) {
-  namespace fs = std::filesystem;
-  const bool sparo = is_sparo(file.model);
-  const std::string configuration = sparo ? "" : open_clip_config(file, input);
-  file.weights = to_open_clip(file, input);
-  io::save_safetensors(output, file.weights, {{"format", "pt"}});
-  if (sparo) {
-    std::cout << "no open_clip_config.json: the file is for SPARO's code; python/tessera_model.py reads the model, too\n";
-    return;
+/// The model of a path of any kind, and the path that messages name.
+std::pair<ModelFile, std::string> read_any(const Arguments& arguments) {
+  if (describes_itself(arguments)) return {from_published(arguments.input), arguments.input};
+  if (arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input)) {
+    const std::string path = find_open_clip_weights(arguments.input);
+    return {from_others(arguments), path};
   }
-  const fs::path folder = fs::absolute(output).parent_path();
-  io::write_file((folder / "open_clip_config.json").string(), configuration);
-  std::cout << "open_clip.create_model_and_transforms('local-dir:" << folder.string()
-            << "') loads it: open_clip_config.json lies beside it\n";
-  if (!file.tokenizer.name.empty() && file.tokenizer.name != "clip-bpe")
-    std::cout << "its tokenizer " << file.tokenizer.name << " is not part of it: give OpenCLIP's model ids of that one\n";
+  const std::string path = find_model_file(arguments.input);
+  return {load_model_file(path), path};
+}
+
+std::map<std::string, std::string> tokenizer_files([[maybe_unused]] const ModelFile& file, [[maybe_unused]] const std::string& library) {
+#ifdef TESSERA_WITH_DATA
+  return published_tokenizer_files(file, library);
+#else
+  return {};
+#endif
+}
+
+void write_folder(const Arguments& arguments) {
+  const auto [file, origin] = read_any(arguments);
+  const PublishedFolder written =
+      write_published(file, {arguments.to, arguments.output, tokenizer_files(file, arguments.to), origin});
+  print(written.notes);
+  std::cout << arguments.output << ": " << (written.what.empty() ? "the folder that the model came from" : written.what)
+            << "; read again, it has the model's settings and tensors" << std::endl;
 }
 
 /// What is written is safetensors, and never over what is read: better said before the reading.
@@ -146,26 +136,28 @@ int run(const Arguments& arguments) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
     return 0;
   }
-  if (arguments.from == arguments.to)
-    user_error("nothing to do: give --from open_clip, --from groupvit or --to open_clip");
-  if (arguments.from != "tessera" && arguments.to != "tessera")
-    user_error("--from ", arguments.from, " --to ", arguments.to, ": convert in two steps, through a file of ours");
   if (arguments.threads) at::set_num_threads(*arguments.threads);
   const at::NoGradGuard guard;
-  ModelFile file;
-  if (arguments.from != "tessera") {
-    check_output(find_open_clip_weights(arguments.input), arguments.output);
-    file = from_others(arguments);
-    save_model_file(arguments.output, file);
-  } else {
-    const std::string input = find_model_file(arguments.input);
-    check_output(input, arguments.output);
-    file = load_model_file(input);
-    write_open_clip(file, input, arguments.output);
+  const bool is_file = arguments.output.ends_with(".safetensors");
+  if (arguments.to != "tessera" && !(arguments.to == "open_clip" && is_file)) {
+    write_folder(arguments);
+    return 0;
   }
+  const bool whole_folder = describes_itself(arguments);
+  const bool theirs = whole_folder || arguments.from != "tessera" || is_open_clip_checkpoint(arguments.input);
+  if (!theirs && arguments.to == "tessera")
+    user_error(arguments.input, ": is a model of ours already: --to open_clip, transformers or timm writes it for another library");
+  check_output(theirs ? (is_foreign_folder(arguments.input) ? arguments.input : find_open_clip_weights(arguments.input))
+                      : find_model_file(arguments.input),
+               arguments.output);
+  const auto [file, origin] = read_any(arguments);
+  if (arguments.to == "tessera")
+    save_model_file(arguments.output, file);
+  else
+    print(write_open_clip_file(file, origin, arguments.output));
   std::cout << arguments.output << ": parameters " << describe(count_parameters(DualEncoder(file.model))) << "; "
             << file.weights.size() << " tensors" << std::endl;
-  if (arguments.from != "tessera" && file.vocabulary.empty())
+  if (arguments.to == "tessera" && file.model.text && file.vocabulary.empty() && !whole_folder)
     std::cout << "no vocabulary: programs that read text will ask for the tokenizer's file (--merges)" << std::endl;
   return 0;
 }
@@ -174,18 +166,20 @@ int run(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Converts model files from and to OpenCLIP's, those of SPARO's code, which is made of OpenCLIP's, and from "
-      "checkpoints of GroupViT's code. It reads safetensors and PyTorch files (.pt, .pth, .bin) and writes "
+      "Converts models from and to the folders that transformers, timm and OpenCLIP publish, files of OpenCLIP's and of SPARO's "
+      "code, and from checkpoints of GroupViT's code. It reads safetensors and PyTorch files (.pt, .pth, .bin) and writes "
       "safetensors.\n"
+      "  tessera-convert PUBLISHED_FOLDER OUT.safetensors\n"
+      "  tessera-convert --to transformers RUN_OR_FILE_OR_PUBLISHED_FOLDER NEW_FOLDER\n"
       "  tessera-convert --from open_clip --architecture ViT-B-32 IN OUT\n"
       "  tessera-convert --from open_clip --settings configs/sparo_laion400m_vitb32.yaml IN OUT\n"
       "  tessera-convert --from groupvit IN OUT\n"
-      "  tessera-convert --to open_clip RUN_OR_FILE OUT");
+      "  tessera-convert --to open_clip RUN_OR_FILE OUT.safetensors");
   Arguments arguments;
-  const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip"});
-  app.add_option("input", arguments.input, "file to read (a run or checkpoint folder for a model of ours)");
-  app.add_option("output", arguments.output, "file to write");
-  tools::add_default(app, "--from", arguments.from, "format of the input")->check(inputs);
+  const CLI::IsMember inputs({"tessera", "open_clip", "groupvit"}), outputs({"tessera", "open_clip", "transformers", "timm"});
+  app.add_option("input", arguments.input, "model to read: a file, a run or checkpoint folder of ours, or a published folder");
+  app.add_option("output", arguments.output, "file to write, or with --to a new folder");
+  tools::add_default(app, "--from", arguments.from, "format of the input; published folders and ours are known without it")->check(inputs);
   tools::add_default(app, "--to", arguments.to, "format of the output")->check(outputs);
   app.add_option("--architecture", arguments.architecture, "OpenCLIP's name of the model (--list shows those known). Default: what open_clip_config.json beside it says");
   app.add_option("--settings", arguments.settings,

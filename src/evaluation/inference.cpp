@@ -3,7 +3,7 @@
 #include <torch/cuda.h>
 
 #include <tessera/base/error.h>
-#include <tessera/data/tokenizers/tokenizer_json.h>
+#include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/io/atomic_file.h>
@@ -50,15 +50,11 @@ class UnreadTokenizer : public Tokenizer {
 /// The tokenizer that lies in a published folder.
 void take_tokenizer(const ForeignModel& foreign, const std::string& folder, InferenceModel& out) {
   if (!foreign.tokenizer_in_folder) return;
-  try {
-    const auto found = tokenizer_of_folder(foreign, folder);
-    if (!found) return;
-    out.file.tokenizer = found->settings;
-    out.file.vocabulary = found->vocabulary;
+  const std::string reason = take_published_tokenizer(foreign, folder, out.file);
+  if (!reason.empty())
+    out.tokenizer = std::make_shared<UnreadTokenizer>(reason);
+  else if (!out.file.tokenizer.name.empty())
     out.tokenizer = tokenizers().make(out.file.tokenizer, "tokenizer", TokenizerContext{out.file.vocabulary, folder});
-  } catch (const UserError& error) {
-    out.tokenizer = std::make_shared<UnreadTokenizer>(error.what());
-  }
 }
 
 /// Fills path and file.

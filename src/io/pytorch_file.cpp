@@ -3,7 +3,10 @@
 #include <caffe2/serialize/inline_container.h>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
+#include <set>
+#include <string_view>
 
 #include <ATen/ATen.h>
 
@@ -156,6 +159,7 @@ class PytorchModel {
       : path_(path), archive_(archive), pickle_(archive.pickle()) {}
 
   std::map<std::string, at::Tensor> tensors() {
+    refuse_programs();
     collect(model(), "", 0);
     if (tensors_.empty()) user_error(path_, ": there are no tensors in its model");
     return std::move(tensors_);
@@ -171,6 +175,21 @@ class PytorchModel {
     for (std::size_t i = 0; i + 1 < value.items.size(); i += 2)
       if (at(value.items[i]).kind == Kind::kText) use(at(value.items[i]).text, at(value.items[i + 1]));
     if (value.kind == Kind::kObject && at(value.state).kind == Kind::kDict) for_each_name(at(value.state), use);
+  }
+
+  /// Nothing is run here whatever a pickle asks for; but who asks for this did not save a model.
+  void refuse_programs() const {
+    static const std::set<std::string, std::less<>> modules = {"os",     "posix",  "nt",  "subprocess", "sys",      "runpy",     "shutil",
+                                                               "socket", "pty",    "ctypes", "importlib", "commands", "webbrowser"};
+    static const std::set<std::string, std::less<>> functions = {"eval", "exec", "compile", "open", "__import__", "input"};
+    for (const PickleValue& value : pickle_.values) {
+      if (value.kind != Kind::kClass) continue;
+      const std::string_view name = value.text;
+      const std::string_view module = name.substr(0, name.find('.')), last = name.substr(name.rfind('.') + 1);
+      const bool builtin = module == "builtins" || module == "__builtin__";
+      if (modules.contains(module) || (builtin && functions.contains(last)))
+        user_error(path_, ": its pickle wants to run ", printable(name), ", which no model needs: nothing was run, and nothing is read of it");
+    }
   }
 
   const PickleValue& model() const {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <iterator>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,6 +67,7 @@ class InputFile {
 struct OpenedHeader {
   SafetensorsHeader header;
   std::uint64_t data_start;
+  SafetensorsLayout layout;
 };
 
 /// The line of text that a file begins with; empty if it is no text.
@@ -102,7 +104,23 @@ OpenedHeader read_header(const InputFile& file, const std::string& path) {
     user_error(path, ": its header of ", length, " bytes is longer than the ", kMaxHeaderBytes, " that are read");
   std::string text(length, '\0');
   file.read(text.data(), length, kLengthBytes);
-  return {parse_safetensors_header(text, rest - length, path), kLengthBytes + length};
+  SafetensorsHeader header = parse_safetensors_header(text, rest - length, path);
+  return {std::move(header), kLengthBytes + length, {std::move(text), rest - length}};
+}
+
+std::vector<std::int64_t> without_ones(at::IntArrayRef shape) {
+  std::vector<std::int64_t> out;
+  std::copy_if(shape.begin(), shape.end(), std::back_inserter(out), [](std::int64_t size) { return size != 1; });
+  return out;
+}
+
+// A tensor as a header's entry describes it, on the CPU; undefined where the entry cannot hold its numbers.
+at::Tensor as_entry(const at::Tensor& tensor, const TensorEntry& entry) {
+  if (without_ones(tensor.sizes()) != without_ones(entry.shape)) return {};
+  const at::Tensor here = tensor.detach().cpu().contiguous();
+  const at::Tensor stored = here.to(entry.dtype);
+  const bool exact = entry.dtype == here.scalar_type() || at::equal(stored.to(here.scalar_type()).nan_to_num(), here.nan_to_num());
+  return exact ? stored : at::Tensor();
 }
 
 struct OutputTensor {
@@ -110,8 +128,8 @@ struct OutputTensor {
   at::Tensor tensor;
 };
 
-// Widest dtype first, then by name: with a header of a multiple of 8 bytes every tensor lies aligned, as the reference
-// library writes it.
+// By dtype, the widest first, then by name: with a header of a multiple of 8 bytes every tensor lies aligned, as the
+// reference library writes it.
 std::vector<OutputTensor> in_file_order(const std::map<std::string, at::Tensor>& tensors) {
   std::vector<OutputTensor> order;
   for (const auto& [name, tensor] : tensors) {
@@ -122,7 +140,7 @@ std::vector<OutputTensor> in_file_order(const std::map<std::string, at::Tensor>&
     order.push_back({&name, tensor.detach()});
   }
   std::stable_sort(order.begin(), order.end(), [](const OutputTensor& a, const OutputTensor& b) {
-    return a.tensor.element_size() > b.tensor.element_size();
+    return safetensors_dtype_rank(a.tensor.scalar_type()) > safetensors_dtype_rank(b.tensor.scalar_type());
   });
   return order;
 }
@@ -166,7 +184,7 @@ std::map<std::string, std::string> load_safetensors_metadata(const std::string& 
 
 TensorFile load_safetensors(const std::string& path) {
   const InputFile file(path);
-  auto [header, data_start] = read_header(file, path);
+  auto [header, data_start, layout] = read_header(file, path);
   TensorFile out;
   out.metadata = std::move(header.metadata);
   for (const TensorEntry& entry : header.entries) {
@@ -177,6 +195,32 @@ TensorFile load_safetensors(const std::string& path) {
     out.tensors[entry.name] = is_bool ? tensor.ne(0) : tensor;
   }
   return out;
+}
+
+SafetensorsLayout load_safetensors_layout(const std::string& path) {
+  return read_header(InputFile(path), path).layout;
+}
+
+bool fits_layout(const SafetensorsLayout& layout, const std::map<std::string, at::Tensor>& tensors, const std::string& origin) {
+  for (const TensorEntry& entry : parse_safetensors_header(layout.header, layout.data_bytes, origin).entries) {
+    const auto found = tensors.find(entry.name);
+    if (found == tensors.end() || !as_entry(found->second, entry).defined()) return false;
+  }
+  return true;
+}
+
+void save_safetensors_as(const SafetensorsLayout& layout, const std::string& path,
+                         const std::map<std::string, at::Tensor>& tensors) {
+  AtomicFile file(path);
+  const std::uint64_t length = layout.header.size();
+  file.write(&length, kLengthBytes);
+  file.write(layout.header);
+  for (const TensorEntry& entry : parse_safetensors_header(layout.header, layout.data_bytes, path).entries) {
+    const at::Tensor bytes = as_entry(tensors.at(entry.name), entry);
+    TORCH_CHECK(bytes.defined(), "save_safetensors_as: tensor ", entry.name, " does not fit the layout");
+    file.write(bytes.data_ptr(), bytes.nbytes());
+  }
+  file.commit();
 }
 
 void save_safetensors(const std::string& path, const std::map<std::string, at::Tensor>& tensors,

@@ -21,16 +21,17 @@ struct DtypeName {
   const char* name;
   at::ScalarType dtype;
 };
-constexpr std::array<DtypeName, 10> kDtypes = {{{"F64", at::kDouble},
-                                                {"F32", at::kFloat},
+// In the reference library's order.
+constexpr std::array<DtypeName, 10> kDtypes = {{{"BOOL", at::kBool},
+                                                {"U8", at::kByte},
+                                                {"I8", at::kChar},
+                                                {"I16", at::kShort},
                                                 {"F16", at::kHalf},
                                                 {"BF16", at::kBFloat16},
-                                                {"I64", at::kLong},
                                                 {"I32", at::kInt},
-                                                {"I16", at::kShort},
-                                                {"I8", at::kChar},
-                                                {"U8", at::kByte},
-                                                {"BOOL", at::kBool}}};
+                                                {"F32", at::kFloat},
+                                                {"F64", at::kDouble},
+                                                {"I64", at::kLong}}};
 constexpr std::size_t kMaxDimensions = 64;  // what LibTorch's iterators take
 constexpr int kMaxDepth = 8;                // a header needs 3; each level costs stack and memory
 
@@ -176,6 +177,11 @@ const char* safetensors_dtype_name(at::ScalarType dtype) {
   for (const DtypeName& each : kDtypes)
     if (each.dtype == dtype) return each.name;
   return nullptr;
+}
+
+int safetensors_dtype_rank(at::ScalarType dtype) {
+  const auto found = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const DtypeName& each) { return each.dtype == dtype; });
+  return static_cast<int>(found - kDtypes.begin());
 }
 
 }  // namespace tessera::io

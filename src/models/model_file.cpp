@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <set>
 
+#include <ATen/ATen.h>
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/digest.h>
@@ -19,6 +20,7 @@ constexpr const char* kModelKey = "tessera.model";
 constexpr const char* kTokenizerKey = "tessera.tokenizer";
 constexpr const char* kVocabularyKey = "tessera.vocabulary";
 constexpr const char* kVocabularyHashKey = "tessera.vocabulary_sha256";
+constexpr const char* kPublishedKey = "tessera.published";
 constexpr const char* kFormatVersion = "1";
 constexpr const char* kModelName = "model.safetensors";
 
@@ -54,6 +56,57 @@ std::string read_vocabulary(const Metadata& metadata, const std::string& path) {
     user_error(path, ": the tokenizer's vocabulary has SHA-256 ", actual, ", but ", kVocabularyHashKey, " says ",
                expected == nullptr ? "nothing" : *expected, ": the file is damaged or was edited by hand");
   return vocabulary;
+}
+
+constexpr std::string_view kFilePrefix = "published.file.", kTensorPrefix = "published.tensor.";
+
+at::Tensor bytes_tensor(const std::string& bytes) {
+  at::Tensor out = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
+  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(out.data_ptr()));
+  return out;
+}
+
+std::string bytes_of(const at::Tensor& tensor, const std::string& name, const std::string& path) {
+  if (tensor.scalar_type() != at::kByte || tensor.dim() != 1)
+    user_error(path, ": tensor ", name, " holds no file's bytes: the file is damaged");
+  return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(tensor.numel())};
+}
+
+/// Adds what is left of a published folder: bytes and tensors as tensors, the rest as JSON. A file that is the vocabulary is not
+/// stored twice.
+void add_published(const ModelFile& file, std::map<std::string, at::Tensor>& tensors, Metadata& metadata) {
+  const PublishedParts& parts = *file.published;
+  nlohmann::json json = {{"library", parts.library}, {"vocabulary", nlohmann::json::array()}, {"digests", parts.digests}};
+  for (const auto& [name, bytes] : parts.files)
+    if (!bytes.empty() && bytes == file.vocabulary)
+      json["vocabulary"].push_back(name);
+    else
+      tensors[std::string(kFilePrefix) + name] = bytes_tensor(bytes);
+  for (const auto& [name, tensor] : parts.tensors) tensors[std::string(kTensorPrefix) + name] = tensor;
+  for (const auto& [name, layout] : parts.weights) json["weights"][name] = {{"header", layout.header}, {"data_bytes", layout.data_bytes}};
+  metadata[kPublishedKey] = json.dump();
+}
+
+/// Takes it out of a file's tensors again.
+std::shared_ptr<const PublishedParts> take_published(const std::string& text, ModelFile& file, const std::string& path) {
+  auto parts = std::make_shared<PublishedParts>();
+  try {
+    const nlohmann::json json = nlohmann::json::parse(text);
+    parts->library = json.at("library").get<std::string>();
+    parts->digests = json.at("digests").get<std::map<std::string, std::string>>();
+    for (const auto& name : json.at("vocabulary")) parts->files[name.get<std::string>()] = file.vocabulary;
+    if (json.contains("weights"))
+      for (const auto& [name, layout] : json.at("weights").items())
+        parts->weights[name] = {layout.at("header").get<std::string>(), layout.at("data_bytes").get<std::uint64_t>()};
+  } catch (const nlohmann::json::exception&) {
+    user_error(path, ": metadata ", kPublishedKey, " is not what tessera-convert writes: the file is damaged");
+  }
+  for (const auto& [name, tensor] : file.weights) {
+    if (name.starts_with(kFilePrefix)) parts->files[name.substr(kFilePrefix.size())] = bytes_of(tensor, name, path);
+    if (name.starts_with(kTensorPrefix)) parts->tensors[name.substr(kTensorPrefix.size())] = tensor;
+  }
+  std::erase_if(file.weights, [](const auto& item) { return item.first.starts_with(kFilePrefix) || item.first.starts_with(kTensorPrefix); });
+  return parts;
 }
 
 /// The checkpoint that FOLDER/latest names, or an empty path.
@@ -92,7 +145,8 @@ ModelFile load_model_file(const std::string& path) {
         config::Value<config::ModuleSettings>::read(parse_settings(*tokenizer, kTokenizerKey, path), "tokenizer", {});
   file.vocabulary = read_vocabulary(stored.metadata, path);
   file.weights = std::move(stored.tensors);
-  const std::set<std::string> ours = {kFormatKey, kModelKey, kTokenizerKey, kVocabularyKey, kVocabularyHashKey};
+  if (const std::string* published = find(stored.metadata, kPublishedKey)) file.published = take_published(*published, file, path);
+  const std::set<std::string> ours = {kFormatKey, kModelKey, kTokenizerKey, kVocabularyKey, kVocabularyHashKey, kPublishedKey};
   for (const auto& [key, value] : stored.metadata)
     if (!ours.contains(key)) file.extra[key] = value;
   return file;
@@ -108,7 +162,10 @@ void save_model_file(const std::string& path, const ModelFile& file) {
     metadata[kVocabularyKey] = base64_encode(file.vocabulary);
     metadata[kVocabularyHashKey] = sha256(file.vocabulary);
   }
-  io::save_safetensors(path, file.weights, metadata);
+  if (!file.published) return io::save_safetensors(path, file.weights, metadata);
+  std::map<std::string, at::Tensor> tensors = file.weights;
+  add_published(file, tensors, metadata);
+  io::save_safetensors(path, tensors, metadata);
 }
 
 std::string find_model_file(const std::string& path) {

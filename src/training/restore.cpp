@@ -31,6 +31,7 @@ ResumeChanges apply_checkpoint(TrainingRun& run, Config& config, const ProcessGr
   if (config.training.micro_batch.automatic) config.training.micro_batch = micro_batch_of(checkpoint.config, folder);
   if (run.tokenizer && checkpoint.model.vocabulary != run.tokenizer->vocabulary_bytes())
     user_error(folder, ": was trained with another vocabulary than the file that tokenizer names now");
+  run.published = checkpoint.model.published;
   load_weights(*run.model, *run.objective, checkpoint.model.weights, folder + "/model.safetensors");
   run.optimizer->load_state(checkpoint.optimizer, folder + "/state.safetensors");
   if (run.ema && checkpoint.ema.empty())

@@ -1,6 +1,7 @@
 // How a run begins: resumed or fresh, and what is said about it.
 #include <ATen/Parallel.h>
 
+#include "src/training/config/published_towers.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -56,6 +57,7 @@ void Trainer::restore_or_initialize(const Resume& resume) {
       go_on_from(checkpoint, place, changes);
     } else {
       load_initial_weights(*run_.model, *run_.objective, config_.start);
+      if (group_.first()) run_.published = start_parts(config_.start);
       monitor_.resume_at(0);
     }
   });

@@ -83,6 +83,11 @@ TEST(PytorchFile, AFileWithoutAModelNamesItsKeys) {
                 "epoch and best");
 }
 
+TEST(PytorchFile, APickleThatWantsToRunCodeIsRefusedAndNotRun) {
+  const std::string path = file_named("runs_code.pt");
+  EXPECT_EQ(error_of(path), path + ": its pickle wants to run posix.system, which no model needs: nothing was run, and nothing is read of it");
+}
+
 TEST(PytorchFile, ATruncatedOrChangedFileIsRefusedInOneLine) {
   const std::string whole = read_file(file_named("checkpoint.pt"));
   const std::string path =

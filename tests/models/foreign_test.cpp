@@ -253,6 +253,46 @@ TEST_F(BrokenFolder, AWrongShapeAndATensorTooManyAreNamed) {
   EXPECT_NE(error().find("tensor head.extra [1] is left over"), std::string::npos) << error();
 }
 
+TEST_F(BrokenFolder, ShardsOfPyTorchsFilesAreReadAndAMissingOneIsNamed) {
+  const std::string index = path("pytorch_model.bin.index.json"), first = path("pytorch_model-00001-of-00002.bin");
+  fs::rename(path("model.safetensors"), first);
+  nlohmann::json map;
+  for (const auto& [name, tensor] : io::load_safetensors(first).tensors) map[name] = "pytorch_model-00001-of-00002.bin";
+  io::write_file(index, nlohmann::json{{"weight_map", map}}.dump());
+  EXPECT_EQ(error(), "no error");
+  map["norm.weight"] = "pytorch_model-00002-of-00002.bin";
+  io::write_file(index, nlohmann::json{{"weight_map", map}}.dump());
+  EXPECT_EQ(error(), index + ": names the file pytorch_model-00002-of-00002.bin, which is not in the folder: fetch the whole model again");
+  map["norm.weight"] = 2;
+  io::write_file(index, nlohmann::json{{"weight_map", map}}.dump());
+  EXPECT_EQ(error(), index + ": weight_map.norm.weight is 2, which has another type than its library writes");
+}
+
+TEST_F(BrokenFolder, ATensorThatTheIndexNamesAndNoShardHoldsIsNamed) {
+  io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.width": "model.safetensors"}})");
+  fs::rename(path("model.safetensors"), path("model-1.safetensors"));
+  io::write_file(path("model.safetensors.index.json"), R"({"weight_map": {"norm.width": "model-1.safetensors"}})");
+  EXPECT_EQ(error(), path("model.safetensors.index.json") + ": says that \"model-1.safetensors\" holds tensor norm.width, which it does not");
+}
+
+TEST_F(BrokenFolder, ATruncatedFileIsNamed) {
+  const std::string whole = io::read_file(path("model.safetensors"));
+  io::write_file(path("model.safetensors"), whole.substr(0, whole.size() - 100));
+  EXPECT_EQ(error().find(path("model.safetensors") + ": tensor "), 0) << error();
+  EXPECT_NE(error().find("(truncated file?)"), std::string::npos) << error();
+}
+
+TEST_F(BrokenFolder, APickleThatWantsToRunCodeIsNotRead) {
+  fs::remove(path("model.safetensors"));
+  fs::copy(test_data("pytorch/runs_code.pt"), path("pytorch_model.bin"));
+  EXPECT_EQ(error().find(path("pytorch_model.bin") + ": its pickle wants to run posix.system"), 0) << error();
+}
+
+TEST_F(BrokenFolder, AConfigurationThatIsNoObjectIsNamed) {
+  io::write_file(path("config.json"), "[1, 2");
+  EXPECT_EQ(error(), path("config.json") + ": is no JSON object: the file is damaged, or not a configuration");
+}
+
 TEST_F(BrokenFolder, WeightsThatAreNotThereAreAskedFor) {
   fs::remove(path("model.safetensors"));
   EXPECT_NE(error().find("holds no weights: expected model.safetensors"), std::string::npos);

@@ -34,4 +34,7 @@ SafetensorsHeader parse_safetensors_header(const std::string& text, std::uint64_
 /// The format's name of a dtype ("F32"), or nullptr if it has none here.
 const char* safetensors_dtype_name(at::ScalarType dtype);
 
+/// Where a dtype stands in the reference library's order of tensors, which writes the greatest first.
+int safetensors_dtype_rank(at::ScalarType dtype);
+
 }  // namespace tessera::io

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include <ATen/core/Tensor.h>
@@ -31,6 +32,11 @@ config::ModuleSettings clip_tokenizer(const TowerSettings& text);
 /// The settings of a checkpoint's model: those of architecture() where a name is given, or what open_clip_config.json beside
 /// the weights says. Throws as load_open_clip_checkpoint().
 ModelSettings open_clip_settings(const std::string& path, const std::string& architecture = "");
+
+/// The settings of one of OpenAI's TorchScript archives, which follow from its tensors' shapes: ViT or ResNet with quick GELU. None for
+/// other files, which lack the three numbers that OpenAI's classes keep (input_resolution, context_length, vocab_size). Throws UserError
+/// naming `origin` and the tensor that is missing or has another shape.
+std::optional<ModelSettings> openai_model(const NamedTensors& tensors, const std::string& origin);
 
 /// The tensors of a PyTorch or safetensors file, under the file's names. Throws UserError naming the file, and for a file of
 /// Hugging Face's CLIPModel.

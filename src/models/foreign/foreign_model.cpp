@@ -1,3 +1,4 @@
+#include <array>
 #include <filesystem>
 #include <set>
 
@@ -18,27 +19,37 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kConfigName = "config.json";
-constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr std::array<const char*, 2> kIndexNames = {"model.safetensors.index.json", "pytorch_model.bin.index.json"};
 
 bool is_timm(const nlohmann::json& config) {
   return config.contains("architecture") && config.contains("pretrained_cfg");
 }
 
-NamedTensors load_shards(const std::string& folder) {
-  const std::string index = folder + "/" + kIndexName;
+/// The files that an index names, which says of each tensor where it lies.
+std::vector<std::string> shards_of(const std::string& folder, const std::string& index) {
   const ForeignConfig map = ForeignConfig::of_file(index).section("weight_map");
   std::set<std::string> files;
   for (const auto& [name, file] : map.json().items()) files.insert(map.get<std::string>(name, ""));
-  NamedTensors out;
+  std::vector<std::string> out;
   for (const std::string& file : files) {
-    const std::string path = folder + "/" + file;
-    if (file.find('/') != std::string::npos || !fs::is_regular_file(path))
+    if (file.find('/') != std::string::npos || !fs::is_regular_file(folder + "/" + file))
       user_error(index, ": names the file ", file, ", which is not in the folder: fetch the whole model again");
-    out.merge(io::load_safetensors(path).tensors);
+    out.push_back(folder + "/" + file);
   }
-  for (const auto& [name, file] : map.json().items())
-    if (!out.contains(name)) user_error(index, ": says that ", file.dump(), " holds tensor ", name, ", which it does not");
   return out;
+}
+
+void check_index(const std::string& index, const NamedTensors& tensors) {
+  const ForeignConfig map = ForeignConfig::of_file(index).section("weight_map");
+  for (const auto& [name, file] : map.json().items())
+    if (!tensors.contains(name)) user_error(index, ": says that ", file.dump(), " holds tensor ", name, ", which it does not");
+}
+
+/// The index of a folder's shards; empty where its weights are one file.
+std::string index_of(const std::string& folder) {
+  for (const char* name : kIndexNames)
+    if (fs::is_regular_file(folder + "/" + name)) return folder + "/" + name;
+  return {};
 }
 
 const PartLeftOut* part_of(const std::vector<PartLeftOut>& parts, const std::string& name) {
@@ -66,12 +77,25 @@ ForeignModel read_foreign_folder(const std::string& folder) {
   return out;
 }
 
+std::vector<std::string> foreign_weight_files(const std::string& folder) {
+  // A whole file goes before the shards of an older format.
+  if (fs::is_regular_file(folder + "/" + kIndexNames[0])) return shards_of(folder, folder + "/" + kIndexNames[0]);
+  if (fs::is_regular_file(folder + "/model.safetensors")) return {folder + "/model.safetensors"};
+  if (const std::string index = index_of(folder); !index.empty()) return shards_of(folder, index);
+  if (fs::is_regular_file(folder + "/pytorch_model.bin")) return {folder + "/pytorch_model.bin"};
+  user_error(folder, ": holds no weights: expected model.safetensors or pytorch_model.bin, or ", kIndexNames[0], " or ", kIndexNames[1],
+             " with the files that it names");
+}
+
 NamedTensors load_foreign_weights(const std::string& folder) {
-  if (fs::is_regular_file(folder + "/" + kIndexName)) return load_shards(folder);
-  if (fs::is_regular_file(folder + "/model.safetensors"))
-    return io::load_safetensors(folder + "/model.safetensors").tensors;
-  if (fs::is_regular_file(folder + "/pytorch_model.bin")) return io::load_pytorch_file(folder + "/pytorch_model.bin");
-  user_error(folder, ": holds no weights: expected model.safetensors, ", kIndexName, " or pytorch_model.bin");
+  const std::vector<std::string> files = foreign_weight_files(folder);
+  NamedTensors out;
+  for (const std::string& file : files)
+    out.merge(io::is_pytorch_file(file) ? io::load_pytorch_file(file) : io::load_safetensors(file).tensors);
+  const std::string index = index_of(folder);
+  const std::string only = fs::path(files.front()).filename().string();
+  if (!index.empty() && only != "model.safetensors") check_index(index, out);
+  return out;
 }
 
 NamedTensors own_tensors(const ForeignModel& foreign, const NamedTensors& theirs, NamedTensors own,

@@ -138,7 +138,8 @@ RenamedTensors write_by_rules(const std::vector<TensorRule>& rules, const NamedT
   RenamedTensors out;
   std::set<std::string> written;
   const auto write = [&](const std::string& name, const TensorRule& rule) {
-    const auto captures = match(rule.ours.front(), name);
+    std::optional<Captures> captures;
+    for (std::size_t place = 0; place < rule.ours.size() && !captures; ++place) captures = match(rule.ours[place], name);
     if (!captures) return false;
     const std::vector<std::string> ours = filled(rule.ours, *captures), theirs = filled(rule.theirs, *captures);
     const auto found = all_of(own, ours);

@@ -1,8 +1,12 @@
 #include "src/models/foreign/timm.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
+#include "src/models/foreign/draft.h"
+#include "src/models/foreign/same_model.h"
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
 #include <tessera/models/convnext.h>
@@ -17,10 +21,14 @@ namespace {
 
 using enum TensorChange;
 
+const ForeignConfig& timm_table() {
+  static const ForeignConfig models = ForeignConfig::of_file(config::shipped_folder() + "/architectures/timm.json").section("models");
+  return models;
+}
+
 /// The table's row of a name. Throws UserError for a name that is not there or refused.
 ForeignConfig row_of(const std::string& name, const std::string& path) {
-  static const ForeignConfig table = ForeignConfig::of_file(config::shipped_folder() + "/architectures/timm.json");
-  const ForeignConfig models = table.section("models");
+  const ForeignConfig& models = timm_table();
   if (!models.has(name)) {
     std::vector<std::string> known;
     for (const auto& [key, row] : models.json().items()) known.push_back(key);
@@ -33,7 +41,40 @@ ForeignConfig row_of(const std::string& name, const std::string& path) {
   return row;
 }
 
-std::vector<TensorRule> vit_rules(const std::string& packed) {
+/// The names that a row's class has where timm's classes name the same tensors otherwise.
+std::vector<TensorRule> names_of_class(const ForeignConfig& row, const VitSettings& vit) {
+  std::vector<TensorRule> block;
+  const auto add = [&](const std::string& prefix, const std::vector<TensorRule>& rules) {
+    const std::vector<TensorRule> named = with_prefixes(rules, prefix, prefix);
+    block.insert(block.end(), named.begin(), named.end());
+  };
+  if (row.get("gamma_names", false)) block = {{{"gamma_1"}, {"ls_1.gamma"}}, {{"gamma_2"}, {"ls_2.gamma"}}};
+  if (row.get("separate_qkv", false))
+    add("attn.", {{{"q_proj.weight", "k_proj.weight", "v_proj.weight"}, {"in_proj_weight"}},
+                  {{"q_proj.bias", "k_proj.bias", "v_proj.bias"}, {"in_proj_bias"}},
+                  {{"q_proj.bias"}, {"q_bias"}},
+                  {{"v_proj.bias"}, {"v_bias"}}});
+  if (vit.mlp == "plain") {
+    add("mlp.", {{{"fc1.**"}, {"c_fc.**"}}});
+  } else if (row.has("packed")) {
+    const bool last = row.get<std::string>("packed", "first") == "last";
+    for (const char* what : {".weight", ".bias"})
+      add("mlp.", {{{concat("fc1", what)}, {concat(last ? "c_fc" : "c_gate", what), concat(last ? "c_gate" : "c_fc", what)}}});
+  } else if (vit.mlp_input_norm) {
+    add("mlp.", {{{"w0.**"}, {"c_gate.**"}}, {{"w1.**"}, {"c_fc.**"}}, {{"w2.**"}, {"c_proj.**"}}});
+  } else {
+    add("mlp.", {{{"fc1_g.**"}, {"c_gate.**"}}, {{"fc1_x.**"}, {"c_fc.**"}}});
+  }
+  std::vector<TensorRule> out = with_prefixes(block, "blocks.*.", "transformer.resblocks.*.");
+  if (vit.stem != "patch") out.push_back({{"patch_embed.backbone.**"}, {"conv1.**"}});
+  if (vit.final_norm == "pooled") out.push_back({{"fc_norm.**"}, {"ln_post.**"}});
+  return out;
+}
+
+/// Reading takes what is there, by whatever class it is named; writing takes the first rule that stands here.
+std::vector<TensorRule> vit_rules(const ForeignConfig& row, const VitSettings& vit) {
+  const auto packed = row.get<std::string>("packed", "first");
+  std::vector<TensorRule> out = names_of_class(row, vit);
   const std::vector<std::string> halves = packed == "last" ? std::vector<std::string>{"c_fc", "c_gate"} : std::vector<std::string>{"c_gate", "c_fc"};
   const auto half = [&](const char* what) {
     return std::vector<std::string>{concat("mlp.", halves[0], ".", what), concat("mlp.", halves[1], ".", what)};
@@ -85,9 +126,8 @@ std::vector<TensorRule> vit_rules(const std::string& packed) {
                                        {{"fc_norm.**"}, {"ln_post.**"}},
                                        {{"head.weight"}, {"proj"}, transposed},
                                        {{"head.bias"}, {"proj_bias"}}};
-  rules.insert(rules.end(), pool.begin(), pool.end());
-  rules.insert(rules.end(), own.begin(), own.end());
-  return rules;
+  for (const std::vector<TensorRule>* more : {&std::as_const(rules), &pool, &own}) out.insert(out.end(), more->begin(), more->end());
+  return out;
 }
 
 RotarySettings rotary_of(const ForeignConfig& c, config::Size grid) {
@@ -218,14 +258,18 @@ VitSettings vit_of(const ForeignConfig& row) {
   return s;
 }
 
+std::string resize_mode_of(const ForeignConfig& c) {
+  const auto mode = c.get<std::string>("crop_mode", "center");
+  return mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
+}
+
 Preprocessing preprocessing_of(const ForeignConfig& c, const config::Size& size) {
   Preprocessing p;
   p.image_size = size;
   p.mean = c.get("mean", p.mean);
   p.std = c.get("std", p.std);
   p.interpolation = c.get("interpolation", p.interpolation);
-  const auto mode = c.get<std::string>("crop_mode", "center");
-  p.resize_mode = mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
+  p.resize_mode = resize_mode_of(c);
   return p;
 }
 
@@ -285,8 +329,8 @@ TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& a
   const config::Size size = arguments.size("img_size", row.size("image_size", 224));
   out.tower = {encoder_of(row, encoder, size), {"gap"}, projection_of(head)};
   out.preprocessing = preprocessing_of(row, size);
-  out.rules = {{{"head.fc.weight"}, {"proj"}, transposed}, {{"head.fc.bias"}, {"proj_bias"}},
-               {{"fc.weight"}, {"proj"}, transposed}, {{"fc.bias"}, {"proj_bias"}}, {{"**"}, {"**"}}};
+  const std::string classifier = out.tower.encoder.name == "timm_resnet" ? "fc" : "head.fc";
+  out.rules = {{{classifier + ".weight"}, {"proj"}, transposed}, {{classifier + ".bias"}, {"proj_bias"}}, {{"**"}, {"**"}}};
   return out;
 }
 
@@ -305,7 +349,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   TimmTower out;
   out.tower = {chosen("vit", vit), readout_of(row, pool), projection_of(head)};
   out.preprocessing = preprocessing_of(row, vit.image_size);
-  out.rules = vit_rules(row.get<std::string>("packed", "first"));
+  out.rules = vit_rules(row, vit);
   return out;
 }
 
@@ -329,6 +373,84 @@ ForeignModel timm_model(const ForeignConfig& config) {
   p.mean = pretrained.get("mean", p.mean);
   p.std = pretrained.get("std", p.std);
   p.interpolation = pretrained.get("interpolation", p.interpolation);
+  if (pretrained.has("crop_mode")) p.resize_mode = resize_mode_of(pretrained);
+  return out;
+}
+
+std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_depth) {
+  std::vector<TimmName> out;
+  if (head.pool != "token" && head.pool != "avg" && head.pool != "map") return out;
+  const ModelSettings ours = resolve(model);
+  const config::Node& encoder = ours.image.encoder.settings;
+  for (const auto& [name, json] : timm_table().json().items()) {
+    const ForeignConfig row(json, "timm", name + ".");
+    const bool is_vit = !row.has("encoder");
+    if (row.has("refused") || row.get<std::string>("encoder", "vit") != model.image.encoder.name) continue;
+    const config::Size size = config::Value<config::Size>::read(*encoder.find("image_size"), "image_size", {});
+    nlohmann::json arguments = nlohmann::json::object();
+    if (size != row.size("image_size", size)) arguments["img_size"] = {size.height, size.width};
+    if (is_vit && any_depth)
+      if (const auto layers = config::Value<std::int64_t>::read(*encoder.find("layers"), "layers", 0); layers != row.get<std::int64_t>("layers", 0))
+        arguments["depth"] = layers;
+    TimmHead wanted = head;
+    const auto usual = row.get<std::string>("pool", is_vit ? "token" : "avg");
+    if (wanted.pool == usual) wanted.pool.clear();
+    if ((wanted.pool == "map" && !row.has("map")) || (!is_vit && !wanted.pool.empty())) continue;
+    ModelSettings other;
+    other.text.reset();
+    const TimmTower tower = timm_tower(name, {arguments, "timm"}, wanted, "timm");
+    other.image = tower.tower;
+    other.preprocessing.image_size = size;
+    try {
+      other = resolve(other, name);
+    } catch (const UserError&) {
+      continue;  // its patches do not divide such pictures
+    }
+    TimmName found{name, arguments, wanted.pool, differences(ours.image, other.image, "model.image"), 0};
+    found.distance = 100 * static_cast<int>(found.unlike.size()) + 10 * static_cast<int>(arguments.size()) + (wanted.pool.empty() ? 0 : 5) +
+                     (tower.preprocessing.mean == model.preprocessing.mean ? 0 : 1);
+    out.push_back(found);
+  }
+  std::stable_sort(out.begin(), out.end(), [](const TimmName& a, const TimmName& b) { return a.distance < b.distance; });
+  return out;
+}
+
+std::string timm_pool_of(const TowerSettings& image) {
+  return image.readout.name == "cls" ? "token" : image.readout.name == "gap" ? "avg" : image.readout.name;
+}
+
+std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
+  using Json = nlohmann::ordered_json;
+  constexpr std::size_t kMost = 3;  // the first fits or none does
+  const Json carried = carried_json(file, "timm", "config.json");
+  const Preprocessing& p = file.model.preprocessing;
+  const ModelSettings model = resolve(file.model);
+  std::vector<PublishedDraft> out;
+  TimmHead head;
+  head.pool = timm_pool_of(model.image);
+  std::vector<TimmName> names = timm_names(model, head, /*any_depth=*/true);
+  std::stable_partition(names.begin(), names.end(), [&](const TimmName& each) { return each.unlike.empty() && each.name == carried.value("architecture", ""); });
+  for (const TimmName& found : names) {
+    if (out.size() == kMost) break;
+    Json arguments = found.arguments;
+    if (model.image.encoder.name != "vit") arguments.erase("img_size");  // no argument there: pretrained_cfg says it
+    if (!found.pool.empty()) arguments["global_pool"] = found.pool;
+    const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
+    const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},
+                             {"crop_pct", 1.0}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0}};
+    Json config = {{"architecture", found.name}, {"num_classes", 0}, {"global_pool", timm_pool_of(model.image)}};
+    if (!arguments.empty()) config["model_args"] = arguments;
+    config["pretrained_cfg"] = pretrained;
+    PublishedDraft draft{concat("timm's ", found.name), {}, {}, false};
+    if (carried.value("architecture", "") == found.name) {
+      Json merged = carried;
+      merged.update(config, /*merge_objects=*/true);
+      config = merged;
+      draft.carries_parts = true;
+    }
+    draft.files["config.json"] = config.dump(2) + "\n";
+    out.push_back(draft);
+  }
   return out;
 }
 

@@ -24,6 +24,22 @@ struct TimmTower {
 /// naming `path` and what our models lack: an unknown name, one that the table calls refused, an unknown argument.
 TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, const TimmHead& head, const std::string& path);
 
+/// A name of the table beside a model's image tower.
+struct TimmName {
+  std::string name;
+  nlohmann::json arguments;         // create_model's, where the model has another size or depth
+  std::string pool;                 // where it is pooled otherwise than the name says
+  std::vector<std::string> unlike;  // the settings in which it is another model
+  int distance;                     // by which names are sorted
+};
+
+/// The names whose class is the image tower's, the nearest first: those whose settings are the model's, then those with the
+/// fewest differences. `any_depth`: whether another number of blocks may be asked for.
+std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_depth);
+
+/// timm's name of how a tower is pooled: "token", "avg" or "map"; that of the read-out where timm has none.
+std::string timm_pool_of(const TowerSettings& image);
+
 /// What a folder's config.json of timm's says.
 ForeignModel timm_model(const ForeignConfig& config);
 

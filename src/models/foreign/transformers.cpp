@@ -1,9 +1,12 @@
 #include "src/models/foreign/transformers.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <map>
 #include <set>
 
+#include <ATen/ATen.h>
+
+#include "src/models/foreign/draft.h"
 #include "src/models/foreign/text_tower.h"
 #include <tessera/base/text.h>
 #include <tessera/models/projections.h>
@@ -46,6 +49,33 @@ void read_pictures(VitSettings& s, const ForeignConfig& c) {
   s.patch_size = c.size("patch_size", s.patch_size);
   s.partial_patches = has_partial_patches(s);
   c.expect<std::int64_t>("num_channels", 3);
+}
+
+// The way back: what config.json says of settings. What a class lacks is found when the file is read again.
+using Json = nlohmann::json;
+
+Json joined(Json first, const Json& second, const Json& third = Json::object()) {
+  first.update(second);
+  first.update(third);
+  return first;
+}
+
+Json blocks_config(const TransformerSettings& s) {
+  return {{"hidden_size", s.width},         {"num_hidden_layers", s.layers},
+          {"num_attention_heads", s.heads}, {"intermediate_size", mlp_width(s)},
+          {"layer_norm_eps", s.norm_eps},   {"hidden_act", s.activation == "gelu_tanh" ? "gelu_pytorch_tanh" : s.activation}};
+}
+
+Json size_config(const config::Size& size) {
+  return size.height == size.width ? Json(size.height) : Json{size.height, size.width};
+}
+
+Json pictures_config(const VitSettings& s) {
+  return {{"image_size", size_config(s.image_size)}, {"patch_size", size_config(s.patch_size)}, {"num_channels", 3}};
+}
+
+std::int64_t embed_dim_of(const TowerSettings& tower) {
+  return settings_or_default<LinearProjectionSettings>(tower.projection, "linear").embed_dim;
 }
 
 // ---- CLIP and SigLIP
@@ -169,6 +199,30 @@ ForeignModel clip_text_alone(const ForeignConfig& c) {
   return out;
 }
 
+Json clip_vision_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  return joined(blocks_config(vit), pictures_config(vit),
+                {{"model_type", "clip_vision_model"}, {"projection_dim", embed_dim_of(file.model.image)}});
+}
+
+Json clip_config(const ModelFile& file) {
+  const TowerSettings tower = file.model.text.value_or(TowerSettings{});
+  const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
+  const auto eos = settings_or_default<EosSettings>(tower.readout, "eos");
+  // 2 stands for the largest id; CLIP's own tokens end with theirs.
+  const std::int64_t end = eos.eos_id.value_or(eos.position == "ids" && file.tokenizer.name != "clip-bpe" ? 2 : 49407);
+  const Json texts = joined(blocks_config(text), {{"model_type", "clip_text_model"}, {"projection_dim", embed_dim_of(tower)}},
+                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}, {"eos_token_id", end}});
+  return {{"projection_dim", embed_dim_of(file.model.image)}, {"text_config", texts}, {"vision_config", clip_vision_config(file)}};
+}
+
+Json metaclip_2_config(const ModelFile& file) {
+  Json out = clip_config(file);
+  out["text_config"]["model_type"] = "metaclip_2_text_model";
+  out["vision_config"]["model_type"] = "metaclip_2_vision_model";
+  return out;
+}
+
 constexpr double kSmallEps = 1e-6;
 
 TowerSettings siglip_vision(const ForeignConfig& c) {
@@ -239,6 +293,19 @@ ForeignModel siglip_text_alone(const ForeignConfig& c) {
   out.left_out = kCounted;
   out.padding_is_text = true;
   return out;
+}
+
+Json siglip_vision_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  return joined(blocks_config(vit), pictures_config(vit), {{"model_type", "siglip_vision_model"}, {"vision_use_head", file.model.image.readout.name == "map"}});
+}
+
+Json siglip_config(const ModelFile& file) {
+  const TowerSettings tower = file.model.text.value_or(TowerSettings{});
+  const auto text = settings_or_default<TextTransformerSettings>(tower.encoder, "text_transformer");
+  const Json texts = joined(blocks_config(text), {{"model_type", "siglip_text_model"}, {"projection_size", embed_dim_of(tower)}},
+                            {{"max_position_embeddings", text.context_length}, {"vocab_size", text.vocab_size}});
+  return {{"text_config", texts}, {"vision_config", siglip_vision_config(file)}};
 }
 
 // ---- DINO
@@ -359,6 +426,37 @@ ForeignModel text_alone(const ForeignConfig& c) {
   return out;
 }
 
+Json dinov2_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  const bool gated = vit.mlp == "gated";
+  // The ratio is a whole number; the gated width follows from it by rounding.
+  const std::int64_t ratio = (mlp_width(vit) * (gated ? 3 : 2) / 2 + vit.width / 2) / vit.width;
+  Json out = joined(blocks_config(vit), pictures_config(vit),
+                    {{"mlp_ratio", ratio}, {"use_swiglu_ffn", gated}, {"qkv_bias", vit.qkv_bias == "all"}, {"layerscale_value", 1.0}});
+  out.erase("intermediate_size");
+  if (gated) out["hidden_act"] = "gelu";  // which it does not use
+  return out;
+}
+
+ForeignModel dinov2_plain(const ForeignConfig& c) {
+  return dinov2(c, /*registers=*/false);
+}
+
+ForeignModel dinov2_with_registers(const ForeignConfig& c) {
+  return dinov2(c, /*registers=*/true);
+}
+
+Json vit_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  return joined(blocks_config(vit), pictures_config(vit), {{"qkv_bias", vit.qkv_bias == "all"}});
+}
+
+Json dinov2_with_registers_config(const ModelFile& file) {
+  Json out = dinov2_config(file);
+  out["num_register_tokens"] = settings_or_default<VitSettings>(file.model.image.encoder, "vit").registers;
+  return out;
+}
+
 RotarySettings dinov3_rotary(const ForeignConfig& c) {
   RotarySettings rotary;
   rotary.base = c.get("rope_theta", 100.0);
@@ -414,6 +512,23 @@ ForeignModel dinov3(const ForeignConfig& c) {
   return out;
 }
 
+Json dinov3_config(const ModelFile& file) {
+  const auto vit = settings_or_default<VitSettings>(file.model.image.encoder, "vit");
+  const RotarySettings rotary = vit.rotary.value_or(RotarySettings{});
+  const auto biased = [&](const std::string& part) {
+    return vit.qkv_bias == "all" || vit.qkv_bias == part || (vit.qkv_bias.starts_with("no_") && vit.qkv_bias != "no_" + part);
+  };
+  Json out = joined(blocks_config(vit), pictures_config(vit),
+                    {{"num_register_tokens", vit.registers}, {"use_gated_mlp", vit.mlp == "gated"}, {"query_bias", biased("query")},
+                     {"key_bias", biased("key")}, {"value_bias", biased("value")}, {"proj_bias", vit.out_bias}, {"mlp_bias", vit.mlp_bias},
+                     {"rope_theta", rotary.base}});
+  // Their defaults augment in training; null is none.
+  const std::pair<const char*, std::optional<double>> augmentations[] = {
+      {"pos_embed_shift", rotary.shift}, {"pos_embed_jitter", rotary.jitter}, {"pos_embed_rescale", rotary.rescale}};
+  for (const auto& [key, value] : augmentations) out[key] = value ? Json(*value) : Json(nullptr);
+  return out;
+}
+
 // ---- preprocessor_config.json
 
 std::array<double, 3> channels(const ForeignConfig& c, const std::string& key, const std::array<double, 3>& otherwise) {
@@ -442,37 +557,96 @@ void read_preprocessing(Preprocessing& p, const std::string& folder) {
   p.image_size = size_at(crops ? "crop_size" : "size");
 }
 
-const std::map<std::string, ForeignModel (*)(const ForeignConfig&)> kFamilies = {
-    {"clip", clip},
-    {"clip_vision_model", clip_vision_alone},
-    {"clip_text_model", clip_text_alone},
-    {"metaclip_2", clip},
+Json preprocessor_config(const Preprocessing& p, const char* processor) {
+  constexpr int kBilinear = 2, kBicubic = 3;
+  constexpr double kScale = 1.0 / 255;
+  const Json size = {{"height", p.image_size.height}, {"width", p.image_size.width}};
+  Json out = {{"image_processor_type", processor}, {"do_resize", true},   {"resample", p.interpolation == "bilinear" ? kBilinear : kBicubic},
+              {"do_rescale", true},                {"rescale_factor", kScale}, {"do_normalize", true},
+              {"image_mean", p.mean},              {"image_std", p.std},  {"do_convert_rgb", true}};
+  const bool crops = p.resize_mode == "shortest";
+  out["do_center_crop"] = crops;
+  out["size"] = crops ? Json{{"shortest_edge", std::min(p.image_size.height, p.image_size.width)}} : size;
+  if (crops) out["crop_size"] = size;
+  return out;
+}
+
+/// A family by its model_type: how its configuration is read, and for what transformers has a class, how one is written.
+struct Family {
+  const char* model_type;
+  ForeignModel (*read)(const ForeignConfig&);
+  const char* architecture = nullptr;  // null: read alone
+  const char* processor = nullptr;
+  bool texts = false;
+  Json (*config)(const ModelFile&) = nullptr;
+  int mask_token_dims = 0;  // of a token that our models lack, [1, ..., width]; 0: none
+};
+
+// A model is written as the first class that says all of it.
+constexpr Family kFamilies[] = {
+    {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
+    {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},
+    {"siglip", siglip, "SiglipModel", "SiglipImageProcessor", true, siglip_config},
+    {"clip_vision_model", clip_vision_alone, "CLIPVisionModelWithProjection", "CLIPImageProcessor", false, clip_vision_config},
+    {"clip_vision_model", clip_vision_alone, "CLIPVisionModel", "CLIPImageProcessor", false, clip_vision_config},
+    {"siglip_vision_model", siglip_vision_alone, "SiglipVisionModel", "SiglipImageProcessor", false, siglip_vision_config},
+    {"dinov2", dinov2_plain, "Dinov2Model", "BitImageProcessor", false, dinov2_config, 2},
+    {"dinov2_with_registers", dinov2_with_registers, "Dinov2WithRegistersModel", "BitImageProcessor", false, dinov2_with_registers_config, 2},
+    {"dinov3_vit", dinov3, "DINOv3ViTModel", "DINOv3ViTImageProcessorFast", false, dinov3_config, 3},
+    {"vit", vit, "ViTModel", "ViTImageProcessor", false, vit_config},
     {"metaclip_2_vision_model", clip_vision_alone},
+    {"clip_text_model", clip_text_alone},
     {"metaclip_2_text_model", clip_text_alone},
-    {"siglip", siglip},
-    {"siglip_vision_model", siglip_vision_alone},
     {"siglip_text_model", siglip_text_alone},
-    {"dinov2", [](const ForeignConfig& c) { return dinov2(c, false); }},
-    {"dinov2_with_registers", [](const ForeignConfig& c) { return dinov2(c, true); }},
-    {"dinov3_vit", dinov3},
-    {"vit", vit},
     {"bert", text_alone},
     {"roberta", text_alone},
     {"xlm-roberta", text_alone},
     {"m2m_100", text_alone},
 };
 
+NamedTensors needed_by(const Family& family, const Json& config) {
+  if (family.mask_token_dims == 0) return {};
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(family.mask_token_dims), 1);
+  shape.back() = config.at("hidden_size").get<std::int64_t>();
+  return {{"embeddings.mask_token", at::zeros(shape)}};
+}
+
+constexpr const char *kConfigName = "config.json", *kPreprocessorName = "preprocessor_config.json";
+
 }  // namespace
+
+std::vector<PublishedDraft> transformers_drafts(const ModelFile& file) {
+  const nlohmann::ordered_json carried = carried_json(file, "transformers", kConfigName);
+  std::vector<PublishedDraft> out;
+  for (const Family& family : kFamilies) {
+    if (family.architecture == nullptr || family.texts != file.model.text.has_value()) continue;
+    Json config = family.config(file);
+    config.update({{"model_type", family.model_type}, {"architectures", {family.architecture}}, {"dtype", "float32"}});
+    PublishedDraft draft{concat("transformers' ", family.architecture), {}, needed_by(family, config), false};
+    if (carried.value("model_type", "") == family.model_type) {
+      Json merged = carried;
+      merged.update(config, /*merge_objects=*/true);
+      config = merged;
+      draft.carries_parts = true;
+      draft.files[kConfigName] = config.dump(2) + "\n";
+      out.push_back(draft);  // with the carried preprocessor_config.json
+    }
+    draft.files[kConfigName] = config.dump(2) + "\n";
+    draft.files[kPreprocessorName] = preprocessor_config(file.model.preprocessing, family.processor).dump(2) + "\n";
+    out.push_back(draft);
+  }
+  return out;
+}
 
 ForeignModel transformers_model(const ForeignConfig& config, const std::string& folder) {
   const auto kind = config.get<std::string>("model_type", "");
-  const auto family = kFamilies.find(kind);
-  if (family == kFamilies.end()) {
-    std::vector<std::string> known;
-    for (const auto& [name, read] : kFamilies) known.push_back(name);
-    config.refuse("model_type", concat("is no family that is read here: ", join_names(known), " are (docs/pretrained.md)"));
+  const Family* family = std::ranges::find_if(kFamilies, [&](const Family& one) { return one.model_type == kind; });
+  if (family == std::end(kFamilies)) {
+    std::set<std::string> known;
+    for (const Family& one : kFamilies) known.insert(one.model_type);
+    config.refuse("model_type", concat("is no family that is read here: ", join_names({known.begin(), known.end()}), " are (docs/pretrained.md)"));
   }
-  ForeignModel out = family->second(config);
+  ForeignModel out = family->read(config);
   out.library = "transformers";
   out.tokenizer_in_folder = out.model.text.has_value();
   Preprocessing& preprocessing = out.model.preprocessing;

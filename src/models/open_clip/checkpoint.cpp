@@ -49,6 +49,8 @@ std::string config_beside(const std::string& weights) {
 
 ModelSettings settings_beside(const std::string& weights) {
   const std::string config = config_beside(weights);
+  if (config.empty() && io::is_pytorch_file(weights))
+    if (const auto openai = openai_model(io::load_pytorch_file(weights), weights)) return *openai;
   if (config.empty())
     user_error(weights, ": weights without our settings, and no ", kConfigName,
                " beside them: say which of OpenCLIP's models they are, --architecture ViT-B-32 (tessera-convert --list "

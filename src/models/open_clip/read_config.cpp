@@ -307,7 +307,9 @@ TimmTower timm_tower_of(const OpenClipModel& model, const std::string& path) {
                                                {{"proj.bias"}, {"proj_bias"}},
                                                {{"mlp.fc1.**"}, {"head.linear_hidden.0.**"}},
                                                {{"mlp.fc2.**"}, {"head.linear_out.**"}}};
-  for (const TensorRule& rule : with_prefixes(projections, "visual.head.", "visual.")) out.rules.push_back(rule);
+  // First, for writing: the trunk's names for a classifier are others.
+  const std::vector<TensorRule> own = with_prefixes(projections, "visual.head.", "visual.");
+  out.rules.insert(head.classifier ? out.rules.end() : out.rules.begin(), own.begin(), own.end());
   return out;
 }
 
@@ -337,6 +339,22 @@ TowerSettings text_tower_of(const OpenClipModel& model) {
           none ? config::ModuleSettings{"none"} : linear_to(model.embed_dim, theirs.proj_bias)};
 }
 
+/// What is left after the towers of other libraries: our names, with or without `text.` before those of the text tower. Reading takes
+/// what is there; the file's own kind stands first, for writing.
+std::vector<TensorRule> name_rules(const OpenClipModel& model) {
+  const bool custom = model.custom_text || !model.text.hf_model_name.empty() || model.coca;
+  const std::vector<TensorRule> module = {{{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed},
+                                          {{"text.text_projection.bias"}, {"text_projection_bias"}}};
+  const TensorRule named{{"text.**"}, {"**"}}, plain{{"**"}, {"**"}};
+  std::vector<TensorRule> out;
+  for (const char* shared : {"visual.**", "logit_scale", "logit_bias"}) out.push_back({{shared}, {shared}});
+  if (model.text.proj_bias) out.insert(out.end(), module.begin(), module.end());
+  out.push_back(custom ? named : plain);
+  out.insert(out.end(), module.begin(), module.end());
+  out.push_back(custom ? plain : named);
+  return out;
+}
+
 }  // namespace
 
 ForeignModel open_clip_model(const std::string& text, const std::string& path) {
@@ -359,10 +377,7 @@ ForeignModel open_clip_model(const std::string& text, const std::string& path) {
     out.model.image = timm.tower;
     out.rules.insert(out.rules.end(), timm.rules.begin(), timm.rules.end());
   }
-  out.rules.push_back({{"text.text_projection.weight"}, {"text_projection"}, TensorChange::transposed});
-  out.rules.push_back({{"text.text_projection.bias"}, {"text_projection_bias"}});
-  out.rules.push_back({{"text.**"}, {"**"}});
-  out.rules.push_back({{"**"}, {"**"}});
+  for (const TensorRule& rule : name_rules(file.model)) out.rules.push_back(rule);
   out.left_out = {{"text_decoder.**", "the text decoder"}, {"text.transformer.embeddings.position_ids", ""}, {"text.transformer.embeddings.token_type_ids", ""}};
   out.padding_is_text = file.model.text.no_causal_mask;
   out.model.preprocessing = file.preprocessing.ours;

@@ -1,10 +1,15 @@
 #include <nlohmann/json.hpp>
 
+#include "src/models/foreign/draft.h"
+#include "src/models/foreign/same_model.h"
+#include "src/models/foreign/timm.h"
 #include <tessera/base/error.h>
 #include <tessera/models/modified_resnet.h>
+#include <tessera/models/mlp_head.h>
 #include <tessera/models/open_clip.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
+#include <tessera/models/readouts/attentional_pool.h>
 #include <tessera/models/readouts/pooling.h>
 #include <tessera/models/text_transformer.h>
 #include <tessera/models/vit.h>
@@ -19,12 +24,44 @@ class OpenClipConfigWriter {
   OpenClipConfigWriter(const ModelFile& file, const std::string& path)
       : file_(file), model_(resolve(file.model)), path_(path) {}
 
+  /// With OpenCLIP's own image tower.
   OpenClipJson whole() const {
     if (!model_.text) refuse("a model without a text tower");
     require(!model_.unit_length, "embeddings of unit length");
-    for (const TowerSettings* tower : {&image(), &text()})
-      require(tower->projection.name != "linear" || !read<LinearProjectionSettings>(tower->projection).bias, "a projection with a bias");
-    return {{"model_cfg", model()}, {"preprocess_cfg", preprocessing()}};
+    return with_own_vision({});
+  }
+
+  OpenClipJson with_own_vision(const OpenClipJson& text_cfg) const {
+    return with_vision(image().encoder.name == "modified_resnet" ? modified_resnet() : vit(), text_cfg);
+  }
+
+  /// With this `vision_cfg`, and a text tower of OpenCLIP's own or, if it is no empty object, this `text_cfg`.
+  OpenClipJson with_vision(const OpenClipJson& vision, const OpenClipJson& text_cfg) const {
+    if (!model_.text) refuse("a model without a text tower");
+    return {{"model_cfg", model(vision, text_cfg)}, {"preprocess_cfg", preprocessing()}};
+  }
+
+  /// Of timm's image towers those that are the model's, as `vision_cfg`.
+  std::vector<OpenClipJson> timm_visions() const {
+    TimmHead head;
+    head.pool = timm_pool_of(image());
+    const std::int64_t width = image_embed_dim();
+    std::vector<OpenClipJson> out;
+    for (const char* projection : {"none", "linear", "mlp", ""}) {
+      head.linear = projection == std::string_view("linear") ? width : 0;
+      head.mlp = projection == std::string_view("mlp") ? width : 0;
+      head.classifier.reset();
+      if (*projection == '\0') head.classifier = width;
+      head.bias = has_bias(image().projection) && (head.linear > 0 || head.mlp > 0);
+      const std::vector<TimmName> names = timm_names(model_, head, /*any_depth=*/false);
+      if (names.empty() || !names.front().unlike.empty()) continue;
+      OpenClipJson vision = {{"image_size", size(model_.preprocessing.image_size)}, {"timm_model_name", names.front().name},
+                             {"timm_model_pretrained", false}, {"timm_pool", head.pool}};
+      vision["timm_proj"] = *projection == '\0' ? OpenClipJson(nullptr) : OpenClipJson(projection);
+      if (head.bias) vision["timm_proj_bias"] = true;
+      out.push_back(vision);
+    }
+    return out;
   }
 
  private:
@@ -45,41 +82,55 @@ class OpenClipConfigWriter {
   const TowerSettings& image() const { return model_.image; }
   const TowerSettings& text() const { return *model_.text; }
 
-  OpenClipJson model() const {
-    const bool resnet = image().encoder.name == "modified_resnet";
+  bool has_bias(const config::ModuleSettings& projection) const {
+    if (projection.name == "mlp") return read<MlpProjectionSettings>(projection).bias;
+    return projection.name == "linear" && read<LinearProjectionSettings>(projection).bias;
+  }
+
+  std::int64_t image_embed_dim() const {
+    if (image().projection.name == "mlp") return read<MlpProjectionSettings>(image().projection).embed_dim;
+    return image().projection.name == "linear" ? read<LinearProjectionSettings>(image().projection).embed_dim : embed_dim();
+  }
+
+  OpenClipJson model(const OpenClipJson& vision, const OpenClipJson& text_cfg) const {
+    const OpenClipJson texts = text_cfg.empty() ? text_transformer() : text_cfg;
     OpenClipJson out;
     out["embed_dim"] = embed_dim();
     out["quick_gelu"] = quick_gelu();
+    // The plain class knows neither a projection with a bias nor one of another library.
+    if (texts.contains("proj_bias") || texts.contains("no_causal_mask") || texts.contains("hf_model_name") || texts.contains("embed_cls"))
+      out["custom_text"] = true;
     if (const auto bias = file_.weights.find("logit_bias"); bias != file_.weights.end())
       out["init_logit_bias"] = bias->second.item<double>();
-    out["vision_cfg"] = resnet ? modified_resnet() : vit();
-    out["text_cfg"] = text_transformer();
+    out["vision_cfg"] = vision;
+    out["text_cfg"] = texts;
     return out;
   }
 
   std::int64_t embed_dim() const {
     if (text().projection.name == "linear") return read<LinearProjectionSettings>(text().projection).embed_dim;
+    if (text().projection.name == "mlp") return read<MlpProjectionSettings>(text().projection).embed_dim;
     return read<TextTransformerSettings>(text().encoder).width;
   }
 
   // One setting for both towers; a ResNet's is ReLU whatever it says.
   bool quick_gelu() const {
     if (text().encoder.name != "text_transformer") refuse("the text encoder ", text().encoder.name);
-    const bool quick = read<TextTransformerSettings>(text().encoder).activation == "quick_gelu";
-    if (image().encoder.name == "vit")
-      require((read<VitSettings>(image().encoder).activation == "quick_gelu") == quick, "quick_gelu in one tower alone");
-    return quick;
+    return read<TextTransformerSettings>(text().encoder).activation == "quick_gelu";
   }
 
   OpenClipJson vit() const {
     if (image().encoder.name != "vit") refuse("the image encoder ", image().encoder.name);
     const auto settings = read<VitSettings>(image().encoder);
+    require((settings.activation == "quick_gelu") == quick_gelu(), "quick_gelu in one tower alone");
+    require(!has_bias(image().projection), "a projection of pictures with a bias");
     require(settings.class_token, "an image tower without a class token");
     require(settings.position_embedding == "learned", "an image tower without positions");
     require(settings.stem == "patch" && !settings.patch_bias, "another stem than a convolution without bias");
     require(settings.registers == 0 && settings.prefix_positions != "none", "registers, or a class token without a position");
     require(!settings.rotary, "rotary positions");
-    require(settings.final_norm != "none", "an image tower without a final norm");
+    const bool attentional = image().readout.name == "attentional_pool";
+    require(settings.final_norm != "none" || attentional, "an image tower without a final norm");
     OpenClipJson out = {{"image_size", size(settings.image_size)}, {"patch_size", size(settings.patch_size)}};
     out.update(transformer(settings));
     out["head_width"] = settings.width / settings.heads;
@@ -88,6 +139,11 @@ class OpenClipConfigWriter {
     if (image().readout.name == "gap") {
       require(read<PositionsSettings>(image().readout).skip_prefix <= 1, "a mean that leaves out patches");
       out["pool_type"] = "avg";
+    } else if (attentional) {
+      const auto pool = read<AttentionalPoolSettings>(image().readout);
+      out.update(OpenClipJson{{"attentional_pool", true}, {"attn_pooler_queries", pool.queries}, {"attn_pooler_heads", pool.heads}});
+      require(image().projection.name == "none", "a projection behind an attentional pool");
+      return out;
     } else if (image().readout.name != "cls") {
       refuse("the image read-out ", image().readout.name);
     }
@@ -110,22 +166,39 @@ class OpenClipConfigWriter {
 
   OpenClipJson text_transformer() const {
     const auto settings = read<TextTransformerSettings>(text().encoder);
-    require(settings.attention == "causal", "bidirectional attention that leaves out a text's padding");
+    const config::Node* sees_padding = file_.tokenizer.settings.find("pad_is_text");
+    const bool bidirectional = settings.attention == "bidirectional";
+    require(!bidirectional || (sees_padding != nullptr && sees_padding->text() == "true"),
+            "bidirectional attention that leaves out a text's padding");
     require(settings.final_norm != "none", "a text tower without a final norm");
-    require(settings.class_token == "none", "a class token behind texts");
+    const bool class_token = settings.class_token != "none";
+    require(!class_token || text().readout.name == "cls", "a class token behind texts that nothing reads");
     require(settings.position_embedding == "learned" && !settings.position_rows && settings.position_offset == 0 && settings.token_types == 0 &&
                 settings.embedding_scale == 1 && !settings.pre_norm,
             "other embeddings of texts than CLIP's");
     OpenClipJson out = {{"context_length", settings.context_length}, {"vocab_size", settings.vocab_size}};
     out.update(transformer(settings));
     out["heads"] = settings.heads;
-    if (text().readout.name != "eos") refuse("the text read-out ", text().readout.name);
+    if (bidirectional) out["no_causal_mask"] = true;
+    if (!file_.tokenizer.name.empty() && file_.tokenizer.name != "clip-bpe") out["hf_tokenizer_name"] = "in-this-folder";
+    if (const config::Node* cleanup = file_.tokenizer.settings.find("cleanup"); cleanup != nullptr && out.contains("hf_tokenizer_name"))
+      if (const std::string& kind = cleanup->text(); kind == "lower" || kind == "canonicalize" || kind == "siglip")
+        out["tokenizer_kwargs"] = {{"clean", kind == "lower" ? "lower" : "canonicalize"}};
+    if (has_bias(text().projection)) out["proj_bias"] = true;
+    if (class_token) {
+      out["embed_cls"] = true;
+      if (settings.class_token == "appended") out["correct_cls_mask"] = true;
+    }
+    if (text().readout.name != "eos" && !class_token) refuse("the text read-out ", text().readout.name);
     if (text().projection.name == "none")
       out["proj_type"] = "none";
     else if (text().projection.name != "linear")
       refuse("the text tower's projection ", text().projection.name);
+    if (class_token) return out;
     const auto readout = read<EosSettings>(text().readout);
-    if (readout.eos_id) {
+    if (bidirectional && readout.position == "mask" && !readout.eos_id) {
+      out["pool_type"] = "last";
+    } else if (readout.eos_id) {
       out["pool_type"] = "eos";
       out["eos_id"] = *readout.eos_id;
     } else {
@@ -168,7 +241,7 @@ class OpenClipConfigWriter {
 
   const ModelFile& file_;
   ModelSettings model_;
-  const std::string& path_;
+  std::string path_;
 };
 
 }  // namespace
@@ -179,6 +252,37 @@ bool is_sparo(const ModelSettings& model) {
 
 std::string open_clip_config(const ModelFile& file, const std::string& path) {
   return OpenClipConfigWriter(file, path).whole().dump(2) + "\n";
+}
+
+std::vector<PublishedDraft> open_clip_drafts(const ModelFile& file, const std::string& origin) {
+  if (!file.model.text) user_error(origin, ": OpenCLIP has no class for this model: it has no text tower");
+  const OpenClipJson carried = carried_json(file, "open_clip", "open_clip_config.json");
+  const OpenClipJson theirs = carried.value("model_cfg", OpenClipJson::object());
+  std::vector<PublishedDraft> out;
+  const OpenClipConfigWriter writer(file, origin);
+  const auto add = [&](OpenClipJson config) {
+    const bool of_carried = !theirs.empty();
+    // The decoder of CoCa and what is of training alone.
+    for (const char* key : {"multimodal_cfg", "init_logit_scale", "custom_text"})
+      if (theirs.contains(key)) config["model_cfg"][key] = theirs.at(key);
+    const OpenClipJson& vision = config.at("model_cfg").at("vision_cfg");
+    const std::string what = vision.value("timm_model_name", std::string("its own image tower"));
+    out.push_back({"OpenCLIP's model with " + what, {{"open_clip_config.json", config.dump(2) + "\n"}}, {}, of_carried});
+  };
+  std::vector<OpenClipJson> texts = {OpenClipJson::object()}, visions = writer.timm_visions();
+  if (theirs.contains("text_cfg")) texts.insert(texts.begin(), theirs.at("text_cfg"));
+  if (theirs.contains("vision_cfg")) visions.insert(visions.begin(), theirs.at("vision_cfg"));
+  std::string reason;
+  for (const OpenClipJson& text : texts) {
+    try {
+      for (const OpenClipJson& vision : visions) add(writer.with_vision(vision, text));
+      add(writer.with_own_vision(text));
+    } catch (const UserError& error) {
+      reason = error.what();  // OpenCLIP's own towers have no place for it
+    }
+  }
+  if (out.empty()) user_error(reason);
+  return out;
 }
 
 }  // namespace tessera

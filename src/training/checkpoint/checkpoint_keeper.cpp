@@ -195,7 +195,8 @@ Checkpoint CheckpointKeeper::gather(RunState state) const {
                       config_.tokenizer.value_or(config::ModuleSettings{}),
                       run_.tokenizer ? run_.tokenizer->vocabulary_bytes() : "",
                       weights_of(*run_.model, *run_.objective),
-                      {{"config", checkpoint.config}, {"step", std::to_string(checkpoint.state.step)}}};
+                      {{"config", checkpoint.config}, {"step", std::to_string(checkpoint.state.step)}},
+                      run_.published};
   return checkpoint;
 }
 

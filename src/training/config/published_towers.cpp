@@ -5,23 +5,13 @@
 #include <tessera/config/shipped.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/io/atomic_file.h>
-#include <tessera/models/foreign/foreign_model.h>
+#include <tessera/models/foreign/publish.h>
 #include <tessera/models/open_clip.h>
 
 namespace tessera {
 namespace {
 
 using config::Node;
-
-constexpr const char* kOpenClipConfig = "/open_clip_config.json";
-
-ForeignModel published_model(const std::string& folder) {
-  if (is_foreign_folder(folder)) return read_foreign_folder(folder);
-  const std::string config = folder + kOpenClipConfig;
-  if (!std::filesystem::is_regular_file(config))
-    user_error(folder, ": is no published model: expected config.json of transformers or timm, or open_clip_config.json");
-  return open_clip_model(io::read_file(config), config);
-}
 
 Node file_node(const std::string& path) {
   return Node::scalar(path, {}, /*quoted=*/true);
@@ -70,7 +60,7 @@ Node with_published_towers(Node tree) {
     const auto folder = taken_from(tower, concat("model.", side, ".from"));
     if (!folder) continue;
     changed = true;
-    const ForeignModel foreign = published_model(folder->name);
+    const ForeignModel foreign = read_published_folder(folder->name);
     const bool image = std::string_view(side) == "image";
     if (image && !foreign.image_tower) user_error(folder->origin, ": ", folder->name, " has no image tower");
     if (!image && !foreign.model.text) user_error(folder->origin, ": ", folder->name, " has no text tower");
@@ -95,7 +85,23 @@ Node with_published_towers(Node tree) {
 
 NamedTensors published_tensors(const std::string& folder, const NamedTensors& own) {
   if (!is_foreign_folder(folder)) return open_clip_tensors(find_open_clip_weights(folder), own);
-  return own_tensors(published_model(folder), load_foreign_weights(folder), own, folder);
+  return own_tensors(read_published_folder(folder), load_foreign_weights(folder), own, folder);
+}
+
+std::shared_ptr<const PublishedParts> start_parts(const StartSettings& start) {
+  if (start.weights) {
+    const std::string& path = start.weights->name;
+    if (!start.parts.empty()) return nullptr;
+    if (is_published_folder(path)) return load_published_folder(path).published;
+    return is_open_clip_checkpoint(path) ? nullptr : load_model_file(find_model_file(path)).published;
+  }
+  const auto& from = start.image ? start.image : start.text;
+  if (!from || !is_published_folder(from->name)) return nullptr;
+  if (!start.image || !start.text || start.image->name == start.text->name) return load_published_folder(from->name).published;
+  if (!is_published_folder(start.text->name)) return nullptr;
+  // Of two folders neither says what the model is; the texts' tokenizer is one's alone.
+  PublishedParts tokenizer = *load_published_folder(start.text->name).published;
+  return std::make_shared<PublishedParts>(PublishedParts{"", std::move(tokenizer.files), {}, {}, {}});
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the PyTorch files of this folder. They are in the repository; run it again only to add some."""
 import argparse
+import os
 import zipfile
 from collections import OrderedDict
 from pathlib import Path
@@ -8,6 +9,15 @@ from pathlib import Path
 import torch
 
 FOLDER = Path(__file__).parent
+
+
+class RunsCode:
+    """Python would call os.system in its place."""
+
+    def __reduce__(self):
+        return os.system, ("true",)
+
+
 CORPUS = FOLDER.parent.parent / "fuzz" / "corpus" / "pytorch"
 
 
@@ -36,6 +46,7 @@ def main():
     torch.save(checkpoint, FOLDER / "checkpoint.pt")
     torch.save(dict(state), FOLDER / "protocol_4.pt", pickle_protocol=4)
     torch.save(torch.nn.Sequential(layer, torch.nn.BatchNorm1d(2)), FOLDER / "module.pt")
+    torch.save(dict(state_dict=dict(a=torch.ones(1), b=RunsCode())), FOLDER / "runs_code.pt")
     torch.save(dict(epoch=1, best=0.5), FOLDER / "no_model.pt")
     torch.save(dict(a=torch.ones(1)), FOLDER / "before_1_6.pt", _use_new_zipfile_serialization=False)
     for name in ("checkpoint", "protocol_4", "module"):

@@ -36,8 +36,11 @@ bool is_foreign_folder(const std::string& path);
 /// counterpart here.
 ForeignModel read_foreign_folder(const std::string& folder);
 
-/// The weights of a folder: model.safetensors, the files of model.safetensors.index.json, or pytorch_model.bin. Throws
-/// UserError naming a file that is missing.
+/// The files of a folder's weights: those that model.safetensors.index.json names, model.safetensors, those of
+/// pytorch_model.bin.index.json, or pytorch_model.bin. Throws UserError naming a file that is missing.
+std::vector<std::string> foreign_weight_files(const std::string& folder);
+
+/// The tensors of those files. Throws UserError naming the file: missing, damaged, without a tensor that the index says it holds.
 NamedTensors load_foreign_weights(const std::string& folder);
 
 /// Their tensors under our names, as far as `own`, a model's state, has them. Parts that ours lack are named in the log and

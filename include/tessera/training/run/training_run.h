@@ -41,6 +41,7 @@ struct TrainingRun {
   std::optional<Teacher> teacher;
   Needs needs;
   std::shared_ptr<ToldSamples> told = std::make_shared<ToldSamples>();  // samples left out that the log has named
+  std::shared_ptr<const PublishedParts> published;  // what checkpoints carry of the folder that the run began with; null: nothing
   std::string data_fingerprint;  // of the training data, as JSON (data_fingerprint.h); empty: not taken
 };
 

@@ -1,0 +1,122 @@
+#include <array>
+
+#include <nlohmann/json.hpp>
+
+#include "src/data/tokenizers/byte_pairs.h"
+#include "src/data/tokenizers/unicode.h"
+#include "src/data/tokenizers/vocabulary_file.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+#include <tessera/data/tokenizers/published_tokenizer.h>
+#include <tessera/data/tokenizers/tokenizer_json.h>
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char *kStart = "<|startoftext|>", *kEnd = "<|endoftext|>", *kWordEnd = "</w>";
+
+/// The characters that stand for bytes in GPT-2's and CLIP's vocabularies, in the order of CLIP's ids: those that are printed, as
+/// themselves, then the others from U+0100 on.
+std::vector<std::string> byte_characters() {
+  std::vector<std::string> out, others;
+  const auto is_printed = [](char32_t byte) {
+    return (byte >= U'!' && byte <= U'~') || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
+  };
+  for (char32_t byte = 0; byte < 256; ++byte) {
+    std::string text;
+    unicode::append_utf8(text, is_printed(byte) ? byte : static_cast<char32_t>(256 + others.size()));
+    (is_printed(byte) ? out : others).push_back(text);
+  }
+  out.insert(out.end(), others.begin(), others.end());
+  return out;
+}
+
+json special_token(const char* content, std::int64_t id) {
+  return {{"id", id},        {"content", content}, {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
+/// CLIP's byte pairs as the tokenizers library has them.
+json clip_tokenizer_json(const std::string& merges_text) {
+  json vocabulary, merges = json::array();
+  std::int64_t id = 0;
+  const std::vector<std::string> characters = byte_characters();
+  for (const std::string& character : characters) vocabulary[character] = id++;
+  for (const std::string& character : characters) vocabulary[character + kWordEnd] = id++;
+  const std::vector<std::string> lines = split(merges_text, '\n');
+  for (std::int64_t rank = 0; rank < BytePairs::merge_count; ++rank) {
+    const std::vector<std::string> pair = split(std::string(strip(lines.at(static_cast<std::size_t>(rank + 1)))), ' ');
+    merges.push_back({pair.at(0), pair.at(1)});
+    vocabulary[pair.at(0) + pair.at(1)] = id++;
+  }
+  vocabulary[kStart] = BytePairs::start_id;
+  vocabulary[kEnd] = BytePairs::end_id;
+  const json normalizer = {{"type", "Sequence"},
+                           {"normalizers",
+                            {{{"type", "NFC"}},
+                             {{"type", "Replace"}, {"pattern", {{"Regex", "\\s+"}}}, {"content", " "}},
+                             {{"type", "Lowercase"}}}}};
+  const char* pieces = R"(<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+)";
+  const json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+  const json pre_tokenizer = {
+      {"type", "Sequence"},
+      {"pretokenizers", {{{"type", "Split"}, {"pattern", {{"Regex", pieces}}}, {"behavior", "Removed"}, {"invert", true}}, byte_level}}};
+  const json ends = {{"type", "RobertaProcessing"}, {"sep", json::array({kEnd, BytePairs::end_id})},
+                     {"cls", json::array({kStart, BytePairs::start_id})}, {"trim_offsets", false}, {"add_prefix_space", false}};
+  const json model = {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", kEnd}, {"continuing_subword_prefix", ""},
+                      {"end_of_word_suffix", kWordEnd}, {"fuse_unk", false}, {"byte_fallback", false}, {"ignore_merges", false},
+                      {"vocab", vocabulary}, {"merges", merges}};
+  return {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr},
+          {"added_tokens", {special_token(kStart, BytePairs::start_id), special_token(kEnd, BytePairs::end_id)}},
+          {"normalizer", normalizer}, {"pre_tokenizer", pre_tokenizer}, {"post_processor", ends}, {"decoder", byte_level}, {"model", model}};
+}
+
+std::string text_at(const config::ModuleSettings& settings, const char* key) {
+  const config::Node* found = settings.settings.find(key);
+  return found == nullptr ? "" : found->text();
+}
+
+}  // namespace
+
+std::string take_published_tokenizer(const ForeignModel& foreign, const std::string& folder, ModelFile& file) {
+  if (!foreign.tokenizer_in_folder) return {};
+  try {
+    const auto found = tokenizer_of_folder(foreign, folder);
+    if (!found) return {};
+    tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, folder});
+    file.tokenizer = found->settings;
+    file.vocabulary = found->vocabulary;
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+std::map<std::string, std::string> published_tokenizer_files(const ModelFile& file, const std::string& library) {
+  const std::string& name = file.tokenizer.name;
+  if (file.vocabulary.empty() || !file.model.text) return {};
+  const std::string length = text_at(file.tokenizer, "context_length");
+  json config = {{"model_max_length", length.empty() ? 77 : std::stoll(length)}};
+  if (name == "tokenizer_json") {
+    config["tokenizer_class"] = "PreTrainedTokenizerFast";
+    const json tokenizer = json::parse(file.vocabulary, nullptr, /*allow_exceptions=*/false);
+    const std::string pad_id = text_at(file.tokenizer, "pad_id");
+    if (tokenizer.is_object())
+      for (const json& token : tokenizer.value("added_tokens", json::array()))
+        if (token.value("id", -1) == (pad_id.empty() ? 0 : std::stoll(pad_id))) config["pad_token"] = token.value("content", "");
+    return {{"tokenizer.json", file.vocabulary}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+  }
+  if (name == "sentencepiece") {
+    config["tokenizer_class"] = "SiglipTokenizer";
+    config["pad_token"] = text_at(file.tokenizer, "pad_id") == "1" ? "</s>" : "<pad>";
+    return {{"spiece.model", file.vocabulary}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+  }
+  if (name != "clip-bpe" || library == "open_clip") return {};
+  config.update({{"tokenizer_class", "CLIPTokenizer"}, {"bos_token", kStart}, {"eos_token", kEnd}, {"unk_token", kEnd}, {"pad_token", kEnd}});
+  const json tokenizer = clip_tokenizer_json(decompressed({file.vocabulary, "the model's vocabulary"}));
+  return {{"tokenizer.json", tokenizer.dump()}, {"tokenizer_config.json", config.dump(2) + "\n"}};
+}
+
+}  // namespace tessera

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+
+#include <ATen/core/Tensor.h>
+
+#include <tessera/base/digest.h>
+
+namespace tessera {
+
+/// SHA-256 of a tensor's numbers as they lie in a file.
+inline std::string digest_of(const at::Tensor& tensor) {
+  const at::Tensor bytes = tensor.detach().cpu().contiguous();
+  return sha256({static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()});
+}
+
+}  // namespace tessera

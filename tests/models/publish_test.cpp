@@ -1,0 +1,443 @@
+// Models written as folders of other libraries, and read again.
+#include <filesystem>
+#include <unistd.h>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/models/foreign/same_model.h"
+#include "src/models/foreign/timm.h"
+#include "tests/support/gradcheck.h"
+#include "tests/support/test_data.h"
+#include "tests/support/test_name.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/io/safetensors.h>
+#include <tessera/models/foreign/publish.h>
+#include <tessera/models/open_clip.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+class Publish : public testing::Test {
+ protected:
+  Publish() : place_(fs::temp_directory_path() / concat("tessera_publish_", ::getpid())) {
+    fs::remove_all(place_);
+    fs::create_directories(place_);
+  }
+  ~Publish() override { fs::remove_all(place_); }
+  std::string path(const std::string& name) const { return (place_ / name).string(); }
+
+  /// A copy of a folder of tests/data/foreign without what its library computed.
+  std::string copy_of(const std::string& name) const {
+    const std::string folder = path("published");
+    fs::copy(test_data("foreign/" + name), folder);
+    fs::remove(folder + "/expected.safetensors");
+    return folder;
+  }
+
+  /// The folder as a file of ours, read from the disk again.
+  ModelFile through_ours(const std::string& folder) const {
+    save_model_file(path("ours.safetensors"), load_published_folder(folder));
+    return load_model_file(path("ours.safetensors"));
+  }
+
+  PublishedFolder write(const ModelFile& file, const std::string& library, const std::string& name = "written") const {
+    fs::remove_all(path(name));
+    return write_published(file, {library, path(name), {}, "ours"});
+  }
+  std::string error_of(const ModelFile& file, const std::string& library) const {
+    try {
+      write(file, library, "refused");
+    } catch (const UserError& error) {
+      EXPECT_FALSE(fs::exists(path("refused")));
+      EXPECT_EQ(std::distance(fs::directory_iterator(place_), fs::directory_iterator()), left_) << "nothing is left aside";
+      return error.what();
+    }
+    return "no error";
+  }
+
+  void expect_same_files(const std::string& folder, const std::string& other) const {
+    std::size_t files = 0;
+    for (const auto& entry : fs::directory_iterator(folder)) {
+      const std::string name = entry.path().filename().string();
+      ASSERT_TRUE(fs::exists(other + "/" + name)) << name;
+      EXPECT_TRUE(io::read_file(entry.path().string()) == io::read_file(other + "/" + name)) << name;
+      ++files;
+    }
+    EXPECT_EQ(files, static_cast<std::size_t>(std::distance(fs::directory_iterator(other), fs::directory_iterator())));
+  }
+
+  /// The written folder gives the same embeddings as the file.
+  void expect_same_model(const ModelFile& file, const std::string& folder) const {
+    const auto first = build_model(file, "first"), second = build_model(load_published_folder(folder), folder);
+    const at::NoGradGuard no_grad;
+    const config::Size size = file.model.preprocessing.image_size;
+    at::manual_seed(3);
+    const at::Tensor pixels = at::rand({2, 3, size.height, size.width});
+    EXPECT_TRUE(at::allclose(second->encode_image(pixels).global, first->encode_image(pixels).global, 1e-5, 1e-6));
+    if (!second->has_text_tower()) return;
+    const Encoder& texts = first->text_tower().encoder();
+    const at::Tensor ids = at::randint(1, 30, {2, texts.context_length()}, at::kLong);
+    ids.select(1, -1).fill_(texts.vocab_size() - 1);  // CLIP's end
+    const TowerInput text = text_input(ids, at::ones_like(ids, at::kBool));
+    EXPECT_TRUE(at::allclose(second->encode_text(text).global, first->encode_text(text).global, 1e-5, 1e-6));
+  }
+
+  static Json json_of(const std::string& file) { return Json::parse(io::read_file(file)); }
+  static void change(const std::string& file, const std::function<void(Json&)>& how) {
+    Json json = json_of(file);
+    how(json);
+    io::write_file(file, json.dump(2) + "\n");
+  }
+
+  fs::path place_;
+  std::ptrdiff_t left_ = 0;  // how many files a refused writing leaves as they were
+};
+
+ModelFile random_model(const ModelSettings& settings) {
+  at::manual_seed(1);
+  ModelFile file;
+  const DualEncoder model(settings);
+  file.model = model.settings();
+  for (const auto& [name, tensor] : model.state_dict()) {
+    const bool number = tensor.is_floating_point();
+    const at::Tensor moved = number ? at::rand_like(tensor) * 0.1 + tensor : tensor;
+    file.weights[name] = moved.detach().clone();
+  }
+  return file;
+}
+
+ModelFile random_model(const std::string& yaml) {
+  return random_model(resolve(config::read<ModelSettings>(config::parse_yaml(yaml, "model"))));
+}
+
+/// Small folders that transformers and OpenCLIP wrote.
+class RoundTrip : public Publish, public testing::WithParamInterface<std::string> {
+ protected:
+  std::string library() const { return GetParam().starts_with("open_clip") ? "open_clip" : "transformers"; }
+};
+INSTANTIATE_TEST_SUITE_P(Families, RoundTrip,
+                         testing::Values("clip", "siglip", "dinov2_registers", "dinov3", "open_clip_bert", "open_clip_roberta", "open_clip_nllb"),
+                         test_name<std::string>);
+
+TEST_P(RoundTrip, GivesEveryByteBack) {
+  const std::string folder = copy_of(GetParam());
+  io::write_file(folder + "/special_tokens_map.json", "{ \"odd\":   \"spacing\" }");
+  write(through_ours(folder), library());
+  expect_same_files(folder, path("written"));
+}
+
+TEST_P(RoundTrip, OfAChangedModelKeepsItsConfigurationAndChangesTheTensors) {
+  const std::string folder = copy_of(GetParam());
+  ModelFile file = through_ours(folder);
+  for (auto& [name, tensor] : file.weights) tensor = tensor + 0.01;
+  write(file, library());
+  const std::string config = library() == "open_clip" ? "/open_clip_config.json" : "/config.json";
+  EXPECT_EQ(io::read_file(path("written") + config), io::read_file(folder + config));
+  expect_same_model(file, path("written"));
+}
+
+TEST_P(RoundTrip, AConfigurationMadeFromSettingsSaysTheSameModel) {
+  if (library() == "open_clip") GTEST_SKIP() << "the encoder's name at Hugging Face is in no setting of ours";
+  const std::string folder = copy_of(GetParam());
+  ModelFile file = through_ours(folder);
+  file.published = nullptr;
+  file.model.preprocessing.mean = {0.1, 0.2, 0.3};
+  const PublishedFolder written = write(file, "transformers");
+  EXPECT_EQ("transformers' " + json_of(path("written/config.json")).at("architectures").at(0).get<std::string>(), written.what);
+  EXPECT_EQ(json_of(path("written/config.json")).at("model_type"), json_of(folder + "/config.json").at("model_type"));
+  EXPECT_EQ(json_of(path("written/preprocessor_config.json")).at("image_mean").at(2), 0.3);
+  expect_same_model(file, path("written"));
+  // The class's tensors, and no others.
+  NamedTensors theirs = load_foreign_weights(folder);
+  for (const auto& [name, tensor] : load_foreign_weights(path("written"))) {
+    ASSERT_TRUE(theirs.contains(name)) << name;
+    EXPECT_EQ(tensor.sizes(), theirs.at(name).sizes()) << name;
+    theirs.erase(name);
+  }
+  EXPECT_TRUE(theirs.empty()) << theirs.begin()->first;
+}
+
+TEST_F(Publish, AnImageTowerAloneHasAClassOfItsOwn) {
+  ModelFile file = through_ours(copy_of("clip"));
+  file.model.text.reset();
+  std::erase_if(file.weights, [](const auto& item) { return !is_image_parameter(item.first); });
+  EXPECT_EQ(write(file, "transformers").what, "transformers' CLIPVisionModelWithProjection");
+  expect_same_model(file, path("written"));
+}
+
+TEST_F(Publish, HalfPrecisionComesBackUnlessTheModelChanged) {
+  const std::string folder = copy_of("siglip");
+  NamedTensors half = load_foreign_weights(folder);
+  for (auto& [name, tensor] : half) tensor = tensor.to(name == "logit_scale" ? at::kBFloat16 : at::kHalf);
+  io::save_safetensors(folder + "/model.safetensors", half, {{"format", "pt"}});
+  change(folder + "/config.json", [](Json& json) { json["dtype"] = "float16"; });
+  ModelFile file = through_ours(folder);
+  write(file, "transformers");
+  expect_same_files(folder, path("written"));
+  file.weights.at("visual.conv1.bias").fill_(1e-9);
+  write(file, "transformers");
+  EXPECT_EQ(json_of(path("written/config.json")).at("dtype"), "float32");
+  EXPECT_EQ(load_foreign_weights(path("written")).at("vision_model.embeddings.patch_embedding.bias").scalar_type(), at::kFloat);
+}
+
+TEST_F(Publish, ShardsComeBackAsTheyWere) {
+  const std::string folder = copy_of("dinov3"), index = folder + "/model.safetensors.index.json";
+  NamedTensors first = load_foreign_weights(folder), second;
+  for (const auto& [name, tensor] : first)
+    if (name.starts_with("layer.1.")) second.emplace(name, tensor);
+  Json map;
+  for (const auto& [name, tensor] : first) map[name] = second.contains(name) ? "model-00002-of-00002.safetensors" : "model-00001-of-00002.safetensors";
+  std::erase_if(first, [&](const auto& item) { return second.contains(item.first); });
+  io::save_safetensors(folder + "/model-00001-of-00002.safetensors", first, {{"format", "pt"}});
+  io::save_safetensors(folder + "/model-00002-of-00002.safetensors", second, {{"format", "pt"}});
+  io::write_file(index, Json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}}.dump());
+  fs::remove(folder + "/model.safetensors");
+  ModelFile file = through_ours(folder);
+  write(file, "transformers");
+  expect_same_files(folder, path("written"));
+  file.published = nullptr;
+  write(file, "transformers");
+  EXPECT_TRUE(fs::exists(path("written/model.safetensors")));
+  EXPECT_FALSE(fs::exists(path("written/model.safetensors.index.json")));
+}
+
+TEST_F(Publish, PositionsOfAnotherSizeComeBackUntilTheyAreTrained) {
+  const std::string folder = copy_of("dinov2_registers");
+  io::write_file(folder + "/preprocessor_config.json", R"({"size": {"height": 42, "width": 42}, "image_mean": [0.5, 0.5, 0.5]})");
+  ModelFile file = through_ours(folder);
+  EXPECT_EQ(file.weights.at("visual.positional_embedding").size(0), 1 + 9) << "resampled on reading";
+  write(file, "transformers");
+  expect_same_files(folder, path("written"));
+  file.weights.at("visual.conv1.bias").add_(1);
+  write(file, "transformers");
+  EXPECT_EQ(io::read_file(path("written/config.json")), io::read_file(folder + "/config.json")) << "the positions are as they were";
+  file.weights.at("visual.positional_embedding").add_(1);
+  write(file, "transformers");
+  EXPECT_EQ(json_of(path("written/config.json")).at("image_size"), 42);
+  EXPECT_EQ(load_foreign_weights(path("written")).at("embeddings.position_embeddings").size(1), 1 + 9);
+  EXPECT_TRUE(load_foreign_weights(path("written")).contains("embeddings.mask_token"));
+  expect_same_model(file, path("written"));
+}
+
+constexpr const char* kCoca = R"({"model_cfg": {"embed_dim": 24, "multimodal_cfg": {"context_length": 9, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1},
+  "vision_cfg": {"image_size": 16, "patch_size": 8, "width": 16, "layers": 1, "head_width": 8, "attentional_pool": true, "attn_pooler_queries": 4, "attn_pooler_heads": 2},
+  "text_cfg": {"context_length": 8, "vocab_size": 40, "width": 16, "heads": 2, "layers": 1, "embed_cls": true}, "custom_text": true},
+  "preprocess_cfg": {"size": 16}})";
+
+TEST_F(Publish, CocasDecoderIsKeptAlsoAfterTraining) {
+  const std::string folder = path("published");
+  io::write_file(folder + "/open_clip_config.json", kCoca);
+  const ForeignModel foreign = open_clip_model(kCoca, folder + "/open_clip_config.json");
+  NamedTensors own = random_model(foreign.model).weights;
+  own["logit_scale"] = at::scalar_tensor(2.0);
+  NamedTensors theirs = write_by_rules(foreign.rules, own).tensors;
+  theirs["text_decoder.resblocks.0.ln_1.weight"] = at::rand({16});
+  io::save_safetensors(folder + "/open_clip_model.safetensors", theirs);
+  ModelFile file = through_ours(folder);
+  EXPECT_FALSE(file.weights.contains("published.tensor.text_decoder.resblocks.0.ln_1.weight"));
+  write(file, "open_clip");
+  expect_same_files(folder, path("written"));
+  file.weights.at("visual.conv1.weight").add_(1);
+  file.model.preprocessing.interpolation = "bilinear";
+  write(file, "open_clip");
+  const NamedTensors trained = load_weights(path("written/open_clip_model.safetensors"));
+  EXPECT_TRUE(at::equal(trained.at("text_decoder.resblocks.0.ln_1.weight"), theirs.at("text_decoder.resblocks.0.ln_1.weight")));
+  EXPECT_TRUE(at::equal(trained.at("visual.conv1.weight"), file.weights.at("visual.conv1.weight")));
+  const Json config = json_of(path("written/open_clip_config.json"));
+  EXPECT_EQ(config.at("preprocess_cfg").at("interpolation"), "bilinear");
+  EXPECT_EQ(config.at("model_cfg").at("multimodal_cfg").at("layers"), 1);
+}
+
+/// One block of towers that timm names.
+class TimmRoundTrip : public Publish, public testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Names, TimmRoundTrip,
+                         testing::Values("vit_tiny_patch16_224", "eva02_tiny_patch14_224", "vit_pe_core_tiny_patch16_384", "deit3_small_patch16_224",
+                                         "vit_tiny_patch16_dinov3_qkvb", "vit_small_patch14_reg4_dinov2", "convnext_atto", "resnet18"),
+                         test_name<std::string>);
+
+TEST_P(TimmRoundTrip, ANameIsFoundForTheSettingsAndReadToTheSame) {
+  const bool vit = !GetParam().starts_with("convnext") && !GetParam().starts_with("resnet");
+  Json arguments = Json::object();
+  if (vit) arguments["depth"] = 1;
+  ModelSettings settings;
+  settings.text.reset();
+  settings.image = timm_tower(GetParam(), {arguments, "test"}, {}, "test").tower;
+  settings.preprocessing.image_size = config::Value<config::Size>::read(*settings.image.encoder.settings.find("image_size"), "", {});
+  settings.preprocessing.resize_mode = "squash";
+  const ModelFile file = random_model(resolve(settings));
+  write(file, "timm");
+  const Json config = json_of(path("written/config.json"));
+  EXPECT_EQ(config.at("num_classes"), 0);
+  EXPECT_EQ(config.value("model_args", Json::object()).value("depth", 0), vit ? 1 : 0);
+  expect_same_model(file, path("written"));
+  fs::rename(path("written"), path("published"));
+  write(through_ours(path("published")), "timm");
+  expect_same_files(path("published"), path("written"));
+}
+
+TEST_F(Publish, TimmGetsTheImageTowerOfAWholeModel) {
+  ModelSettings settings = random_model(resolve({})).model;
+  settings.image.encoder = timm_tower("vit_tiny_patch16_224", {Json{{"depth", 1}}, "test"}, {}, "test").tower.encoder;
+  settings.text->encoder.settings.set("layers", config::Node::scalar("1"));
+  const ModelFile file = random_model(resolve(settings));
+  const PublishedFolder written = write(file, "timm");
+  ASSERT_EQ(written.notes.size(), 1U);
+  EXPECT_EQ(written.notes[0], "left out, for timm's models are image towers: the text tower and the projection of pictures");
+  EXPECT_FALSE(read_published_folder(path("written")).model.text);
+}
+
+TEST_F(Publish, ADinov2OfTimmIsOneOfTransformers) {
+  ModelSettings settings;
+  settings.text.reset();
+  settings.image = timm_tower("vit_small_patch14_reg4_dinov2", {Json{{"depth", 1}, {"img_size", 28}}, "test"}, {}, "test").tower;
+  settings.preprocessing.image_size = 28;
+  const ModelFile file = random_model(resolve(settings));
+  // timm's class token has no position of its own with registers, which transformers' has.
+  left_ = 0;
+  EXPECT_EQ(error_of(file, "transformers"),
+            "ours: transformers has no class for this model: its model.image.encoder.prefix_positions is \"none\", not \"class_token\" as in "
+            "transformers' Dinov2WithRegistersModel");
+  settings.image = timm_tower("vit_small_patch14_dinov2", {Json{{"depth", 1}, {"img_size", 28}}, "test"}, {}, "test").tower;
+  const ModelFile plain = random_model(resolve(settings));
+  EXPECT_EQ(write(plain, "transformers").what, "transformers' Dinov2Model");
+  expect_same_model(plain, path("written"));
+}
+
+constexpr const char* kOurs = R"(
+image: {encoder: {name: vit, patch_size: 8, width: 16, layers: 2, heads: 2, activation: quick_gelu}, readout: {name: cls},
+        projection: {name: linear, embed_dim: 12}}
+text: {encoder: {name: text_transformer, vocab_size: 49408, context_length: 9, width: 8, layers: 1, heads: 2, activation: quick_gelu},
+       readout: {name: eos}, projection: {name: linear, embed_dim: 12}}
+preprocessing: {image_size: 32}
+)";
+
+TEST_F(Publish, AModelTrainedHereIsWrittenForTransformersAndOpenClip) {
+  ModelFile file = random_model(kOurs);
+  file.weights["logit_scale"] = at::scalar_tensor(3.5);
+  file.weights["objective.queue"] = at::rand({2});
+  file.tokenizer = clip_tokenizer(*file.model.text);
+  EXPECT_EQ(write(file, "transformers").what, "transformers' CLIPModel");
+  const Json config = json_of(path("written/config.json"));
+  EXPECT_EQ(config.at("text_config").at("eos_token_id"), 49407);
+  EXPECT_EQ(config.at("vision_config").at("hidden_act"), "quick_gelu");
+  EXPECT_EQ(load_foreign_weights(path("written")).at("logit_scale").item<double>(), 3.5);
+  write(file, "open_clip", "open_clip");
+  EXPECT_EQ(json_of(path("open_clip/open_clip_config.json")).at("model_cfg").at("quick_gelu"), true);
+  expect_same_model(file, path("open_clip"));
+}
+
+TEST_F(Publish, TransformersClipBecomesOpenClips) {
+  const ModelFile file = through_ours(copy_of("clip"));
+  write(file, "open_clip");
+  const NamedTensors want = io::load_safetensors(test_data("foreign/clip/expected.safetensors")).tensors;
+  const auto model = build_model(load_published_folder(path("written")), "written");
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::allclose(model->encode_image(want.at("pixels")).global, want.at("image"), 1e-4, 1e-5));
+  const TowerInput text = text_input(want.at("ids"), at::ones_like(want.at("ids"), at::kBool));
+  EXPECT_TRUE(at::allclose(model->encode_text(text).global, want.at("text"), 1e-4, 1e-5));
+}
+
+TEST_F(Publish, SiglipsTextTowerAndATowerOfTimmAreOneModelOfOpenClip) {
+  ModelFile small = random_model(R"(
+image: {encoder: {name: convnext, layers: [2, 2, 6, 2], widths: [40, 80, 160, 320], conv_mlp: true, norm_eps: 1.0e-6}, readout: gap, projection: {name: linear, embed_dim: 12}}
+text: {encoder: {name: text_transformer, vocab_size: 40, context_length: 9, width: 8, layers: 1, heads: 2, attention: bidirectional, norm_eps: 1.0e-6,
+       activation: gelu_tanh}, readout: {name: eos}, projection: {name: linear, embed_dim: 12, bias: true}}
+preprocessing: {image_size: 64, resize_mode: squash, mean: [0.5, 0.5, 0.5], std: [0.5, 0.5, 0.5]}
+)");
+  small.tokenizer = {"tokenizer_json"};
+  for (const auto& [key, value] : {std::pair{"pad_is_text", "true"}, {"context_length", "9"}, {"cleanup", "canonicalize"}})
+    small.tokenizer.settings.set(key, config::Node::scalar(value));
+  EXPECT_EQ(write(small, "open_clip").what, "OpenCLIP's model with convnext_atto");
+  const Json text = json_of(path("written/open_clip_config.json")).at("model_cfg").at("text_cfg");
+  EXPECT_EQ(text.at("pool_type"), "last");
+  EXPECT_EQ(text.at("tokenizer_kwargs").at("clean"), "canonicalize");
+  EXPECT_TRUE(load_weights(path("written/open_clip_model.safetensors")).contains("text.text_projection.weight"));
+  expect_same_model(small, path("written"));
+  small.tokenizer.settings.set("pad_is_text", config::Node::scalar("false"));
+  left_ = 1;
+  EXPECT_EQ(error_of(small, "open_clip"), "ours: OpenCLIP has no counterpart of bidirectional attention that leaves out a text's padding: read "
+                                          "this model with python/tessera_model.py, in plain PyTorch");
+}
+
+TEST_F(Publish, WhatALibraryHasNoClassForIsNamedByItsSetting) {
+  const auto changed = [&](const char* from, const char* to) {
+    std::string yaml = kOurs;
+    yaml.replace(yaml.find(from), std::string_view(from).size(), to);
+    return error_of(random_model(yaml), "transformers");
+  };
+  EXPECT_EQ(changed("name: cls}", "name: gap}"),
+            "ours: transformers has no class for this model: its model.image.readout is gap, not cls as in transformers' CLIPModel");
+  EXPECT_EQ(changed("patch_size: 8,", "patch_size: 8, mlp: gated,"),
+            "ours: transformers has no class for this model: its model.image.encoder.mlp is \"gated\", not \"plain\" as in transformers' CLIPModel");
+  EXPECT_EQ(changed("image_size: 32", "image_size: 32, resize_mode: longest"),
+            "ours: transformers has no class for this model: its model.preprocessing.resize_mode is \"longest\", not \"squash\" as in transformers' "
+            "CLIPModel (1 more differ)");
+  EXPECT_EQ(changed("patch_size: 8,", "patch_size: 8, leff: {layers: 1},").find("its model.image.encoder.leff"), 48U);
+  const std::string timm = error_of(random_model(kOurs), "timm");
+  EXPECT_TRUE(timm.starts_with("ours: timm has no class for this model: its model.image.encoder.")) << timm;
+}
+
+TEST_F(Publish, AFolderThatIsThereIsNotWrittenOver) {
+  const ModelFile file = random_model(kOurs);
+  io::write_file(path("there/mine.txt"), "mine");
+  left_ = 1;
+  try {
+    write_published(file, {"transformers", path("there"), {}, "ours"});
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(std::string(error.what()), path("there") + ": is there already: name a new folder to write");
+  }
+  EXPECT_EQ(io::read_file(path("there/mine.txt")), "mine");
+}
+
+TEST(SameModel, WhatOnlyTrainingReadsIsNoDifference) {
+  const ModelSettings plain = resolve({});
+  ModelSettings trained = plain;
+  for (const auto& [key, value] : {std::pair{"patch_dropout", "0.5"}, {"drop_path", "0.1"}, {"grad_checkpointing", "true"}, {"mlp_hidden", "3072"}})
+    trained.image.encoder.settings.set(key, config::Node::scalar(value));
+  EXPECT_TRUE(differences(plain, trained).empty()) << differences(plain, trained).front();
+  trained.image.encoder.settings.set("heads", config::Node::scalar("6"));
+  EXPECT_EQ(differences(plain, trained), std::vector<std::string>{"model.image.encoder.heads is 12, not 6"});
+}
+
+/// Archives in OpenAI's form, and what open_clip's own reader made of them.
+class OpenAiArchive : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Towers, OpenAiArchive, testing::Values("vit", "resnet"), test_name<std::string>);
+
+TEST_P(OpenAiArchive, SaysItsArchitectureByItsShapes) {
+  const std::string archive = test_data("foreign/openai/" + GetParam() + ".pt");
+  ASSERT_TRUE(is_open_clip_checkpoint(archive));
+  const ModelSettings settings = open_clip_settings(archive);
+  const auto model = build_model(from_open_clip(archive, settings), archive);
+  const NamedTensors want = io::load_safetensors(test_data("foreign/openai/" + GetParam() + ".safetensors")).tensors;
+  const at::NoGradGuard no_grad;
+  EXPECT_TRUE(at::allclose(model->encode_image(want.at("pixels")).global, want.at("image"), 1e-4, 1e-5));
+  const TowerInput text = text_input(want.at("ids"), at::ones_like(want.at("ids"), at::kBool));
+  EXPECT_TRUE(at::allclose(model->encode_text(text).global, want.at("text"), 1e-4, 1e-5));
+}
+
+TEST(OpenAiArchives, ATensorOfAnotherShapeIsNamed) {
+  NamedTensors tensors = load_weights(test_data("foreign/openai/vit.pt"));
+  tensors["visual.positional_embedding"] = at::zeros({4, 64});
+  const auto error = [&] {
+    try {
+      (void)openai_model(tensors, "a.pt");
+    } catch (const UserError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(error(), "a.pt: tensor visual.positional_embedding has 4 positions, which are no square and one more");
+  tensors.erase("visual.conv1.weight");
+  EXPECT_EQ(error(), "a.pt: is no CLIP of OpenAI's: tensor visual.conv1.weight is missing");
+  tensors.erase("input_resolution");
+  EXPECT_EQ(error(), "no error") << "another's file";
+}
+
+}  // namespace
+}  // namespace tessera
