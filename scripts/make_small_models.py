@@ -14,12 +14,13 @@ EVA-02 or CLIP can be tried with them within minutes and without a download.
   pe_core      OpenCLIP      vit_pe_core_tiny_patch16_384 with a small text tower of OpenCLIP's
   eva02_clip   OpenCLIP      eva02_tiny_patch14_224 with a small text tower of OpenCLIP's
 
-Pictures are of 64 pixels (EVA-02: 56). The tokenizers are made from the words of the built-in shapes. The same seed gives the
+Pictures are of 64 pixels (eva02: 56); OpenCLIP makes timm's towers for their own size. The tokenizers are made from the words of the built-in shapes. The same seed gives the
 same weights. Exit code: 0; 77 where a Python package is missing.
 """
 import argparse
 import itertools
 import json
+import math
 import pathlib
 import sys
 
@@ -98,7 +99,10 @@ def siglip2(folder):
     tokenizer = gemma_tokenizer()
     text = {**BLOCKS, "vocab_size": len(tokenizer), "intermediate_size": 256, "projection_size": 64, "max_position_embeddings": 64}
     config = SiglipConfig(text_config=text, vision_config={**BLOCKS, "intermediate_size": 256, "image_size": SIDE, "patch_size": 8})
-    write_transformers(folder, SiglipModel(config), "SiglipImageProcessor", "half", 2, tokenizer)
+    model = SiglipModel(config)
+    model.logit_scale.data.fill_(math.log(10))  # what SigLIP's training starts from
+    model.logit_bias.data.fill_(-10)
+    write_transformers(folder, model, "SiglipImageProcessor", "half", 2, tokenizer)
 
 
 def clip(folder):
@@ -146,8 +150,16 @@ def write_open_clip(folder, name, side, embed_dim, **vision):
 MODELS = {"siglip2": siglip2, "clip": clip, "dinov3": dinov3,
           "dinov3_timm": lambda folder: write_timm(folder, "vit_small_patch16_dinov3", SIDE),
           "eva02": lambda folder: write_timm(folder, "eva02_tiny_patch14_224", 56),
-          "pe_core": lambda folder: write_open_clip(folder, "vit_pe_core_tiny_patch16_384", SIDE, 512),
-          "eva02_clip": lambda folder: write_open_clip(folder, "eva02_tiny_patch14_224", 56, 64, timm_pool="token")}
+          "pe_core": lambda folder: write_open_clip(folder, "vit_pe_core_tiny_patch16_384", 384, 512),
+          "eva02_clip": lambda folder: write_open_clip(folder, "eva02_tiny_patch14_224", 224, 64, timm_pool="token")}
+
+
+def be_quiet():
+    """Without transformers' and OpenCLIP's remarks about models that nobody has trained."""
+    import logging
+    import transformers
+    logging.disable(logging.WARNING)
+    transformers.utils.logging.disable_progress_bar()
 
 
 def write(folder, name, seed=0):
@@ -164,6 +176,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     try:
+        be_quiet()
         for name in arguments.only:
             write(arguments.out / name, name, arguments.seed)
             print(f"wrote {arguments.out / name}", flush=True)
