@@ -57,7 +57,8 @@ def gemma_tokenizer():
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()])
     special = ["<pad>", "<eos>", "<bos>", "<unk>"]
-    tokenizer.train_from_iterator(texts(), trainers.BpeTrainer(vocab_size=600, show_progress=False,
+    pieces = [f" {word}" for text in texts() for word in text.split()]  # whole texts would become pieces, as nothing parts them
+    tokenizer.train_from_iterator(pieces, trainers.BpeTrainer(vocab_size=600, show_progress=False,
                                                                special_tokens=special + [f"<0x{i:02X}>" for i in range(256)]))
     tokenizer.post_processor = processors.TemplateProcessing(single="$A <eos>", special_tokens=[("<eos>", 1)])
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", bos_token="<bos>",
