@@ -549,7 +549,7 @@ class Model:
         level or two of 255. Orientation tags are not followed, as in training."""
         from PIL import Image
         s = {"image_size": 224, "resize_mode": "shortest", "interpolation": "bicubic", "fill_color": 0,
-             "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
+             "crop_pct": 1.0, "crop_rounding": "half_even", "mean": [0.48145466, 0.4578275, 0.40821073], "std": [0.26862954, 0.26130258, 0.27577711]}
         s.update(self.settings.get("preprocessing", {}))
         height, width = [s["image_size"]] * 2 if isinstance(s["image_size"], int) else s["image_size"]
         image = picture if isinstance(picture, Image.Image) else Image.open(picture)
@@ -560,18 +560,22 @@ class Model:
 
 def fitted(image, height, width, settings):
     from PIL import Image
+    if (image.height, image.width) == (height, width):
+        return image
     how = Image.BICUBIC if settings["interpolation"] == "bicubic" else Image.BILINEAR
+    rows, columns = [math.floor(side / settings["crop_pct"]) for side in (height, width)]
     if settings["resize_mode"] == "squash":
-        return image.resize((width, height), how)
-    if settings["resize_mode"] == "shortest" and height == width:  # as torchvision: the longer side rounded down
+        sizes = (columns, rows)
+    elif settings["resize_mode"] == "shortest" and rows == columns:  # as torchvision: the longer side rounded down
         short = min(image.width, image.height)
-        sizes = (height * image.width // short, height * image.height // short)
+        sizes = (rows * image.width // short, rows * image.height // short)
     else:
         pick = max if settings["resize_mode"] == "longest" else min
-        ratio = pick(image.height / height, image.width / width)
+        ratio = pick(image.height / rows, image.width / columns)
         sizes = (max(1, round(image.width / ratio)), max(1, round(image.height / ratio)))
         how = Image.BICUBIC if settings["resize_mode"] == "shortest" else how
-    offset = lambda side, target: -round((side - target) / 2) if side >= target else (target - side) // 2
+    middle = (lambda missing: missing // 2) if settings["crop_rounding"] == "down" else (lambda missing: round(missing / 2))
+    offset = lambda side, target: -middle(side - target) if side >= target else (target - side) // 2
     out = Image.new("RGB", (width, height), (settings["fill_color"],) * 3)
     out.paste(image.resize(sizes, how), (offset(sizes[0], width), offset(sizes[1], height)))
     return out

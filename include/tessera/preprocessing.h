@@ -12,6 +12,8 @@ namespace tessera {
 struct Preprocessing {
   config::Size image_size = 224;
   std::string resize_mode = "shortest";
+  double crop_pct = 1.0;
+  std::string crop_rounding = "half_even";
   std::string interpolation = "bicubic";
   std::int64_t fill_color = 0;
   std::array<double, 3> mean = {0.48145466, 0.4578275, 0.40821073};
@@ -23,6 +25,13 @@ void fields(Visitor& v, Preprocessing& s) {
   v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
   v("resize_mode", s.resize_mode, "shortest: short side to size, center crop; longest: padded; squash: ratio not kept",
     config::one_of({"shortest", "longest", "squash"}));
+  v("crop_pct", s.crop_pct,
+    "timm's: pictures are resized for image_size / crop_pct, rounded down, of which the center is kept; one that has image_size "
+    "stays as it is",
+    config::in_range(0.05, 1));
+  v("crop_rounding", s.crop_rounding,
+    "where a crop cannot lie in the middle: half_even (torchvision, OpenCLIP, timm) or down (transformers)",
+    config::one_of({"half_even", "down"}));
   v("interpolation", s.interpolation, "antialiased resampling, equal to Pillow's", config::one_of({"bicubic", "bilinear"}));
   v("fill_color", s.fill_color, "grey level of the padding of resize_mode longest", config::in_range(0, 255));
   v("mean", s.mean, "per channel, in units of 0..1");

@@ -4,22 +4,59 @@
 #include <ATen/ATen.h>
 
 #include <tessera/models/attention.h>
+#include <tessera/models/per_sample_rng.h>
 #include <tessera/models/rotary.h>
 
 namespace tessera {
 namespace {
 
-// A factor between 1 / limit and limit, even on a logarithmic scale.
-at::Tensor drawn_factor(double limit, std::int64_t count) {
-  return at::empty({count}).uniform_(-std::log(limit), std::log(limit)).exp();
-}
-
-// Where the patches stand along one axis, [count].
-at::Tensor places(const RotarySettings& s, std::int64_t count, std::int64_t reference) {
-  at::Tensor place = at::arange(count, at::kFloat);
+// Where the patches stand along one axis, [1, count].
+at::Tensor places(const RotarySettings& s, std::int64_t count, std::int64_t reference, const at::Device& device) {
+  at::Tensor place = at::arange(count, at::TensorOptions(device).dtype(at::kFloat)).unsqueeze(0);
   if (s.coordinates == "centered") return (place + 0.5 + s.offset) / static_cast<double>(count) * 2.0 - 1.0;
   place = place + s.offset;
   return reference > 0 ? place / static_cast<double>(count) * static_cast<double>(reference) : place;
+}
+
+// Along the two axes, [R, H] and [R, W]: R is 1, or the rows of a batch that have places of their own.
+struct Places {
+  at::Tensor rows, columns;
+};
+
+Places places_of(const RotarySettings& s, config::Size grid, const at::Device& device) {
+  const config::Size reference = s.reference.value_or(config::Size(0, 0));
+  return {places(s, grid.height, reference.height, device), places(s, grid.width, reference.width, device)};
+}
+
+Places augmented(const RotarySettings& s, Places at, std::int64_t batch) {
+  // Changes both axes, by a draw [B, 1] from -1 to 1 each (draws: 2) or by the same one (1).
+  const auto change = [&](std::int64_t draws, const auto& changed) {
+    const at::Tensor u = 2.0 * row_uniform(batch, draws, at.rows.device()) - 1.0;
+    at.rows = changed(at.rows, u.narrow(1, 0, 1));
+    at.columns = changed(at.columns, u.narrow(1, draws - 1, 1));
+  };
+  // By a factor between 1 / limit and limit, even on a logarithmic scale.
+  const auto scaled = [](double limit) {
+    return [limit](const at::Tensor& x, const at::Tensor& u) { return x * (u * std::log(limit)).exp(); };
+  };
+  if (s.shift) change(2, [&](const at::Tensor& x, const at::Tensor& u) { return x + u * *s.shift; });
+  if (s.jitter) change(2, scaled(*s.jitter));
+  if (s.rescale) change(1, scaled(*s.rescale));
+  return at;
+}
+
+// Cosine and sine [R, N, d / 2].
+Rotation rotation_at(const RotarySettings& s, const Places& places, std::int64_t head_width, std::int64_t prefix) {
+  TORCH_CHECK(head_width % 4 == 0, "rotary positions: heads are ", head_width, " wide, but 4 must divide that");
+  const std::int64_t bands = head_width / 4, height = places.rows.size(1), width = places.columns.size(1);
+  const at::Tensor exponents = at::arange(bands, places.rows.options()) / static_cast<double>(bands);
+  at::Tensor speeds = 1.0 / at::pow(s.base, exponents);  // [bands]
+  if (s.coordinates == "centered") speeds = speeds * (2.0 * std::numbers::pi);
+  const at::Tensor by_row = (places.rows.unsqueeze(-1) * speeds).unsqueeze(2).expand({-1, -1, width, -1});
+  const at::Tensor by_column = (places.columns.unsqueeze(-1) * speeds).unsqueeze(1).expand({-1, height, -1, -1});
+  const at::Tensor angles =
+      (s.order == "rows_first" ? at::cat({by_row, by_column}, 3) : at::cat({by_column, by_row}, 3)).flatten(1, 2);
+  return {angles.cos(), angles.sin(), prefix, s.pairs == "halves"};
 }
 
 }  // namespace
@@ -32,28 +69,21 @@ std::optional<config::Problem> validate(const RotarySettings& s) {
   return std::nullopt;
 }
 
+bool augments(const RotarySettings& s) {
+  return s.shift || s.jitter || s.rescale;
+}
+
 Rotation rotation_of_grid(const RotarySettings& s, config::Size grid, std::int64_t head_width, std::int64_t prefix,
-                          const at::Device& device, bool augment) {
-  TORCH_CHECK(head_width % 4 == 0, "rotary positions: heads are ", head_width, " wide, but 4 must divide that");
-  const config::Size reference = s.reference.value_or(config::Size(0, 0));
-  at::Tensor rows = places(s, grid.height, reference.height), columns = places(s, grid.width, reference.width);
-  if (augment) {
-    at::Tensor factors = at::ones({2}), shifts = at::zeros({2});
-    if (s.shift) shifts.uniform_(-*s.shift, *s.shift);
-    if (s.jitter) factors = factors * drawn_factor(*s.jitter, 2);
-    if (s.rescale) factors = factors * drawn_factor(*s.rescale, 1);
-    rows = (rows + shifts[0]) * factors[0];
-    columns = (columns + shifts[1]) * factors[1];
-  }
-  const std::int64_t bands = head_width / 4;
-  const at::Tensor exponents = at::arange(bands, at::kFloat) / static_cast<double>(bands);
-  at::Tensor speeds = 1.0 / at::pow(s.base, exponents);  // [bands]
-  if (s.coordinates == "centered") speeds = speeds * (2.0 * std::numbers::pi);
-  const at::Tensor by_row = (rows.unsqueeze(1) * speeds).unsqueeze(1).expand({-1, grid.width, -1});
-  const at::Tensor by_column = (columns.unsqueeze(1) * speeds).unsqueeze(0).expand({grid.height, -1, -1});
-  const at::Tensor angles =
-      (s.order == "rows_first" ? at::cat({by_row, by_column}, 2) : at::cat({by_column, by_row}, 2)).flatten(0, 1);
-  return {angles.cos().to(device), angles.sin().to(device), prefix, s.pairs == "halves"};
+                          const at::Device& device) {
+  Rotation rotation = rotation_at(s, places_of(s, grid, device), head_width, prefix);
+  rotation.cosine = rotation.cosine.squeeze(0);
+  rotation.sine = rotation.sine.squeeze(0);
+  return rotation;
+}
+
+Rotation drawn_rotation_of_grid(const RotarySettings& s, config::Size grid, std::int64_t head_width,
+                                std::int64_t prefix, const at::Device& device, std::int64_t rows) {
+  return rotation_at(s, augmented(s, places_of(s, grid, device), rows), head_width, prefix);
 }
 
 at::Tensor rotated(const at::Tensor& x, std::int64_t heads, const Rotation& rotation) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
@@ -138,14 +139,24 @@ Vit::Embedded Vit::embed(const at::Tensor& image) {
   }
   SequenceInfo sequence;
   sequence.prefix = prefix();
-  if (settings_.rotary)
-    sequence.rotation = rotation_of_grid(*settings_.rotary, grid, settings_.width / settings_.heads, prefix(), x.device(),
-                                         is_training());
+  if (settings_.rotary) sequence.rotation = rotation(grid, x);
   const bool drops = is_training() && settings_.patch_dropout > 0;
   if (drops) x = drop_patches(x, sequence.rotation);
   else sequence.grid = grid;
   if (ln_pre_) x = ln_pre_->forward(x);
   return {x, sequence, grid};
+}
+
+// A frozen encoder is not augmented: it would only give other features at each step.
+Rotation Vit::rotation(config::Size grid, const at::Tensor& x) const {
+  const RotarySettings& rotary = *settings_.rotary;
+  const std::int64_t head_width = settings_.width / settings_.heads;
+  const auto is_trained = [&] {
+    return std::ranges::any_of(parameters(), [](const at::Tensor& parameter) { return parameter.requires_grad(); });
+  };
+  if (augments(rotary) && is_training() && is_trained())
+    return drawn_rotation_of_grid(rotary, grid, head_width, prefix(), x.device(), x.size(0));
+  return rotation_of_grid(rotary, grid, head_width, prefix(), x.device());
 }
 
 std::int64_t Vit::positioned() const {
@@ -202,9 +213,13 @@ at::Tensor Vit::drop_patches(const at::Tensor& x, Rotation& rotation) const {
   const at::Tensor numbers = row_random_int(batch, patches, x.device());
   const at::Tensor chosen = std::get<0>(std::get<1>(numbers.topk(kept, 1)).sort(1));  // [B, kept]
   const at::Tensor some = x.slice(1, first).gather(1, chosen.unsqueeze(2).expand({-1, -1, x.size(2)}));
+  const auto kept_of = [&](const at::Tensor& of_patches) {  // [N, d / 2] or [B, N, d / 2] -> [B, kept, d / 2]
+    if (of_patches.dim() == 2) return at::embedding(of_patches, chosen);
+    return of_patches.gather(1, chosen.unsqueeze(2).expand({-1, -1, of_patches.size(2)}));
+  };
   if (rotation.defined()) {
-    rotation.cosine = at::embedding(rotation.cosine, chosen);  // [B, kept, d / 2]
-    rotation.sine = at::embedding(rotation.sine, chosen);
+    rotation.cosine = kept_of(rotation.cosine);
+    rotation.sine = kept_of(rotation.sine);
   }
   return first == 0 ? some : at::cat({x.narrow(1, 0, first), some}, 1);
 }

@@ -156,6 +156,29 @@ TEST(Loader, BatchHoldsWhatTheSamplesSay) {
   EXPECT_EQ(text.ids.masked_select(text.mask.logical_not()).abs().sum().item<std::int64_t>(), 0);
 }
 
+/// As SigLIP's: its text tower was trained with the padding.
+class PaddingIsText : public ByteTokenizer {
+ public:
+  bool pad_is_text() const override { return true; }
+};
+
+TEST(Loader, PaddingThatIsTextIsThereAndNotHidden) {
+  Needs needs;
+  needs.texts["summary"].optional = true;
+  std::vector<Sample> samples = make_samples(4);
+  samples[1].summary = "short";
+  LoaderSettings settings = settings_with(4, 1);
+  settings.shuffle = false;
+  Loader loader(std::make_shared<MemorySource>(samples), std::make_shared<PaddingIsText>(), small(), settings, needs, 1);
+  const Batch batch = loader.next();
+  const TowerInput& text = batch.texts.at("caption");
+  EXPECT_EQ(text.ids.sizes(), at::IntArrayRef({4, 20}));
+  EXPECT_TRUE(text.mask.all().item<bool>());
+  EXPECT_TRUE(at::equal(text.lengths, at::full({4}, 20, at::kLong)));
+  EXPECT_EQ(text.ids.slice(1, 8).abs().sum().item<std::int64_t>(), 0) << "after a caption of 7 or 8 bytes";
+  EXPECT_TRUE(at::equal(batch.texts.at("summary").lengths, at::tensor({0, 20, 0, 0}, at::kLong))) << "a text that is missing stays so";
+}
+
 TEST(Loader, TextsAreCutToTheLongestOfTheBatchInAllViewsUnlessWholeOnesAreAskedFor) {
   std::vector<Sample> samples = make_samples(2);
   samples[0].captions = {"abc"};

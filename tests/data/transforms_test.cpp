@@ -14,12 +14,14 @@
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
 #include "tests/data/pictures.h"
+#include "tests/data/temporary_folder.h"
 #include "tests/support/test_data.h"
 #include <tessera/config/fields.h>
 #include <tessera/data/source.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
+#include <tessera/models/foreign/foreign_model.h>
 #include <tessera/probe/compare.h>
 
 namespace tessera {
@@ -208,6 +210,52 @@ TEST(Transforms, PreprocessIsResizeThenCropOrPad) {
   EXPECT_EQ(crop(padded, {2, 0, 15, 20}).pixels, inner.pixels);
   EXPECT_EQ(crop(padded, {0, 0, 2, 20}).pixels, std::vector<std::uint8_t>(2 * 20 * 3, 7));
   EXPECT_EQ(crop(padded, {17, 0, 3, 20}).pixels, std::vector<std::uint8_t>(3 * 20 * 3, 7));
+}
+
+TEST(Transforms, TheCropIsTheCenterOfALargerPictureUnlessThePictureFits) {
+  const Image in = test::noise(47, 61, 3);
+  Preprocessing s;
+  s.image_size = 20;
+  s.crop_pct = 0.875;  // resized for 20 / 0.875 = 22.9 -> 22: 61 * 22 / 47 = 28.6 -> 28
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 22, 28, "bicubic"), {1, 4, 20, 20}).pixels);
+  s.resize_mode = "squash";
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 22, 22, "bicubic"), {1, 1, 20, 20}).pixels);
+  s.resize_mode = "shortest";
+  s.crop_pct = 1.0;
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 20, 25, "bicubic"), {0, 2, 20, 20}).pixels);
+  s.image_size = 21;  // 61 * 21 / 47 = 27.3 -> 27
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 21, 27, "bicubic"), {0, 3, 21, 21}).pixels);
+  s.image_size = 22;  // 28 columns; of 23 rows one is left out: 0.5 is rounded to 0
+  s.crop_pct = 0.94;
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 29, "bicubic"), {0, 4, 22, 22}).pixels);
+  s.crop_rounding = "down";
+  EXPECT_EQ(preprocess(in, s).pixels, crop(resize(in, 23, 29, "bicubic"), {0, 3, 22, 22}).pixels);
+  const Image fits = test::noise(22, 22, 4);
+  EXPECT_EQ(preprocess(fits, s).pixels, fits.pixels);
+}
+
+/// Of timm's and transformers' own transforms: what they make of two pictures, and the configurations that say so.
+class PublishedTransforms : public test::TemporaryFolder {};
+
+TEST_F(PublishedTransforms, GiveWhatTheirLibrariesMake) {
+  const io::TensorFile file = io::load_safetensors(test_data("foreign/transforms.safetensors"));
+  const auto configs = nlohmann::json::parse(file.metadata.at("configs"));
+  int cases = 0;
+  for (const auto& [name, files] : configs.items()) {
+    const std::string model = path(name);
+    std::filesystem::create_directory(model);
+    for (const auto& [config, content] : files.items()) io::write_file(model + "/" + config, content.dump());
+    const Preprocessing settings = read_foreign_folder(model).model.preprocessing;
+    for (const char* shape : {"wide", "tall"}) {
+      const at::Tensor ours = tensor_of(preprocess(image_of(file.tensors.at(concat("in.", shape))), settings)).to(at::kInt);
+      const at::Tensor theirs = file.tensors.at(concat(name, ".", shape)).to(at::kInt);
+      ASSERT_EQ(ours.sizes(), theirs.sizes()) << name;
+      // timm resizes with Pillow; torchvision, which transformers uses, rounds the weights otherwise.
+      EXPECT_LE((ours - theirs).abs().max().item<int>(), name.starts_with("timm") ? 0 : 1) << name << " " << shape;
+      ++cases;
+    }
+  }
+  EXPECT_EQ(cases, 22);
 }
 
 TEST(Transforms, AVeryLongPictureCostsNoMoreThanItsCrop) {

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <numbers>
 
 #include <gtest/gtest.h>
 #include <ATen/ATen.h>
@@ -13,7 +15,9 @@
 #include <tessera/io/safetensors.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
+#include <tessera/models/per_sample_rng.h>
 #include <tessera/models/rotary.h>
+#include <tessera/models/vit.h>
 
 namespace tessera {
 namespace {
@@ -318,6 +322,46 @@ TEST(TensorRules, JoinAndDivideInBothDirections) {
   for (const auto& [name, tensor] : own) EXPECT_TRUE(at::equal(back.tensors.at(name), tensor)) << name;
 }
 
+/// A DINOv3 whose preprocessor_config.json has these entries beside its sizes.
+class PreprocessorConfig : public BrokenFolder {
+ protected:
+  Preprocessing read(const nlohmann::json& entries) const {
+    nlohmann::json whole = {{"size", {{"shortest_edge", 32}}}, {"crop_size", {{"height", 32}, {"width", 32}}}};
+    whole.update(entries);
+    io::write_file(path("preprocessor_config.json"), whole.dump());
+    return read_foreign_folder(folder_.string()).model.preprocessing;
+  }
+};
+
+TEST_F(PreprocessorConfig, WhatOursCannotDoIsRefusedByItsName) {
+  const std::vector<std::pair<nlohmann::json, std::string>> cases = {
+      {{{"resample", 1}}, "resample is 1, which is neither bilinear (2) nor bicubic (3); 0 is nearest, 1 Lanczos"},
+      {{{"resample", 0}}, "resample is 0"},
+      {{{"do_resize", false}}, "do_resize is false"},
+      {{{"do_rescale", false}}, "do_rescale is false"},
+      {{{"do_pad", true}}, "do_pad is true"},
+      {{{"size", {{"longest_edge", 40}}}}, "size is {\"longest_edge\":40}"},
+      {{{"size", {{"shortest_edge", 20}}}}, "crop_size is {\"height\":32,\"width\":32}, which is larger"}};
+  for (const auto& [entries, want] : cases) {
+    const std::string got = message_of([&] { read(entries); });
+    EXPECT_NE(got.find("preprocessor_config.json: " + want), std::string::npos) << got;
+  }
+}
+
+TEST_F(PreprocessorConfig, SizesAndValuesFollowFromIt) {
+  for (const std::int64_t resized : {32, 33, 37, 50, 61}) {
+    const Preprocessing cropped = read({{"size", {{"shortest_edge", resized}}}});
+    EXPECT_EQ(cropped.image_size, config::Size(32));
+    EXPECT_EQ(static_cast<std::int64_t>(std::floor(32 / cropped.crop_pct)), resized);
+  }
+  const Preprocessing raw = read({{"do_normalize", false}, {"rescale_factor", 1.0}});
+  EXPECT_NEAR(raw.std[0], 1.0 / 255, 1e-9);
+  EXPECT_NEAR(raw.mean[0], 0.0, 1e-9);
+  const Preprocessing halves = read({{"image_mean", {0.5, 0.5, 0.5}}, {"rescale_factor", 1.0 / 127.5}, {"image_std", {1.0, 1.0, 1.0}}});
+  EXPECT_NEAR(halves.mean[0], 0.25, 1e-9);
+  EXPECT_NEAR(halves.std[0], 0.5, 1e-9);
+}
+
 TEST(TimmTable, EveryModelIsBuiltFromItsRowOrRefusedWithAReason) {
   const ForeignConfig none(nlohmann::json::object(), "arguments");
   const TimmTower tower = timm_tower("vit_small_patch16_dinov3", none, {}, "c.json");
@@ -342,7 +386,7 @@ TEST_P(RotaryPairs, ScoresDependOnTheDifferenceOfPlacesAlone) {
   RotarySettings settings;
   settings.pairs = GetParam();
   const std::int64_t heads = 2, width = 16;
-  const Rotation rotation = rotation_of_grid(settings, {3, 4}, width / heads, 1, at::kCPU, false);
+  const Rotation rotation = rotation_of_grid(settings, {3, 4}, width / heads, 1, at::kCPU);
   const at::Tensor one = at::randn({1, 1, width}, at::kDouble), other = at::randn({1, 1, width}, at::kDouble);
   const at::Tensor q = rotated(one.expand({1, 13, width}), heads, rotation), k = rotated(other.expand({1, 13, width}), heads, rotation);
   EXPECT_TRUE(at::equal(q.select(1, 0), one.select(1, 0))) << "the class token is not turned";
@@ -355,22 +399,89 @@ TEST_P(RotaryPairs, ScoresDependOnTheDifferenceOfPlacesAlone) {
 TEST(Rotary, TheReferenceGridStretchesOthers) {
   RotarySettings settings;
   settings.reference = config::Size(4);
-  const Rotation fine = rotation_of_grid(settings, {8, 8}, 8, 0, at::kCPU, false);
+  const Rotation fine = rotation_of_grid(settings, {8, 8}, 8, 0, at::kCPU);
   settings.reference.reset();
-  const Rotation coarse = rotation_of_grid(settings, {4, 4}, 8, 0, at::kCPU, false);
+  const Rotation coarse = rotation_of_grid(settings, {4, 4}, 8, 0, at::kCPU);
   const auto at_place = [](const Rotation& r, std::int64_t side, std::int64_t row, std::int64_t column) {
     return r.sine[row * side + column];
   };
   EXPECT_TRUE(at::allclose(at_place(fine, 8, 2, 6), at_place(coarse, 4, 1, 3)));
 }
 
-TEST(Rotary, OnlyTrainingDrawsOtherCoordinates) {
+/// DINOv3's with all three draws.
+RotarySettings augmented_rotary() {
   RotarySettings settings;
   settings.coordinates = "centered";
+  settings.base = 100;
+  settings.shift = 0.5;
+  settings.jitter = 1.2;
   settings.rescale = 2.0;
-  const auto sine = [&](bool augment) { return rotation_of_grid(settings, {4, 4}, 8, 0, at::kCPU, augment).sine; };
-  EXPECT_TRUE(at::equal(sine(false), sine(false)));
-  EXPECT_FALSE(at::equal(sine(true), sine(false)));
+  return settings;
+}
+
+TEST(Rotary, DrawsArePicturesOwnAndTheSameInAnyChunkOfABatch) {
+  const RotarySettings settings = augmented_rotary();
+  const at::Tensor keys = row_keys(7, 0, 1, 6);
+  const auto sine = [&](std::int64_t first, std::int64_t count) {
+    const RowRngScope keyed(keys.narrow(0, first, count));
+    return drawn_rotation_of_grid(settings, {3, 4}, 8, 1, at::kCPU, count).sine;
+  };
+  const at::Tensor whole = sine(0, 6);
+  EXPECT_EQ(whole.sizes(), at::IntArrayRef({6, 12, 4}));
+  EXPECT_TRUE(at::equal(whole, at::cat({sine(0, 2), sine(2, 4)})));
+  EXPECT_FALSE(at::allclose(whole[0], whole[1]));
+}
+
+// With one band of base 1 the angle is 2 pi times the place, so that the draws can be read from it.
+TEST(Rotary, TheCoordinatesAreMovedThenStretchedAsInDinoV3) {
+  RotarySettings settings = augmented_rotary();
+  settings.shift = 0.05;  // no place comes near half a turn, from where angles would be ambiguous
+  settings.jitter = 1.1;
+  settings.rescale = 1.2;
+  constexpr std::int64_t kRows = 4000;
+  const RowRngScope keyed(row_keys(3, 0, 1, kRows));
+  const Rotation drawn = drawn_rotation_of_grid(settings, {3, 3}, 4, 0, at::kCPU, kRows);  // rows -2/3, 0, 2/3
+  const at::Tensor places = at::atan2(drawn.sine, drawn.cosine) / (2 * std::numbers::pi);  // [B, 9, (row, column)]
+  const at::Tensor moved = places.select(1, 4);                                            // of the middle: shift * factor
+  // Half a turn is passed by the outer ones: their distance from the middle, in turns of (0, 1).
+  const at::Tensor factor = (places.select(1, 8) - moved).remainder(1.0) * 1.5;  // [B, 2]
+  const at::Tensor shift = moved / factor, logs = factor.log();
+  EXPECT_NEAR(shift.abs().max().item<double>(), 0.05, 1e-3);
+  EXPECT_NEAR(shift.mean().item<double>(), 0, 2e-3);
+  EXPECT_NEAR(shift.std().item<double>(), 0.05 / std::sqrt(3.0), 1e-3);
+  const at::Tensor common = logs.mean(1), own = logs.select(1, 0) - logs.select(1, 1);
+  EXPECT_NEAR(logs.mean().item<double>(), 0, 1e-2);
+  EXPECT_LE(logs.abs().max().item<double>(), std::log(1.1 * 1.2) + 1e-4);
+  EXPECT_NEAR(own.std().item<double>(), std::sqrt(2.0 / 3.0) * std::log(1.1), 3e-3) << "each axis has a jitter of its own";
+  EXPECT_NEAR(common.std().item<double>(), std::sqrt(std::pow(std::log(1.2), 2) / 3 + std::pow(std::log(1.1), 2) / 6), 3e-3)
+      << "both axes have one rescale";
+}
+
+TEST(Rotary, OnlyAnEncoderInTrainingIsAugmentedAndNoFrozenOne) {
+  at::manual_seed(1);
+  VitSettings settings;
+  settings.image_size = 32;
+  settings.patch_size = 8;
+  settings.width = 16;
+  settings.layers = 1;
+  settings.heads = 2;
+  settings.rotary = augmented_rotary();
+  Vit vit(settings);
+  const at::Tensor pixels = at::randn({2, 3, 32, 32});
+  const at::NoGradGuard no_grad;
+  const auto tokens = [&](std::uint64_t seed) {
+    const RowRngScope keyed(row_keys(seed, 0, 1, 2));
+    return vit.encode(image_input(pixels)).tokens;
+  };
+  EXPECT_FALSE(at::allclose(tokens(1), tokens(2)));
+  EXPECT_TRUE(at::equal(tokens(1), tokens(1)));
+  const at::Tensor augmented = tokens(1);
+  vit.eval();
+  const at::Tensor plain = tokens(1);
+  EXPECT_FALSE(at::allclose(augmented, plain));
+  vit.train();
+  for (const at::Tensor& parameter : vit.parameters()) at::Tensor(parameter).set_requires_grad(false);
+  EXPECT_TRUE(at::equal(tokens(2), plain));
 }
 
 }  // namespace

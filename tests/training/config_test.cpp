@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
 #include <tessera/io/atomic_file.h>
 #include <tessera/training/config/config.h>
@@ -180,10 +181,32 @@ std::vector<Stage> shipped_stages(const std::string& name) {
   }
 }
 
+/// Into the working folder: what configurations that begin with a published model read of it.
+void write_published_folders() {
+  namespace fs = std::filesystem;
+  const std::string tokenizers = test_data("foreign/tokenizers/");
+  for (const std::string folder : {"downloads/siglip2-base-patch16-224", "runs/small/siglip2"}) {
+    fs::create_directories(folder);
+    fs::copy(test_data("foreign/siglip"), folder);
+    fs::copy(tokenizers + "gemma.json", folder + "/tokenizer.json");
+  }
+  for (const std::string folder : {"downloads/dinov3-vitb16", "runs/small/dinov3"}) {
+    fs::create_directories(folder);
+    fs::copy(test_data("foreign/dinov3"), folder);
+  }
+  fs::create_directories("downloads/PE-Core-B-16");
+  io::write_file("downloads/PE-Core-B-16/open_clip_config.json",
+                 R"({"model_cfg": {"embed_dim": 1024, "custom_text": true,
+                                   "vision_cfg": {"image_size": 224, "timm_model_name": "vit_pe_core_base_patch16_224", "timm_proj": null},
+                                   "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 1024, "heads": 16, "layers": 24}},
+                     "preprocess_cfg": {"size": [224, 224], "interpolation": "bilinear", "resize_mode": "squash"}})");
+}
+
 TEST(TrainingConfig, EveryShippedConfigurationIsValidFromAnyWorkingFolder) {
   const TemporaryFolder elsewhere;
   const auto before = std::filesystem::current_path();
   std::filesystem::current_path(elsewhere.path());
+  write_published_folders();
   std::size_t checked = 0;
   for (const auto& entry : std::filesystem::directory_iterator(TESSERA_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;

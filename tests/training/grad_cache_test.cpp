@@ -12,8 +12,8 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
  protected:
   // Loss and gradients of the first batch of 8; chunk 0: in one pass.
   StepOutcome step(std::int64_t chunk, const std::vector<std::string>& overrides = {}, const at::Tensor& nudge = {},
-                   const at::Tensor& rows = {}) {
-    std::vector<std::string> all{std::string("objective=") + GetParam()};
+                   const at::Tensor& rows = row_keys(3, 16, 2, 8)) {
+    std::vector<std::string> all = overrides_of(GetParam());
     all.insert(all.end(), overrides.begin(), overrides.end());
     const Config config = tiny_config(folder_ / "run", all);
     TrainingRun run = build_training_run(config);
@@ -35,7 +35,8 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
                          ::testing::Values("{name: clip}", "{name: siglip}", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}", "{name: pacl}", "{name: gloria}",
-                                           "{name: mgca, num_prototypes: 5}"),
+                                           "{name: mgca, num_prototypes: 5}", "{name: siglip} with siglip",
+                                           "{name: clip} with dinov3", "{name: sparc} with eva02"),
                          test_name<const char*>);
 
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {
@@ -100,11 +101,10 @@ TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
 // What is random of a row follows from its key.
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
   const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
-  const at::Tensor rows = row_keys(3, 16, 2, 8);
-  const StepOutcome whole = step(0, noisy, {}, rows);
+  const StepOutcome whole = step(0, noisy);
   EXPECT_NE(step(0, noisy, {}, row_keys(3, 16, 1, 8)).loss, whole.loss);
   for (const std::int64_t chunk : {1, 3}) {
-    const StepOutcome cached = step(chunk, noisy, {}, rows);
+    const StepOutcome cached = step(chunk, noisy);
     EXPECT_NEAR(cached.loss, whole.loss, 1e-5 * (1 + whole.loss)) << chunk;
     for (const auto& [name, gradient] : whole.gradients) {
       const double distance = (cached.gradients.at(name) - gradient).norm().item<double>();
@@ -119,18 +119,19 @@ TEST_P(GradCacheTest, PairsThatShareSomethingReachTheLoss) {
   EXPECT_NEAR(step(3, {"objective.mask_duplicates=true"}).loss, whole.loss, 1e-5 * (1 + whole.loss));
 }
 
-// With noise the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or
+// Without keys of the rows the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or
 // the gradient is not that of the loss.
 TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)
     noisy.push_back("objective.prototype_weight=0");  // its targets depend on the features but pass no gradient
-  const StepOutcome at = step(3, noisy);
+  const at::Tensor no_keys;
+  const StepOutcome at = step(3, noisy, {}, no_keys);
   const at::Tensor gradient = at.gradients.at(kNudged);
   const double length = gradient.norm().item<double>();
   const double width = 2e-3;
   const at::Tensor nudge = gradient * (width / length);
-  const double slope = (step(3, noisy, nudge).loss - step(3, noisy, -nudge).loss) / (2 * width);
+  const double slope = (step(3, noisy, nudge, no_keys).loss - step(3, noisy, -nudge, no_keys).loss) / (2 * width);
   EXPECT_NEAR(slope, length, 0.03 * length + 1e-3);
 }
 

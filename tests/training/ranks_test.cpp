@@ -63,19 +63,27 @@ class RanksTest : public ::testing::Test {
 
 class CurveOverRanks : public ::testing::TestWithParam<const char*> {
  protected:
+  /// Those of the case, and these.
+  static std::vector<std::string> of_case(const std::vector<std::string>& more) {
+    std::vector<std::string> all = overrides_of(GetParam());
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
   TemporaryFolder folder_;
 };
 INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                          ::testing::Values("{name: clip}", "{name: clip, chunk: 3}",
                                            "{name: clip, mask_duplicates: true}", "{name: siglip}", "{name: sparc}",
-                                           "{name: filip, token_drop_rate: 0.2}"),
+                                           "{name: filip, token_drop_rate: 0.2}", "{name: siglip} with siglip",
+                                           "{name: clip} with dinov3", "{name: sparc} with eva02"),
                          test_name<const char*>);
 
 // Twelve steps of 40 samples: past the end of two epochs.
 TEST_P(CurveOverRanks, IsThatOfOneProcess) {
   for (const char* accumulation : {"1", "2"}) {
-    const std::vector<std::string> overrides = {std::string("objective=") + GetParam(), "training.steps=12",
-                                                std::string("training.accumulation=") + accumulation};
+    const std::vector<std::string> overrides =
+        of_case({"training.steps=12", std::string("training.accumulation=") + accumulation});
     const auto run = [&](int size) {
       const std::string name = folder_ / (std::string(accumulation) + "_" + std::to_string(size));
       return std::pair{
@@ -100,9 +108,9 @@ TEST_P(CurveOverRanks, WithoutPaddingIsThatOfOneProcessWithIt) {
   for (const std::string attention : {"causal", "bidirectional"}) {
     const auto run = [&](int ranks, bool skip) {
       const std::string folder = folder_ / concat(attention, ranks, skip);
-      const std::vector<std::string> overrides{
-          std::string("objective=") + GetParam(), "training.steps=6", "model.text.encoder.attention=" + attention,
-          concat("model.text.encoder.skip_padding=", skip ? "true" : "false")};
+      const std::vector<std::string> overrides =
+          of_case({"training.steps=6", "model.text.encoder.attention=" + attention,
+                   concat("model.text.encoder.skip_padding=", skip ? "true" : "false")});
       run_ranks(ranks, [&](const ProcessGroup& group) { return train(folder, overrides, "none", group); });
       return folder;
     };
@@ -114,8 +122,8 @@ TEST_P(CurveOverRanks, WithoutPaddingIsThatOfOneProcessWithIt) {
 
 // All goes through the connection: collectives, the reducer, the optimizer's shards.
 TEST_P(CurveOverRanks, WithABackendOneRankTrainsAsOneAlone) {
-  const std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",
-                                           "distributed.shard_optimizer=true", "distributed.backend=gloo"};
+  const std::vector<std::string> overrides =
+      of_case({"training.steps=6", "distributed.shard_optimizer=true", "distributed.backend=gloo"});
   const auto run = [&](const std::string& backend) {
     return run_ranks(
         1, [&](const ProcessGroup& group) { return train(folder_ / backend, overrides, "none", group); }, backend);
@@ -127,7 +135,7 @@ TEST_P(CurveOverRanks, WithABackendOneRankTrainsAsOneAlone) {
 
 // Batch norm aside, neither ranks nor chunks change what is learned.
 TEST_P(CurveOverRanks, WithGradCacheIsThatOfOneProcess) {
-  const std::vector<std::string> plain{std::string("objective=") + GetParam(), "training.steps=6"};
+  const std::vector<std::string> plain = of_case({"training.steps=6"});
   std::vector<std::string> cached = plain;
   cached.insert(cached.end(), {"training.micro_batch=3", "model.image.encoder.grad_checkpointing=true"});
   const std::string alone = folder_ / "alone", both = folder_ / "both";
@@ -199,9 +207,8 @@ TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
 
 // A picture leaves out the same patches whichever rank and chunk it is in.
 TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
-  std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",
-                                     "training.accumulation=2", "model.image.encoder.patch_dropout=0.5",
-                                     "model.image.encoder.patch_size=4"};
+  std::vector<std::string> overrides = of_case({"training.steps=6", "training.accumulation=2",
+                                                "model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
   const std::string alone = folder_ / "alone", both = folder_ / "both";
   run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
   overrides.emplace_back("training.micro_batch=3");
@@ -213,8 +220,8 @@ TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
 TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
   for (const char* micro_batch : {"null", "4"}) {
     const Config config = tiny_config(
-        folder_ / "run", {std::string("objective=") + GetParam(), "data.loader.batch_size=16",
-                          std::string("training.micro_batch=") + micro_batch, "model.image.encoder.patch_size=4"});
+        folder_ / "run", of_case({"data.loader.batch_size=16", std::string("training.micro_batch=") + micro_batch,
+                                  "model.image.encoder.patch_size=4"}));
     const auto ranks = run_ranks(2, [&](const ProcessGroup& group) -> Tensors {
       TrainingRun run = build_training_run(config, group);
       PlanSettings settings;

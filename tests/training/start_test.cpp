@@ -1,9 +1,12 @@
 // What a run starts from and which of its weights move.
+#include <cmath>
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/training/trainer.h>
@@ -21,8 +24,29 @@ TEST(RanksGpu, IsThatOfItsPlaceOrTheOnlyOneItSees) {
       "local rank 2 has no GPU: this process sees 2: start as many processes as GPUs, or set training.device to cpu");
 }
 
+/// model.image and model.text as YAML, in place of tiny_yaml's; empty: those.
+struct TowersOfTest {
+  std::string image{}, text{};
+};
+
 class StartOfTraining : public ::testing::Test {
  protected:
+  Config published_config(const std::string& name, const TowersOfTest& towers, const std::vector<std::string>& overrides) {
+    const std::string run = folder_ / name;
+    register_test_modules();
+    config::Node tree = config::parse_yaml(tiny_yaml(), "tiny.yaml"), model = *tree.find("model");
+    if (!towers.image.empty()) model.set("image", config::parse_yaml(towers.image, "tiny.yaml"));
+    if (!towers.text.empty()) model.set("text", config::parse_yaml(towers.text, "tiny.yaml"));
+    tree.set("model", model);
+    config::apply_override(tree, "run.folder=" + run);
+    for (const std::string& each : overrides) config::apply_override(tree, each);
+    return resolve_config(tree, "tiny");
+  }
+  // A finished run's folder.
+  std::string train_published(const std::string& name, const TowersOfTest& towers, const std::vector<std::string>& overrides) {
+    EXPECT_EQ(Trainer(published_config(name, towers, overrides), "none").run(), Outcome::finished);
+    return folder_ / name;
+  }
   // A finished run's folder.
   std::string train(const std::string& name, const std::vector<std::string>& overrides) {
     const std::string run = folder_ / name;
@@ -51,20 +75,60 @@ TEST_F(StartOfTraining, FrozenTowerStaysBitForBitAndTheOtherLearns) {
 
 TEST_F(StartOfTraining, AnImageTowerComesFromAPublishedFolder) {
   const std::string published = test_data("foreign/dinov3");
-  const std::string run = folder_ / "run";
-  tiny_config(run, {});  // knows the modules of tests from then on
-  config::Node tree = config::parse_yaml(tiny_yaml(), "tiny.yaml"), model = *tree.find("model");
-  model.set("image", config::parse_yaml("{from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}", "tiny.yaml"));
-  tree.set("model", model);
-  for (const std::string& each : {"run.folder=" + run, std::string("model.preprocessing.image_size=32"), std::string("parameters.frozen=[image]")})
-    config::apply_override(tree, each);
-  EXPECT_EQ(Trainer(resolve_config(tree, "tiny"), "none").run(), Outcome::finished);
+  const std::string run = train_published("run", {.image = "{from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}"},
+                                          {"model.preprocessing.image_size=32", "parameters.frozen=[image]"});
   const Weights after = at_end(run).model.weights, theirs = load_foreign_model(published).weights;
   EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token beside the mean";
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(after.at(name), tensor)) << name;
   const Config config = load_config(run + "/config.yaml");
   EXPECT_EQ(config.start.image->name, published);
   EXPECT_EQ(config.model.preprocessing.mean[0], 0.485) << "the folder says how pictures are normalized";
+}
+
+TEST_F(StartOfTraining, APublishedTowerIsFrozenByDepthAndItsRatesDecayByIt) {
+  const std::string published = test_data("foreign/dinov3");
+  const TowersOfTest towers{.image = "{from: " + published + ", readout: cls_mean, projection: {name: linear, embed_dim: 8}}"};
+  const std::string frozen = "parameters.frozen=[visual.conv1.*, visual.*_embedding, visual.transformer.resblocks.0.*]";
+  const Weights theirs = load_foreign_model(published).weights;
+  for (const std::string& settings : {frozen, std::string("parameters.layer_decay={image: 1.0e-6}")}) {
+    const bool is_frozen = settings == frozen;
+    const Weights after = at_end(train_published(is_frozen ? "frozen" : "decay", towers, {settings})).model.weights;
+    for (const auto& [name, tensor] : theirs) {
+      const bool early = name.starts_with("visual.conv1") || name.ends_with("_embedding") || name.find("resblocks.0") != std::string::npos;
+      const double moved = (after.at(name) - tensor).abs().max().item<double>();
+      if (is_frozen && early) EXPECT_EQ(moved, 0) << name;
+      if (is_frozen && !early) EXPECT_GT(moved, 1e-4) << name;
+      if (!is_frozen && name.starts_with("visual.ln_post")) EXPECT_GT(moved, 1e-4) << name;
+      if (!is_frozen && early) EXPECT_LT(moved, 1e-7) << name;
+    }
+  }
+}
+
+TEST_F(StartOfTraining, APublishedTowersPositionsFollowAnotherImageSize) {
+  const std::string published = test_data("foreign/siglip");
+  const std::string run = train_published("run", {.image = "{from: " + published + ", projection: {name: linear, embed_dim: 8}}"},
+                                          {"model.preprocessing.image_size=32", "data.train.image_size=32"});
+  EXPECT_EQ(load_foreign_model(published).weights.at("visual.positional_embedding").size(0), 4);
+  EXPECT_EQ(at_end(run).model.weights.at("visual.positional_embedding").sizes(), at::IntArrayRef({16, 32}));
+}
+
+TEST_F(StartOfTraining, TheTemperatureIsThatOfTheFolderWhereBothTowersAre) {
+  const std::string from = "{from: " + test_data("foreign/siglip") + "}";
+  const Weights theirs = load_foreign_model(test_data("foreign/siglip")).weights;
+  io::write_file(folder_ / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nred\nblue\ngreen\n");
+  const std::string tokenizer = "tokenizer={name: wordpiece, vocab: " + (folder_ / "vocab.txt") + ", context_length: 8}";
+  const auto fresh_temperature = [&](const TowersOfTest& towers) {
+    const Config config = published_config("fresh", towers, {"objective={name: siglip}", tokenizer});
+    const Trainer trainer(config, "none");
+    const auto weights = weights_of(*trainer.training_run().model, *trainer.training_run().objective);
+    return std::pair{weights.at("logit_scale").item<double>(), weights.at("logit_bias").item<double>()};
+  };
+  const auto both = fresh_temperature({.image = from, .text = from});
+  EXPECT_EQ(both.first, theirs.at("logit_scale").item<double>());
+  EXPECT_EQ(both.second, theirs.at("logit_bias").item<double>());
+  const auto one = fresh_temperature({.image = "{from: " + test_data("foreign/siglip") + ", projection: {name: linear, embed_dim: 8}}"});
+  EXPECT_NEAR(one.first, std::log(10.0), 1e-6);
+  EXPECT_EQ(one.second, -10);
 }
 
 TEST_F(StartOfTraining, AFolderWithoutSuchATowerIsAnError) {

@@ -134,7 +134,34 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
+// Settings on top of tiny_yaml's towers that make them those of a published family, with all that is random in training.
+const std::map<std::string, std::vector<std::string>>& published_towers() {
+  static const std::map<std::string, std::vector<std::string>> towers = {
+      {"siglip",
+       {"model.image.encoder={class_token: false, pre_norm: false, patch_bias: true, activation: gelu_tanh, norm_eps: 1.0e-6}",
+        "model.image.readout={name: map, heads: 2, mlp_hidden: 24}", "model.text.encoder={activation: gelu_tanh}",
+        "model.text.readout=eos", "model.text.projection.bias=true"}},
+      {"dinov3",
+       {"model.image.encoder={registers: 2, pre_norm: false, patch_bias: true, position_embedding: none, qkv_bias: no_key, "
+        "layer_scale_init: 0.5, rotary: {base: 100, coordinates: centered, pairs: halves, shift: 0.2, jitter: 1.2, rescale: 2.0}}",
+        "model.image.readout=cls_mean"}},
+      {"eva02",
+       {"model.image.encoder={pre_norm: false, patch_bias: true, qkv_bias: no_key, attention_norm: true, mlp: gated, mlp_hidden: 24, "
+        "mlp_norm: true, activation: silu, rotary: {reference: 4}}"}}};
+  return towers;
+}
+
 }  // namespace
+
+std::vector<std::string> overrides_of(const std::string& test_case) {
+  const std::string with = " with ";
+  const std::size_t at = test_case.find(with);
+  std::vector<std::string> out{"objective=" + test_case.substr(0, at)};
+  if (at == std::string::npos) return out;
+  const std::vector<std::string>& tower = published_towers().at(test_case.substr(at + with.size()));
+  out.insert(out.end(), tower.begin(), tower.end());
+  return out;
+}
 
 std::function<void(const StepContext&)>& step_observer() {
   static std::function<void(const StepContext&)> observer;

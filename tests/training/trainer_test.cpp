@@ -80,11 +80,11 @@ class TrainerTest : public ::testing::TestWithParam<const char*> {
 
 // Six steps of 8 samples cross the end of the first epoch of 40, so the resume is in the middle of things.
 TEST_P(TrainerTest, ResumedRunEndsBitForBitLikeAnUnbrokenOne) {
-  const std::string objective = GetParam();
+  const std::vector<std::string> settings = overrides_of(GetParam());
   const std::string whole = folder_ / "whole", broken = folder_ / "broken";
-  EXPECT_EQ(Trainer(tiny_config(whole, {}, objective), "none").run(), Outcome::finished);
+  EXPECT_EQ(Trainer(tiny_config(whole, settings), "none").run(), Outcome::finished);
   // The second run starts from the first one's checkpoint after step 3, as if it had been killed there.
-  EXPECT_EQ(Trainer(tiny_config(broken, {}, objective), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
+  EXPECT_EQ(Trainer(tiny_config(broken, settings), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
   expect_equal(weights_at(whole, "step_0000006"), weights_at(broken, "step_0000006"));
   const Checkpoint a = load_checkpoint(whole + "/checkpoints/step_0000006"),
                    b = load_checkpoint(broken + "/checkpoints/step_0000006");
@@ -96,7 +96,10 @@ TEST_P(TrainerTest, ResumedRunEndsBitForBitLikeAnUnbrokenOne) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(full[i + 3]["loss"], second[i]["loss"]);
 }
 
-INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest, ::testing::Values("clip", "sparc"), test_name<const char*>);
+INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
+                         ::testing::Values("{name: clip}", "{name: sparc}", "{name: siglip} with siglip",
+                                           "{name: clip} with dinov3", "{name: sparc} with eva02"),
+                         test_name<const char*>);
 
 using Training = TrainerTest;
 

@@ -37,11 +37,12 @@ void fields(Visitor& v, RotarySettings& s) {
   v("pairs", s.pairs,
     "which channels turn together: neighbors (0 and 1, 2 and 3 ...) or halves (i and i + half of the head's width)",
     config::one_of({"neighbors", "halves"}));
-  v("shift", s.shift, "training: both axes are moved by up to so much, each by its own draw (DINOv3); null: never");
+  v("shift", s.shift,
+    "where the encoder is trained: both axes are moved by up to so much, each by its own draw (DINOv3); null: never");
   v("jitter", s.jitter,
-    "training: each axis is scaled by a factor between 1/jitter and jitter (DINOv3); null: never");
+    "where the encoder is trained: each axis is scaled by a factor between 1/jitter and jitter (DINOv3); null: never");
   v("rescale", s.rescale,
-    "training: both axes are scaled by one factor between 1/rescale and rescale (DINOv3: 2); null: never");
+    "where the encoder is trained: both axes are scaled by one factor between 1/rescale and rescale (DINOv3: 2); null: never");
 }
 
 std::optional<config::Problem> validate(const RotarySettings& settings);
@@ -55,10 +56,18 @@ struct Rotation {
   bool defined() const { return cosine.defined(); }
 };
 
-/// The rotation of the patches of a grid, row by row. `augment`: with the training draws of the settings (from torch's
-/// default generator; one draw for a batch, as DINOv3). Throws c10::Error where 4 does not divide head_width.
+/// Whether the settings ask for draws in training.
+bool augments(const RotarySettings& settings);
+
+/// The rotation of the patches of a grid, row by row. Throws c10::Error where 4 does not divide head_width.
 Rotation rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
-                          std::int64_t prefix, const at::Device& device, bool augment);
+                          std::int64_t prefix, const at::Device& device);
+
+/// The same with DINOv3's augmentation of the coordinates, in its order: shift, jitter, rescale. Each of the `rows`
+/// pictures has its own draws (row_uniform), so that neither ranks nor chunks of a batch change them; DINOv3 has one draw
+/// for a batch. Cosine and sine are [rows, N, d / 2].
+Rotation drawn_rotation_of_grid(const RotarySettings& settings, config::Size grid, std::int64_t head_width,
+                                std::int64_t prefix, const at::Device& device, std::int64_t rows);
 
 /// x [B, prefix + N, w] with heads beside each other -> the same, turned, in x's own type (computed in float32 at least).
 at::Tensor rotated(const at::Tensor& x, std::int64_t heads, const Rotation& rotation);

@@ -129,6 +129,7 @@ class Vit : public Encoder {
   Encoded encoded(const at::Tensor& x, config::Size grid);
   Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
   at::Tensor drop_patches(const at::Tensor& x, Rotation& rotation) const;
+  Rotation rotation(config::Size grid, const at::Tensor& x) const;
 
   VitSettings settings_;
   torch::nn::Conv2d conv1_{nullptr};

@@ -26,8 +26,17 @@ struct Geometry {
 };
 
 // With padding (longest): missing/2 rounded down comes before; otherwise the crop's offset is rounded half to even.
-std::int64_t offset_of(std::int64_t size, std::int64_t target) {
-  return size >= target ? round_half_even(static_cast<double>(size - target) / 2.0) : -((target - size) / 2);
+std::int64_t offset_of(std::int64_t size, std::int64_t target, bool round_down) {
+  if (size < target) return -((target - size) / 2);
+  return round_down ? (size - target) / 2 : round_half_even(static_cast<double>(size - target) / 2.0);
+}
+
+// What a picture is resized for; the target is its center.
+config::Size before_crop(const Preprocessing& settings) {
+  const auto larger = [&](std::int64_t side) {
+    return static_cast<std::int64_t>(std::floor(static_cast<double>(side) / settings.crop_pct));
+  };
+  return {larger(settings.image_size.height), larger(settings.image_size.width)};
 }
 
 // Scales by one ratio so that the picture covers (shortest) or fits into (longest) a target that need not be square.
@@ -41,14 +50,17 @@ config::Size keep_ratio(std::int64_t height, std::int64_t width, const config::S
 
 Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessing& settings) {
   TORCH_CHECK(height > 0 && width > 0, "preprocess: expected a picture, got ", height, " x ", width);
-  const config::Size& target = settings.image_size;
+  const config::Size& kept = settings.image_size;
   Geometry g;
   g.filter = filter_named(settings.interpolation);
-  if (settings.resize_mode == "squash") {
-    g.size = target;
+  if (kept == config::Size(height, width)) {
+    g.size = kept;
     return g;
   }
-  if (settings.resize_mode == "longest") {
+  const config::Size target = before_crop(settings);
+  if (settings.resize_mode == "squash") {
+    g.size = target;
+  } else if (settings.resize_mode == "longest") {
     g.size = keep_ratio(height, width, target, true);
   } else if (target.height != target.width) {
     g.size = keep_ratio(height, width, target, false);
@@ -57,8 +69,9 @@ Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessin
     const std::int64_t side = target.height;
     g.size = height <= width ? config::Size(side, side * width / height) : config::Size(side * height / width, side);
   }
-  g.top = offset_of(g.size.height, target.height);
-  g.left = offset_of(g.size.width, target.width);
+  const bool round_down = settings.crop_rounding == "down";
+  g.top = offset_of(g.size.height, kept.height, round_down);
+  g.left = offset_of(g.size.width, kept.width, round_down);
   return g;
 }
 

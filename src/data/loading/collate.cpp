@@ -105,7 +105,7 @@ TowerInput Collator::collate_regions(const std::vector<PreparedSample>& samples)
 // Columns of the batch's texts: as many as the longest has tokens, of all views, so that views stay of one shape.
 std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) const {
   const std::int64_t most = tokenizer_->context_length();
-  if (whole_texts_) return most;
+  if (whole_texts_ || tokenizer_->pad_is_text()) return most;
   std::int64_t longest = 1;
   for (const PreparedSample& sample : samples)
     for (const auto& [view, ids] : sample.ids) longest = std::max(longest, std::ssize(ids));
@@ -128,6 +128,7 @@ TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, co
       *tokens = std::ssize(found->second);
       TORCH_CHECK(*tokens <= length, "the tokenizer gave ", *tokens, " ids, more than its context of ", length);
       std::ranges::copy(found->second, ids);
+      if (tokenizer_->pad_is_text()) *tokens = length;
       std::fill_n(mask, *tokens, true);
     }
     ids += length;

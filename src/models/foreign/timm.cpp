@@ -1,6 +1,7 @@
 #include "src/models/foreign/timm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <utility>
@@ -258,19 +259,28 @@ VitSettings vit_of(const ForeignConfig& row) {
   return s;
 }
 
-std::string resize_mode_of(const ForeignConfig& c) {
-  const auto mode = c.get<std::string>("crop_mode", "center");
-  return mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
-}
-
-Preprocessing preprocessing_of(const ForeignConfig& c, const config::Size& size) {
-  Preprocessing p;
-  p.image_size = size;
+/// Of a row, or of the configuration that comes with weights, on top of `p`.
+Preprocessing preprocessing_of(const ForeignConfig& c, Preprocessing p) {
   p.mean = c.get("mean", p.mean);
   p.std = c.get("std", p.std);
   p.interpolation = c.get("interpolation", p.interpolation);
-  p.resize_mode = resize_mode_of(c);
+  if (p.interpolation != "bicubic" && p.interpolation != "bilinear")
+    c.refuse("interpolation", "our pictures cannot be resized by: bicubic and bilinear are read");
+  p.crop_pct = c.get("crop_pct", p.crop_pct);
+  if (!(p.crop_pct > 0 && p.crop_pct <= 1)) c.refuse("crop_pct", "is not above 0 and at most 1");
+  const auto mode = c.get<std::string>("crop_mode", "center");
+  if (mode != "center" && mode != "squash" && mode != "border") c.refuse("crop_mode", "is none of center, squash and border");
+  p.resize_mode = mode == "squash" ? "squash" : mode == "border" ? "longest" : "shortest";
+  if (mode != "border") return p;
+  constexpr double kLevels = 255;  // timm fills with the mean color, ours with its grey
+  p.fill_color = static_cast<std::int64_t>(std::nearbyint(kLevels * (p.mean[0] + p.mean[1] + p.mean[2]) / 3));
   return p;
+}
+
+Preprocessing preprocessing_of(const ForeignConfig& row, const config::Size& size) {
+  Preprocessing p;
+  p.image_size = size;
+  return preprocessing_of(row, p);
 }
 
 /// A row of settings of ours as they are, for pictures of `image_size`.
@@ -354,6 +364,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
 }
 
 ForeignModel timm_model(const ForeignConfig& config) {
+  constexpr double kUsualShare = 0.875;  // timm's DEFAULT_CROP_PCT
   TimmHead head;
   head.pool = config.section("model_args").get<std::string>("global_pool", config.get<std::string>("global_pool", ""));
   const ForeignConfig pretrained = config.section("pretrained_cfg");
@@ -368,12 +379,9 @@ ForeignModel timm_model(const ForeignConfig& config) {
   out.model.text.reset();
   out.rules = with_prefixes(timm.rules, "", "visual.");
   out.left_out = {{"head.**", "the classifier"}, {"fc.**", "the classifier"}, {"head.fc.**", "the classifier"}};
-  Preprocessing& p = out.model.preprocessing;
-  p = timm.preprocessing;
-  p.mean = pretrained.get("mean", p.mean);
-  p.std = pretrained.get("std", p.std);
-  p.interpolation = pretrained.get("interpolation", p.interpolation);
-  if (pretrained.has("crop_mode")) p.resize_mode = resize_mode_of(pretrained);
+  Preprocessing usual = timm.preprocessing;
+  usual.crop_pct = kUsualShare;
+  out.model.preprocessing = preprocessing_of(pretrained, usual);
   return out;
 }
 
@@ -437,7 +445,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
     const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},
-                             {"crop_pct", 1.0}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0}};
+                             {"crop_pct", p.crop_pct}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0}};
     Json config = {{"architecture", found.name}, {"num_classes", 0}, {"global_pool", timm_pool_of(model.image)}};
     if (!arguments.empty()) config["model_args"] = arguments;
     config["pretrained_cfg"] = pretrained;

@@ -205,6 +205,19 @@ std::pair<std::map<std::string, at::Tensor>, std::string> initial_weights(const 
 
 namespace {
 
+/// Where both towers are of one folder, their temperature is its, too: cosines of such towers want no other.
+void begin_temperature(const DualEncoder& model, const Objective& objective, const std::string& folder) {
+  const NamedTensors found = published_tensors(folder, model.state_dict());
+  std::map<std::string, at::Tensor> own = objective_state(objective);
+  const at::NoGradGuard no_grad;
+  for (const char* name : {"logit_scale", "logit_bias"}) {
+    const auto theirs = found.find(name);
+    if (theirs == found.end() || !own.contains(name)) continue;
+    own.at(name).copy_(theirs->second.view(own.at(name).sizes()));
+    log::info("begins with ", name, " ", own.at(name).item<double>(), " of ", folder);
+  }
+}
+
 /// A published tower's tensors in place of a model's own; what the folder lacks stays as it is, and is named.
 void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image) {
   config::require(folder);
@@ -228,6 +241,8 @@ void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image)
 void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
   if (start.image) begin_tower(model, *start.image, true);
   if (start.text) begin_tower(model, *start.text, false);
+  if (start.image && start.text && start.image->name == start.text->name)
+    begin_temperature(model, objective, start.image->name);
   if (!start.weights) return;
   config::require(*start.weights);
   const auto [weights, path] = initial_weights(*start.weights, model);
