@@ -196,6 +196,7 @@ Checkpoint CheckpointKeeper::gather(RunState state) const {
                       run_.tokenizer ? run_.tokenizer->vocabulary_bytes() : "",
                       weights_of(*run_.model, *run_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(checkpoint.state.step)}}};
+  checkpoint.updates = weight_updates(*run_.model);
   return checkpoint;
 }
 
