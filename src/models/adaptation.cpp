@@ -52,19 +52,6 @@ void add_adapters(Encoder& encoder, const LoraSettings& settings, const std::str
     if (!found.contains(layer)) user_error(path, ".layers: no block of ", name, " has ", layer, ": leave it out");
 }
 
-/// Names of the model's state begin with `prefix` for this tower.
-void add_updates(const Encoder& encoder, const std::string& prefix, std::vector<WeightUpdate>& out) {
-  for (const auto& item : encoder.named_modules()) {
-    const auto* adaptable = dynamic_cast<const Adaptable*>(item.value().get());
-    if (adaptable == nullptr) continue;
-    const std::string place = prefix + item.key() + ".";
-    for (const LoraAdapter& each : adaptable->adapters()) {
-      const std::string name = place + kAdapterPrefix + each.map.name;
-      out.push_back({place + each.map.parameter, each.map.first, each.map.rows, name + "_a", name + "_b", each.scale});
-    }
-  }
-}
-
 }  // namespace
 
 std::optional<config::Problem> validate(const TowerAdaptation& settings) {
@@ -86,9 +73,17 @@ bool is_adapter(const std::string& name) {
 }
 
 std::vector<WeightUpdate> weight_updates(const DualEncoder& model) {
+  std::map<const void*, std::string> names;
+  for (const auto& [name, tensor] : model.state_dict()) names.emplace(tensor.unsafeGetTensorImpl(), name);
+  const auto name_of = [&](const at::Tensor& tensor) { return names.at(tensor.unsafeGetTensorImpl()); };
   std::vector<WeightUpdate> out;
-  add_updates(model.image_tower().encoder(), image_prefix(), out);
-  if (model.has_text_tower()) add_updates(model.text_tower().encoder(), "", out);
+  for (const auto& module : model.modules()) {
+    const auto* adaptable = dynamic_cast<const Adaptable*>(module.get());
+    if (adaptable == nullptr) continue;
+    for (const LoraAdapter& each : adaptable->adapters())
+      out.push_back({name_of(module->named_parameters()[each.map.parameter]), each.map.first, each.map.rows, name_of(each.a),
+                     name_of(each.b), each.scale});
+  }
   return out;
 }
 

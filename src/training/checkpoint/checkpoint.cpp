@@ -29,6 +29,7 @@ constexpr const char* kTeacher = "teacher.safetensors";
 constexpr const char* kAdapters = "adapters.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
+constexpr const char* kUpdatesKey = "updates";
 
 // 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against
 // malice. Read piece by piece: a file may be as large as all else that the process holds.
@@ -117,11 +118,31 @@ std::map<std::string, at::Tensor> adapter_tensors(const Checkpoint& checkpoint) 
   return out;
 }
 
+nlohmann::json to_json(const std::vector<WeightUpdate>& updates) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const WeightUpdate& each : updates)
+    out.push_back({{"weight", each.weight}, {"rows", {each.first, each.rows}}, {"a", each.a}, {"b", each.b}, {"scale", each.scale}});
+  return out;
+}
+
+std::vector<WeightUpdate> updates_from_json(const std::string& text, const std::string& origin) {
+  try {
+    std::vector<WeightUpdate> out;
+    for (const nlohmann::json& each : nlohmann::json::parse(text))
+      out.push_back({each.at("weight"), each.at("rows").at(0), each.at("rows").at(1), each.at("a"), each.at("b"), each.at("scale")});
+    return out;
+  } catch (const nlohmann::json::exception& error) {
+    user_error(origin, ": damaged: it does not say what its adapters do (", error.what(), ")");
+  }
+}
+
 /// Puts them back where writing has merged them.
-void restore_adapters(Checkpoint& checkpoint, const std::map<std::string, at::Tensor>& adapters) {
+void restore_adapters(Checkpoint& checkpoint, const std::string& path) {
+  io::TensorFile stored = io::load_safetensors(path);
+  checkpoint.updates = updates_from_json(stored.metadata[kUpdatesKey], path);
   auto files = weight_files(checkpoint);
   std::ranges::reverse(files);  // every name begins with the model's empty prefix
-  for (const auto& [name, tensor] : adapters) {
+  for (const auto& [name, tensor] : stored.tensors) {
     const auto file = std::ranges::find_if(files, [&](const auto& each) { return name.starts_with(each.prefix); });
     (*file->weights)[name.substr(std::string_view(file->prefix).size())] = tensor;
   }
@@ -208,7 +229,7 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
       save_model_file(aside + "/" + file, model);
     }
     if (const auto adapters = adapter_tensors(checkpoint); !adapters.empty())
-      io::save_safetensors(aside + "/" + kAdapters, adapters, {});
+      io::save_safetensors(aside + "/" + kAdapters, adapters, {{kUpdatesKey, to_json(checkpoint.updates).dump()}});
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
@@ -294,7 +315,7 @@ Checkpoint load_checkpoint(const std::string& folder) {
   out.model = load_model_file(folder + "/" + kModel);
   if (fs::exists(folder + "/" + kEma)) out.ema = io::load_safetensors(folder + "/" + kEma).tensors;
   if (fs::exists(folder + "/" + kTeacher)) out.teacher = io::load_safetensors(folder + "/" + kTeacher).tensors;
-  if (fs::exists(folder + "/" + kAdapters)) restore_adapters(out, io::load_safetensors(folder + "/" + kAdapters).tensors);
+  if (fs::exists(folder + "/" + kAdapters)) restore_adapters(out, folder + "/" + kAdapters);
   const std::string path = folder + "/" + kState;
   io::TensorFile state = io::load_safetensors(path);
   out.optimizer = std::move(state.tensors);
