@@ -289,10 +289,6 @@ SharedParameters& DualEncoder::shared() {
   return impl_->shared;
 }
 
-std::string image_prefix() {
-  return std::string(kImagePrefix);
-}
-
 bool is_image_parameter(const std::string& name) {
   return name.starts_with(kImagePrefix);
 }

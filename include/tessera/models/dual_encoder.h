@@ -84,8 +84,6 @@ class DualEncoder : public torch::nn::Module {
   std::shared_ptr<Impl> impl_;
 };
 
-/// What the image tower's names in a model file begin with: "visual.".
-std::string image_prefix();
 /// Whether a name of a model file is the image tower's ("visual.*").
 bool is_image_parameter(const std::string& name);
 
