@@ -77,7 +77,7 @@ std::vector<WeightUpdate> weight_updates(const DualEncoder& model) {
   for (const auto& [name, tensor] : model.state_dict()) names.emplace(tensor.unsafeGetTensorImpl(), name);
   const auto name_of = [&](const at::Tensor& tensor) { return names.at(tensor.unsafeGetTensorImpl()); };
   std::vector<WeightUpdate> out;
-  for (const auto& module : model.modules()) {
+  for (const auto& module : model.modules(/*include_self=*/false)) {
     const auto* adaptable = dynamic_cast<const Adaptable*>(module.get());
     if (adaptable == nullptr) continue;
     for (const LoraAdapter& each : adaptable->adapters())
@@ -132,7 +132,7 @@ MergedAdapters::~MergedAdapters() {
 }
 
 void MergedAdapters::set_merged(bool merged) {
-  for (const auto& module : model_.modules())
+  for (const auto& module : model_.modules(/*include_self=*/false))
     if (auto* adaptable = dynamic_cast<Adaptable*>(module.get())) adaptable->set_merged(merged);
 }
 
