@@ -26,14 +26,14 @@ at::Tensor Leff::forward(const at::Tensor& x, const SequenceInfo& sequence) {
   const std::int64_t first = sequence.prefix;
   TORCH_CHECK(sequence.grid.height * sequence.grid.width == x.size(1) - first, "leff: ", x.size(1) - first,
               " patches do not lie on a grid of ", sequence.grid.height, " x ", sequence.grid.width);
-  const at::Tensor update = patches_forward(x.slice(1, first), sequence.grid);
+  const at::Tensor update = patches_forward(x.slice(1, first), sequence.grid, first);
   if (first == 0) return update;
   const at::Tensor class_token = x.slice(1, 0, first).to(update.scalar_type());
   return at::cat({settings_.class_token == "identity" ? class_token : at::zeros_like(class_token), update}, 1);
 }
 
 // The maps [B, w, rows, columns] are views of the tokens, which makes them channels-last: no copy on the way.
-at::Tensor Leff::patches_forward(const at::Tensor& patches, config::Size grid) {
+at::Tensor Leff::patches_forward(const at::Tensor& patches, config::Size grid, std::int64_t prefix) {
   const auto to_map = [&](const at::Tensor& x) {
     return x.unflatten(1, {grid.height, grid.width}).permute({0, 3, 1, 2});
   };
@@ -41,10 +41,20 @@ at::Tensor Leff::patches_forward(const at::Tensor& patches, config::Size grid) {
   const auto normalized = [](torch::nn::BatchNorm2d& norm, const at::Tensor& map) {
     return norm ? batch_norm(norm, map) : map;
   };
-  at::Tensor map = activate(normalized(bn_fc_, to_map(c_fc_(patches))), activation_);
+  at::Tensor inner = c_fc_(patches);
+  add_updates(patches, {{"in", inner}}, is_training(), prefix);
+  at::Tensor map = activate(normalized(bn_fc_, to_map(inner)), activation_);
   map = activate(normalized(bn_conv_, dwconv_(map)), activation_);
-  map = normalized(bn_proj_, to_map(c_proj_(to_tokens(map))));
+  const at::Tensor hidden = to_tokens(map);
+  at::Tensor out = c_proj_(hidden);
+  add_updates(hidden, {{"out", out}}, is_training(), prefix);
+  map = normalized(bn_proj_, to_map(out));
   return to_tokens(settings_.out_activation ? activate(map, activation_) : map);
+}
+
+std::vector<LinearMap> Leff::linear_maps() const {
+  return {{"mlp_in", "in", "c_fc.weight", 0, c_fc_->weight.size(0)},
+          {"mlp_out", "out", "c_proj.weight", 0, c_proj_->weight.size(0)}};
 }
 
 }  // namespace tessera

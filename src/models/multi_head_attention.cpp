@@ -80,6 +80,7 @@ at::Tensor MultiHeadAttention::input_bias() const {
 std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor& x, const Rotation& rotation) const {
   TORCH_CHECK(weights_.size() == 1, "MultiHeadAttention: queries, keys and values have weights of their own");
   std::vector<at::Tensor> qkv = at::linear(x, weights_[0], input_bias()).chunk(3, -1);
+  add_updates(x, {{"query", qkv[0]}, {"key", qkv[1]}, {"value", qkv[2]}}, is_training());
   const auto prepared = [&](const at::Tensor& given, const std::shared_ptr<LayerNorm>& norm) {
     at::Tensor out = given;
     if (norm)
@@ -91,6 +92,13 @@ std::vector<at::Tensor> MultiHeadAttention::queries_keys_values(const at::Tensor
   return qkv;
 }
 
+at::Tensor MultiHeadAttention::project(const at::Tensor& attended) {
+  const at::Tensor x = inner_norm_ ? inner_norm_->forward(attended).to(attended.scalar_type()) : attended;
+  at::Tensor out = out_proj_(x);
+  add_updates(x, {{"out", out}}, is_training());
+  return out;
+}
+
 at::Tensor MultiHeadAttention::forward(const at::Tensor& query, const at::Tensor& keys, const AttentionMask& mask) {
   return multi_head_attention(query, keys, projections(), heads_, mask);
 }
@@ -100,7 +108,18 @@ void MultiHeadAttention::initialize(double input_deviation, double output_deviat
   torch::nn::init::normal_(out_proj_->weight, 0.0, output_deviation);
 }
 
+std::vector<LinearMap> MultiHeadAttention::linear_maps() const {
+  if (weights_.size() > 1) return {};
+  const char* const fused = "in_proj_weight";
+  const std::int64_t inner = weights_[0].size(0) / 3;
+  return {{"query", "query", fused, 0, inner},
+          {"key", "key", fused, inner, inner},
+          {"value", "value", fused, 2 * inner, inner},
+          {"out", "out", "out_proj.weight", 0, out_proj_->weight.size(0)}};
+}
+
 std::vector<at::Tensor> MultiHeadAttention::projections() const {
+  TORCH_CHECK(adapters().empty(), "MultiHeadAttention: adapters serve self-attention alone");
   const auto three = [](const std::vector<at::Tensor>& parts) { return parts.size() == 1 ? parts[0].chunk(3) : parts; };
   const std::vector<at::Tensor> weights = three(weights_), biases = three(biases_);
   std::vector<at::Tensor> out;

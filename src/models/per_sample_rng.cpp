@@ -53,6 +53,13 @@ at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Devic
   return stirred(mixed, 31, 1).bitwise_and_(kMost);
 }
 
+at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed) {
+  // A stream of its own: how much of the rows' own streams is used does not depend on the length.
+  const RowRngScope scope(row_random_int(rows, 1, device).squeeze(1));
+  const at::Tensor keys = row_random_int(rows, packed.defined() ? packed.length : length, device).flatten();
+  return packed.defined() ? keys.index_select(0, packed.places) : keys;
+}
+
 at::Tensor row_keys_of_views(const std::vector<std::string>& views) {
   if (current == nullptr || !current->keys_.defined()) return {};
   std::vector<at::Tensor> keys;

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/models/token_embedding.h"
+#include <tessera/models/per_sample_rng.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/text_group_encoder.h>
 #include <tessera/models/transformer.h>
@@ -21,7 +22,12 @@ TransformerSettings block_settings(const TextGroupEncoderSettings& s) {
 }
 
 at::Tensor through_blocks(const torch::nn::ModuleList& blocks, at::Tensor x, const SequenceInfo& sequence) {
-  for (const auto& block : *blocks) x = static_cast<TransformerBlock&>(*block).forward(x, sequence);
+  for (const auto& each : *blocks) {
+    auto& block = static_cast<TransformerBlock&>(*each);
+    std::optional<RowRngScope> scope;
+    if (block.draws_for_tokens()) scope.emplace(token_keys(x.size(0), x.size(1), x.device()));
+    x = block.forward(x, sequence);
+  }
   return x;
 }
 

@@ -35,6 +35,12 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
     draws = row_uniform(packed.defined() ? packed.rows : x.size(0), 2 * (layers - first), x.device());
     if (packed.defined()) draws = draws.index_select(0, packed.row_of);
   }
+  // Likewise; and whether blocks are computed again changes no number.
+  std::vector<at::Tensor> keys(static_cast<std::size_t>(layers));
+  for (std::int64_t i = first; i < layers; ++i)
+    if (block(i).draws_for_tokens())
+      keys[static_cast<std::size_t>(i)] =
+          token_keys(packed.defined() ? packed.rows : x.size(0), x.size(-2), x.device(), packed);
   for (std::int64_t i = first; i < layers; ++i) {
     TransformerBlock& block = this->block(i);
     at::Tensor factors;
@@ -43,7 +49,9 @@ at::Tensor Transformer::forward(at::Tensor x, const SequenceInfo& sequence, std:
           drop_path_ * static_cast<double>(i) / static_cast<double>(std::max<std::int64_t>(1, layers - 1));
       factors = draws.narrow(1, 2 * (i - first), 2).ge(rate) / (1 - rate);
     }
-    const auto forward = [&block, sequence, factors](const at::Tensor& y) {
+    const auto forward = [&block, sequence, factors, of_tokens = keys[static_cast<std::size_t>(i)]](const at::Tensor& y) {
+      std::optional<RowRngScope> scope;
+      if (of_tokens.defined()) scope.emplace(of_tokens);
       return block.forward(y, sequence, factors);
     };
     x = again ? recomputed(forward, x, block.parameters()) : forward(x);

@@ -22,9 +22,21 @@ Mlp::Mlp(const MlpShape& shape)
 
 at::Tensor Mlp::forward(const at::Tensor& given, const SequenceInfo& /*sequence*/) {
   const at::Tensor x = norm_in_ ? norm_in_->forward(given) : given;
-  at::Tensor hidden = c_gate_ ? activate(c_gate_(x), activation_) * c_fc_(x) : activate(c_fc_(x), activation_);
+  at::Tensor inner = c_fc_(x), gate = c_gate_ ? c_gate_(x) : at::Tensor();
+  add_updates(x, {{"in", inner}, {"gate", gate}}, is_training());
+  at::Tensor hidden = gate.defined() ? activate(gate, activation_) * inner : activate(inner, activation_);
   if (norm_) hidden = norm_->forward(hidden).to(hidden.scalar_type());
-  return c_proj_(hidden);
+  at::Tensor out = c_proj_(hidden);
+  add_updates(hidden, {{"out", out}}, is_training());
+  return out;
+}
+
+std::vector<LinearMap> Mlp::linear_maps() const {
+  const std::int64_t hidden = c_fc_->weight.size(0);
+  std::vector<LinearMap> maps = {{"mlp_in", "in", "c_fc.weight", 0, hidden},
+                                 {"mlp_out", "out", "c_proj.weight", 0, c_proj_->weight.size(0)}};
+  if (c_gate_) maps.push_back({"mlp_in", "gate", "c_gate.weight", 0, hidden});
+  return maps;
 }
 
 void Mlp::initialize(double fc_deviation, double projection_deviation) {
@@ -85,6 +97,17 @@ at::Tensor TransformerBlock::forward(const at::Tensor& given, const SequenceInfo
   };
   const at::Tensor x = updated(input, *ln_1_, ls_1_, 0, [&](const at::Tensor& y) { return attn_->forward(y, sequence.mask, sequence.rotation); });
   return updated(x, *ln_2_, ls_2_, 1, [&](const at::Tensor& y) { return mlp_->forward(y, sequence); });
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>> TransformerBlock::adaptable_modules() const {
+  std::vector<std::shared_ptr<torch::nn::Module>> out{attn_};
+  if (dynamic_cast<Adaptable*>(mlp_.get()) != nullptr) out.push_back(mlp_);
+  return out;
+}
+
+bool TransformerBlock::draws_for_tokens() const {
+  const auto* mlp = dynamic_cast<const Adaptable*>(mlp_.get());
+  return is_training() && (attn_->drops_tokens_inputs() || (mlp != nullptr && mlp->drops_tokens_inputs()));
 }
 
 at::Tensor TransformerBlock::forward_as(LastBlock kind, const at::Tensor& input, const SequenceInfo& sequence) {

@@ -82,7 +82,9 @@ bool Trainer::run_evaluation() {
   monitor_.log().clear();
   const std::string& weights = config_.evaluation.weights;
   const MeasuredWeights measured(weights == "ema" ? &*run_.ema : nullptr);
-  const DualEncoderEmbedder embedder(weights == "teacher" ? run_.teacher->model : run_.model, run_.tokenizer);
+  const std::shared_ptr<DualEncoder>& model = weights == "teacher" ? run_.teacher->model : run_.model;
+  const MergedAdapters merged(*model);  // as the model file has them, to the last bit
+  const DualEncoderEmbedder embedder(model, run_.tokenizer);
   const EvaluationContext context = evaluation_context(run_, config_, state_.step);
   MeasuredMetrics all;
   auto results = nlohmann::json::array(), failed = nlohmann::json::array();

@@ -56,6 +56,13 @@ void expect_equal_weights(const Tensors& a, const Tensors& b) {
   }
 }
 
+/// The end of a run of two ranks that goes on from the other's step 3.
+std::vector<Tensors> train_again_from(const std::string& run, const std::string& folder,
+                                      const std::vector<std::string>& overrides) {
+  const std::string middle = run + "/checkpoints/step_0000003";
+  return run_ranks(2, [&](const ProcessGroup& group) { return train(folder, overrides, middle, group); });
+}
+
 class RanksTest : public ::testing::Test {
  protected:
   TemporaryFolder folder_;
@@ -214,6 +221,23 @@ TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
   overrides.emplace_back("training.micro_batch=3");
   run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
   expect_same_curve(both, alone, 2e-4, kSteadyGradients);
+}
+
+// Adapters' inputs are dropped by row and token, whichever rank and chunk these are in.
+TEST_P(CurveOverRanks, WithLoraIsThatOfOneProcess) {
+  std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",
+                                     "adapt.image={lora: {rank: 4, dropout: 0.3, layers: [query, value, mlp_in]}}",
+                                     "adapt.text={lora: {rank: 4, dropout: 0.3}}"};
+  const std::string alone = folder_ / "alone", both = folder_ / "both";
+  run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
+  overrides.insert(overrides.end(), {"training.micro_batch=3", "model.text.encoder.grad_checkpointing=true",
+                                     "distributed.shard_optimizer=true"});
+  const auto ranks = run_ranks(2, [&](const ProcessGroup& group) { return train(both, overrides, "none", group); });
+  ASSERT_EQ(ranks.size(), 2U);
+  expect_same_curve(both, alone, 2e-4, kSteadyGradients);
+  expect_equal_weights(ranks[0], ranks[1]);
+  const auto unbroken = train_again_from(both, folder_ / "again", overrides);
+  expect_equal_weights(unbroken[0], ranks[0]);
 }
 
 // What a step of one rank takes beside weights, optimizer state and buckets, as foretold by one process and as it is.

@@ -33,14 +33,16 @@ void fields(Visitor& v, LeffSettings& s) {
 /// The locally-enhanced feed-forward part of a block (Yuan et al. 2021; PyramidCLIP, figure 3c): patches go up through
 /// a linear map, side by side through a 3x3 depth-wise convolution over the picture's grid, and down through another
 /// linear map. Parameters `c_fc`, `dwconv`, `c_proj`, with batch norms `bn_fc`, `bn_conv`, `bn_proj`.
-class Leff : public FeedForward {
+class Leff : public FeedForward, public Adaptable {
  public:
   Leff(const LeffSettings& settings, std::int64_t width, std::int64_t hidden, std::string activation);
   /// Throws c10::Error where the sequence's grid does not tell how its patches lie.
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
+  std::vector<LinearMap> linear_maps() const override;
 
  private:
-  at::Tensor patches_forward(const at::Tensor& patches, config::Size grid);
+  /// prefix: tokens that stand before the patches.
+  at::Tensor patches_forward(const at::Tensor& patches, config::Size grid, std::int64_t prefix);
 
   LeffSettings settings_;
   std::string activation_;

@@ -9,6 +9,7 @@
 
 #include <tessera/models/attention.h>
 #include <tessera/models/layers.h>
+#include <tessera/models/lora.h>
 #include <tessera/models/rotary.h>
 
 namespace tessera {
@@ -32,8 +33,9 @@ struct MultiHeadAttentionSettings {
   double norm_eps = 1e-5;
 };
 
-/// Multi-head attention between learned projections; the last one is `out_proj`.
-class MultiHeadAttention : public torch::nn::Module {
+/// Multi-head attention between learned projections; the last one is `out_proj`. Adapters serve self-attention with a fused
+/// input projection: `query`, `key`, `value` and `out`.
+class MultiHeadAttention : public torch::nn::Module, public Adaptable {
  public:
   explicit MultiHeadAttention(const MultiHeadAttentionSettings& settings);
 
@@ -46,15 +48,15 @@ class MultiHeadAttention : public torch::nn::Module {
   /// beside each other, normalized and turned; and the last projection of what is made of them. Projections must be fused
   /// (`in_proj_weight`).
   std::vector<at::Tensor> queries_keys_values(const at::Tensor& x, const Rotation& rotation = {}) const;
-  at::Tensor project(const at::Tensor& attended) {
-    return out_proj_(inner_norm_ ? inner_norm_->forward(attended).to(attended.scalar_type()) : attended);
-  }
+  at::Tensor project(const at::Tensor& attended);
   std::int64_t heads() const { return heads_; }
 
   /// Draws all weights anew from normal distributions; biases stay.
   void initialize(double input_deviation, double output_deviation);
-  /// Weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes them.
+  /// Weight and bias of queries, keys, values and output, in this order, as multi_head_attention() takes them. Throws
+  /// c10::Error where there are adapters.
   std::vector<at::Tensor> projections() const;
+  std::vector<LinearMap> linear_maps() const override;
 
  private:
   std::int64_t heads_;

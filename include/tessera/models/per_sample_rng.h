@@ -6,6 +6,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <tessera/models/packed_rows.h>
+
 namespace tessera {
 
 /// Keys [count] int64 of the rows at the places first, first + stride, ... of the global batch. What is random of a row
@@ -32,6 +34,10 @@ class RowRngScope {
 /// Keys [views * B] for the rows of some views of the batch, one view below the other: each view has numbers of its own,
 /// the same alone and beside others. Undefined outside of a RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
+
+/// Keys for the tokens of sequences [rows, length]: [rows * length], or of packed ones [T], drawn as row_random_int. A token's
+/// key follows from its row's key and its place there, whether the sequences are packed or not and whatever their length.
+at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed = {});
 
 /// Uniform integers [rows, count], at least 0: from the rows' keys, other ones in each call; outside of a RowRngScope from
 /// the device's default generator.

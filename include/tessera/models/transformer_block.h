@@ -9,6 +9,7 @@
 #include <tessera/batch.h>
 #include <tessera/config/fields.h>
 #include <tessera/models/layers.h>
+#include <tessera/models/lora.h>
 #include <tessera/models/multi_head_attention.h>
 
 namespace tessera {
@@ -42,12 +43,13 @@ struct MlpShape {
 };
 
 /// Two linear maps, `c_fc` and `c_proj`, with an activation between them; or three, where it is gated.
-class Mlp : public FeedForward {
+class Mlp : public FeedForward, public Adaptable {
  public:
   explicit Mlp(const MlpShape& shape);
   at::Tensor forward(const at::Tensor& x, const SequenceInfo& sequence) override;
   /// Draws the weights anew from normal distributions; biases stay.
   void initialize(double fc_deviation, double projection_deviation);
+  std::vector<LinearMap> linear_maps() const override;
 
  private:
   std::string activation_;
@@ -75,6 +77,10 @@ class TransformerBlock : public torch::nn::Module {
   /// As the last block of a ViT whose patches are to be compared with texts (last_block.h): x [B, N, width] of a whole
   /// picture -> the same.
   at::Tensor forward_as(LastBlock kind, const at::Tensor& x, const SequenceInfo& sequence);
+  /// Attention and feed-forward part, where they take adapters.
+  std::vector<std::shared_ptr<torch::nn::Module>> adaptable_modules() const;
+  /// Whether its adapters draw random numbers in training: the block then wants a RowRngScope of token_keys().
+  bool draws_for_tokens() const;
 
  private:
   enum class NormPlace { before, after, on_updates };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -25,8 +26,10 @@ namespace {
 constexpr const char* kModel = "model.safetensors";
 constexpr const char* kEma = "ema.safetensors";
 constexpr const char* kTeacher = "teacher.safetensors";
+constexpr const char* kAdapters = "adapters.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
+constexpr const char* kUpdatesKey = "updates";
 
 // 64 bits over a file: words multiplied and rotated. It finds torn and flipped bytes; it is no protection against
 // malice. Read piece by piece: a file may be as large as all else that the process holds.
@@ -61,7 +64,7 @@ void sync_path(const std::string& path) {
 
 nlohmann::json manifest_of(const std::string& folder, const RunState& state) {
   nlohmann::json files;
-  for (const char* name : {kModel, kEma, kTeacher, kState}) {
+  for (const char* name : {kModel, kEma, kTeacher, kAdapters, kState}) {
     const std::string path = folder + "/" + name;
     if (!fs::exists(path)) continue;
     files[name] = {{"bytes", fs::file_size(path)}, {"checksum", checksum(path)}};
@@ -88,6 +91,60 @@ void check_manifest(const std::string& folder) {
       user_error(file, ": damaged: ", bytes, " bytes, the manifest says ", facts.value("bytes", std::uintmax_t{0}));
     if (checksum(file) != facts.value("checksum", ""))
       user_error(file, ": damaged: its checksum differs from the manifest's");
+  }
+}
+
+/// A model file of a checkpoint: its name, what its tensors' names in adapters.safetensors begin with, and its weights.
+template <class Weights>
+struct WeightFile {
+  const char* name;
+  const char* prefix;
+  Weights* weights;
+};
+
+template <class AnyCheckpoint>
+auto weight_files(AnyCheckpoint& checkpoint) {
+  using Weights = std::remove_reference_t<decltype((checkpoint.ema))>;
+  return std::array<WeightFile<Weights>, 3>{
+      {{kModel, "", &checkpoint.model.weights}, {kEma, "ema.", &checkpoint.ema}, {kTeacher, "teacher.", &checkpoint.teacher}}};
+}
+
+std::map<std::string, at::Tensor> adapter_tensors(const Checkpoint& checkpoint) {
+  std::map<std::string, at::Tensor> out;
+  for (const auto& [file, prefix, weights] : weight_files(checkpoint)) {
+    if (weights->empty()) continue;
+    for (const auto& [name, tensor] : unmerged(*weights, checkpoint.updates)) out[prefix + name] = tensor;
+  }
+  return out;
+}
+
+nlohmann::json to_json(const std::vector<WeightUpdate>& updates) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const WeightUpdate& each : updates)
+    out.push_back({{"weight", each.weight}, {"rows", {each.first, each.rows}}, {"a", each.a}, {"b", each.b}, {"scale", each.scale}});
+  return out;
+}
+
+std::vector<WeightUpdate> updates_from_json(const std::string& text, const std::string& origin) {
+  try {
+    std::vector<WeightUpdate> out;
+    for (const nlohmann::json& each : nlohmann::json::parse(text))
+      out.push_back({each.at("weight"), each.at("rows").at(0), each.at("rows").at(1), each.at("a"), each.at("b"), each.at("scale")});
+    return out;
+  } catch (const nlohmann::json::exception& error) {
+    user_error(origin, ": damaged: it does not say what its adapters do (", error.what(), ")");
+  }
+}
+
+/// Puts them back where writing has merged them.
+void restore_adapters(Checkpoint& checkpoint, const std::string& path) {
+  io::TensorFile stored = io::load_safetensors(path);
+  checkpoint.updates = updates_from_json(stored.metadata[kUpdatesKey], path);
+  auto files = weight_files(checkpoint);
+  std::ranges::reverse(files);  // every name begins with the model's empty prefix
+  for (const auto& [name, tensor] : stored.tensors) {
+    const auto file = std::ranges::find_if(files, [&](const auto& each) { return name.starts_with(each.prefix); });
+    (*file->weights)[name.substr(std::string_view(file->prefix).size())] = tensor;
   }
 }
 
@@ -165,15 +222,14 @@ std::string CheckpointFolder::write(const Checkpoint& checkpoint) const {
   try {
     fs::remove_all(aside, error);
     if (!fs::create_directories(aside, error)) user_error(aside, ": cannot create the folder: ", error.message());
-    save_model_file(aside + "/" + kModel, checkpoint.model);
-    const auto save_averages = [&](const char* file, const std::map<std::string, at::Tensor>& weights) {
-      if (weights.empty()) return;
-      ModelFile model = checkpoint.model;
-      model.weights = weights;
+    ModelFile model = checkpoint.model;
+    for (const auto& [file, prefix, weights] : weight_files(checkpoint)) {
+      if (weights->empty()) continue;
+      model.weights = merged(*weights, checkpoint.updates);
       save_model_file(aside + "/" + file, model);
-    };
-    save_averages(kEma, checkpoint.ema);
-    save_averages(kTeacher, checkpoint.teacher);
+    }
+    if (const auto adapters = adapter_tensors(checkpoint); !adapters.empty())
+      io::save_safetensors(aside + "/" + kAdapters, adapters, {{kUpdatesKey, to_json(checkpoint.updates).dump()}});
     io::save_safetensors(aside + "/" + kState, checkpoint.optimizer,
                          {{"run_state", to_json(checkpoint.state).dump()}, {"config", checkpoint.config}, {"data", checkpoint.data}});
     io::write_file(aside + "/" + kManifest, manifest_of(aside, checkpoint.state).dump(2) + "\n");
@@ -259,6 +315,7 @@ Checkpoint load_checkpoint(const std::string& folder) {
   out.model = load_model_file(folder + "/" + kModel);
   if (fs::exists(folder + "/" + kEma)) out.ema = io::load_safetensors(folder + "/" + kEma).tensors;
   if (fs::exists(folder + "/" + kTeacher)) out.teacher = io::load_safetensors(folder + "/" + kTeacher).tensors;
+  if (fs::exists(folder + "/" + kAdapters)) restore_adapters(out, folder + "/" + kAdapters);
   const std::string path = folder + "/" + kState;
   io::TensorFile state = io::load_safetensors(path);
   out.optimizer = std::move(state.tensors);

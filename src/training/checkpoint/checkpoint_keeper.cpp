@@ -197,6 +197,7 @@ Checkpoint CheckpointKeeper::gather(RunState state) const {
                       weights_of(*run_.model, *run_.objective),
                       {{"config", checkpoint.config}, {"step", std::to_string(checkpoint.state.step)}},
                       run_.published};
+  checkpoint.updates = weight_updates(*run_.model);
   return checkpoint;
 }
 

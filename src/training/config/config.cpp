@@ -154,7 +154,7 @@ std::vector<std::string> all_paths() {
   const auto add = [&](const std::string& group, const std::vector<config::FieldDoc>& rows) {
     for (const config::FieldDoc& row : rows) out.push_back(config::join_path(group, row.path));
   };
-  for (const char* group : {"seed", "run", "data", "tokenizer", "model", "start", "objective", "optimizer",
+  for (const char* group : {"seed", "run", "data", "tokenizer", "model", "start", "adapt", "objective", "optimizer",
                             "parameters", "schedule", "training", "distributed", "checkpoint", "evaluation", "log"})
     out.push_back(group);
   add("", config::document<Config>());

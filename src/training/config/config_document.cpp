@@ -67,6 +67,9 @@ std::string configuration_document() {
     if (row.type == config::Value<config::ModuleSettings>::type())
       row.default_text = row.path == "objective" ? "clip" : row.path == "optimizer" ? "adamw" : "";
   table(out, rows);
+  out << "## LoRA\n\nThe settings of `adapt.image.lora` and `adapt.text.lora`; "
+         "[training.md](training.md#lora-adapters) says what they do.\n\n";
+  table(out, config::document<LoraSettings>());
   section(out, "Sources", "data.train`, `data.validation` and the tasks' `source", sources());
   section(out, "Tokenizers", "tokenizer", tokenizers());
   section(out, "Encoders", "model.image.encoder` and `model.text.encoder", encoders());

@@ -14,6 +14,7 @@
 #include <tessera/data/image/training_views.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/models/open_clip.h>
+#include <tessera/training/run/adapted_parameters.h>
 #include <tessera/training/run/image_features.h>
 #include <tessera/training/run/training_run.h>
 
@@ -105,6 +106,8 @@ void open_data(const Config& config, TrainingRun& run, Unreadable* unreadable) {
          [&] { run.tokenizer = tokenizers().make(*config.tokenizer, "tokenizer", TokenizerContext{}); });
 }
 
+constexpr std::uint64_t kAdapterSeed = 1;  // of numbers of their own: adapters change no other weight
+
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
     const Config& config, const at::Device& device) {
   auto model = std::make_shared<DualEncoder>(config.model);
@@ -114,6 +117,7 @@ std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_
   auto objective = objectives().make(config.objective, "objective", context);
   model->to(device);
   objective->to(device);
+  adapt(*model, config.adapt, derive_seed(config.seed, Purpose::initialization, {kAdapterSeed}));
   return {std::move(model), std::move(objective)};
 }
 
@@ -189,14 +193,27 @@ void load_weights(DualEncoder& model, Objective& objective, const std::map<std::
 
 namespace {
 
+/// A model's state that published files know, and the part that they do not.
+NamedTensors base_state(const DualEncoder& model) {
+  NamedTensors out = model.state_dict();
+  std::erase_if(out, [](const auto& item) { return is_adapter(item.first); });
+  return out;
+}
+
+NamedTensors adapters_of(const DualEncoder& model) {
+  NamedTensors out = model.state_dict();
+  std::erase_if(out, [](const auto& item) { return !is_adapter(item.first); });
+  return out;
+}
+
 /// The tensors of a model of ours, or of OpenCLIP's file, and the file's path.
 std::pair<std::map<std::string, at::Tensor>, std::string> initial_weights(const std::string& given,
                                                                           const DualEncoder& model) {
   if (is_open_clip_checkpoint(given)) {
     const std::string path = find_open_clip_weights(given);
-    return {open_clip_tensors(path, model.state_dict()), path};
+    return {open_clip_tensors(path, base_state(model)), path};
   }
-  if (is_foreign_folder(given)) return {published_tensors(given, model.state_dict()), given};
+  if (is_foreign_folder(given)) return {published_tensors(given, base_state(model)), given};
   const std::string path = find_model_file(given);
   return {load_model_file(path).weights, path};
 }
@@ -222,10 +239,10 @@ void begin_temperature(const DualEncoder& model, const Objective& objective, con
 void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image) {
   config::require(folder);
   NamedTensors towers = model.state_dict();
-  NamedTensors found = published_tensors(folder.name, towers);
+  NamedTensors found = published_tensors(folder.name, base_state(model));
   std::vector<std::string> random;
   for (auto& [name, own] : towers) {
-    if (is_image_parameter(name) != image) continue;
+    if (is_image_parameter(name) != image || is_adapter(name)) continue;
     if (const auto theirs = found.find(name); theirs != found.end())
       own = theirs->second;
     else
@@ -251,7 +268,7 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
                                               [&](const std::string& part) { return matches(part, name); });
   };
   std::map<std::string, at::Tensor> towers = model.state_dict(), own = objective_state(objective);
-  if (start.parts.empty()) towers.clear();
+  if (start.parts.empty()) towers = adapters_of(model);  // a file has none
   std::int64_t taken = 0;
   const at::NoGradGuard no_grad;
   for (const auto& [name, tensor] : weights) {
@@ -308,7 +325,7 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   check_needs(config, run);
   check_view_sizes(config, run);
   std::vector<NamedParameter> parameters = trainable_parameters(*run.model, *run.objective);
-  parameters = apply_rules(std::move(parameters), config.parameters);
+  parameters = apply_rules_and_adapt(std::move(parameters), *run.model, config.parameters, config.adapt);
   if (config.data.features) run.features = open_image_features(config, run);
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);

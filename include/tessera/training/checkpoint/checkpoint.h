@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <tessera/data/loading/loader.h>
+#include <tessera/models/adaptation.h>
 #include <tessera/models/model_file.h>
 #include <tessera/optim/grad_scaler.h>
 
@@ -25,7 +26,8 @@ struct RunState {
 
 /// Everything that a resume needs.
 struct Checkpoint {
-  ModelFile model;  // weights, tokenizer, preprocessing; `extra` holds the resolved configuration
+  ModelFile model;  // weights with adapters, tokenizer, preprocessing; `extra` holds the resolved configuration
+  std::vector<WeightUpdate> updates;            // what the adapters among them do
   std::map<std::string, at::Tensor> optimizer;  // Optimizer::state()
   std::map<std::string, at::Tensor> ema;        // Ema::averages(); empty: none
   std::map<std::string, at::Tensor> teacher;    // likewise the teacher's
@@ -35,7 +37,10 @@ struct Checkpoint {
 };
 
 /// The checkpoints of one run: FOLDER/step_0000100/{model.safetensors, state.safetensors, manifest.json}, with
-/// ema.safetensors where weights are averaged and teacher.safetensors where there is a teacher, and FOLDER/latest, a text
+/// ema.safetensors where weights are averaged and teacher.safetensors where there is a teacher. These three are model files,
+/// with adapters merged into the weights; adapters.safetensors then holds what that changes, for the run to go on with: the
+/// weights before and the adapters, the averages' and the teacher's with `ema.` and `teacher.` before their names, and in the
+/// metadata the updates. FOLDER/latest, a text
 /// file that names the newest; FOLDER/best (BestFile) names one that is never deleted. A checkpoint is written into a folder aside, fsynced and renamed, so under its name it is
 /// whole; the manifest holds sizes and checksums, so a file damaged later is noticed.
 class CheckpointFolder {

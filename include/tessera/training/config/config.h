@@ -9,6 +9,7 @@
 #include <tessera/config/registry.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/distributed/process_group.h>
+#include <tessera/models/adaptation.h>
 #include <tessera/models/dual_encoder.h>
 #include <tessera/optim/ema.h>
 #include <tessera/optim/parameter_rules.h>
@@ -288,6 +289,7 @@ struct Config {
   std::optional<config::ModuleSettings> tokenizer = config::ModuleSettings{};
   ModelSettings model;
   StartSettings start;
+  AdaptSettings adapt;
   config::ModuleSettings objective{.name = "clip"};
   config::ModuleSettings optimizer{.name = "adamw"};
   ParameterSettings parameters;
@@ -307,6 +309,7 @@ void fields(Visitor& v, Config& s) {
   v("tokenizer", s.tokenizer, "text to token ids; null: none, for a model without text tower");
   v("model", s.model, "the two towers");
   v("start", s.start, "weights to begin with");
+  v("adapt", s.adapt, "adapters in place of fine-tuning a tower");
   v("objective", s.objective, "the training loss");
   v("optimizer", s.optimizer, "the update rule");
   v("parameters", s.parameters, "which parameters are trained, and how fast");
