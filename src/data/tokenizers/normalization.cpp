@@ -19,6 +19,7 @@ struct Marked {
 // `singletons` decompose to one character, `composites` to two that NFC puts together again, `separated` to two that
 // stay apart.
 #include "src/data/tokenizers/tables/normalization.inc"
+#include "src/data/tokenizers/tables/compatibility.inc"
 
 // Hangul syllables are computed (Unicode 3.12).
 constexpr char32_t hangul = 0xAC00, lead = 0x1100, vowel = 0x1161, trail = 0x11A7;
@@ -52,6 +53,7 @@ struct Tables {
       for (const Run& run : parse_runs(newer_marks))
         for (char32_t code = run.first; code <= run.last; ++code) combining.at(code) = 0;
       decomposition.at(0x11938) = {};
+      pairs.erase(pair_key(0x11935, 0x11930));
     }
   }
 
@@ -134,12 +136,11 @@ void mark_composable(ClassTable& table, std::uint8_t bit) {
   for (char32_t code = trail + 1; code < trail + trail_count; ++code) table.add(code, bit);
 }
 
-std::u32string compose(std::u32string_view text) {
-  // Below U+0300 nothing combines and every character is its own composition.
-  if (std::all_of(text.begin(), text.end(), [](char32_t code) { return code < 0x300; })) return std::u32string(text);
-  const Tables& t = tables(Version::unicode14);
-  std::u32string out = decompose(text, Version::unicode14);
-  std::size_t size = 0;     // of what is composed so far, in place
+namespace {
+
+// Puts decomposed text together again, in place.
+void recompose(std::u32string& out, const Tables& t) {
+  std::size_t size = 0;     // of what is composed so far
   std::size_t starter = 0;  // where the last starter is
   bool has_starter = false;
   int last_class = -1;  // of the last character kept after the starter; -1: none
@@ -161,7 +162,76 @@ std::u32string compose(std::u32string_view text) {
     out[size++] = code;
   }
   out.resize(size);
+}
+
+}  // namespace
+
+std::u32string compose(std::u32string_view text) {
+  // Below U+0300 nothing combines and every character is its own composition.
+  if (std::all_of(text.begin(), text.end(), [](char32_t code) { return code < 0x300; })) return std::u32string(text);
+  std::u32string out = decompose(text, Version::unicode14);
+  recompose(out, tables(Version::unicode14));
   return out;
+}
+
+namespace {
+
+// Where each character's compatibility decomposition lies in the table; 0: it has none.
+const PageTable<std::uint16_t>& compatibility_places() {
+  static const PageTable<std::uint16_t> table = [] {
+    static_assert(compatibility.size() < 0x10000);
+    PageTable<std::uint16_t> out;
+    for (std::size_t at = 0; at < compatibility.size(); at = compatibility.find(U'\n', at) + 1)
+      out.at(compatibility[at]) = static_cast<std::uint16_t>(at + 1);
+    return out;
+  }();
+  return table;
+}
+
+std::u32string decompose_compatibly(std::u32string_view text) {
+  const Tables& t = tables(Version::hugging_face);
+  const PageTable<std::uint16_t>& places = compatibility_places();
+  std::u32string out;
+  out.reserve(text.size() + text.size() / 4);
+  for (const char32_t code : text) {
+    if (const std::size_t place = places[code]; place != 0)
+      out += compatibility.substr(place, compatibility.find(U'\n', place) - place);
+    else
+      append_decomposed(out, code, t);
+  }
+  order_marks(out, t);
+  return out;
+}
+
+// A bit for each form that may change the character.
+const ClassTable& changes() {
+  static const ClassTable table = [] {
+    const Tables& t = tables(Version::hugging_face);
+    const auto bit = [](Form form) { return static_cast<std::uint8_t>(1U << static_cast<unsigned>(form)); };
+    ClassTable out;
+    mark_composable(out, bit(Form::nfc) | bit(Form::nfkc));
+    for (char32_t code = 0xA0; code < code_points; ++code) {
+      const bool syllable = code >= hangul && code < hangul + syllable_count;
+      if (syllable || t.decomposition[code].first != 0 || t.combining[code] != 0) out.add(code, bit(Form::nfd) | bit(Form::nfkd));
+      if (compatibility_places()[code] != 0) out.add(code, bit(Form::nfkc) | bit(Form::nfkd));
+    }
+    return out;
+  }();
+  return table;
+}
+
+}  // namespace
+
+std::u32string normal_form(std::u32string_view text, Form form) {
+  const bool compatible = form == Form::nfkc || form == Form::nfkd;
+  std::u32string out = compatible ? decompose_compatibly(text) : decompose(text, Version::hugging_face);
+  if (form == Form::nfc || form == Form::nfkc) recompose(out, tables(Version::hugging_face));
+  return out;
+}
+
+bool may_change(char32_t code, Form form) {
+  static const ClassTable& table = changes();
+  return (table[code] >> static_cast<unsigned>(form) & 1U) != 0;
 }
 
 }  // namespace tessera::unicode

@@ -19,6 +19,14 @@ std::u32string decompose(std::u32string_view text, Version version);
 /// Canonical composition (NFC), Unicode 14.
 std::u32string compose(std::u32string_view text);
 
+enum class Form { nfc, nfd, nfkc, nfkd };
+
+/// The text in one of Unicode's normal forms, as Hugging Face's Rust engine gives it.
+std::u32string normal_form(std::u32string_view text, Form form);
+
+/// Whether normal_form() may change the code point or move it: text without any is its own normal form.
+bool may_change(char32_t code, Form form);
+
 /// Marks each code point that composition may change, move or join with what stands before it: text without any is its
 /// own composition.
 void mark_composable(ClassTable& table, std::uint8_t bit);

@@ -1,14 +1,15 @@
 #include "src/data/tokenizers/sentencepiece_model.h"
 
+#include <bit>
 #include <cstddef>
-#include <cstdint>
-#include <optional>
+
+#include <tessera/base/text.h>
 
 namespace tessera {
 namespace {
 
 // Numbers of fields in sentencepiece_model.proto.
-constexpr std::uint64_t kNormalizer = 3, kDenormalizer = 5, kCharacterMap = 2;
+constexpr std::uint64_t kPiece = 1, kTrainer = 2, kNormalizer = 3, kDenormalizer = 5, kCharacterMap = 2;
 
 std::uint32_t little_endian(std::string_view bytes, std::size_t at) {
   std::uint32_t value = 0;
@@ -29,7 +30,11 @@ class WireFields {
     number = *tag >> 3;
     bytes = {};
     switch (*tag & 7) {
-      case 0: return varint().has_value();
+      case 0: {
+        const std::optional<std::uint64_t> read = varint();
+        scalar = read.value_or(0);
+        return read.has_value();
+      }
       case 1: return take(8);
       case 2: {
         const std::optional<std::uint64_t> size = varint();
@@ -40,8 +45,11 @@ class WireFields {
     }
   }
 
+  bool at_end() const { return rest_.empty(); }
+
   std::uint64_t number = 0;
-  std::string_view bytes;
+  std::uint64_t scalar = 0;  // of a field that is a number
+  std::string_view bytes;   // of the others
 
  private:
   std::optional<std::uint64_t> varint() {
@@ -94,7 +102,35 @@ bool is_sound_map(std::string_view map) {
   return true;
 }
 
+SentencePieceParts::Piece read_piece(std::string_view message) {
+  SentencePieceParts::Piece out;
+  for (WireFields fields(message); fields.next();) {
+    if (fields.number == 1) out.text = fields.bytes;
+    if (fields.number == 2 && fields.bytes.size() == 4) out.score = std::bit_cast<float>(little_endian(fields.bytes, 0));
+    if (fields.number == 3) out.type = fields.scalar;
+  }
+  return out;
+}
+
 }  // namespace
+
+std::optional<SentencePieceParts> read_sentencepiece(std::string_view model) {
+  constexpr std::uint64_t model_type = 3;
+  SentencePieceParts out;
+  WireFields fields(model);
+  while (fields.next()) {
+    if (fields.number == kPiece) {
+      out.pieces.push_back(read_piece(fields.bytes));
+      if (!is_utf8(out.pieces.back().text)) return std::nullopt;
+    }
+    for (WireFields inner(fields.bytes); (fields.number == kNormalizer || fields.number == kTrainer) && inner.next();) {
+      if (fields.number == kNormalizer && inner.number == kCharacterMap) out.normalization = inner.bytes;
+      if (fields.number == kTrainer && inner.number == model_type) out.model_type = inner.scalar;
+    }
+  }
+  if (out.pieces.empty() || !fields.at_end()) return std::nullopt;
+  return out;
+}
 
 bool has_sound_normalization(std::string_view model) {
   for (WireFields fields(model); fields.next();) {

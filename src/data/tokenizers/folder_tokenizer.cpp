@@ -1,0 +1,133 @@
+// The tokenizer of a published folder.
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "src/data/tokenizers/json/assembled.h"
+#include <tessera/base/error.h>
+#include <tessera/data/tokenizers/sentencepiece.h>
+#include <tessera/data/tokenizers/tokenizer_json.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+json parsed(const std::string& text, const std::string& origin) {
+  json out = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!out.is_object()) user_error(origin, ": is no JSON object: the file is damaged");
+  return out;
+}
+
+/// A folder's tokenizer_config.json, if it has one.
+class TokenizerConfig {
+ public:
+  explicit TokenizerConfig(const std::string& folder) {
+    const std::string path = folder + "/tokenizer_config.json";
+    if (fs::is_regular_file(path)) values_ = parsed(io::read_file(path), path);
+  }
+
+  /// A token, which stands there as a text or as an object that describes it.
+  std::string token(const char* key, const std::string& otherwise) const {
+    const json found = values_.value(key, json());
+    if (found.is_object()) return found.value("content", otherwise);
+    return found.is_string() ? found.get<std::string>() : otherwise;
+  }
+  bool flag(const char* key, bool otherwise) const {
+    const json found = values_.value(key, json());
+    return found.is_boolean() ? found.get<bool>() : otherwise;
+  }
+  /// The tokenizer's class without Fast, and empty where none is named.
+  std::string type() const {
+    std::string name = values_.value("tokenizer_class", json("")).is_string() ? values_.value("tokenizer_class", "") : "";
+    if (name.ends_with("Fast")) name.resize(name.size() - 4);
+    return name;
+  }
+
+ private:
+  json values_ = json::object();
+};
+
+/// The id of a token in a tokenizer.json; -1: it has none.
+std::int64_t id_of(const json& file, const std::string& token) {
+  for (const json& added : file.value("added_tokens", json::array()))
+    if (added.value("content", "") == token) return added.value("id", std::int64_t{-1});
+  const json vocabulary = file.value("model", json::object()).value("vocab", json());
+  if (vocabulary.is_object()) return vocabulary.value(token, std::int64_t{-1});
+  for (std::size_t i = 0; i < vocabulary.size(); ++i)
+    if (vocabulary[i].is_array() && !vocabulary[i].empty() && vocabulary[i][0] == token) return static_cast<std::int64_t>(i);
+  return -1;
+}
+
+/// The id that fills up a batch: that of the token which tokenizer_config.json names, else what the file itself says.
+std::int64_t pad_id_of(const json& file, const TokenizerConfig& config) {
+  const std::string token = config.token("pad_token", "");
+  const std::int64_t named = token.empty() ? -1 : id_of(file, token);
+  if (named >= 0) return named;
+  const json padding = file.value("padding", json());
+  return padding.is_object() ? padding.value("pad_id", std::int64_t{0}) : 0;
+}
+
+std::string separator_of(const TokenizerConfig& config) {
+  return config.token("sep_token", "[SEP]");
+}
+
+FolderTokenizer of_tokenizer_json(const ForeignModel& foreign, std::int64_t context_length, const TokenizerConfig& config, const std::string& path) {
+  TokenizerJsonSettings settings;
+  settings.context_length = context_length;
+  settings.pad_is_text = foreign.padding_is_text;
+  if (!foreign.cleanup.empty()) settings.cleanup = foreign.cleanup;
+  std::string bytes = json_tokenizer::assembled(path, io::read_file(path));
+  const json file = parsed(bytes, path);
+  try {
+    settings.pad_id = pad_id_of(file, config);
+    if (foreign.separator_is_padding) {
+      settings.zero_id = id_of(file, separator_of(config));
+      if (settings.zero_id < 0) user_error(path, ": has no token ", separator_of(config), ", which strip_sep_token asks to make 0");
+    }
+  } catch (const json::exception& error) {
+    user_error(path, ": is no tokenizer.json, or damaged: ", error.what());
+  }
+  return {{"tokenizer_json", config::dump(settings)}, path, std::move(bytes)};
+}
+
+FolderTokenizer of_sentencepiece(const ForeignModel& foreign, std::int64_t context_length, const TokenizerConfig& config, const std::string& path) {
+  const bool siglip = path.ends_with("/spiece.model");
+  if (foreign.separator_is_padding) user_error(path, ": has no separator, which strip_sep_token asks to make 0");
+  SentencePieceSettings settings;
+  settings.context_length = context_length;
+  settings.pad_is_text = foreign.padding_is_text;
+  settings.cleanup = foreign.cleanup == "canonicalize" ? "canonicalize" : siglip ? "siglip" : "none";
+  settings.pad_id = config.token("pad_token", "") == "</s>" ? 1 : 0;
+  if (!siglip) {  // Llama's and Gemma's
+    settings.add_bos = config.flag("add_bos_token", true);
+    settings.add_eos = config.flag("add_eos_token", false);
+  }
+  return {{"sentencepiece", config::dump(settings)}, path, io::read_file(path)};
+}
+
+/// Whether a spiece.model is T5's, and no SigLIP's, whose cleaning is its own.
+bool is_t5(const TokenizerConfig& config) {
+  return config.type().find("T5") != std::string::npos;
+}
+
+}  // namespace
+
+std::optional<FolderTokenizer> tokenizer_of_folder(const ForeignModel& foreign, const std::string& folder) {
+  if (!foreign.tokenizer_in_folder || !foreign.model.text) return std::nullopt;
+  const config::Node* length = foreign.model.text->encoder.settings.find("context_length");
+  const auto context_length = config::Value<std::int64_t>::read(*length, folder, 0);
+  const TokenizerConfig config(folder);
+  for (const char* name : {"tokenizer.json", "vocab.json", "vocab.txt", "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"}) {
+    const std::string path = folder + "/" + name;
+    if (!fs::is_regular_file(path)) continue;
+    const std::string_view kind = name;
+    const bool library = kind == "tokenizer.model" || (kind == "spiece.model" && !is_t5(config));
+    return library ? of_sentencepiece(foreign, context_length, config, path) : of_tokenizer_json(foreign, context_length, config, path);
+  }
+  user_error(folder, ": has a text tower, but neither tokenizer.json nor spiece.model (nor vocab.json, vocab.txt, tokenizer.model): fetch the tokenizer's files, too");
+}
+
+}  // namespace tessera

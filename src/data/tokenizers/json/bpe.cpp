@@ -1,0 +1,243 @@
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <utility>
+
+#include "src/data/tokenizers/json/byte_trie.h"
+#include "src/data/tokenizers/json/characters.h"
+#include "src/data/tokenizers/json/merge_table.h"
+#include "src/data/tokenizers/json/model.h"
+#include "src/data/tokenizers/json/part.h"
+#include "src/data/tokenizers/json/word_cache.h"
+#include "src/data/tokenizers/json/word_seams.h"
+#include <tessera/base/error.h>
+
+namespace tessera::json_tokenizer {
+namespace {
+
+struct Settings {
+  std::string unknown, prefix, suffix;
+  bool fuse_unknown, byte_fallback, ignore_merges, bytes;
+  std::string origin;
+};
+
+/// A word's characters become symbols, which join pair by pair in the order of the merges.
+class Bpe : public Model {
+ public:
+  Bpe(const Tokens& tokens, const std::vector<MergedPair>& merges, Settings settings)
+      : settings_(std::move(settings)), merges_(merges.size()), owner_(next_cache_owner()) {
+    for (std::size_t rank = 0; rank < merges.size(); ++rank)
+      merges_.insert(merges[rank].left, merges[rank].right, static_cast<std::int32_t>(rank), merges[rank].id);
+    if (!settings_.unknown.empty()) unknown_ = tokens.find(settings_.unknown);
+    for (unsigned byte = 0; byte < 256; ++byte) byte_tokens_[byte] = tokens.find(byte_token(static_cast<std::uint8_t>(byte)));
+    read_tokens(tokens);
+    seams_ = WordSeams(merges, symbols_of(tokens));
+  }
+
+  void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
+    if (word.size() <= WordCache::longest) return encode_cached(word, out);
+    if (settings_.ignore_merges)
+      if (const std::int32_t id = whole_.find(word); id != ByteTrie::none) return out.push_back(id);
+    thread_local Symbols symbols;
+    append_pieces(word, read_symbols(word, symbols), symbols, out);
+  }
+
+ private:
+  void encode_cached(std::string_view word, std::vector<std::int64_t>& out) const {
+    WordCache& cache = WordCache::of_thread();
+    const WordCache::Key key(word, owner_);
+    if (cache.find(key, out)) return;
+    const std::size_t before = out.size();
+    append_word(word, out);
+    cache.keep(key, out.data() + before, out.size() - before);
+  }
+
+  void append_word(std::string_view word, std::vector<std::int64_t>& out) const {
+    if (settings_.ignore_merges)
+      if (const std::int32_t id = whole_.find(word); id != ByteTrie::none) return out.push_back(id);
+    thread_local Symbols symbols;
+    read_symbols(word, symbols);
+    append_merged(merges_, symbols.ids.data(), symbols.ids.size(), out);
+  }
+
+  /// A long word, seam by seam. `plain`: every symbol is a character of the word, in order.
+  void append_pieces(std::string_view word, bool plain, Symbols& symbols, std::vector<std::int64_t>& out) const {
+    const std::size_t count = symbols.ids.size();
+    for (std::size_t begin = 0; begin < count;) {
+      std::size_t end = begin + 1;
+      while (end < count && !seams_.between(symbols.ids[end - 1], symbols.ids[end])) ++end;
+      append_piece(word, plain, symbols, begin, end, out);
+      begin = end;
+    }
+  }
+
+  void append_piece(std::string_view word, bool plain, const Symbols& symbols, std::size_t begin, std::size_t end, std::vector<std::int64_t>& out) const {
+    const std::int32_t* const ids = symbols.ids.data() + begin;
+    if (end - begin == 1) return out.push_back(*ids);
+    const std::size_t from = plain ? symbols.begins[begin] : 0, to = !plain || end == symbols.ids.size() ? word.size() : symbols.begins[end];
+    // Only the symbols inside a word are the same wherever its piece stands.
+    const bool inner = settings_.prefix.empty() && settings_.suffix.empty() && !settings_.ignore_merges;
+    if (!plain || !inner || to - from > WordCache::longest) return append_merged(merges_, ids, end - begin, out);
+    WordCache& cache = WordCache::of_thread();
+    const WordCache::Key key(word.substr(from, to - from), owner_);
+    if (cache.find(key, out)) return;
+    const std::size_t before = out.size();
+    append_merged(merges_, ids, end - begin, out);
+    cache.keep(key, out.data() + before, out.size() - before);
+  }
+
+  /// A character's place in its word: 0 to 3.
+  static std::size_t place_of(bool first, bool last) { return (first ? 2U : 0U) + (last ? 1U : 0U); }
+
+  /// Fills in the symbols; true if every symbol is a character of the word, in order.
+  bool read_symbols(std::string_view word, Symbols& symbols) const {
+    symbols.ids.clear();
+    symbols.begins.clear();
+    bool plain = true;
+    std::int32_t pending = -1;  // an unknown token that the next unknown character may join
+    for (std::size_t at = 0; at < word.size();) {
+      const std::size_t begin = at;
+      at += settings_.bytes ? 1 : length_of(word[at]);
+      const std::size_t place = place_of(begin == 0, at == word.size());
+      const std::int32_t id = symbol_of(word.substr(begin, at - begin), place);
+      if (id >= 0) {
+        if (pending >= 0) symbols.ids.push_back(std::exchange(pending, -1));
+        symbols.ids.push_back(id);
+        symbols.begins.push_back(static_cast<std::uint32_t>(begin));
+        continue;
+      }
+      plain = false;
+      if (settings_.byte_fallback && append_bytes(spelled(word.substr(begin, at - begin), place), symbols.ids)) continue;
+      if (settings_.unknown.empty()) continue;
+      if (unknown_ < 0) user_error(settings_.origin, ": a character is not in its vocab, and neither is its unk_token");
+      if (pending >= 0 && !settings_.fuse_unknown) symbols.ids.push_back(pending);
+      pending = unknown_;
+    }
+    if (pending >= 0) symbols.ids.push_back(pending);
+    return plain;
+  }
+
+  std::int32_t symbol_of(std::string_view character, std::size_t place) const {
+    const auto byte = static_cast<std::uint8_t>(character[0]);
+    if (settings_.bytes || byte < 0x80) return single_[place][byte];
+    return affixes_ ? whole_.find(spelled(character, place)) : whole_.find(character);
+  }
+
+  /// A character as the vocabulary has it at that place of a word.
+  std::string spelled(std::string_view character, std::size_t place) const {
+    std::string out;
+    if (place < 2) out = settings_.prefix;
+    if (settings_.bytes)
+      append_byte_characters(character, out);
+    else
+      out += character;
+    if (place % 2 == 1) out += settings_.suffix;
+    return out;
+  }
+
+  bool append_bytes(std::string_view text, std::vector<std::int32_t>& ids) const {
+    const auto id_of = [&](char c) { return byte_tokens_[static_cast<std::uint8_t>(c)]; };
+    if (std::any_of(text.begin(), text.end(), [&](char c) { return id_of(c) < 0; })) return false;
+    for (const char c : text) ids.push_back(id_of(c));
+    return true;
+  }
+
+  void read_tokens(const Tokens& tokens) {
+    affixes_ = !settings_.prefix.empty() || !settings_.suffix.empty();
+    for (std::size_t place = 0; place < 4; ++place)
+      for (unsigned byte = 0; byte < (settings_.bytes ? 256U : 128U); ++byte) {
+        const char c = static_cast<char>(byte);
+        single_[place][byte] = tokens.find(spelled(std::string_view(&c, 1), place));
+      }
+    std::vector<std::pair<std::string, std::int32_t>> texts;
+    for (const auto& [token, id] : tokens.ids)
+      if (const auto text = settings_.bytes ? bytes_of(token) : token) texts.emplace_back(*text, id);
+    whole_ = ByteTrie(std::move(texts));
+  }
+
+  /// All that words can begin as: characters, those of low ids first, bytes and the unknown token.
+  std::vector<std::int32_t> symbols_of(const Tokens& tokens) const {
+    std::vector<std::int32_t> out;
+    for (const auto& [token, id] : tokens.ids)
+      if (is_character(token)) out.push_back(id);
+    std::sort(out.begin(), out.end());
+    out.insert(out.end(), byte_tokens_.begin(), byte_tokens_.end());
+    out.push_back(unknown_);
+    std::erase(out, -1);
+    return out;
+  }
+
+  bool is_character(std::string_view token) const {
+    const auto one = [](std::string_view text) { return !text.empty() && length_of(text[0]) == text.size(); };
+    const auto behind_prefix = [&](std::string_view text) {
+      return one(text) || (text.starts_with(settings_.prefix) && one(text.substr(settings_.prefix.size())));
+    };
+    if (behind_prefix(token)) return true;
+    return token.ends_with(settings_.suffix) && behind_prefix(token.substr(0, token.size() - settings_.suffix.size()));
+  }
+
+  static std::optional<std::string> bytes_of(const std::string& token) {
+    std::string out;
+    for (std::size_t at = 0; at < token.size();) {
+      const int byte = byte_of_character(next_code(token, at));
+      if (byte < 0) return std::nullopt;
+      out += static_cast<char>(byte);
+    }
+    return out;
+  }
+
+  Settings settings_;
+  MergeTable merges_;
+  WordSeams seams_;
+  ByteTrie whole_;  // tokens; by their bytes where pieces are bytes
+  bool affixes_ = false;
+  std::array<std::array<std::int32_t, 256>, 4> single_{};  // by place, then by ASCII character or byte
+  std::array<std::int32_t, 256> byte_tokens_{};
+  std::int32_t unknown_ = -1;
+  std::uint32_t owner_;
+};
+
+/// The two tokens of a merge, "a b" or ["a", "b"].
+std::optional<std::pair<std::string, std::string>> parts_of(const nlohmann::json& merge) {
+  if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string())
+    return std::pair{merge[0].get<std::string>(), merge[1].get<std::string>()};
+  if (!merge.is_string()) return std::nullopt;
+  const auto text = merge.get<std::string>();
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) return std::nullopt;
+  return std::pair{text.substr(0, space), text.substr(space + 1)};
+}
+
+std::vector<MergedPair> read_merges(const nlohmann::json& merges, const Tokens& tokens, std::size_t prefix, const std::string& origin) {
+  std::vector<MergedPair> out;
+  out.reserve(merges.size());
+  for (const nlohmann::json& merge : merges) {
+    const auto parts = parts_of(merge);
+    if (!parts) user_error(origin, ": merge ", out.size(), " is no pair of tokens");
+    const auto& [left, right] = *parts;
+    const std::int32_t both = right.size() < prefix ? -1 : tokens.find(left + right.substr(prefix));
+    const MergedPair pair{tokens.find(left), tokens.find(right), both};
+    if (pair.left < 0 || pair.right < 0 || pair.id < 0)
+      user_error(origin, ": merge ", out.size(), " (", shown(left), ", ", shown(right), ") joins tokens that its vocab lacks");
+    out.push_back(pair);
+  }
+  return out;
+}
+
+}  // namespace
+
+ModelPart make_bpe(const nlohmann::json& json, bool bytes, const std::string& origin) {
+  allow_members(json, {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"}, origin);
+  if (json.contains("dropout") && json.at("dropout").is_number() && json.at("dropout").get<double>() > 0)
+    user_error(origin, ": its model's dropout is not known here");
+  if (!json.contains("merges") || !json.at("merges").is_array()) user_error(origin, ": its model has no merges: the file is damaged");
+  Tokens tokens = read_vocabulary(json, origin);
+  Settings settings{text_member(json, "unk_token", "", origin), text_member(json, "continuing_subword_prefix", "", origin),
+                    text_member(json, "end_of_word_suffix", "", origin), flag_member(json, "fuse_unk", origin),
+                    flag_member(json, "byte_fallback", origin), flag_member(json, "ignore_merges", origin), bytes, origin};
+  const std::vector<MergedPair> merges = read_merges(json.at("merges"), tokens, settings.prefix.size(), origin);
+  auto model = std::make_shared<Bpe>(tokens, merges, std::move(settings));
+  return {std::move(model), std::move(tokens)};
+}
+
+}  // namespace tessera::json_tokenizer

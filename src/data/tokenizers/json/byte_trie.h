@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::json_tokenizer {
+
+/// Texts and a number of each, found byte by byte: a double array, one look at memory a byte. Built once, then only read.
+class ByteTrie {
+ public:
+  static constexpr std::int32_t none = -1;
+
+  ByteTrie() : units_(1) {}
+  /// Numbers are not negative; of equal texts the last counts, and empty ones are never found.
+  explicit ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts);
+
+  /// Calls visit(length, number) for each text that `text` begins with, the shortest first.
+  template <class Visit>
+  void prefixes(std::string_view text, Visit&& visit) const {
+    std::uint32_t node = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      if (!step(node, text[i])) return;
+      if (units_[node].number != none) visit(i + 1, units_[node].number);
+    }
+  }
+
+  struct Found {
+    std::size_t length = 0;
+    std::int32_t number = none;
+  };
+  /// The longest text that `text` begins with.
+  Found longest(std::string_view text) const {
+    Found found;
+    prefixes(text, [&](std::size_t length, std::int32_t number) { found = {length, number}; });
+    return found;
+  }
+
+  /// The number of the text, or `none`.
+  std::int32_t find(std::string_view text) const {
+    std::uint32_t node = 0;
+    for (const char c : text)
+      if (!step(node, c)) return none;
+    return text.empty() ? none : units_[node].number;
+  }
+
+ private:
+  // A node's child by a byte lies at its base XOR the byte, and names the node as its parent. Nodes without children have the
+  // base 0, where no child lies.
+  struct Unit {
+    std::uint32_t base = 0;
+    std::uint32_t parent = ~0U;
+    std::int32_t number = none;
+  };
+  class Builder;
+
+  bool step(std::uint32_t& node, char c) const {
+    const std::uint32_t child = units_[node].base ^ static_cast<std::uint8_t>(c);
+    if (child >= units_.size() || units_[child].parent != node) return false;
+    node = child;
+    return true;
+  }
+
+  std::vector<Unit> units_;
+};
+
+}  // namespace tessera::json_tokenizer

@@ -1,0 +1,200 @@
+#include <charconv>
+
+#include <unicode/regex.h>
+
+#include "src/data/tokenizers/json/characters.h"
+#include "src/data/tokenizers/json/part.h"
+#include "src/data/tokenizers/json/pattern.h"
+#include <tessera/base/error.h>
+
+namespace tessera::json_tokenizer {
+namespace {
+
+struct Category {
+  std::string_view name, runs;
+};
+
+#include "src/data/tokenizers/tables/newer_categories.inc"
+
+/// Characters of a category, or of all whose names begin with the letter, that older versions of ICU do not know.
+std::string newer_members(std::string_view category) {
+  std::string out;
+  for (const auto& [name, runs] : newer_categories) {
+    if (!name.starts_with(category)) continue;
+    for (const unicode::Run& run : unicode::parse_runs(runs)) {
+      if (run.stride != 1) {
+        for (char32_t code = run.first; code <= run.last; code += run.stride) unicode::append_utf8(out, code);
+        continue;
+      }
+      unicode::append_utf8(out, run.first);
+      out += '-';
+      unicode::append_utf8(out, run.last);
+    }
+  }
+  return out;
+}
+
+/// What \w matches, as members of a set.
+std::string word_members() {
+  return "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" + newer_members("L") + newer_members("M") + newer_members("Nd") + newer_members("Nl");
+}
+
+/// A regular expression in ICU's spelling: Oniguruma's classes hold other characters, and it spells some things differently.
+class Translation {
+ public:
+  Translation(const std::string& regex, const std::string& origin) : regex_(regex), origin_(origin) {
+    while (at_ < regex_.size()) {
+      if (regex_[at_] == '\\')
+        escape();
+      else if (regex_.compare(at_, 2, "(?") == 0)
+        group();
+      else if (regex_[at_] == '{' && depth_ == 0)
+        interval();
+      else
+        plain();
+    }
+  }
+  std::string text() && { return std::move(out_); }
+
+ private:
+  [[noreturn]] void not_understood() const { user_error(origin_, ": the regular expression ", shown(regex_), " is not understood here"); }
+
+  void plain() {
+    if (regex_[at_] == '[') ++depth_;
+    if (regex_[at_] == ']' && depth_ > 0) --depth_;
+    out_ += regex_[at_++];
+  }
+
+  void escape() {
+    if (at_ + 1 == regex_.size()) not_understood();
+    const char next = regex_[at_ + 1];
+    at_ += 2;
+    switch (next) {
+      case 's': out_ += "\\p{White_Space}"; break;
+      case 'S': out_ += "\\P{White_Space}"; break;
+      // Outside of brackets, and only there, these numbers belong to words.
+      case 'w': out_ += "[" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
+      case 'W': out_ += "[^" + word_members() + (depth_ == 0 ? "\\u00B2\\u00B3\\u00B9\\u00BC-\\u00BE" : "") + "]"; break;
+      case 'd': out_ += "[\\p{Nd}" + newer_members("Nd") + "]"; break;
+      case 'D': out_ += "[^\\p{Nd}" + newer_members("Nd") + "]"; break;
+      case 'h': out_ += "[0-9a-fA-F]"; break;
+      case 'H': out_ += "[^0-9a-fA-F]"; break;
+      case 'p':
+      case 'P': property(next); break;
+      case 'G':
+      case 'K':
+      case 'g':
+      case 'k': not_understood();
+      default: (out_ += '\\') += next;
+    }
+  }
+
+  // \p{^L} is \P{L}, and \pL is \p{L}.
+  void property(char letter) {
+    bool negated = letter == 'P';
+    if (at_ == regex_.size()) not_understood();
+    std::string name(1, regex_[at_++]);
+    if (name == "{") {
+      const std::size_t end = regex_.find('}', at_);
+      if (end == std::string::npos) not_understood();
+      name = regex_.substr(at_, end - at_);
+      at_ = end + 1;
+    }
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.erase(0, 1);
+    }
+    if (name.empty() || name.find_first_of("[]{}\\") != std::string::npos) not_understood();
+    out_ += (negated ? "[^\\p{" : "[\\p{") + name + "}" + newer_members(name) + "]";
+  }
+
+  // (?m: lets a dot match line breaks there, which ICU calls s.
+  void group() {
+    out_ += "(?";
+    at_ += 2;
+    const std::size_t end = regex_.find_first_not_of("imx-", at_);
+    const bool flags = end != std::string::npos && (regex_[end] == ':' || regex_[end] == ')');
+    for (; flags && at_ < end; ++at_) out_ += regex_[at_] == 'm' ? 's' : regex_[at_];
+  }
+
+  // {,n} is {0,n}; a plus behind an interval repeats it, where ICU's would be possessive.
+  void interval() {
+    const std::size_t end = regex_.find('}', at_);
+    const std::string inside = end == std::string::npos ? "" : regex_.substr(at_ + 1, end - at_ - 1);
+    if (inside.empty() || inside.find_first_not_of("0123456789,") != std::string::npos) {
+      out_ += "\\{";
+      ++at_;
+      return;
+    }
+    at_ = end + 1;
+    if (at_ < regex_.size() && regex_[at_] == '+') {
+      if (inside != "1" && !inside.starts_with("1,")) not_understood();
+      ++at_;
+      out_ += '+';
+      return;
+    }
+    out_ += inside.front() == ',' ? "{0" + inside + "}" : "{" + inside + "}";
+  }
+
+  const std::string& regex_;
+  const std::string& origin_;
+  std::string out_;
+  std::size_t at_ = 0;
+  int depth_ = 0;  // of brackets
+};
+
+/// A place in a text as UTF-8 and in UTF-16 units; it only moves on.
+class Place {
+ public:
+  explicit Place(std::string_view text) : text_(text) {}
+  std::size_t bytes_of(std::int32_t units) {
+    while (units_ < units) units_ += next_code(text_, bytes_) < 0x10000 ? 1 : 2;
+    return bytes_;
+  }
+
+ private:
+  std::string_view text_;
+  std::size_t bytes_ = 0;
+  std::int32_t units_ = 0;
+};
+
+class IcuPattern : public Pattern {
+ public:
+  IcuPattern(const std::string& regex, const std::string& origin) : shown_(shown(regex)) {
+    UErrorCode status = U_ZERO_ERROR;
+    constexpr std::uint32_t flags = UREGEX_MULTILINE | UREGEX_UNIX_LINES;
+    regex_.reset(icu::RegexPattern::compile(icu::UnicodeString::fromUTF8(Translation(regex, origin).text()), flags, status));
+    if (U_FAILURE(status)) user_error(origin, ": the regular expression ", shown_, " is not understood here");
+  }
+
+  void find(std::string_view utf8, std::vector<Span>& out) const override {
+    const icu::UnicodeString text = icu::UnicodeString::fromUTF8(icu::StringPiece(utf8.data(), static_cast<std::int32_t>(utf8.size())));
+    UErrorCode status = U_ZERO_ERROR;
+    const std::unique_ptr<icu::RegexMatcher> matcher(regex_->matcher(text, status));
+    Place begins(utf8), ends(utf8);
+    std::int32_t last_end = -1;
+    for (std::int32_t from = 0; U_SUCCESS(status) && from <= text.length() && matcher->find(from, status) && U_SUCCESS(status);) {
+      const std::int32_t begin = matcher->start(status), end = matcher->end(status);
+      if (begin == end && end == last_end) {  // an empty match right behind a match counts for nothing
+        if (from >= text.length()) break;
+        from = text.moveIndex32(from, 1);
+        continue;
+      }
+      out.push_back({begins.bytes_of(begin), ends.bytes_of(end)});
+      from = last_end = end;
+    }
+    if (U_FAILURE(status)) user_error("tokenizer_json: the regular expression ", shown_, " gave up on a text of ", utf8.size(), " bytes");
+  }
+
+ private:
+  std::shared_ptr<const icu::RegexPattern> regex_;
+  std::string shown_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Pattern> make_icu_pattern(const std::string& regex, const std::string& origin) {
+  return std::make_shared<IcuPattern>(regex, origin);
+}
+
+}  // namespace tessera::json_tokenizer

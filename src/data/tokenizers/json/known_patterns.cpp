@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <array>
+
+#include "src/data/tokenizers/json/characters.h"
+#include "src/data/tokenizers/json/pattern.h"
+
+namespace tessera::json_tokenizer {
+
+const std::string_view gpt2_pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
+namespace {
+
+constexpr std::uint16_t of_words = letter | number | white_space;
+
+std::size_t length_at(std::string_view text, std::size_t at) {
+  return length_of(text[at]);
+}
+
+// Behind a row of characters that are neither letters, numbers nor white space.
+std::size_t end_of_others(std::string_view text, std::size_t at) {
+  while (at < text.size()) {
+    std::size_t next = at;
+    if ((next_class(text, next) & of_words) != 0) break;
+    at = next;
+  }
+  return at;
+}
+
+// 's|'t|'re|'ve|'m|'ll|'d at an apostrophe: its end, or 0.
+std::size_t end_of_contraction(std::string_view text, std::size_t at) {
+  const std::string_view rest = text.substr(at + 1, 2);
+  if (rest.empty()) return 0;
+  if (rest[0] == 's' || rest[0] == 't' || rest[0] == 'm' || rest[0] == 'd') return at + 2;
+  return rest == "re" || rest == "ve" || rest == "ll" ? at + 3 : 0;
+}
+
+// The same, whatever the case; U+017F is an s there.
+std::size_t end_of_contraction_of_any_case(std::string_view text, std::size_t at) {
+  std::array<char, 2> lower{};
+  std::array<std::size_t, 2> ends{};
+  std::size_t next = at + 1;
+  for (std::size_t i = 0; i < 2 && next < text.size(); ++i) {
+    const char32_t code = next_code(text, next);
+    lower[i] = code == 0x17F ? 's' : code < 0x80 ? static_cast<char>(code >= 'A' && code <= 'Z' ? code + 32 : code) : '\0';
+    ends[i] = next;
+  }
+  const std::array<char, 2>& c = lower;
+  if (c[0] == 's' || c[0] == 't' || c[0] == 'm' || c[0] == 'd') return ends[0];
+  return (c[0] == 'r' && c[1] == 'e') || (c[0] == 'v' && c[1] == 'e') || (c[0] == 'l' && c[1] == 'l') ? ends[1] : 0;
+}
+
+// \s+(?!\S)|\s+ : a row of white space, without its last character where text follows, unless it is the only one.
+std::size_t end_of_space(std::string_view text, std::size_t at) {
+  const std::size_t end = end_of_row(text, at, white_space);
+  if (end == text.size()) return end;
+  const std::size_t last = before(text, end);
+  return last > at ? last : end;
+}
+
+struct Gpt2 {
+  static std::size_t end(std::string_view text, std::size_t at) {
+    if (text[at] == '\'')
+      if (const std::size_t found = end_of_contraction(text, at); found != 0) return found;
+    std::size_t from = at;
+    if (text[at] == ' ' && at + 1 < text.size()) ++from;
+    std::size_t next = from;
+    const std::uint16_t first = next_class(text, next) & of_words;
+    if (first == letter || first == number) return end_of_row(text, next, first);
+    if (first == 0) return end_of_others(text, next);
+    return end_of_space(text, at);
+  }
+};
+
+// The split of Llama 3 (numbers of up to three digits) and Qwen 2 (one).
+template <int digits>
+struct Cl100k {
+  static std::size_t end(std::string_view text, std::size_t at) {
+    if (text[at] == '\'')
+      if (const std::size_t found = end_of_contraction_of_any_case(text, at); found != 0) return found;
+    std::size_t next = at;
+    const std::uint16_t first = next_class(text, next) & of_words;
+    if (first == letter) return end_of_row(text, next, letter);
+    const bool line_break = text[at] == '\r' || text[at] == '\n';
+    if (first != number && !line_break && next < text.size() && (class_of(code_at(text, next)) & letter) != 0)
+      return end_of_row(text, next, letter);
+    if (first == number) return end_of_number(text, next);
+    const bool spaced = text[at] == ' ' && next < text.size() && (class_of(code_at(text, next)) & of_words) == 0;
+    if (first == 0 || spaced) {
+      std::size_t end = end_of_others(text, next);
+      while (end < text.size() && (text[end] == '\r' || text[end] == '\n')) ++end;
+      return end;
+    }
+    const std::size_t row = end_of_row(text, at, white_space);
+    const std::size_t last_break = text.substr(at, row - at).find_last_of("\r\n");
+    return last_break != std::string_view::npos ? at + last_break + 1 : end_of_space(text, at);
+  }
+
+ private:
+  static std::size_t end_of_number(std::string_view text, std::size_t at) {
+    for (int i = 1; i < digits && at < text.size() && (class_of(code_at(text, at)) & number) != 0; ++i) at += length_at(text, at);
+    return at;
+  }
+};
+
+/// A pattern whose matches cover the text.
+template <class Scanner>
+class CoveringPattern : public Pattern {
+ public:
+  void find(std::string_view text, std::vector<Span>& out) const override {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = Scanner::end(text, at);
+      out.push_back({at, end});
+      at = end;
+    }
+  }
+};
+
+/// CLIP's, with or without its two special tokens; white space matches nothing.
+template <bool special_tokens>
+class ClipPattern : public Pattern {
+ public:
+  void find(std::string_view text, std::vector<Span>& out) const override {
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t end = end_of_piece(text, at);
+      if (end > 0) out.push_back({at, end});
+      at = end > 0 ? end : at + length_at(text, at);
+    }
+  }
+
+ private:
+  static std::size_t end_of_piece(std::string_view text, std::size_t at) {
+    if (special_tokens && text[at] == '<')
+      for (const std::string_view token : {"<|startoftext|>", "<|endoftext|>"})
+        if (text.substr(at).starts_with(token)) return at + token.size();
+    if (text[at] == '\'')
+      if (const std::size_t found = end_of_contraction(text, at); found != 0) return found;
+    std::size_t next = at;
+    const std::uint16_t first = next_class(text, next) & of_words;
+    if (first == letter) return end_of_row(text, next, letter);
+    if (first == number) return next;
+    return first == 0 ? end_of_others(text, next) : 0;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Pattern> make_known_pattern(const std::string& regex) {
+  constexpr std::string_view contractions = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|";
+  constexpr std::string_view rest = "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+";
+  constexpr std::string_view clip = "'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+";
+  const auto is_cl100k = [&](std::string_view digits) { return regex == std::string(contractions) + std::string(digits) + std::string(rest); };
+  if (regex == gpt2_pattern) return std::make_shared<CoveringPattern<Gpt2>>();
+  if (regex == clip) return std::make_shared<ClipPattern<false>>();
+  if (regex == "<\\|startoftext\\|>|<\\|endoftext\\|>|" + std::string(clip)) return std::make_shared<ClipPattern<true>>();
+  if (is_cl100k("\\p{N}{1,3}")) return std::make_shared<CoveringPattern<Cl100k<3>>>();
+  if (is_cl100k("\\p{N}")) return std::make_shared<CoveringPattern<Cl100k<1>>>();
+  return nullptr;
+}
+
+}  // namespace tessera::json_tokenizer

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace tessera::json_tokenizer {
+
+/// Pairs of ids that merge: their rank and the id that they become. Open addressing; built once, then only read.
+class MergeTable {
+ public:
+  static constexpr std::int32_t no_rank = 0x7FFF'FFFF;
+  struct Merge {
+    std::uint64_t pair = 0;
+    std::int32_t rank = no_rank;
+    std::int32_t id = -1;
+  };
+
+  explicit MergeTable(std::size_t expected = 0);
+  /// Of equal pairs the last counts.
+  void insert(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t id);
+  /// The pair's merge; its rank is `no_rank` where there is none.
+  const Merge& find(std::int32_t left, std::int32_t right) const { return slots_[index_of(pair_of(left, right))]; }
+
+ private:
+  static std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
+  }
+  std::size_t index_of(std::uint64_t pair) const {
+    std::size_t i = pair * 0x9E3779B97F4A7C15u >> shift_;
+    while (slots_[i].rank != no_rank && slots_[i].pair != pair) i = (i + 1) & (slots_.size() - 1);
+    return i;
+  }
+
+  std::vector<Merge> slots_;
+  unsigned shift_;
+};
+
+/// Symbols of one word, and where each begins in it.
+struct Symbols {
+  std::vector<std::int32_t> ids;
+  std::vector<std::uint32_t> begins;
+};
+
+/// Appends what the symbols merge into: the pair of the lowest rank first, of equal ones the leftmost. A symbol of -1 is not
+/// allowed.
+void append_merged(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out);
+
+}  // namespace tessera::json_tokenizer

@@ -1,0 +1,132 @@
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "src/data/tokenizers/json/characters.h"
+#include "src/data/tokenizers/json/graphemes.h"
+#include "src/data/tokenizers/json/normalizer.h"
+#include <tessera/base/error.h>
+#include <tessera/base/text.h>
+
+namespace tessera::json_tokenizer {
+namespace {
+
+/// A unit of the map's double array (Darts-clone).
+struct Unit {
+  std::uint32_t bits;
+  bool has_value() const { return (bits >> 8 & 1) != 0; }
+  std::uint32_t value() const { return bits & 0x7FFF'FFFF; }
+  std::uint32_t label() const { return bits & (1U << 31 | 0xFF); }
+  std::uint64_t offset() const { return std::uint64_t{bits >> 10} << ((bits & 1U << 9) >> 6); }
+};
+
+class Precompiled : public Normalizer {
+ public:
+  Precompiled(std::string_view map, const std::string& origin) {
+    const auto damaged = [&] { user_error(origin, ": the map of its normalizer Precompiled is damaged"); };
+    std::uint32_t size = 0;
+    if (map.size() < 4) damaged();
+    std::memcpy(&size, map.data(), 4);
+    map.remove_prefix(4);
+    units_.resize(size / 4);
+    if (size > map.size() || units_.empty()) damaged();
+    std::memcpy(units_.data(), map.data(), units_.size() * 4);
+    texts_ = map.substr(units_.size() * 4);
+    if (!is_utf8(texts_)) damaged();
+    for (unsigned c = 0; c < 128; ++c) {
+      const char character = static_cast<char>(c);
+      ascii_[c] = replacement(std::string_view(&character, 1));
+      ascii_changes_[c] = ascii_[c].has_value() && *ascii_[c] != std::string_view(&character, 1);
+    }
+    line_break_changes_ = replacement("\r\n").has_value();
+  }
+
+  void apply(Segment& segment, std::string& spare) const override {
+    const std::string& text = segment.text;
+    if (is_plain_ascii(text) && !changes_ascii(text)) return;
+    spare.clear();
+    std::size_t head = 0;
+    for (std::size_t at = 0; at < text.size();) {
+      const bool in_head = at < segment.head || (segment.head > 0 && spare.empty());
+      if (is_lone_ascii(text, at)) {
+        const auto byte = static_cast<std::uint8_t>(text[at]);
+        if (ascii_[byte])
+          spare += *ascii_[byte];
+        else
+          spare += text[at];
+        ++at;
+      } else {
+        const std::size_t end = end_of_grapheme(text, at);
+        append(std::string_view(text).substr(at, end - at), spare);
+        at = end;
+      }
+      if (in_head) head = spare.size();
+    }
+    segment.text.swap(spare);
+    segment.head = head;
+  }
+
+ private:
+  static bool is_lone_ascii(std::string_view text, std::size_t at) {
+    const auto ascii = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]) < 0x80; };
+    return ascii(at) && text[at] != '\r' && (at + 1 == text.size() || ascii(at + 1));
+  }
+
+  bool changes_ascii(std::string_view text) const {
+    for (const char c : text)
+      if (ascii_changes_[static_cast<std::uint8_t>(c)]) return true;
+    return line_break_changes_ && text.find("\r\n") != std::string_view::npos;
+  }
+
+  // As the reference: a short grapheme as a whole, by the shortest key that it begins with; a long one by characters.
+  void append(std::string_view grapheme, std::string& out) const {
+    constexpr std::size_t long_grapheme = 6;  // bytes
+    if (grapheme.size() < long_grapheme)
+      if (const auto found = replacement(grapheme)) {
+        out += *found;
+        return;
+      }
+    for (std::size_t at = 0; at < grapheme.size();) {
+      const std::string_view character = grapheme.substr(at, length_of(grapheme[at]));
+      out += replacement(character).value_or(character);
+      at += character.size();
+    }
+  }
+
+  std::optional<std::string_view> replacement(std::string_view text) const {
+    std::uint64_t node = units_[0].offset();
+    for (const char c : text) {
+      const auto byte = static_cast<std::uint8_t>(c);
+      if (byte == 0) return std::nullopt;
+      node ^= byte;
+      if (node >= units_.size() || units_[node].label() != byte) return std::nullopt;
+      const Unit unit = units_[node];
+      node ^= unit.offset();
+      if (node >= units_.size()) return std::nullopt;
+      if (unit.has_value()) return text_at(units_[node].value());
+    }
+    return std::nullopt;
+  }
+
+  std::optional<std::string_view> text_at(std::size_t at) const {
+    const std::string_view texts = texts_;
+    if (at > texts.size() || (at < texts.size() && (static_cast<std::uint8_t>(texts[at]) & 0xC0) == 0x80)) return std::nullopt;
+    return texts.substr(at, texts.substr(at).find('\0'));
+  }
+
+  std::vector<Unit> units_;
+  std::string texts_;
+  std::array<std::optional<std::string_view>, 128> ascii_;
+  std::array<bool, 128> ascii_changes_{};
+  bool line_break_changes_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<const Normalizer> make_precompiled(const std::string& map, const std::string& origin) {
+  return std::make_shared<Precompiled>(map, origin);
+}
+
+}  // namespace tessera::json_tokenizer
