@@ -349,7 +349,7 @@ struct StepCommand {
   Common common{9, 60};
   tessera::bench::StepBenchSettings settings;
   std::string dtype = "float32";
-  bool on_demand = false;
+  bool on_demand = false, forward = false;
 
   void add_to(CLI::App& command) {
     command.add_option("configurations", settings.configurations, "of trainer, by name or as files")->required();
@@ -376,6 +376,7 @@ struct StepCommand {
     command.add_flag("--on-demand", on_demand,
                      "for scripts: print the first loss, then take a step for each line of standard input and print "
                      "its ms");
+    command.add_flag("--forward", forward, "with --on-demand: embed the images without gradients instead of a step");
     common.add_to(command);
     command.footer(
         "Towers, loss, backward pass, clipping and update on a batch of random pictures and texts that is there "
@@ -393,6 +394,7 @@ struct StepCommand {
     if (on_demand) {
       if (settings.configurations.size() != 1) tessera::user_error("--on-demand takes one configuration");
       tessera::bench::TrainingStep step(settings.configurations[0], settings.step);
+      if (forward) return take_turns(settings.step.device, [&] { step.embed_images(); });
       std::cout << std::setprecision(9) << step.run().item<double>() << std::endl;
       return take_turns(settings.step.device, [&] { settings.recorded ? step.run_recorded() : step.run(); },
                         /*released=*/true);

@@ -117,6 +117,12 @@ void TrainingStep::take_batch(const std::string& path) {
   }
 }
 
+at::Tensor TrainingStep::embed_images() {
+  const at::NoGradGuard no_grad;
+  model_->eval();
+  return encode(batch_, /*images=*/true, /*views_joined=*/true).begin()->second.global;
+}
+
 std::int64_t TrainingStep::parameters() const {
   std::int64_t count = 0;
   for (const NamedParameter& parameter : optimizer_->parameters()) count += parameter.tensor.numel();

@@ -45,6 +45,9 @@ class TrainingStep {
   /// a teacher, and for weights and batches that do not fit.
   TrainingStep(const std::string& configuration, const TrainingStepSettings& settings);
 
+  /// The image tower's embeddings of the batch, [B, D], without gradients and in evaluation mode, which the model then stays in.
+  at::Tensor embed_images();
+
   /// Called when a phase is through: "image tower", "text tower", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
   struct How {
