@@ -4,6 +4,7 @@
 
 #include "tests/support/test_data.h"
 #include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
 #include <tessera/io/safetensors.h>
 #include <tessera/models/foreign/foreign_model.h>
 #include <tessera/training/trainer.h>
@@ -62,9 +63,30 @@ TEST_F(StartOfTraining, AnImageTowerComesFromAPublishedFolder) {
   const Weights after = at_end(run).model.weights, theirs = load_foreign_model(published).weights;
   EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token beside the mean";
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(after.at(name), tensor)) << name;
+  const auto carried = at_end(run).model.published;
+  ASSERT_NE(carried, nullptr);
+  EXPECT_EQ(carried->library, "transformers");
+  EXPECT_EQ(carried->files.at("config.json"), io::read_file(published + "/config.json"));
+  EXPECT_TRUE(carried->tensors.contains("embeddings.mask_token")) << "which ours has no place for";
   const Config config = load_config(run + "/config.yaml");
   EXPECT_EQ(config.start.image->name, published);
   EXPECT_EQ(config.model.preprocessing.mean[0], 0.485) << "the folder says how pictures are normalized";
+}
+
+TEST_F(StartOfTraining, AResumedRunCarriesOnWhatItsCheckpointHasOfAPublishedFolder) {
+  const std::string earlier = train("earlier", {}), start = folder_ / "start.safetensors";
+  Checkpoint given = at_end(earlier);
+  given.model.published = std::make_shared<PublishedParts>(PublishedParts{"open_clip", {{"a.json", "{}"}}, {}, {{"decoder", at::ones({2})}}, {}});
+  save_model_file(start, given.model);
+  const std::vector<std::string> settings{"start.weights=" + start};
+  const std::string whole = train("whole", settings), resumed = folder_ / "resumed";
+  EXPECT_EQ(Trainer(tiny_config(resumed, settings), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
+  for (const std::string& run : {whole, resumed}) {
+    const auto carried = at_end(run).model.published;
+    ASSERT_NE(carried, nullptr) << run;
+    EXPECT_EQ(carried->files.at("a.json"), "{}");
+    EXPECT_TRUE(at::equal(carried->tensors.at("decoder"), at::ones({2})));
+  }
 }
 
 TEST_F(StartOfTraining, AFolderWithoutSuchATowerIsAnError) {
