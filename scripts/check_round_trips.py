@@ -47,8 +47,9 @@ def unlike_files(before, after):
     return sorted((kept ^ there) | {n for n in kept & there if (before / n).read_bytes() != (after / n).read_bytes()})
 
 
-def embedder(folder):
-    """What the folder's own library computes: a function of normalized pictures and one of ids (None without texts), and the size of a picture."""
+def embedder(folder, trunk=False):
+    """What the folder's own library computes: a function of normalized pictures and one of ids (None without texts), and the size of a picture.
+    trunk: of OpenCLIP's model the pooled output of timm's image tower, before the projection."""
     import torch
     tensor = lambda out: out if torch.is_tensor(out) else out.pooler_output
     kind = library_of(folder)
@@ -69,6 +70,10 @@ def embedder(folder):
     import open_clip
     model, _ = open_clip.create_model_from_pretrained(f"local-dir:{folder.resolve()}"); model.eval()
     size = open_clip.get_model_preprocess_cfg(model)["size"]
+    if trunk:
+        tower, head = model.visual.trunk, model.visual.head
+        pooled = lambda x: tower.forward_head(tower.forward_features(x), pre_logits=True)
+        return (lambda x: pooled(x) if pooled(x).ndim == 2 else head.pool(pooled(x))), None, (size, size) if isinstance(size, int) else tuple(size)
     return model.encode_image, model.encode_text, (size, size) if isinstance(size, int) else tuple(size)
 
 
@@ -93,7 +98,8 @@ def compare(before, after):
     import torch
     relative = lambda got, want: ((got - want).norm() / want.norm()).item()
     with torch.no_grad():
-        first, second = embedder(before), embedder(after)
+        second = embedder(after)
+        first = embedder(before, trunk=library_of(before) == "open_clip" and library_of(after) == "timm")
         x = torch.randn(2, 3, *first[2], generator=torch.Generator().manual_seed(0))
         errors = [relative(second[0](x), first[0](x))]
         if first[1] and second[1]:

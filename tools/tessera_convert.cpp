@@ -136,6 +136,7 @@ int run(const Arguments& arguments) {
     for (const std::string& name : architecture_names()) std::cout << name << "\n";
     return 0;
   }
+  if (std::error_code unknown; !std::filesystem::exists(arguments.input, unknown)) user_error(arguments.input, ": no such file or folder");
   if (arguments.threads) at::set_num_threads(*arguments.threads);
   const at::NoGradGuard guard;
   const bool is_file = arguments.output.ends_with(".safetensors");

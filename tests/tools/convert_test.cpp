@@ -74,6 +74,35 @@ TEST_F(Convert, WritesNeitherOverItsInputNorUnderAnotherEnding) {
   EXPECT_NE(back.text.find("is the file to be read itself"), std::string::npos) << "a folder's model: " << back.text;
 }
 
+TEST_F(Convert, APublishedFolderBecomesOursAndIsWrittenAgainByteForByte) {
+  const std::string published = test_data("foreign/siglip"), ours = path("ours.safetensors"), again = path("again");
+  const Answer read = answer_of("tessera-convert " + published + " " + ours);
+  ASSERT_EQ(read.code, 0) << read.text;
+  EXPECT_NE(read.text.find("its texts cannot be read here, and its tokenizer's files are carried alone: "), std::string::npos) << read.text;
+  const Answer written = answer_of("tessera-convert --to transformers " + ours + " " + again);
+  ASSERT_EQ(written.code, 0) << written.text;
+  for (const char* name : {"/model.safetensors", "/config.json"})
+    EXPECT_TRUE(io::read_file(published + name) == io::read_file(again + name)) << name;
+  const Answer twice = answer_of("tessera-convert --to transformers " + ours + " " + again);
+  EXPECT_EQ(twice.code, 2);
+  EXPECT_EQ(twice.text, "tessera-convert: " + again + ": is there already: name a new folder to write\n");
+  const Answer other = answer_of("tessera-convert --to timm " + published + " " + path("timm"));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_EQ(other.text.find("tessera-convert: " + published + ": timm has no class for this model: its model.image."), 0U) << other.text;
+  EXPECT_FALSE(fs::exists(path("timm")));
+}
+
+TEST_F(Convert, AModelOfOursHasNothingToBeConvertedToWithoutALibrary) {
+  const std::string ours = path("ours.safetensors");
+  ASSERT_EQ(answer_of("tessera-convert " + test_data("foreign/dinov3") + " " + ours).code, 0);
+  const Answer answer = answer_of("tessera-convert " + ours + " " + path("out.safetensors"));
+  EXPECT_EQ(answer.code, 2);
+  EXPECT_EQ(answer.text, "tessera-convert: " + ours + ": is a model of ours already: --to open_clip, transformers or timm writes it for another library\n");
+  const Answer nothing = answer_of("tessera-convert " + path("nowhere") + " " + path("out.safetensors"));
+  EXPECT_EQ(nothing.code, 2);
+  EXPECT_EQ(nothing.text, "tessera-convert: " + path("nowhere") + ": no such file or folder\n");
+}
+
 TEST_F(Convert, MergesThatAreNoneAreToldBeforeAnythingIsWritten) {
   const Answer answer = answer_of("tessera-convert --from open_clip --settings " + path("model.yaml") + " --merges " +
                                   path("model.yaml") + " " + path("open_clip.safetensors") + " " + path("out.safetensors"));

@@ -80,6 +80,11 @@ TEST_F(StartOfTraining, AnImageTowerComesFromAPublishedFolder) {
   const Weights after = at_end(run).model.weights, theirs = load_foreign_model(published).weights;
   EXPECT_EQ(after.at("visual.proj").sizes(), at::IntArrayRef({64, 8})) << "the class token beside the mean";
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(at::equal(after.at(name), tensor)) << name;
+  const auto carried = at_end(run).model.published;
+  ASSERT_NE(carried, nullptr);
+  EXPECT_EQ(carried->library, "transformers");
+  EXPECT_EQ(carried->files.at("config.json"), io::read_file(published + "/config.json"));
+  EXPECT_TRUE(carried->tensors.contains("embeddings.mask_token")) << "which ours has no place for";
   const Config config = load_config(run + "/config.yaml");
   EXPECT_EQ(config.start.image->name, published);
   EXPECT_EQ(config.model.preprocessing.mean[0], 0.485) << "the folder says how pictures are normalized";
@@ -129,6 +134,22 @@ TEST_F(StartOfTraining, TheTemperatureIsThatOfTheFolderWhereBothTowersAre) {
   const auto one = fresh_temperature({.image = "{from: " + test_data("foreign/siglip") + ", projection: {name: linear, embed_dim: 8}}"});
   EXPECT_NEAR(one.first, std::log(10.0), 1e-6);
   EXPECT_EQ(one.second, -10);
+}
+
+TEST_F(StartOfTraining, AResumedRunCarriesOnWhatItsCheckpointHasOfAPublishedFolder) {
+  const std::string earlier = train("earlier", {}), start = folder_ / "start.safetensors";
+  Checkpoint given = at_end(earlier);
+  given.model.published = std::make_shared<PublishedParts>(PublishedParts{"open_clip", {{"a.json", "{}"}}, {}, {{"decoder", at::ones({2})}}, {}});
+  save_model_file(start, given.model);
+  const std::vector<std::string> settings{"start.weights=" + start};
+  const std::string whole = train("whole", settings), resumed = folder_ / "resumed";
+  EXPECT_EQ(Trainer(tiny_config(resumed, settings), whole + "/checkpoints/step_0000003").run(), Outcome::finished);
+  for (const std::string& run : {whole, resumed}) {
+    const auto carried = at_end(run).model.published;
+    ASSERT_NE(carried, nullptr) << run;
+    EXPECT_EQ(carried->files.at("a.json"), "{}");
+    EXPECT_TRUE(at::equal(carried->tensors.at("decoder"), at::ones({2})));
+  }
 }
 
 TEST_F(StartOfTraining, AFolderWithoutSuchATowerIsAnError) {

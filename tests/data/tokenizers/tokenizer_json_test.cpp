@@ -4,6 +4,7 @@
 #include "tests/support/test_data.h"
 #include "tests/support/test_name.h"
 #include <tessera/base/error.h>
+#include <tessera/data/tokenizers/published_tokenizer.h>
 #include <tessera/data/tokenizers/tokenizer_json.h>
 #include <tessera/io/atomic_file.h>
 
@@ -55,6 +56,22 @@ TEST_P(TokenizerJsonFile, CutsTextsSoThatTheEndTokenStays) {
 TEST_P(TokenizerJsonFile, DecodesPlainTextInItsLowerCase) {
   const auto tokenizer = tokenizer_of(bytes());
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("a photo of a cat")), "a photo of a cat");
+}
+
+TEST(TokenizerJson, ClipsBytePairsWrittenForTransformersGiveTheSameIds) {
+  ModelFile file;
+  file.tokenizer = {"clip-bpe"};
+  file.tokenizer.settings.set("cleanup", config::Node::scalar("none"));
+  file.vocabulary = io::read_file(TESSERA_SOURCE_DIR "/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz");
+  const auto own = tokenizers().make(file.tokenizer, "tokenizer", TokenizerContext{file.vocabulary, ""});
+  const auto files = published_tokenizer_files(file, "transformers");
+  EXPECT_EQ(json::parse(files.at("tokenizer_config.json")).at("tokenizer_class"), "CLIPTokenizer");
+  TokenizerJsonSettings settings;
+  settings.context_length = 77;
+  const auto written = tokenizer_of(files.at("tokenizer.json"), settings);
+  for (const char* text : {"a photo of a cat", "Two dogs, in 1987!", "don't panic: 42 balloons & a caf\u00E9", "TREES \t and\nsky  ", ""})
+    EXPECT_EQ(written->encode(text), own->encode(text)) << text;
+  EXPECT_TRUE(published_tokenizer_files(file, "open_clip").empty()) << "OpenCLIP has them";
 }
 
 TEST(TokenizerJson, PaddingThatIsTextIsRealInTheMask) {
