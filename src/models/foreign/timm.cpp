@@ -385,7 +385,26 @@ ForeignModel timm_model(const ForeignConfig& config) {
   return out;
 }
 
-std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_depth) {
+namespace {
+
+/// create_model's arguments for a transformer of another depth, width and patch size than the row's.
+nlohmann::json shape_arguments(const VitSettings& vit, const ForeignConfig& row) {
+  nlohmann::json out = nlohmann::json::object();
+  const auto width = row.get<std::int64_t>("width", vit.width), hidden = row.get<std::int64_t>("mlp_hidden", 4 * width);
+  if (vit.layers != row.get<std::int64_t>("layers", 0)) out["depth"] = vit.layers;
+  if (vit.width != width) out["embed_dim"] = vit.width;
+  if (vit.heads != row.get<std::int64_t>("heads", 0)) out["num_heads"] = vit.heads;
+  if (const config::Size& patch = vit.patch_size; patch != row.size("patch_size", patch) && patch.height == patch.width) out["patch_size"] = patch.height;
+  if (vit.mlp != "plain" || mlp_width(vit) == hidden * vit.width / width) return out;
+  const double own = static_cast<double>(vit.width), exact = static_cast<double>(mlp_width(vit)) / own;
+  const bool rounds_down = static_cast<std::int64_t>(own * exact) < mlp_width(vit);
+  out["mlp_ratio"] = rounds_down ? (static_cast<double>(mlp_width(vit)) + 0.5) / own : exact;
+  return out;
+}
+
+}  // namespace
+
+std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_shape) {
   std::vector<TimmName> out;
   if (head.pool != "token" && head.pool != "avg" && head.pool != "map") return out;
   const ModelSettings ours = resolve(model);
@@ -397,9 +416,7 @@ std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& hea
     const config::Size size = config::Value<config::Size>::read(*encoder.find("image_size"), "image_size", {});
     nlohmann::json arguments = nlohmann::json::object();
     if (size != row.size("image_size", size)) arguments["img_size"] = {size.height, size.width};
-    if (is_vit && any_depth)
-      if (const auto layers = config::Value<std::int64_t>::read(*encoder.find("layers"), "layers", 0); layers != row.get<std::int64_t>("layers", 0))
-        arguments["depth"] = layers;
+    if (is_vit && any_shape) arguments.update(shape_arguments(config::read<VitSettings>(encoder, "model.image.encoder"), row));
     TimmHead wanted = head;
     const auto usual = row.get<std::string>("pool", is_vit ? "token" : "avg");
     if (wanted.pool == usual) wanted.pool.clear();
@@ -436,7 +453,7 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
   std::vector<PublishedDraft> out;
   TimmHead head;
   head.pool = timm_pool_of(model.image);
-  std::vector<TimmName> names = timm_names(model, head, /*any_depth=*/true);
+  std::vector<TimmName> names = timm_names(model, head, /*any_shape=*/true);
   std::stable_partition(names.begin(), names.end(), [&](const TimmName& each) { return each.unlike.empty() && each.name == carried.value("architecture", ""); });
   for (const TimmName& found : names) {
     if (out.size() == kMost) break;

@@ -27,15 +27,15 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
 /// A name of the table beside a model's image tower.
 struct TimmName {
   std::string name;
-  nlohmann::json arguments;         // create_model's, where the model has another size or depth
+  nlohmann::json arguments;         // create_model's, where the model has another size or shape
   std::string pool;                 // where it is pooled otherwise than the name says
   std::vector<std::string> unlike;  // the settings in which it is another model
   int distance;                     // by which names are sorted
 };
 
 /// The names whose class is the image tower's, the nearest first: those whose settings are the model's, then those with the
-/// fewest differences. `any_depth`: whether another number of blocks may be asked for.
-std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_depth);
+/// fewest differences. `any_shape`: whether create_model's arguments may ask for another depth, width or patch size.
+std::vector<TimmName> timm_names(const ModelSettings& model, const TimmHead& head, bool any_shape);
 
 /// timm's name of how a tower is pooled: "token", "avg" or "map"; that of the read-out where timm has none.
 std::string timm_pool_of(const TowerSettings& image);

@@ -53,7 +53,7 @@ class OpenClipConfigWriter {
       head.classifier.reset();
       if (*projection == '\0') head.classifier = width;
       head.bias = has_bias(image().projection) && (head.linear > 0 || head.mlp > 0);
-      const std::vector<TimmName> names = timm_names(model_, head, /*any_depth=*/false);
+      const std::vector<TimmName> names = timm_names(model_, head, /*any_shape=*/false);
       if (names.empty() || !names.front().unlike.empty()) continue;
       OpenClipJson vision = {{"image_size", size(model_.preprocessing.image_size)}, {"timm_model_name", names.front().name},
                              {"timm_model_pretrained", false}, {"timm_pool", head.pool}};
