@@ -43,7 +43,7 @@ TokenizerRegistry& tokenizers() {
     TokenizerRegistry list("tokenizer");
     list.add<ClipBpeSettings>("clip-bpe", "CLIP's byte pairs, as OpenCLIP", make_clip_bpe);
     list.add<SentencePieceSettings>("sentencepiece", "a SentencePiece model, by the library itself", make_sentencepiece);
-    list.add<TokenizerJsonSettings>("tokenizer_json", "byte pairs of a tokenizer.json, as Hugging Face's tokenizers", make_tokenizer_json);
+    list.add<TokenizerJsonSettings>("tokenizer_json", "a tokenizer.json, as Hugging Face's tokenizers read it", make_tokenizer_json);
     list.add<WordPieceSettings>("wordpiece", "BERT's word pieces, as Hugging Face's BertTokenizer", make_wordpiece);
     return list;
   }();

@@ -132,7 +132,29 @@ def tokenizers():
     gpt2 = Tokenizer(models.BPE())
     gpt2.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True); gpt2.decoder = decoders.ByteLevel()
     gpt2.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=420, initial_alphabet=sorted(alphabet)))
-    for name, tokenizer in (("gemma", gemma), ("clip", clip), ("gpt2", gpt2)):
+    llama = Tokenizer(models.BPE(ignore_merges=True)); llama.decoder = decoders.ByteLevel()
+    pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    llama.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    llama.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=420, initial_alphabet=sorted(alphabet)))
+    wordpiece = Tokenizer(models.WordPiece(unk_token="[UNK]")); wordpiece.normalizer = normalizers.BertNormalizer()
+    wordpiece.pre_tokenizer = pre_tokenizers.BertPreTokenizer(); wordpiece.decoder = decoders.WordPiece()
+    wordpiece.train_from_iterator(corpus(), trainers.WordPieceTrainer(vocab_size=300, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]))
+    wordpiece.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    unigram = Tokenizer(models.Unigram()); unigram.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")])
+    unigram.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]); unigram.decoder = decoders.Metaspace()
+    unigram.train_from_iterator(corpus(), trainers.UnigramTrainer(vocab_size=260, special_tokens=special, unk_token="<unk>"))
+    unigram.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    wordlevel = Tokenizer(models.WordLevel(unk_token="<unk>")); wordlevel.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()])
+    wordlevel.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(True), pre_tokenizers.Punctuation("merged_with_previous")])
+    wordlevel.train_from_iterator(corpus(), trainers.WordLevelTrainer(vocab_size=300, special_tokens=special))
+    added = Tokenizer(models.BPE(unk_token="<unk>", continuing_subword_prefix="##")); added.normalizer = normalizers.Lowercase(); added.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    added.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=260, special_tokens=special, continuing_subword_prefix="##")); added.decoder = decoders.WordPiece()
+    from tokenizers import AddedToken
+    added.add_tokens([AddedToken("on", single_word=True), AddedToken("TREES", normalized=True, rstrip=True), AddedToken("<|endoftext|>", normalized=False, special=True, lstrip=True, rstrip=True), AddedToken("\u00e9", normalized=False)])
+    added.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    kinds = (("gemma", gemma), ("clip", clip), ("gpt2", gpt2), ("llama", llama), ("wordpiece", wordpiece), ("unigram", unigram), ("wordlevel", wordlevel), ("added", added))
+    for name, tokenizer in kinds:
         tokenizer.save(str(folder / f"{name}.json"), pretty=False)
         cases[name] = [tokenizer.encode(t).ids for t in TEXTS]
     json.dump({"texts": TEXTS, "ids": cases}, open(folder / "expected.json", "w"))
