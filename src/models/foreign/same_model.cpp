@@ -21,6 +21,15 @@ std::string text_at(const Node& tree, const char* key) {
   return found == nullptr ? "" : found->text();
 }
 
+/// Which tokens before the patches have positions, where there are such tokens and positions.
+void compare_prefix_as_it_is(Node& encoder) {
+  if (encoder.find("prefix_positions") == nullptr) return;
+  const bool registers = text_at(encoder, "registers") != "0", class_token = text_at(encoder, "class_token") == "true";
+  const bool learned = text_at(encoder, "position_embedding") == "learned";
+  if (!learned || (!registers && !class_token)) encoder.set("prefix_positions", text_node("none"));
+  if (learned && !registers && text_at(encoder, "prefix_positions") == "all") encoder.set("prefix_positions", text_node("class_token"));
+}
+
 /// One number for the hidden width, and no values that only training reads.
 Node comparable_encoder(Node encoder) {
   for (const char* of_training : {"patch_dropout", "drop_path", "grad_checkpointing", "skip_padding", "position_resampling", "regions"})
@@ -33,6 +42,7 @@ Node comparable_encoder(Node encoder) {
     encoder.set("mlp_hidden", config::Value<std::int64_t>::dump(static_cast<std::int64_t>(static_cast<double>(width) * ratio)));
   }
   encoder.erase("mlp_ratio");
+  compare_prefix_as_it_is(encoder);
   if (const Node* rotary = encoder.find("rotary"); rotary != nullptr && rotary->is_map()) {
     Node plain = *rotary;
     for (const char* of_training : {"shift", "jitter", "rescale"}) plain.erase(of_training);

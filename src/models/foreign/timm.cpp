@@ -462,7 +462,8 @@ std::vector<PublishedDraft> timm_drafts(const ModelFile& file) {
     if (!found.pool.empty()) arguments["global_pool"] = found.pool;
     const char* mode = p.resize_mode == "squash" ? "squash" : p.resize_mode == "longest" ? "border" : "center";
     const Json pretrained = {{"input_size", {3, p.image_size.height, p.image_size.width}}, {"interpolation", p.interpolation},
-                             {"crop_pct", p.crop_pct}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0}};
+                             {"crop_pct", p.crop_pct}, {"crop_mode", mode}, {"mean", p.mean}, {"std", p.std}, {"num_classes", 0},
+                             {"fixed_input_size", model.image.encoder.name == "vit"}};  // so that timm builds it for input_size
     Json config = {{"architecture", found.name}, {"num_classes", 0}, {"global_pool", timm_pool_of(model.image)}};
     if (!arguments.empty()) config["model_args"] = arguments;
     config["pretrained_cfg"] = pretrained;
