@@ -43,6 +43,7 @@ STEPS, BATCH = 5, 6
 ADAMW = {"lr": 1e-3, "betas": [0.9, 0.98], "eps": 1e-5, "weight_decay": 0.2}
 NO_DECAY = ("bias", "ln_", "norm", "logit_scale", "positional_embedding", "position_embedding", "pos_embed", "class_embedding",
             "class_token", "cls_token")  # docs/configuration.md, optimizer.adamw
+UNUSED = {"image.embeddings.mask_token"}  # of DINOv3's own training
 VARIANTS = {"whole": [], "blocks computed again": ["model.image.encoder.grad_checkpointing=true", "model.text.encoder.grad_checkpointing=true"],
             "parts of 2": ["training.micro_batch=2"]}
 
@@ -188,14 +189,19 @@ def content(tensor):
 
 
 def pairs(theirs, ours):
-    """[(their name, our name, our tensor -> theirs)] of named tensors with the same content; also gives what is left of each side."""
+    """[(their name, their tensor -> part, our name, our tensor -> part)] of named tensors whose parts have the same content."""
     known = {}
     for name, tensor in ours.items():
         for change in parts(tensor):
             known.setdefault(content(change(tensor)), (name, change))
-    found = [(name, *known[content(tensor)]) for name, tensor in theirs.items() if content(tensor) in known]
-    left = set(theirs) - {name for name, _, _ in found}
-    return found, left, set(ours) - {name for _, name, _ in found}
+    found = []
+    for name, tensor in theirs.items():
+        whole, *pieces = parts(tensor)
+        if content(tensor) in known:
+            found.append((name, whole, *known[content(tensor)]))
+        else:  # both halves of a gated MLP in one tensor
+            found += [(name, piece, *known[content(piece(tensor))]) for piece in pieces if content(piece(tensor)) in known]
+    return found
 
 
 # ---- the comparison
@@ -205,7 +211,7 @@ def decays(name, tensor):
 
 
 def library_steps(case, pixels, captions, found, ours):
-    own = {theirs: name for theirs, name, _ in found}
+    own = {theirs: name for theirs, _, name, _ in found}
     groups = {True: [], False: []}
     for name, parameter in case.model.named_parameters():
         if name in own:
@@ -237,17 +243,20 @@ def compare(name, program, folder, models):
     _, start = trainer.run("start", "--set", "optimizer.lr=0", "training.steps=1", "checkpoint.every_steps=1")
     case = CASES[name](models, start)
     before = {key: value.detach().clone() for key, value in case.model.named_parameters()}
-    found, their_rest, our_rest = pairs(before, start)
+    found = pairs(before, start)
+    alone = set(before) - {name for name, *_ in found} - UNUSED, set(start) - {name for _, _, name, _ in found}
+    if any(alone):
+        sys.exit(f"compare_training: {name}: without a counterpart are {sorted(alone[0])} of theirs and {sorted(alone[1])} of ours")
     losses = library_steps(case, pixels, captions, found, start)
-    after = dict(case.model.named_parameters())
-    moved = max(distance(after[theirs], before[theirs]) for theirs, _, _ in found)
-    print(f"{name}: {len(found)} tensors are paired; alone stay {', '.join(sorted(their_rest)) or 'none'} of theirs and "
-          f"{', '.join(sorted(our_rest)) or 'none'} of ours; loss {losses[0]:.4f} to {losses[-1]:.4f}, weights moved by up to {moved:.3f}")
+    after = {key: value.detach() for key, value in case.model.named_parameters()}
+    moved = max(distance(after[theirs], before[theirs]) for theirs, *_ in found)
+    print(f"{name}: {len(found)} tensors, loss {losses[0]:.4f} to {losses[-1]:.4f}, weights moved by up to {moved:.3f}")
     worst = 0.0
     for variant, settings in VARIANTS.items():
         our_losses, weights = trainer.run(variant.replace(" ", "_"), *(["--set", *settings] if settings else []))
         by_loss = max(abs(a - b) / (1 + abs(b)) for a, b in zip(our_losses, losses, strict=True))
-        by_weight, tensor = max((distance(change(weights[own]).view_as(after[theirs]), after[theirs].detach()), theirs) for theirs, own, change in found)
+        by_weight, tensor = max((distance(change(weights[own]).reshape(-1), part(after[theirs]).reshape(-1)), theirs)
+                                for theirs, part, own, change in found)
         print(f"  {variant:22}  loss {by_loss:.1e}  weights {by_weight:.1e} ({tensor})", flush=True)
         worst = max(worst, by_loss, by_weight)
     return worst
