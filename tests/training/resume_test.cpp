@@ -56,6 +56,21 @@ TEST(ResumeRules, LengthThreadsTasksMicroBatchAndLogMayChange) {
   EXPECT_GE(changes.free.size(), 8u);
 }
 
+TEST(ResumeRules, SettingsThatAnEarlierVersionDidNotHaveHadTheirDefaults) {
+  config::Node before = config::parse_yaml(to_yaml(tiny_config("runs/x", {})), "before");
+  before.erase("adapt");
+  config::Node model = *before.find("model"), image = *model.find("image"), encoder = *image.find("encoder");
+  encoder.erase("out_bias");
+  image.set("encoder", encoder);
+  model.set("image", image);
+  before.set("model", model);
+  const auto refused = [&](const std::vector<std::string>& overrides) {
+    return keys_of(resume_changes(config::to_yaml(before), tiny_config("runs/y", overrides), {}).refused);
+  };
+  EXPECT_TRUE(refused({}).empty());
+  EXPECT_EQ(refused({"model.image.encoder.out_bias=false"}), std::vector<std::string>{"model.image.encoder.out_bias"});
+}
+
 TEST(ResumeRules, OtherChangesAreRefusedWithTheWayOut) {
   const ResumeChanges changes = after({"optimizer.lr=0.5", "seed=4"});
   EXPECT_EQ(refusal(changes.refused),

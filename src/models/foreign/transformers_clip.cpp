@@ -239,7 +239,7 @@ Json siglip_config(const ModelFile& file) {
 }
 
 // A model is written as the first class that says all of it.
-constexpr Family kFamilies[] = {
+constexpr Family kClipFamilies[] = {
     {"clip", clip, "CLIPModel", "CLIPImageProcessor", true, clip_config},
     {"metaclip_2", clip, "MetaClip2Model", "CLIPImageProcessor", true, metaclip_2_config},
     {"siglip", siglip, "SiglipModel", "SiglipImageProcessor", true, siglip_config},
@@ -255,7 +255,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> clip_families() {
-  return kFamilies;
+  return kClipFamilies;
 }
 
 }  // namespace tessera

@@ -6,7 +6,7 @@ namespace {
 
 using enum TensorChange;
 
-constexpr double kSmallEps = 1e-6;
+constexpr double kDinoEps = 1e-6;
 
 /// What DINOv2 and DINOv3 share; `patches` and `norm` are the names in which they differ.
 Rules dino_rules(const Rules& layer, const std::string& layers, const std::string& patches, const std::string& norm) {
@@ -30,7 +30,7 @@ std::int64_t swiglu_width(std::int64_t width, std::int64_t ratio) {
 
 ForeignModel dinov2(const ForeignConfig& c, bool registers) {
   VitSettings vit;
-  vit.norm_eps = kSmallEps;
+  vit.norm_eps = kDinoEps;
   vit.patch_size = 14;
   vit.pre_norm = false;
   vit.patch_bias = true;
@@ -202,7 +202,7 @@ Json dinov3_config(const ModelFile& file) {
   return out;
 }
 
-constexpr Family kFamilies[] = {
+constexpr Family kDinoFamilies[] = {
     {"dinov2", dinov2_plain, "Dinov2Model", "BitImageProcessor", false, dinov2_config, 2},
     {"dinov2_with_registers", dinov2_with_registers, "Dinov2WithRegistersModel", "BitImageProcessor", false, dinov2_with_registers_config, 2},
     {"dinov3_vit", dinov3, "DINOv3ViTModel", "DINOv3ViTImageProcessorFast", false, dinov3_config, 3},
@@ -212,7 +212,7 @@ constexpr Family kFamilies[] = {
 }  // namespace
 
 std::span<const Family> dino_families() {
-  return kFamilies;
+  return kDinoFamilies;
 }
 
 }  // namespace tessera

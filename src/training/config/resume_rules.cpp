@@ -94,6 +94,15 @@ void check_allowed(const std::vector<std::string>& allowed, const Node& there, c
   }
 }
 
+// A checkpoint of an earlier version lacks the settings that came later: the run had what is now their default.
+Node spelled_out(const Node& before) {
+  try {
+    return config::parse_yaml(to_yaml(resolve_config(before, "", /*without_vocabulary=*/true)), "the checkpoint's configuration");
+  } catch (const UserError&) {
+    return before;  // names a file or a setting that is no more
+  }
+}
+
 std::string shortened(const std::string& text) {
   constexpr std::size_t kMost = 60;
   return text.size() > kMost ? text.substr(0, kMost - 3) + "..." : text;
@@ -153,7 +162,7 @@ const std::vector<std::string>& keys_free_to_change() {
 }
 
 ResumeChanges resume_changes(const std::string& before, const Config& now, const std::vector<std::string>& allowed) {
-  const Node there = config::parse_yaml(before, "the checkpoint's configuration");
+  const Node there = spelled_out(config::parse_yaml(before, "the checkpoint's configuration"));
   const Node here = config::parse_yaml(to_yaml(now), "this configuration");
   check_allowed(allowed, there, here);
   ResumeChanges out;
