@@ -40,7 +40,7 @@ except ImportError as error:
     sys.exit(77)
 
 STEPS, BATCH = 5, 6
-ADAMW = {"lr": 1e-3, "betas": [0.9, 0.98], "eps": 1e-5, "weight_decay": 0.2}
+ADAMW = {"lr": 3e-4, "betas": [0.9, 0.98], "eps": 1e-5, "weight_decay": 0.2}
 NO_DECAY = ("bias", "ln_", "norm", "logit_scale", "positional_embedding", "position_embedding", "pos_embed", "class_embedding",
             "class_token", "cls_token")  # docs/configuration.md, optimizer.adamw
 UNUSED = {"image.embeddings.mask_token"}  # of DINOv3's own training

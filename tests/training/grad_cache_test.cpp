@@ -35,7 +35,8 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
                          ::testing::Values("{name: clip}", "{name: siglip}", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}", "{name: pacl}", "{name: gloria}",
-                                           "{name: mgca, num_prototypes: 5}", "{name: siglip} with siglip",
+                                           "{name: mgca, num_prototypes: 5}",
+                                           "{name: siglip, init_logit_bias: -2} with siglip",
                                            "{name: clip} with dinov3", "{name: sparc} with eva02"),
                          test_name<const char*>);
 
