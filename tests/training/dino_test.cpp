@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
-
 Weights copies(const Weights& weights) {
   Weights out;
   for (const auto& [name, tensor] : weights) out[name] = tensor.detach().clone();

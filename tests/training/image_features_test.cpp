@@ -16,8 +16,6 @@
 namespace tessera {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
-
 Weights trained(const Config& config, const std::string& resume = "none") {
   Trainer trainer(config, resume);
   trainer.run();

@@ -20,8 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Weights = std::map<std::string, at::Tensor>;
-
 const std::vector<std::string> kBoth = {
     "adapt.image={lora: {rank: 4, dropout: 0.2, layers: [query, key, value, out, mlp_in, mlp_out]}}",
     "adapt.text={lora: {rank: 2, alpha: 4, dropout: 0.3}}"};
@@ -30,11 +28,6 @@ const std::string kEnd = "/checkpoints/step_0000006";
 std::vector<std::string> with(std::vector<std::string> overrides, const std::vector<std::string>& more) {
   overrides.insert(overrides.end(), more.begin(), more.end());
   return overrides;
-}
-
-void expect_equal(const Weights& a, const Weights& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(b.contains(name) && at::equal(tensor, b.at(name))) << name;
 }
 
 class LoraRun : public ::testing::Test {

@@ -24,10 +24,6 @@ std::map<std::string, at::Tensor> trained(const std::string& folder, const std::
   return weights_of(*trainer.training_run().model, *trainer.training_run().objective);
 }
 
-void expect_equal(const std::map<std::string, at::Tensor>& a, const std::map<std::string, at::Tensor>& b) {
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
-}
-
 TEST(MicroBatch, IsANumberAutoOrNull) {
   const auto error = [](const std::string& value) {
     return error_of([&] { tiny_config("runs/x", {"training.micro_batch=" + value}); });

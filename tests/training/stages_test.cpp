@@ -11,8 +11,6 @@
 namespace tessera {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
-
 class StagesTest : public ::testing::Test {
  protected:
   StagesTest() { register_test_modules(); }

@@ -14,8 +14,6 @@
 namespace tessera {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
-
 TEST(RanksGpu, IsThatOfItsPlaceOrTheOnlyOneItSees) {
   EXPECT_EQ(gpu_of(/*local_rank=*/3, /*visible=*/8), 3);
   EXPECT_EQ(gpu_of(3, 1), 0);

@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
-
 class TeacherTest : public ::testing::Test {
  protected:
   static Config config(const std::string& folder, const std::vector<std::string>& overrides = {}) {
@@ -22,10 +20,6 @@ class TeacherTest : public ::testing::Test {
   }
   Checkpoint checkpoint(const std::string& run, std::int64_t step) const {
     return load_checkpoint(folder_ / (run + "/checkpoints/" + step_folder_name(step)));
-  }
-  static void expect_equal(const Weights& a, const Weights& b) {
-    ASSERT_EQ(a.size(), b.size());
-    for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
   }
   static void expect_close(const Weights& a, const Weights& b) {
     ASSERT_EQ(a.size(), b.size());

@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-using Weights = std::map<std::string, at::Tensor>;
-
 class TextGroupTraining : public ::testing::Test {
  protected:
   StepOutcome step(std::int64_t chunk, std::uint64_t seed, const std::vector<std::string>& overrides = {}) const {

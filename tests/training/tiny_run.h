@@ -3,10 +3,13 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <unistd.h>
 #include <vector>
 
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <tessera/base/error.h>
@@ -49,6 +52,14 @@ std::vector<std::string> overrides_of(const std::string& test_case);
 
 /// A JSON value of each line of a file.
 std::vector<nlohmann::json> json_lines(const std::string& path);
+
+using Weights = std::map<std::string, at::Tensor>;
+
+/// Expects the same names, and the same bits behind each.
+inline void expect_equal(const Weights& a, const Weights& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (const auto& [name, tensor] : a) EXPECT_TRUE(b.contains(name) && at::equal(tensor, b.at(name))) << name;
+}
 
 /// The rows of a run's metrics.jsonl.
 inline std::vector<nlohmann::json> rows(const std::string& run) {

@@ -19,15 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Weights = std::map<std::string, at::Tensor>;
-
 Weights weights_at(const std::string& run, const std::string& step) {
   return load_checkpoint(run + "/checkpoints/" + step).model.weights;
-}
-
-void expect_equal(const Weights& a, const Weights& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (const auto& [name, tensor] : a) EXPECT_TRUE(at::equal(tensor, b.at(name))) << name;
 }
 
 // step_observer() for one scope.
