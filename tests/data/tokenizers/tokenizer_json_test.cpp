@@ -152,6 +152,53 @@ TEST_F(OlderFiles, LinesAreBerts) {
   expect_equal(folder_ + "/vocab.txt", "wordpiece");
 }
 
+std::string older_folder(const std::string& name) {
+  return test_data("foreign/older_tokenizers/" + name);
+}
+
+ForeignModel model_with_texts_of(std::int64_t context_length) {
+  ForeignModel model;
+  model.tokenizer_in_folder = true;
+  model.model.text->encoder.settings = config::from_json({{"context_length", context_length}}, "");
+  return model;
+}
+
+std::shared_ptr<Tokenizer> tokenizer_in(const std::string& folder, const ForeignModel& model) {
+  const auto found = tokenizer_of_folder(model, folder);
+  return tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, found->file});
+}
+
+/// A folder of each kind with the files that tokenizer.json replaced, and the ids that transformers gives.
+class OlderFolder : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, OlderFolder, testing::Values("roberta", "gpt2", "bert", "bert_cased", "xlm_roberta", "t5", "siglip"), test_name<std::string>);
+
+TEST_P(OlderFolder, GivesTheIdsOfTransformers) {
+  const auto tokenizer = tokenizer_in(older_folder(GetParam()), model_with_texts_of(500));
+  const json expected = json::parse(io::read_file(older_folder("expected.json")));
+  for (std::size_t i = 0; i < expected["texts"].size(); ++i)
+    EXPECT_EQ(tokenizer->encode(expected["texts"][i].get<std::string>()), expected["ids"][GetParam()][i].get<std::vector<std::int64_t>>())
+        << expected["texts"][i];
+  EXPECT_EQ(tokenizer->pad_id(), expected["pad_id"][GetParam()].get<std::int64_t>());
+}
+
+TEST(OlderFolders, SeparatorBecomesZeroWhereOpenClipStripsIt) {
+  ForeignModel model = model_with_texts_of(8);
+  model.cleanup = "whitespace";
+  model.separator_is_padding = true;
+  const auto tokenizer = tokenizer_in(older_folder("bert"), model);
+  const json expected = json::parse(io::read_file(older_folder("expected.json")));
+  const torch::Tensor ids = tokenizer->encode_batch(expected["texts"].get<std::vector<std::string>>()).ids;
+  for (std::int64_t row = 0; row < ids.size(0); ++row)
+    for (std::int64_t column = 0; column < ids.size(1); ++column)
+      EXPECT_EQ(ids[row][column].item<std::int64_t>(), expected["ids"]["strip_sep_token"][static_cast<std::size_t>(row)][static_cast<std::size_t>(column)].get<std::int64_t>());
+}
+
+TEST(OlderFolders, StrippingASeparatorThatIsMissingIsAnError) {
+  ForeignModel model = model_with_texts_of(8);
+  model.separator_is_padding = true;
+  for (const char* kind : {"gpt2", "siglip"}) EXPECT_THROW(tokenizer_of_folder(model, older_folder(kind)), UserError) << kind;
+}
+
 TEST_F(OlderFiles, VocabularyWithoutMergesIsNamed) {
   io::write_file(folder_ + "/vocab.json", "{}");
   try {
