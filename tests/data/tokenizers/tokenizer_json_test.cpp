@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <filesystem>
+#include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -206,6 +208,81 @@ TEST_F(OlderFiles, VocabularyWithoutMergesIsNamed) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("merges.txt: is not there"), std::string::npos) << error.what();
+  }
+}
+
+/// A byte-pair model of a few characters with random merges, and what they make of a text: the pair of the lowest rank first,
+/// of equal ones the leftmost.
+class RandomMerges {
+ public:
+  RandomMerges(std::mt19937& random, bool in_order) {
+    const auto draw = [&](std::size_t count) { return random() % count; };
+    const std::size_t count = 1 + draw(40);
+    while (merges_.size() < count) {
+      const std::string left = tokens_[1 + draw(tokens_.size() - 1)], right = tokens_[1 + draw(tokens_.size() - 1)];
+      if (left.size() + right.size() > 9) continue;
+      if (std::find(tokens_.begin(), tokens_.end(), left + right) == tokens_.end()) tokens_.push_back(left + right);
+      merges_.emplace_back(left, right);
+    }
+    if (!in_order) std::shuffle(merges_.begin(), merges_.end(), random);
+  }
+
+  std::string file() const {
+    json vocabulary, merges = json::array();
+    for (std::size_t i = 0; i < tokens_.size(); ++i) vocabulary[tokens_[i]] = i;
+    for (const auto& [left, right] : merges_) merges.push_back(left + " " + right);
+    return json{{"model", {{"type", "BPE"}, {"unk_token", "?"}, {"vocab", vocabulary}, {"merges", merges}}}}.dump();
+  }
+
+  std::vector<std::int64_t> ids(const std::string& text) const {
+    std::vector<std::string> row;
+    for (const char c : text) row.push_back(std::string(1, std::string("abc").find(c) == std::string::npos ? '?' : c));
+    for (std::size_t at = lowest(row); at < row.size(); at = lowest(row)) {
+      row[at] += row[at + 1];
+      row.erase(row.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    }
+    std::vector<std::int64_t> out;
+    for (const std::string& token : row) out.push_back(std::find(tokens_.begin(), tokens_.end(), token) - tokens_.begin());
+    return out;
+  }
+
+ private:
+  // Of equal merges the last counts.
+  std::size_t rank_of(const std::string& left, const std::string& right) const {
+    for (std::size_t rank = merges_.size(); rank > 0; --rank)
+      if (merges_[rank - 1] == std::pair{left, right}) return rank - 1;
+    return merges_.size();
+  }
+  std::size_t lowest(const std::vector<std::string>& row) const {
+    std::size_t best = merges_.size(), at = row.size();
+    for (std::size_t i = 0; i + 1 < row.size(); ++i)
+      if (const std::size_t rank = rank_of(row[i], row[i + 1]); rank < best) {
+        best = rank;
+        at = i;
+      }
+    return at;
+  }
+
+  std::vector<std::string> tokens_ = {"?", "a", "b", "c"};
+  std::vector<std::pair<std::string, std::string>> merges_;
+};
+
+class RandomBytePairs : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(TokenizerJson, RandomBytePairs, testing::Bool(),
+                         [](const auto& order) { return order.param ? "TokensMadeBeforeUse" : "TokensUsedBeforeMade"; });
+
+TEST_P(RandomBytePairs, GiveWhatMergingPairByPairGives) {
+  std::mt19937 random(3);  // NOLINT: the same texts each time
+  TokenizerJsonSettings settings;
+  settings.context_length = 500;
+  for (int file = 0; file < 200; ++file) {
+    const RandomMerges merges(random, GetParam());
+    const auto tokenizer = tokenizer_of(merges.file(), settings);
+    for (int i = 0; i < 20; ++i) {
+      std::string text;
+      for (std::size_t length = 1 + random() % 60; length > 0; --length) text += "aaabbbccz"[random() % 9];
+      ASSERT_EQ(tokenizer->encode(text), merges.ids(text)) << text << " with " << merges.file();
+    }
   }
 }
 
