@@ -96,6 +96,21 @@ TEST(TokenizerJson, MakesAnIdZeroOnDemand) {
   EXPECT_EQ(tokenizer_of(io::read_file(folder() + "/wordpiece.json"), settings)->encode("").back(), 0);
 }
 
+TEST(TokenizerJson, AddedTokensTakeTheSpaceBesideThemWhereTheySaySo) {
+  const auto with = [](const json& flags) {
+    json file = json::parse(io::read_file(folder() + "/llama.json"));
+    file["added_tokens"].push_back({{"content", "<x>"}, {"id", 9999}, {"special", true}, {"normalized", false}});
+    file["added_tokens"].back().update(flags);
+    return tokenizer_of(file.dump());
+  };
+  const auto plain = with(json::object()), left = with({{"lstrip", true}}), right = with({{"rstrip", true}});
+  const std::string text = "a  <x> \t b";
+  EXPECT_NE(plain->encode(text), plain->encode("a<x> \t b"));
+  EXPECT_NE(plain->encode(text), plain->encode("a  <x>b"));
+  EXPECT_EQ(left->encode(text), plain->encode("a<x> \t b"));
+  EXPECT_EQ(right->encode(text), plain->encode("a  <x>b"));
+}
+
 TEST(TokenizerJson, KeepsToTheFilesOwnTruncation) {
   json file = json::parse(io::read_file(folder() + "/wordpiece.json"));
   const auto whole = tokenizer_of(file.dump())->encode("a photo of a cat");
@@ -218,6 +233,7 @@ class RandomMerges {
   RandomMerges(std::mt19937& random, bool in_order) {
     const auto draw = [&](std::size_t count) { return random() % count; };
     const std::size_t count = 1 + draw(40);
+    fuses_ = draw(2) == 0;
     while (merges_.size() < count) {
       const std::string left = tokens_[1 + draw(tokens_.size() - 1)], right = tokens_[1 + draw(tokens_.size() - 1)];
       if (left.size() + right.size() > 9) continue;
@@ -231,12 +247,15 @@ class RandomMerges {
     json vocabulary, merges = json::array();
     for (std::size_t i = 0; i < tokens_.size(); ++i) vocabulary[tokens_[i]] = i;
     for (const auto& [left, right] : merges_) merges.push_back(left + " " + right);
-    return json{{"model", {{"type", "BPE"}, {"unk_token", "?"}, {"vocab", vocabulary}, {"merges", merges}}}}.dump();
+    return json{{"model", {{"type", "BPE"}, {"unk_token", "?"}, {"fuse_unk", fuses_}, {"vocab", vocabulary}, {"merges", merges}}}}.dump();
   }
 
   std::vector<std::int64_t> ids(const std::string& text) const {
     std::vector<std::string> row;
-    for (const char c : text) row.push_back(std::string(1, std::string("abc").find(c) == std::string::npos ? '?' : c));
+    for (const char c : text) {
+      const bool known = std::string("abc").find(c) != std::string::npos;
+      if (known || !fuses_ || row.empty() || row.back() != "?") row.push_back(std::string(1, known ? c : '?'));
+    }
     for (std::size_t at = lowest(row); at < row.size(); at = lowest(row)) {
       row[at] += row[at + 1];
       row.erase(row.begin() + static_cast<std::ptrdiff_t>(at) + 1);
@@ -265,6 +284,7 @@ class RandomMerges {
 
   std::vector<std::string> tokens_ = {"?", "a", "b", "c"};
   std::vector<std::pair<std::string, std::string>> merges_;
+  bool fuses_;
 };
 
 class RandomBytePairs : public testing::TestWithParam<bool> {};
