@@ -102,8 +102,9 @@ class Bpe : public Model {
       if (next.number != ByteTrie::none) {
         row.push_back({next.number, at});
         at += next.length;
-        known = at < text.size() && is_known(text, at);
-        if (known) next = whole_.longest(text.substr(at));
+        if (at == text.size()) break;
+        next = whole_.longest(text.substr(at));
+        known = splits_.is_made(next.number) || is_known(text, at);  // tokens are made of known characters
       } else {
         if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");  // its symbols are some
         dead[at] = true;
