@@ -2,6 +2,7 @@
 #include <array>
 #include <optional>
 #include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include "src/data/tokenizers/json/byte_trie.h"
@@ -75,10 +76,9 @@ class Bpe : public Model {
     const bool bytes_known = settings_.bytes && std::none_of(single_[0].begin(), single_[0].end(), none);
     const bool spelled_in_bytes = settings_.byte_fallback && std::none_of(byte_tokens_.begin(), byte_tokens_.end(), none);
     if (settings_.unknown.empty() && !bytes_known && !spelled_in_bytes) return false;
-    const auto stands_for_unknown = [&](std::int32_t id) {
-      return id == unknown_ || (settings_.byte_fallback && std::find(byte_tokens_.begin(), byte_tokens_.end(), id) != byte_tokens_.end());
-    };
-    return std::none_of(merges.begin(), merges.end(), [&](const MergedPair& merge) { return stands_for_unknown(merge.left) || stands_for_unknown(merge.right); });
+    std::unordered_set<std::int32_t> for_unknown = {unknown_};
+    if (settings_.byte_fallback) for_unknown.insert(byte_tokens_.begin(), byte_tokens_.end());
+    return std::none_of(merges.begin(), merges.end(), [&](const MergedPair& merge) { return for_unknown.contains(merge.left) || for_unknown.contains(merge.right); });
   }
 
   struct Step {

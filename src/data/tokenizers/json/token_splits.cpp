@@ -14,7 +14,7 @@ TokenSplits::TokenSplits(const std::vector<MergedPair>& merges, const MergeTable
 }
 
 bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& table) {
-  std::vector<bool> missed(splits_.size());  // tokens that a merge joins, and that none has made yet
+  std::vector<std::size_t> early;  // merges whose tokens are made by later ones, or never
   for (std::size_t i = 0; i < merges.size(); ++i) {
     const MergedPair& merge = merges[i];
     const auto rank = static_cast<std::int32_t>(i);
@@ -22,14 +22,18 @@ bool TokenSplits::read(const std::vector<MergedPair>& merges, const MergeTable& 
     Split& made = splits_[static_cast<std::size_t>(merge.id)];
     if (made.rank < 0) return false;
     if (!is_made(merge.left) || !is_made(merge.right)) {
-      missed[static_cast<std::size_t>(is_made(merge.left) ? merge.right : merge.left)] = true;
+      early.push_back(i);
       continue;
     }
     if (made.rank != MergeTable::no_rank || !stay_apart(table, merge.left, merge.right, rank)) continue;
-    if (missed[static_cast<std::size_t>(merge.id)]) return false;
     made = {rank, merge.left, merge.right};
   }
-  return true;
+  // A token that is made has no other split, so that an early merge that makes one changes nothing, and neither does one whose
+  // tokens never come to stand side by side.
+  return std::none_of(early.begin(), early.end(), [&](std::size_t i) {
+    const MergedPair& merge = merges[i];
+    return !is_made(merge.id) && is_made(merge.left) && is_made(merge.right) && stay_apart(table, merge.left, merge.right, static_cast<std::int32_t>(i));
+  });
 }
 
 }  // namespace tessera::json_tokenizer

@@ -21,7 +21,8 @@ class TokenSplits {
   /// `merges` by rank, `table` the same, `symbols` the ids that words begin as.
   TokenSplits(const std::vector<MergedPair>& merges, const MergeTable& table, const std::vector<std::int32_t>& symbols);
 
-  /// False if a token is used before a merge makes it, which the rest does not take into account.
+  /// False if a merge joins a token that only a later merge makes, and that makes a token no other way: the rest does not
+  /// take it into account.
   bool usable() const { return usable_; }
   /// Whether the merges make this one token of its text.
   bool is_made(std::int32_t id) const {
