@@ -289,7 +289,7 @@ class RandomMerges {
 
 class RandomBytePairs : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(TokenizerJson, RandomBytePairs, testing::Bool(),
-                         [](const auto& order) { return order.param ? "TokensMadeBeforeUse" : "TokensUsedBeforeMade"; });
+                         [](const auto& order) { return order.param ? "MergesInOrder" : "MergesShuffled"; });
 
 TEST_P(RandomBytePairs, GiveWhatMergingPairByPairGives) {
   std::mt19937 random(3);  // NOLINT: the same texts each time
