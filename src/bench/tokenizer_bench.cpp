@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <ctime>
 
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
@@ -27,6 +29,12 @@ std::int64_t encode_all(const Tokenizer& tokenizer, const std::vector<std::strin
   return ids;
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 double captions_per_second(const TokenizerBench& bench, const TokenizerCost& cost) {
   return static_cast<double>(bench.captions) / cost.seconds;
 }
@@ -47,11 +55,15 @@ TokenizerBench measure_tokenizers(const TokenizerBenchSettings& settings) {
   for (const std::string& caption : settings.captions) bench.bytes += std::ssize(caption);
   for (const TokenizerBenchSettings::Choice& choice : settings.choices) {
     std::int64_t ids = 0;
-    const double seconds = median_seconds(
-        at::kCPU, [&] { ids = encode_all(*choice.tokenizer, settings.captions); }, settings.repeats,
-        settings.time_limit);
+    std::vector<double> processor;
+    const auto run = [&] {
+      const std::clock_t begin = std::clock();
+      ids = encode_all(*choice.tokenizer, settings.captions);
+      processor.push_back(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    };
+    const double seconds = median_seconds(at::kCPU, run, settings.repeats, settings.time_limit);
     bench.costs.push_back({choice.tokenizer->name(), choice.described,
-                           static_cast<double>(ids) / static_cast<double>(bench.captions), seconds});
+                           static_cast<double>(ids) / static_cast<double>(bench.captions), seconds, median(processor)});
   }
   return bench;
 }
@@ -78,6 +90,7 @@ std::string to_json(const TokenizerBench& bench) {
                     {"tokenizer", cost.described},
                     {"ids_per_caption", cost.ids_per_caption},
                     {"seconds", cost.seconds},
+                    {"processor_seconds", cost.processor_seconds},
                     {"captions_per_second", rate},
                     {"captions_per_second_per_thread", rate / bench.threads}});
   }

@@ -2,7 +2,7 @@
 # (models, objectives: the targets config and model_file) comes from a usual build.
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
-file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp)
+file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)
 foreach(name formats/annotations formats/class_names formats/json_items formats/npy formats/paths formats/python_json
              formats/regions formats/sample_file formats/table image/decode image/image_header image/jpeg
              features/feature_files features/feature_folder
@@ -26,7 +26,7 @@ target_link_libraries(fuzz_support PUBLIC tessera_base)
 add_library(fuzz_parsers STATIC ${parsers} tokenizers.cpp)
 target_link_libraries(fuzz_parsers
   PUBLIC fuzz_support tessera_kernels ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
-  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::libjpeg ZLIB::ZLIB)
+  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg ZLIB::ZLIB)
 
 foreach(target ${targets})
   add_executable(fuzz_${target} libfuzzer.cpp targets/${target}.cpp)
@@ -43,7 +43,7 @@ foreach(target config model_file)
   endforeach()
   target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
     ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
-    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::libarchive PkgConfig::libjpeg ZLIB::ZLIB gomp)
+    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg ZLIB::ZLIB gomp)
   if(TARGET CUDA::cudart)
     target_link_libraries(fuzz_${target} PRIVATE CUDA::cudart)
   endif()

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,safetensors,features,vocabulary}.
+"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,safetensors,features,vocabulary,tokenizer_json}.
 
 Needs numpy, Pillow and sentencepiece. The files are in the repository; run it again only to add some.
 """
+import base64
 import gzip
 import io
 import json
@@ -172,6 +173,45 @@ def vocabularies():
     write("vocabulary/gzip", b"c" + gzip.compress(b"#version: 0.2\ni n\nt h\na n</w>\n", mtime=0))
 
 
+def shortened(file):
+    """A tokenizer.json whose vocabulary is a small part of what it was."""
+    model, special = file["model"], {token["content"] for token in file["added_tokens"]}
+    if "merges" in model:
+        model["merges"] = model["merges"][:12]
+        kept = {part for left, right in model["merges"] for part in (left, right, left + right.removeprefix("##"))} | special | set("aeiost \u0120\u2581")
+    elif isinstance(model["vocab"], list):
+        model["vocab"] = model["vocab"][:40]
+        return file
+    else:
+        kept = set(sorted(model["vocab"], key=model["vocab"].get)[:40])
+    model["vocab"] = {token: id for token, id in model["vocab"].items() if token in kept}
+    return file
+
+
+def tokenizer_files():
+    files = Path(__file__).parent.parent / "data" / "foreign" / "tokenizers"
+    for kind in ("gemma", "clip", "llama", "wordpiece", "unigram", "wordlevel", "added"):
+        file = json.loads((files / f"{kind}.json").read_text())
+        if kind == "gemma":  # a few of its 256 bytes
+            file["added_tokens"] = [token for token in file["added_tokens"] if not token["content"].startswith("<0x") or token["content"] < "<0x05"]
+        write(f"tokenizer_json/{kind}", json.dumps(shortened(file), separators=(",", ":"), ensure_ascii=False).encode())
+    units = [0] * 256
+    units[ord("b")] = ord("b") | 1 << 8 | (ord("b") ^ 200) << 10  # b becomes a: its value is unit 200, which points to the first text
+    units[200] = 1 << 31
+    rules = struct.pack("<257I", 4 * len(units), *units) + b"a\0"
+    parts = {"normalizer": {"type": "Sequence", "normalizers": [{"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()},
+                                                                {"type": "Prepend", "prepend": "\u2581"}, {"type": "Nmt"}, {"type": "NFKD"}]},
+             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "(?<=a)b|\\p{Lu}+\\w"}, "behavior": "MergedWithNext"},
+                                                                     {"type": "FixedLength", "length": 3}, {"type": "Digits", "individual_digits": True},
+                                                                     {"type": "CharDelimiterSplit", "delimiter": "-"}]},
+             "post_processor": {"type": "Sequence", "processors": [{"type": "ByteLevel", "trim_offsets": True}, {"type": "BertProcessing", "sep": ["b", 1], "cls": ["a", 0]}]},
+             "decoder": {"type": "Sequence", "decoders": [{"type": "BPEDecoder", "suffix": "</w>"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}, {"type": "Fuse"}]},
+             "truncation": {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0},
+             "padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"},
+             "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "a"}}
+    write("tokenizer_json/parts", json.dumps(parts, separators=(",", ":")).encode())
+
+
 if __name__ == "__main__":
     images()
     tars()
@@ -179,3 +219,4 @@ if __name__ == "__main__":
     tensor_files()
     feature_folders()
     vocabularies()
+    tokenizer_files()

@@ -39,6 +39,7 @@ const std::map<std::string, Target>& targets() {
                                                     {"safetensors", fuzz_safetensors},
                                                     {"tar", fuzz_tar},
                                                     {"tokenizer", fuzz_tokenizer},
+                                                    {"tokenizer_json", fuzz_tokenizer_json},
                                                     {"vocabulary", fuzz_vocabulary},
                                                     {"yaml", fuzz_yaml}};
   return all;

@@ -21,6 +21,7 @@ void fuzz_pytorch(std::string_view input);
 void fuzz_safetensors(std::string_view input);
 void fuzz_tar(std::string_view input);
 void fuzz_tokenizer(std::string_view input);
+void fuzz_tokenizer_json(std::string_view input);
 void fuzz_vocabulary(std::string_view input);
 void fuzz_yaml(std::string_view input);
 

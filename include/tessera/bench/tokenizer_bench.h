@@ -29,6 +29,7 @@ struct TokenizerCost {
   std::string name, described;
   double ids_per_caption = 0;
   double seconds = 0;
+  double processor_seconds = 0;  // of all threads, the median run's: other programs on the machine hardly change it
 };
 
 struct TokenizerBench {

@@ -78,21 +78,19 @@ std::u32string decode(std::string_view text) {
 }
 
 void append_utf8(std::string& out, char32_t code) {
-  const auto push = [&](char32_t byte) { out += static_cast<char>(byte); };
+  const auto lead = [](char32_t bits) { return static_cast<char>(bits); };
+  const auto trail = [code](unsigned shift) { return static_cast<char>(0x80 | (code >> shift & 0x3F)); };
   if (code < 0x80) {
-    push(code);
+    out += lead(code);
   } else if (code < 0x800) {
-    push(0xC0 | code >> 6);
-    push(0x80 | (code & 0x3F));
+    const char bytes[] = {lead(0xC0 | code >> 6), trail(0)};
+    out.append(bytes, 2);
   } else if (code < 0x10000) {
-    push(0xE0 | code >> 12);
-    push(0x80 | (code >> 6 & 0x3F));
-    push(0x80 | (code & 0x3F));
+    const char bytes[] = {lead(0xE0 | code >> 12), trail(6), trail(0)};
+    out.append(bytes, 3);
   } else {
-    push(0xF0 | code >> 18);
-    push(0x80 | (code >> 12 & 0x3F));
-    push(0x80 | (code >> 6 & 0x3F));
-    push(0x80 | (code & 0x3F));
+    const char bytes[] = {lead(0xF0 | code >> 18), trail(12), trail(6), trail(0)};
+    out.append(bytes, 4);
   }
 }
 

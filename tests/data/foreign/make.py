@@ -160,5 +160,44 @@ def tokenizers():
     json.dump({"texts": TEXTS, "ids": cases}, open(folder / "expected.json", "w"))
 
 
+def sentence_pieces(path, **options):
+    """A small unigram model; its normalization is a few rules, as the library's own take 240 kB."""
+    import sentencepiece, tempfile
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+        rules.write("".join(f"{ord(c):X}\t{ord(c) - 0xFEE0:X}\n" for c in "\uff21\uff22\uff41") + "FB01\t66 69\nA0\t20\n3000\t20\n9\t20\nA\t20\n65 301\tE9\n"); rules.flush()
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(corpus()), model_prefix=str(path.with_suffix("")), vocab_size=150, hard_vocab_limit=False, model_type="unigram",
+                                                 normalization_rule_tsv=rules.name, minloglevel=2, num_threads=1, **options)
+    path.with_suffix(".vocab").unlink()
+
+
+def older_tokenizers():
+    """Folders with the vocabulary files that tokenizer.json replaced, and the ids of transformers and of OpenCLIP's wrapper."""
+    import open_clip
+    root = pathlib.Path("older_tokenizers"); shutil.rmtree(root, ignore_errors=True); out = {"texts": TEXTS, "ids": {}, "pad_id": {}}
+    def folder(name, tokenizer_class, **config):
+        (root / name).mkdir(parents=True); json.dump({"tokenizer_class": tokenizer_class, **config}, open(root / name / "tokenizer_config.json", "w")); return root / name
+    def bytes_of(path, special):
+        tokenizer = Tokenizer(models.BPE()); tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(vocab_size=400, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), special_tokens=special)); tokenizer.model.save(str(path))
+    def words_of(path, size, **options):
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]")); tokenizer.normalizer = normalizers.BertNormalizer(**options); tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.train_from_iterator(corpus() + TEXTS, trainers.WordPieceTrainer(vocab_size=size, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])); tokenizer.model.save(str(path))
+    bytes_of(folder("roberta", "RobertaTokenizer", pad_token="<pad>"), ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    bytes_of(folder("gpt2", "GPT2Tokenizer", add_prefix_space=True, pad_token="<|endoftext|>"), ["<|endoftext|>"])
+    words_of(folder("bert", "BertTokenizer", pad_token="[PAD]"), 230)
+    words_of(folder("bert_cased", "BertTokenizer", do_lower_case=False, pad_token={"content": "[PAD]", "__type": "AddedToken"}), 230, lowercase=False)
+    sentence_pieces(folder("xlm_roberta", "XLMRobertaTokenizer", pad_token="<pad>") / "sentencepiece.bpe.model")
+    t5 = dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    sentence_pieces(folder("t5", "T5Tokenizer", extra_ids=100, pad_token="<pad>") / "spiece.model", **t5)
+    sentence_pieces(folder("siglip", "SiglipTokenizer", pad_token="</s>", model_max_length=64) / "spiece.model", **t5)
+    for path in sorted(root.iterdir()):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+        out["ids"][path.name] = [tokenizer(text)["input_ids"] for text in TEXTS]; out["pad_id"][path.name] = tokenizer.pad_token_id
+    clipa = open_clip.tokenizer.HFTokenizer(str(root / "bert"), context_length=8, strip_sep_token=True)
+    out["ids"]["strip_sep_token"] = clipa(TEXTS).tolist()
+    json.dump(out, open(root / "expected.json", "w"))
+    print(root, sum(f.stat().st_size for f in root.rglob("*") if f.is_file()))
+
+
 if __name__ == "__main__":
-    towers(); lone_towers(); text_towers(); tokenizers()
+    towers(); lone_towers(); text_towers(); tokenizers(); older_tokenizers()

@@ -74,6 +74,7 @@ TEST(BenchTokenizer, PrintsATableAndWritesJson) {
   ASSERT_EQ(measured.at("tokenizers").size(), 2u);
   EXPECT_EQ(measured["tokenizers"][0].at("ids_per_caption"), 5.0);
   EXPECT_GT(measured["tokenizers"][1].at("captions_per_second").get<double>(), 0);
+  EXPECT_GE(measured["tokenizers"][1].at("processor_seconds").get<double>(), 0);
   EXPECT_EQ(answer_of("tessera-bench tokenizer --captions /none").text,
             "tessera-bench: --captions /none: cannot read, or empty; expected one caption a line\n");
   for (const char* name : {"captions.txt", "bench.json"}) std::filesystem::remove(folder + name);

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <filesystem>
+#include <random>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -111,6 +113,21 @@ TEST(TokenizerJson, MakesAnIdZeroOnDemand) {
   EXPECT_EQ(tokenizer_of(io::read_file(folder() + "/wordpiece.json"), settings)->encode("").back(), 0);
 }
 
+TEST(TokenizerJson, AddedTokensTakeTheSpaceBesideThemWhereTheySaySo) {
+  const auto with = [](const json& flags) {
+    json file = json::parse(io::read_file(folder() + "/llama.json"));
+    file["added_tokens"].push_back({{"content", "<x>"}, {"id", 9999}, {"special", true}, {"normalized", false}});
+    file["added_tokens"].back().update(flags);
+    return tokenizer_of(file.dump());
+  };
+  const auto plain = with(json::object()), left = with({{"lstrip", true}}), right = with({{"rstrip", true}});
+  const std::string text = "a  <x> \t b";
+  EXPECT_NE(plain->encode(text), plain->encode("a<x> \t b"));
+  EXPECT_NE(plain->encode(text), plain->encode("a  <x>b"));
+  EXPECT_EQ(left->encode(text), plain->encode("a<x> \t b"));
+  EXPECT_EQ(right->encode(text), plain->encode("a  <x>b"));
+}
+
 TEST(TokenizerJson, KeepsToTheFilesOwnTruncation) {
   json file = json::parse(io::read_file(folder() + "/wordpiece.json"));
   const auto whole = tokenizer_of(file.dump())->encode("a photo of a cat");
@@ -169,6 +186,53 @@ TEST_F(OlderFiles, LinesAreBerts) {
   expect_equal(folder_ + "/vocab.txt", "wordpiece");
 }
 
+std::string older_folder(const std::string& name) {
+  return test_data("foreign/older_tokenizers/" + name);
+}
+
+ForeignModel model_with_texts_of(std::int64_t context_length) {
+  ForeignModel model;
+  model.tokenizer_in_folder = true;
+  model.model.text->encoder.settings = config::from_json({{"context_length", context_length}}, "");
+  return model;
+}
+
+std::shared_ptr<Tokenizer> tokenizer_in(const std::string& folder, const ForeignModel& model) {
+  const auto found = tokenizer_of_folder(model, folder);
+  return tokenizers().make(found->settings, "tokenizer", TokenizerContext{found->vocabulary, found->file});
+}
+
+/// A folder of each kind with the files that tokenizer.json replaced, and the ids that transformers gives.
+class OlderFolder : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, OlderFolder, testing::Values("roberta", "gpt2", "bert", "bert_cased", "xlm_roberta", "t5", "siglip"), test_name<std::string>);
+
+TEST_P(OlderFolder, GivesTheIdsOfTransformers) {
+  const auto tokenizer = tokenizer_in(older_folder(GetParam()), model_with_texts_of(500));
+  const json expected = json::parse(io::read_file(older_folder("expected.json")));
+  for (std::size_t i = 0; i < expected["texts"].size(); ++i)
+    EXPECT_EQ(tokenizer->encode(expected["texts"][i].get<std::string>()), expected["ids"][GetParam()][i].get<std::vector<std::int64_t>>())
+        << expected["texts"][i];
+  EXPECT_EQ(tokenizer->pad_id(), expected["pad_id"][GetParam()].get<std::int64_t>());
+}
+
+TEST(OlderFolders, SeparatorBecomesZeroWhereOpenClipStripsIt) {
+  ForeignModel model = model_with_texts_of(8);
+  model.cleanup = "whitespace";
+  model.separator_is_padding = true;
+  const auto tokenizer = tokenizer_in(older_folder("bert"), model);
+  const json expected = json::parse(io::read_file(older_folder("expected.json")));
+  const torch::Tensor ids = tokenizer->encode_batch(expected["texts"].get<std::vector<std::string>>()).ids;
+  for (std::int64_t row = 0; row < ids.size(0); ++row)
+    for (std::int64_t column = 0; column < ids.size(1); ++column)
+      EXPECT_EQ(ids[row][column].item<std::int64_t>(), expected["ids"]["strip_sep_token"][static_cast<std::size_t>(row)][static_cast<std::size_t>(column)].get<std::int64_t>());
+}
+
+TEST(OlderFolders, StrippingASeparatorThatIsMissingIsAnError) {
+  ForeignModel model = model_with_texts_of(8);
+  model.separator_is_padding = true;
+  for (const char* kind : {"gpt2", "siglip"}) EXPECT_THROW(tokenizer_of_folder(model, older_folder(kind)), UserError) << kind;
+}
+
 TEST_F(OlderFiles, VocabularyWithoutMergesIsNamed) {
   io::write_file(folder_ + "/vocab.json", "{}");
   try {
@@ -176,6 +240,86 @@ TEST_F(OlderFiles, VocabularyWithoutMergesIsNamed) {
     FAIL();
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("merges.txt: is not there"), std::string::npos) << error.what();
+  }
+}
+
+/// A byte-pair model of a few characters with random merges, and what they make of a text: the pair of the lowest rank first,
+/// of equal ones the leftmost.
+class RandomMerges {
+ public:
+  RandomMerges(std::mt19937& random, bool in_order) {
+    const auto draw = [&](std::size_t count) { return random() % count; };
+    const std::size_t count = 1 + draw(40);
+    fuses_ = draw(2) == 0;
+    while (merges_.size() < count) {
+      const std::string left = tokens_[1 + draw(tokens_.size() - 1)], right = tokens_[1 + draw(tokens_.size() - 1)];
+      if (left.size() + right.size() > 9) continue;
+      if (std::find(tokens_.begin(), tokens_.end(), left + right) == tokens_.end()) tokens_.push_back(left + right);
+      merges_.emplace_back(left, right);
+    }
+    if (!in_order) std::shuffle(merges_.begin(), merges_.end(), random);
+  }
+
+  std::string file() const {
+    json vocabulary, merges = json::array();
+    for (std::size_t i = 0; i < tokens_.size(); ++i) vocabulary[tokens_[i]] = i;
+    for (const auto& [left, right] : merges_) merges.push_back(left + " " + right);
+    return json{{"model", {{"type", "BPE"}, {"unk_token", "?"}, {"fuse_unk", fuses_}, {"vocab", vocabulary}, {"merges", merges}}}}.dump();
+  }
+
+  std::vector<std::int64_t> ids(const std::string& text) const {
+    std::vector<std::string> row;
+    for (const char c : text) {
+      const bool known = std::string("abc").find(c) != std::string::npos;
+      if (known || !fuses_ || row.empty() || row.back() != "?") row.push_back(std::string(1, known ? c : '?'));
+    }
+    for (std::size_t at = lowest(row); at < row.size(); at = lowest(row)) {
+      row[at] += row[at + 1];
+      row.erase(row.begin() + static_cast<std::ptrdiff_t>(at) + 1);
+    }
+    std::vector<std::int64_t> out;
+    for (const std::string& token : row) out.push_back(std::find(tokens_.begin(), tokens_.end(), token) - tokens_.begin());
+    return out;
+  }
+
+ private:
+  // Of equal merges the last counts.
+  std::size_t rank_of(const std::string& left, const std::string& right) const {
+    for (std::size_t rank = merges_.size(); rank > 0; --rank)
+      if (merges_[rank - 1] == std::pair{left, right}) return rank - 1;
+    return merges_.size();
+  }
+  std::size_t lowest(const std::vector<std::string>& row) const {
+    std::size_t best = merges_.size(), at = row.size();
+    for (std::size_t i = 0; i + 1 < row.size(); ++i)
+      if (const std::size_t rank = rank_of(row[i], row[i + 1]); rank < best) {
+        best = rank;
+        at = i;
+      }
+    return at;
+  }
+
+  std::vector<std::string> tokens_ = {"?", "a", "b", "c"};
+  std::vector<std::pair<std::string, std::string>> merges_;
+  bool fuses_;
+};
+
+class RandomBytePairs : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(TokenizerJson, RandomBytePairs, testing::Bool(),
+                         [](const auto& order) { return order.param ? "MergesInOrder" : "MergesShuffled"; });
+
+TEST_P(RandomBytePairs, GiveWhatMergingPairByPairGives) {
+  std::mt19937 random(3);  // NOLINT: the same texts each time
+  TokenizerJsonSettings settings;
+  settings.context_length = 500;
+  for (int file = 0; file < 200; ++file) {
+    const RandomMerges merges(random, GetParam());
+    const auto tokenizer = tokenizer_of(merges.file(), settings);
+    for (int i = 0; i < 20; ++i) {
+      std::string text;
+      for (std::size_t length = 1 + random() % 60; length > 0; --length) text += "aaabbbccz"[random() % 9];
+      ASSERT_EQ(tokenizer->encode(text), merges.ids(text)) << text << " with " << merges.file();
+    }
   }
 }
 

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <stdexcept>
+#include <unordered_set>
 #include <utility>
 
 #include "src/data/tokenizers/json/byte_trie.h"
@@ -8,8 +10,8 @@
 #include "src/data/tokenizers/json/merge_table.h"
 #include "src/data/tokenizers/json/model.h"
 #include "src/data/tokenizers/json/part.h"
+#include "src/data/tokenizers/json/token_splits.h"
 #include "src/data/tokenizers/json/word_cache.h"
-#include "src/data/tokenizers/json/word_seams.h"
 #include <tessera/base/error.h>
 
 namespace tessera::json_tokenizer {
@@ -31,19 +33,11 @@ class Bpe : public Model {
     if (!settings_.unknown.empty()) unknown_ = tokens.find(settings_.unknown);
     for (unsigned byte = 0; byte < 256; ++byte) byte_tokens_[byte] = tokens.find(byte_token(static_cast<std::uint8_t>(byte)));
     read_tokens(tokens);
-    seams_ = WordSeams(merges, symbols_of(tokens));
+    if (rows_of_characters(merges)) splits_ = TokenSplits(merges, merges_, symbols_of(tokens));
   }
 
   void encode(std::string_view word, std::vector<std::int64_t>& out) const override {
-    if (word.size() <= WordCache::longest) return encode_cached(word, out);
-    if (settings_.ignore_merges)
-      if (const std::int32_t id = whole_.find(word); id != ByteTrie::none) return out.push_back(id);
-    thread_local Symbols symbols;
-    append_pieces(word, read_symbols(word, symbols), symbols, out);
-  }
-
- private:
-  void encode_cached(std::string_view word, std::vector<std::int64_t>& out) const {
+    if (word.size() > WordCache::longest) return append_word(word, out);
     WordCache& cache = WordCache::of_thread();
     const WordCache::Key key(word, owner_);
     if (cache.find(key, out)) return;
@@ -52,69 +46,109 @@ class Bpe : public Model {
     cache.keep(key, out.data() + before, out.size() - before);
   }
 
+ private:
   void append_word(std::string_view word, std::vector<std::int64_t>& out) const {
     if (settings_.ignore_merges)
       if (const std::int32_t id = whole_.find(word); id != ByteTrie::none) return out.push_back(id);
-    thread_local Symbols symbols;
-    read_symbols(word, symbols);
-    append_merged(merges_, symbols.ids.data(), symbols.ids.size(), out);
-  }
-
-  /// A long word, seam by seam. `plain`: every symbol is a character of the word, in order.
-  void append_pieces(std::string_view word, bool plain, Symbols& symbols, std::vector<std::int64_t>& out) const {
-    const std::size_t count = symbols.ids.size();
-    for (std::size_t begin = 0; begin < count;) {
-      std::size_t end = begin + 1;
-      while (end < count && !seams_.between(symbols.ids[end - 1], symbols.ids[end])) ++end;
-      append_piece(word, plain, symbols, begin, end, out);
+    thread_local std::vector<std::int32_t> symbols;
+    if (!splits_.usable()) {
+      read_symbols(word, symbols);
+      return append_merged(merges_, symbols.data(), symbols.size(), out);
+    }
+    for (std::size_t begin = 0; begin < word.size();) {
+      if (is_known(word, begin)) {
+        begin += append_row(word.substr(begin), out);
+        continue;
+      }
+      std::size_t end = begin;
+      while (end < word.size() && !is_known(word, end)) end += length_of_symbol(word[end]);
+      read_symbols(word.substr(begin, end - begin), symbols);
+      out.insert(out.end(), symbols.begin(), symbols.end());
       begin = end;
     }
   }
 
-  void append_piece(std::string_view word, bool plain, const Symbols& symbols, std::size_t begin, std::size_t end, std::vector<std::int64_t>& out) const {
-    const std::int32_t* const ids = symbols.ids.data() + begin;
-    if (end - begin == 1) return out.push_back(*ids);
-    const std::size_t from = plain ? symbols.begins[begin] : 0, to = !plain || end == symbols.ids.size() ? word.size() : symbols.begins[end];
-    // Only the symbols inside a word are the same wherever its piece stands.
-    const bool inner = settings_.prefix.empty() && settings_.suffix.empty() && !settings_.ignore_merges;
-    if (!plain || !inner || to - from > WordCache::longest) return append_merged(merges_, ids, end - begin, out);
-    WordCache& cache = WordCache::of_thread();
-    const WordCache::Key key(word.substr(from, to - from), owner_);
-    if (cache.find(key, out)) return;
-    const std::size_t before = out.size();
-    append_merged(merges_, ids, end - begin, out);
-    cache.keep(key, out.data() + before, out.size() - before);
+  /// Whether unknown characters keep their places between the known ones and join none of them, and tokens look the same
+  /// everywhere in a word.
+  bool rows_of_characters(const std::vector<MergedPair>& merges) const {
+    if (affixes_) return false;
+    const auto none = [](std::int32_t id) { return id < 0; };
+    const bool bytes_known = settings_.bytes && std::none_of(single_[0].begin(), single_[0].end(), none);
+    const bool spelled_in_bytes = settings_.byte_fallback && std::none_of(byte_tokens_.begin(), byte_tokens_.end(), none);
+    if (settings_.unknown.empty() && !bytes_known && !spelled_in_bytes) return false;
+    std::unordered_set<std::int32_t> for_unknown = {unknown_};
+    if (settings_.byte_fallback) for_unknown.insert(byte_tokens_.begin(), byte_tokens_.end());
+    return std::none_of(merges.begin(), merges.end(), [&](const MergedPair& merge) { return for_unknown.contains(merge.left) || for_unknown.contains(merge.right); });
   }
+
+  struct Step {
+    std::int32_t id;
+    std::size_t begin;
+  };
+
+  /// Appends the tokens of the text up to its first unknown character, and returns where that is; the first one is known.
+  /// Takes the longest token that may stand behind the last one, and where none may, goes back and takes a shorter one. The
+  /// tokens of a beginning depend on nothing else, so a place from which no way leads on never needs another look.
+  std::size_t append_row(std::string_view text, std::vector<std::int64_t>& out) const {
+    thread_local std::vector<Step> row;
+    thread_local std::vector<bool> dead;
+    row.clear();
+    dead.assign(text.size() + 1, false);
+    std::size_t at = 0;
+    ByteTrie::Found next = whole_.longest(text);
+    for (bool known = true; known;) {
+      while (next.number != ByteTrie::none && (dead[at + next.length] || !fits(row, next.number)))
+        next = whole_.longest(text.substr(at, next.length - 1));
+      if (next.number != ByteTrie::none) {
+        row.push_back({next.number, at});
+        at += next.length;
+        if (at == text.size()) break;
+        next = whole_.longest(text.substr(at));
+        known = splits_.is_made(next.number) || is_known(text, at);  // tokens are made of known characters
+      } else {
+        if (row.empty()) throw std::logic_error("tokenizer_json: a text without tokens");  // its symbols are some
+        dead[at] = true;
+        next = {at - row.back().begin, row.back().id};
+        at = row.back().begin;
+        row.pop_back();
+      }
+    }
+    for (const Step& step : row) out.push_back(step.id);
+    return at;
+  }
+
+  bool fits(const std::vector<Step>& row, std::int32_t id) const {
+    return splits_.is_made(id) && (row.empty() || splits_.stay_apart(merges_, row.back().id, id));
+  }
+
+  std::size_t length_of_symbol(char first) const { return settings_.bytes ? 1 : length_of(first); }
+
+  /// Whether the vocabulary has the character at that place of a word, where no prefix or suffix is in use.
+  bool is_known(std::string_view word, std::size_t at) const { return symbol_of(word.substr(at, length_of_symbol(word[at])), 0) >= 0; }
 
   /// A character's place in its word: 0 to 3.
   static std::size_t place_of(bool first, bool last) { return (first ? 2U : 0U) + (last ? 1U : 0U); }
 
-  /// Fills in the symbols; true if every symbol is a character of the word, in order.
-  bool read_symbols(std::string_view word, Symbols& symbols) const {
-    symbols.ids.clear();
-    symbols.begins.clear();
-    bool plain = true;
+  void read_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
+    symbols.clear();
     std::int32_t pending = -1;  // an unknown token that the next unknown character may join
     for (std::size_t at = 0; at < word.size();) {
       const std::size_t begin = at;
-      at += settings_.bytes ? 1 : length_of(word[at]);
+      at += length_of_symbol(word[at]);
       const std::size_t place = place_of(begin == 0, at == word.size());
       const std::int32_t id = symbol_of(word.substr(begin, at - begin), place);
       if (id >= 0) {
-        if (pending >= 0) symbols.ids.push_back(std::exchange(pending, -1));
-        symbols.ids.push_back(id);
-        symbols.begins.push_back(static_cast<std::uint32_t>(begin));
+        if (pending >= 0) symbols.push_back(std::exchange(pending, -1));
+        symbols.push_back(id);
         continue;
       }
-      plain = false;
-      if (settings_.byte_fallback && append_bytes(spelled(word.substr(begin, at - begin), place), symbols.ids)) continue;
+      if (settings_.byte_fallback && append_bytes(spelled(word.substr(begin, at - begin), place), symbols)) continue;
       if (settings_.unknown.empty()) continue;
       if (unknown_ < 0) user_error(settings_.origin, ": a character is not in its vocab, and neither is its unk_token");
-      if (pending >= 0 && !settings_.fuse_unknown) symbols.ids.push_back(pending);
+      if (pending >= 0 && !settings_.fuse_unknown) symbols.push_back(pending);
       pending = unknown_;
     }
-    if (pending >= 0) symbols.ids.push_back(pending);
-    return plain;
+    if (pending >= 0) symbols.push_back(pending);
   }
 
   std::int32_t symbol_of(std::string_view character, std::size_t place) const {
@@ -155,25 +189,17 @@ class Bpe : public Model {
     whole_ = ByteTrie(std::move(texts));
   }
 
-  /// All that words can begin as: characters, those of low ids first, bytes and the unknown token.
+  /// The ids of single characters, or bytes, where no prefix or suffix is in use.
   std::vector<std::int32_t> symbols_of(const Tokens& tokens) const {
     std::vector<std::int32_t> out;
+    if (settings_.bytes) {
+      out.assign(single_[0].begin(), single_[0].end());
+      std::erase(out, -1);
+      return out;
+    }
     for (const auto& [token, id] : tokens.ids)
-      if (is_character(token)) out.push_back(id);
-    std::sort(out.begin(), out.end());
-    out.insert(out.end(), byte_tokens_.begin(), byte_tokens_.end());
-    out.push_back(unknown_);
-    std::erase(out, -1);
+      if (!token.empty() && length_of(token[0]) == token.size()) out.push_back(id);
     return out;
-  }
-
-  bool is_character(std::string_view token) const {
-    const auto one = [](std::string_view text) { return !text.empty() && length_of(text[0]) == text.size(); };
-    const auto behind_prefix = [&](std::string_view text) {
-      return one(text) || (text.starts_with(settings_.prefix) && one(text.substr(settings_.prefix.size())));
-    };
-    if (behind_prefix(token)) return true;
-    return token.ends_with(settings_.suffix) && behind_prefix(token.substr(0, token.size() - settings_.suffix.size()));
   }
 
   static std::optional<std::string> bytes_of(const std::string& token) {
@@ -188,7 +214,7 @@ class Bpe : public Model {
 
   Settings settings_;
   MergeTable merges_;
-  WordSeams seams_;
+  TokenSplits splits_;
   ByteTrie whole_;  // tokens; by their bytes where pieces are bytes
   bool affixes_ = false;
   std::array<std::array<std::int32_t, 256>, 4> single_{};  // by place, then by ASCII character or byte

@@ -14,7 +14,7 @@ class ByteTrie {
  public:
   static constexpr std::int32_t none = -1;
 
-  ByteTrie() : units_(1) {}
+  ByteTrie() : units_(256) {}
   /// Numbers are not negative; of equal texts the last counts, and empty ones are never found.
   explicit ByteTrie(std::vector<std::pair<std::string, std::int32_t>> texts);
 
@@ -49,7 +49,7 @@ class ByteTrie {
 
  private:
   // A node's child by a byte lies at its base XOR the byte, and names the node as its parent. Nodes without children have the
-  // base 0, where no child lies.
+  // base 0, where no child lies. Units come in blocks of 256, so that a base XOR any byte is one.
   struct Unit {
     std::uint32_t base = 0;
     std::uint32_t parent = ~0U;
@@ -59,7 +59,7 @@ class ByteTrie {
 
   bool step(std::uint32_t& node, char c) const {
     const std::uint32_t child = units_[node].base ^ static_cast<std::uint8_t>(c);
-    if (child >= units_.size() || units_[child].parent != node) return false;
+    if (units_[child].parent != node) return false;
     node = child;
     return true;
   }

@@ -35,12 +35,6 @@ class MergeTable {
   unsigned shift_;
 };
 
-/// Symbols of one word, and where each begins in it.
-struct Symbols {
-  std::vector<std::int32_t> ids;
-  std::vector<std::uint32_t> begins;
-};
-
 /// Appends what the symbols merge into: the pair of the lowest rank first, of equal ones the leftmost. A symbol of -1 is not
 /// allowed.
 void append_merged(const MergeTable& merges, const std::int32_t* symbols, std::size_t count, std::vector<std::int64_t>& out);

@@ -199,9 +199,12 @@ class Bert : public Normalizer {
       if (lower_) lower_ascii(segment.text);
       return;
     }
-    rewrite(segment, spare, [this](char32_t code, std::string& out) { set_apart(code, out); });
-    if (accents_) remove_accents(segment, spare);
-    if (lower_) lowercase_.apply(segment, spare);
+    spare.clear();
+    append_normalized(std::string_view(segment.text).substr(0, segment.head), spare);
+    segment.head = spare.size();
+    spare.clear();
+    append_normalized(segment.text, spare);
+    segment.text.swap(spare);
   }
 
  private:
@@ -217,29 +220,39 @@ class Bert : public Normalizer {
     text.resize(size);
   }
 
+  void append_normalized(std::string_view text, std::string& out) const {
+    thread_local std::u32string codes;
+    codes.clear();
+    bool decomposes = false;
+    for (std::size_t at = 0; at < text.size();) {
+      const char32_t code = next_code(text, at);
+      decomposes = decomposes || (accents_ && unicode::may_change(code, unicode::Form::nfd));
+      set_apart(code, codes);
+    }
+    if (decomposes) codes = unicode::normal_form(codes, unicode::Form::nfd);
+    for (const char32_t code : codes) {
+      if (accents_ && (class_of(code) & mark) != 0) continue;
+      if (lower_)
+        append_lower(code, out);
+      else
+        unicode::append_utf8(out, code);
+    }
+  }
+
   // Controls out, white space to spaces, spaces around CJK characters.
-  void set_apart(char32_t code, std::string& out) const {
+  void set_apart(char32_t code, std::u32string& out) const {
     if (clean_) {
       const std::uint16_t classes = class_of(code);
       if (code == 0 || code == 0xFFFD || (classes & control) != 0) return;
       if ((classes & white_space) != 0) code = U' ';
     }
     const bool apart = cjk_ && is_cjk(code);
-    if (apart) out += ' ';
-    unicode::append_utf8(out, code);
-    if (apart) out += ' ';
-  }
-
-  void remove_accents(Segment& segment, std::string& spare) const {
-    decompose_.apply(segment, spare);
-    rewrite(segment, spare, [](char32_t code, std::string& out) {
-      if ((class_of(code) & mark) == 0) unicode::append_utf8(out, code);
-    });
+    if (apart) out += U' ';
+    out += code;
+    if (apart) out += U' ';
   }
 
   bool clean_, cjk_, lower_, accents_;
-  Lowercase lowercase_;
-  NormalForm decompose_{unicode::Form::nfd};
 };
 
 class Sequence : public Normalizer {

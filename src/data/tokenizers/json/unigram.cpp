@@ -47,10 +47,9 @@ class Unigram : public Model {
   /// The best way to a place in the text.
   struct Way {
     double score = 0;
-    std::size_t begin = nowhere;  // of its last token
+    std::uint32_t length = 0;  // of its last token; 0: no way leads here
     std::int32_t id = 0;
   };
-  static constexpr std::size_t nowhere = std::numeric_limits<std::size_t>::max();
 
   void append_best(std::string_view text, std::vector<std::int64_t>& out) const {
     thread_local std::vector<Way> ways;
@@ -58,7 +57,7 @@ class Unigram : public Model {
     for (std::size_t at = 0; at < text.size(); at += length_of(text[at])) add_tokens(text, at, ways);
     const std::size_t before = out.size();
     for (std::size_t end = text.size(); end > 0;) {
-      const std::size_t begin = ways[end].id == unknown_ ? begin_of_unknown(ways, end) : ways[end].begin;
+      const std::size_t begin = ways[end].id == unknown_ ? begin_of_unknown(ways, end) : end - ways[end].length;
       if (ways[end].id == unknown_)
         append_unknown(text.substr(begin, end - begin), out);
       else
@@ -75,7 +74,7 @@ class Unigram : public Model {
     const auto consider = [&](std::size_t length, std::int32_t id, double score) {
       Way& way = ways[at + length];
       const double candidate = score + here;
-      if (way.begin == nowhere || candidate > way.score) way = {candidate, at, id};
+      if (way.length == 0 || candidate > way.score) way = {candidate, static_cast<std::uint32_t>(length), id};
     };
     tokens_.prefixes(text.substr(at), [&](std::size_t length, std::int32_t id) {
       consider(length, id, scores_[static_cast<std::size_t>(id)]);
@@ -83,14 +82,14 @@ class Unigram : public Model {
     });
     if (covered) return;
     const Way& way = ways[at + character];
-    if (way.begin != nowhere && !(unknown_score_ + here > way.score)) return;
+    if (way.length != 0 && !(unknown_score_ + here > way.score)) return;
     if (unknown_ < 0) user_error(origin_, ": a character is not in its vocab, and it has no unk_id");
     consider(character, unknown_, unknown_score_);
   }
 
   // Unknown characters in a row count as one.
   std::size_t begin_of_unknown(const std::vector<Way>& ways, std::size_t end) const {
-    while (end > 0 && ways[end].id == unknown_) end = ways[end].begin;
+    while (end > 0 && ways[end].id == unknown_) end -= ways[end].length;
     return end;
   }
 
