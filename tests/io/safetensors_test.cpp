@@ -118,7 +118,7 @@ TEST_F(Safetensors, LyingHeadersAreRefusedByName) {
   EXPECT_EQ(error_of(entry("F32", "[2]", "[0,8,16]"), 8),
             "tensor w: data_offsets must be two whole numbers of at least 0");
   EXPECT_EQ(error_of(entry("F31", "[2]", "[0,8]"), 8),
-            "tensor w: unknown dtype F31; known: F64, F32, F16, BF16, I64, I32, I16, I8, U8 and BOOL");
+            "tensor w: unknown dtype F31; known: BOOL, U8, I8, I16, F16, BF16, I32, F32, F64 and I64");
   EXPECT_EQ(error_of(R"({"w":{"dtype":"F32","shape":[2]}})", 8), "tensor w: its header entry has no data_offsets");
   EXPECT_EQ(error_of(R"({"w":3})", 0), "tensor w: its header entry is no JSON object");
   EXPECT_EQ(

@@ -65,10 +65,10 @@ Node comparable_model(const ModelSettings& model) {
   Node tree = config::dump(model);
   tree.set("image", comparable_tower(model.image));
   if (model.text) tree.set("text", comparable_tower(*model.text));
-  if (Node preprocessing = *tree.find("preprocessing"); text_at(preprocessing, "resize_mode") != "longest") {
-    preprocessing.erase("fill_color");
-    tree.set("preprocessing", preprocessing);
-  }
+  Node preprocessing = *tree.find("preprocessing");
+  preprocessing.erase("crop_rounding");  // at most a pixel's place, and each library has its own
+  if (text_at(preprocessing, "resize_mode") != "longest") preprocessing.erase("fill_color");
+  tree.set("preprocessing", preprocessing);
   return tree;
 }
 

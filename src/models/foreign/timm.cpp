@@ -395,7 +395,8 @@ nlohmann::json shape_arguments(const VitSettings& vit, const ForeignConfig& row)
   if (vit.width != width) out["embed_dim"] = vit.width;
   if (vit.heads != row.get<std::int64_t>("heads", 0)) out["num_heads"] = vit.heads;
   if (const config::Size& patch = vit.patch_size; patch != row.size("patch_size", patch) && patch.height == patch.width) out["patch_size"] = patch.height;
-  if (vit.mlp != "plain" || mlp_width(vit) == hidden * vit.width / width) return out;
+  const bool plain = vit.mlp == "plain" && row.get<std::string>("mlp", "plain") == "plain";
+  if (!plain || mlp_width(vit) == hidden * vit.width / width) return out;
   const double own = static_cast<double>(vit.width), exact = static_cast<double>(mlp_width(vit)) / own;
   const bool rounds_down = static_cast<std::int64_t>(own * exact) < mlp_width(vit);
   out["mlp_ratio"] = rounds_down ? (static_cast<double>(mlp_width(vit)) + 0.5) / own : exact;
