@@ -21,11 +21,6 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + std::ssize(values) / 2);
-  return values[values.size() / 2];
-}
-
 // Median seconds of each phase; the device is waited for behind each, so that they add up to more than a step. Gradients
 // travel while the backward pass goes on: their phase is what a step takes longer with them than without, in turns.
 std::vector<PhaseCost> measure_phases(TrainingStep& step, const StepBenchSettings& s) {

@@ -29,12 +29,6 @@ std::int64_t encode_all(const Tokenizer& tokenizer, const std::vector<std::strin
   return ids;
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double captions_per_second(const TokenizerBench& bench, const TokenizerCost& cost) {
   return static_cast<double>(bench.captions) / cost.seconds;
 }

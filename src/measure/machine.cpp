@@ -150,6 +150,12 @@ double seconds_of(const at::Device& device, const std::function<void()>& call) {
   return seconds_since(start);
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ssize(values) / 2;
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 double median_seconds(const at::Device& device, const std::function<void()>& call, int repeats, double budget) {
   const auto start = Clock::now();
   const double first = seconds_of(device, call);
@@ -163,8 +169,7 @@ double median_seconds(const at::Device& device, const std::function<void()>& cal
   do {
     times.push_back(seconds_of(device, several) / calls);
   } while (static_cast<int>(times.size()) < repeats && seconds_since(start) < budget);
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
-  return times[times.size() / 2];
+  return median(std::move(times));
 }
 
 std::function<void()> square_product(const at::Device& device, at::ScalarType dtype, std::int64_t side) {

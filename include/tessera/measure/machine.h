@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -47,6 +48,9 @@ bool fits_in_memory(const std::function<void()>& body);
 
 /// Seconds of one call, the device's queue included.
 double seconds_of(const at::Device& device, const std::function<void()>& call);
+
+/// The middle value, the upper one of two. Of at least one value.
+double median(std::vector<double> values);
 
 /// Median seconds of one call, over at most `repeats` measurements that together take about `budget` seconds. The first
 /// call warms up unless it alone takes the budget. Calls too short for the clock are made several at a time.
