@@ -378,8 +378,18 @@ TEST_F(Publish, WhatALibraryHasNoClassForIsNamedByItsSetting) {
             "ours: transformers has no class for this model: its model.preprocessing.resize_mode is \"longest\", not \"squash\" as in transformers' "
             "CLIPModel (1 more differ)");
   EXPECT_EQ(changed("patch_size: 8,", "patch_size: 8, leff: {layers: 1},").find("its model.image.encoder.leff"), 48U);
-  const std::string timm = error_of(random_model(kOurs), "timm");
-  EXPECT_TRUE(timm.starts_with("ours: timm has no class for this model: its model.image.encoder.")) << timm;
+  std::string with_leff = kOurs;
+  with_leff.replace(with_leff.find("patch_size: 8,"), std::string_view("patch_size: 8,").size(), "patch_size: 8, leff: {layers: 1},");
+  const std::string timm = error_of(random_model(with_leff), "timm");
+  EXPECT_TRUE(timm.starts_with("ours: timm has no class for this model: its model.image.encoder.leff")) << timm;
+}
+
+TEST_F(Publish, TimmGetsATowerOfAnyWidthAndPatchSize) {
+  write(random_model(kOurs), "timm");
+  const ForeignModel read = read_foreign_folder(path("written"));
+  const Json arguments = json_of(path("written/config.json")).at("model_args");
+  EXPECT_TRUE(arguments.contains("embed_dim") && arguments.contains("num_heads")) << arguments;
+  EXPECT_EQ(read.model.image.encoder.settings.find("width")->text(), "16");
 }
 
 TEST_F(Publish, AFolderThatIsThereIsNotWrittenOver) {

@@ -86,10 +86,10 @@ TEST_F(Convert, APublishedFolderBecomesOursAndIsWrittenAgainByteForByte) {
   const Answer twice = answer_of("tessera-convert --to transformers " + ours + " " + again);
   EXPECT_EQ(twice.code, 2);
   EXPECT_EQ(twice.text, "tessera-convert: " + again + ": is there already: name a new folder to write\n");
-  const Answer other = answer_of("tessera-convert --to timm " + published + " " + path("timm"));
+  const Answer other = answer_of("tessera-convert --to open_clip " + published + " " + path("open_clip"));
   EXPECT_EQ(other.code, 2);
-  EXPECT_EQ(other.text.find("tessera-convert: " + published + ": timm has no class for this model: its model.image."), 0U) << other.text;
-  EXPECT_FALSE(fs::exists(path("timm")));
+  EXPECT_EQ(other.text.find("tessera-convert: " + published + ": OpenCLIP has no counterpart of an image tower without a class token"), 0U) << other.text;
+  EXPECT_FALSE(fs::exists(path("open_clip")));
 }
 
 TEST_F(Convert, AModelOfOursHasNothingToBeConvertedToWithoutALibrary) {
