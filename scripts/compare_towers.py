@@ -88,10 +88,10 @@ def configuration(args, folder, width):
     (folder / "tower.yaml").write_text(f"""
 model:
   image: {{from: {folder / 'model'}}}
-  text: {{encoder: {{name: text_transformer, width: 64, heads: 1, layers: 1, context_length: 8, vocab_size: 100}}, projection: {{name: linear, embed_dim: {width}}}}}
+  text: {{encoder: {{name: text_transformer, width: 64, heads: 1, layers: 1}}, projection: {{name: linear, embed_dim: {width}}}}}
 objective: {{name: clip}}
-data: {{train: {{source: shapes}}}}
-tokenizer: {{name: words}}
+data: {{train: {{name: shapes}}}}
+tokenizer: {{name: clip-bpe, context_length: 8, merges: {side_by_side.ROOT}/configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz}}
 optimizer: {{name: adamw, lr: 1.0e-4, betas: [0.9, 0.999], eps: 1.0e-8, weight_decay: 0.2}}
 """)
     printed = subprocess.run([args.bench.parent / "trainer", "--config", folder / "tower.yaml", "--print-config"], capture_output=True, text=True)

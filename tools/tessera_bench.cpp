@@ -393,8 +393,8 @@ struct StepCommand {
     settings.step.dtype = dtype_of(dtype);
     if (on_demand) {
       if (settings.configurations.size() != 1) tessera::user_error("--on-demand takes one configuration");
+      if (forward) return take_turns(settings.step.device, tessera::bench::image_forward(settings.configurations[0], settings.step));
       tessera::bench::TrainingStep step(settings.configurations[0], settings.step);
-      if (forward) return take_turns(settings.step.device, [&] { step.embed_images(); });
       std::cout << std::setprecision(9) << step.run().item<double>() << std::endl;
       return take_turns(settings.step.device, [&] { settings.recorded ? step.run_recorded() : step.run(); },
                         /*released=*/true);

@@ -103,6 +103,20 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   batch_ = batch_.to(s.device);
 }
 
+std::function<void()> image_forward(const std::string& configuration, const TrainingStepSettings& s) {
+  at::manual_seed(0);
+  const auto model = std::make_shared<DualEncoder>(load_model_settings(configuration));
+  model->to(s.device);
+  model->eval();
+  const TowerInput images = synthetic_batch(*model, Needs{}, s.batch_size, s.device).images.begin()->second;
+  return [model, images, s] {
+    const at::NoGradGuard no_grad;
+    std::optional<Autocast> autocast;
+    if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
+    model->encode_image(images);
+  };
+}
+
 void TrainingStep::take_batch(const std::string& path) {
   const io::TensorFile file = io::load_safetensors(path);
   for (auto& [name, view] : batch_.images)
@@ -115,12 +129,6 @@ void TrainingStep::take_batch(const std::string& path) {
     const auto* values = lengths.const_data_ptr<std::int64_t>();
     shorten_texts(view, {values, values + lengths.size(0)});
   }
-}
-
-at::Tensor TrainingStep::embed_images() {
-  const at::NoGradGuard no_grad;
-  model_->eval();
-  return encode(batch_, /*images=*/true, /*views_joined=*/true).begin()->second.global;
 }
 
 std::int64_t TrainingStep::parameters() const {

@@ -59,6 +59,22 @@ Rotation rotation_at(const RotarySettings& s, const Places& places, std::int64_t
   return {angles.cos(), angles.sin(), prefix, s.pairs == "halves"};
 }
 
+// A table [.., P, d / 2] with `prefix` rows of one value ahead, for the tokens that are not turned, and room for the heads.
+at::Tensor for_all_tokens(const at::Tensor& table, std::int64_t prefix, double value) {
+  return at::constant_pad_nd(table, {0, 0, prefix, 0}, value).unsqueeze(-2);
+}
+
+// One pass over x [B, N, h, d], whose neighboring channels are complex numbers.
+at::Tensor turned_neighbors(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
+  const at::Tensor numbers = at::view_as_complex(x.unflatten(-1, {x.size(-1) / 2, 2}));
+  return at::view_as_real(numbers * at::complex(cosine, sine)).flatten(-2);
+}
+
+at::Tensor turned_halves(const at::Tensor& x, const at::Tensor& cosine, const at::Tensor& sine) {
+  const std::vector<at::Tensor> half = x.chunk(2, -1);
+  return at::cat({at::addcmul(half[0] * cosine, half[1], sine, -1), at::addcmul(half[1] * cosine, half[0], sine)}, -1);
+}
+
 }  // namespace
 
 std::optional<config::Problem> validate(const RotarySettings& s) {
@@ -88,17 +104,11 @@ Rotation drawn_rotation_of_grid(const RotarySettings& s, config::Size grid, std:
 
 at::Tensor rotated(const at::Tensor& x, std::int64_t heads, const Rotation& rotation) {
   if (!rotation.defined()) return x;
-  const at::Tensor patches = x.slice(1, rotation.prefix).unflatten(-1, {heads, x.size(-1) / heads});  // [B, N, h, d]
-  const at::Tensor cosine = rotation.cosine.unsqueeze(-2), sine = rotation.sine.unsqueeze(-2);
-  const std::int64_t half = patches.size(-1) / 2;
-  const at::Tensor wide = at_least_float(patches);
-  const at::Tensor first = rotation.halves ? wide.slice(-1, 0, half) : wide.slice(-1, 0, c10::nullopt, 2);
-  const at::Tensor second = rotation.halves ? wide.slice(-1, half) : wide.slice(-1, 1, c10::nullopt, 2);
-  const at::Tensor turned_first = first * cosine - second * sine, turned_second = second * cosine + first * sine;
-  const at::Tensor turned = rotation.halves ? at::cat({turned_first, turned_second}, -1)
-                                            : at::stack({turned_first, turned_second}, -1).flatten(-2);
-  const at::Tensor out = turned.flatten(-2).to(x.scalar_type());
-  return rotation.prefix == 0 ? out : at::cat({x.slice(1, 0, rotation.prefix), out}, 1);
+  const at::Tensor wide = at_least_float(x).unflatten(-1, {heads, x.size(-1) / heads});  // [B, N, h, d]
+  const at::Tensor cosine = for_all_tokens(rotation.cosine, rotation.prefix, 1).to(wide.scalar_type());
+  const at::Tensor sine = for_all_tokens(rotation.sine, rotation.prefix, 0).to(wide.scalar_type());
+  const at::Tensor turned = rotation.halves ? turned_halves(wide, cosine, sine) : turned_neighbors(wide, cosine, sine);
+  return turned.flatten(-2).to(x.scalar_type());
 }
 
 }  // namespace tessera

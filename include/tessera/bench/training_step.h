@@ -37,6 +37,10 @@ struct TrainingStepSettings {
 /// the same arguments. Throws UserError naming --caption-lengths.
 std::vector<std::int64_t> caption_lengths(const std::string& text, std::int64_t count, std::int64_t most);
 
+/// A call that embeds random images with the image tower of a configuration, without gradients and in evaluation mode. The text
+/// tower is built, too, but there is no optimizer. Of the settings the batch size, device and dtype count.
+std::function<void()> image_forward(const std::string& configuration, const TrainingStepSettings& settings);
+
 /// A step of training on a batch that is there already: towers, loss, backward pass, clipping and update, as a
 /// configuration's sections model, objective, optimizer and training.clip_norm have it.
 class TrainingStep {
@@ -44,9 +48,6 @@ class TrainingStep {
   /// configuration: of trainer, by name or as a file. Throws UserError for what is no configuration, for an objective with
   /// a teacher, and for weights and batches that do not fit.
   TrainingStep(const std::string& configuration, const TrainingStepSettings& settings);
-
-  /// The image tower's embeddings of the batch, [B, D], without gradients and in evaluation mode, which the model then stays in.
-  at::Tensor embed_images();
 
   /// Called when a phase is through: "image tower", "text tower", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
