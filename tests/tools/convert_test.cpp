@@ -88,7 +88,8 @@ TEST_F(Convert, APublishedFolderBecomesOursAndIsWrittenAgainByteForByte) {
   EXPECT_EQ(twice.text, "tessera-convert: " + again + ": is there already: name a new folder to write\n");
   const Answer other = answer_of("tessera-convert --to open_clip " + published + " " + path("open_clip"));
   EXPECT_EQ(other.code, 2);
-  EXPECT_EQ(other.text.find("tessera-convert: " + published + ": OpenCLIP has no counterpart of an image tower without a class token"), 0U) << other.text;
+  EXPECT_NE(other.text.find("tessera-convert: " + published + ": OpenCLIP has no counterpart of an image tower without a class token"), std::string::npos)
+      << other.text;
   EXPECT_FALSE(fs::exists(path("open_clip")));
 }
 
