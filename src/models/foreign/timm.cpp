@@ -291,7 +291,7 @@ config::ModuleSettings encoder_of(const ForeignConfig& row, const std::string& n
 }
 
 /// How the tokens of `vit` become a vector: the row's own pooling, or the head's.
-config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool) {
+config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& pool, const std::string& path) {
   if (pool == "map") {
     const bool prefix = row.get("class_token", true) || row.get<std::int64_t>("registers", 0) > 0;
     if (!row.has("map") && prefix) row.refuse("pool", "has no attention pool, but map was asked for");
@@ -309,7 +309,7 @@ config::ModuleSettings readout_of(const ForeignConfig& row, const std::string& p
   }
   if (pool == "token") return {"cls"};
   if (pool == "avg") return {"gap"};
-  row.refuse("pool", concat("is pooled by ", pool, ": token, avg and map are read"));
+  user_error(path, ": the image tower is pooled by ", pool, ", which our models lack: token, avg and map are read");
 }
 
 config::ModuleSettings projection_of(const TimmHead& head) {
@@ -334,7 +334,7 @@ TimmTower convolutional_tower(const ForeignConfig& given, const ForeignConfig& a
   const auto encoder = given.get<std::string>("encoder", "");
   rename_arguments(changed["settings"], arguments, encoder == "convnext" ? kConvnextArguments : kResnetArguments);
   const ForeignConfig row(changed, given.path());
-  if (!head.pool.empty() && head.pool != "avg") row.refuse("pool", concat("is pooled by ", head.pool, ": avg is read"));
+  if (!head.pool.empty() && head.pool != "avg") user_error(arguments.path(), ": the image tower is pooled by ", head.pool, ", which our models lack: of such a tower avg is read");
   TimmTower out;
   const config::Size size = arguments.size("img_size", row.size("image_size", 224));
   out.tower = {encoder_of(row, encoder, size), {"gap"}, projection_of(head)};
@@ -357,7 +357,7 @@ TimmTower timm_tower(const std::string& name, const ForeignConfig& arguments, co
   const bool says_norm = arguments.has("fc_norm") || arguments.has("use_fc_norm");
   if (pool != usual && !says_norm && head.linear == 0 && head.mlp == 0 && vit.final_norm != "none") vit.final_norm = pool == "avg" ? "pooled" : "tokens";
   TimmTower out;
-  out.tower = {chosen("vit", vit), readout_of(row, pool), projection_of(head)};
+  out.tower = {chosen("vit", vit), readout_of(row, pool, path), projection_of(head)};
   out.preprocessing = preprocessing_of(row, vit.image_size);
   out.rules = vit_rules(row, vit);
   return out;
