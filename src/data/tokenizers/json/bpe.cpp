@@ -185,7 +185,7 @@ class Bpe : public Model {
       }
     std::vector<std::pair<std::string, std::int32_t>> texts;
     for (const auto& [token, id] : tokens.ids)
-      if (const auto text = settings_.bytes ? bytes_of(token) : token) texts.emplace_back(*text, id);
+      if (const auto text = settings_.bytes ? bytes_of_characters(token) : token) texts.emplace_back(*text, id);
     whole_ = ByteTrie(std::move(texts));
   }
 
@@ -199,16 +199,6 @@ class Bpe : public Model {
     }
     for (const auto& [token, id] : tokens.ids)
       if (!token.empty() && length_of(token[0]) == token.size()) out.push_back(id);
-    return out;
-  }
-
-  static std::optional<std::string> bytes_of(const std::string& token) {
-    std::string out;
-    for (std::size_t at = 0; at < token.size();) {
-      const int byte = byte_of_character(next_code(token, at));
-      if (byte < 0) return std::nullopt;
-      out += static_cast<char>(byte);
-    }
     return out;
   }
 

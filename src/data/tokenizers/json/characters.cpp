@@ -106,6 +106,16 @@ int byte_of_character(char32_t code) {
   return code < 512 ? byte_characters().of_character[code] : -1;
 }
 
+std::optional<std::string> bytes_of_characters(std::string_view token) {
+  std::string out;
+  for (std::size_t at = 0; at < token.size();) {
+    const int byte = byte_of_character(next_code(token, at));
+    if (byte < 0) return std::nullopt;
+    out += static_cast<char>(byte);
+  }
+  return out;
+}
+
 void append_byte_characters(std::string_view bytes, std::string& out) {
   const ByteCharacters& table = byte_characters();
   for (const char byte : bytes) unicode::append_utf8(out, table.of_byte[static_cast<std::uint8_t>(byte)]);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -93,6 +94,8 @@ bool is_plain_ascii(std::string_view text);
 char32_t character_of_byte(std::uint8_t byte);
 /// The byte that such a character stands for; -1 for other characters.
 int byte_of_character(char32_t code);
+/// The bytes that a token of such characters stands for; none if it has other characters.
+std::optional<std::string> bytes_of_characters(std::string_view token);
 /// A text's bytes as such characters.
 void append_byte_characters(std::string_view bytes, std::string& out);
 

@@ -24,19 +24,8 @@ class ByteLevel : public Decoder {
  public:
   void decode(Texts& tokens) const override {
     std::string bytes;
-    for (const std::string& token : tokens) bytes += bytes_of(token).value_or(token);
+    for (const std::string& token : tokens) bytes += bytes_of_characters(token).value_or(token);
     tokens = {repair_utf8(bytes)};
-  }
-
- private:
-  static std::optional<std::string> bytes_of(const std::string& token) {
-    std::string out;
-    for (std::size_t at = 0; at < token.size();) {
-      const int byte = byte_of_character(next_code(token, at));
-      if (byte < 0) return std::nullopt;
-      out += static_cast<char>(byte);
-    }
-    return out;
   }
 };
 
