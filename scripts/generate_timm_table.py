@@ -231,7 +231,8 @@ def relative_error(name, depth):
         warnings.simplefilter("ignore")
         model = timm.create_model(name, num_classes=0, **depth).eval()
         for key, value in model.state_dict().items():
-            if "running" in key: value.uniform_(0.5, 1.5)
+            if "running_var" in key: value.uniform_(0.5, 1.5)
+            elif "running_mean" in key: value.normal_(0, 0.1)
             elif value.is_floating_point() and not key.endswith("periods"): value.add_(torch.randn_like(value), alpha=0.05 * float(value.abs().max()) + 0.01)
         timm.models.save_for_hf(model, f"{folder}/model", model_args=depth, safe_serialization=True)
         cfg = model.pretrained_cfg; size = getattr(getattr(model, "patch_embed", None), "img_size", None) or cfg["input_size"][1:]
