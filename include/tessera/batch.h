@@ -24,12 +24,12 @@ struct EncodedPictures {
 struct TowerInput {
   at::Tensor pixels;        // uint8 [B, 3, H, W], normalized on the device by the model; or float, already normalized
   at::Tensor regions;       // float32 [B, R, F], a detector's region features; F = 0 where no sample has any
-  at::Tensor ids;           // int64 [B, L], token ids
+  at::Tensor ids;           // int64 [B, L], token ids; [B, K, L] of a view of K captions per image
   EncodedPictures encoded;  // pictures that the tower's encoder has seen before (data.features)
-  /// bool [B, R] of regions, [B, L] of ids, [B, 1] of pictures; true = real. A row that is all false: the sample lacks
-  /// the view. Undefined: all real.
+  /// bool [B, R] of regions, [B, L] or [B, K, L] of ids, [B, 1] of pictures; true = real. A row that is all false: the
+  /// sample lacks the view, or that one of its captions. Undefined: all real.
   at::Tensor mask;
-  /// int64 [B], how many of each row's ids are real, on the CPU also where the view is on a GPU: the text tower leaves the
+  /// int64 [B] or [B, K], how many of each row's ids are real, on the CPU also where the view is on a GPU: the text tower leaves the
   /// padding out by it without waiting for the device. Undefined: not known there.
   at::Tensor lengths;
 
@@ -43,7 +43,7 @@ struct TowerInput {
   TowerInput to(const at::Device& device) const;
 };
 
-/// A text view: ids [B, L], mask [B, L].
+/// A text view: ids [B, L], mask [B, L], or both [B, K, L].
 inline TowerInput text_input(at::Tensor ids, at::Tensor mask = {}) {
   TowerInput out;
   out.ids = std::move(ids);
@@ -62,9 +62,11 @@ inline TowerInput image_input(at::Tensor pixels) {
 struct DuplicateGroups {
   at::Tensor image_group;    // int64 [B], equal for pictures of the same bytes
   at::Tensor caption_group;  // int64 [B], equal for the same caption
+  at::Tensor captions_group;  // int64 [B, K], the same of each caption of the view `captions`
 };
 
-/// What one step sees. Views are named: images `image`, `global`, `local`, `roi`, ..., texts `caption`, `summary`, ...
+/// What one step sees. Views are named: images `image`, `global`, `local`, `roi`, ..., texts `caption`, `summary`, ...,
+/// and `captions`, the view of K captions per image.
 /// Nothing is loaded that nobody asked for.
 struct Batch {
   std::map<std::string, TowerInput> images;
@@ -132,6 +134,7 @@ template <class Groups, class F>
 void for_each_tensor(Groups& groups, F&& f) {
   f(groups.image_group);
   f(groups.caption_group);
+  f(groups.captions_group);
 }
 template <class Whole, class F>
   requires std::is_same_v<std::remove_const_t<Whole>, Batch>

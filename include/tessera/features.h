@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-/// What a tower gives for one view. Undefined tensors: not asked for (ViewNeeds), or not produced by this tower.
+/// What a tower gives for one view. Undefined tensors: not asked for (ViewNeeds), or not produced by this tower. Of a
+/// view of K captions per image every tensor has [B, K] in the place of [B], and `present` is always defined.
 struct TowerFeatures {
   at::Tensor global;     // [B, D], not normalized; a row whose view is missing holds anything finite
   at::Tensor tokens;     // [B, N, W], patches, words or groups as the projection's `tokens` gives them; 0 where mask is false

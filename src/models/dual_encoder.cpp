@@ -83,7 +83,20 @@ struct DualEncoder::Impl {
     return *text;
   }
 
+  /// Each caption of a view of K captions per image is a row of its own to the tower.
+  TowerFeatures encode_captions(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
+    const std::int64_t images = view.ids.size(0), captions = view.ids.size(1);
+    const auto flat = [](const at::Tensor& tensor) { return tensor.flatten(0, 1); };
+    const RowRngScope keyed(row_keys_of_parts(images, captions, view.ids.device()));
+    TowerFeatures out = encode(tower, map_tensors(view, flat), needs);
+    out = map_tensors(out, [&](const at::Tensor& tensor) { return tensor.unflatten(0, {images, captions}); });
+    out.present = view.mask.defined() ? view.mask.any(2)
+                                      : at::ones({images, captions}, view.ids.options().dtype(at::kBool));
+    return out;
+  }
+
   TowerFeatures encode(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
+    if (view.ids.defined() && view.ids.dim() == 3) return encode_captions(tower, view, needs);
     TowerInput input = view;
     input.pixels = normalize(view.pixels);
     if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has any

@@ -53,6 +53,11 @@ at::Tensor row_random_int(std::int64_t rows, std::int64_t count, const at::Devic
   return stirred(mixed, 31, 1).bitwise_and_(kMost);
 }
 
+at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::Device& device) {
+  if (current == nullptr || !current->keys_.defined()) return {};
+  return row_random_int(rows, parts, device).flatten();
+}
+
 at::Tensor token_keys(std::int64_t rows, std::int64_t length, const at::Device& device, const PackedRows& packed) {
   // A stream of its own: how much of the rows' own streams is used does not depend on the length.
   const RowRngScope scope(row_random_int(rows, 1, device).squeeze(1));

@@ -25,6 +25,7 @@ class RowRngScope {
 
  private:
   friend at::Tensor row_keys_of_views(const std::vector<std::string>&);
+  friend at::Tensor row_keys_of_parts(std::int64_t, std::int64_t, const at::Device&);
   friend at::Tensor row_random_int(std::int64_t, std::int64_t, const at::Device&);
   at::Tensor keys_;
   std::int64_t drawn_ = 0;
@@ -34,6 +35,10 @@ class RowRngScope {
 /// Keys [views * B] for the rows of some views of the batch, one view below the other: each view has numbers of its own,
 /// the same alone and beside others. Undefined outside of a RowRngScope with keys.
 at::Tensor row_keys_of_views(const std::vector<std::string>& views);
+
+/// Keys [rows * parts] for the parts of each row (the captions of an image), drawn as row_random_int. Undefined outside of a
+/// RowRngScope with keys.
+at::Tensor row_keys_of_parts(std::int64_t rows, std::int64_t parts, const at::Device& device);
 
 /// Keys for the tokens of sequences [rows, length]: [rows * length], or of packed ones [T], drawn as row_random_int. A token's
 /// key follows from its row's key and its place there, whether the sequences are packed or not and whatever their length.

@@ -164,7 +164,7 @@ class StepModel {
   void pass_sample() {
     run_.optimizer->zero_grad();
     base_.samples = sample_.size();
-    for (const auto& [name, text] : sample_.texts) base_.text_tokens = std::max(base_.text_tokens, text.ids.size(1));
+    for (const auto& [name, text] : sample_.texts) base_.text_tokens = std::max(base_.text_tokens, text.ids.size(-1));
     base_.seconds = seconds_of(run_.device, [&] {
       const FlopCounter counter;
       const std::int64_t avoided = AvoidedFlops::total();

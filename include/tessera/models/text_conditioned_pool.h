@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+
+#include <torch/nn/module.h>
+
+#include <tessera/config/fields.h>
+#include <tessera/models/layers.h>
+#include <tessera/models/multi_head_attention.h>
+
+namespace tessera {
+
+struct TextConditionedPoolSettings {
+  std::int64_t heads = 8;
+  bool zero_token = true;
+};
+
+template <class Visitor>
+void fields(Visitor& v, TextConditionedPoolSettings& s) {
+  v("heads", s.heads, "attention heads of the pooling; they divide the embedding's width", config::at_least(1));
+  v("zero_token", s.zero_token,
+    "one more key and value, all zeros: a text that finds nothing in the image may look away");
+}
+
+/// What a text finds in an image (FLAIR, arXiv 2412.03561, section 3.2): multi-head attention of the text's embedding over
+/// the image's projected patches, with a LayerNorm each for queries, keys and values (`ln_q`, `ln_k`, `ln_v`), projections
+/// with biases under the names of torch's MultiheadAttention (`attn.*`), and a zero token beside the patches. No residual.
+class TextConditionedPool : public torch::nn::Module {
+ public:
+  /// Throws UserError if the heads do not divide the width.
+  TextConditionedPool(const TextConditionedPoolSettings& settings, std::int64_t embed_dim);
+
+  struct Pooled {
+    at::Tensor pooled;     // [B, Q, D], not normalized
+    at::Tensor attention;  // [B, Q, P], detached: the mean of the heads' weights, without the zero token's
+  };
+  /// image_tokens [B, P, D]; queries [B, Q, D], each image's own, or [Q, D], the same for all images.
+  Pooled forward(const at::Tensor& image_tokens, const at::Tensor& queries);
+
+  /// Queries [..., D] after their norm and projection; keys and values [..., D] of image tokens after theirs.
+  at::Tensor project_queries(const at::Tensor& queries);
+  at::Tensor project_keys(const at::Tensor& image_tokens);
+  at::Tensor project_values(const at::Tensor& image_tokens);
+  /// The last projection, of the heads' outputs [..., D].
+  at::Tensor project_output(const at::Tensor& heads_output);
+
+  std::int64_t heads() const { return settings_.heads; }
+  bool zero_token() const { return settings_.zero_token; }
+
+ private:
+  TextConditionedPoolSettings settings_;
+  std::shared_ptr<LayerNorm> query_norm_, key_norm_, value_norm_;
+  std::shared_ptr<MultiHeadAttention> attention_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#include <tessera/models/text_conditioned_pool.h>
+
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kNormEps = 1e-5;
+
+}  // namespace
+
+TextConditionedPool::TextConditionedPool(const TextConditionedPoolSettings& settings, std::int64_t embed_dim)
+    : settings_(settings) {
+  if (embed_dim % settings.heads != 0)
+    user_error("heads: ", settings.heads, " do not divide the embedding's width of ", embed_dim,
+               ": set a number that does");
+  const auto norm = [&](const char* name) {
+    return register_module(name, std::make_shared<LayerNorm>(embed_dim, kNormEps));
+  };
+  query_norm_ = norm("ln_q");
+  key_norm_ = norm("ln_k");
+  value_norm_ = norm("ln_v");
+  attention_ = register_module("attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{
+                                           .width = embed_dim, .heads = settings.heads}));
+}
+
+at::Tensor TextConditionedPool::project_queries(const at::Tensor& queries) {
+  const auto weights = attention_->projections();
+  return at::linear(query_norm_->forward(queries), weights[0], weights[1]);
+}
+
+at::Tensor TextConditionedPool::project_keys(const at::Tensor& image_tokens) {
+  const auto weights = attention_->projections();
+  return at::linear(key_norm_->forward(image_tokens), weights[2], weights[3]);
+}
+
+at::Tensor TextConditionedPool::project_values(const at::Tensor& image_tokens) {
+  const auto weights = attention_->projections();
+  return at::linear(value_norm_->forward(image_tokens), weights[4], weights[5]);
+}
+
+at::Tensor TextConditionedPool::project_output(const at::Tensor& heads_output) {
+  const auto weights = attention_->projections();
+  return at::linear(heads_output, weights[6], weights[7]);
+}
+
+TextConditionedPool::Pooled TextConditionedPool::forward(const at::Tensor& image_tokens, const at::Tensor& queries) {
+  TORCH_CHECK(image_tokens.dim() == 3, "text_conditioned_pool: image_tokens must be [B, P, D], got ", image_tokens.sizes());
+  const auto split = [&](const at::Tensor& x) {  // [.., n, D] -> [.., H, n, d]
+    return x.unflatten(-1, {settings_.heads, -1}).transpose(-3, -2);
+  };
+  const at::Tensor query = split(project_queries(queries)), key = split(project_keys(image_tokens)),
+                   value = split(project_values(image_tokens));
+  at::Tensor scores = at::matmul(query, key.mT()) / std::sqrt(static_cast<double>(key.size(-1)));  // [B, H, Q, P]
+  if (settings_.zero_token) scores = at::constant_pad_nd(scores, {0, 1}, 0);
+  const at::Tensor weights = scores.softmax(-1).narrow(-1, 0, key.size(-2));
+  const at::Tensor attended = at::matmul(weights, value).transpose(-3, -2).flatten(-2);  // [B, Q, D]
+  return {project_output(attended), weights.mean(1).detach()};
+}
+
+}  // namespace tessera
