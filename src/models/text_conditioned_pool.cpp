@@ -28,6 +28,14 @@ TextConditionedPool::TextConditionedPool(const TextConditionedPoolSettings& sett
                                            .width = embed_dim, .heads = settings.heads}));
 }
 
+TextPoolParameters TextConditionedPool::parameters_of_operator() const {
+  const auto parameters = attention_->named_parameters();
+  return {query_norm_->weight(),          query_norm_->bias(),          key_norm_->weight(),
+          key_norm_->bias(),              value_norm_->weight(),        value_norm_->bias(),
+          parameters["in_proj_weight"],   parameters["in_proj_bias"],   parameters["out_proj.weight"],
+          parameters["out_proj.bias"],    settings_.heads,              settings_.zero_token};
+}
+
 at::Tensor TextConditionedPool::project_queries(const at::Tensor& queries) {
   const auto weights = attention_->projections();
   return at::linear(query_norm_->forward(queries), weights[0], weights[1]);

@@ -7,6 +7,7 @@
 #include <tessera/config/fields.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/multi_head_attention.h>
+#include <tessera/ops/text_conditioned_pool.h>
 
 namespace tessera {
 
@@ -44,6 +45,8 @@ class TextConditionedPool : public torch::nn::Module {
   /// The last projection, of the heads' outputs [..., D].
   at::Tensor project_output(const at::Tensor& heads_output);
 
+  /// The same parameters as the operators take them (tessera/ops/text_conditioned_pool.h).
+  TextPoolParameters parameters_of_operator() const;
   std::int64_t heads() const { return settings_.heads; }
   bool zero_token() const { return settings_.zero_token; }
 

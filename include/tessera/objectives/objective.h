@@ -37,6 +37,7 @@ struct StepContext {
   std::int64_t step = 0;         // updates made so far
   std::int64_t total_steps = 0;  // of the run; 0: unknown
   std::int64_t epoch = 0;        // of the batch, 0 = first; of all its sources together
+  std::uint64_t seed = 0;        // of the run: what an objective draws follows from (seed, step)
   bool training = true;
   bool inspect = false;            // also fill Losses::details
   ProcessGroup group;              // the ranks whose pairs make one batch; how their losses combine: see there

@@ -163,6 +163,7 @@ class LossOfParts final : public RunLoss {
 StepContext measuring_context(const Config& config, std::int64_t step) {
   StepContext context;
   context.step = step;
+  context.seed = static_cast<std::uint64_t>(config.seed);
   context.total_steps = config.training.steps;
   context.training = false;
   return context;

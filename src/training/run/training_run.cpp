@@ -400,6 +400,7 @@ Losses forward_loss(TrainingRun& run, const Batch& batch, const std::string& pre
 StepContext step_context(const TrainingRun& run, const Config& config, const ProcessGroup& group, std::int64_t step) {
   StepContext context;
   context.step = step;
+  context.seed = static_cast<std::uint64_t>(config.seed);
   context.total_steps = config.training.steps;
   if (run.loader) context.epoch = run.loader->epoch();
   context.group = group;
