@@ -21,7 +21,7 @@ constexpr double kSmallestLength = 1e-12;
 
 TextConditionedScores::TextConditionedScores(TextConditionedPool& pool, const at::Tensor& texts) : pool_(pool) {
   const at::Tensor weight = pool_.parameters().front();
-  const std::int64_t width = weight.size(0);
+  const std::int64_t width = pool_.width();
   TORCH_CHECK(texts.dim() == 2 && texts.size(1) == width, "text-conditioned scores: texts must be [M, ", width, "], got ",
               texts.sizes());
   options_ = weight.options().dtype(compute_dtype(weight)).requires_grad(false);

@@ -1,6 +1,5 @@
 #include <ATen/ATen.h>
 
-#include "src/evaluation/metrics/cosine.h"
 #include "src/probe/all_runners.h"
 #include <tessera/evaluation/metrics/conditioned_similarity.h>
 #include <tessera/models/text_conditioned_pool.h>
@@ -43,8 +42,8 @@ Outputs run_flair_scores(Run& run) {
   TextConditionedPool pool(settings, settings.embed_dim);
   run.bind_all(pool, "pool.");
   const at::Tensor &tokens = run.input("image_tokens"), &texts = run.input("text_global");
-  if (settings.mode == "global") return {{"similarity", metrics::CosinesWith(texts)(run.input("image_global"))}};
   const metrics::ConditionedSimilarity similarity(pool, texts);
+  if (settings.mode == "global") return {{"similarity", similarity.global(run.input("image_global"))}};
   if (settings.mode == "topk")
     return {{"similarity", similarity.among_nearest(run.input("image_global"), tokens, settings.topk)}};
   return {{"similarity", similarity.exact(tokens)}};

@@ -45,10 +45,13 @@ class TextConditionedPool : public torch::nn::Module {
   at::Tensor project_output(const at::Tensor& heads_output);
 
   std::int64_t heads() const { return settings_.heads; }
+  /// D.
+  std::int64_t width() const { return width_; }
   bool zero_token() const { return settings_.zero_token; }
 
  private:
   TextConditionedPoolSettings settings_;
+  std::int64_t width_;
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, value_norm_;
   std::shared_ptr<MultiHeadAttention> attention_;
 };

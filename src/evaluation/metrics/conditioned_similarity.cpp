@@ -40,13 +40,17 @@ at::Tensor ConditionedSimilarity::of_all(const at::Tensor& distinct) const {
   return exact_on_cpu(distinct).index_select(-1, place_);
 }
 
+at::Tensor ConditionedSimilarity::global(const at::Tensor& image_global) const {
+  return CosinesWith(texts_)(image_global.detach().cpu());
+}
+
 at::Tensor ConditionedSimilarity::exact(const at::Tensor& image_tokens) const {
   return of_all(scores_.similarity(image_tokens));
 }
 
 at::Tensor ConditionedSimilarity::among_nearest(const at::Tensor& image_global, const at::Tensor& image_tokens,
                                                 std::int64_t k) const {
-  at::Tensor out = CosinesWith(texts_)(image_global.detach().cpu());
+  at::Tensor out = global(image_global);
   const at::Tensor candidates = best_first(out, k);  // [N, k]
   const at::Tensor distinct = place_.index_select(0, candidates.flatten()).view_as(candidates);
   const at::Tensor scores = exact_on_cpu(scores_.similarity(image_tokens, distinct));

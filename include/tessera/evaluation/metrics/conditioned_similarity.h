@@ -16,6 +16,8 @@ class ConditionedSimilarity {
   /// texts [M, D] floating, M above 0; the pool outlives this.
   ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts);
 
+  /// The cosine of image_global [N, D] with each text: [N, M].
+  at::Tensor global(const at::Tensor& image_global) const;
   /// The conditioned score of each image with each text: image_tokens [N, P, D]; returns [N, M].
   at::Tensor exact(const at::Tensor& image_tokens) const;
   /// The same for the `k` texts of an image with the greatest cosine to image_global [N, D] (the lower index first among
