@@ -32,6 +32,17 @@ TEST_F(ConditionedSimilarities, OfEqualTextsAreEqualToTheLastBit) {
   }
 }
 
+// A product of matrices rounds rows by their place.
+TEST_F(ConditionedSimilarities, OfEqualCandidatesAreEqualWhereverTheyStand) {
+  const TextConditionedPoolSettings settings;
+  TextConditionedPool wide(settings, 64);
+  at::Tensor many = at::randn({203, 64});
+  for (const std::int64_t equal : {17, 100, 202}) many[equal] = many[1].clone();
+  const metrics::ConditionedSimilarity similarity(wide, many);
+  const at::Tensor scores = similarity.among_nearest(at::randn({3, 64}), at::randn({3, 49, 64}), 203);
+  for (const std::int64_t equal : {17, 100, 202}) EXPECT_TRUE(scores.select(1, equal).equal(scores.select(1, 1)));
+}
+
 TEST_F(ConditionedSimilarities, AmongAllTextsAreThoseOfAll) {
   const metrics::ConditionedSimilarity similarity(*pool, texts);
   for (const std::int64_t k : {7, 100})

@@ -197,6 +197,8 @@ TEST_F(Conditioned, CaptionsOfPicturesThatCannotBeReadAreNoQueries) {
   load();
   context.source = std::make_shared<LongCaptions>();
   const TaskResult result = run_one("{name: retrieval, similarity: conditioned, sentences: true, topk: [1, 3]}");
+  const std::vector<std::string> sentences = {"a red circle", "the blue square", "a picture", "a blue circle", "of"};
+  expect_recalls(result, recalls(composed(everything().images.tokens, whole->texts(sentences, {}).global), {0, 0, 0, 1, 1}));
   EXPECT_EQ(result.samples, 2);
   EXPECT_EQ(result.skipped_total(), 1);
   for (const report::Outcomes& outcomes : result.outcomes)

@@ -80,12 +80,12 @@ TEST(TextConditionedScoresOf, PatchesWhosePartsCancelKeepTheirLength) {
   const std::vector<double> output = {1, 0, -0.999, 0, 0, 1, 0, -0.999, 0, 0, 0, 0, 0, 0, 0, 0};
   weights["attn.out_proj.weight"].copy_(at::tensor(output).view({4, 4}));
   weights["attn.out_proj.bias"].zero_();
-  weights["attn.in_proj_weight"].slice(0, 8).zero_();
-  weights["attn.in_proj_bias"].slice(0, 8).copy_(at::tensor(std::vector<double>{1234.567, 2345.678, 1234.567, 2345.678}));
-  const at::Tensor token = at::randn({1, 1, 4}, at::kDouble), text = at::randn({1, 4}, at::kDouble);
-  const double expected = cosines_with(pool->forward(token, text).pooled, text).item<double>();
+  weights["attn.in_proj_weight"].slice(0, 8).copy_((1000 * at::randn({2, 4}, at::kDouble)).repeat({2, 1}));
+  weights["attn.in_proj_bias"].slice(0, 8).zero_();
+  const at::Tensor tokens = at::randn({1, 64, 4}, at::kDouble), texts = at::randn({3, 4}, at::kDouble);
+  const at::Tensor expected = cosines_with(pool->forward(tokens.transpose(0, 1), texts).pooled, texts);  // [64, 3]
   pool->to(at::kFloat);
-  EXPECT_NEAR(TextConditionedScores(*pool, text).patch_similarity(token).item<double>(), expected, 1e-3);
+  EXPECT_LT(worst(TextConditionedScores(*pool, texts).patch_similarity(tokens)[0], expected), 5e-3);
 }
 
 TEST(TextConditionedScoresOf, ManyTextsHoldATileAtATime) {
