@@ -207,6 +207,18 @@ TEST_F(Conditioned, CaptionsOfPicturesThatCannotBeReadAreNoQueries) {
     }
 }
 
+TEST_F(Conditioned, StreamsAreReadTwice) {
+  load();
+  const auto [tar, stream] = shards("shards", 9);
+  const auto measure = [&](const std::string& path) {
+    return run_one(concat("{name: retrieval, similarity: conditioned, source: {name: webdataset, path: ", path, "}}"));
+  };
+  const TaskResult indexed = measure(tar), streamed = measure(stream);
+  EXPECT_EQ(indexed.samples, 9);
+  EXPECT_EQ(streamed.samples, 9);
+  EXPECT_EQ(indexed.metrics, streamed.metrics);
+}
+
 TEST_F(Conditioned, EachSentenceIsAQueryOfItsOwn) {
   load();
   context.source = std::make_shared<LongCaptions>();
