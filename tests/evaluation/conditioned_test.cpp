@@ -418,6 +418,9 @@ TEST_F(Conditioned, EvaluateTakesThePoolOutOfTheCheckpoint) {
   EXPECT_EQ(task.at("settings").at("similarity"), "topk");
   EXPECT_EQ(task.at("settings").at("candidates"), 4);
   EXPECT_NE(task.at("data").get<std::string>().find("(conditioned, 4 candidates)"), std::string::npos);
+  const std::string page = io::read_file(options.out + "/report.html");
+  EXPECT_NE(page.find("(conditioned, 4 candidates)"), std::string::npos);
+  EXPECT_NE(page.find("The 4 texts nearest to a picture's embedding"), std::string::npos);
   drop_pool();
   save_model_file(options.checkpoint, file);
   EXPECT_NE(error().find("there is no text-conditioned pool"), std::string::npos) << error();
