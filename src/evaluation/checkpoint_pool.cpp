@@ -1,21 +1,22 @@
-#include <tessera/evaluation/checkpoint_pool.h>
-
 #include <ATen/ATen.h>
 
 #include "src/evaluation/model_evaluation.h"
 #include <tessera/base/error.h>
+#include <tessera/evaluation/checkpoint_pool.h>
 
 namespace tessera {
 namespace {
 
 using Weights = std::map<std::string, at::Tensor>;
 
-constexpr std::string_view kObjective = "objective.", kMark = "pool.ln_q.weight", kPool = "pool.", kTerms = "objectives.";
+constexpr std::string_view kObjective = "objective.", kMark = "pool.ln_q.weight", kPool = "pool.",
+                           kTerms = "objectives.";
 
 /// What stands before the names of the pool's weights: "objective.pool."; empty: there is none.
 std::string prefix_of_pool(const Weights& weights) {
   for (const auto& [name, weight] : weights) {
-    if (!name.starts_with(kObjective) || !name.ends_with(kMark) || name[name.size() - kMark.size() - 1] != '.') continue;
+    if (!name.starts_with(kObjective) || !name.ends_with(kMark) || name[name.size() - kMark.size() - 1] != '.')
+      continue;
     return name.substr(0, name.size() - kMark.size() + kPool.size());
   }
   return "";

@@ -1,8 +1,7 @@
-#include <tessera/evaluation/conditioned_embedder.h>
-
 #include <ATen/ATen.h>
 
 #include <tessera/base/error.h>
+#include <tessera/evaluation/conditioned_embedder.h>
 
 namespace tessera {
 
@@ -35,8 +34,8 @@ TowerFeatures ConditionedEmbedder::classes(const TowerFeatures& prompts, std::in
 
 const metrics::ConditionedSimilarity& ConditionedEmbedder::with(const TowerFeatures& texts) const {
   if (texts.global.size(1) != pool_->width())
-    user_error(option_, ": the text-conditioned pool takes embeddings of width ", pool_->width(), ", but those of texts are ",
-               texts.global.size(1), " wide");
+    user_error(option_, ": the text-conditioned pool takes embeddings of width ", pool_->width(),
+               ", but those of texts are ", texts.global.size(1), " wide");
   if (!last_ || !last_texts_.is_same(texts.global)) {
     last_.emplace(*pool_, texts.global);
     last_texts_ = texts.global;

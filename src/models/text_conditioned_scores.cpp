@@ -1,11 +1,10 @@
-#include <tessera/models/text_conditioned_scores.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <tessera/models/text_conditioned_scores.h>
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/thread_pool.h>
 
@@ -22,8 +21,8 @@ constexpr double kSmallestLength = 1e-12;
 TextConditionedScores::TextConditionedScores(TextConditionedPool& pool, const at::Tensor& texts) : pool_(pool) {
   const at::Tensor weight = pool_.parameters().front();
   const std::int64_t width = pool_.width();
-  TORCH_CHECK(texts.dim() == 2 && texts.size(1) == width, "text-conditioned scores: texts must be [M, ", width, "], got ",
-              texts.sizes());
+  TORCH_CHECK(texts.dim() == 2 && texts.size(1) == width, "text-conditioned scores: texts must be [M, ", width,
+              "], got ", texts.sizes());
   options_ = weight.options().dtype(compute_dtype(weight)).requires_grad(false);
   const c10::AutoGradMode no_gradients(false);
   const NoAutocast exact;
@@ -117,8 +116,10 @@ at::Tensor TextConditionedScores::similarity(const at::Tensor& image_tokens, con
       const std::int64_t step = tile_of(1, tokens.size(1));
       for (std::int64_t begin = 0; begin < rows.size(1); begin += step) {
         const at::Tensor some = rows[n].slice(0, begin, begin + step);
-        out[n].slice(0, begin, begin + step)
-            .copy_(cosines(attended(image, queries_.index_select(1, some)), unit_texts_.index_select(0, some)).squeeze(0));
+        out[n]
+            .slice(0, begin, begin + step)
+            .copy_(
+                cosines(attended(image, queries_.index_select(1, some)), unit_texts_.index_select(0, some)).squeeze(0));
       }
     }
   });
@@ -138,17 +139,17 @@ at::Tensor TextConditionedScores::patch_similarity_of(const at::Tensor& tokens) 
   const at::Tensor parts = pool_.project_output(alone).sub_(bias);
   // Lengths in double: products of large parts that cancel leave little of float32.
   const at::Tensor exact_parts = parts.transpose(0, 1).to(at::kDouble), exact_bias = bias.to(at::kDouble);
-  const at::Tensor gram = at::matmul(exact_parts, exact_parts.mT());          // [P, H, H]
+  const at::Tensor gram = at::matmul(exact_parts, exact_parts.mT());         // [P, H, H]
   const at::Tensor with_bias = at::matmul(exact_parts, exact_bias).mul_(2);  // [P, H]
   const at::Tensor bias_length = exact_bias.dot(exact_bias);
   at::Tensor out = at::empty({patches, count()}, options_);
   const std::int64_t step = tile_of(1, patches);
   for (std::int64_t begin = 0; begin < count(); begin += step) {
-    const at::Tensor texts = unit_texts_.slice(0, begin, begin + step);  // [C, D]
+    const at::Tensor texts = unit_texts_.slice(0, begin, begin + step);                           // [C, D]
     at::Tensor weights = at::matmul(image.keys[0], queries_.slice(1, begin, begin + step).mT());  // [H, P, C]
     weights = pool_.zero_token() ? weights.sigmoid_() : at::ones_like(weights);
     const at::Tensor along = at::matmul(parts, texts.t()).mul_(weights).sum(0).add_(at::matmul(texts, bias));  // [P, C]
-    const at::Tensor exact = weights.transpose(0, 1).to(at::kDouble);                                       // [P, H, C]
+    const at::Tensor exact = weights.transpose(0, 1).to(at::kDouble);  // [P, H, C]
     const at::Tensor square =
         at::matmul(gram, exact).add_(with_bias.unsqueeze(-1)).mul_(exact).sum(1).add_(bias_length);
     const at::Tensor length = square.clamp_min_(0).sqrt_().clamp_min_(kSmallestLength);

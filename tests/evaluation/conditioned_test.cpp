@@ -33,10 +33,12 @@ class Conditioned : public Evaluate {
     save_model(
         "image: {encoder: {name: vit, image_size: 32, patch_size: 8, width: 32, layers: 1, heads: 2}, "
         "projection: {name: linear, embed_dim: 24}}",
-        "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: 2}, "
+        "text: {encoder: {name: text_transformer, vocab_size: 200, context_length: 24, width: 32, layers: 1, heads: "
+        "2}, "
         "projection: {name: linear, embed_dim: 24}}");
-    for (const char* word : {"green", "yellow", "purple", "orange", "white", "gray", "black", "cyan", "pink", "brown",
-                             "triangle", "star", "cross", "ring", "diamond", "photo", "above", "below", "left", "right"})
+    for (const char* word :
+         {"green",    "yellow", "purple", "orange", "white",   "gray",  "black", "cyan",  "pink", "brown",
+          "triangle", "star",   "cross",  "ring",   "diamond", "photo", "above", "below", "left", "right"})
       file.vocabulary += concat(word, "\n");
     add_pool("objective.pool.", 4);
     file.extra["config"] = "objective: {name: flair, heads: 4, zero_token: true}\n";
@@ -182,7 +184,8 @@ class LongCaptions final : public IndexedSource {
   Sample get(std::int64_t index) const override {
     Sample sample;
     sample.key = concat("sample", index);
-    static const std::vector<std::string> texts = {"a red circle. the blue square.\na picture", "red", " a blue circle.</s>of"};
+    static const std::vector<std::string> texts = {"a red circle. the blue square.\na picture", "red",
+                                                   " a blue circle.</s>of"};
     sample.captions = {texts[static_cast<std::size_t>(index)]};
     if (index == 1)
       sample.encoded = "no picture";
@@ -198,7 +201,8 @@ TEST_F(Conditioned, CaptionsOfPicturesThatCannotBeReadAreNoQueries) {
   context.source = std::make_shared<LongCaptions>();
   const TaskResult result = run_one("{name: retrieval, similarity: conditioned, sentences: true, topk: [1, 3]}");
   const std::vector<std::string> sentences = {"a red circle", "the blue square", "a picture", "a blue circle", "of"};
-  expect_recalls(result, recalls(composed(everything().images.tokens, whole->texts(sentences, {}).global), {0, 0, 0, 1, 1}));
+  expect_recalls(result,
+                 recalls(composed(everything().images.tokens, whole->texts(sentences, {}).global), {0, 0, 0, 1, 1}));
   EXPECT_EQ(result.samples, 2);
   EXPECT_EQ(result.skipped_total(), 1);
   for (const report::Outcomes& outcomes : result.outcomes)
@@ -299,8 +303,11 @@ TEST_F(Conditioned, SegmentationComparesEachPatchAlone) {
 TEST_F(Conditioned, SegmentationByWindowsAsksThePoolToo) {
   load("{name: shapes, split: test, size: 4}");
   const auto accuracy = [&](const std::string& patches) {
-    return metric(run_one(concat("{name: segmentation, windows: {short_side: 48, size: 32, stride: 16}, candidates: all, "
-                                 "patches: ", patches, "}")), "pixel_accuracy");
+    return metric(
+        run_one(concat("{name: segmentation, windows: {short_side: 48, size: 32, stride: 16}, candidates: all, "
+                       "patches: ",
+                       patches, "}")),
+        "pixel_accuracy");
   };
   EXPECT_NE(accuracy("conditioned"), accuracy("cosine"));
   EXPECT_NE(accuracy("conditioned"), accuracy("attention"));
@@ -328,17 +335,20 @@ TEST_F(Conditioned, AModelWithoutAPoolIsToldTheWayOut) {
   EXPECT_EQ(refusal("{name: retrieval, similarity: topk}"),
             "retrieval.similarity is topk, but there is no text-conditioned pool: objectives like flair have one, and "
             "checkpoints of their runs hold it (objective.pool.*); take such a model, or retrieval.similarity: global");
-  for (const char* yaml : {"{name: zero_shot, similarity: conditioned}", "{name: hard_negatives, similarity: conditioned}",
-                           "{name: segmentation, patches: attention}"})
+  for (const char* yaml :
+       {"{name: zero_shot, similarity: conditioned}", "{name: hard_negatives, similarity: conditioned}",
+        "{name: segmentation, patches: attention}"})
     EXPECT_NE(refusal(yaml).find("there is no text-conditioned pool"), std::string::npos) << yaml;
-  EXPECT_NE(refusal("{name: segmentation, patches: attention}").find("segmentation.patches: cosine"), std::string::npos);
+  EXPECT_NE(refusal("{name: segmentation, patches: attention}").find("segmentation.patches: cosine"),
+            std::string::npos);
 }
 
 TEST_F(Conditioned, ChosenSlotsAreRefused) {
   load();
   context.slots = {0, 1};
   EXPECT_EQ(refusal("{name: retrieval, similarity: conditioned}"),
-            "retrieval.similarity is conditioned, and the text-conditioned pool takes whole embeddings: leave out --slots, or "
+            "retrieval.similarity is conditioned, and the text-conditioned pool takes whole embeddings: leave out "
+            "--slots, or "
             "take retrieval.similarity: global");
 }
 
@@ -351,8 +361,10 @@ TEST_F(Conditioned, APoolOfAnotherWidthIsRefused) {
     ADD_FAILURE();
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
-                 "retrieval.similarity: the text-conditioned pool takes embeddings of width 16, but this model's are 24 and its image "
-                 "tokens 24 wide: take a projection that brings both into one space (linear), as the objective was trained with");
+                 "retrieval.similarity: the text-conditioned pool takes embeddings of width 16, but this model's are "
+                 "24 and its image "
+                 "tokens 24 wide: take a projection that brings both into one space (linear), as the objective was "
+                 "trained with");
   }
 }
 
@@ -368,7 +380,8 @@ TEST_F(Conditioned, SettingsThatContradictEachOtherAreRefused) {
   const auto expect = [&](const std::string& yaml, const std::string& part) {
     EXPECT_NE(problem(yaml).find(part), std::string::npos) << problem(yaml);
   };
-  expect("{name: retrieval, similarity: conditioned, text_encoder_free: true}", "similarity: is conditioned, which needs the text");
+  expect("{name: retrieval, similarity: conditioned, text_encoder_free: true}",
+         "similarity: is conditioned, which needs the text");
   expect("{name: zero_shot, similarity: topk, text_encoder_free: true}", "similarity: is topk, which needs the text");
   expect("{name: segmentation, patches: conditioned, by: groups}", "patches: tells how patches are compared");
   expect("{name: segmentation, patches: conditioned, last_block: naclip}", "last_block: changes embeddings of patches");
@@ -404,8 +417,9 @@ TEST_F(Conditioned, WeightsThatMakeNoPoolNameTheFile) {
     ADD_FAILURE();
   } catch (const UserError& error) {
     EXPECT_EQ(std::string(error.what()),
-              options.checkpoint + ": the weights objective.pool.* make no text-conditioned pool: attn.out_proj.bias is "
-                                   "missing; take the checkpoint as trainer or tessera-convert wrote it");
+              options.checkpoint +
+                  ": the weights objective.pool.* make no text-conditioned pool: attn.out_proj.bias is "
+                  "missing; take the checkpoint as trainer or tessera-convert wrote it");
   }
 }
 

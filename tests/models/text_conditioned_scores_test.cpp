@@ -1,9 +1,8 @@
-#include <tessera/models/text_conditioned_scores.h>
-
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
 #include "tests/ops/largest_allocation.h"
+#include <tessera/models/text_conditioned_scores.h>
 
 namespace tessera {
 namespace {
@@ -11,7 +10,8 @@ namespace {
 constexpr std::int64_t kWidth = 16;
 
 /// Weights and biases that are all at work.
-std::shared_ptr<TextConditionedPool> small_pool(const TextConditionedPoolSettings& settings, std::int64_t width = kWidth) {
+std::shared_ptr<TextConditionedPool> small_pool(const TextConditionedPoolSettings& settings,
+                                                std::int64_t width = kWidth) {
   at::manual_seed(5);
   auto pool = std::make_shared<TextConditionedPool>(settings, width);
   const at::NoGradGuard no_grad;
@@ -68,9 +68,8 @@ TEST_P(Scores, ComputeInFloatWhereTheWeightsAre) {
   EXPECT_LT(worst(scores.patch_similarity(tokens), patches), 2e-6);
 }
 
-INSTANTIATE_TEST_SUITE_P(ZeroToken, Scores, ::testing::Bool(), [](const auto& each) {
-  return each.param ? "WithZeroToken" : "WithoutZeroToken";
-});
+INSTANTIATE_TEST_SUITE_P(ZeroToken, Scores, ::testing::Bool(),
+                         [](const auto& each) { return each.param ? "WithZeroToken" : "WithoutZeroToken"; });
 
 // The heads' parts are a thousand times as long as what is left of them: products in float32 would not know its length.
 TEST(TextConditionedScoresOf, PatchesWhosePartsCancelKeepTheirLength) {

@@ -1,8 +1,7 @@
-#include <tessera/evaluation/metrics/conditioned_similarity.h>
-
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include <tessera/evaluation/metrics/conditioned_similarity.h>
 
 namespace tessera::metrics {
 namespace {
@@ -23,7 +22,8 @@ at::Tensor of_first_equal(const at::Tensor& values, const at::Tensor& ids) {
 }  // namespace
 
 ConditionedSimilarity::Distinct ConditionedSimilarity::distinct_rows(const at::Tensor& texts) {
-  TORCH_CHECK(texts.dim() == 2 && texts.size(0) > 0, "conditioned similarity: texts must be [M, D], got ", texts.sizes());
+  TORCH_CHECK(texts.dim() == 2 && texts.size(0) > 0, "conditioned similarity: texts must be [M, D], got ",
+              texts.sizes());
   const auto [rows, place, counts] = at::unique_dim(texts.detach().cpu(), 0, /*sorted=*/true, /*return_inverse=*/true);
   return {rows, place};
 }
@@ -31,10 +31,9 @@ ConditionedSimilarity::Distinct ConditionedSimilarity::distinct_rows(const at::T
 ConditionedSimilarity::ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts)
     : ConditionedSimilarity(pool, texts, distinct_rows(texts)) {}
 
-ConditionedSimilarity::ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts, const Distinct& distinct)
-    : texts_(texts.detach().cpu()),
-      place_(distinct.place),
-      scores_(pool, distinct.rows) {}
+ConditionedSimilarity::ConditionedSimilarity(TextConditionedPool& pool, const at::Tensor& texts,
+                                             const Distinct& distinct)
+    : texts_(texts.detach().cpu()), place_(distinct.place), scores_(pool, distinct.rows) {}
 
 at::Tensor ConditionedSimilarity::of_all(const at::Tensor& distinct) const {
   return exact_on_cpu(distinct).index_select(-1, place_);

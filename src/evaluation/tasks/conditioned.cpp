@@ -8,12 +8,15 @@ void check_conditioned(const EvaluationContext& context, const std::string& sett
                        const std::string& usual) {
   if (value == usual) return;
   if (context.pool == nullptr)
-    throw TaskMisfit(concat(setting, " is ", value, ", but there is no text-conditioned pool: objectives like flair have one, "
-                            "and checkpoints of their runs hold it (objective.pool.*); take such a model, or ", setting, ": ",
-                            usual));
+    throw TaskMisfit(concat(setting, " is ", value,
+                            ", but there is no text-conditioned pool: objectives like flair have one, "
+                            "and checkpoints of their runs hold it (objective.pool.*); take such a model, or ",
+                            setting, ": ", usual));
   if (!context.slots.empty())
-    throw TaskMisfit(concat(setting, " is ", value, ", and the text-conditioned pool takes whole embeddings: leave out --slots, "
-                            "or take ", setting, ": ", usual));
+    throw TaskMisfit(concat(setting, " is ", value,
+                            ", and the text-conditioned pool takes whole embeddings: leave out --slots, "
+                            "or take ",
+                            setting, ": ", usual));
 }
 
 ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& setting,

@@ -42,7 +42,8 @@ ConditionedRetrieval::ConditionedRetrieval(const Pass& pass, const OwnCaptions& 
   if (pictures > kMostScores / count)
     user_error("retrieval.similarity compares each of ", with_thousands(pictures), " pictures with each of ",
                with_thousands(count), " captions, and their scores do not fit into memory: set max_samples to ",
-               std::max<std::int64_t>(1, pictures * kMostScores / (pictures * count)), " or less, or take similarity: global");
+               std::max<std::int64_t>(1, kMostScores / count),
+               " or less, or take similarity: global");
   texts_ = embed_compactly(embedder_, prefixed(texts, prompt_prefix));
   scores_ = at::empty({pictures, count}, dtype);
 }

@@ -23,7 +23,8 @@ class ConditionedRetrieval {
  public:
   /// Reads all captions of the pass, without decoding a picture, and embeds them with `prompt_prefix` before each. Scores are
   /// kept in `dtype`. Throws UserError where they would not fit (kMostScores).
-  ConditionedRetrieval(const Pass& pass, const OwnCaptions& own, const std::string& prompt_prefix, at::ScalarType dtype);
+  ConditionedRetrieval(const Pass& pass, const OwnCaptions& own, const std::string& prompt_prefix,
+                       at::ScalarType dtype);
 
   /// The next batch of the pass. Returns its similarity with some captions, as RetrievalSheets asks for it.
   RetrievalSheets::BatchSimilarity add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features);
@@ -37,8 +38,8 @@ class ConditionedRetrieval {
   void add_captions(std::int64_t index);
 
   const Embedder& embedder_;
-  std::map<std::int64_t, std::vector<std::string>> own_;   // by the samples' places in the data
-  std::map<std::int64_t, std::int64_t> first_;             // each one's first caption among all
+  std::map<std::int64_t, std::vector<std::string>> own_;  // by the samples' places in the data
+  std::map<std::int64_t, std::int64_t> first_;            // each one's first caption among all
   TowerFeatures texts_;
   at::Tensor scores_;  // [all pictures, all captions], filled row by row
   Captions captions_;
