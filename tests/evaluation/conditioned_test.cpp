@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "tests/evaluation/evaluate_fixture.h"
+#include <tessera/data/image/encode.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/checkpoint_pool.h>
 #include <tessera/evaluation/conditioned_embedder.h>
@@ -326,6 +327,31 @@ TEST_F(Conditioned, HardNegativesAreJudgedByWhatTextsFind) {
       ++pairs;
     }
   EXPECT_NEAR(metric(result, "accuracy"), right / pairs, 1e-9);
+}
+
+TEST_F(Conditioned, OptionsAreJudgedByWhatTextsFind) {
+  load("{name: shapes, split: test, size: 12}");
+  const Everything all = everything();
+  const std::vector<std::string> options = {"a red circle", "a blue square", "a green star"};
+  nlohmann::json items;
+  for (std::size_t i = 0; i < all.samples.size(); ++i) {
+    const std::string name = concat("picture", i, ".png");
+    io::write_file((folder_ / name).string(), encode_png(all.samples[i].image));
+    items.push_back({{"image", name}, {"options", options}});
+  }
+  io::write_file((folder_ / "options.json").string(), items.dump());
+  const auto accuracy = [&](const char* similarity) {
+    return metric(run_one(concat("{name: options, layout: options, annotations: ", (folder_ / "options.json").string(),
+                                 ", images: ", folder_.string(), ", similarity: ", similarity, "}")),
+                  "accuracy");
+  };
+  const TowerFeatures texts = whole->texts(options, {});
+  const auto first_is_best = [](const at::Tensor& scores) {
+    return scores.argmax(1).eq(0).to(at::kDouble).mean().item<double>();
+  };
+  EXPECT_NEAR(accuracy("conditioned"), first_is_best(composed(all.images.tokens, texts.global)), 1e-9);
+  EXPECT_NE(accuracy("conditioned"), accuracy("global"));
+  EXPECT_NEAR(accuracy("global"), first_is_best(whole->similarity(all.images, texts)), 1e-9);
 }
 
 TEST_F(Conditioned, AModelWithoutAPoolIsToldTheWayOut) {
