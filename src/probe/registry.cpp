@@ -10,6 +10,7 @@ namespace tessera::probe {
 Runners core_runners() {
   Runners runners;
   add_caption_runners(runners);
+  add_flair_runners(runners);
   add_metric_runners(runners);
   add_model_runners(runners);
   add_objective_runners(runners);

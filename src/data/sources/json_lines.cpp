@@ -7,21 +7,12 @@
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/data/formats/sentences.h>
 #include <tessera/data/sources/json_lines.h>
 #include <tessera/io/atomic_file.h>
 
 namespace tessera {
 namespace {
-
-/// Texts between full stops, line ends and </s>; empty ones too.
-std::vector<std::string> sentences_of(std::string text) {
-  for (std::size_t at = text.find("</s>"); at != std::string::npos; at = text.find("</s>", at))
-    text.replace(at, 4, ".");
-  std::vector<std::string> out;
-  for (const std::string& line : split(text, '\n'))
-    for (std::string& sentence : split(line, '.')) out.push_back(std::move(sentence));
-  return out;
-}
 
 class JsonLinesReader {
  public:
@@ -73,7 +64,7 @@ class JsonLinesReader {
     if (!value.is_string()) return;
     const auto& text = value.get_ref<const std::string&>();
     if (!settings_.sentences) return add_caption(text, picture.captions);
-    for (const std::string& sentence : sentences_of(text)) add_caption(sentence, picture.captions);
+    for (const std::string& sentence : caption_sentences(text)) add_caption(sentence, picture.captions);
   }
 
   static std::string text_of(const nlohmann::json& item, const std::string& key, const char* setting,
