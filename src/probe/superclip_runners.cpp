@@ -3,6 +3,7 @@
 #include "src/probe/all_runners.h"
 #include "src/probe/training_mode.h"
 #include <tessera/objectives/superclip.h>
+#include <tessera/ops/numeric.h>
 
 namespace tessera::probe {
 namespace {
@@ -28,7 +29,8 @@ struct HeadModule : torch::nn::Module {
 Outputs run_superclip_head(Run& run) {
   HeadModule module(config::read<SuperClipCase>(run.settings(), run.path()));
   run.bind_all(module);
-  return {{"logits", module.head->linear()(module.head->hidden(run.input("image_features")))}};
+  const NoAutocast no_autocast;  // as in the objective
+  return {{"logits", module.head->linear()(module.head->hidden(to_compute(run.input("image_features"))))}};
 }
 
 Outputs run_superclip_targets(Run& run) {
