@@ -1,3 +1,4 @@
+#include <tessera/models/dual_encoder.h>
 #include <tessera/objectives/clip.h>
 #include <tessera/objectives/dino.h>
 #include <tessera/objectives/dreamlip.h>
@@ -14,6 +15,7 @@
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/stair.h>
 #include <tessera/objectives/subcaption_grouping.h>
+#include <tessera/objectives/superclip.h>
 #include <tessera/objectives/text_group.h>
 #include <tessera/objectives/weighted_sum.h>
 
@@ -29,6 +31,15 @@ void add(ObjectiveRegistry& list, const char* name, const char* help) {
 }
 
 }  // namespace
+
+ObjectiveContext objective_context(DualEncoder& model) {
+  ObjectiveContext context;
+  context.embed_dim = model.embed_dim();
+  context.shared = &model.shared();
+  context.image_width = model.image_tower().encoder().width();
+  if (model.has_text_tower()) context.vocab_size = model.text_tower().encoder().vocab_size();
+  return context;
+}
 
 ObjectiveRegistry& objectives() {
   static ObjectiveRegistry registry = [] {
@@ -55,6 +66,8 @@ ObjectiveRegistry& objectives() {
     add<DreamLip, DreamLipSettings>(list, "dreamlip", "several captions per image, each with its patches (Zheng et al. 2024)");
     add<Flair, FlairSettings>(list, "flair", "images pooled by the text that asks (Xiao et al. 2024)");
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
+    add<SuperClip, SuperClipSettings>(list, "superclip",
+                                      "classification of the image into the words of its caption (SuperCLIP, 2025)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();

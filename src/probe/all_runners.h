@@ -11,6 +11,7 @@ void add_metric_runners(Runners& runners);
 void add_model_runners(Runners& runners);
 void add_objective_runners(Runners& runners);
 void add_pyramidclip_runners(Runners& runners);
+void add_superclip_runners(Runners& runners);
 void add_text_group_runners(Runners& runners);
 void add_training_runners(Runners& runners);
 void add_transform_runners(Runners& runners);

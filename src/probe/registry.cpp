@@ -15,6 +15,7 @@ Runners core_runners() {
   add_model_runners(runners);
   add_objective_runners(runners);
   add_pyramidclip_runners(runners);
+  add_superclip_runners(runners);
   add_text_group_runners(runners);
   add_training_runners(runners);
   return runners;

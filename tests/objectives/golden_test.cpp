@@ -24,6 +24,7 @@ INSTANTIATE_TEST_SUITE_P(Teacher, GoldenObjectives, testing::ValuesIn(golden_cas
 INSTANTIATE_TEST_SUITE_P(Stair, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "stair_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(FlopsRegularizer, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "flops_")), golden_name);
 INSTANTIATE_TEST_SUITE_P(TokenMultiHot, GoldenObjectives, testing::ValuesIn(golden_cases("stair", "multi_hot")), golden_name);
+INSTANTIATE_TEST_SUITE_P(SuperClip, GoldenObjectives, testing::ValuesIn(golden_cases("superclip")), golden_name);
 INSTANTIATE_TEST_SUITE_P(TextGroup, GoldenObjectives, testing::ValuesIn(golden_cases("text_group", "objective_")),
                          golden_name);
 INSTANTIATE_TEST_SUITE_P(GradCache, GoldenObjectives, testing::ValuesIn(golden_cases("text_group", "grad_cache_")),
