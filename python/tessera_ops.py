@@ -19,7 +19,7 @@ import re
 import torch
 
 __all__ = ["flops_regularizer", "library_file", "linear_cross_entropy", "linear_soft_cross_entropy", "load", "max_similarity", "sparsify_group",
-           "token_max_projection"]
+           "text_conditioned_loss", "text_conditioned_pool", "token_max_projection"]
 
 _NAME = "libtessera_ops.so"
 _MADE_FOR = re.compile(rb"tessera_ops for PyTorch (\d+\.\d+)")
@@ -241,6 +241,69 @@ def linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias=None, *, red
     tensor(0.7395)
     """
     return _operators().linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias, reduction=reduction, tile=tile)
+
+
+_POOL_PARAMETERS = ["ln_q.weight", "ln_q.bias", "ln_k.weight", "ln_k.bias", "ln_v.weight", "ln_v.bias", "attn.in_proj_weight",
+                    "attn.in_proj_bias", "attn.out_proj.weight", "attn.out_proj.bias"]
+
+
+def _pool_parameters(parameters):
+    missing = [name for name in _POOL_PARAMETERS if name not in parameters]
+    if missing:
+        raise RuntimeError(f"text_conditioned_pool: parameters lacks {', '.join(missing)}")
+    return [parameters[name] for name in _POOL_PARAMETERS]
+
+
+def text_conditioned_pool(image_tokens, queries, parameters, *, heads=8, zero_token=True):
+    """What texts find in images (FLAIR): multi-head attention of queries over each image's tokens, without the weights in memory.
+
+    image_tokens  [B, P, D]  floating, P at least 1
+    queries       [B, Q, D]  of each image's own, or [Q, D] for all images
+    parameters    a dict with FLAIR's names: ln_q, ln_k, ln_v (weight, bias [D]), attn.in_proj_weight [3D, D], attn.in_proj_bias,
+                  attn.out_proj.weight [D, D], attn.out_proj.bias
+    zero_token    one more key and value, all zeros: a text that finds nothing may look away
+    returns       [B, Q, D]  not normalized
+    raises        RuntimeError that names the tensor or parameter
+    Differentiable in everything.
+
+    >>> names = ["ln_q", "ln_k", "ln_v"]
+    >>> parameters = {f"{n}.weight": torch.ones(2) for n in names} | {f"{n}.bias": torch.zeros(2) for n in names}
+    >>> parameters |= {"attn.in_proj_weight": torch.eye(2).repeat(3, 1), "attn.in_proj_bias": torch.zeros(6)}
+    >>> parameters |= {"attn.out_proj.weight": torch.eye(2), "attn.out_proj.bias": torch.zeros(2)}
+    >>> text_conditioned_pool(torch.tensor([[[4.0, 0.0], [0.0, 4.0]]]), torch.tensor([[9.0, 1.0]]), parameters, heads=1)
+    tensor([[[ 0.7310, -0.7310]]])
+    """
+    return _operators().text_conditioned_pool(image_tokens, queries, _pool_parameters(parameters), heads, zero_token)
+
+
+def text_conditioned_loss(image_tokens, texts, scale, bias, parameters, pair_texts, pair_labels, *, heads=8, zero_token=True):
+    """FLAIR's conditioned sigmoid loss, summed over pairs of image i and text t: -log sigmoid(label (scale cos(v(i|t), t) + bias)).
+
+    Here v(i|t) is text_conditioned_pool of image i for text t. Neither v nor the attention is held for more than a tile of one image's
+    pairs. The forward pass makes the gradients along with the loss; until the backward pass that takes the memory of image_tokens once
+    more. It does not go into a graph of torch.compile.
+
+    image_tokens  [B, P, D]  float32 or float64 (narrower types are widened)
+    texts         [M, D]     embeddings, not normalized
+    scale, bias   []         1/temperature and bias
+    parameters    as of text_conditioned_pool
+    pair_texts    [B, C]     int64, the rows of texts that each image is compared with
+    pair_labels   [B, C]     int8, 1 for an image's own text, -1 for another's, 0 for no pair
+    returns       []         the sum over pairs
+    raises        RuntimeError that names the tensor or parameter
+    Differentiable once, in everything but the pairs. The same loss in every run with one number of threads.
+
+    >>> names = ["ln_q", "ln_k", "ln_v"]
+    >>> parameters = {f"{n}.weight": torch.ones(2) for n in names} | {f"{n}.bias": torch.zeros(2) for n in names}
+    >>> parameters |= {"attn.in_proj_weight": torch.eye(2).repeat(3, 1), "attn.in_proj_bias": torch.zeros(6)}
+    >>> parameters |= {"attn.out_proj.weight": torch.eye(2), "attn.out_proj.bias": torch.zeros(2)}
+    >>> tokens, texts = torch.tensor([[[4.0, 0.0], [0.0, 4.0]]]), torch.tensor([[9.0, 1.0], [-1.0, 1.0]])
+    >>> ten, none = torch.tensor(10.0), torch.tensor(0.0)
+    >>> text_conditioned_loss(tokens, texts, ten, none, parameters, torch.tensor([[0]]), torch.tensor([[1]], dtype=torch.int8), heads=1)
+    tensor(0.0019)
+    """
+    return _operators().text_conditioned_loss(image_tokens, texts, scale, bias, _pool_parameters(parameters), pair_texts, pair_labels, heads,
+                                              zero_token)
 
 
 if os.environ.get("TESSERA_OPS_LIBRARY") or any(place.is_file() for place in _places()):

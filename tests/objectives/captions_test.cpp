@@ -1,0 +1,219 @@
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/objectives/pairs.h"
+#include "tests/support/gradcheck.h"
+#include <tessera/objectives/flair.h>
+#include <tessera/objectives/objective.h>
+#include <tessera/ops/text_conditioned_pool.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kWidth = 4;
+
+/// Random features of images with captions.
+struct CaptionCase {
+  at::Tensor image_global, image_tokens, text_global, present, image_group, captions_group;
+
+  Features features() const {
+    Features out;
+    out.images["image"].global = image_global;
+    out.images["image"].tokens = image_tokens;
+    out.texts["captions"].global = text_global;
+    out.texts["captions"].present = present;
+    out.duplicates.image_group = image_group;
+    out.duplicates.captions_group = captions_group;
+    return out;
+  }
+  std::vector<at::Tensor> leaves() const { return {image_global, image_tokens, text_global}; }
+};
+
+/// Of four or more images the last one shows the first one's picture, and the second and third share a caption; caption 1
+/// of image 0 is absent, and all of image 1's with `lone`.
+CaptionCase random_case(std::int64_t images, std::int64_t captions, bool lone = false, at::ScalarType type = at::kDouble) {
+  at::manual_seed(3);
+  const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes, type).requires_grad_(true); };
+  CaptionCase out{random({images, kWidth}), random({images, 5, kWidth}), random({images, captions, kWidth}),
+                  at::ones({images, captions}, at::kBool), at::arange(images) % std::max<std::int64_t>(1, images - 1),
+                  at::arange(images * captions).view({images, captions})};
+  if (captions > 1) out.present[0][1] = false;
+  if (lone) out.present[1].fill_(false);
+  if (images >= 4) out.captions_group[2][0] = out.captions_group[1][captions - 1].item<std::int64_t>();
+  return out;
+}
+
+std::shared_ptr<Objective> made(const std::string& name, const std::string& yaml, at::ScalarType type = at::kDouble) {
+  return make_objective(name, yaml, kWidth, type);
+}
+
+struct NamedObjective {
+  std::string label, name, yaml;
+};
+
+std::vector<NamedObjective> caption_objectives() {
+  std::vector<NamedObjective> out;
+  for (const char* duplicates : {"negative", "masked", "positive"}) {
+    for (const char* denominator : {"slot", "all", "negatives"})
+      out.push_back({std::string("clip_") + denominator + "_" + duplicates, "multi_positive_clip",
+                     std::string("{denominator: ") + denominator + ", duplicates: " + duplicates + "}"});
+    for (const char* divisor : {"captions", "images"})
+      out.push_back({std::string("sigmoid_") + divisor + "_" + duplicates, "multi_positive_sigmoid",
+                     std::string("{init_logit_bias: -1, divisor: ") + divisor + ", duplicates: " + duplicates + "}"});
+    for (const char* negatives : {"sampled", "all"})
+      out.push_back({std::string("flair_") + negatives + "_" + duplicates, "flair",
+                     std::string("{heads: 2, init_logit_bias: -1, negatives: ") + negatives + ", duplicates: " + duplicates + "}"});
+  }
+  out.push_back({"flair_without_zero", "flair", "{heads: 4, zero_token: false, conditioned_weight: 1, global_weight: 0}"});
+  out.push_back({"grouping_batch", "subcaption_grouping", "{scope: batch}"});
+  out.push_back({"grouping_image", "subcaption_grouping", "{scope: image, weights: softmax}"});
+  out.push_back({"dreamlip", "dreamlip", "{contrast_weight: 0.5, grouping_weight: 2}"});
+  return out;
+}
+
+class CaptionObjectives : public testing::TestWithParam<NamedObjective> {};
+INSTANTIATE_TEST_SUITE_P(All, CaptionObjectives, testing::ValuesIn(caption_objectives()),
+                         [](const auto& each) { return each.param.label; });
+
+std::string with_chunk(const std::string& yaml, int chunk) {
+  return yaml.substr(0, yaml.size() - 1) + ", chunk: " + std::to_string(chunk) + "}";
+}
+
+TEST_P(CaptionObjectives, GradientsMatchFiniteDifferences) {
+  for (const bool lone : {false, true}) {
+    const CaptionCase given = random_case(4, 3, lone);
+    const auto objective = made(GetParam().name, with_chunk(GetParam().yaml, 2));
+    std::vector<at::Tensor> leaves = given.leaves();
+    for (const auto& item : objective->named_parameters()) leaves.push_back(item.value());
+    expect_gradients_match(leaves, [&] { return objective->forward(given.features(), {}).total; });
+  }
+}
+
+TEST_P(CaptionObjectives, TheChunkChangesNothing) {
+  const CaptionCase given = random_case(7, 2);
+  const auto result = [&](const std::string& yaml) {
+    const auto objective = made(GetParam().name, yaml);
+    std::vector<at::Tensor> out{objective->forward(given.features(), {}).total};
+    const auto gradients = torch::autograd::grad({out[0]}, given.leaves(), {}, std::nullopt, false, true);
+    for (const at::Tensor& each : gradients)
+      if (each.defined()) out.push_back(each);
+    return out;
+  };
+  const auto whole = result(GetParam().yaml);
+  for (const int chunk : {1, 3, 100}) {
+    const auto tiled = result(with_chunk(GetParam().yaml, chunk));
+    for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_TRUE(at::allclose(whole[i], tiled[i], 1e-9, 1e-12)) << i;
+  }
+}
+
+TEST_P(CaptionObjectives, AnAbsentCaptionTouchesNothingWhateverStandsInIt) {
+  const CaptionCase clean = random_case(4, 3, /*lone=*/true);
+  CaptionCase spoiled = clean;
+  const at::Tensor absent = clean.present.logical_not().unsqueeze(2);
+  spoiled.text_global = leaf(clean.text_global.detach().masked_fill(absent, std::nan("")));
+  spoiled.captions_group = clean.captions_group.masked_fill(clean.present.logical_not(), 0);
+  const auto objective = made(GetParam().name, GetParam().yaml);
+  const at::Tensor loss = objective->forward(clean.features(), {}).total,
+                   of_spoiled = objective->forward(spoiled.features(), {}).total;
+  EXPECT_EQ(loss.item<double>(), of_spoiled.item<double>());
+  const at::Tensor gradient = torch::autograd::grad({of_spoiled}, {spoiled.text_global})[0];
+  EXPECT_TRUE(at::isfinite(gradient).all().item<bool>());
+  EXPECT_EQ(gradient.masked_select(absent).abs().sum().item<double>(), 0.0);
+}
+
+TEST_P(CaptionObjectives, WithoutAnyCaptionTheLossIsZeroAndFinite) {
+  CaptionCase given = random_case(3, 2);
+  given.present.fill_(false);
+  const at::Tensor loss = made(GetParam().name, GetParam().yaml)->forward(given.features(), {}).total;
+  EXPECT_EQ(loss.item<double>(), 0.0);
+  for (const at::Tensor& each : torch::autograd::grad({loss}, given.leaves(), {}, std::nullopt, false, true))
+    if (each.defined()) EXPECT_EQ(each.abs().sum().item<double>(), 0.0);
+}
+
+TEST_P(CaptionObjectives, TheGraphMayBeRetainedAndPassedTwice) {
+  const CaptionCase given = random_case(4, 2);
+  const auto objective = made(GetParam().name, GetParam().yaml);
+  const at::Tensor loss = objective->forward(given.features(), {}).total;
+  const auto once = torch::autograd::grad({loss}, {given.text_global}, {}, /*retain_graph=*/true)[0].clone();
+  const auto again = torch::autograd::grad({2 * loss}, {given.text_global})[0];
+  EXPECT_TRUE(at::allclose(2 * once, again, 1e-9, 1e-12));
+}
+
+TEST(CaptionContrasts, OneCaptionIsTodaysClipAndSiglip) {
+  const CaptionCase given = random_case(6, 1);
+  Features pairs = given.features();
+  pairs.texts["caption"].global = given.text_global.squeeze(1);
+  const auto both = [&](const std::string& several, const std::string& one, const std::string& yaml, const std::string& init) {
+    const at::Tensor ours = made(several, "{" + yaml + "}")->forward(given.features(), {}).total,
+                     theirs = made(one, init)->forward(pairs, {}).total;
+    EXPECT_NEAR(ours.item<double>(), theirs.item<double>(), 1e-10) << several << " " << yaml;
+    const auto a = torch::autograd::grad({ours}, {given.image_global, given.text_global}),
+               b = torch::autograd::grad({theirs}, {given.image_global, given.text_global});
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(at::allclose(a[i], b[i], 1e-8, 1e-12));
+  };
+  for (const char* denominator : {"slot", "all", "negatives"})
+    both("multi_positive_clip", "clip", std::string("denominator: ") + denominator, "{}");
+  both("multi_positive_sigmoid", "siglip", "divisor: captions", "{}");
+}
+
+TEST(CaptionContrasts, AViewOfOneTextIsOneCaptionPerImage) {
+  const CaptionCase given = random_case(5, 1);
+  Features pairs = given.features();
+  pairs.texts["caption"].global = given.text_global.squeeze(1);
+  EXPECT_EQ(made("multi_positive_clip", "{text_view: caption}")->forward(pairs, {}).total.item<double>(),
+            made("multi_positive_clip", "{}")->forward(given.features(), {}).total.item<double>());
+}
+
+TEST(CaptionContrasts, FeaturesThatDoNotFitAreNamed) {
+  CaptionCase given = random_case(4, 2);
+  given.image_global = at::randn({3, kWidth}, at::kDouble);
+  EXPECT_THROW(made("multi_positive_clip", "{}")->forward(given.features(), {}), c10::Error);
+  given.image_global = at::Tensor();
+  EXPECT_THROW(made("multi_positive_clip", "{}")->forward(given.features(), {}), std::exception);
+}
+
+TEST(FlairObjective, NegativesFollowFromSeedAndStepAlone) {
+  const CaptionCase given = random_case(6, 4);
+  const auto objective = made("flair", "{heads: 2}");
+  const auto loss = [&](std::uint64_t seed, std::int64_t step) {
+    StepContext context;
+    context.seed = seed;
+    context.step = step;
+    return objective->forward(given.features(), context).total.item<double>();
+  };
+  EXPECT_EQ(loss(1, 5), loss(1, 5));
+  EXPECT_NE(loss(1, 5), loss(1, 6));
+  EXPECT_NE(loss(1, 5), loss(2, 5));
+}
+
+TEST(FlairObjective, DrawnNegativesHaveTheMeanOfAll) {
+  // The conditioned terms are B times means over pairs; over many draws the negatives' mean is that over all captions.
+  const CaptionCase given = random_case(3, 3);
+  const auto sampled = made("flair", "{heads: 2, conditioned_weight: 1, global_weight: 0, init_logit_bias: 0}");
+  Flair& flair = dynamic_cast<Flair&>(*sampled);
+  double mean = 0, expected = 0;
+  constexpr int kDraws = 4000;
+  const at::NoGradGuard no_grad;
+  for (int step = 0; step < kDraws; ++step) {
+    StepContext context;
+    context.step = step;
+    mean += flair.forward(given.features(), context).total.item<double>() / kDraws;
+  }
+  // Slot 1 of image 0 is absent: slots 0 and 2 come evenly.
+  int counted = 0;
+  for (std::int64_t code = 0; code < 3 * 3 * 2; ++code) {
+    const std::int64_t of_first = code % 2 * 2, of_second = code / 2 % 3, of_third = code / 6;
+    const at::Tensor slots = at::tensor({of_first, of_second, of_third}, at::kLong).expand({3, 3});
+    expected += flair.forward(given.features(), {}, slots).total.item<double>();
+    ++counted;
+  }
+  EXPECT_NEAR(mean, expected / counted, 0.02 * std::abs(mean));
+}
+
+TEST(FlairObjective, HeadsThatDoNotDivideTheWidthAreRefused) {
+  EXPECT_THROW(made("flair", "{heads: 3}"), std::exception);
+}
+
+}  // namespace
+}  // namespace tessera
