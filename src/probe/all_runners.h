@@ -5,6 +5,7 @@
 // One line per file of runners; registry.cpp calls them, data_registry.cpp those of modules in tessera_data.
 namespace tessera::probe {
 
+void add_caption_sampler_runner(Runners& runners);
 void add_metric_runners(Runners& runners);
 void add_model_runners(Runners& runners);
 void add_objective_runners(Runners& runners);
