@@ -18,7 +18,7 @@ import re
 
 import torch
 
-__all__ = ["flops_regularizer", "library_file", "linear_cross_entropy", "load", "max_similarity", "sparsify_group",
+__all__ = ["flops_regularizer", "library_file", "linear_cross_entropy", "linear_soft_cross_entropy", "load", "max_similarity", "sparsify_group",
            "token_max_projection"]
 
 _NAME = "libtessera_ops.so"
@@ -216,6 +216,31 @@ def linear_cross_entropy(hidden, weight, targets, bias=None, *, ignore_index=-10
     tensor(0.2395)
     """
     return _operators().linear_cross_entropy(hidden, weight, targets, bias, ignore_index=ignore_index, reduction=reduction)
+
+
+def linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias=None, *, reduction="mean", tile=None):
+    """-(y * log_softmax(linear(hidden, weight, bias))).sum() without logits and y [T, V], for targets y that are 0 but in few places.
+
+    y[t, v] is the sum of id_weights[t, j] with ids[t, j] = v: the words of a caption (SuperCLIP), or several right answers.
+
+    hidden        [T, D]  float32, bfloat16, float16 or float64; D at least 1
+    weight        [V, D]  of hidden's type (any floating type under autocast)
+    ids           [T, n]  int64 in [0, V), n at least 1; where the weight is 0 whatever it is
+    id_weights    [T, n]  floating, of any sum; takes no gradient
+    bias          [V]     floating, or None
+    reduction     "mean" over all T rows, or "sum"; a row without weights adds 0, may hold anything and takes no gradient
+    tile          logits that are held at a time, in whole rows; None: 16,777,216
+    returns       []      float32 (float64 for float64)
+    raises        RuntimeError that names the tensor, on a CPU also the id that is out of range
+    Differentiable once, in hidden, weight and bias. Memory as for linear_cross_entropy.
+
+    >>> hidden, weight = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+    >>> linear_soft_cross_entropy(hidden, weight, torch.tensor([[0, 2], [-1, -1]]), torch.tensor([[0.75, 0.25], [0.0, 0.0]]), reduction="sum")
+    tensor(0.7395)
+    >>> -(torch.tensor([0.75, 0.0, 0.25]) * torch.log_softmax(hidden @ weight.T, 1)[0]).sum()
+    tensor(0.7395)
+    """
+    return _operators().linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias, reduction=reduction, tile=tile)
 
 
 if os.environ.get("TESSERA_OPS_LIBRARY") or any(place.is_file() for place in _places()):

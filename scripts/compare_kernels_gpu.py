@@ -39,11 +39,12 @@ OPERATORS = {  # how inputs and both sides are made, and the shapes
     "sparsify_group": (compare_sparsify_group.make, [{"batch": 1024, "tokens": tokens, "patches": 196, "width": 512} for tokens in (55, 76)]),
     "flops_regularizer": (make_flops_regularizer, [{"rows": 8192, "vocabulary": 30522}]),
     "linear_cross_entropy": (compare_linear_cross_entropy.make, [{"tokens": 4096, "vocabulary": 49408, "width": 512}]),
+    "linear_soft_cross_entropy": (compare_linear_cross_entropy.make_soft, [{"tokens": 4096, "vocabulary": 49408, "width": 768, "words": 20}]),
     "token_max_projection": (compare_token_projection.make, [{"batch": 64, "positions": 196, "vocabulary": 30522, "width": 512}]),
     "max_similarity": (compare_filip.make, [{"batch": batch, "patches": 196, "tokens": 55, "width": 256} for batch in (64, 256)]),
 }
 ON_A_GPU_ALONE = {("max_similarity", "bfloat16")}
-SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8}  # on the CPU
+SMALL = {"batch": 3, "tokens": 5, "patches": 7, "positions": 6, "width": 16, "vocabulary": 40, "rows": 8, "words": 3}  # on the CPU
 
 
 class Sides:

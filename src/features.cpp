@@ -36,6 +36,7 @@ void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::str
     both.dense |= view.dense;
     both.slots |= view.slots;
     both.attention |= view.attention;
+    both.encoder_tokens |= view.encoder_tokens;
     both.input_ids |= view.input_ids;
     both.optional &= view.optional;
     both.teacher |= view.teacher;

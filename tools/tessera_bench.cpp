@@ -180,7 +180,7 @@ void keep_freed_memory() {
 
 struct KernelsCommand {
   Common common{9, 20};
-  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies,
+  std::vector<std::string> groups, encodings, similarities, slots, projections, cross_entropies, soft_cross_entropies,
       dtypes = {"float32", "bfloat16"};
 
   void add_to(CLI::App& command) {
@@ -211,6 +211,12 @@ struct KernelsCommand {
             "shapes TxVxD, T tokens of width D with V classes, whose forward pass makes the gradients too; none "
             "by default, on a GPU 4096x49408x512; on the CPU in float32")
         ->type_name("SHAPE");
+    command
+        .add_option(
+            "--linear-soft-cross-entropy", soft_cross_entropies,
+            "shapes TxVxDxn, the same with n weighted classes a row; none by default, on a GPU 4096x49408x768x20; on the "
+            "CPU in float32")
+        ->type_name("SHAPE");
     add_default(command, "--dtypes", dtypes, "float32, bfloat16 or both")
         ->check(CLI::IsMember({"float32", "bfloat16"}));
     common.add_to(command);
@@ -236,7 +242,7 @@ struct KernelsCommand {
     settings.dtypes.clear();
     for (const std::string& name : dtypes) settings.dtypes.push_back(dtype_of(name));
     if (groups.empty() && encodings.empty() && similarities.empty() && slots.empty() && projections.empty() &&
-        cross_entropies.empty()) {
+        cross_entropies.empty() && soft_cross_entropies.empty()) {
       groups = {"64x55x196x512"};
       encodings = {"512x30522"};
       similarities = {"32x55x196x256"};
@@ -248,6 +254,7 @@ struct KernelsCommand {
         slots.insert(slots.end(), {"1024x128x50x768x64", "1024x128x197x768x64"});
         projections = {"256x196x30522x512"};
         cross_entropies = {"4096x49408x512"};
+        soft_cross_entropies = {"4096x49408x768x20"};
       }
     }
     for (const std::string& shape : groups) settings.groups.push_back(tessera::bench::parse_group_shape(shape));
@@ -260,6 +267,8 @@ struct KernelsCommand {
       settings.projections.push_back(tessera::bench::parse_projection_shape(shape));
     for (const std::string& shape : cross_entropies)
       settings.cross_entropies.push_back(tessera::bench::parse_cross_entropy_shape(shape));
+    for (const std::string& shape : soft_cross_entropies)
+      settings.cross_entropies.push_back(tessera::bench::parse_soft_cross_entropy_shape(shape));
     check_folder_of("--json", common.json);
     const tessera::bench::KernelBench bench = measure_kernels(settings);
     std::cout << to_markdown(bench);

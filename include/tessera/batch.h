@@ -89,6 +89,7 @@ struct ViewNeeds {
   bool dense = false;      // TowerFeatures::dense
   bool slots = false;      // TowerFeatures::slots
   bool attention = false;  // TowerFeatures::attention
+  bool encoder_tokens = false;  // TowerFeatures::encoder_tokens
   bool input_ids = false;  // TowerFeatures::input, the ids and mask that the text tower saw
   bool regions = false;    // an image view of the sample's region features, not of its pixels
   bool optional = false;   // a sample may lack it: its row's mask is all false then; else such a sample is skipped

@@ -16,6 +16,7 @@ struct TowerFeatures {
   at::Tensor global;     // [B, D], not normalized; a row whose view is missing holds anything finite
   at::Tensor tokens;     // [B, N, W], patches, words or groups as the projection's `tokens` gives them; 0 where mask is false
   at::Tensor mask;       // bool [B, N] of `tokens`; undefined: all real
+  at::Tensor encoder_tokens;  // [B, N, w], the same before the projection, behind the encoder's final norm; 0 where mask is false
   at::Tensor dense;      // [B, N, D], tokens through the same head as the global embedding (zero-shot segmentation)
   at::Tensor slots;      // [B, S, Ds], not normalized
   at::Tensor attention;  // [B, S, M], each slot's weight of each input position (patches row-major, or words)
@@ -30,6 +31,7 @@ void for_each_tensor(Tower& features, F&& f) {
   f(features.global);
   f(features.tokens);
   f(features.mask);
+  f(features.encoder_tokens);
   f(features.dense);
   f(features.slots);
   f(features.attention);

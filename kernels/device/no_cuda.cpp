@@ -3,6 +3,7 @@
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
 #include "kernels/sparsify_group/sparsify_group.h"
+#include "kernels/text_pool/text_pool.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 
 namespace tessera::kernels::cuda {
@@ -53,6 +54,15 @@ Status token_max_projection_forward(const TokenMaxProjectionForward&, void*) {
 }
 Status token_max_projection_backward(const TokenMaxProjectionBackward&, void*) {
   return missing("token_max_projection");
+}
+Status patch_softmax(const PatchSoftmax&, void*) {
+  return missing("text_conditioned_pool");
+}
+Status patch_softmax_backward(const PatchSoftmaxBackward&, void*) {
+  return missing("text_conditioned_pool");
+}
+Status pooled_pairs(const PooledPairs&, void*) {
+  return missing("text_conditioned_pool");
 }
 
 }  // namespace tessera::kernels::cuda

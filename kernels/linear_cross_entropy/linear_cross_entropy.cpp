@@ -20,7 +20,8 @@ Status present(const char* name, const void* pointer) {
 
 Status check(const CrossEntropyTile& arguments) {
   if (Status status = at_least("rows", 0, arguments.rows); !status.ok()) return status;
-  if (Status status = at_least("columns", 1, arguments.columns); !status.ok() || arguments.rows == 0) return status;
+  if (Status status = at_least("columns", 1, arguments.columns); !status.ok()) return status;
+  if (Status status = at_least("places", 1, arguments.places); !status.ok() || arguments.rows == 0) return status;
   if (Status status = present("logits", arguments.logits); !status.ok()) return status;
   if (Status status = present("targets", arguments.targets); !status.ok()) return status;
   return present("losses", arguments.losses);

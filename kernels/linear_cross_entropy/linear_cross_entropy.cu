@@ -28,16 +28,51 @@ __device__ __forceinline__ MaximumAndSum over_block(MaximumAndSum mine) {
   return all;
 }
 
+/// A row's target: the sum of its weights, of weights times logits, and whether it has any place.
+struct RowTarget {
+  float weight, logit;
+  bool any;
+};
+
+/// Of the block, in every thread.
+__device__ __forceinline__ RowTarget target_of(const float* logits, const std::int64_t* columns, const float* weights,
+                                               std::int64_t places) {
+  if (weights == nullptr && places == 1)  // the same place for all threads
+    return columns[0] < 0 ? RowTarget{0.0f, 0.0f, false} : RowTarget{1.0f, logits[columns[0]], true};
+  __shared__ float sums[kThreads / 32][3];
+  float mine[3] = {0.0f, 0.0f, 0.0f};
+  for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
+    if (columns[place] < 0) continue;
+    const float weight = weights == nullptr ? 1.0f : weights[place];
+    mine[0] += weight;
+    mine[1] += weight * logits[columns[place]];
+    mine[2] += 1.0f;
+  }
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    const float sum = warp_sum(mine[i]);
+    if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32][i] = sum;
+  }
+  __syncthreads();
+  float all[3] = {0.0f, 0.0f, 0.0f};
+  for (const auto& of_warp : sums)
+    for (int i = 0; i < 3; ++i) all[i] += of_warp[i];
+  return {all[0], all[1], all[2] > 0.0f};
+}
+
 template <class Element, int kCount>
 __global__ void __launch_bounds__(kThreads)
-    cross_entropy_row(std::int64_t columns, const float* tile, const std::int64_t* targets, float* losses,
-                      Element* gradients) {
-  const std::int64_t row = blockIdx.x, target = targets[row];
+    cross_entropy_row(std::int64_t columns, const float* tile, std::int64_t places, const std::int64_t* all_targets,
+                      const float* all_weights, float* losses, Element* gradients) {
+  const std::int64_t row = blockIdx.x;
+  const std::int64_t* const targets = all_targets + row * places;
+  const float* const weights = all_weights == nullptr ? nullptr : all_weights + row * places;
   const float* const logits = tile + row * columns;
   Element* const gradient = gradients == nullptr ? nullptr : gradients + row * columns;
-  const float of_target = target < 0 ? 0.0f : logits[target];  // the gradient may take its place, behind the barrier
+  const RowTarget target = target_of(logits, targets, weights, places);  // the gradient may take the logits' place,
+                                                                         // behind the barrier
   MaximumAndSum mine{kLowest, 0.0f};
-  if (target >= 0) {
+  if (target.any) {
     for (std::int64_t column = threadIdx.x * kCount; column < columns; column += kThreads * kCount) {
       const auto piece = word_at<Piece<float, kCount>>(logits + column);
       float maximum = mine.maximum;
@@ -50,27 +85,38 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   const MaximumAndSum all = over_block(mine);
-  if (threadIdx.x == 0) losses[row] = target < 0 ? 0.0f : all.maximum + logf(all.sum) - of_target;
+  if (threadIdx.x == 0)
+    losses[row] = target.any ? target.weight * (all.maximum + logf(all.sum)) - target.logit : 0.0f;
   if (gradient == nullptr) return;
-  const float share = 1.0f / all.sum;
+  const float share = target.weight / all.sum;
   for (std::int64_t column = threadIdx.x * kCount; column < columns; column += kThreads * kCount) {
     const auto piece = word_at<Piece<float, kCount>>(logits + column);
     Piece<Element, kCount> out;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float softmax = expf(piece.values[i] - all.maximum) * share;
-      const float of_loss = column + i == target ? softmax - 1.0f : softmax;
-      out.values[i] = from_float<Element>(target < 0 ? 0.0f : of_loss);
-    }
+    for (int i = 0; i < kCount; ++i)
+      out.values[i] = from_float<Element>(target.any ? expf(piece.values[i] - all.maximum) * share : 0.0f);
     word_at<Piece<Element, kCount>>(gradient + column) = out;
+  }
+  __syncthreads();
+  // The first of equal targets stands for all of them, so that no two threads write to one place. A narrow gradient
+  // stands apart from the logits, and is rounded once: the softmax is made again.
+  constexpr bool kNarrow = sizeof(Element) < sizeof(float);
+  for (std::int64_t place = threadIdx.x; place < places; place += kThreads) {
+    const std::int64_t column = targets[place];
+    if (column < 0 || (place > 0 && targets[place - 1] == column)) continue;
+    float weight = 0.0f;
+    for (std::int64_t same = place; same < places && targets[same] == column; ++same)
+      weight += weights == nullptr ? 1.0f : weights[same];
+    const float softmax = kNarrow ? expf(logits[column] - all.maximum) * share : to_float(gradient[column]);
+    gradient[column] = from_float<Element>(softmax - weight);
   }
 }
 
 template <class Element, int kCount>
 Status start(const CrossEntropyTile& given, void* stream) {
   return launch("linear_cross_entropy", cross_entropy_row<Element, kCount>, dim3(static_cast<unsigned>(given.rows)),
-                kThreads, 0, stream, given.columns, given.logits, given.targets, given.losses,
-                static_cast<Element*>(given.gradient));
+                kThreads, 0, stream, given.columns, given.logits, given.places, given.targets, given.weights,
+                given.losses, static_cast<Element*>(given.gradient));
 }
 
 /// Four columns at a time if all rows of both begin where such a piece may.

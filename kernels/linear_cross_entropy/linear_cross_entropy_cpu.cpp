@@ -17,19 +17,46 @@ const SoftmaxRow& softmax_row() {
   return kPortableSoftmaxRow;
 }
 
+/// A row's target: its places, the sum of their weights, and of their weights times their logits.
+struct Target {
+  const std::int64_t* columns;
+  const float* weights;  // null: all 1
+  std::int64_t places;
+  float weight = 0.0f, logit = 0.0f;
+  bool any = false;
+
+  Target(const CrossEntropyTile& arguments, std::int64_t row, const float* logits)
+      : columns(arguments.targets + row * arguments.places),
+        weights(arguments.weights == nullptr ? nullptr : arguments.weights + row * arguments.places),
+        places(arguments.places) {
+    for_each_place([&](std::int64_t column, float of_place) {
+      weight += of_place;
+      logit += of_place * logits[column];
+      any = true;
+    });
+  }
+
+  template <class F>
+  void for_each_place(F&& f) const {
+    for (std::int64_t place = 0; place < places; ++place)
+      if (columns[place] >= 0) f(columns[place], weights == nullptr ? 1.0f : weights[place]);
+  }
+};
+
 void finish_row(const CrossEntropyTile& arguments, std::int64_t row) {
-  const std::int64_t target = arguments.targets[row];
   const float* const logits = arguments.logits + row * arguments.columns;
   float* const gradient =
       arguments.gradient == nullptr ? nullptr : static_cast<float*>(arguments.gradient) + row * arguments.columns;
-  if (target < 0) {
+  const Target target(arguments, row, logits);  // before the gradient takes the logits' place
+  if (!target.any) {
     arguments.losses[row] = 0.0f;
     if (gradient != nullptr) std::fill(gradient, gradient + arguments.columns, 0.0f);
     return;
   }
-  const float of_target = logits[target];  // the gradient may take its place
-  arguments.losses[row] = softmax_row().log_sum_exp(logits, arguments.columns, gradient) - of_target;
-  if (gradient != nullptr) gradient[target] -= 1.0f;
+  const float normalizer = softmax_row().log_sum_exp(logits, arguments.columns, gradient, target.weight);
+  arguments.losses[row] = target.weight * normalizer - target.logit;
+  if (gradient != nullptr)
+    target.for_each_place([&](std::int64_t column, float weight) { gradient[column] -= weight; });
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ float maximum(const float* values, std::int64_t columns) {
   return result;
 }
 
-float log_sum_exp(const float* logits, std::int64_t columns, float* softmax) {
+float log_sum_exp(const float* logits, std::int64_t columns, float* softmax, float scale) {
   const float top = maximum(logits, columns);
   const Vector shift = broadcast(top);
   Vector sums[kVectors] = {};
@@ -84,7 +84,7 @@ float log_sum_exp(const float* logits, std::int64_t columns, float* softmax) {
   float sum = 0.0f;
   for (int lane = 0; lane < kVector; ++lane) sum += all[lane];
   if (softmax != nullptr) {
-    const float share = 1.0f / sum;
+    const float share = scale / sum;
     for (column = 0; column + kVector <= columns; column += kVector) {
       store(softmax + column, load(softmax + column) * share);
     }

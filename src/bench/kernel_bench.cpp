@@ -73,6 +73,11 @@ CrossEntropyShape parse_cross_entropy_shape(const std::string& text) {
   return {sizes[0], sizes[1], sizes[2]};
 }
 
+CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text) {
+  const auto sizes = parse_shape(text, 4, "--linear-soft-cross-entropy", "2048x49408x768x20 (T, V, D, n)");
+  return {sizes[0], sizes[1], sizes[2], sizes[3]};
+}
+
 double KernelBench::product_flops(at::ScalarType dtype) const {
   double best = 0;
   for (const MachinePeak::Product& each : peak.products)

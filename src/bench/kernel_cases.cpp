@@ -116,6 +116,13 @@ at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Ten
   return at::cross_entropy_loss(at::linear(hidden, weight).to(at::kFloat), targets);
 }
 
+at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
+                                              const at::Tensor& weights) {
+  const at::Tensor logits = at::linear(hidden, weight).to(at::kFloat);
+  const at::Tensor target = at::zeros(logits.sizes(), logits.options()).scatter_(1, ids, weights);
+  return -(target * logits.log_softmax(1)).sum() / hidden.size(0);
+}
+
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype) {
   const auto [batch, tokens, patches, width] = shape;
   const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
@@ -197,7 +204,7 @@ std::vector<KernelCase> token_max_projection_cases(const ProjectionShape& shape,
 
 std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shape, const at::Device& device,
                                                    at::ScalarType dtype) {
-  const auto [tokens, vocabulary, width] = shape;
+  const auto [tokens, vocabulary, width, words] = shape;
   const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
   const at::Tensor hidden = at::randn({tokens, width}, options),
                    weight = 0.02 * at::randn({vocabulary, width}, options),
@@ -205,6 +212,19 @@ std::vector<KernelCase> linear_cross_entropy_cases(const CrossEntropyShape& shap
   const double product = 2.0 * static_cast<double>(tokens * vocabulary) * static_cast<double>(width),
                inputs = bytes_of(hidden) + bytes_of(weight);
   // The forward pass makes the gradients as well.
+  if (words > 0) {
+    const at::Tensor ids = (at::randint(vocabulary, {tokens, 1}, targets.options()) + at::arange(words, targets.options()))
+                               .remainder(vocabulary),
+                     weights = at::rand({tokens, words}, options.dtype(at::kFloat)).softmax(1);
+    return both_passes(
+        {"linear_soft_cross_entropy",
+         concat("T=", tokens, " V=", vocabulary, " D=", width, " n=", words),
+         {hidden, weight},
+         [=](const Tensors& in) { return Tensors{linear_soft_cross_entropy(in[0], in[1], ids, weights)}; },
+         [=](const Tensors& in) { return Tensors{composed_linear_soft_cross_entropy(in[0], in[1], ids, weights)}; },
+         {3 * product, 2 * inputs + bytes_of(ids) + bytes_of(weights)},
+         {0, 2 * inputs}});
+  }
   return both_passes(
       {"linear_cross_entropy",
        concat("T=", tokens, " V=", vocabulary, " D=", width),

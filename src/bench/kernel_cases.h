@@ -42,6 +42,11 @@ at::Tensor composed_token_max_projection(const at::Tensor& tokens, const at::Ten
 /// weight [V, D], targets [T].
 at::Tensor composed_linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets);
 
+/// Mean cross-entropy with a soft target, holding the logits and the target: ids [T, n], no two of a row equal, and
+/// their weights [T, n].
+at::Tensor composed_linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
+                                              const at::Tensor& weights);
+
 /// Forward and backward.
 std::vector<KernelCase> sparsify_group_cases(const GroupShape& shape, const at::Device& device, at::ScalarType dtype);
 std::vector<KernelCase> flops_regularizer_cases(const EncodingShape& shape, const at::Device& device,

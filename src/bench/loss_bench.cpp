@@ -14,6 +14,7 @@ namespace {
 
 // Seconds above which the counted run's own time will do: neither counting nor a cold start matters there.
 constexpr double kLong = 10;
+constexpr std::int64_t kVocabulary = 49408;  // where no model says how many token ids there are
 constexpr const char* kClipFilip = "{name: weighted_sum, objectives: [{name: clip}, {name: filip}]}";
 
 // An objective, built, and features of two pairs that tell the shapes of what it sees.
@@ -29,6 +30,7 @@ TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, con
   TowerFeatures out;
   out.global = at::zeros({kPairs, s.width}, options);
   if (wanted.tokens) out.tokens = at::zeros({kPairs, tokens, s.width}, options);
+  if (wanted.encoder_tokens) out.encoder_tokens = at::zeros({kPairs, tokens, s.width}, options);
   if (wanted.dense) out.dense = at::zeros({kPairs, tokens, s.width}, options);
   if (wanted.slots) out.slots = at::zeros({kPairs, kSlots, s.width}, options);
   if (wanted.attention) out.attention = at::zeros({kPairs, kSlots, tokens}, options);
@@ -45,9 +47,14 @@ TowerFeatures features_of_text(const ViewNeeds& wanted, const LossBenchSettings&
 
 Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, DualEncoder* model) {
   SharedParameters shared;
-  if (model != nullptr) shared = model->shared();
+  ObjectiveContext context{.embed_dim = s.width, .image_width = s.width, .vocab_size = kVocabulary};
+  if (model != nullptr) {
+    context = objective_context(*model);
+    shared = model->shared();
+  }
+  context.shared = &shared;
   Subject out;
-  out.objective = objectives().make(named.choice, named.label, ObjectiveContext{s.width, &shared});
+  out.objective = objectives().make(named.choice, named.label, context);
   out.objective->to(s.device);
   const Needs needs = out.objective->needs();
   if (model != nullptr) {

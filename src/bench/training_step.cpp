@@ -77,7 +77,7 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   model_ = std::make_shared<DualEncoder>(load_model_settings(configuration));
   if (!s.weights.empty()) model_->load_state(io::load_safetensors(s.weights).tensors, s.weights);
   objective_ = objectives().make(section(tree, "objective", "{name: clip}"), "objective",
-                                 ObjectiveContext{model_->embed_dim(), &model_->shared()});
+                                 objective_context(*model_));
   needs_ = objective_->needs();
   if (needs_.teacher())
     user_error(configuration, ": its objective keeps a teacher, which this measurement does not have");

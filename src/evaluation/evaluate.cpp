@@ -13,6 +13,7 @@
 #include <tessera/base/text.h>
 #include <tessera/base/version.h>
 #include <tessera/config/environment.h>
+#include <tessera/evaluation/checkpoint_pool.h>
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/feature_store.h>
 #include <tessera/evaluation/inference.h>
@@ -250,6 +251,7 @@ ModelEvaluation evaluate_model(const EvaluateOptions& options, bool reuse) {
   context.out = out;
   context.logit_scale = logit_scale_of(loaded.file);
   if (options.run_loss) context.loss = options.run_loss(loaded);
+  context.pool = checkpoint_pool(loaded);
   context.told = std::make_shared<ToldSamples>();
   context.vocabulary_texts = std::make_shared<std::map<std::uint64_t, TowerFeatures>>();
   if (suite.source) context.source = sources().make(*suite.source, "source");

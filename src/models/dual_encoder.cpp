@@ -35,7 +35,7 @@ bool is_optional(const std::string& name) {
 
 /// A picture that is missing has no real token; encoders see regions' and texts' masks themselves.
 void hide_missing_pictures(TowerFeatures& features) {
-  for (at::Tensor* tokens : {&features.tokens, &features.dense}) {
+  for (at::Tensor* tokens : {&features.tokens, &features.encoder_tokens, &features.dense}) {
     if (!tokens->defined()) continue;
     const at::Tensor there = features.present.unsqueeze(1).expand({-1, tokens->size(1)});
     features.mask = features.mask.defined() ? features.mask & there : there;

@@ -14,7 +14,7 @@ constexpr double kNormEps = 1e-5;
 }  // namespace
 
 TextConditionedPool::TextConditionedPool(const TextConditionedPoolSettings& settings, std::int64_t embed_dim)
-    : settings_(settings) {
+    : settings_(settings), width_(embed_dim) {
   if (embed_dim % settings.heads != 0)
     user_error("heads: ", settings.heads, " do not divide the embedding's width of ", embed_dim,
                ": set a number that does");
@@ -26,6 +26,14 @@ TextConditionedPool::TextConditionedPool(const TextConditionedPoolSettings& sett
   value_norm_ = norm("ln_v");
   attention_ = register_module("attn", std::make_shared<MultiHeadAttention>(MultiHeadAttentionSettings{
                                            .width = embed_dim, .heads = settings.heads}));
+}
+
+TextPoolParameters TextConditionedPool::parameters_of_operator() const {
+  const auto parameters = attention_->named_parameters();
+  return {query_norm_->weight(),          query_norm_->bias(),          key_norm_->weight(),
+          key_norm_->bias(),              value_norm_->weight(),        value_norm_->bias(),
+          parameters["in_proj_weight"],   parameters["in_proj_bias"],   parameters["out_proj.weight"],
+          parameters["out_proj.bias"],    settings_.heads,              settings_.zero_token};
 }
 
 at::Tensor TextConditionedPool::project_queries(const at::Tensor& queries) {

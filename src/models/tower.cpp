@@ -112,6 +112,7 @@ TowerFeatures Tower::forward(const TowerInput& input, const ViewNeeds& needs) {
   if (needs.attention) out.attention = pooled.attention;
   out.mask = encoded.mask;
   if (needs.tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
+  if (needs.encoder_tokens) out.encoder_tokens = zero_padding(encoder_->final_norm(encoded.tokens), encoded.mask);
   const at::Tensor& patches = encoded.other_tokens.defined() ? encoded.other_tokens : encoded.tokens;
   if (needs.dense) out.dense = zero_padding(projection_->dense(patches), encoded.mask);
   return out;

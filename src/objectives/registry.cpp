@@ -1,14 +1,21 @@
+#include <tessera/models/dual_encoder.h>
 #include <tessera/objectives/clip.h>
 #include <tessera/objectives/dino.h>
+#include <tessera/objectives/dreamlip.h>
 #include <tessera/objectives/filip.h>
+#include <tessera/objectives/flair.h>
 #include <tessera/objectives/gloria.h>
 #include <tessera/objectives/mgca.h>
+#include <tessera/objectives/multi_positive_clip.h>
+#include <tessera/objectives/multi_positive_sigmoid.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/pacl.h>
 #include <tessera/objectives/pyramidclip.h>
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/stair.h>
+#include <tessera/objectives/subcaption_grouping.h>
+#include <tessera/objectives/superclip.h>
 #include <tessera/objectives/text_group.h>
 #include <tessera/objectives/weighted_sum.h>
 
@@ -24,6 +31,15 @@ void add(ObjectiveRegistry& list, const char* name, const char* help) {
 }
 
 }  // namespace
+
+ObjectiveContext objective_context(DualEncoder& model) {
+  ObjectiveContext context;
+  context.embed_dim = model.embed_dim();
+  context.shared = &model.shared();
+  context.image_width = model.image_tower().encoder().width();
+  if (model.has_text_tower()) context.vocab_size = model.text_tower().encoder().vocab_size();
+  return context;
+}
 
 ObjectiveRegistry& objectives() {
   static ObjectiveRegistry registry = [] {
@@ -41,7 +57,17 @@ ObjectiveRegistry& objectives() {
     add<Stair, StairSettings>(list, "stair", "contrast of sparse encodings over the vocabulary (Chen et al. 2023)");
     add<TextGroup, TextGroupSettings>(list, "text_group",
                                       "contrast of grouped texts, and their reconstruction from the groups");
+    add<MultiPositiveClip, MultiPositiveClipSettings>(list, "multi_positive_clip",
+                                                      "contrast of an image with several captions");
+    add<MultiPositiveSigmoid, MultiPositiveSigmoidSettings>(
+        list, "multi_positive_sigmoid", "every pair of image and caption a decision, with several captions per image");
+    add<SubcaptionGrouping, SubcaptionGroupingSettings>(
+        list, "subcaption_grouping", "captions against the patches grouped for them (Zheng et al. 2024)");
+    add<DreamLip, DreamLipSettings>(list, "dreamlip", "several captions per image, each with its patches (Zheng et al. 2024)");
+    add<Flair, FlairSettings>(list, "flair", "images pooled by the text that asks (Xiao et al. 2024)");
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
+    add<SuperClip, SuperClipSettings>(list, "superclip",
+                                      "classification of the image into the words of its caption (SuperCLIP, 2025)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();

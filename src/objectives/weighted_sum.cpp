@@ -101,6 +101,14 @@ Needs WeightedSum::needs() const {
   return all;
 }
 
+bool WeightedSum::looks_ahead() const {
+  return std::any_of(terms_.begin(), terms_.end(), [](const Term& term) { return term.objective->looks_ahead(); });
+}
+
+void WeightedSum::before_step(const std::vector<const Batch*>& batches, const StepContext& step) {
+  for (std::size_t i = 0; i < terms_.size(); ++i) terms_[i].objective->before_step(batches, context_of(i, step));
+}
+
 void WeightedSum::after_step(const StepContext& done) {
   for (std::size_t i = 0; i < terms_.size(); ++i) terms_[i].objective->after_step(context_of(i, done));
 }

@@ -18,46 +18,95 @@
 namespace tessera {
 namespace {
 
-using Bias = std::optional<at::Tensor>;
+using Optional = std::optional<at::Tensor>;
 using Wanted = std::array<bool, 3>;  // the gradients of hidden, weight and bias
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 constexpr std::int64_t kTileElements = 16 << 20;  // of one tile of logits
 
-// Asks for no size as a number, so that tracing with symbolic sizes goes through it.
-void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Bias& bias) {
-  TORCH_CHECK(hidden.dim() == 2 && hidden.sym_size(1) > 0 && hidden.is_floating_point(),
-              "linear_cross_entropy: hidden must be floating [T, D] with D at least 1, got ", hidden.scalar_type(), " ",
+const char* name_of(const Optional& target_weights) {
+  return target_weights ? "linear_soft_cross_entropy" : "linear_cross_entropy";
+}
+
+// targets [T]: ids; [T, n] with target_weights [T, n]. Asks for no size as a number, so that tracing with symbolic sizes
+// goes through it.
+void check(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
+           const Optional& target_weights) {
+  const char* const name = name_of(target_weights);
+  TORCH_CHECK(hidden.dim() == 2 && hidden.sym_size(1) > 0 && hidden.is_floating_point(), name,
+              ": hidden must be floating [T, D] with D at least 1, got ", hidden.scalar_type(), " ",
               hidden.sym_sizes());
   TORCH_CHECK(weight.dim() == 2 && weight.sym_size(0) > 0 && weight.sym_size(1) == hidden.sym_size(1) &&
                   weight.scalar_type() == hidden.scalar_type(),
-              "linear_cross_entropy: weight must be ", hidden.scalar_type(), " [V, D] = [V, ", hidden.sym_size(1),
+              name, ": weight must be ", hidden.scalar_type(), " [V, D] = [V, ", hidden.sym_size(1),
               "] as hidden is, got ", weight.scalar_type(), " ", weight.sym_sizes());
-  TORCH_CHECK(targets.dim() == 1 && targets.sym_size(0) == hidden.sym_size(0) && targets.scalar_type() == at::kLong,
-              "linear_cross_entropy: targets must be int64 [T] = [", hidden.sym_size(0), "], got ",
-              targets.scalar_type(), " ", targets.sym_sizes());
+  if (target_weights) {
+    TORCH_CHECK(targets.dim() == 2 && targets.sym_size(0) == hidden.sym_size(0) && targets.sym_size(1) > 0 &&
+                    targets.scalar_type() == at::kLong,
+                name, ": ids must be int64 [T, n] = [", hidden.sym_size(0), ", n] with n at least 1, got ",
+                targets.scalar_type(), " ", targets.sym_sizes());
+    TORCH_CHECK(target_weights->sym_sizes() == targets.sym_sizes() && target_weights->is_floating_point(), name,
+                ": id_weights must be floating ", targets.sym_sizes(), " as ids is, got ",
+                target_weights->scalar_type(), " ", target_weights->sym_sizes());
+  } else {
+    TORCH_CHECK(targets.dim() == 1 && targets.sym_size(0) == hidden.sym_size(0) && targets.scalar_type() == at::kLong,
+                name, ": targets must be int64 [T] = [", hidden.sym_size(0), "], got ", targets.scalar_type(), " ",
+                targets.sym_sizes());
+  }
   TORCH_CHECK(!bias || (bias->dim() == 1 && bias->sym_size(0) == weight.sym_size(0) && bias->is_floating_point()),
-              "linear_cross_entropy: bias must be floating [V] = [", weight.sym_size(0), "], got ", bias->scalar_type(),
-              " ", bias->sym_sizes());
+              name, ": bias must be floating [V] = [", weight.sym_size(0), "], got ", bias->scalar_type(), " ",
+              bias->sym_sizes());
   TORCH_CHECK(weight.device() == hidden.device() && targets.device() == hidden.device() &&
-                  (!bias || bias->device() == hidden.device()),
-              "linear_cross_entropy: hidden, weight, targets and bias must be on one device, got ", hidden.device(),
-              ", ", weight.device(), ", ", targets.device(), " and ", bias ? bias->device() : hidden.device());
+                  (!bias || bias->device() == hidden.device()) &&
+                  (!target_weights || target_weights->device() == hidden.device()),
+              name, ": hidden, weight, targets and bias must be on one device, got ", hidden.device(), ", ",
+              weight.device(), ", ", targets.device(), " and ", bias ? bias->device() : hidden.device());
 }
 
-// Negative where the target is ignored. An id that is neither a row of the weight nor ignore_index is an error.
-at::Tensor checked_ids(const at::Tensor& targets, std::int64_t vocabulary, std::int64_t ignore_index) {
-  const at::Tensor ignored = targets == ignore_index;
-  const at::Tensor bad = targets.lt(0).logical_or_(targets >= vocabulary).logical_and_(ignored.logical_not());
-  if (!targets.is_cpu()) {  // which one it is cannot be asked without waiting for the device
-    at::_assert_async(bad.any().logical_not(),
-                      "linear_cross_entropy: a target is neither a row of weight nor ignore_index");
-  } else if (bad.any().item<bool>()) {
-    const std::int64_t place = bad.nonzero()[0].item<std::int64_t>();
-    TORCH_CHECK(false, "linear_cross_entropy: targets[", place, "] is ", targets[place].item<std::int64_t>(),
-                ", but must be in [0, ", vocabulary, ") or ignore_index = ", ignore_index);
+// A target per row, sparse: ids [T, n], -1 where there is none, equal ones side by side.
+struct Target {
+  at::Tensor ids;
+  at::Tensor weights;  // [T, n], in the type of the losses; undefined: all 1
+
+  at::Tensor rows() const { return ids.ge(0).any(1); }  // [T], those that have one
+  Target narrow(std::int64_t first, std::int64_t count) const {
+    return {ids.narrow(0, first, count), weights.defined() ? weights.narrow(0, first, count) : weights};
   }
-  return targets.masked_fill(ignored, -1);
+};
+
+// What an id that is out of range is called: which one it is cannot be asked on a GPU without waiting for it.
+template <class Message>
+void refuse(const at::Tensor& bad, const char* on_gpu, const Message& message) {
+  if (!bad.is_cpu())
+    at::_assert_async(bad.any().logical_not(), on_gpu);
+  else if (bad.any().item<bool>())
+    message(bad.nonzero()[0]);
+}
+
+// An id that is neither a row of the weight nor ignore_index is an error.
+Target hard_target(const at::Tensor& targets, std::int64_t vocabulary, std::int64_t ignore_index) {
+  const at::Tensor ignored = targets == ignore_index;
+  refuse(targets.lt(0).logical_or_(targets >= vocabulary).logical_and_(ignored.logical_not()),
+         "linear_cross_entropy: a target is neither a row of weight nor ignore_index", [&](const at::Tensor& at) {
+           const std::int64_t place = at[0].item<std::int64_t>();
+           TORCH_CHECK(false, "linear_cross_entropy: targets[", place, "] is ", targets[place].item<std::int64_t>(),
+                       ", but must be in [0, ", vocabulary, ") or ignore_index = ", ignore_index);
+         });
+  return {targets.masked_fill(ignored, -1).unsqueeze(1), {}};
+}
+
+// Places of weight 0 may hold any id; the others' must be rows of the weight.
+Target soft_target(const at::Tensor& ids, const at::Tensor& weights, std::int64_t vocabulary, at::ScalarType type) {
+  const at::Tensor unused = weights == 0;
+  refuse(ids.lt(0).logical_or_(ids >= vocabulary).logical_and_(unused.logical_not()),
+         "linear_soft_cross_entropy: an id with a weight is no row of weight", [&](const at::Tensor& at) {
+           const std::int64_t row = at[0].item<std::int64_t>(), place = at[1].item<std::int64_t>();
+           TORCH_CHECK(false, "linear_soft_cross_entropy: ids[", row, ", ", place, "] is ",
+                       ids[row][place].item<std::int64_t>(), ", but must be in [0, ", vocabulary,
+                       ") where its weight is not 0");
+         });
+  const auto [sorted, order] = ids.masked_fill(unused, -1).sort(/*stable=*/true, 1, /*descending=*/false);
+  return {sorted.contiguous(), weights.gather(1, order).to(type)};
 }
 
 bool has_kernel(const at::Tensor& hidden) {
@@ -74,26 +123,32 @@ void multiply(at::Tensor to, const at::Tensor& a, const at::Tensor& b, bool add)
 }
 
 // A tile's losses from tensor operations; with `gradient` the logits become theirs.
-void finish_tile_in_place(at::Tensor logits, const at::Tensor& ids, const at::Tensor& losses, bool gradient) {
-  const at::Tensor place = ids.clamp_min(0).unsqueeze(1), ignored = ids.lt(0);  // [rows, 1], [rows]
-  const at::Tensor normalizer = logits.logsumexp(1, /*keepdim=*/true);
-  losses.copy_((normalizer - logits.gather(1, place)).squeeze(1).masked_fill_(ignored, 0));
+void finish_tile_in_place(at::Tensor logits, const Target& target, const at::Tensor& losses, bool gradient) {
+  const at::Tensor unused = target.ids.lt(0), place = target.ids.clamp_min(0), ignored = target.rows().logical_not();
+  const at::Tensor weights = (target.weights.defined() ? target.weights : at::ones_like(place, logits.options()))
+                                 .masked_fill(unused, 0);                                // [rows, n]
+  const at::Tensor total = weights.sum(1, /*keepdim=*/true);                              // [rows, 1]
+  const at::Tensor normalizer = logits.logsumexp(1, /*keepdim=*/true);                    // [rows, 1]
+  const at::Tensor of_target = (weights * logits.gather(1, place).masked_fill_(unused, 0)).sum(1, /*keepdim=*/true);
+  losses.copy_((total * normalizer - of_target).squeeze(1).masked_fill_(ignored, 0));
   if (!gradient) return;
-  logits.sub_(normalizer).exp_();
-  logits.scatter_add_(1, place, at::full_like(place, -1, logits.options()));
+  logits.sub_(normalizer).exp_().mul_(total);
+  logits.scatter_add_(1, place, weights.neg());
   logits.masked_fill_(ignored.unsqueeze(1), 0);
 }
 
 // From logits [rows, V] the losses [rows] and the logits' gradient [rows, V]: undefined if not wanted, and `logits`
 // itself where the two have one type.
-void finish_tile(const at::Tensor& logits, const at::Tensor& ids, const at::Tensor& losses,
+void finish_tile(const at::Tensor& logits, const Target& target, const at::Tensor& losses,
                  const at::Tensor& gradient) {
-  if (!has_kernel(logits)) return finish_tile_in_place(logits, ids, losses, gradient.defined());
+  if (!has_kernel(logits)) return finish_tile_in_place(logits, target, losses, gradient.defined());
   kernels::CrossEntropyTile call;
   call.rows = logits.size(0);
   call.columns = logits.size(1);
   call.logits = logits.const_data_ptr<float>();
-  call.targets = ids.const_data_ptr<std::int64_t>();
+  call.targets = target.ids.const_data_ptr<std::int64_t>();
+  call.places = target.ids.size(1);
+  if (target.weights.defined()) call.weights = target.weights.const_data_ptr<float>();
   call.losses = losses.mutable_data_ptr<float>();
   if (gradient.defined()) {
     call.gradient = gradient.mutable_data_ptr();
@@ -103,28 +158,33 @@ void finish_tile(const at::Tensor& logits, const at::Tensor& ids, const at::Tens
                                : kernels::cuda::cross_entropy_tile(call, current_stream(logits)));
 }
 
-// The rows that take part in products, with their ids.
+// The rows that take part in products, with their targets.
 struct Rows {
-  at::Tensor x, ids;
+  at::Tensor x;
+  Target target;
   at::Tensor places;  // among those of hidden; undefined: all of them
 };
 
 // On the CPU ignored rows are left out. A GPU would have to wait for their number and multiplies zeros.
-Rows rows_of(const at::Tensor& hidden, const at::Tensor& ids) {
-  if (!hidden.is_cpu()) return {hidden.masked_fill(ids.lt(0).unsqueeze(1), 0), ids, {}};
-  const at::Tensor places = ids.ge(0).nonzero().squeeze(1);
-  return {hidden.index_select(0, places), ids.index_select(0, places), places};
+Rows rows_of(const at::Tensor& hidden, const Target& target) {
+  if (!hidden.is_cpu()) return {hidden.masked_fill(target.rows().logical_not().unsqueeze(1), 0), target, {}};
+  const at::Tensor places = target.rows().nonzero().squeeze(1);
+  const auto chosen = [&](const at::Tensor& rows) { return rows.defined() ? rows.index_select(0, places) : rows; };
+  return {chosen(hidden), {chosen(target.ids), chosen(target.weights)}, places};
 }
 
 // The sum of all losses, and its gradients: undefined where not wanted.
-Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Bias& bias,
-                       std::int64_t ignore_index, Wanted wanted) {
-  check(hidden, weight, targets, bias);
+Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
+                       std::int64_t ignore_index, Wanted wanted, const Optional& target_weights,
+                       std::optional<std::int64_t> tile_elements) {
+  check(hidden, weight, targets, bias, target_weights);
   const c10::OptionalDeviceGuard device(hidden.device());
   const std::int64_t vocabulary = weight.size(0);
-  const Rows rows = rows_of(hidden, checked_ids(targets, vocabulary, ignore_index));
-  const std::int64_t count = rows.ids.size(0),
-                     most = std::min(count, std::max<std::int64_t>(1, kTileElements / vocabulary));
+  const Rows rows =
+      rows_of(hidden, target_weights ? soft_target(targets, *target_weights, vocabulary, compute_dtype(hidden))
+                                     : hard_target(targets, vocabulary, ignore_index));
+  const std::int64_t count = rows.x.size(0),
+                     most = std::min(count, std::max<std::int64_t>(1, tile_elements.value_or(kTileElements) / vocabulary));
   const at::TensorOptions numbers = hidden.options().dtype(compute_dtype(hidden));
   const at::Tensor losses = at::empty({count}, numbers), tile = at::empty({most, vocabulary}, numbers);
   at::Tensor tile_gradient, grad_hidden, grad_weight, grad_bias;
@@ -139,7 +199,7 @@ Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const
                      gradient = tile_gradient.defined() ? tile_gradient.narrow(0, 0, height) : at::Tensor();
     multiply(logits, x, weight.t(), /*add=*/false);
     if (bias) logits.add_(*bias);
-    finish_tile(logits, rows.ids.narrow(0, first, height), losses.narrow(0, first, height), gradient);
+    finish_tile(logits, rows.target.narrow(first, height), losses.narrow(0, first, height), gradient);
     if (wanted[0]) multiply(grad_hidden.narrow(0, first, height), gradient, weight, /*add=*/false);
     if (wanted[1]) multiply(grad_weight, gradient.t(), x, /*add=*/true);
     if (wanted[2]) grad_bias.add_(gradient.sum(0, /*keepdim=*/false, grad_bias.scalar_type()));
@@ -149,9 +209,9 @@ Four forward_on_device(const at::Tensor& hidden, const at::Tensor& weight, const
   return {losses.sum(), grad_hidden, grad_weight, grad_bias};
 }
 
-Four forward_on_meta(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Bias& bias,
-                     std::int64_t, Wanted wanted) {
-  check(hidden, weight, targets, bias);
+Four forward_on_meta(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
+                     std::int64_t, Wanted wanted, const Optional& target_weights, std::optional<std::int64_t>) {
+  check(hidden, weight, targets, bias, target_weights);
   const at::TensorOptions options = hidden.options().dtype(compute_dtype(hidden));
   const auto like = [&](bool is_wanted, const at::Tensor& tensor) {
     return is_wanted ? at::empty_symint(tensor.sym_sizes(), options) : at::Tensor();
@@ -160,23 +220,27 @@ Four forward_on_meta(const at::Tensor& hidden, const at::Tensor& weight, const a
           wanted[2] ? at::empty_symint({weight.sym_size(0)}, options) : at::Tensor()};
 }
 
-Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Bias& bias,
-                  std::int64_t ignore_index, Wanted wanted) {
+Four call_forward(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
+                  std::int64_t ignore_index, Wanted wanted, const Optional& target_weights,
+                  std::optional<std::int64_t> tile_elements) {
   static const auto forward = c10::Dispatcher::singleton()
                                   .findSchemaOrThrow("tessera::_linear_cross_entropy", "")
                                   .typed<decltype(forward_on_device)>();
-  return forward.call(hidden, weight, targets, bias, ignore_index, wanted);
+  return forward.call(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
-// The bias comes last: where there is none, needs_input_grad does not count it.
+// The bias comes behind the other inputs that may take a gradient: where there is none, needs_input_grad does not count
+// it. The targets' weights take none.
 class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> {
  public:
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx, const at::Tensor& hidden,
-                                                const at::Tensor& weight, const at::Tensor& targets, const Bias& bias,
-                                                std::int64_t ignore_index, Wanted wanted) {
+                                                const at::Tensor& weight, const at::Tensor& targets,
+                                                const Optional& bias, std::int64_t ignore_index, Wanted wanted,
+                                                const Optional& target_weights,
+                                                std::optional<std::int64_t> tile_elements) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const auto [loss, grad_hidden, grad_weight, grad_bias] =
-        call_forward(hidden, weight, targets, bias, ignore_index, wanted);
+        call_forward(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
     ctx->save_for_backward({grad_hidden, grad_weight, grad_bias});
     ctx->saved_data["type"] = hidden.scalar_type();
     return {loss};
@@ -192,7 +256,7 @@ class SummedCrossEntropy : public torch::autograd::Function<SummedCrossEntropy> 
       return gradient.defined() && ctx->needs_input_grad(input) ? gradient * gradients[0] : at::Tensor();
     };
     const auto narrowed = [&](const at::Tensor& gradient) { return gradient.defined() ? gradient.to(type) : gradient; };
-    return {narrowed(scaled(0, saved[0])), narrowed(scaled(1, saved[1])), {}, scaled(3, saved[2]), {}, {}};
+    return {narrowed(scaled(0, saved[0])), narrowed(scaled(1, saved[1])), {}, scaled(3, saved[2]), {}, {}, {}, {}};
   }
 };
 
@@ -202,35 +266,83 @@ bool wants_gradient(const at::Tensor& tensor) {
 
 // A compiled graph calls the forward pass without autograd and keeps the gradients for its own backward pass.
 Four forward_with_gradient(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                           const Bias& bias, std::int64_t ignore_index, Wanted wanted) {
+                           const Optional& bias, std::int64_t ignore_index, Wanted wanted,
+                           const Optional& target_weights, std::optional<std::int64_t> tile_elements) {
   if (wants_gradient(hidden) || wants_gradient(weight) || (bias && wants_gradient(*bias)))
-    return {SummedCrossEntropy::apply(hidden, weight, targets, bias, ignore_index, wanted)[0], {}, {}, {}};
+    return {SummedCrossEntropy::apply(hidden, weight, targets, bias, ignore_index, wanted, target_weights,
+                                      tile_elements)[0],
+            {},
+            {},
+            {}};
   const at::AutoDispatchBelowADInplaceOrView below;
-  return call_forward(hidden, weight, targets, bias, ignore_index, wanted);
+  return call_forward(hidden, weight, targets, bias, ignore_index, wanted, target_weights, tile_elements);
 }
 
-at::Tensor operate(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Bias& bias,
-                   std::int64_t ignore_index, c10::string_view reduction) {
-  check(hidden, weight, targets, bias);
-  TORCH_CHECK(reduction == "mean" || reduction == "sum", "linear_cross_entropy: reduction must be mean or sum, got ",
-              reduction);
+void check_reduction(const Optional& target_weights, c10::string_view reduction) {
+  TORCH_CHECK(reduction == "mean" || reduction == "sum", name_of(target_weights),
+              ": reduction must be mean or sum, got ", reduction);
+}
+
+// The sum of all losses.
+at::Tensor summed(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
+                  std::int64_t ignore_index, const Optional& target_weights,
+                  std::optional<std::int64_t> tile_elements) {
+  check(hidden, weight, targets, bias, target_weights);
   const at::ScalarType type = has_kernel(hidden) ? hidden.scalar_type() : compute_dtype(hidden);
-  const at::Tensor sum = std::get<0>(
-      call_forward(hidden.to(type), weight.to(type), targets, bias ? Bias(bias->to(type)) : Bias(), ignore_index,
-                   {wants_gradient(hidden), wants_gradient(weight), bias && wants_gradient(*bias)}));
+  return std::get<0>(call_forward(
+      hidden.to(type), weight.to(type), targets, bias ? Optional(bias->to(type)) : Optional(), ignore_index,
+      {wants_gradient(hidden), wants_gradient(weight), bias && wants_gradient(*bias)},
+      target_weights ? Optional(target_weights->detach()) : Optional(), tile_elements));
+}
+
+at::Tensor operate(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets, const Optional& bias,
+                   std::int64_t ignore_index, c10::string_view reduction) {
+  check_reduction({}, reduction);
+  const at::Tensor sum = summed(hidden, weight, targets, bias, ignore_index, {}, {});
   return reduction == "sum" ? sum : sum / targets.ne(ignore_index).sum().clamp_min(1);
 }
 
+at::Tensor operate_soft(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
+                        const at::Tensor& id_weights, const Optional& bias, c10::string_view reduction,
+                        std::optional<std::int64_t> tile) {
+  check_reduction(id_weights, reduction);
+  TORCH_CHECK(!tile || *tile > 0, "linear_soft_cross_entropy: tile must be at least 1, got ", tile.value_or(0));
+  const at::Tensor sum = summed(hidden, weight, ids, bias, -1, id_weights, tile);
+  return reduction == "sum" ? sum : sum / at::Scalar(hidden.sym_size(0).max(1));
+}
+
 // Of autocast's types a GPU multiplies bfloat16; the CPU gains nothing by rounding.
-at::Tensor operate_under_autocast(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
-                                  const Bias& bias, std::int64_t ignore_index, c10::string_view reduction) {
+at::ScalarType type_under_autocast(const at::Tensor& hidden, const at::Tensor& weight) {
   const at::DeviceType device = hidden.device().type();
   const at::ScalarType wide = at::promote_types(compute_dtype(hidden), compute_dtype(weight));
   const bool narrow = hidden.is_cuda() && at::autocast::is_autocast_enabled(device) &&
                       at::autocast::get_autocast_dtype(device) == at::kBFloat16 && wide == at::kFloat;
-  const at::ScalarType type = narrow ? at::kBFloat16 : wide;
+  return narrow ? at::kBFloat16 : wide;
+}
+
+at::Tensor operate_under_autocast(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
+                                  const Optional& bias, std::int64_t ignore_index, c10::string_view reduction) {
+  const at::ScalarType type = type_under_autocast(hidden, weight);
   const NoAutocast no_autocast;
   return operate(hidden.to(type), weight.to(type), targets, bias, ignore_index, reduction);
+}
+
+at::Tensor operate_soft_under_autocast(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
+                                       const at::Tensor& id_weights, const Optional& bias, c10::string_view reduction,
+                                       std::optional<std::int64_t> tile) {
+  const at::ScalarType type = type_under_autocast(hidden, weight);
+  const NoAutocast no_autocast;
+  return operate_soft(hidden.to(type), weight.to(type), ids, id_weights, bias, reduction, tile);
+}
+
+Optional optional_of(const at::Tensor& tensor) {
+  return tensor.defined() ? Optional(tensor) : std::nullopt;
+}
+
+c10::string_view name_of(at::Reduction::Reduction reduction) {
+  TORCH_CHECK(reduction == at::Reduction::Mean || reduction == at::Reduction::Sum,
+              "linear_cross_entropy: reduction must be Mean or Sum");
+  return reduction == at::Reduction::Sum ? "sum" : "mean";
 }
 
 }  // namespace
@@ -241,12 +353,20 @@ void define_linear_cross_entropy(torch::Library& library) {
       "str reduction='mean') -> Tensor",
       {at::Tag::pt2_compliant_tag});
   library.def(
+      "linear_soft_cross_entropy(Tensor hidden, Tensor weight, Tensor ids, Tensor id_weights, Tensor? bias=None, *, str "
+      "reduction='mean', int? tile=None) -> Tensor",
+      {at::Tag::pt2_compliant_tag});
+  library.def(
       "_linear_cross_entropy(Tensor hidden, Tensor weight, Tensor targets, Tensor? bias, int ignore_index, bool[3] "
-      "output_mask) -> (Tensor loss, Tensor grad_hidden, Tensor grad_weight, Tensor grad_bias)",
+      "output_mask, Tensor? target_weights=None, int? tile=None) -> (Tensor loss, Tensor grad_hidden, Tensor grad_weight, Tensor grad_bias)",
       {at::Tag::pt2_compliant_tag});
   library.impl("linear_cross_entropy", torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate)));
-  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+  library.impl("linear_soft_cross_entropy",
+               torch::dispatch(c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(operate_soft)));
+  for (const c10::DispatchKey device : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) {
     library.impl("linear_cross_entropy", torch::dispatch(device, TORCH_FN(operate_under_autocast)));
+    library.impl("linear_soft_cross_entropy", torch::dispatch(device, TORCH_FN(operate_soft_under_autocast)));
+  }
   for (const c10::DispatchKey device : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
     library.impl("_linear_cross_entropy", torch::dispatch(device, TORCH_FN(forward_on_device)));
   library.impl("_linear_cross_entropy", torch::dispatch(c10::DispatchKey::Meta, TORCH_FN(forward_on_meta)));
@@ -255,13 +375,20 @@ void define_linear_cross_entropy(torch::Library& library) {
 
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                 std::int64_t ignore_index, const at::Tensor& bias, at::Reduction::Reduction reduction) {
-  TORCH_CHECK(reduction == at::Reduction::Mean || reduction == at::Reduction::Sum,
-              "linear_cross_entropy: reduction must be Mean or Sum");
   register_operators();
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("tessera::linear_cross_entropy", "").typed<decltype(operate)>();
-  return operation.call(hidden, weight, targets, bias.defined() ? Bias(bias) : std::nullopt, ignore_index,
-                        reduction == at::Reduction::Sum ? "sum" : "mean");
+  return operation.call(hidden, weight, targets, optional_of(bias), ignore_index, name_of(reduction));
+}
+
+at::Tensor linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
+                                     const at::Tensor& id_weights, const at::Tensor& bias,
+                                     at::Reduction::Reduction reduction, std::optional<std::int64_t> tile) {
+  register_operators();
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("tessera::linear_soft_cross_entropy", "")
+                                    .typed<decltype(operate_soft)>();
+  return operation.call(hidden, weight, ids, id_weights, optional_of(bias), name_of(reduction), tile);
 }
 
 }  // namespace tessera

@@ -5,11 +5,14 @@
 // One line per file of runners; registry.cpp calls them, data_registry.cpp those of modules in tessera_data.
 namespace tessera::probe {
 
+void add_caption_runners(Runners& runners);
 void add_caption_sampler_runner(Runners& runners);
+void add_flair_runners(Runners& runners);
 void add_metric_runners(Runners& runners);
 void add_model_runners(Runners& runners);
 void add_objective_runners(Runners& runners);
 void add_pyramidclip_runners(Runners& runners);
+void add_superclip_runners(Runners& runners);
 void add_text_group_runners(Runners& runners);
 void add_training_runners(Runners& runners);
 void add_transform_runners(Runners& runners);

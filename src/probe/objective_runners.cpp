@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include "src/probe/training_mode.h"
 #include <tessera/models/token_multi_hot.h>
 #include <tessera/objectives/dino_head.h>
 #include <tessera/objectives/dino_loss.h>
@@ -20,8 +21,13 @@ Features features_of(const Run& run) {
   text.global = run.optional_input("text_global");
   text.tokens = run.optional_input("text_tokens");
   text.mask = run.optional_input("text_mask");
+  image.encoder_tokens = run.optional_input("image_features");
   features.duplicates.image_group = run.optional_input("image_ids");
-  features.duplicates.caption_group = run.optional_input("text_ids");
+  const at::Tensor ids = run.optional_input("text_ids");  // of captions, or of their tokens
+  if (ids.defined() && ids.dim() > 1)
+    text.input = text_input(ids, text.mask);
+  else
+    features.duplicates.caption_group = ids;
   return features;
 }
 
@@ -29,11 +35,13 @@ Outputs run_objective(Run& run, const std::string& name, const Features& feature
   ObjectiveContext widths;
   for (const at::Tensor& embedding : {features.text().global, features.text().tokens, features.image().global})
     if (embedding.defined()) widths.embed_dim = embedding.size(-1);
-  const auto objective = objectives().make({name, run.settings()}, name, widths);
+  const TrainingMode mode = training_mode_of(run.settings());
+  const auto objective = objectives().make({name, mode.settings}, name, widths);
   run.bind_all(*objective);
   StepContext context;
   context.step = step;
   context.inspect = true;
+  context.training = mode.training;
   Losses losses = objective->forward(features, context);
   Outputs outputs{{"loss", losses.total}};
   for (const auto& [term, value] : losses.terms) outputs[term] = value;

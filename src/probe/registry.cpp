@@ -9,10 +9,13 @@ namespace tessera::probe {
 
 Runners core_runners() {
   Runners runners;
+  add_caption_runners(runners);
+  add_flair_runners(runners);
   add_metric_runners(runners);
   add_model_runners(runners);
   add_objective_runners(runners);
   add_pyramidclip_runners(runners);
+  add_superclip_runners(runners);
   add_text_group_runners(runners);
   add_training_runners(runners);
   return runners;

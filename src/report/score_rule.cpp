@@ -25,6 +25,11 @@ std::string segmentation_rule(const config::Node& settings) {
     rule += ", of all classes but the background (candidates: foreground).";
   else
     rule += ", of all classes or only of those that the picture's true mask holds (the setting candidates).";
+  const std::string patches = setting_of(settings, "patches");
+  if (patches == "conditioned")
+    rule += " What is near to a text is what it finds in a patch alone, by the objective's pool (patches: conditioned).";
+  if (patches == "attention")
+    rule += " How near a patch is to a text is how much the text looks at it, by the objective's pool (patches: attention).";
   const std::string block = setting_of(settings, "last_block");
   if (!block.empty() && block != "plain") rule += " The last block of the ViT is that of " + block + " (last_block).";
   return rule +
@@ -32,6 +37,18 @@ std::string segmentation_rule(const config::Node& settings) {
          "over the classes of each picture, then over pictures; dataset_miou its mean over classes, all pictures taken "
          "together, neither with a background (dataset_miou_with_background counts it); pixel_accuracy the share of pixels "
          "with the right class.";
+}
+
+/// What `similarity` adds to a task's rule; empty where it is global.
+std::string similarity_rule(const config::Node& settings) {
+  const std::string similarity = setting_of(settings, "similarity");
+  if (similarity == "conditioned")
+    return " A text is compared with what it finds in a picture, by the objective's pool (similarity: conditioned).";
+  if (similarity == "topk")
+    return " The " + setting_of(settings, "candidates") +
+           " texts nearest to a picture's embedding are compared with what they find in it, by the objective's pool; all "
+           "others come behind them, by their cosine less 4 (similarity: topk).";
+  return "";
 }
 
 }  // namespace
@@ -95,7 +112,7 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
       {"query", "mean_best_cosine: between each text and its nearest picture, mean over the texts."},
       {"validation_loss", "loss: the mean of the training objective over batches of data that is not trained on."}};
   const auto found = rules.find(task);
-  return found == rules.end() ? "" : found->second;
+  return found == rules.end() ? "" : found->second + similarity_rule(settings);
 }
 
 }  // namespace tessera::report

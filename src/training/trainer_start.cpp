@@ -56,7 +56,7 @@ void Trainer::restore_or_initialize(const Resume& resume) {
       if (has_other_data) changes.allowed.push_back({"data.train", "the data of the checkpoint", other_data});
       go_on_from(checkpoint, place, changes);
     } else {
-      load_initial_weights(*run_.model, *run_.objective, config_.start);
+      load_initial_weights(*run_.model, *run_.objective, config_.start, run_.tokenizer.get());
       if (group_.first()) run_.published = start_parts(config_.start);
       monitor_.resume_at(0);
     }

@@ -41,6 +41,9 @@ TEST(KernelBench, TheCompositionComputesWhatTheOperatorDoes) {
   const at::Tensor targets = at::tensor({3, 32}, at::kLong);
   EXPECT_TRUE(at::allclose(composed_linear_cross_entropy(text[0].slice(0, 0, 2), table, targets),
                            linear_cross_entropy(text[0].slice(0, 0, 2), table, targets)));
+  const at::Tensor words = at::tensor({3, 32, 1, 0}, at::kLong).view({2, 2}), shares = at::rand({2, 2});
+  EXPECT_TRUE(at::allclose(composed_linear_soft_cross_entropy(text[0].slice(0, 0, 2), table, words, shares),
+                           linear_soft_cross_entropy(text[0].slice(0, 0, 2), table, words, shares)));
   const at::Tensor encoding = at::rand({6, 11});
   EXPECT_TRUE(at::allclose(composed_flops_regularizer(encoding), flops_regularizer(encoding)));
 }
@@ -59,8 +62,8 @@ TEST(KernelBench, StatedFlopsAreThoseCountedInTheOperator) {
     cases.push_back(std::move(each));
   for (KernelCase& each : token_max_projection_cases({2, 9, 33, 16}, at::kCPU, at::kFloat))
     cases.push_back(std::move(each));
-  for (KernelCase& each : linear_cross_entropy_cases({5, 33, 16}, at::kCPU, at::kFloat))
-    cases.push_back(std::move(each));
+  for (const CrossEntropyShape& shape : {CrossEntropyShape{5, 33, 16}, CrossEntropyShape{5, 33, 16, 4}})
+    for (KernelCase& each : linear_cross_entropy_cases(shape, at::kCPU, at::kFloat)) cases.push_back(std::move(each));
   for (const KernelCase& each : cases) EXPECT_EQ(counted(each.run), each.flops) << each.kernel << " " << each.pass;
   const double product = 2.0 * 2 * 5 * 9 * 16;
   EXPECT_EQ(cases[0].flops, 2 * product);

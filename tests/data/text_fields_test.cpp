@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "src/data/formats/sentences.h"
 #include "tests/data/fake_source.h"
 #include "tests/data/temporary_folder.h"
+#include <tessera/data/formats/sentences.h>
 #include <tessera/data/packing/pack.h>
 #include <tessera/data/sources/csv.h>
 #include <tessera/data/sources/json_lines.h>
@@ -133,9 +133,9 @@ TEST_F(TextFields, ArePackedAndReadBack) {
 }
 
 TEST(Sentences, EndAtFullStopsLineEndsAndMarksOfTheEnd) {
-  EXPECT_EQ(split_sentences("One. Two\nThree</s>It costs 3.5 .. \n"), (Texts{"One", "Two", "Three", "It costs 3", "5"}));
-  EXPECT_EQ(split_sentences(" . \n"), Texts{});
-  EXPECT_EQ(split_sentences("</s"), Texts{"</s"});
+  EXPECT_EQ(caption_sentences("One. Two\nThree</s>It costs 3.5 .. \n"), (Texts{"One", "Two", "Three", "It costs 3", "5"}));
+  EXPECT_EQ(caption_sentences(" . \n"), Texts{});
+  EXPECT_EQ(caption_sentences("</s"), Texts{"</s"});
 }
 
 }  // namespace

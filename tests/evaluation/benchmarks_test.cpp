@@ -91,6 +91,7 @@ const std::map<std::string, std::vector<std::int64_t>> kSamples = {{"coco_karpat
                                                                    {"flickr30k_test1k", {2}},
                                                                    {"urban1k", {2}},
                                                                    {"docci", {2, 2}},
+                                                                   {"sharegpt4v", {2, 2}},
                                                                    {"iiw_sentences", {2}},
                                                                    {"image_folder", {2}},
                                                                    {"cifar10_binary", {4, 4, 4}},

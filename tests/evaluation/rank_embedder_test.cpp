@@ -6,6 +6,7 @@
 
 #include "tests/distributed/ranks.h"
 #include <tessera/base/error.h>
+#include <tessera/evaluation/conditioned_embedder.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/rank_embedder.h>
 
@@ -53,6 +54,14 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
   const ViewNeeds patches{.dense = true};
   out["patches alone"] = whole.images(pixels, patches).dense;
   out["patches shared"] = shared.images(pixels, patches).dense;
+  // Tokens are made in shares, and what texts find in them is computed here.
+  const auto pool = std::make_shared<TextConditionedPool>(TextConditionedPoolSettings{}, whole.texts(texts, {}).global.size(1));
+  const auto compared = [&](const Embedder& model) {
+    const ConditionedEmbedder through(model, pool, std::nullopt, "similarity");
+    return through.similarity(through.images(pixels, {}), through.texts(texts, {}));
+  };
+  out["conditioned alone"] = compared(whole);
+  out["conditioned shared"] = compared(shared);
   // A batch that no rank can embed is an error, and the ranks go on.
   EXPECT_ANY_THROW(shared.images(at::zeros({4, 3, 5, 5}, at::kByte), {}));
   keep("pictures again", whole.images(pixels, {}), shared.images(pixels, {}));
@@ -66,8 +75,8 @@ TEST_P(RankEmbedders, SharesGiveWhatOneProcessGives) {
   const auto all = run_ranks(GetParam(), [&](const ProcessGroup& group) { return embed(group, path); });
   fs::remove(path);
   ASSERT_EQ(std::ssize(all), GetParam());
-  ASSERT_EQ(all[0].size(), 10U);
-  for (const char* name : {"pictures", "one picture", "texts", "patches", "pictures again"})
+  ASSERT_EQ(all[0].size(), 12U);
+  for (const char* name : {"pictures", "one picture", "texts", "patches", "conditioned", "pictures again"})
     EXPECT_TRUE(at::allclose(all[0].at(std::string(name) + " shared"), all[0].at(std::string(name) + " alone"), 1e-5, 1e-6)) << name;
 }
 

@@ -89,6 +89,18 @@ Backend cpu_backend(int threads, const std::string& instruction_set) {
     choose();
     return cpu::max_similarity_backward(a, parallel);
   };
+  result.patch_softmax = [=](const auto& a) {
+    choose();
+    return cpu::patch_softmax(a, parallel);
+  };
+  result.patch_softmax_backward = [=](const auto& a) {
+    choose();
+    return cpu::patch_softmax_backward(a, parallel);
+  };
+  result.pooled_pairs = [=](const auto& a) {
+    choose();
+    return cpu::pooled_pairs(a, parallel);
+  };
   result.token_max_projection_forward = [=](const auto& a) {
     choose();
     return cpu::token_max_projection_forward(a, plain_product, parallel);
@@ -120,6 +132,9 @@ Backend emulation_backend() {
   };
   result.max_similarity_forward = [](const auto& a) { return emulation::max_similarity_forward(a, nullptr); };
   result.max_similarity_backward = [](const auto& a) { return emulation::max_similarity_backward(a, nullptr); };
+  result.patch_softmax = [](const auto& a) { return emulation::patch_softmax(a, nullptr); };
+  result.patch_softmax_backward = [](const auto& a) { return emulation::patch_softmax_backward(a, nullptr); };
+  result.pooled_pairs = [](const auto& a) { return emulation::pooled_pairs(a, nullptr); };
   result.token_max_projection_forward = [](const auto& a) {
     return emulation::token_max_projection_forward(a, nullptr);
   };

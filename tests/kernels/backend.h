@@ -10,6 +10,7 @@
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
 #include "kernels/sparsify_group/sparsify_group.h"
+#include "kernels/text_pool/text_pool.h"
 #include "kernels/token_max_projection/token_max_projection.h"
 
 namespace tessera::kernels::test {
@@ -41,6 +42,9 @@ struct Backend {
   std::function<std::size_t(const MaxSimilarityProblem&, Pass)> max_similarity_workspace;
   std::function<Status(const MaxSimilarityForward&)> max_similarity_forward;
   std::function<Status(const MaxSimilarityBackward&)> max_similarity_backward;
+  std::function<Status(const PatchSoftmax&)> patch_softmax;
+  std::function<Status(const PatchSoftmaxBackward&)> patch_softmax_backward;
+  std::function<Status(const PooledPairs&)> pooled_pairs;
   std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };

@@ -71,6 +71,9 @@ std::unique_ptr<Backend> cuda_backend() {
   result->max_similarity_workspace = [](const auto& p, Pass pass) { return cuda::max_similarity_workspace(p, pass); };
   result->max_similarity_forward = [](const auto& a) { return finished(cuda::max_similarity_forward(a, nullptr)); };
   result->max_similarity_backward = [](const auto& a) { return finished(cuda::max_similarity_backward(a, nullptr)); };
+  result->patch_softmax = [](const auto& a) { return finished(cuda::patch_softmax(a, nullptr)); };
+  result->patch_softmax_backward = [](const auto& a) { return finished(cuda::patch_softmax_backward(a, nullptr)); };
+  result->pooled_pairs = [](const auto& a) { return finished(cuda::pooled_pairs(a, nullptr)); };
   result->token_max_projection_forward = [](const auto& a) {
     return finished(cuda::token_max_projection_forward(a, nullptr));
   };

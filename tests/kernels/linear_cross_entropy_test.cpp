@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -15,6 +16,8 @@ struct TileInputs {
   std::int64_t rows, columns;
   std::vector<float> logits;
   std::vector<std::int64_t> targets;
+  std::int64_t places = 1;
+  std::vector<float> weights = {};  // empty: all 1
 };
 
 struct TileResults {
@@ -31,6 +34,20 @@ TileInputs random_tile(std::int64_t rows, std::int64_t columns, float scale = 3.
   return in;
 }
 
+/// Of 1 to `places` words a row, side by side where they are equal, with unused places among them; every fourth row has none.
+TileInputs random_soft_tile(std::int64_t rows, std::int64_t columns, std::int64_t places) {
+  TileInputs in = random_tile(rows, columns);
+  in.places = places;
+  in.targets.clear();
+  in.weights = normal_values(rows * places, 2);
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t place = 0; place < places; ++place) {
+      const bool unused = row % 4 == 3 || (place + row) % 5 == 4;
+      in.targets.push_back(unused ? -1 : std::min(columns - 1, (row + place / 2) * columns / (rows + places)));
+    }
+  return in;
+}
+
 TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = Gradient::kApart,
                      DataType type = DataType::kFloat32) {
   auto logits = on.allocate(to_bytes(in.logits, DataType::kFloat32));
@@ -39,7 +56,10 @@ TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = G
   std::vector<unsigned char> bytes(in.targets.size() * sizeof(std::int64_t));
   std::memcpy(bytes.data(), in.targets.data(), bytes.size());
   auto targets = on.allocate(bytes);
+  auto weights = on.allocate(to_bytes(in.weights, DataType::kFloat32));
   CrossEntropyTile call;
+  call.places = in.places;
+  if (!in.weights.empty()) call.weights = static_cast<const float*>(weights->data());
   call.rows = in.rows;
   call.columns = in.columns;
   call.logits = static_cast<const float*>(logits->data());
@@ -49,7 +69,7 @@ TileResults run_tile(const Backend& on, const TileInputs& in, Gradient where = G
   call.type = type;
   const Status status = on.cross_entropy_tile(call);
   EXPECT_TRUE(status.ok()) << status.message();
-  for (Buffer* buffer : {logits.get(), losses.get(), gradient.get(), targets.get()})
+  for (Buffer* buffer : {logits.get(), losses.get(), gradient.get(), targets.get(), weights.get()})
     EXPECT_TRUE(buffer->margins_intact());
   Buffer& result = where == Gradient::kInPlace ? *logits : *gradient;
   return {from_bytes(losses->read(), DataType::kFloat32), from_bytes(result.read(), type)};
@@ -69,14 +89,24 @@ class CrossEntropyTileKernel : public testing::TestWithParam<std::string> {
     SCOPED_TRACE(testing::Message() << in.rows << " x " << in.columns);
     std::vector<double> losses(in.rows), gradient(in.logits.size());
     for (std::int64_t row = 0; row < in.rows; ++row) {
-      if (in.targets[row] < 0) continue;
+      std::vector<double> target(in.columns);
+      bool any = false;
+      for (std::int64_t place = row * in.places; place < (row + 1) * in.places; ++place) {
+        if (in.targets[place] < 0) continue;
+        target[in.targets[place]] += in.weights.empty() ? 1.0 : in.weights[place];
+        any = true;
+      }
+      if (!any) continue;
+      const double weight = std::accumulate(target.begin(), target.end(), 0.0);
       const float* const logits = in.logits.data() + row * in.columns;
       const double top = *std::max_element(logits, logits + in.columns);
       double sum = 0;
       for (std::int64_t v = 0; v < in.columns; ++v) sum += std::exp(logits[v] - top);
-      losses[row] = top + std::log(sum) - logits[in.targets[row]];
-      for (std::int64_t v = 0; v < in.columns; ++v)
-        gradient[row * in.columns + v] = std::exp(logits[v] - top) / sum - (v == in.targets[row] ? 1 : 0);
+      losses[row] = weight * (top + std::log(sum));
+      for (std::int64_t v = 0; v < in.columns; ++v) {
+        if (target[v] != 0) losses[row] -= target[v] * logits[v];
+        gradient[row * in.columns + v] = weight * std::exp(logits[v] - top) / sum - target[v];
+      }
     }
     const TileResults ours = run_tile(on, in, Gradient::kApart, type);
     expect_close("losses", ours.losses, losses, 1e-6);
@@ -92,6 +122,35 @@ TEST_P(CrossEntropyTileKernel, EqualsTheDefinitionAtManyShapes) {
   for (const auto& [rows, columns] : shapes) {
     for (const DataType type : types()) expect_as_defined(random_tile(rows, columns), type);
   }
+}
+
+TEST_P(CrossEntropyTileKernel, ASoftTargetOfFewPlacesEqualsTheDefinition) {
+  const std::int64_t shapes[][3] = {{1, 1, 1},   {5, 7, 3},    {4, 15, 2},  {3, 64, 9},
+                                    {6, 513, 40}, {5, 900, 77}, {2, 4000, 1100}};
+  for (const auto& [rows, columns, places] : shapes) {
+    for (const DataType type : types()) {
+      SCOPED_TRACE(places);
+      TileInputs in = random_soft_tile(rows, columns, places);
+      expect_as_defined(in, type);
+      in.weights.clear();
+      expect_as_defined(in, type);
+    }
+  }
+}
+
+TEST_P(CrossEntropyTileKernel, ASoftTargetOfOnePlaceOfWeightOneIsTheHardOne) {
+  TileInputs hard = random_tile(7, 333), soft = hard;
+  soft.weights.assign(7, 1.0f);
+  const TileResults ours = run_tile(on, soft), theirs = run_tile(on, hard);
+  EXPECT_EQ(ours.losses, theirs.losses);
+  EXPECT_EQ(ours.gradient, theirs.gradient);
+}
+
+TEST_P(CrossEntropyTileKernel, TheSoftGradientMayTakeTheLogitsPlace) {
+  const TileInputs in = random_soft_tile(6, 701, 30);
+  const TileResults apart = run_tile(on, in, Gradient::kApart), in_place = run_tile(on, in, Gradient::kInPlace);
+  EXPECT_EQ(in_place.losses, apart.losses);
+  EXPECT_EQ(in_place.gradient, apart.gradient);
 }
 
 TEST_P(CrossEntropyTileKernel, LogitsFarApartNeitherOverflowNorVanish) {
@@ -148,6 +207,9 @@ TEST_P(CrossEntropyTileKernel, BadArgumentsAreNamed) {
   const auto message = [&](const CrossEntropyTile& call) { return on.cross_entropy_tile(call).message(); };
   EXPECT_EQ(message({-1, 1, &value, &target, &value}), "linear_cross_entropy: rows must be at least 0, but is -1");
   EXPECT_EQ(message({1, 0, &value, &target, &value}), "linear_cross_entropy: columns must be at least 1, but is 0");
+  CrossEntropyTile placeless{1, 1, &value, &target, &value};
+  placeless.places = 0;
+  EXPECT_EQ(message(placeless), "linear_cross_entropy: places must be at least 1, but is 0");
   EXPECT_EQ(message({1, 1, nullptr, &target, &value}), "linear_cross_entropy: logits is a null pointer");
   EXPECT_EQ(message({1, 1, &value, nullptr, &value}), "linear_cross_entropy: targets is a null pointer");
   EXPECT_EQ(message({1, 1, &value, &target, nullptr}), "linear_cross_entropy: losses is a null pointer");
@@ -169,6 +231,16 @@ TEST(CrossEntropyTileOnCpu, ANarrowGradientIsRefused) {
 
 TEST(CrossEntropyTileEmulated, ThreadsInReverseOrderChangeNothing) {
   const TileInputs in = random_tile(4, 1500);
+  const TileResults forward = run_tile(emulation_backend(), in, Gradient::kInPlace);
+  emulation::set_schedule(emulation::Schedule::kReverse);
+  const TileResults reverse = run_tile(emulation_backend(), in, Gradient::kInPlace);
+  emulation::set_schedule(emulation::Schedule::kForward);
+  EXPECT_EQ(reverse.losses, forward.losses);
+  EXPECT_EQ(reverse.gradient, forward.gradient);
+}
+
+TEST(CrossEntropyTileEmulated, ThreadsInReverseOrderChangeNoSoftTarget) {
+  const TileInputs in = random_soft_tile(4, 1500, 600);
   const TileResults forward = run_tile(emulation_backend(), in, Gradient::kInPlace);
   emulation::set_schedule(emulation::Schedule::kReverse);
   const TileResults reverse = run_tile(emulation_backend(), in, Gradient::kInPlace);

@@ -300,6 +300,26 @@ TEST(FinalNorm, AfterPoolingEqualsBeforeItForTheClassToken) {
   EXPECT_GT((before.tokens - after.tokens).abs().max().item<float>(), 1e-3);  // these stay unnormalized
 }
 
+TEST(EncoderTokens, StandBehindTheFinalNormAndBeforeTheProjectionWithoutTheClassToken) {
+  const at::Tensor image = at::randn({2, 3, 16, 16});
+  for (const char* where : {"tokens", "pooled"}) {
+    TowerSettings s{{"vit", settings("{image_size: 16, patch_size: 8, width: 12, layers: 1, heads: 3}")},
+                    {"cls"},
+                    {"linear", settings("{embed_dim: 5}")}};
+    s.encoder.settings.set("final_norm", config::Node::scalar(where));
+    at::manual_seed(8);
+    SharedParameters shared;
+    Tower tower(s, Modality::image, shared, "image");
+    const TowerFeatures f = tower.forward(image_input(image), {.encoder_tokens = true});
+    EXPECT_EQ(f.encoder_tokens.sizes(), (std::vector<std::int64_t>{2, 4, 12}));
+    EXPECT_FALSE(f.tokens.defined());
+    // A LayerNorm that has learned nothing.
+    EXPECT_LT(f.encoder_tokens.mean(2).abs().max().item<float>(), 1e-5) << where;
+    EXPECT_NEAR(f.encoder_tokens.square().mean().item<float>(), 1, 1e-2) << where;
+    EXPECT_FALSE(tower.forward(image_input(image), {.tokens = true}).encoder_tokens.defined()) << "nobody asked";
+  }
+}
+
 TEST(ReadOuts, EosLooksForItsIdAmongRealTokens) {
   ReadOutContext context;
   context.width = 2, context.modality = Modality::text;

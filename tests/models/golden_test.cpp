@@ -44,6 +44,7 @@ INSTANTIATE_TEST_SUITE_P(GroupProjection, GoldenModels, testing::ValuesIn(golden
                          golden_name);
 INSTANTIATE_TEST_SUITE_P(CaptionDecoder, GoldenModels, testing::ValuesIn(golden_cases("text_group", "decoder_")),
                          golden_name);
+INSTANTIATE_TEST_SUITE_P(Flair, GoldenModels, testing::ValuesIn(golden_cases("flair")), golden_name);
 INSTANTIATE_TEST_SUITE_P(GroupVit, GoldenModels, testing::ValuesIn(golden_cases("text_group", "groupvit_")),
                          golden_name);
 

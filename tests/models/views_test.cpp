@@ -50,10 +50,10 @@ TEST(OptionalViews, AMissingPictureHasNoRealToken) {
   DualEncoder model(small_sparc());
   TowerInput pictures = image_input(random_pixels(2));
   pictures.mask = length_mask({1, 0}, 1);
-  const TowerFeatures f = model.encode_image(pictures, {.tokens = true, .dense = true, .optional = true});
+  const TowerFeatures f = model.encode_image(pictures, {.tokens = true, .dense = true, .encoder_tokens = true, .optional = true});
   EXPECT_TRUE(at::equal(f.present, pictures.mask.squeeze(1)));
   EXPECT_TRUE(at::equal(f.mask, f.present.unsqueeze(1).expand({2, 4})));
-  for (const at::Tensor& tokens : {f.tokens, f.dense}) {
+  for (const at::Tensor& tokens : {f.tokens, f.dense, f.encoder_tokens}) {
     EXPECT_EQ(tokens[1].abs().max().item<float>(), 0);
     EXPECT_GT(tokens[0].abs().min().item<float>(), 0);
   }

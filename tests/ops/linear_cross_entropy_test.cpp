@@ -309,5 +309,128 @@ TEST(LinearCrossEntropyOperator, WrongInputsAreNamed) {
             "linear_cross_entropy: targets[2] is -1, but must be in [0, 5) or ignore_index = -100");
 }
 
+struct SoftInputs {
+  Inputs in;  // of which targets are not used
+  at::Tensor ids, weights;
+};
+
+// Up to n words a row, equal ones among them; about a third of the places unused, and rows 1, 6, 11, ... without any.
+SoftInputs random_soft_inputs(const Shape& s, std::int64_t n, at::ScalarType dtype, bool with_bias) {
+  SoftInputs out{random_inputs(s, dtype, with_bias), {}, {}};
+  out.ids = at::randint(s.vocabulary, {s.rows, n}, at::kLong);
+  if (n > 2) out.ids.select(1, 2).copy_(out.ids.select(1, 0));
+  out.weights = at::rand({s.rows, n}, at::kDouble).to(at::kFloat).to(dtype);
+  const at::Tensor unused = (at::rand({s.rows, n}) < 0.3) | (at::arange(s.rows).remainder(5) == 1).unsqueeze(1);
+  out.weights.masked_fill_(unused, 0);
+  out.ids.masked_fill_(unused, -77);
+  return out;
+}
+
+at::Tensor fused(const SoftInputs& soft, at::Reduction::Reduction reduction = at::Reduction::Mean,
+                 std::optional<std::int64_t> tile = std::nullopt) {
+  return linear_soft_cross_entropy(soft.in.hidden, soft.in.weight, soft.ids, soft.weights, soft.in.bias, reduction,
+                                   tile);
+}
+
+// Holding logits and targets [T, V].
+at::Tensor composed(const SoftInputs& soft, const Inputs& in, at::Reduction::Reduction reduction) {
+  const at::Tensor logits = at::linear(in.hidden, in.weight, in.bias.defined() ? std::optional(in.bias) : std::nullopt);
+  const at::Tensor target = at::zeros_like(logits).scatter_add(1, soft.ids.clamp_min(0),
+                                                               soft.weights.to(logits.scalar_type()));
+  const at::Tensor sum = -(target * logits.log_softmax(1)).sum();
+  return reduction == at::Reduction::Sum ? sum : sum / std::max<std::int64_t>(1, in.hidden.size(0));
+}
+
+TEST(LinearSoftCrossEntropyOperator, EqualsTheComposedOperationsForwardAndBackward) {
+  for (const Shape& shape : kShapes) {
+    for (const std::int64_t n : {1, 3, 40}) {
+      for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+        SCOPED_TRACE(testing::Message() << "T=" << shape.rows << " V=" << shape.vocabulary << " D=" << shape.width
+                                        << " n=" << n << " reduction=" << reduction);
+        const SoftInputs soft = random_soft_inputs(shape, n, at::kFloat, n != 3);
+        const Inputs wide = as(soft.in, at::kDouble);
+        const at::Tensor ours = fused(soft, reduction), theirs = composed(soft, wide, reduction);
+        EXPECT_EQ(ours.scalar_type(), at::kFloat);
+        expect_near(ours, theirs, 1e-5);
+        const auto gradients = gradients_of(ours, soft.in), wanted = gradients_of(theirs, wide);
+        const auto rounded = gradients_of(composed(soft, soft.in, reduction), soft.in);
+        for (std::size_t i = 0; i < gradients.size(); ++i)
+          expect_near(gradients[i], wanted[i], 1e-5, 1.5 * largest_difference(rounded[i], wanted[i]));
+      }
+    }
+  }
+}
+
+TEST(LinearSoftCrossEntropyOperator, GradientMatchesFiniteDifferences) {
+  for (const bool with_bias : {false, true}) {
+    for (const auto reduction : {at::Reduction::Mean, at::Reduction::Sum}) {
+      const SoftInputs soft = random_soft_inputs({5, 6, 3}, 4, at::kDouble, with_bias);
+      expect_gradients_match(soft.in.leaves(), [&] { return fused(soft, reduction) * 2; });
+    }
+  }
+}
+
+TEST(LinearSoftCrossEntropyOperator, OneWordOfWeightOneIsTheHardTarget) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const Inputs in = random_inputs({30, 50, 8}, dtype, /*with_bias=*/true);
+    const SoftInputs soft{in, in.targets.unsqueeze(1), at::ones({30, 1})};
+    const at::Tensor ours = fused(soft), theirs = fused(in);
+    EXPECT_TRUE(at::equal(ours, theirs));
+    expect_equal(gradients_of(ours, in), gradients_of(theirs, in));
+  }
+}
+
+TEST(LinearSoftCrossEntropyOperator, AnyTileGivesTheSame) {
+  const SoftInputs soft = random_soft_inputs({33, 100, 8}, 5, at::kDouble, /*with_bias=*/true);
+  const at::Tensor whole = fused(soft);
+  const auto wanted = gradients_of(whole, soft.in);
+  for (const std::int64_t tile : {1, 100, 250, 3300}) {
+    const at::Tensor ours = fused(soft, at::Reduction::Mean, tile);
+    expect_near(ours, whole, 1e-14);
+    const auto gradients = gradients_of(ours, soft.in);
+    for (std::size_t i = 0; i < gradients.size(); ++i) expect_near(gradients[i], wanted[i], 1e-14);
+  }
+}
+
+TEST(LinearSoftCrossEntropyOperator, RowsWithoutWeightsAddZeroAndCountInTheMean) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
+    const SoftInputs soft = random_soft_inputs({30, 50, 8}, 4, dtype, /*with_bias=*/true);
+    const at::Tensor without = soft.weights.eq(0).all(1);
+    SoftInputs dirty = soft;
+    dirty.in.hidden = soft.in.hidden.detach().masked_fill(without.unsqueeze(1), kNaN).requires_grad_(true);
+    const at::Tensor loss = fused(dirty), clean = fused(soft);
+    EXPECT_TRUE(at::equal(loss, clean));
+    EXPECT_TRUE(at::allclose(loss * 30, fused(soft, at::Reduction::Sum)));
+    const auto gradients = gradients_of(loss, dirty.in);
+    expect_equal(gradients, gradients_of(clean, soft.in));
+    EXPECT_TRUE(gradients[0].index({without}).eq(0).all().item<bool>());
+  }
+}
+
+TEST(LinearSoftCrossEntropyOperator, NoBlockOfMemoryIsAsLargeAsTheLogits) {
+  const SoftInputs soft = random_soft_inputs({2000, 49408, 4}, 77, at::kFloat, /*with_bias=*/true);
+  const LargestAllocation largest;
+  gradients_of(fused(soft), soft.in);
+  EXPECT_LE(largest.bytes(), 4 * 2000 * 49408 / 5);
+}
+
+TEST(LinearSoftCrossEntropyOperator, WrongInputsAreNamed) {
+  const auto error = [](const std::function<void(SoftInputs&)>& spoil) {
+    SoftInputs soft = random_soft_inputs({7, 5, 3}, 2, at::kFloat, /*with_bias=*/true);
+    soft.weights.fill_(1);
+    soft.ids.clamp_min_(0);
+    spoil(soft);
+    return error_of([&] { fused(soft); });
+  };
+  EXPECT_EQ(error([](auto& soft) { soft.ids = soft.ids.select(1, 0); }),
+            "linear_soft_cross_entropy: ids must be int64 [T, n] = [7, n] with n at least 1, got Long [7]");
+  EXPECT_EQ(error([](auto& soft) { soft.weights = soft.weights.narrow(1, 0, 1); }),
+            "linear_soft_cross_entropy: id_weights must be floating [7, 2] as ids is, got Float [7, 1]");
+  EXPECT_EQ(error([](auto& soft) { soft.ids[4][1] = 5; }),
+            "linear_soft_cross_entropy: ids[4, 1] is 5, but must be in [0, 5) where its weight is not 0");
+  EXPECT_EQ(error([](auto& soft) { soft.in.weight = soft.in.weight.to(at::kDouble); }),
+            "linear_soft_cross_entropy: weight must be Float [V, D] = [V, 3] as hidden is, got Double [5, 3]");
+}
+
 }  // namespace
 }  // namespace tessera

@@ -181,5 +181,46 @@ class LinearCrossEntropy(unittest.TestCase):
             tessera.linear_cross_entropy(hidden, weight, targets, reduction="none")
 
 
+class LinearSoftCrossEntropy(unittest.TestCase):
+    def inputs(self, dtype=torch.float32):
+        torch.manual_seed(0)
+        ids, weights = torch.randint(40, (12, 5)), torch.rand(12, 5)
+        weights[::5] = 0
+        weights[:, 1] = 0
+        ids[:, 1] = -7
+        return ids, weights, [x.to(dtype).requires_grad_() for x in (torch.randn(12, 8), torch.randn(40, 8), torch.randn(40))]
+
+    def test_equals_eager_pytorch_with_gradients(self):
+        ids, weights, inputs = self.inputs()
+        target = torch.zeros(12, 40).scatter_add_(1, ids.clamp_min(0), weights)
+        for count in (2, 3):  # without and with bias
+            hidden, weight, *bias = inputs[:count]
+            for reduction, divisor in (("mean", 12), ("sum", 1)):
+                ours = tessera.linear_soft_cross_entropy(hidden, weight, ids, weights, *bias, reduction=reduction, tile=100)
+                logits = torch.nn.functional.linear(hidden, weight, *bias)
+                theirs = -(target * logits.log_softmax(1)).sum() / divisor
+                torch.testing.assert_close(ours, theirs)
+                for a, b in zip(torch.autograd.grad(ours, inputs[:count]), torch.autograd.grad(theirs, inputs[:count])):
+                    torch.testing.assert_close(a, b)
+
+    def test_gradcheck(self):
+        ids, weights, inputs = self.inputs(torch.float64)
+        torch.autograd.gradcheck(lambda *x: tessera.linear_soft_cross_entropy(x[0], x[1], ids, weights, x[2]), inputs)
+
+    def test_opcheck(self):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            ids, weights, (hidden, weight, bias) = self.inputs(dtype)
+            torch.library.opcheck(tessera.linear_soft_cross_entropy.default, (hidden, weight, ids, weights, bias))
+            torch.library.opcheck(tessera.linear_soft_cross_entropy.default, (hidden, weight.detach(), ids, weights),
+                                  {"reduction": "sum", "tile": 80})
+
+    def test_compile_traces_through_it(self):
+        ids, weights, inputs = self.inputs()
+        loss = lambda h, w, b: tessera.linear_soft_cross_entropy(h, w, ids, weights, b).square()
+        theirs = torch.autograd.grad(loss(*inputs), inputs)
+        for a, b in zip(torch.autograd.grad(torch.compile(loss, backend="aot_eager")(*inputs), inputs), theirs):
+            torch.testing.assert_close(a, b)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -13,6 +13,7 @@
 #include <tessera/evaluation/evaluate.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/io/atomic_file.h>
+#include <tessera/models/text_conditioned_pool.h>
 #include <tessera/training/memory/dry_run.h>
 #include <tessera/training/stages.h>
 #include <tessera/training/trainer.h>
@@ -40,6 +41,26 @@ class SignalTask final : public EvaluationTask {
   }
 };
 
+// The distance of captions from what they find in their own pictures.
+class PooledDistance final : public Objective {
+ public:
+  PooledDistance(const TextConditionedPoolSettings& settings, const ObjectiveContext& context)
+      : pool_(register_module("pool", std::make_shared<TextConditionedPool>(settings, context.embed_dim))) {}
+  Losses forward(const Features& features, const StepContext&) override {
+    const at::Tensor& text = features.text().global;
+    const at::Tensor pooled = pool_->forward(features.image().tokens, text.unsqueeze(1)).pooled.squeeze(1);
+    return {(pooled - text).square().sum(1).mean(), {}};
+  }
+  Needs needs() const override {
+    Needs out;
+    out.images["image"].tokens = true;
+    return out;
+  }
+
+ private:
+  std::shared_ptr<TextConditionedPool> pool_;
+};
+
 class EvaluationInARun : public ::testing::Test {
  protected:
   EvaluationInARun() {
@@ -50,6 +71,12 @@ class EvaluationInARun : public ::testing::Test {
     if (!evaluation_tasks().contains("test_signal"))
       evaluation_tasks().add<config::NoSettings>(
           "test_signal", "interrupts", [](const config::NoSettings&) { return std::make_shared<SignalTask>(); });
+    if (!objectives().contains("test_pooled"))
+      objectives().add<TextConditionedPoolSettings>(
+          "test_pooled", "distance from what texts find",
+          [](const TextConditionedPoolSettings& settings, const ObjectiveContext& context) {
+            return std::make_shared<PooledDistance>(settings, context);
+          });
     const std::string picture = TESSERA_SOURCE_DIR "/docs/images/slots.png";
     io::write_file(folder_ / "pictures.csv", "filepath\ttitle\tclass\n" + picture + "\ta slot\t0\n");
   }
@@ -248,6 +275,38 @@ TEST_F(EvaluationInARun, ParametersAreCountedAlikeEverywhere) {
   EXPECT_EQ(evaluate(options), 0);
   ::testing::internal::GetCapturedStdout();
   EXPECT_NE(io::read_file(folder_ / "out/report.html").find(model_words), std::string::npos);
+}
+
+TEST_F(EvaluationInARun, TheObjectivesPoolComparesAsThatOfItsCheckpointDoes) {
+  for (const std::string objective : {"{name: test_pooled, heads: 2}",
+                                      "{name: weighted_sum, objectives: [{name: test_distance, weight: 1}, "
+                                      "{name: test_pooled, label: fine, weight: 1, heads: 4, zero_token: false}]}"}) {
+    const std::string name = objective.find("fine") == std::string::npos ? "alone" : "sum";
+    Trainer(tiny_config(folder_ / name, {"objective=" + objective, "training.steps=3",
+                                         "evaluation={every_steps: 3, tasks: [{name: retrieval, similarity: conditioned}]}"}),
+            "none")
+        .run();
+    const auto in_run =
+        nlohmann::json::parse(io::read_file(folder_ / (name + "/evaluation/step_0000003.json"))).at("results").at(0);
+    EXPECT_TRUE(in_run.at("data").get<std::string>().ends_with(" (conditioned)")) << in_run;
+
+    EvaluateOptions options;
+    options.checkpoint = folder_ / name;
+    options.device = "cpu";
+    options.out = folder_ / (name + "/out");
+    ::testing::internal::CaptureStdout();
+    EXPECT_EQ(evaluate(options), 0);
+    ::testing::internal::GetCapturedStdout();
+    const auto of_file = nlohmann::json::parse(io::read_file(options.out + "/results.json")).at("tasks").at(0);
+    EXPECT_EQ(of_file.at("metrics"), in_run.at("metrics"));
+  }
+}
+
+TEST_F(EvaluationInARun, AnObjectiveWithoutAPoolIsToldBeforeTheFirstStep) {
+  const std::string text = error_of([&] { Trainer(config("[{name: retrieval, similarity: conditioned}]"), "none"); });
+  EXPECT_EQ(text.find("evaluation.tasks[0] (retrieval): retrieval.similarity is conditioned, but there is no text-conditioned pool"),
+            0u)
+      << text;
 }
 
 }  // namespace

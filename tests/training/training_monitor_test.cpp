@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/training/tiny_run.h"
+#include <tessera/optim/grad_norm_groups.h>
 #include <tessera/training/log/training_monitor.h>
 
 namespace tessera {

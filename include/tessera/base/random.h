@@ -24,6 +24,7 @@ enum class Purpose : std::uint32_t {
   auto_augment = 13,
   rand_augment = 14,
   bootstrap = 15,
+  negatives = 17,
 };
 
 /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011): the stream follows from its key alone, never from which

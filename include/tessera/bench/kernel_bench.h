@@ -25,15 +25,17 @@ struct ProjectionShape {
 
 struct CrossEntropyShape {
   std::int64_t tokens, vocabulary, width;  // T, V, D
+  std::int64_t words = 0;                  // n, of a soft target; 0: one id a token
 };
 
 /// "64x55x196x512" -> GroupShape, "512x30522" -> EncodingShape, "32x128x50x768x64" -> SlotShape, "64x196x30522x512" ->
-/// ProjectionShape, "4096x49408x512" -> CrossEntropyShape. Throw UserError naming the option.
+/// ProjectionShape, "4096x49408x512" -> CrossEntropyShape, "2048x49408x768x20" -> one of a soft target. Throw UserError naming the option.
 GroupShape parse_group_shape(const std::string& text, const char* option = "--sparsify-group");
 EncodingShape parse_encoding_shape(const std::string& text);
 SlotShape parse_slot_shape(const std::string& text);
 ProjectionShape parse_projection_shape(const std::string& text);
 CrossEntropyShape parse_cross_entropy_shape(const std::string& text);
+CrossEntropyShape parse_soft_cross_entropy_shape(const std::string& text);
 
 struct KernelBenchSettings {
   at::Device device{at::kCPU};
@@ -43,7 +45,7 @@ struct KernelBenchSettings {
   std::vector<SlotShape> slots;                    // of slot_attention
   std::vector<GroupShape> similarities;            // of max_similarity; bfloat16 on a GPU alone
   std::vector<ProjectionShape> projections;        // of token_max_projection; bfloat16 on a GPU alone
-  std::vector<CrossEntropyShape> cross_entropies;  // of linear_cross_entropy; bfloat16 on a GPU alone
+  std::vector<CrossEntropyShape> cross_entropies;  // of linear_cross_entropy and linear_soft_cross_entropy; bfloat16 on a GPU alone
   int repeats = 9;
   double time_limit = 20;  // seconds per measurement
   std::function<void(const std::string&)> progress;

@@ -18,11 +18,14 @@
 
 namespace tessera {
 
+class TextConditionedPool;
+
 /// What a task may know of the run around it.
 struct EvaluationContext {
   std::shared_ptr<const Source> source;        // for tasks whose `source` is null: the run's validation data
   std::shared_ptr<const Source> train_source;  // for tasks whose `train` is null: the run's training data
   std::shared_ptr<const RunLoss> loss;         // for validation_loss; null: there is no objective
+  std::shared_ptr<TextConditionedPool> pool;   // the objective's, for scores conditioned on texts; null: it has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
   bool pictures = false;            // fill TaskResult::pictures

@@ -18,6 +18,8 @@ class LayerNorm : public torch::nn::Module {
  public:
   LayerNorm(std::int64_t width, double eps);
   at::Tensor forward(const at::Tensor& x);
+  const at::Tensor& weight() const { return weight_; }
+  const at::Tensor& bias() const { return bias_; }
   /// Over the channels of a map [B, C, H, W]; channels last in memory on the way out.
   at::Tensor forward_map(const at::Tensor& map) { return forward(map.permute({0, 2, 3, 1})).permute({0, 3, 1, 2}); }
 

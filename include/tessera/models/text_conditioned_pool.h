@@ -7,6 +7,7 @@
 #include <tessera/config/fields.h>
 #include <tessera/models/layers.h>
 #include <tessera/models/multi_head_attention.h>
+#include <tessera/ops/text_conditioned_pool.h>
 
 namespace tessera {
 
@@ -44,11 +45,16 @@ class TextConditionedPool : public torch::nn::Module {
   /// The last projection, of the heads' outputs [..., D].
   at::Tensor project_output(const at::Tensor& heads_output);
 
+  /// The same parameters as the operators take them (tessera/ops/text_conditioned_pool.h).
+  TextPoolParameters parameters_of_operator() const;
   std::int64_t heads() const { return settings_.heads; }
+  /// D.
+  std::int64_t width() const { return width_; }
   bool zero_token() const { return settings_.zero_token; }
 
  private:
   TextConditionedPoolSettings settings_;
+  std::int64_t width_;
   std::shared_ptr<LayerNorm> query_norm_, key_norm_, value_norm_;
   std::shared_ptr<MultiHeadAttention> attention_;
 };

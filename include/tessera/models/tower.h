@@ -37,7 +37,8 @@ class Encoder : public torch::nn::Module {
   virtual Encoded encode(const TowerInput& input) = 0;
   /// encode() with `other_tokens` by that last block. Throws UserError where the encoder has no such block to change.
   virtual Encoded encode_with(LastBlock kind, const TowerInput& input);
-  /// What is left to do on the pooled vector [B, width] (the final norm, where it comes after pooling).
+  /// What is left to do on the pooled vector [B, width], or on tokens [B, N, width] (the final norm, where it comes after
+  /// pooling).
   virtual at::Tensor final_norm(const at::Tensor& pooled) { return pooled; }
   /// Whether final_norm() does anything, so that the read-out's vector must have the tokens' width.
   virtual bool norms_pooled() const { return false; }

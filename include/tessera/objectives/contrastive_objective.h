@@ -67,6 +67,8 @@ class ContrastiveObjective : public Objective {
   void after_step(const StepContext& done) override;
 
  protected:
+  /// The parameter itself, for parts that share it.
+  const at::Tensor& logit_scale() const { return logit_scale_; }
   /// exp(logit_scale), a scalar in the given type.
   at::Tensor scale(at::ScalarType dtype) const;
   /// 1/temperature: of a fixed one, or the learned one for null.

@@ -17,6 +17,8 @@
 
 namespace tessera {
 
+class DualEncoder;
+
 /// A loss and its named parts. `total` is differentiated; `terms` are detached when logged.
 struct Losses {
   at::Tensor total;                                       // scalar
@@ -37,8 +39,10 @@ struct StepContext {
   std::int64_t step = 0;         // updates made so far
   std::int64_t total_steps = 0;  // of the run; 0: unknown
   std::int64_t epoch = 0;        // of the batch, 0 = first; of all its sources together
+  std::uint64_t seed = 0;        // of the run: what an objective draws follows from (seed, step)
   bool training = true;
   bool inspect = false;            // also fill Losses::details
+  bool counted = false;            // Objective::before_step() has seen the step's batches; false: forward() sees the whole step
   ProcessGroup group;              // the ranks whose pairs make one batch; how their losses combine: see there
   Objective* teacher = nullptr;    // the objective with the teacher's weights; null: the run keeps no teacher
 };
@@ -54,6 +58,13 @@ class Objective : public torch::nn::Module {
   /// so many pairs, of all ranks, that tells none from another is at the logarithm of their number. The log warns of
   /// those that stay there.
   virtual std::map<std::string, double> chance_levels(std::int64_t /*pairs*/) const { return {}; }
+  /// Whether it has to see all batches of an optimizer step before the first is computed: then before_step() gets them,
+  /// and forward() is told so (StepContext::counted).
+  virtual bool looks_ahead() const { return false; }
+  /// Called once before each optimizer step in training: this rank's micro-batches, one or more, on the CPU or on the
+  /// device. What it moves are registered buffers, which are put back where the step's update is left out. Of objectives
+  /// that look ahead.
+  virtual void before_step(const std::vector<const Batch*>& /*batches*/, const StepContext& /*step*/) {}
   /// Called after each optimizer step, `done` being the step that was made: keeps parameters in their allowed range
   /// (logit_scale in [0, log 100]), moves centers.
   virtual void after_step(const StepContext& /*done*/) {}
@@ -69,7 +80,12 @@ struct ObjectiveContext {
   std::int64_t embed_dim = 512;
   SharedParameters* shared = nullptr;  // parameters of the towers that it may share; null: none
   at::Tensor logit_scale{};            // a temperature that it shares; undefined: it makes its own
+  std::int64_t image_width = 0;        // of the image encoder's tokens; 0: not known
+  std::int64_t vocab_size = 0;         // number of token ids of the text encoder; 0: there is none
 };
+
+/// Of a model, whose parameters it shares.
+ObjectiveContext objective_context(DualEncoder& model);
 
 using ObjectiveRegistry = config::Registry<Objective, const ObjectiveContext&>;
 

@@ -45,6 +45,8 @@ class WeightedSum : public Objective {
   Losses forward(const Features& features, const StepContext& context) override;
   Needs needs() const override;
   std::map<std::string, double> chance_levels(std::int64_t pairs) const override;
+  bool looks_ahead() const override;
+  void before_step(const std::vector<const Batch*>& batches, const StepContext& step) override;
   void after_step(const StepContext& done) override;
   bool follows_step() const override;
   /// That of the objectives that want a teacher. Throws UserError when they differ: a run keeps one.

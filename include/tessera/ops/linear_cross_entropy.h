@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 
@@ -25,5 +27,20 @@ namespace tessera {
 at::Tensor linear_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& targets,
                                 std::int64_t ignore_index = -100, const at::Tensor& bias = {},
                                 at::Reduction::Reduction reduction = at::Reduction::Mean);
+
+/// The same with a soft target that is 0 but in few places: the words of a caption (SuperCLIP), several right answers.
+///   loss(t) = (sum over v of y(t, v)) log(sum over v of exp(logits(t, v))) - sum over v of y(t, v) logits(t, v)
+///   logits(t, v) = hidden(t) . weight(v) + bias(v);  y(t, v) = sum over j with ids(t, j) = v of id_weights(t, j)
+/// hidden, weight and bias as above.
+/// ids         [T, n]  int64 in [0, V), n at least 1; where the weight is 0 whatever it is
+/// id_weights  [T, n]  any floating type, of any sum; takes no gradient
+/// reduction           Sum, or Mean over all T rows: a row without weights adds 0 and counts
+/// tile                logits that are held at a time, in whole rows of them and at least one row; nothing: 16,777,216
+/// returns     []      float32 (float64 for float64)
+/// A row without weights may hold anything, NaN too, and receives no gradient. Memory, errors and all else as above.
+at::Tensor linear_soft_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& ids,
+                                     const at::Tensor& id_weights, const at::Tensor& bias = {},
+                                     at::Reduction::Reduction reduction = at::Reduction::Mean,
+                                     std::optional<std::int64_t> tile = std::nullopt);
 
 }  // namespace tessera

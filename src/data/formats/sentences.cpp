@@ -1,4 +1,4 @@
-#include "src/data/formats/sentences.h"
+#include <tessera/data/formats/sentences.h>
 
 #include <algorithm>
 #include <array>
@@ -43,7 +43,7 @@ std::string_view without_space(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> split_sentences(std::string_view text) {
+std::vector<std::string> caption_sentences(std::string_view text) {
   std::vector<std::string> out;
   const auto add = [&](std::string_view piece) {
     if (const std::string_view sentence = without_space(piece); !sentence.empty()) out.emplace_back(sentence);

@@ -5,8 +5,8 @@
 #include <map>
 #include <numeric>
 
-#include "src/data/formats/sentences.h"
 #include <tessera/base/error.h>
+#include <tessera/data/formats/sentences.h>
 
 namespace tessera {
 namespace {
@@ -60,7 +60,7 @@ std::vector<std::string> sentences_of_fields(const std::vector<const TextField*>
   for (const TextField* field : fields)
     for (const std::string& text : field->texts) {
       if (!field->is_list)
-        std::ranges::move(split_sentences(text), std::back_inserter(out));
+        std::ranges::move(caption_sentences(text), std::back_inserter(out));
       else if (!text.empty())
         out.push_back(text);
     }

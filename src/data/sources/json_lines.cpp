@@ -2,13 +2,13 @@
 
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
-#include "src/data/formats/sentences.h"
 #include "src/data/formats/text_fields.h"
 #include "src/data/sources/find_picture.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/data/formats/sentences.h>
 #include <tessera/data/sources/json_lines.h>
 #include <tessera/io/atomic_file.h>
 
@@ -70,7 +70,7 @@ class JsonLinesReader {
     if (!value.is_string()) return;
     const auto& text = value.get_ref<const std::string&>();
     if (!settings_.sentences) return add_caption(text, picture.captions);
-    for (const std::string& sentence : split_sentences(text)) add_caption(sentence, picture.captions);
+    for (const std::string& sentence : caption_sentences(text)) add_caption(sentence, picture.captions);
   }
 
   // A field of another kind is this sample's fault, not the list's.

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/negative_pairs.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -16,11 +17,21 @@ class HardNegativesTask final : public EvaluationTask {
   explicit HardNegativesTask(HardNegativeSettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
+    check_conditioned(context, "hard_negatives.similarity", settings_.similarity, "global");
     const auto source = open_source(settings_.data.source, context.source, "hard_negatives.source");
     check_samples(*source, "source", settings_.data.max_samples, with_negatives());
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    if (settings_.similarity == "global") return measure(embedder, context);
+    check_conditioned(context, "hard_negatives.similarity", settings_.similarity, "global");
+    TaskResult result = measure(conditioned(embedder, context, "hard_negatives.similarity"), context);
+    result.data += " (conditioned)";
+    return result;
+  }
+
+ private:
+  TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "hard_negatives.source");
     const Pass pass{.embedder = embedder,
                     .context = context,
@@ -69,7 +80,6 @@ class HardNegativesTask final : public EvaluationTask {
     return result;
   }
 
- private:
   HardNegativeSettings settings_;
 };
 

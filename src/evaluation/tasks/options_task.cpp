@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/metrics/cosine.h"
+#include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
@@ -129,9 +130,21 @@ class OptionsTask final : public EvaluationTask {
  public:
   explicit OptionsTask(OptionTaskSettings settings) : settings_(std::move(settings)) {}
 
-  void check(const EvaluationContext& /*context*/) const override { read_options(settings_); }
+  void check(const EvaluationContext& context) const override {
+    check_conditioned(context, "options.similarity", settings_.similarity, "global");
+    read_options(settings_);
+  }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    if (settings_.similarity == "global") return measure(embedder, context);
+    check_conditioned(context, "options.similarity", settings_.similarity, "global");
+    TaskResult result = measure(conditioned(embedder, context, "options.similarity"), context);
+    result.data += " (conditioned)";
+    return result;
+  }
+
+ private:
+  TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     OptionSet set = read_options(settings_);
     const GroupSizes pairs = sizes_of(set.items, &OptionItem::pair), sets = sizes_of(set.items, &OptionItem::set);
     const auto wanted = static_cast<std::size_t>(settings_.max_items);
@@ -165,7 +178,6 @@ class OptionsTask final : public EvaluationTask {
     return result;
   }
 
- private:
   static EmbeddedPictures embed_pictures(const OptionSet& set, const Embedder& embedder,
                                          const EvaluationContext& context, TaskResult& result) {
     std::int64_t count = 0;  // items name new pictures in order

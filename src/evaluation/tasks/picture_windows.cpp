@@ -4,7 +4,6 @@
 
 #include <ATen/ATen.h>
 
-#include "src/evaluation/metrics/cosine.h"
 #include <tessera/base/error.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/evaluation/metrics/segmentation.h>
@@ -23,20 +22,9 @@ config::Size grid_of_window(std::int64_t size, config::Size image, config::Size 
 
 }  // namespace
 
-void check_patches(const at::Tensor& patches, config::Size grid, std::int64_t text_width) {
-  if (!patches.defined()) user_error("segmentation: this model's image tower gives no patch embeddings");
-  if (patches.size(1) != grid.height * grid.width)
-    user_error("segmentation: this model's image tower gives ", patches.size(1), " groups, not ", grid.height, " x ",
-               grid.width, " patches: take by: groups");
-  if (patches.size(2) != text_width)
-    user_error("segmentation: this model's patch embeddings are ", patches.size(2), " wide and those of its texts ",
-               text_width,
-               ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
-}
-
-PictureWindows::PictureWindows(const Embedder& embedder, const WindowSettings& settings, const ViewNeeds& needs,
-                               at::Tensor names, std::int64_t batch_size)
-    : embedder_(embedder), needs_(needs), names_(names), batch_size_(batch_size) {
+PictureWindows::PictureWindows(const Embedder& embedder, const WindowSettings& settings, PatchScores patches,
+                               std::int64_t batch_size)
+    : embedder_(embedder), patches_(std::move(patches)), batch_size_(batch_size) {
   const config::Size image = embedder.preprocessing().image_size;
   size_ = settings.size.value_or(std::min(image.height, image.width));
   stride_ = settings.stride.value_or(std::max<std::int64_t>(1, size_ / 2));
@@ -65,15 +53,11 @@ at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) 
 }
 
 at::Tensor PictureWindows::scores_of(const at::Tensor& windows, const std::string& key) const {
-  const at::Tensor patches = embedder_.images(windows, needs_).dense;
-  check_patches(patches, grid_, names_.width());
-  if (!patches.isfinite().all().item<bool>())
+  const at::Tensor maps = patches_.maps(embedder_.images(windows, patches_.needs), grid_);
+  if (!maps.isfinite().all().item<bool>())
     user_error("the model's patch embeddings of the picture ", key, " are not finite: the weights are broken or the ",
                "training diverged; take an earlier checkpoint");
-  TORCH_CHECK(patches.size(1) == grid_.height * grid_.width, "segmentation.windows: this model gives ", patches.size(1),
-              " patches of a window of ", size_, " x ", size_, " pixels, not ", grid_.height, " x ", grid_.width);
-  const at::Tensor cosines = names_(patches);  // [W, P, N]
-  return cosines.transpose(1, 2).reshape({patches.size(0), names_.count(), grid_.height, grid_.width}).to(at::kFloat);
+  return maps.to(at::kFloat);
 }
 
 }  // namespace tessera

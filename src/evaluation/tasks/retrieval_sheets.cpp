@@ -42,16 +42,28 @@ RetrievalSheets::RetrievalSheets(const Embedder& embedder, std::string prompt_pr
 
 void RetrievalSheets::choose_captions(const Captions& captions) {
   ExampleChooser chooser(std::ssize(captions.texts), kFollowed);
-  std::vector<std::string> texts;
   for (std::int64_t m = 0; m < std::ssize(captions.texts); ++m) {
     if (!chooser.choose(m)) continue;
-    texts.push_back(captions.texts[static_cast<std::size_t>(m)]);
-    by_text_.push_back({m, {.text_to_image = true, .query_text = texts.back()}});
+    by_text_.push_back({m, {.text_to_image = true, .query_text = captions.texts[static_cast<std::size_t>(m)]}});
   }
-  if (!texts.empty()) queries_ = embed_texts(embedder_, prefixed(texts, prompt_prefix_));
 }
 
 void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features,
+                          const Captions& captions) {
+  add(
+      samples,
+      [&](const std::vector<std::int64_t>& rows) {
+        if (!queries_.global.defined()) {
+          std::vector<std::string> texts;
+          for (const std::int64_t row : rows) texts.push_back(captions.texts[static_cast<std::size_t>(row)]);
+          queries_ = embed_texts(embedder_, prefixed(texts, prompt_prefix_));
+        }
+        return embedder_.similarity(features, queries_);
+      },
+      captions);
+}
+
+void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const BatchSimilarity& similarity_of,
                           const Captions& captions) {
   const std::int64_t first = std::ssize(captions.by_image) - std::ssize(samples);
   if (first == 0) choose_captions(captions);
@@ -62,7 +74,9 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const To
       by_image_.push_back({image, {.text_to_image = false, .query_image = to_image(samples[i].pixels), .truth = own}});
   }
   if (by_text_.empty()) return;
-  const at::Tensor similarity = embedder_.similarity(features, queries_).to(at::kDouble);  // [B, queries]
+  std::vector<std::int64_t> rows;
+  for (const Query& query : by_text_) rows.push_back(query.row);
+  const at::Tensor similarity = similarity_of(rows).to(at::kDouble);  // [B, queries]
   for (std::size_t q = 0; q < by_text_.size(); ++q) {
     Query& query = by_text_[q];
     for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -75,8 +89,7 @@ void RetrievalSheets::add(const std::vector<EvaluationSample>& samples, const To
   }
 }
 
-std::vector<RetrievalSheet> RetrievalSheets::finished(const TowerFeatures& images, const TowerFeatures& texts,
-                                                      const Captions& captions,
+std::vector<RetrievalSheet> RetrievalSheets::finished(const RowSimilarity& similarity_of, const Captions& captions,
                                                       const metrics::RetrievalScores& scores) {
   std::vector<RetrievalSheet> out;
   for (Query& query : by_text_) query.sheet.rank = scores.text_to_image_rank[query.row].item<std::int64_t>();
@@ -85,7 +98,7 @@ std::vector<RetrievalSheet> RetrievalSheets::finished(const TowerFeatures& image
   keep_failures(by_image_);
   for (Query& query : by_text_) out.push_back(std::move(query.sheet));
   for (Query& query : by_image_) {
-    const at::Tensor similarity = embedder_.similarity(slice(images, {query.row, query.row + 1}), texts).squeeze(0);
+    const at::Tensor similarity = similarity_of(query.row);
     const at::Tensor best = metrics::best_first(similarity, kItems);
     for (std::int64_t i = 0; i < best.size(0); ++i) {
       const auto text = best[i].item<std::int64_t>();

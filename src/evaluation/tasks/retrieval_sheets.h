@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,14 @@ class RetrievalSheets {
   RetrievalSheets(const Embedder& embedder, std::string prompt_prefix, std::int64_t total);
   /// The next batch; `captions` are those of all pictures so far, this batch's included.
   void add(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Captions& captions);
-  /// After the last batch, with the features of all pictures and captions.
-  std::vector<RetrievalSheet> finished(const TowerFeatures& images, const TowerFeatures& texts,
-                                       const Captions& captions, const metrics::RetrievalScores& scores);
+  /// The same where pictures have been compared with captions already: gives the similarity of the batch's pictures with some
+  /// captions, rows of `captions`, [B, rows].
+  using BatchSimilarity = std::function<at::Tensor(const std::vector<std::int64_t>& rows)>;
+  void add(const std::vector<EvaluationSample>& samples, const BatchSimilarity& similarity, const Captions& captions);
+  /// After the last batch; gives the similarity of a picture, by its row, with all captions, [M].
+  using RowSimilarity = std::function<at::Tensor(std::int64_t picture)>;
+  std::vector<RetrievalSheet> finished(const RowSimilarity& similarity, const Captions& captions,
+                                       const metrics::RetrievalScores& scores);
 
  private:
   struct Query {

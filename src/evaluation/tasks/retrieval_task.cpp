@@ -1,12 +1,15 @@
 #include <ATen/ATen.h>
 
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/conditioned.h"
+#include "src/evaluation/tasks/conditioned_retrieval.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
 #include "src/evaluation/tasks/retrieval_sheets.h"
 #include "src/evaluation/tasks/sparsity_metrics.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/base/text.h>
+#include <tessera/data/formats/sentences.h>
 #include <tessera/evaluation/multi_hot_embedder.h>
 
 namespace tessera {
@@ -17,6 +20,7 @@ class RetrievalTask final : public EvaluationTask {
   explicit RetrievalTask(RetrievalSettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
+    check_conditioned(context, "retrieval.similarity", settings_.compared.similarity, "global");
     const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
     check_samples(*source, "source", settings_.data.max_samples, captioned());
   }
@@ -30,6 +34,12 @@ class RetrievalTask final : public EvaluationTask {
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    if (settings_.compared.similarity != "global") {
+      check_conditioned(context, "retrieval.similarity", settings_.compared.similarity, "global");
+      TaskResult result = measure_conditioned(conditioned(embedder, context, "retrieval", settings_.compared), context);
+      result.data += described(settings_.compared);
+      return result;
+    }
     if (!settings_.text_encoder_free) return measure(embedder, context);
     TaskResult result = measure(MultiHotEmbedder(embedder, "retrieval.text_encoder_free"), context);
     result.data += " (no text encoder)";
@@ -38,13 +48,7 @@ class RetrievalTask final : public EvaluationTask {
 
  private:
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
-    const auto source = open_source(settings_.data.source, context.source, "retrieval.source");
-    const Pass pass{.embedder = embedder,
-                    .context = context,
-                    .source = source,
-                    .max_samples = settings_.data.max_samples,
-                    .required = captioned(),
-                    .reads_pixels = context.pictures};
+    const Pass pass = pass_of(embedder, context);
     TaskResult result;
     Captions captions;
     std::vector<TowerFeatures> batches;
@@ -55,29 +59,71 @@ class RetrievalTask final : public EvaluationTask {
       if (context.pictures) sheets.add(samples, features, captions);
     });
 
+    if (captions.texts.empty()) throw UserError(no_sentence(*pass.source));
     const TowerFeatures images = joined(batches);
     const TowerFeatures texts = embed_compactly(embedder, prefixed(captions.texts, settings_.prompt_prefix));
-    const metrics::RetrievalScores scores = ranked(embedder, images, texts, at::tensor(captions.owner, at::kLong));
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
-      const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
-      result.metrics.emplace_back(name, scores.image_to_text[i]);
-      result.outcomes.push_back(hits_within(name, scores.image_to_text_rank, settings_.topk[i]));
-    }
-    // Captions of one picture are drawn together: they are no samples of their own.
-    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
-      const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
-      result.metrics.emplace_back(name, scores.text_to_image[i]);
-      result.outcomes.push_back(
-          hits_within(name, scores.text_to_image_rank, settings_.topk[i], at::tensor(captions.owner, at::kLong)));
-    }
+    const at::Tensor owner = at::tensor(captions.owner, at::kLong);
+    const metrics::RetrievalScores scores = ranked(embedder, images, texts, owner);
+    add_recalls(scores, owner, result);
     if (embedder.token_space() > 0) {
       metrics::SparsityMeter image_tokens, text_tokens;
       image_tokens.add(images.global);
       text_tokens.add(texts.global);
       add_sparsity(result, image_tokens, text_tokens);
     }
-    if (context.pictures) result.pictures.retrieval = sheets.finished(images, texts, captions, scores);
+    const auto similarity = [&](std::int64_t row) {
+      return embedder.similarity(slice(images, {row, row + 1}), texts).squeeze(0);
+    };
+    if (context.pictures) result.pictures.retrieval = sheets.finished(similarity, captions, scores);
     return result;
+  }
+
+  TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
+    const Pass pass = pass_of(embedder, context);
+    // Conditioned scores are computed in float32; cosines less 4 would lose their order in it.
+    const at::ScalarType dtype = settings_.compared.similarity == "topk" ? at::kDouble : at::kFloat;
+    ConditionedRetrieval compared(
+        pass, [this](const Sample& sample) { return own_captions(sample); }, settings_.prompt_prefix, dtype);
+    TaskResult result;
+    RetrievalSheets sheets(embedder, settings_.prompt_prefix, pass.total());
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      const auto similarity = compared.add(samples, features);
+      if (context.pictures) sheets.add(samples, similarity, compared.captions());
+    });
+    const at::Tensor all = compared.similarity();
+    const at::Tensor owner = at::tensor(compared.captions().owner, at::kLong);
+    const auto tile = [&](metrics::RowRange images, metrics::RowRange texts) {
+      return all.slice(0, images.begin, images.end).slice(1, texts.begin, texts.end);
+    };
+    const metrics::RetrievalScores scores = metrics::retrieval_recall(tile, all.size(0), owner, settings_.topk);
+    add_recalls(scores, owner, result);
+    if (context.pictures)
+      result.pictures.retrieval =
+          sheets.finished([&](std::int64_t row) { return all[row]; }, compared.captions(), scores);
+    return result;
+  }
+
+  Pass pass_of(const Embedder& embedder, const EvaluationContext& context) const {
+    return {.embedder = embedder,
+            .context = context,
+            .source = open_source(settings_.data.source, context.source, "retrieval.source"),
+            .max_samples = settings_.data.max_samples,
+            .required = captioned(),
+            .reads_pixels = context.pictures};
+  }
+
+  // Captions of one picture are drawn together: they are no samples of their own.
+  void add_recalls(const metrics::RetrievalScores& scores, const at::Tensor& owner, TaskResult& result) const {
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("image_to_text_recall@", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.image_to_text[i]);
+      result.outcomes.push_back(hits_within(name, scores.image_to_text_rank, settings_.topk[i]));
+    }
+    for (std::size_t i = 0; i < settings_.topk.size(); ++i) {
+      const std::string name = concat("text_to_image_recall@", settings_.topk[i]);
+      result.metrics.emplace_back(name, scores.text_to_image[i]);
+      result.outcomes.push_back(hits_within(name, scores.text_to_image_rank, settings_.topk[i], owner));
+    }
   }
 
   metrics::RetrievalScores ranked(const Embedder& embedder, const TowerFeatures& images, const TowerFeatures& texts,
@@ -90,11 +136,20 @@ class RetrievalTask final : public EvaluationTask {
     return metrics::retrieval_recall(similarity, images.global.size(0), owner, settings_.topk);
   }
 
-  void add(const Sample& sample, Captions& captions) const {
-    const std::int64_t image = std::ssize(captions.by_image);
+  std::vector<std::string> own_captions(const Sample& sample) const {
     const auto wanted = static_cast<std::size_t>(settings_.captions_per_image);
     std::vector<std::string> own = sample.captions;
     if (wanted > 0 && own.size() > wanted) own.resize(wanted);
+    if (!settings_.sentences) return own;
+    std::vector<std::string> sentences;
+    for (const std::string& caption : own)
+      for (std::string& sentence : caption_sentences(caption)) sentences.push_back(std::move(sentence));
+    return sentences;
+  }
+
+  void add(const Sample& sample, Captions& captions) const {
+    const std::int64_t image = std::ssize(captions.by_image);
+    std::vector<std::string> own = own_captions(sample);
     for (const std::string& text : own) {
       captions.texts.push_back(text);
       captions.owner.push_back(image);

@@ -8,9 +8,11 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/check_samples.h"
 #include "src/evaluation/tasks/class_queries.h"
+#include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/patch_scores.h"
 #include "src/evaluation/tasks/picture_windows.h"
 #include "src/evaluation/tasks/tasks.h"
 #include <tessera/data/image/transforms.h>
@@ -74,21 +76,39 @@ class SegmentationTask final : public EvaluationTask {
   explicit SegmentationTask(SegmentationSettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
+    check_conditioned(context, "segmentation.patches", settings_.patches, "cosine");
     const MaskClasses classes = classes_in(context);
     check_samples(*classes.source, "source", settings_.data.max_samples, masked(),
                   [&](const Sample& sample) { check_mask(sample.mask, sample.key, classes); });
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    if (settings_.patches == "cosine") {
+      const MaskClasses classes = classes_in(context);
+      const TowerFeatures names = embed_classes(embedder, classes.queries.names, settings_.templates);
+      return measure(embedder, context, classes, names,
+                     cosines_of_patches(names.global, last_block_named(settings_.last_block)));
+    }
+    check_conditioned(context, "segmentation.patches", settings_.patches, "cosine");
     const MaskClasses classes = classes_in(context);
-    const at::Tensor names = embed_classes(embedder, classes.queries.names, settings_.templates).global;  // [N, D]
+    const ConditionedEmbedder through = conditioned(embedder, context, "segmentation.patches");
+    const TowerFeatures names = embed_classes(through, classes.queries.names, settings_.templates);
+    TaskResult result = measure(through, context, classes, names,
+                                conditioned_patches(through, names, settings_.patches == "attention"));
+    result.data += concat(" (patches: ", settings_.patches, ")");
+    return result;
+  }
+
+ private:
+  TaskResult measure(const Embedder& embedder, const EvaluationContext& context, const MaskClasses& classes,
+                     const TowerFeatures& names, const PatchScores& patches) const {
     const metrics::SegmentationOptions options = options_for(embedder, context, classes);
     const Pass pass{.embedder = embedder,
                     .context = context,
                     .source = classes.source,
                     .max_samples = settings_.data.max_samples,
                     .required = masked(),
-                    .needs = needs(),
+                    .needs = by_groups() ? ViewNeeds{.slots = true, .attention = true} : patches.needs,
                     .pictures = settings_.windows ? EvaluationPictures::decoded : EvaluationPictures::prepared};
     SegmentationRecord record{.meter = {classes.count(), options.background_index, kIgnored},
                               .examples = ExampleChooser(pass.total()),
@@ -96,13 +116,12 @@ class SegmentationTask final : public EvaluationTask {
     TaskResult result;
     result.classes = classes.queries.classes;
     result.prompts = settings_.templates.items;
-    pass.run(result, settings_.windows ? by_windows(pass, names, options, classes, record)
-                                       : by_whole_pictures(names, options, classes, record));
+    pass.run(result, settings_.windows ? by_windows(pass, patches, options, classes, record)
+                                       : by_whole_pictures(names.global, patches, options, classes, record));
     write_scores(record, classes, result);
     return result;
   }
 
- private:
   /// Throws TaskMisfit where the task and its data do not have as many classes.
   MaskClasses classes_in(const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "segmentation.source");
@@ -133,19 +152,17 @@ class SegmentationTask final : public EvaluationTask {
     return options;
   }
 
-  ViewNeeds needs() const {
-    if (settings_.by == "groups") return {.slots = true, .attention = true};
-    return {.dense = true, .last_block = last_block_named(settings_.last_block)};
-  }
+  bool by_groups() const { return settings_.by == "groups"; }
 
   /// Pictures and masks as the model's preprocessing cuts them. What is taken by reference outlives the pass.
-  BatchBody by_whole_pictures(const at::Tensor& names, const metrics::SegmentationOptions& options,
-                              const MaskClasses& classes, SegmentationRecord& record) const {
-    return [this, names, &options, &classes, &record](const std::vector<EvaluationSample>& samples,
+  BatchBody by_whole_pictures(const at::Tensor& names, const PatchScores& patches,
+                              const metrics::SegmentationOptions& options, const MaskClasses& classes,
+                              SegmentationRecord& record) const {
+    return [this, names, &patches, &options, &classes, &record](const std::vector<EvaluationSample>& samples,
                                                       const TowerFeatures& features) {
       const at::Tensor targets = masks_of(samples, classes);
-      const at::Tensor found = settings_.by == "groups" ? predict_by_groups(features, names, targets, options)
-                                                        : predict_by_patches(features, names, targets, options);
+      const at::Tensor found = by_groups() ? predict_by_groups(features, names, targets, options)
+                                           : predict_by_patches(features, patches, targets, options);
       for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
         const EvaluationSample& sample = samples[static_cast<std::size_t>(i)];
         record.add(sample.index, targets[i], found[i], [&] { return to_image(sample.pixels); });
@@ -154,9 +171,9 @@ class SegmentationTask final : public EvaluationTask {
   }
 
   /// Whole pictures against masks of their own size, likewise.
-  BatchBody by_windows(const Pass& pass, const at::Tensor& names, const metrics::SegmentationOptions& options,
+  BatchBody by_windows(const Pass& pass, const PatchScores& patches, const metrics::SegmentationOptions& options,
                        const MaskClasses& classes, SegmentationRecord& record) const {
-    const PictureWindows windows(pass.embedder, *settings_.windows, pass.needs, names, pass.context.batch_size);
+    const PictureWindows windows(pass.embedder, *settings_.windows, patches, pass.context.batch_size);
     return [windows, &options, &classes, &record](const std::vector<EvaluationSample>& samples, const TowerFeatures&) {
       for (const EvaluationSample& read : samples) {
         const Sample& sample = read.sample;
@@ -180,10 +197,13 @@ class SegmentationTask final : public EvaluationTask {
       add_classes(classes.queries.classes, classes.source->background_class(), scores, result.pictures);
   }
 
-  static at::Tensor predict_by_patches(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,
+  static at::Tensor predict_by_patches(const TowerFeatures& images, const PatchScores& patches, const at::Tensor& targets,
                                        const metrics::SegmentationOptions& options) {
-    check_patches(images.dense, {options.grid[0], options.grid[1]}, names.size(1));
-    return metrics::zero_shot_segmentation(images.dense, names, targets, options).prediction;
+    const at::Tensor maps = patches.maps(images, {options.grid[0], options.grid[1]});
+    std::vector<at::Tensor> found;
+    for (std::int64_t i = 0; i < maps.size(0); ++i)
+      found.push_back(metrics::segment_pixels(maps[i], targets[i], options));
+    return at::stack(found);
   }
 
   static at::Tensor predict_by_groups(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,

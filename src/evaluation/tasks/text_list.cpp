@@ -13,6 +13,13 @@ std::optional<config::Problem> check_topk(const std::vector<std::int64_t>& topk)
   return std::nullopt;
 }
 
+std::optional<config::Problem> check_similarity(const SimilaritySettings& compared, bool text_encoder_free) {
+  if (text_encoder_free && compared.similarity != "global")
+    return config::Problem{"similarity", concat("is ", compared.similarity, ", which needs the text tower, but "
+                                                "text_encoder_free leaves it out: set one of the two to its default")};
+  return std::nullopt;
+}
+
 }  // namespace
 
 TextList config::Value<TextList>::read(const Node& node, const std::string& path, const TextList&) {
@@ -49,10 +56,12 @@ std::optional<config::Problem> check_templates(const TextList& templates) {
 
 std::optional<config::Problem> validate(const ZeroShotSettings& settings) {
   if (auto problem = check_topk(settings.topk)) return problem;
+  if (auto problem = check_similarity(settings.compared, settings.text_encoder_free)) return problem;
   return check_templates(settings.templates);
 }
 
 std::optional<config::Problem> validate(const RetrievalSettings& settings) {
+  if (auto problem = check_similarity(settings.compared, settings.text_encoder_free)) return problem;
   return check_topk(settings.topk);
 }
 
@@ -63,6 +72,14 @@ std::optional<config::Problem> validate(const SegmentationSettings& settings) {
     return config::Problem{"windows", "are compared patch by patch, but `by` is groups: set one of the two to its default"};
   if (settings.by == "groups" && settings.background_threshold)
     return config::Problem{"background_threshold", "is of patches, but `by` is groups: set one of the two to its default"};
+  if (settings.by == "groups" && settings.patches != "cosine")
+    return config::Problem{"patches", "tells how patches are compared, but `by` is groups: set one of the two to its default"};
+  if (settings.patches != "cosine" && settings.last_block != "plain")
+    return config::Problem{"last_block", concat("changes embeddings of patches, but `patches` is ", settings.patches,
+                                                ", whose pool knows the plain ones: set one of the two to its default")};
+  if (settings.patches == "attention" && settings.background_threshold && settings.threshold_of == "probability")
+    return config::Problem{"threshold_of", "is probability, of cosines, but patches: attention gives weights: take cosine, and "
+                                           "background_threshold is of a weight"};
   return check_templates(settings.templates);
 }
 

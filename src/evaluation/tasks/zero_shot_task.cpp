@@ -6,6 +6,7 @@
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/tasks/candidates.h"
 #include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/conditioned.h"
 #include "src/evaluation/tasks/examples.h"
 #include "src/evaluation/tasks/outcomes.h"
 #include "src/evaluation/tasks/pass.h"
@@ -45,6 +46,7 @@ class ZeroShotTask final : public EvaluationTask {
   explicit ZeroShotTask(ZeroShotSettings settings) : settings_(std::move(settings)) {}
 
   void check(const EvaluationContext& context) const override {
+    check_conditioned(context, "zero_shot.similarity", settings_.compared.similarity, "global");
     const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
     const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");
     check_samples(*source, "source", settings_.data.max_samples, labeled_or_named(),
@@ -59,6 +61,7 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    if (settings_.compared.similarity != "global") return measure_conditioned(embedder, context);
     if (!settings_.text_encoder_free) return measure(embedder, context);
     TaskResult result = measure(MultiHotEmbedder(embedder, "zero_shot.text_encoder_free"), context);
     result.data += " (no text encoder)";
@@ -66,6 +69,13 @@ class ZeroShotTask final : public EvaluationTask {
   }
 
  private:
+  TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
+    check_conditioned(context, "zero_shot.similarity", settings_.compared.similarity, "global");
+    TaskResult result = measure(conditioned(embedder, context, "zero_shot", settings_.compared), context);
+    result.data += described(settings_.compared);
+    return result;
+  }
+
   TaskResult measure(const Embedder& embedder, const EvaluationContext& context) const {
     const auto source = open_source(settings_.data.source, context.source, "zero_shot.source");
     const Candidates candidates = candidates_for(settings_.classes, *source, "zero_shot");

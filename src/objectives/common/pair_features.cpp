@@ -50,22 +50,10 @@ class Checker {
 
  private:
   void check_present(const at::Tensor& tensor, const char* name) {
-    if (!tensor.defined()) refuse_missing(name);
+    if (!tensor.defined()) refuse_missing_feature(objective_, name);
     if (!device_) device_ = tensor.device();
     TORCH_CHECK(tensor.device() == *device_, objective_, ": ", name, " is on ", tensor.device(), ", other features on ",
                 *device_);
-  }
-
-  // What a tower gives is a matter of settings.
-  [[noreturn]] void refuse_missing(const std::string& name) const {
-    const bool image = name.starts_with("image");
-    const char* tower = image ? "image" : "text";
-    if (name.ends_with("global"))
-      user_error("objective ", objective_, " wants one embedding of each ", image ? "picture" : "text", " (", name,
-                 "), which the ", tower, " tower does not give: set model.", tower,
-                 ".readout to gap or another that does (none is for objectives that read tokens alone)");
-    user_error("objective ", objective_, " wants ", name, ", which the ", tower, " tower does not give: set another model.",
-               tower, ".encoder");
   }
 
   std::string expected(const char* middle) const {
@@ -92,6 +80,18 @@ void clear_absent(PairFeatures& pairs) {
 }
 
 }  // namespace
+
+// What a tower gives is a matter of settings.
+void refuse_missing_feature(const char* objective, const std::string& name) {
+  const bool image = name.starts_with("image");
+  const char* tower = image ? "image" : "text";
+  if (name.ends_with("global"))
+    user_error("objective ", objective, " wants one embedding of each ", image ? "picture" : "text", " (", name,
+               "), which the ", tower, " tower does not give: set model.", tower,
+               ".readout to gap or another that does (none is for objectives that read tokens alone)");
+  user_error("objective ", objective, " wants ", name, ", which the ", tower, " tower does not give: set another model.",
+             tower, ".encoder");
+}
 
 at::ScalarType PairFeatures::dtype() const {
   for (const at::Tensor* tensor : {&image_global, &text_global, &image_tokens, &text_tokens})

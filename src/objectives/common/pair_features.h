@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include <ATen/core/Tensor.h>
 
 #include "src/objectives/common/contrast_targets.h"
@@ -33,6 +35,9 @@ struct PairWants {
   /// Tokens in bfloat16 stay so: the objective gives them to an operator whose sums are float32. False: they are widened.
   bool bfloat16_tokens = false;
 };
+
+/// Throws the UserError for features that the towers do not give: `name` is image_global, text_tokens or the like.
+[[noreturn]] void refuse_missing_feature(const char* objective, const std::string& name);
 
 /// The pairs that `settings` speak of. With skip_absent and mask_duplicates the ranks tell each other which of their
 /// pairs take part and are duplicates. Throws UserError for what the towers do not give, and c10::Error "OBJECTIVE: TENSOR

@@ -35,13 +35,14 @@ struct Tile {
 
 /// A walk over a matrix [rows, columns] in tiles of `chunk` rows. On a CPU a tile has as many columns as stay in its
 /// cache, and each thread works on tiles of its own, for operators on a single tile are too small to share; elsewhere a
-/// tile has all columns.
+/// tile has all columns. `depth`: elements in each place of the matrix.
 class Tiles {
  public:
-  Tiles(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu)
+  Tiles(std::int64_t rows, std::int64_t columns, std::int64_t chunk, bool cpu, std::int64_t depth = 1)
       : rows_(rows), columns_(columns), chunk_(chunk) {
     constexpr std::int64_t kElements = 1 << 18, kLeast = 256, kMost = 4096;
-    width_ = cpu ? std::min(columns, std::clamp(kElements / chunk, kLeast, kMost)) : columns;
+    const std::int64_t width = std::clamp(kElements / chunk, kLeast, kMost) / depth;
+    width_ = cpu ? std::min(columns, std::max<std::int64_t>(1, width)) : columns;
     const std::int64_t tiles = (rows + chunk - 1) / chunk;
     slots_ = cpu ? std::min<std::int64_t>(pool_threads(), tiles) : 1;
   }

@@ -122,7 +122,7 @@ DryRunReport dry_run(const Config& config, const PlanSettings& settings) {
   }
   report.unread_tasks = check_evaluation(run, config, &unreadable);
   report.tasks = std::ssize(config.evaluation.tasks) - std::ssize(report.unread_tasks);
-  load_initial_weights(*run.model, *run.objective, config.start);
+  load_initial_weights(*run.model, *run.objective, config.start, run.tokenizer.get());
   report.parameters = count_parameters(run);
   const TrainingSettings length = length_of(config, run.train != nullptr, settings);
   report.steps = length.steps;

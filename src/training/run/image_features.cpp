@@ -69,7 +69,7 @@ std::vector<std::string> needed_tensors(const TrainingRun& run) {
   const bool class_token = tower.encoder().has_class_token();
   bool tokens = tower.readout().reads_tokens() || !class_token, attention = false;
   for (const auto& [name, view] : run.needs.images) {
-    tokens |= view.tokens || view.dense;
+    tokens |= view.tokens || view.dense || view.encoder_tokens;
     attention |= view.attention;
   }
   std::vector<std::string> out;

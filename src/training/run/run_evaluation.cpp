@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <tessera/base/text.h>
+#include <tessera/models/text_conditioned_pool.h>
 #include <tessera/training/run/run_loss.h>
 
 namespace tessera {
@@ -38,6 +39,14 @@ void check_judged_metric(const Config& config, const Embedder& embedder) {
   if (!names.empty() && std::ranges::find(names, metric) == names.end()) throw UserError(not_measured(metric, names));
 }
 
+// The first one by name, as in a checkpoint; null: the objective has none.
+std::shared_ptr<TextConditionedPool> pool_of(const Objective& objective) {
+  std::map<std::string, std::shared_ptr<TextConditionedPool>> pools;
+  for (const auto& item : objective.named_modules("", /*include_self=*/false))
+    if (auto pool = std::dynamic_pointer_cast<TextConditionedPool>(item.value())) pools.emplace(item.key(), std::move(pool));
+  return pools.empty() ? nullptr : pools.begin()->second;
+}
+
 }  // namespace
 
 std::string not_measured(const std::string& metric, const std::vector<std::string>& names) {
@@ -52,6 +61,8 @@ EvaluationContext evaluation_context(const TrainingRun& run, const Config& confi
   context.source = run.validation;
   context.train_source = run.train;
   context.loss = run_loss(run, config, step);
+  const bool of_teacher = config.evaluation.weights == "teacher" && run.teacher;
+  context.pool = pool_of(of_teacher ? *run.teacher->objective : *run.objective);
   context.batch_size = config.evaluation.batch_size;
   context.threads = config.evaluation.threads;
   context.told = run.told;

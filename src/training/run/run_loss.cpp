@@ -163,6 +163,7 @@ class LossOfParts final : public RunLoss {
 StepContext measuring_context(const Config& config, std::int64_t step) {
   StepContext context;
   context.step = step;
+  context.seed = static_cast<std::uint64_t>(config.seed);
   context.total_steps = config.training.steps;
   context.training = false;
   return context;
@@ -187,10 +188,7 @@ class CheckpointLoss final : public RunLoss {
     parts.device = loaded_.device;
     parts.tokenizer = loaded_.tokenizer;
     parts.model = loaded_.model;
-    ObjectiveContext context;
-    context.embed_dim = parts.model->embed_dim();
-    context.shared = &parts.model->shared();
-    parts.objective = objectives().make(config.objective, "objective", context);
+    parts.objective = objectives().make(config.objective, "objective", objective_context(*parts.model));
     parts.objective->to(parts.device);
     parts.needs = parts.objective->needs();
     if (parts.needs.teacher())

@@ -111,10 +111,7 @@ constexpr std::uint64_t kAdapterSeed = 1;  // of numbers of their own: adapters 
 std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_and_objective(
     const Config& config, const at::Device& device) {
   auto model = std::make_shared<DualEncoder>(config.model);
-  ObjectiveContext context;
-  context.embed_dim = model->embed_dim();
-  context.shared = &model->shared();
-  auto objective = objectives().make(config.objective, "objective", context);
+  auto objective = objectives().make(config.objective, "objective", objective_context(*model));
   model->to(device);
   objective->to(device);
   adapt(*model, config.adapt, derive_seed(config.seed, Purpose::initialization, {kAdapterSeed}));
@@ -206,16 +203,37 @@ NamedTensors adapters_of(const DualEncoder& model) {
   return out;
 }
 
-/// The tensors of a model of ours, or of OpenCLIP's file, and the file's path.
-std::pair<std::map<std::string, at::Tensor>, std::string> initial_weights(const std::string& given,
-                                                                          const DualEncoder& model) {
+struct InitialWeights {
+  std::map<std::string, at::Tensor> weights;
+  std::string path;
+  std::string vocabulary{};  // the tokenizer file's bytes; empty: not known
+};
+
+/// The tensors of a model of ours, or of OpenCLIP's file.
+InitialWeights initial_weights(const std::string& given, const DualEncoder& model) {
   if (is_open_clip_checkpoint(given)) {
     const std::string path = find_open_clip_weights(given);
     return {open_clip_tensors(path, base_state(model)), path};
   }
   if (is_foreign_folder(given)) return {published_tensors(given, base_state(model)), given};
   const std::string path = find_model_file(given);
-  return {load_model_file(path).weights, path};
+  ModelFile file = load_model_file(path);
+  return {std::move(file.weights), path, std::move(file.vocabulary)};
+}
+
+/// What an objective counts by word (a list of integers) means nothing in another vocabulary, nor would beginning anew be
+/// what a run that goes on from a checkpoint expects.
+void check_counts(const std::string& name, const at::Tensor& own, const InitialWeights& stored,
+                  const Tokenizer* tokenizer) {
+  const at::Tensor& theirs = stored.weights.at(name);
+  if (theirs.is_floating_point() || theirs.dim() != 1) return;
+  constexpr const char* kWayOut = ": begin with the towers alone (start.parts: [image, text])";
+  if (theirs.sizes() != own.sizes())
+    user_error(stored.path, ": ", name, " counts ", theirs.numel(), " words, but this run's vocabulary has ",
+               own.numel(), kWayOut);
+  if (tokenizer != nullptr && !stored.vocabulary.empty() && stored.vocabulary != tokenizer->vocabulary_bytes())
+    user_error(stored.path, ": ", name, " counts the words of another vocabulary than the file that tokenizer names",
+               kWayOut);
 }
 
 }  // namespace
@@ -255,14 +273,16 @@ void begin_tower(DualEncoder& model, const config::FilePath& folder, bool image)
 
 }  // namespace
 
-void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start) {
+void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start,
+                          const Tokenizer* tokenizer) {
   if (start.image) begin_tower(model, *start.image, true);
   if (start.text) begin_tower(model, *start.text, false);
   if (start.image && start.text && start.image->name == start.text->name)
     begin_temperature(model, objective, start.image->name);
   if (!start.weights) return;
   config::require(*start.weights);
-  const auto [weights, path] = initial_weights(*start.weights, model);
+  const InitialWeights stored = initial_weights(*start.weights, model);
+  const std::string& path = stored.path;
   const auto wanted = [&](const std::string& name) {
     return start.parts.empty() || std::any_of(start.parts.begin(), start.parts.end(),
                                               [&](const std::string& part) { return matches(part, name); });
@@ -271,8 +291,9 @@ void load_initial_weights(DualEncoder& model, Objective& objective, const StartS
   if (start.parts.empty()) towers = adapters_of(model);  // a file has none
   std::int64_t taken = 0;
   const at::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : weights) {
+  for (const auto& [name, tensor] : stored.weights) {
     if (!wanted(name)) continue;
+    if (of_objective(name) && own.contains(name)) check_counts(name, own.at(name), stored, tokenizer);
     if (!of_objective(name)) {
       towers[name] = tensor;
     } else if (const auto mine = own.find(name); mine != own.end() && mine->second.sizes() == tensor.sizes()) {
@@ -400,6 +421,7 @@ Losses forward_loss(TrainingRun& run, const Batch& batch, const std::string& pre
 StepContext step_context(const TrainingRun& run, const Config& config, const ProcessGroup& group, std::int64_t step) {
   StepContext context;
   context.step = step;
+  context.seed = static_cast<std::uint64_t>(config.seed);
   context.total_steps = config.training.steps;
   if (run.loader) context.epoch = run.loader->epoch();
   context.group = group;

@@ -7,7 +7,7 @@ namespace tessera {
 
 NonFiniteGuard::NonFiniteGuard(std::vector<at::Tensor> buffers, GradScaler& scale) : scale_(scale) {
   for (at::Tensor& buffer : buffers)
-    if (buffer.defined() && buffer.is_floating_point()) buffers_.push_back(std::move(buffer));
+    if (buffer.defined()) buffers_.push_back(std::move(buffer));
 }
 
 void NonFiniteGuard::begin() {

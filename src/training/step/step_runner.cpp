@@ -38,6 +38,13 @@ at::Tensor step_row_keys(std::int64_t seed, std::int64_t step, std::int64_t micr
 
 namespace {
 
+StepContext trained_context(const TrainingRun& run, const Config& config, const ProcessGroup& group,
+                            std::int64_t step) {
+  StepContext context = step_context(run, config, group, step);
+  context.counted = run.objective->looks_ahead();
+  return context;
+}
+
 // Of one process alone: what ranks exchange would have to be recorded with it.
 std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& group, TrainingRun& run,
                                       GradientReducer& gradients) {
@@ -52,8 +59,8 @@ std::unique_ptr<StepGraph> make_graph(const Config& config, const ProcessGroup& 
   for (const NamedParameter& parameter : run.optimizer->parameters()) trained.push_back(parameter.tensor);
   return std::make_unique<StepGraph>(make_cuda_recorder(), std::move(trained), [&](const GraphInputs& inputs) {
     const RowRngScope keyed(inputs.rows);
-    const Losses losses =
-        forward_loss(run, inputs.batch, config.training.precision, step_context(run, config, group, 0));
+    const Losses losses = forward_loss(run, inputs.batch, config.training.precision,
+                                       trained_context(run, config, group, 0));
     gradients.backward(losses.total * inputs.weight, /*reduce=*/true);
     return losses;
   });
@@ -84,18 +91,38 @@ AccumulatedLosses StepRunner::run(std::int64_t done, const at::Tensor& scale, St
   AccumulatedLosses result;
   result.step = done + 1;
   result.begin = run_.loader->position();
-  for (std::int64_t i = 0; i < micro_batches(config_, run_); ++i)
-    add_losses(micro_batch(i, scale, graph, result), result);
+  const std::int64_t count = micro_batches(config_, run_);
+  const bool ahead = run_.objective->looks_ahead();
+  std::vector<ReadBatch> waiting;
+  for (std::int64_t i = 0; i < count; ++i) {
+    if (waiting.empty()) waiting = read(ahead ? count : 1, result);
+    const ReadBatch next = std::move(waiting.front());
+    waiting.erase(waiting.begin());
+    add_losses(compute(next, i, scale, graph, result), next.source, result);
+  }
   result.wait_seconds = run_.loader->statistics().wait_seconds - waited;
   return result;
 }
 
-Losses StepRunner::micro_batch(std::int64_t index, const at::Tensor& scale, StepGraph* graph,
-                               AccumulatedLosses& result) {
+std::vector<StepRunner::ReadBatch> StepRunner::read(std::int64_t count, const AccumulatedLosses& result) {
   heartbeat_.enter("reading data", result.step);
-  const Batch read = next_batch();
-  if (look_) look_(read);
-  const Batch batch = upload_(read);
+  std::vector<ReadBatch> out;
+  for (std::int64_t i = 0; i < count; ++i) {
+    Batch batch = next_batch();
+    if (look_) look_(batch);
+    out.push_back({std::move(batch), trained_context(run_, config_, group_, result.step - 1),
+                   run_.loader->batches_per_update() > 1 ? run_.loader->source_label() : ""});
+  }
+  if (!run_.objective->looks_ahead()) return out;
+  std::vector<const Batch*> batches;
+  for (const ReadBatch& each : out) batches.push_back(&each.batch);
+  run_.objective->before_step(batches, out.front().context);
+  return out;
+}
+
+Losses StepRunner::compute(const ReadBatch& given, std::int64_t index, const at::Tensor& scale, StepGraph* graph,
+                           AccumulatedLosses& result) {
+  const Batch batch = upload_(given.batch);
   heartbeat_.enter("forward and backward pass", result.step);
   const std::int64_t done = result.step - 1;
   const std::uint64_t seed = step_seed(config_.seed, done, index, group_.rank());
@@ -105,21 +132,20 @@ Losses StepRunner::micro_batch(std::int64_t index, const at::Tensor& scale, Step
   const TrainingSettings& settings = config_.training;
   at::Tensor weight = at::full({}, 1.0 / static_cast<double>(settings.accumulation), rows.options().dtype(at::kFloat));
   if (scale.defined()) weight = weight * scale;
-  const StepContext context = step_context(run_, config_, group_, done);
   result.samples += batch.size() * group_.size();
   result.keys.insert(result.keys.end(), batch.keys.begin(), batch.keys.end());
   if (graph != nullptr) return graph->run({batch, rows, weight});
   const bool reduce = index + 1 == micro_batches(config_, run_);
   if (const auto samples = settings.micro_batch.of(batch.size()))
     return cached_backward(run_, gradients_, batch, {*samples, settings.precision, weight, reduce, seed, rows},
-                           context);
+                           given.context);
   const RowRngScope keyed(rows);
-  const Losses losses = forward_loss(run_, batch, settings.precision, context);
+  const Losses losses = forward_loss(run_, batch, settings.precision, given.context);
   gradients_.backward(losses.total * weight, reduce);
   return losses;
 }
 
-void StepRunner::add_losses(const Losses& losses, AccumulatedLosses& result) const {
+void StepRunner::add_losses(const Losses& losses, const std::string& source, AccumulatedLosses& result) const {
   const auto count = static_cast<double>(config_.training.accumulation);
   const auto add = [&](at::Tensor& sum, const at::Tensor& value) {
     const at::Tensor share = value.detach() / count;
@@ -131,9 +157,8 @@ void StepRunner::add_losses(const Losses& losses, AccumulatedLosses& result) con
     return found->second;
   };
   add(result.loss, losses.total);
-  const bool by_source = run_.loader->batches_per_update() > 1;
-  const std::string prefix = by_source ? run_.loader->source_label() + "." : "";
-  if (by_source) add(sum_of(result.terms, prefix + "loss"), losses.total);
+  const std::string prefix = source.empty() ? "" : source + ".";
+  if (!source.empty()) add(sum_of(result.terms, prefix + "loss"), losses.total);
   for (const auto& [name, value] : losses.terms) add(sum_of(result.terms, prefix + name), value);
   for (const auto& [name, value] : losses.statistics) add(sum_of(result.statistics, prefix + name), value);
   for (const auto& [name, value] : losses.used) {

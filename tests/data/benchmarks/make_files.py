@@ -65,6 +65,11 @@ def long_captions():
     for number, color in ((1, "red"), (2, "green")):
         picture(f"Urban1k/image/{number}.jpg", color)
         text(f"Urban1k/caption/{number}.txt", f"The picture is {color}. There is nothing else in it.")
+    for number, color in ((1, "red"), (2, "green")):
+        picture(f"ShareGPT4V/data/sam/images/sa_{number}.jpg", color)
+    json_lines("ShareGPT4V/share4v_1k.jsonl", [
+        {"image": f"sam/images/sa_{number}.jpg", "caption": f"All of it is {color}.\nNothing else is there. It is {color}."}
+        for number, color in ((1, "red"), (2, "green"))])
     for number, color, split in ((0, "red", "test"), (1, "green", "test"), (2, "blue", "train")):
         picture(f"docci/images/{split}_{number:05}.jpg", color)
     json_lines("docci/docci_descriptions.jsonlines", [

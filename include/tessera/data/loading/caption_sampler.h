@@ -52,7 +52,7 @@ void fields(Visitor& v, CaptionSamplerSettings& s) {
 
 /// Draws K captions of an image out of its sentences, as FLAIR (arXiv 2412.03561), DreamLIP (2403.17007) and COSMOS
 /// (2412.01814) do, each by its settings. Sentences are those of the fields in their order: the entries of a list that are
-/// not empty, and the pieces of a text (split_sentences). Every start of a run is possible, and no caption holds a
+/// not empty, and the pieces of a text (caption_sentences). Every start of a run is possible, and no caption holds a
 /// sentence twice. Thread-safe.
 class CaptionSampler {
  public:

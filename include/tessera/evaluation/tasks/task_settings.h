@@ -61,12 +61,38 @@ void train_test_fields(Visitor& v, TrainTestData& s, const char* train_help) {
   v("max_samples", s.max_samples, "test on the first so many samples only; -1: on all", config::at_least(-1));
 }
 
+/// How pictures are compared with texts.
+struct SimilaritySettings {
+  std::string similarity = "global";
+  std::int64_t candidates = 128;
+};
+
+/// Of tasks whose texts are few for each picture.
+template <class Visitor>
+void similarity_field(Visitor& v, std::string& similarity) {
+  v("similarity", similarity,
+    "global: the cosine of the embeddings; conditioned: the cosine of a text with what it finds in the picture, for models "
+    "with a text-conditioned pool (FLAIR)",
+    config::one_of({"global", "conditioned"}));
+}
+
+template <class Visitor>
+void similarity_fields(Visitor& v, SimilaritySettings& s) {
+  v("similarity", s.similarity,
+    "global: the cosine of the embeddings; conditioned: the cosine of a text with what it finds in the picture, for models "
+    "with a text-conditioned pool (FLAIR); topk: conditioned for a picture's `candidates`, behind them the others by cosine",
+    config::one_of({"global", "conditioned", "topk"}));
+  v("candidates", s.candidates, "with similarity: topk, the texts of a picture with the greatest cosines",
+    config::at_least(1));
+}
+
 struct ZeroShotSettings {
   TaskData data;
   TextList classes;
   TextList templates = {"a photo of a {}."};
   std::vector<std::int64_t> topk = {1, 5};
   bool text_encoder_free = false;
+  SimilaritySettings compared;
 };
 
 /// Of tasks that compare pictures with texts.
@@ -84,6 +110,7 @@ void fields(Visitor& v, ZeroShotSettings& s) {
   v("templates", s.templates, "prompts with {} for the class name; several are averaged (Radford et al. 2021, 3.1.4)");
   v("topk", s.topk, "accuracies to report: right class among the best k", config::at_least(1));
   text_encoder_free_field(v, s.text_encoder_free);
+  similarity_fields(v, s.compared);
 }
 std::optional<config::Problem> validate(const ZeroShotSettings& settings);
 
@@ -91,8 +118,10 @@ struct RetrievalSettings {
   TaskData data;
   std::int64_t captions_per_image = 0;
   std::vector<std::int64_t> topk = {1, 5, 10};
+  bool sentences = false;
   std::string prompt_prefix;
   bool text_encoder_free = false;
+  SimilaritySettings compared;
 };
 
 template <class Visitor>
@@ -101,8 +130,12 @@ void fields(Visitor& v, RetrievalSettings& s) {
   v("captions_per_image", s.captions_per_image, "use the first so many captions of an image; 0: all",
     config::at_least(0));
   v("topk", s.topk, "recalls to report", config::at_least(1));
+  v("sentences", s.sentences,
+    "each sentence of a caption is a caption of its own: texts are cut at full stops, line ends and </s> (FLAIR's "
+    "fine-grained retrieval)");
   v("prompt_prefix", s.prompt_prefix, "put before every caption (\"a photo of \")");
   text_encoder_free_field(v, s.text_encoder_free);
+  similarity_fields(v, s.compared);
 }
 std::optional<config::Problem> validate(const RetrievalSettings& settings);
 
@@ -127,6 +160,7 @@ struct SegmentationSettings {
   TextList classes;
   TextList templates = {"a photo of a {}."};
   std::string by = "patches";
+  std::string patches = "cosine";
   std::string last_block = "plain";
   std::string upsample = "bilinear";
   std::string candidates = "present";
@@ -146,6 +180,10 @@ void fields(Visitor& v, SegmentationSettings& s) {
   v("by", s.by,
     "what takes a class: patches, each its own; groups, the image tower's, and each pixel its group's (GroupViT)",
     config::one_of({"patches", "groups"}));
+  v("patches", s.patches,
+    "how patches are compared with texts: cosine, of their embeddings; for models with a text-conditioned pool (FLAIR) "
+    "conditioned, the cosine of a text with what it finds in that patch alone, or attention, how much it looks at the patch",
+    config::one_of({"cosine", "conditioned", "attention"}));
   v("last_block", s.last_block,
     "what the last block of a ViT does for patches: plain, what it was trained to; maskclip, sclip, clearclip, naclip: "
     "these papers' changes, which need no training (docs/evaluation.md)",
@@ -216,11 +254,13 @@ void fields(Visitor& v, KnnSettings& s) {
 /// Right captions against hard negatives of the same image, as SugarCrepe does; for sources that give `negatives`.
 struct HardNegativeSettings {
   TaskData data;
+  std::string similarity = "global";
 };
 
 template <class Visitor>
 void fields(Visitor& v, HardNegativeSettings& s) {
   data_fields(v, s.data);
+  similarity_field(v, s.similarity);
 }
 
 /// A mask over the slots of image embeddings, trained on hard negatives with the model as it is (Vani et al. 2024, 5.2).

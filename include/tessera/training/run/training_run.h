@@ -84,8 +84,10 @@ std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Obj
 std::vector<at::Tensor> buffers_of(const TrainingRun& run);
 
 /// Copies weights of an earlier model in, if the settings name one: all, or the parts that are named. Position embeddings are resampled to the model's
-/// size. What belongs to another objective is passed over. Throws UserError naming the file.
-void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start);
+/// size. What belongs to another objective is passed over. Throws UserError naming the file, also where it has counted the
+/// words (SuperCLIP) of another vocabulary than the tokenizer's; null: not known.
+void load_initial_weights(DualEncoder& model, Objective& objective, const StartSettings& start,
+                          const Tokenizer* tokenizer = nullptr);
 
 /// Copies such weights in. Throws UserError naming `origin` and the tensor.
 void load_weights(DualEncoder& model, Objective& objective, const std::map<std::string, at::Tensor>& weights,

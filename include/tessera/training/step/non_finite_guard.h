@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// Keeps steps whose loss or gradient is not finite away from weights, moments and buffers (running averages of batch
-/// norms, what an objective moves after a step). All is decided on the device, so that no step waits for it. From the first
+/// norms, what an objective counts or moves). All is decided on the device, so that no step waits for it. From the first
 /// bad step on nothing changes any more, until the host has read the numbers and says go_on(): the weights are then still
 /// those that the bad step met, and steps given to the device meanwhile were made in vain. But where gradients in float16
 /// have only left their range, that one step's update is left out and the loss scale shrinks.

@@ -52,9 +52,17 @@ class StepRunner {
 
  private:
   AccumulatedLosses run(std::int64_t done, const at::Tensor& scale, StepGraph* graph);
-  Losses micro_batch(std::int64_t index, const at::Tensor& scale, StepGraph* graph, AccumulatedLosses& result);
-  /// Terms and statistics are told apart by source where an update takes batches of each.
-  void add_losses(const Losses& losses, AccumulatedLosses& result) const;
+  struct ReadBatch {
+    Batch batch;
+    StepContext context;
+    std::string source;  // that gave it, where an update takes batches of each; else empty
+  };
+  /// The next ones of the step: all of them where the objective looks ahead, which sees them then.
+  std::vector<ReadBatch> read(std::int64_t count, const AccumulatedLosses& result);
+  Losses compute(const ReadBatch& given, std::int64_t index, const at::Tensor& scale, StepGraph* graph,
+                 AccumulatedLosses& result);
+  /// Terms and statistics are told apart by source.
+  void add_losses(const Losses& losses, const std::string& source, AccumulatedLosses& result) const;
   /// The loader's next batch of the epoch, and of the source in it, that all ranks have reached.
   Batch next_batch();
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+
+#include <tessera/objectives/multi_positive_clip.h>
+#include <tessera/objectives/subcaption_grouping.h>
+
+namespace tessera {
+
+struct DreamLipSettings {
+  MultiPositiveClipSettings contrast;
+  std::string scope = "batch";
+  SparsifySettings sparsify;
+  double contrast_weight = 1.0;
+  double grouping_weight = 1.0;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DreamLipSettings& s) {
+  fields(v, s.contrast);
+  v("scope", s.scope, "a caption and what it grouped are told from the others of the batch, or of their image",
+    config::one_of({"batch", "image"}));
+  fields(v, s.sparsify);
+  v("contrast_weight", s.contrast_weight, "weight of the multi-positive contrast", config::at_least(0.0));
+  v("grouping_weight", s.grouping_weight, "weight of the subcaption grouping", config::at_least(0.0));
+}
+
+/// DreamLIP (arXiv 2403.17007): the contrast of `multi_positive_clip` and the grouping of `subcaption_grouping` with one
+/// temperature. Terms `loss_i2t`, `loss_t2i`, `loss_grouping`, each without its weight.
+class DreamLip : public ContrastiveObjective {
+ public:
+  DreamLip(const DreamLipSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
+    return contrast_->chance_levels(pairs);
+  }
+
+ private:
+  DreamLipSettings settings_;
+  // No submodules: what they have of parameters is the shared temperature.
+  std::shared_ptr<MultiPositiveClip> contrast_;
+  std::shared_ptr<SubcaptionGrouping> grouping_;
+};
+
+}  // namespace tessera

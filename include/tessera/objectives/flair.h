@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+
+#include <tessera/models/text_conditioned_pool.h>
+#include <tessera/objectives/caption_settings.h>
+#include <tessera/objectives/contrastive_objective.h>
+
+namespace tessera {
+
+struct FlairSettings {
+  CaptionSettings captions;
+  TextConditionedPoolSettings pool;
+  std::optional<std::int64_t> embed_dim;
+  std::string negatives = "sampled";
+  double conditioned_weight = 0.5;
+  double global_weight = 0.5;
+  double init_logit_bias = -10;
+};
+
+template <class Visitor>
+void fields(Visitor& v, FlairSettings& s) {
+  fields(v, s.captions);
+  fields(v, s.pool);
+  v("embed_dim", s.embed_dim, "width of the embeddings; null: the model's", config::at_least(1));
+  v("negatives", s.negatives,
+    "what an image meets of another one: a caption drawn anew in each step, or all of its captions, at so many times the "
+    "cost",
+    config::one_of({"sampled", "all"}));
+  v("conditioned_weight", s.conditioned_weight, "weight of the text-conditioned term", config::at_least(0.0));
+  v("global_weight", s.global_weight, "weight of the term on global embeddings", config::at_least(0.0));
+  v("init_logit_bias", s.init_logit_bias, "start of the learned bias");
+}
+
+/// FLAIR (arXiv 2412.03561): an image is pooled anew for each text that it is compared with (TextConditionedPool, `pool.*`),
+/// and the sigmoid loss decides whether the text is one of its own captions (eq. 4); beside it the multi-positive sigmoid
+/// loss of global embeddings (eq. 5). Both are B times the mean over the pairs of the global batch, whatever the number of
+/// ranks. Terms `loss_conditioned`, `loss_global`, without weights; parameters `logit_scale`, `logit_bias`, shared by both.
+class Flair : public ContrastiveObjective {
+ public:
+  /// Throws UserError if the heads do not divide the width.
+  Flair(const FlairSettings& settings, const ObjectiveContext& context);
+  Losses forward(const Features& features, const StepContext& context) override;
+  /// With the caption of image j that image i meets in `negative_slots` [C, C] int64, of the global batch, in place of drawn
+  /// ones.
+  Losses forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots);
+  Needs needs() const override;
+  bool follows_step() const override { return settings_.negatives == "sampled"; }
+
+ private:
+  FlairSettings settings_;
+  std::shared_ptr<TextConditionedPool> pool_;
+  at::Tensor logit_bias_;
+};
+
+}  // namespace tessera

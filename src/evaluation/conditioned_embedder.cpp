@@ -1,0 +1,51 @@
+#include <ATen/ATen.h>
+
+#include <tessera/base/error.h>
+#include <tessera/evaluation/conditioned_embedder.h>
+
+namespace tessera {
+
+ConditionedEmbedder::ConditionedEmbedder(const Embedder& model, std::shared_ptr<TextConditionedPool> pool,
+                                         std::optional<std::int64_t> candidates, std::string option)
+    : EmbedderView(model), pool_(std::move(pool)), candidates_(candidates), option_(std::move(option)) {}
+
+TowerFeatures ConditionedEmbedder::images(const at::Tensor& pixels, const ViewNeeds& needs) const {
+  ViewNeeds with_tokens = needs;
+  with_tokens.tokens = true;
+  TowerFeatures features = EmbedderView::images(pixels, with_tokens);
+  const std::int64_t width = pool_->width();
+  if (!features.tokens.defined() || features.tokens.size(1) == 0)
+    user_error(option_, ": this model's image tower gives no tokens that texts could look at: take a vit");
+  if (features.tokens.size(2) != width || features.global.size(1) != width)
+    user_error(option_, ": the text-conditioned pool takes embeddings of width ", width, ", but this model's are ",
+               features.global.size(1), " and its image tokens ", features.tokens.size(2),
+               " wide: take a projection that brings both into one space (linear), as the objective was trained with");
+  if (features.mask.defined() && !features.mask.all().item<bool>())
+    user_error(option_, ": this model's pictures have padded tokens, which the text-conditioned pool does not know");
+  return features;
+}
+
+TowerFeatures ConditionedEmbedder::classes(const TowerFeatures& prompts, std::int64_t per_class) const {
+  TowerFeatures out = EmbedderView::classes(prompts, per_class);
+  const at::Tensor lengths = prompts.global.to(at::kDouble).norm(2, -1).view({-1, per_class}).mean(1, true);
+  out.global = out.global.to(at::kDouble) * lengths;
+  return out;
+}
+
+const metrics::ConditionedSimilarity& ConditionedEmbedder::with(const TowerFeatures& texts) const {
+  if (texts.global.size(1) != pool_->width())
+    user_error(option_, ": the text-conditioned pool takes embeddings of width ", pool_->width(),
+               ", but those of texts are ", texts.global.size(1), " wide");
+  if (!last_ || !last_texts_.is_same(texts.global)) {
+    last_.emplace(*pool_, texts.global);
+    last_texts_ = texts.global;
+  }
+  return *last_;
+}
+
+at::Tensor ConditionedEmbedder::similarity(const TowerFeatures& images, const TowerFeatures& texts) const {
+  const metrics::ConditionedSimilarity& scores = with(texts);
+  return candidates_ ? scores.among_nearest(images.global, images.tokens, *candidates_) : scores.exact(images.tokens);
+}
+
+}  // namespace tessera

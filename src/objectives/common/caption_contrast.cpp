@@ -1,0 +1,443 @@
+#include "src/objectives/common/caption_contrast.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tessera/distributed/saved_group.h>
+#include "src/objectives/common/tiles.h"
+#include <tessera/distributed/collectives.h>
+#include <tessera/ops/numeric.h>
+
+namespace tessera {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr double kEmptySum = -std::numeric_limits<double>::infinity();  // the logarithm of one
+
+void fill_where(const at::Tensor& values, const at::Tensor& mask, double value) {
+  if (mask.defined()) values.masked_fill_(mask, value);
+}
+
+void add_exponentials(at::Tensor total, const at::Tensor& logarithms) {
+  total.copy_(at::logaddexp(total, logarithms));
+}
+
+// sigmoid's loss at -x.
+at::Tensor soft_plus(const at::Tensor& x) {
+  return -at::log_sigmoid(-x);
+}
+
+// This rank's images beside all captions, [B, C, K] in tiles that are never there together.
+class CaptionTiles {
+ public:
+  CaptionTiles(at::Tensor image, at::Tensor texts, CaptionRelation relation, std::int64_t chunk, int rank)
+      : image_(std::move(image)),
+        texts_(std::move(texts)),
+        relation_(std::move(relation)),
+        first_(rank * image_.size(0)),
+        tiles_(image_.size(0), relation_.images(), chunk, image_.is_cpu(), relation_.captions()) {}
+
+  std::int64_t batch() const { return image_.size(0); }
+  std::int64_t images() const { return relation_.images(); }
+  std::int64_t captions() const { return relation_.captions(); }
+  std::int64_t first() const { return first_; }
+  std::int64_t slots() const { return tiles_.slots(); }
+  std::int64_t width() const { return tiles_.width(); }
+  const CaptionRelation& relation() const { return relation_; }
+  at::TensorOptions numbers() const { return image_.options(); }
+
+  at::Tensor images_of(const Tile& tile) const { return tile.rows_of(image_); }
+  at::Tensor texts_of(const Tile& tile) const {
+    return texts_.narrow(0, tile.column * captions(), tile.columns * captions());
+  }
+  at::Tensor cosines(const Tile& tile) const {
+    return at::matmul(images_of(tile), texts_of(tile).t()).view({tile.rows, tile.columns, captions()});
+  }
+  CaptionRelation::Tile relation_of(const Tile& tile) const {
+    return relation_.tile(first_ + tile.row, tile.rows, tile.column, tile.columns);
+  }
+  at::Tensor own_of(const at::Tensor& values, const Tile& tile) const {
+    return CaptionRelation::own_of(values, first_ + tile.row, tile.column);
+  }
+
+  // As Tiles::walk.
+  template <class Body, class Merge>
+  void walk(Body&& body, Merge&& merge) const {
+    tiles_.walk(body, merge);
+  }
+  template <class Body>
+  void walk(Body&& body) const {
+    tiles_.walk(body, [](std::int64_t, std::int64_t) {});
+  }
+
+ private:
+  at::Tensor image_, texts_;
+  CaptionRelation relation_;
+  std::int64_t first_;
+  Tiles tiles_;
+};
+
+// What the softmaxes of InfoNCE need of each row, [B, K] for the denominator `slot` and [B, 1] else, or of each caption
+// [C, K].
+struct SoftmaxSums {
+  at::Tensor log_sum;    // of the exponentials in the denominator, without the positives for `negatives`
+  at::Tensor further;    // sum of the logits of further positives; undefined: there are none
+  at::Tensor count;      // of further positives
+  at::Tensor positives;  // number of positives in all
+  at::Tensor pull;       // for `negatives`, the sum over positives of sigmoid(log_sum - s)
+  at::Tensor term;       // each row's loss
+
+  static SoftmaxSums none(at::IntArrayRef shape, const at::TensorOptions& options, bool further) {
+    SoftmaxSums out;
+    out.log_sum = at::full(shape, kEmptySum, options);
+    if (further) {
+      out.further = at::zeros(shape, options);
+      out.count = at::zeros(shape, options);
+    }
+    return out;
+  }
+};
+
+// Of a row's or caption's gradient: what its softmax and each of its positives weigh.
+struct GradientWeights {
+  at::Tensor softmax, positive;
+};
+
+class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& texts,
+                               const at::Tensor& scale, std::int64_t denominator_number,
+                               const CaptionRelation& relation, std::int64_t chunk, const ProcessGroup& group) {
+    const NoAutocast no_autocast;
+    const auto denominator = static_cast<CaptionDenominator>(denominator_number);
+    const CaptionTiles tiles(image, texts, relation, chunk, group.rank());
+    const bool negatives = denominator == CaptionDenominator::negatives;
+    const bool further = relation.duplicates == CaptionRelation::Duplicates::positive && relation.has_duplicates();
+    const std::int64_t kinds = denominator == CaptionDenominator::slot ? tiles.captions() : 1;
+    SoftmaxSums rows = SoftmaxSums::none({tiles.batch(), kinds}, image.options(), further);
+    SoftmaxSums columns = SoftmaxSums::none({tiles.images(), tiles.captions()}, image.options(), further);
+    add_logits(tiles, scale, negatives, rows, columns);
+    share_sums(columns, group);
+
+    const at::Tensor present = relation.present.narrow(0, tiles.first(), tiles.batch());  // of this rank
+    const at::Tensor own = own_logits(image, texts, scale, tiles, present);               // [B, K]
+    finish(rows, present, own, /*by_slot=*/kinds == tiles.captions(), negatives);
+    const SoftmaxSums own_columns = of_own_captions(columns, tiles, present, own, negatives, group);
+    if (negatives) add_further_of_negatives(tiles, scale, rows, columns, own_columns, group);
+    columns.positives = relation.present.to(image.scalar_type());
+    if (further) columns.positives = columns.positives + columns.count;
+
+    const at::Tensor counted = rows.positives > 0;
+    at::Tensor row_count = counted.sum();
+    group.all_reduce(row_count);
+    const at::Tensor row_weight = counted.to(image.scalar_type()) * group.size() / row_count.clamp_min(1);
+    const at::Tensor column_weight =
+        relation.present.to(image.scalar_type()) * group.size() / relation.present.sum().clamp_min(1);
+    const auto weights = [&](const SoftmaxSums& sums, const at::Tensor& weight) {
+      const at::Tensor positive = weight / sums.positives.clamp_min(1);
+      return GradientWeights{negatives ? positive * sums.pull : weight, positive};
+    };
+    const GradientWeights of_rows = weights(rows, row_weight), of_columns = weights(columns, column_weight);
+    ctx->save_for_backward({image, texts, scale, rows.log_sum, columns.log_sum, of_rows.softmax, of_rows.positive,
+                            of_columns.softmax, of_columns.positive});
+    ctx->saved_data["negatives"] = negatives;
+    ctx->saved_data["chunk"] = chunk;
+    relation.save(ctx);
+    save_group(ctx, group);
+    const at::Tensor of_own = column_weight.narrow(0, tiles.first(), tiles.batch());
+    return {(rows.term * row_weight).sum(), (own_columns.term * of_own).sum()};
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "the contrast of several captions has no second derivatives");
+    const NoAutocast no_autocast;
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &image = saved[0], &texts = saved[1], &scale = saved[2], &row_sums = saved[3],
+                     &column_sums = saved[4];
+    const bool negatives = ctx->saved_data["negatives"].toBool();
+    const ProcessGroup& group = saved_group(ctx);
+    const CaptionTiles tiles(image, texts, CaptionRelation::saved(ctx), ctx->saved_data["chunk"].toInt(),
+                             group.rank());
+    const std::int64_t captions = tiles.captions();
+    const GradientWeights of_rows{saved[5] * gradients[0], saved[6] * gradients[0]};
+    // Each rank's loss may weigh differently in what is differentiated.
+    const at::Tensor of_ranks = group.all_gather(gradients[1].reshape({1}).contiguous());
+    const at::Tensor of_images = of_ranks.repeat_interleave(tiles.batch()).unsqueeze(1);  // [C, 1]
+    const GradientWeights of_columns{saved[7] * of_images, saved[8] * of_images};
+
+    const at::Tensor image_gradient = at::zeros_like(image), text_gradient = at::zeros_like(texts);
+    const at::Tensor scale_gradient = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
+    const at::Tensor part = at::zeros({tiles.slots(), tiles.width(), captions * image.size(1)}, image.options());
+    const auto on_tile = [&](const Tile& tile) {
+      const at::Tensor cosines = tiles.cosines(tile), logits = cosines * scale;
+      const auto of_tile_rows = [&](const at::Tensor& each) { return tile.rows_of(each).unsqueeze(1); };
+      const auto add_side = [&](const at::Tensor& to, const at::Tensor& log_sum, const GradientWeights& weight) {
+        to.add_((logits - log_sum).exp_().mul_(weight.softmax));
+      };
+      const auto at_positives = [&](const at::Tensor& log_sum, const at::Tensor& weight) {  // [rows, columns, K]
+        return negatives ? (log_sum - logits).sigmoid_().mul_(weight) : weight.expand_as(logits);
+      };
+      const at::Tensor row_sum = of_tile_rows(row_sums), column_sum = tile.columns_of(column_sums);
+      const GradientWeights row{of_tile_rows(of_rows.softmax), of_tile_rows(of_rows.positive)},
+          column{tile.columns_of(of_columns.softmax), tile.columns_of(of_columns.positive)};
+      const CaptionRelation::Tile relation = tiles.relation_of(tile);
+      const at::Tensor gradient = at::zeros_like(logits);
+      add_side(gradient, row_sum, row);
+      add_side(gradient, column_sum, column);
+      if (negatives) {  // positives are in no denominator
+        tiles.own_of(gradient, tile).fill_(0.0);
+        fill_where(gradient, relation.further, 0.0);
+      }
+      const bool has_own = tiles.own_of(gradient, tile).numel() > 0;
+      if (has_own || relation.further.defined()) {
+        const at::Tensor pulled = at_positives(row_sum, row.positive) + at_positives(column_sum, column.positive);
+        if (has_own) tiles.own_of(gradient, tile).sub_(tiles.own_of(pulled, tile));
+        if (relation.further.defined()) gradient.sub_(pulled.masked_fill(relation.further.logical_not(), 0.0));
+      }
+      fill_where(gradient, relation.left_out, 0.0);
+      scale_gradient.select(0, tile.slot).add_((cosines * gradient).sum());
+      const at::Tensor flat = gradient.mul_(scale).view({tile.rows, tile.columns * captions});
+      tile.rows_of(image_gradient).addmm_(flat, tiles.texts_of(tile));
+      tile.slot_of(part).view({tile.columns * captions, image.size(1)}).addmm_(flat.t(), tiles.images_of(tile));
+    };
+    tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+      text_gradient.view({tiles.images(), -1}).narrow(0, column, count).add_(part.narrow(1, 0, count).sum(0));
+      part.zero_();
+    });
+    return {image_gradient, text_gradient, scale_gradient.sum().to(scale.scalar_type()), {}, {}, {}, {}};
+  }
+
+ private:
+  static void add_logits(const CaptionTiles& tiles, const at::Tensor& scale, bool negatives, SoftmaxSums& rows,
+                         SoftmaxSums& columns) {
+    const bool by_slot = rows.log_sum.size(1) == tiles.captions();
+    const at::Tensor part = at::full({tiles.slots(), tiles.width(), tiles.captions()}, kEmptySum, tiles.numbers());
+    std::vector<at::Tensor> further_part;  // sums and counts
+    if (rows.further.defined()) further_part = {at::zeros_like(part), at::zeros_like(part)};
+    const auto over_row = [&](const at::Tensor& values) {  // [rows, columns, K] -> [rows, K] or [rows, 1]
+      return by_slot ? values.sum(1) : values.flatten(1).sum(1, /*keepdim=*/true);
+    };
+    const auto on_tile = [&](const Tile& tile) {
+      const at::Tensor logits = tiles.cosines(tile).mul_(scale);
+      const CaptionRelation::Tile relation = tiles.relation_of(tile);
+      if (relation.further.defined()) {
+        const at::Tensor sums = logits.masked_fill(relation.further.logical_not(), 0.0),
+                         counts = relation.further.to(logits.scalar_type());
+        tile.rows_of(rows.further).add_(over_row(sums));
+        tile.rows_of(rows.count).add_(over_row(counts));
+        tile.slot_of(further_part[0]).add_(sums.sum(0));
+        tile.slot_of(further_part[1]).add_(counts.sum(0));
+      }
+      if (negatives) {
+        tiles.own_of(logits, tile).fill_(kEmptySum);
+        fill_where(logits, relation.further, kEmptySum);
+      }
+      fill_where(logits, relation.left_out, kEmptySum);
+      add_exponentials(tile.rows_of(rows.log_sum),
+                       by_slot ? logits.logsumexp(1) : logits.flatten(1).logsumexp(1, /*keepdim=*/true));
+      add_exponentials(tile.slot_of(part), logits.logsumexp(0));
+    };
+    tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+      const auto of_block = [&](const at::Tensor& all) { return all.narrow(0, column, count); };
+      add_exponentials(of_block(columns.log_sum), part.narrow(1, 0, count).logsumexp(0));
+      part.fill_(kEmptySum);
+      if (further_part.empty()) return;
+      of_block(columns.further).add_(further_part[0].narrow(1, 0, count).sum(0));
+      of_block(columns.count).add_(further_part[1].narrow(1, 0, count).sum(0));
+      for (const at::Tensor& each : further_part) each.zero_();
+    });
+  }
+
+  // What all ranks' images add to each caption.
+  static void share_sums(SoftmaxSums& columns, const ProcessGroup& group) {
+    if (group.alone()) return;
+    columns.log_sum = group.all_gather(columns.log_sum.unsqueeze(0)).logsumexp(0);
+    for (at::Tensor* each : {&columns.further, &columns.count})
+      if (each->defined()) group.all_reduce(*each);
+  }
+
+  static at::Tensor own_logits(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
+                               const CaptionTiles& tiles, const at::Tensor& present) {
+    const at::Tensor own = texts.narrow(0, tiles.first() * tiles.captions(), tiles.batch() * tiles.captions())
+                               .view({tiles.batch(), tiles.captions(), -1});
+    return ((image.unsqueeze(1) * own).sum(2) * scale).masked_fill_(present.logical_not(), 0.0);
+  }
+
+  // Positives and terms from the own captions' logits [B, K], 0 where absent: a row per image or per image and slot.
+  static void finish(SoftmaxSums& sums, const at::Tensor& present, const at::Tensor& own, bool by_slot,
+                     bool negatives) {
+    const auto over_row = [&](const at::Tensor& values) { return by_slot ? values : values.sum(1, /*keepdim=*/true); };
+    sums.positives = over_row(present.to(own.scalar_type()));
+    if (sums.count.defined()) sums.positives = sums.positives + sums.count;
+    const at::Tensor number = sums.positives.clamp_min(1);
+    if (negatives) {
+      const at::Tensor gap = sums.log_sum - own, absent = present.logical_not();
+      sums.pull = over_row(gap.sigmoid().masked_fill_(absent, 0.0));
+      sums.term = over_row(soft_plus(gap).masked_fill_(absent, 0.0)) / number;
+      return;
+    }
+    at::Tensor positive = over_row(own);
+    if (sums.further.defined()) positive = positive + sums.further;
+    sums.term = (sums.log_sum - positive / number).masked_fill_(sums.positives == 0, 0.0);
+  }
+
+  // The captions of this rank, with their terms; `columns` gets the pulls of all.
+  static SoftmaxSums of_own_captions(SoftmaxSums& columns, const CaptionTiles& tiles, const at::Tensor& present,
+                                     const at::Tensor& own, bool negatives, const ProcessGroup& group) {
+    const auto narrowed = [&](const at::Tensor& all) {
+      return all.defined() ? all.narrow(0, tiles.first(), tiles.batch()) : all;
+    };
+    SoftmaxSums out;
+    out.log_sum = narrowed(columns.log_sum);
+    out.further = narrowed(columns.further);
+    out.count = narrowed(columns.count);
+    finish(out, present, own, /*by_slot=*/true, negatives);
+    out.term.masked_fill_(present.logical_not(), 0.0);
+    if (negatives) columns.pull = group.all_gather(out.pull.contiguous());
+    return out;
+  }
+
+  // With `negatives` each further positive stands beside the negatives alone, whose sum is known only after all tiles.
+  static void add_further_of_negatives(const CaptionTiles& tiles, const at::Tensor& scale, SoftmaxSums& rows,
+                                       SoftmaxSums& columns, const SoftmaxSums& own_columns,
+                                       const ProcessGroup& group) {
+    if (!rows.further.defined()) return;
+    const std::int64_t captions = tiles.captions();
+    const at::Tensor part = at::zeros({tiles.slots(), tiles.width(), 2 * captions}, tiles.numbers());
+    const at::Tensor both = at::zeros({tiles.images(), 2 * captions}, tiles.numbers());
+    const auto on_tile = [&](const Tile& tile) {
+      const at::Tensor logits = tiles.cosines(tile).mul_(scale);
+      const at::Tensor others = tiles.relation_of(tile).further.logical_not();
+      const auto of_positives = [&](const at::Tensor& values) { return values.masked_fill(others, 0.0); };
+      const at::Tensor row_gap = tile.rows_of(rows.log_sum).unsqueeze(1) - logits,
+                       column_gap = tile.columns_of(columns.log_sum) - logits;
+      const auto over_row = [](const at::Tensor& values) { return values.flatten(1).sum(1, /*keepdim=*/true); };
+      tile.rows_of(rows.pull).add_(over_row(of_positives(row_gap.sigmoid())));
+      tile.rows_of(rows.term).add_(over_row(of_positives(soft_plus(row_gap))) / tile.rows_of(rows.positives).clamp_min(1));
+      tile.slot_of(part).add_(at::cat({of_positives(soft_plus(column_gap)), of_positives(column_gap.sigmoid())}, 2).sum(0));
+    };
+    tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+      both.narrow(0, column, count).add_(part.narrow(1, 0, count).sum(0));
+      part.zero_();
+    });
+    at::Tensor all = both;
+    group.all_reduce(all);
+    columns.pull.add_(all.slice(1, captions));
+    own_columns.term.add_(all.narrow(0, tiles.first(), tiles.batch()).slice(1, 0, captions) /
+                          own_columns.positives.clamp_min(1));
+  }
+};
+
+class CaptionSigmoid : public torch::autograd::Function<CaptionSigmoid> {
+ public:
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& texts,
+                            const at::Tensor& scale, const at::Tensor& bias, const CaptionRelation& relation,
+                            std::int64_t chunk, const ProcessGroup& group) {
+    const NoAutocast no_autocast;
+    const CaptionTiles tiles(image, texts, relation, chunk, group.rank());
+    const at::Tensor sums = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
+    tiles.walk([&](const Tile& tile) {
+      const at::Tensor against = against_label(tiles, tile, tiles.cosines(tile).mul_(scale).add_(bias));
+      sums.select(0, tile.slot).sub_(at::log_sigmoid(against.neg_()).sum());
+    });
+    ctx->save_for_backward({image, texts, scale, bias});
+    ctx->saved_data["chunk"] = chunk;
+    relation.save(ctx);
+    save_group(ctx, group);
+    return sums.sum().to(image.scalar_type());
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list gradients) {
+    TORCH_CHECK(!at::GradMode::is_enabled(), "the sigmoid loss of several captions has no second derivatives");
+    const NoAutocast no_autocast;
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor &image = saved[0], &texts = saved[1], &scale = saved[2], &bias = saved[3];
+    const CaptionTiles tiles(image, texts, CaptionRelation::saved(ctx), ctx->saved_data["chunk"].toInt(),
+                             saved_group(ctx).rank());
+    const std::int64_t captions = tiles.captions();
+    const at::Tensor image_gradient = at::zeros_like(image), text_gradient = at::zeros_like(texts);
+    const at::Tensor scale_gradient = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
+    const at::Tensor bias_gradient = at::zeros_like(scale_gradient);
+    const at::Tensor part = at::zeros({tiles.slots(), tiles.width(), captions * image.size(1)}, image.options());
+    const auto on_tile = [&](const Tile& tile) {
+      const at::Tensor cosines = tiles.cosines(tile);
+      const at::Tensor share = against_label(tiles, tile, (cosines * scale).add_(bias)).sigmoid_();
+      negate_positives(tiles, tile, share);
+      share.mul_(gradients[0]);
+      bias_gradient.select(0, tile.slot).add_(share.sum());
+      scale_gradient.select(0, tile.slot).add_((cosines * share).sum());
+      const at::Tensor flat = share.mul_(scale).view({tile.rows, tile.columns * captions});
+      tile.rows_of(image_gradient).addmm_(flat, tiles.texts_of(tile));
+      tile.slot_of(part).view({tile.columns * captions, image.size(1)}).addmm_(flat.t(), tiles.images_of(tile));
+    };
+    tiles.walk(on_tile, [&](std::int64_t column, std::int64_t count) {
+      text_gradient.view({tiles.images(), -1}).narrow(0, column, count).add_(part.narrow(1, 0, count).sum(0));
+      part.zero_();
+    });
+    return {image_gradient,
+            text_gradient,
+            scale_gradient.sum().to(scale.scalar_type()),
+            bias_gradient.sum().to(bias.scalar_type()),
+            {},
+            {},
+            {}};
+  }
+
+ private:
+  static void negate_positives(const CaptionTiles& tiles, const Tile& tile, const at::Tensor& values) {
+    tiles.own_of(values, tile).neg_();
+    const at::Tensor further = tiles.relation_of(tile).further;
+    if (further.defined()) values.copy_(at::where(further, -values, values));
+  }
+
+  // -R times the logits, in place; minus infinity where R is 0.
+  static at::Tensor against_label(const CaptionTiles& tiles, const Tile& tile, const at::Tensor& logits) {
+    negate_positives(tiles, tile, logits);
+    fill_where(logits, tiles.relation_of(tile).left_out, kEmptySum);
+    return logits;
+  }
+};
+
+std::int64_t chunk_or_usual(std::optional<std::int64_t> chunk, const at::Tensor& image, const CaptionRelation& relation) {
+  if (chunk) return *chunk;
+  constexpr std::int64_t kUsual = 64, kElements = 1 << 24;
+  const std::int64_t batch = image.size(0);
+  if (!image.is_cpu())
+    return std::clamp<std::int64_t>(kElements / (relation.images() * relation.captions()), 1, batch);
+  return std::clamp<std::int64_t>((batch + pool_threads() - 1) / pool_threads(), 1, kUsual);
+}
+
+// All ranks' captions [C K, D].
+at::Tensor all_captions(const at::Tensor& text, const ProcessGroup& group) {
+  return gather_rows(text, group).flatten(0, 1);
+}
+
+}  // namespace
+
+CaptionDenominator caption_denominator(const std::string& name) {
+  if (name == "all") return CaptionDenominator::all;
+  return name == "negatives" ? CaptionDenominator::negatives : CaptionDenominator::slot;
+}
+
+CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
+                                 CaptionDenominator denominator, const CaptionRelation& relation,
+                                 std::optional<std::int64_t> chunk, const ProcessGroup& group) {
+  const auto losses =
+      CaptionInfoNce::apply(image, all_captions(text, group), scale, static_cast<std::int64_t>(denominator), relation,
+                            chunk_or_usual(chunk, image, relation), group);
+  return {losses[0], losses[1]};
+}
+
+at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
+                           const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
+                           const ProcessGroup& group) {
+  return CaptionSigmoid::apply(image, all_captions(text, group), scale, bias, relation,
+                               chunk_or_usual(chunk, image, relation), group);
+}
+
+}  // namespace tessera

@@ -1,0 +1,115 @@
+#include <tessera/objectives/flair.h>
+
+#include <ATen/ATen.h>
+
+#include "src/objectives/common/caption_contrast.h"
+#include "src/objectives/common/caption_features.h"
+#include <tessera/base/random.h>
+#include <tessera/distributed/collectives.h>
+#include <tessera/models/per_sample_rng.h>
+#include <tessera/ops/numeric.h>
+#include <tessera/ops/text_conditioned_pool.h>
+
+namespace tessera {
+namespace {
+
+// Which slot of image j image i meets, for images i = first, ... of the global batch: [n, C] int64.
+using NegativeSlots = std::function<at::Tensor(std::int64_t first, std::int64_t count)>;
+
+// The slots of each image, those of present captions first, in their order: [C, K].
+at::Tensor present_first(const at::Tensor& present) {
+  return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1));
+}
+
+// Drawn from (seed, step, i, j), evenly among the present captions of j.
+NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& context) {
+  const at::Tensor slots = present_first(relation.present), counts = relation.present.sum(1).clamp_min(1);
+  const auto stream = derive_seed(context.seed, Purpose::negatives, {static_cast<std::uint64_t>(context.step)});
+  return [slots, counts, stream](std::int64_t first, std::int64_t count) {
+    const RowRngScope keyed(row_keys(stream, first, 1, count).to(slots.device()));
+    const at::Tensor drawn = row_random_int(count, slots.size(0), slots.device()).remainder(counts);  // [n, C]
+    return slots.gather(1, drawn.t()).t();
+  };
+}
+
+// The pairs of some images of this rank: own captions, then the chosen one of every other image. K + C columns, of which
+// the one for the image itself is no pair.
+ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
+                               std::int64_t count) {
+  const std::int64_t images = relation.images(), captions = relation.captions();
+  const at::Tensor own_image = at::arange(first, first + count, slots(first, 1).options()).unsqueeze(1);  // [n, 1]
+  const at::Tensor values = relation.values(first, count, 0, images);                                     // [n, C, K]
+  const at::Tensor chosen = slots(first, count).clamp(0, captions - 1);                                   // [n, C]
+  const at::Tensor of_own = CaptionRelation::own_of(values, first, 0);
+  const at::Tensor of_others = values.gather(2, chosen.unsqueeze(2)).squeeze(2).scatter(1, own_image, 0);
+  const at::Tensor every = at::arange(images, own_image.options());
+  return {at::cat({own_image * captions + at::arange(captions, own_image.options()), every * captions + chosen}, 1),
+          at::cat({of_own, of_others}, 1).to(at::kChar)};
+}
+
+ConditionedPairs all_pairs(const CaptionRelation& relation, std::int64_t first, std::int64_t count) {
+  const at::Tensor labels = relation.values(first, count, 0, relation.images()).flatten(1);
+  return {at::arange(labels.size(1), labels.options()).expand_as(labels), labels.to(at::kChar)};
+}
+
+// Number of pairs of the global batch, as an int64 scalar on the device; masked duplicates are among them. Every image
+// meets its own captions, and one of each other image that has any: the given one if it is present, a drawn one is.
+at::Tensor sampled_pair_count(const CaptionRelation& relation, const at::Tensor& given_slots) {
+  const at::Tensor own = relation.present.sum();
+  if (!given_slots.defined()) return own + relation.present.any(1).sum() * (relation.images() - 1);
+  const at::Tensor met = relation.present.gather(1, given_slots.clamp(0, relation.captions() - 1).t());  // [C, C]
+  return own + met.sum() - met.diagonal().sum();
+}
+
+}  // namespace
+
+Flair::Flair(const FlairSettings& settings, const ObjectiveContext& context)
+    : ContrastiveObjective(context), settings_(settings) {
+  pool_ = register_module(
+      "pool", std::make_shared<TextConditionedPool>(settings.pool, settings.embed_dim.value_or(context.embed_dim)));
+  logit_bias_ = register_parameter("logit_bias", at::full({}, settings.init_logit_bias, at::kFloat));
+}
+
+Needs Flair::needs() const {
+  return settings_.captions.needs({.tokens = true});
+}
+
+Losses Flair::forward(const Features& features, const StepContext& context) {
+  return forward(features, context, {});
+}
+
+Losses Flair::forward(const Features& features, const StepContext& context, const at::Tensor& negative_slots) {
+  const NoAutocast no_autocast;
+  const ProcessGroup& group = context.group;
+  const bool sampled = settings_.negatives == "sampled";
+  const CaptionFeatures captions = caption_features(
+      features, "flair", settings_.captions, {.image_global = true, .image_tokens = true}, group);
+  const CaptionRelation& relation = captions.relation;
+  const std::int64_t batch = captions.images(), offset = group.rank() * batch;
+  const at::Tensor sharpness = scale(captions.dtype()), bias = logit_bias_.to(captions.dtype());
+
+  NegativeSlots slots;
+  if (sampled && negative_slots.defined())
+    slots = [&](std::int64_t first, std::int64_t count) { return negative_slots.narrow(0, first, count); };
+  else if (sampled)
+    slots = drawn_slots(relation, context);
+  const auto pairs = [=](std::int64_t first, std::int64_t count) {
+    return sampled ? sampled_pairs(relation, slots, offset + first, count) : all_pairs(relation, offset + first, count);
+  };
+  const at::Tensor texts = gather_rows(captions.text_global, group).flatten(0, 1);  // [C K, D]
+  const at::Tensor sum =
+      text_conditioned_loss(captions.image_tokens, texts, sharpness, bias, pool_->parameters_of_operator(), pairs);
+  // B times the mean over pairs; over ranks this rank's sum stands for its share of them.
+  const at::Tensor pair_count = sampled ? sampled_pair_count(relation, negative_slots)
+                                        : relation.present.sum() * relation.images();
+  const at::Tensor conditioned = sum * (relation.images() * group.size()) / pair_count.clamp_min(1);
+  const at::Tensor global = relation.mean_over_captions(
+      caption_sigmoid(unit_rows(captions.image_global), unit_rows(captions.text_global), sharpness, bias, relation,
+                      settings_.captions.chunk, group),
+      group);
+  return {settings_.conditioned_weight * conditioned + settings_.global_weight * global,
+          {{"loss_conditioned", conditioned}, {"loss_global", global}},
+          {}};
+}
+
+}  // namespace tessera

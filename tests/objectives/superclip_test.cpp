@@ -1,0 +1,306 @@
+#include <cmath>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/support/gradcheck.h"
+#include <tessera/base/error.h>
+#include <tessera/objectives/superclip.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kWords = 20, kPatchWidth = 6;
+
+at::Tensor numbers(std::vector<std::int64_t> values) {
+  return at::tensor(values, at::kLong);
+}
+
+std::vector<std::int64_t> listed(const at::Tensor& tensor) {
+  const at::Tensor flat = tensor.to(at::kLong).contiguous();
+  return {flat.const_data_ptr<std::int64_t>(), flat.const_data_ptr<std::int64_t>() + flat.numel()};
+}
+
+std::vector<std::int64_t> bag(const WordBags& bags, std::int64_t image) {
+  return listed(bags.ids[image].masked_select(bags.used[image]));
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    return text.substr(0, text.find('\n'));
+  }
+  return "no error";
+}
+
+/// Captions of 1 to 7 words, between start (18) and end (19), whose padding holds ids that there are not.
+struct CaptionedImages {
+  at::Tensor patches, ids, mask;
+
+  explicit CaptionedImages(std::int64_t batch = 6, std::uint64_t seed = 5) {
+    at::manual_seed(seed);
+    patches = at::randn({batch, 4, kPatchWidth}, at::kDouble).requires_grad_(true);
+    const at::Tensor length = at::arange(batch).remainder(7).add(3);
+    ids = at::randint(18, {batch, 9}, at::kLong);
+    ids.select(1, 0).fill_(18);
+    ids.scatter_(1, (length - 1).unsqueeze(1), 19);
+    mask = at::arange(9).unsqueeze(0) < length.unsqueeze(1);
+    ids.masked_fill_(~mask, 1 << 30);
+  }
+  TowerInput captions() const { return text_input(ids, mask); }
+  Features features() const {
+    Features out;
+    out.images["image"].encoder_tokens = patches;
+    out.texts["caption"].input = captions();
+    return out;
+  }
+  Batch batch() const {
+    Batch out;
+    out.texts["caption"] = captions();
+    return out;
+  }
+  CaptionedImages part(std::int64_t first, std::int64_t count) const {
+    CaptionedImages out = *this;
+    for (at::Tensor* tensor : {&out.patches, &out.ids, &out.mask}) *tensor = tensor->narrow(0, first, count);
+    return out;
+  }
+};
+
+std::shared_ptr<Objective> make_superclip(const std::string& yaml = "{}", const std::string& name = "superclip") {
+  at::manual_seed(3);
+  auto made = objectives().make({name, config::parse_yaml(yaml, "test")}, "objective",
+                                {.embed_dim = 4, .image_width = kPatchWidth, .vocab_size = kWords});
+  made->to(at::kDouble);
+  return made;
+}
+
+std::int64_t captions_of(const Objective& objective) {
+  return objective.named_buffers()["caption_count"].item<std::int64_t>();
+}
+
+at::Tensor documents_of(const Objective& objective) {
+  return objective.named_buffers()["document_count"].clone();
+}
+
+TEST(WordBags, AreTheSetsOfTheIdsAtRealPositions) {
+  const at::Tensor ids = at::stack({numbers({5, 3, 5, 3}), numbers({7, 999, -4, 7}), numbers({-1, -1, -1, -1})});
+  const at::Tensor mask = at::stack({numbers({1, 1, 1, 1}), numbers({1, 0, 0, 1}), numbers({0, 0, 0, 0})}).to(at::kBool);
+  const WordBags bags = word_bags(ids, mask, 10, {});
+  EXPECT_EQ(bag(bags, 0), (std::vector<std::int64_t>{3, 5}));
+  EXPECT_EQ(bag(bags, 1), (std::vector<std::int64_t>{7}));
+  EXPECT_TRUE(bag(bags, 2).empty());
+  EXPECT_EQ(listed(count_words(bags)), (std::vector<std::int64_t>{0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 3}));
+}
+
+TEST(WordBags, OfSeveralCaptionsAreTheirUnionAndTheDocumentIsTheImage) {
+  const at::Tensor ids = at::stack({numbers({5, 3, 0}), numbers({3, 8, 0})}).unsqueeze(0);
+  const at::Tensor mask = at::stack({numbers({1, 1, 0}), numbers({1, 1, 0})}).to(at::kBool).unsqueeze(0);
+  const WordBags bags = word_bags(ids, mask, 10, {});
+  EXPECT_EQ(bag(bags, 0), (std::vector<std::int64_t>{3, 5, 8}));
+  EXPECT_EQ(listed(count_words(bags)), (std::vector<std::int64_t>{0, 0, 0, 1, 0, 1, 0, 0, 1, 0, 1}));
+}
+
+TEST(WordBags, IgnoredIdsEnterNeitherBagsNorCounts) {
+  const WordBags bags = word_bags(numbers({1, 2, 3, 2}).unsqueeze(0), {}, 5, {2, 1});
+  EXPECT_EQ(bag(bags, 0), (std::vector<std::int64_t>{3}));
+  EXPECT_EQ(listed(count_words(bags)), (std::vector<std::int64_t>{0, 0, 0, 1, 0, 1}));
+}
+
+TEST(WordBags, OfCaptionsWithoutPositionsAreEmpty) {
+  const WordBags bags = word_bags(at::empty({2, 0}, at::kLong), {}, 5, {});
+  EXPECT_TRUE(bag(bags, 0).empty());
+  EXPECT_EQ(count_words(bags)[5].item<std::int64_t>(), 2);
+}
+
+TEST(WordBags, AnIdThatIsNoWordIsNamed) {
+  EXPECT_EQ(message_of([] { word_bags(numbers({1, 7, 2}).unsqueeze(0), {}, 5, {}); }),
+            "superclip: a caption holds the id 7, but the vocabulary is 0..4");
+  EXPECT_EQ(message_of([] { word_bags(numbers({1, -2}).unsqueeze(0), {}, 5, {}); }),
+            "superclip: a caption holds the id -2, but the vocabulary is 0..4");
+  EXPECT_EQ(message_of([] { word_bags(numbers({1, 2}), {}, 5, {}); }),
+            "superclip: text_ids must be int64 [B, L] or [B, K, L], got Long [2]");
+}
+
+TEST(WordWeights, AreTheDefinitionAndSumToOne) {
+  const WordBags bags = word_bags(at::stack({numbers({0, 1, 2}), numbers({2, 2, 2})}), {}, 4, {});
+  const at::Tensor weights = word_weights(bags, numbers({9, 4, 1, 0}), at::full({}, 10, at::kLong), /*idf=*/true);
+  const double w0 = std::log(11.0 / 10), w1 = std::log(11.0 / 5), w2 = std::log(11.0 / 2);
+  EXPECT_EQ(weights.scalar_type(), at::kDouble);
+  EXPECT_NEAR(weights[0][0].item<double>(), w0 / (w0 + w1 + w2), 1e-15);
+  EXPECT_NEAR(weights[0][2].item<double>(), w2 / (w0 + w1 + w2), 1e-15);
+  EXPECT_EQ(weights[1].sum().item<double>(), 1.0);
+  EXPECT_NEAR(word_weights(bags, numbers({9, 4, 1, 0}), at::full({}, 10, at::kLong), /*idf=*/false)[0][1].item<double>(),
+              1.0 / 3, 1e-15);
+}
+
+// float64 alone would not tell these counts' quotients from 1.
+TEST(WordWeights, OfCountsBeyond53BitsAreExactWhereEveryImageHasAWordAndPositiveWhereNot) {
+  constexpr std::int64_t kMany = (std::int64_t{1} << 60) + 1;
+  const WordBags bags = word_bags(numbers({0, 1, 2}).unsqueeze(0), {}, 3, {});
+  const at::Tensor weights =
+      word_weights(bags, numbers({kMany, kMany - 1, kMany - 3}), at::full({}, kMany, at::kLong), /*idf=*/true);
+  EXPECT_EQ(weights[0][0].item<double>(), 0.0);
+  EXPECT_NEAR(weights[0][1].item<double>(), 0.25, 1e-12);
+  EXPECT_NEAR(weights[0][2].item<double>(), 0.75, 1e-12);
+}
+
+TEST(WordWeights, OfABagOfWordsThatAllHaveAreZero) {
+  const WordBags bags = word_bags(at::stack({numbers({0, 1}), numbers({0, 0})}), {}, 2, {});
+  const at::Tensor weights = word_weights(bags, numbers({7, 3}), at::full({}, 7, at::kLong), /*idf=*/true);
+  EXPECT_EQ(weights[0][1].item<double>(), 1.0);
+  EXPECT_EQ(weights[1].sum().item<double>(), 0.0);
+}
+
+TEST(SuperClip, EqualsTheDenseDefinition) {
+  const CaptionedImages images;
+  const auto objective = make_superclip("{layers: 1, mlp_ratio: 2}");
+  const double loss = objective->forward(images.features(), {}).total.item<double>();
+  const WordBags bags = word_bags(images.ids, images.mask, kWords, {});
+  const at::Tensor weights =
+      word_weights(bags, documents_of(*objective), objective->named_buffers()["caption_count"], true);
+  const at::Tensor targets =
+      at::zeros({6, kWords}, at::kDouble).scatter_add(1, bags.ids.masked_fill(~bags.used, 0), weights);
+  auto& head = dynamic_cast<SuperClipHead&>(*objective->named_children()["head"]);
+  const at::Tensor logits = head.linear()(head.hidden(images.patches));
+  EXPECT_NEAR(loss, -(targets * logits.log_softmax(1)).sum().item<double>() / 6, 1e-12);
+  EXPECT_EQ(targets.select(1, 18).sum().item<double>(), 0.0) << "every caption has the start";
+}
+
+TEST(SuperClip, GradientMatchesFiniteDifferences) {
+  const CaptionedImages images;
+  for (const char* yaml : {"{}", "{layers: 1, mlp_ratio: 2}", "{idf: false, chunk: 7}"}) {
+    const auto objective = make_superclip(yaml);
+    std::vector<at::Tensor> leaves = objective->parameters();
+    leaves.push_back(images.patches);
+    StepContext evaluation;
+    evaluation.training = false;
+    const Batch batch = images.batch();
+    objective->before_step({&batch}, {});
+    expect_gradients_match(leaves, [&] { return objective->forward(images.features(), evaluation).total; });
+  }
+}
+
+TEST(SuperClip, AnyChunkGivesTheSame) {
+  const CaptionedImages images;
+  const double whole = make_superclip()->forward(images.features(), {}).total.item<double>();
+  for (const char* yaml : {"{chunk: 1}", "{chunk: 7}", "{chunk: 20}", "{chunk: 1000}"})
+    EXPECT_NEAR(make_superclip(yaml)->forward(images.features(), {}).total.item<double>(), whole, 1e-14) << yaml;
+}
+
+TEST(SuperClip, CountsTheBatchBeforeItWeighsWordsAndOnceAStep) {
+  const CaptionedImages images;
+  const auto objective = make_superclip();
+  objective->forward(images.features(), {});
+  EXPECT_EQ(captions_of(*objective), 6);
+  EXPECT_EQ(documents_of(*objective)[18].item<std::int64_t>(), 6);
+  objective->forward(images.features(), {});
+  EXPECT_EQ(captions_of(*objective), 12);
+}
+
+TEST(SuperClip, EvaluationUsesTheCountsAndLeavesThemAlone) {
+  const CaptionedImages images;
+  const auto objective = make_superclip();
+  StepContext evaluation;
+  evaluation.training = false;
+  EXPECT_EQ(objective->forward(images.features(), evaluation).total.item<double>(), 0) << "nothing has been counted";
+  const double trained = objective->forward(images.features(), {}).total.item<double>();
+  EXPECT_GT(trained, 0);
+  EXPECT_EQ(objective->forward(images.features(), evaluation).total.item<double>(), trained);
+  EXPECT_EQ(captions_of(*objective), 6);
+}
+
+// Gradient accumulation: whatever the parts, the counts are the whole batch's, and the mean of the losses is its loss.
+TEST(SuperClip, AStepOfSeveralBatchesCountsAllOfThemBeforeTheFirst) {
+  const CaptionedImages images;
+  for (const char* name : {"superclip", "weighted_sum"}) {
+    const bool sum = std::string(name) == "weighted_sum";
+    const std::string yaml = sum ? "{objectives: [{name: superclip, weight: 1}]}" : "{}";
+    const std::string prefix = sum ? "objectives.superclip." : "";
+    const auto whole = make_superclip(yaml, name), parts = make_superclip(yaml, name);
+    const double expected = whole->forward(images.features(), {}).total.item<double>();
+    ASSERT_TRUE(parts->looks_ahead());
+    const Batch first = images.part(0, 2).batch(), second = images.part(2, 2).batch(), third = images.part(4, 2).batch();
+    parts->before_step({&first, &second, &third}, {});
+    StepContext counted;
+    counted.counted = true;
+    double mean = 0;
+    for (const std::int64_t begin : {0, 2, 4})
+      mean += parts->forward(images.part(begin, 2).features(), counted).total.item<double>() / 3;
+    EXPECT_NEAR(mean, expected, 1e-12);
+    for (const char* buffer : {"document_count", "caption_count"})
+      EXPECT_TRUE(at::equal(parts->named_buffers()[prefix + buffer], whole->named_buffers()[prefix + buffer])) << buffer;
+  }
+}
+
+TEST(SuperClip, AnImageWithoutWordsAddsNothingAndCounts) {
+  CaptionedImages images;
+  const auto objective = make_superclip();
+  objective->forward(images.features(), {});
+  StepContext evaluation;
+  evaluation.training = false;
+  const double of_all = objective->forward(images.features(), evaluation).total.item<double>() * 6,
+               of_first = objective->forward(images.part(0, 1).features(), evaluation).total.item<double>();
+  images.mask[0].fill_(false);
+  Losses losses = objective->forward(images.features(), evaluation);
+  EXPECT_NEAR(losses.total.item<double>() * 6, of_all - of_first, 1e-12);
+  const auto gradient = torch::autograd::grad({losses.total}, {images.patches})[0];
+  EXPECT_EQ(gradient[0].abs().sum().item<double>(), 0);
+  EXPECT_GT(gradient[1].abs().sum().item<double>(), 0);
+  EXPECT_NEAR(losses.statistics[1].second.item<double>(), 1.0 / 6, 1e-7);
+  objective->forward(images.features(), {});
+  EXPECT_EQ(captions_of(*objective), 12);
+}
+
+TEST(SuperClip, PatchesThatAreNoneNeverMatter) {
+  const CaptionedImages images;
+  const auto objective = make_superclip();
+  Features features = images.features();
+  TowerFeatures& image = features.images["image"];
+  image.mask = at::arange(4).unsqueeze(0).expand({6, 4}) < 3;
+  const double masked = objective->forward(features, {}).total.item<double>();
+  image.encoder_tokens = images.patches.detach().clone();
+  image.encoder_tokens.select(1, 3).fill_(std::nan(""));
+  StepContext evaluation;
+  evaluation.training = false;
+  EXPECT_EQ(objective->forward(features, evaluation).total.item<double>(), masked);
+}
+
+TEST(SuperClip, CountsAreNeverCast) {
+  const auto objective = make_superclip();
+  constexpr std::int64_t kOdd = (std::int64_t{1} << 55) + 1;
+  objective->named_buffers()["document_count"].fill_(kOdd);
+  objective->named_buffers()["caption_count"].fill_(kOdd);
+  objective->to(at::kFloat);
+  objective->to(at::kCPU, at::kBFloat16);
+  for (const char* name : {"document_count", "caption_count"}) {
+    const at::Tensor counts = objective->named_buffers()[name];
+    EXPECT_EQ(counts.scalar_type(), at::kLong);
+    EXPECT_TRUE(counts.eq(kOdd).all().item<bool>()) << name;
+  }
+  EXPECT_EQ(objective->parameters()[0].scalar_type(), at::kBFloat16);
+}
+
+TEST(SuperClip, SizesThatAreNotTheModelsAreRefused) {
+  const auto error = [](const std::string& yaml, const ObjectiveContext& context) {
+    return message_of([&] { objectives().make({"superclip", config::parse_yaml(yaml, "test")}, "objective", context); });
+  };
+  const ObjectiveContext model{.image_width = 6, .vocab_size = 20};
+  EXPECT_EQ(error("{width: 8}", model),
+            "objective.width is 8, but the image encoder's tokens are 6 wide: leave it out");
+  EXPECT_EQ(error("{vocab_size: 8}", model),
+            "objective.vocab_size is 8, but the text encoder has 20 token ids: leave it out to follow the text encoder");
+  EXPECT_EQ(error("{ignored_ids: [20]}", model), "objective.ignored_ids: 20 is not in the vocabulary 0..19");
+  EXPECT_EQ(error("{}", {.vocab_size = 20}),
+            "objective.width: the model does not say how wide the image encoder's tokens are: give it");
+  EXPECT_EQ(error("{}", {.image_width = 6}),
+            "objective.vocab_size: the model has no text encoder with a vocabulary: give it");
+  EXPECT_EQ(error("{vocab_size: 24}", model), "no error");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,178 @@
+// The counts of SuperCLIP as state of a run: once an optimizer step, whatever becomes of it.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include "tests/training/whole_or_cached.h"
+#include <tessera/io/safetensors.h>
+#include <tessera/training/memory/memory_plan.h>
+#include <tessera/training/run/run_loss.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kAlone = "objective={name: superclip}";
+constexpr const char* kWithClip = "objective={name: weighted_sum, objectives: [{name: clip}, {name: superclip}]}";
+constexpr const char* kDocuments = "objective.document_count";
+constexpr const char* kCaptions = "objective.caption_count";
+constexpr const char* kSummedDocuments = "objective.objectives.superclip.document_count";
+constexpr const char* kSummedCaptions = "objective.objectives.superclip.caption_count";
+
+class SuperClipTraining : public ::testing::Test {
+ protected:
+  Checkpoint train(const std::string& name, std::vector<std::string> overrides, std::int64_t steps = 6,
+                   const std::string& resume = "none") {
+    overrides.push_back("training.steps=" + std::to_string(steps));
+    const std::string run = folder_ / name;
+    EXPECT_EQ(Trainer(tiny_config(run, overrides), resume).run(), Outcome::finished);
+    const std::string step = std::to_string(steps);
+    return load_checkpoint(run + "/checkpoints/step_" + std::string(7 - step.size(), '0') + step);
+  }
+  static std::int64_t captions(const Weights& weights, const char* name = kCaptions) {
+    return weights.at(name).item<std::int64_t>();
+  }
+  static std::int64_t letters(const TrainingRun& run) {
+    return run.objective->named_buffers()["caption_count"].item<std::int64_t>();
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(SuperClipTraining, CountsEveryImageOnceAndTheyAreSavedAsIntegers) {
+  for (const char* objective : {kAlone, kWithClip}) {
+    const bool alone = objective == std::string(kAlone);
+    const std::string name = alone ? "alone" : "sum";
+    const Checkpoint end = train(name, {objective, "training.ema={}"});
+    const at::Tensor documents = end.model.weights.at(alone ? kDocuments : kSummedDocuments);
+    EXPECT_EQ(captions(end.model.weights, alone ? kCaptions : kSummedCaptions), 6 * 8);
+    EXPECT_EQ(documents.scalar_type(), at::kLong);
+    EXPECT_GT(documents.max().item<std::int64_t>(), 24);
+    EXPECT_LE(documents.max().item<std::int64_t>(), 48);
+    // The average of the weights has the counts as they are.
+    EXPECT_TRUE(at::equal(end.ema.at(alone ? kDocuments : kSummedDocuments), documents));
+    const auto stored = io::load_safetensors(folder_ / (name + "/checkpoints/step_0000006/model.safetensors")).tensors;
+    EXPECT_EQ(stored.at(alone ? kDocuments : kSummedDocuments).scalar_type(), at::kLong);
+  }
+}
+
+TEST_F(SuperClipTraining, GradCacheCountsOnceAndGivesThePassOfAWholeBatch) {
+  const auto step = [&](std::int64_t chunk) {
+    TrainingRun run = build_training_run(tiny_config(folder_ / "run", {kAlone}));
+    std::vector<at::Tensor> parameters;
+    for (const NamedParameter& each : run.optimizer->parameters()) parameters.push_back(each.tensor);
+    GradientReducer reducer(parameters, {}, 25);
+    StepOutcome out = whole_or_cached(run, reducer, run.loader->next(), chunk, {}, {});
+    EXPECT_EQ(letters(run), 8) << chunk;
+    out.gradients["documents"] = run.objective->named_buffers()["document_count"];
+    return out;
+  };
+  const StepOutcome whole = step(0);
+  for (const std::int64_t chunk : {1, 3, 8}) {
+    const StepOutcome parts = step(chunk);
+    EXPECT_NEAR(parts.loss, whole.loss, 1e-5 * whole.loss) << chunk;
+    ASSERT_EQ(parts.gradients.size(), whole.gradients.size());
+    EXPECT_TRUE(at::equal(parts.gradients.at("documents"), whole.gradients.at("documents")));
+    for (const auto& [name, gradient] : whole.gradients)
+      EXPECT_TRUE(at::allclose(parts.gradients.at(name), gradient, 1e-4, 1e-6)) << name << ", chunk " << chunk;
+  }
+}
+
+// Nor do batches matter that are cut otherwise: the classification has no negatives.
+TEST_F(SuperClipTraining, AccumulatedBatchesTrainAsTheWholeOne) {
+  const Checkpoint whole = train("whole", {kAlone});
+  for (const std::vector<std::string>& cut :
+       {std::vector<std::string>{"data.loader.batch_size=4", "training.accumulation=2"},
+        std::vector<std::string>{"data.loader.batch_size=2", "training.accumulation=4", "training.micro_batch=1"}}) {
+    std::vector<std::string> overrides{kAlone};
+    overrides.insert(overrides.end(), cut.begin(), cut.end());
+    const std::string name = cut[0].substr(cut[0].size() - 1);
+    const Checkpoint parts = train(name, overrides);
+    EXPECT_TRUE(at::equal(parts.model.weights.at(kDocuments), whole.model.weights.at(kDocuments)));
+    EXPECT_EQ(captions(parts.model.weights), 48);
+    const auto ours = rows(folder_ / name), theirs = rows(folder_ / "whole");
+    ASSERT_EQ(ours.size(), theirs.size());
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      EXPECT_NEAR(ours[i]["loss"].get<double>(), theirs[i]["loss"].get<double>(), 2e-4) << "step " << i + 1;
+  }
+}
+
+TEST_F(SuperClipTraining, StepsWithoutAnUpdateAreNotCounted) {
+  const std::string sum = "objective={name: weighted_sum, objectives: [{name: superclip}, {name: test_not_finite, from: 2, until: 4}]}";
+  for (const char* precision : {"float32", "fp16"}) {
+    std::vector<Weights> ends;
+    for (const char* every : {"1", "9"}) {  // by then steps have been made in vain
+      const Checkpoint end = train(std::string(precision) + every,
+                                   {sum, "training.non_finite=skip", "checkpoint.every_steps=9",
+                                    std::string("log.every_steps=") + every,
+                                    std::string("training.precision=") + precision},
+                                   9);
+      EXPECT_EQ(end.state.skipped, 2);
+      EXPECT_EQ(captions(end.model.weights, kSummedCaptions), 8 * end.optimizer.at("step").item<std::int64_t>());
+      ends.push_back(end.model.weights);
+    }
+    expect_equal(ends[0], ends[1]);
+  }
+}
+
+TEST_F(SuperClipTraining, AStepWhoseGradientsOverflowedIsNotCounted) {
+  const Checkpoint end = train(
+      "run", {"objective={name: weighted_sum, objectives: [{name: superclip}, {name: test_teacher, overflow_at: 3}]}",
+              "training.precision=fp16"});
+  EXPECT_EQ(captions(end.model.weights, kSummedCaptions), 8 * end.optimizer.at("step").item<std::int64_t>());
+  EXPECT_LT(end.optimizer.at("step").item<std::int64_t>(), 6);
+  EXPECT_EQ(captions(end.teacher, kSummedCaptions), captions(end.model.weights, kSummedCaptions));
+}
+
+TEST_F(SuperClipTraining, ARunThatGoesOnEndsBitForBitAsUnbroken) {
+  const std::vector<std::string> settings{kWithClip, "training.accumulation=2", "training.ema={}"};
+  const Checkpoint whole = train("whole", settings);
+  const Checkpoint resumed = train("resumed", settings, 6, folder_ / "whole/checkpoints/step_0000003");
+  expect_equal(resumed.model.weights, whole.model.weights);
+  expect_equal(resumed.optimizer, whole.optimizer);
+  expect_equal(resumed.ema, whole.ema);
+}
+
+TEST_F(SuperClipTraining, MeasuringTheLossAndPlanningMemoryLeaveTheCountsAlone) {
+  const Config config = tiny_config(folder_ / "run", {kAlone});
+  TrainingRun run = build_training_run(config);
+  plan_memory(run, config, {});
+  EXPECT_EQ(letters(run), 0);
+  forward_loss(run, run.loader->next(), "float32", {});
+  LossBatches batches;
+  batches.source = run.validation;
+  const TaskResult result = run_loss(run, config, 0)->measure(batches);
+  EXPECT_EQ(letters(run), 8);
+  EXPECT_GT(result.metrics[0].second, 0);
+}
+
+TEST_F(SuperClipTraining, AFineTunedModelKeepsItsCounts) {
+  train("before", {kWithClip});
+  const std::string start = "start.weights=" + (folder_ / "before");
+  const Checkpoint after = train("after", {kWithClip, start});
+  EXPECT_EQ(captions(after.model.weights, kSummedCaptions), 2 * 48);
+  const Checkpoint anew = train("anew", {kWithClip, start, "start.parts=[image, text]"});
+  EXPECT_EQ(captions(anew.model.weights, kSummedCaptions), 48);
+}
+
+TEST_F(SuperClipTraining, CountsOfAnotherVocabularyAreRefusedInOneLine) {
+  train("before", {kWithClip});
+  const std::string start = "start.weights=" + (folder_ / "before"),
+                    file = folder_ / "before/checkpoints/step_0000006/model.safetensors";
+  const std::string larger = "objective={name: weighted_sum, objectives: [{name: clip}, {name: superclip, vocab_size: 70}]}";
+  EXPECT_EQ(error_of([&] { Trainer(tiny_config(folder_ / "larger", {larger, start}), "none"); }),
+            file + ": objective.objectives.superclip.document_count counts 64 words, but this run's vocabulary has 70: begin "
+                   "with the towers alone (start.parts: [image, text])");
+  ModelFile other = load_model_file(file);
+  other.vocabulary = "other letters";
+  save_model_file(folder_ / "other.safetensors", other);
+  EXPECT_EQ(error_of([&] {
+              Trainer(tiny_config(folder_ / "other", {kWithClip, "start.weights=" + (folder_ / "other.safetensors")}), "none");
+            }),
+            (folder_ / "other.safetensors") +
+                ": objective.objectives.superclip.document_count counts the words of another vocabulary than the file that "
+                "tokenizer names: begin with the towers alone (start.parts: [image, text])");
+}
+
+}  // namespace
+}  // namespace tessera
