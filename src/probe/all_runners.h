@@ -6,6 +6,7 @@
 namespace tessera::probe {
 
 void add_caption_runners(Runners& runners);
+void add_caption_sampler_runner(Runners& runners);
 void add_flair_runners(Runners& runners);
 void add_metric_runners(Runners& runners);
 void add_model_runners(Runners& runners);

@@ -112,6 +112,13 @@ at::Tensor tensor_of(const json& value) {
   return at::tensor(numbers, at::kDouble).reshape(shape).to(bools ? at::kBool : at::kDouble);
 }
 
+// Undefined if it is no list of texts.
+at::Tensor texts_of(const json& value) {
+  const bool texts = value.is_array() && !value.empty() &&
+                     std::all_of(value.begin(), value.end(), [](const json& item) { return item.is_string(); });
+  return texts ? tensor_of_texts(value.get<std::vector<std::string>>()) : at::Tensor();
+}
+
 Case load_json_case(const std::string& path) {
   const json root = parse_json(io::read_file(path), path);
   if (!root.is_object() || !root.contains("module") || !root["module"].is_string())
@@ -129,14 +136,27 @@ Case load_json_case(const std::string& path) {
   }
   const json outputs = root.value("outputs", json::object());
   for (const auto& [name, value] : outputs.items()) {
-    const at::Tensor tensor = tensor_of(value);
-    if (!tensor.defined()) user_error(path, ": output ", name, " is no even array of numbers");
+    at::Tensor tensor = tensor_of(value);
+    if (!tensor.defined()) tensor = texts_of(value);
+    if (!tensor.defined()) user_error(path, ": output ", name, " is no even array of numbers and no list of texts");
     out.outputs.emplace(name, tensor);
   }
   return out;
 }
 
 }  // namespace
+
+at::Tensor tensor_of_texts(const std::vector<std::string>& texts) {
+  std::size_t longest = 0;
+  for (const std::string& text : texts) longest = std::max(longest, text.size());
+  at::Tensor out = at::full({std::ssize(texts), static_cast<std::int64_t>(longest)}, -1, at::kLong);
+  auto* row = out.data_ptr<std::int64_t>();
+  for (const std::string& text : texts) {
+    std::transform(text.begin(), text.end(), row, [](char c) { return static_cast<std::uint8_t>(c); });
+    row += longest;
+  }
+  return out;
+}
 
 Case load_case(const std::string& path) {
   return std::filesystem::path(path).extension() == ".json" ? load_json_case(path) : load_safetensors_case(path);

@@ -5,6 +5,7 @@ namespace tessera::probe {
 
 Runners all_runners() {
   Runners runners = core_runners();
+  add_caption_sampler_runner(runners);
   add_transform_runners(runners);
   return runners;
 }

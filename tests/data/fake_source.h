@@ -39,6 +39,7 @@ class ByteTokenizer : public Tokenizer {
     for (char c : text.substr(0, 20)) ids.push_back(static_cast<std::uint8_t>(c));
     return ids;
   }
+  std::int64_t count_ids(std::string_view text) const override { return std::ssize(text); }
   std::string decode(const std::vector<std::int64_t>& ids) const override { return {ids.begin(), ids.end()}; }
   std::int64_t vocab_size() const override { return 256; }
   std::int64_t context_length() const override { return 20; }

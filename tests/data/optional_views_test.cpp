@@ -228,11 +228,11 @@ TEST(OptionalViews, PicturesAreComparedWhereOnlyRegionsAreSeen) {
 }
 
 TEST(OptionalViews, TextsThatASampleCanGiveAreListedWhereAnUnknownOneIsWanted) {
-  EXPECT_EQ(known_texts(), (Keys{"caption", "summary", "objects"}));
+  EXPECT_EQ(known_texts(), (Keys{"caption", "captions", "summary", "objects"}));
   EXPECT_EQ(user_error_of([] {
               in_order(full_samples(2), {.texts = {{"title", kOptional}}}, 2);
             }),
-            "the objective asks for the text title, but the data pipeline knows only: caption, summary and objects");
+            "the objective asks for the text title, but the data pipeline knows only: caption, captions, summary and objects");
 }
 
 using OptionalPictures = test::TemporaryFolder;

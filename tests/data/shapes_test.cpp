@@ -249,6 +249,36 @@ TEST(Shapes, TonesOfBackgroundsAreTrueAndBackgroundsAreNearlyGrey) {
   EXPECT_GT(said, 50);
 }
 
+TEST(Shapes, PartsAreTrueOfOneObjectOrTwoAndNameEachObject) {
+  const ShapesSource source(settings_of("train"));
+  int relations = 0;
+  for (std::int64_t i = 0; i < 200; ++i) {
+    const Sample sample = source.get(i);
+    const std::vector<Seen> objects = look(sample);
+    ASSERT_EQ(sample.texts.size(), 1U);
+    EXPECT_EQ(sample.texts[0].name, "parts");
+    EXPECT_TRUE(sample.texts[0].is_list);
+    const std::vector<std::string>& parts = sample.texts[0].texts;
+    EXPECT_EQ(std::set<std::string>(parts.begin(), parts.end()).size(), parts.size()) << "none twice";
+    std::size_t single = 0;
+    for (const std::string& part : parts) {
+      const Read read = read_caption(part);
+      EXPECT_TRUE(holds(read, objects, 0.04)) << i << ": " << part << " | " << sample.object_tags;
+      EXPECT_EQ(part.find('.'), std::string::npos) << "a sentence stays whole";
+      ASSERT_TRUE(read.phrases.size() == 1 || read.phrases.size() == 2) << part;
+      single += read.phrases.size() == 1 ? 1 : 0;
+      relations += read.phrases.size() == 2 ? 1 : 0;
+    }
+    EXPECT_GE(single, objects.size());
+    EXPECT_LE(single, 2 * objects.size());
+  }
+  EXPECT_GT(relations, 100);
+  ShapesSettings without = settings_of("train");
+  without.parts = false;
+  EXPECT_TRUE(ShapesSource(without).get(0).texts.empty());
+  EXPECT_EQ(fingerprint(ShapesSource(without).get(0)), fingerprint(source.get(0))) << "nothing else changes";
+}
+
 TEST(Shapes, PartialCaptionsAreTrueAndTheFirstStaysWhole) {
   ShapesSettings settings = settings_of("train");
   settings.partial_captions = 1;

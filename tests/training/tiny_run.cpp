@@ -28,6 +28,7 @@ class Letters : public Tokenizer {
       ids.push_back(static_cast<unsigned char>(c) % 64);
     return ids;
   }
+  std::int64_t count_ids(std::string_view text) const override { return std::ssize(text); }
   std::string decode(const std::vector<std::int64_t>&) const override { return {}; }
   std::int64_t vocab_size() const override { return 64; }
   std::int64_t context_length() const override { return length_; }

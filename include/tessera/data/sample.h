@@ -36,6 +36,17 @@ struct HardNegative {
   std::string caption;
 };
 
+/// A text of a sample without its name: a text as it stands, or the list of its sentences.
+struct FieldText {
+  std::vector<std::string> texts;  // one, unless it is a list
+  bool is_list = false;
+};
+
+/// A text that the data know by a name of their own (the settings `text_fields` of sources).
+struct TextField : FieldText {
+  std::string name;
+};
+
 /// One picture with everything a source knows of it. The picture is either `image` (decoded) or `encoded` (a file's bytes).
 struct Sample {
   std::string key;
@@ -43,6 +54,7 @@ struct Sample {
   std::string encoded;
   std::string no_image;  // of a sample without a picture, what a message says; empty: that there is none
   std::vector<std::string> captions;
+  std::vector<TextField> texts;  // that the view `captions` draws its sentences from, in the order of the settings
   std::string summary;
   std::string object_tags;
   std::int64_t label = -1;             // class index for zero-shot classification, -1 = none

@@ -38,6 +38,10 @@ struct Case {
 /// prefix.
 Case load_case(const std::string& path);
 
+/// Texts as whole numbers that compare as equal where the texts are equal as bytes: [N, longest], a byte each, behind a
+/// text's end -1. Outputs of `.json` cases that are lists of texts are held so.
+at::Tensor tensor_of_texts(const std::vector<std::string>& texts);
+
 /// The objects of a `.jsonl` file, one a line. Throws UserError naming file and line.
 std::vector<nlohmann::json> load_json_lines(const std::string& path);
 

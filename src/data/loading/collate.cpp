@@ -22,12 +22,15 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
     if (wanted.optional) input.mask = collate_presence(samples, view);
   }
   const std::int64_t length = needs_.texts.empty() ? 0 : text_length(samples);
-  for (const auto& [view, wanted] : needs_.texts) batch.texts[view] = collate_text(samples, view, length);
+  for (const auto& [view, wanted] : needs_.texts)
+    batch.texts[view] = view == kCaptions ? collate_captions(samples, length) : collate_text(samples, view, length);
   batch.labels = collate_numbers(samples, &PreparedSample::label);
   if (needs_.duplicates && !needs_.images.empty())
     batch.duplicates.image_group = collate_numbers(samples, &PreparedSample::image_group);
-  if (needs_.duplicates && !needs_.texts.empty())
+  if (needs_.duplicates && !compared_text(needs_).empty())
     batch.duplicates.caption_group = collate_numbers(samples, &PreparedSample::caption_group);
+  if (needs_.duplicates && needs_.texts.contains(kCaptions))
+    batch.duplicates.captions_group = collate_captions_group(samples);
   for (PreparedSample& sample : samples) batch.keys.push_back(std::move(sample.key));
   return batch;
 }
@@ -109,13 +112,42 @@ std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) c
   std::int64_t longest = 1;
   for (const PreparedSample& sample : samples)
     for (const auto& [view, ids] : sample.ids) longest = std::max(longest, std::ssize(ids));
+  for (const PreparedSample& sample : samples)
+    for (const auto& ids : sample.captions) longest = std::max(longest, std::ssize(ids));
   TORCH_CHECK(longest <= most, "the tokenizer gave ", longest, " ids, more than its context of ", most);
   return longest;
 }
 
 TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, const std::string& view,
                                   std::int64_t length) const {
-  const auto count = static_cast<std::int64_t>(samples.size());
+  std::vector<const std::vector<std::int64_t>*> rows;
+  for (const PreparedSample& sample : samples) {
+    const auto found = sample.ids.find(view);
+    rows.push_back(found == sample.ids.end() ? nullptr : &found->second);
+  }
+  return collate_rows(rows, length);
+}
+
+TowerInput Collator::collate_captions(const std::vector<PreparedSample>& samples, std::int64_t length) const {
+  const std::size_t each = samples.front().captions.size();
+  std::vector<const std::vector<std::int64_t>*> rows;
+  for (const PreparedSample& sample : samples) {
+    TORCH_CHECK(sample.captions.size() == each, "sample ", sample.key, " has ", sample.captions.size(),
+                " captions, others ", each);
+    for (const auto& ids : sample.captions) rows.push_back(ids.empty() ? nullptr : &ids);
+  }
+  TowerInput out = collate_rows(rows, length);
+  const std::vector<std::int64_t> shape = {std::ssize(samples), static_cast<std::int64_t>(each)};
+  out.ids = out.ids.unflatten(0, shape);
+  out.mask = out.mask.unflatten(0, shape);
+  out.lengths = out.lengths.unflatten(0, shape);
+  return out;
+}
+
+// A row of text for each list of ids; null: there is no text.
+TowerInput Collator::collate_rows(const std::vector<const std::vector<std::int64_t>*>& rows,
+                                  std::int64_t length) const {
+  const std::int64_t count = std::ssize(rows);
   TowerInput out = text_input(make({count, length}, at::kLong), make({count, length}, at::kBool));
   out.lengths = at::zeros({count}, at::kLong);
   auto* ids = out.ids.data_ptr<std::int64_t>();
@@ -123,11 +155,11 @@ TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, co
   auto* tokens = out.lengths.data_ptr<std::int64_t>();
   std::fill_n(ids, count * length, tokenizer_->pad_id());
   std::fill_n(mask, count * length, false);
-  for (const PreparedSample& sample : samples) {
-    if (const auto found = sample.ids.find(view); found != sample.ids.end()) {
-      *tokens = std::ssize(found->second);
+  for (const std::vector<std::int64_t>* row : rows) {
+    if (row != nullptr) {
+      *tokens = std::ssize(*row);
       TORCH_CHECK(*tokens <= length, "the tokenizer gave ", *tokens, " ids, more than its context of ", length);
-      std::ranges::copy(found->second, ids);
+      std::ranges::copy(*row, ids);
       if (tokenizer_->pad_is_text()) *tokens = length;
       std::fill_n(mask, *tokens, true);
     }
@@ -135,6 +167,13 @@ TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, co
     mask += length;
     ++tokens;
   }
+  return out;
+}
+
+at::Tensor Collator::collate_captions_group(const std::vector<PreparedSample>& samples) const {
+  at::Tensor out = make({std::ssize(samples), std::ssize(samples.front().captions_group)}, at::kLong);
+  auto* to = out.data_ptr<std::int64_t>();
+  for (const PreparedSample& sample : samples) to = std::ranges::copy(sample.captions_group, to).out;
   return out;
 }
 

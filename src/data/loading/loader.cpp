@@ -16,6 +16,19 @@
 #include <tessera/data/stream.h>
 
 namespace tessera {
+
+TextCuts& TextCuts::operator+=(const TextCuts& more) {
+  texts += more.texts;
+  cut_texts += more.cut_texts;
+  tokens += more.tokens;
+  cut_tokens += more.cut_tokens;
+  return *this;
+}
+
+TextCuts TextCuts::operator-(const TextCuts& before) const {
+  return {texts - before.texts, cut_texts - before.cut_texts, tokens - before.tokens, cut_tokens - before.cut_tokens};
+}
+
 namespace {
 
 /// The batches of an update.
@@ -25,6 +38,7 @@ struct ReadyBatches {
   Segment segment;
   DataPosition end;                             // where the next ones start
   std::map<std::string, std::int64_t> skipped;  // on the way to them
+  std::map<std::string, TextCuts> cuts;         // of their texts
   MemoryBudget::Claim claim;
 };
 
@@ -205,6 +219,8 @@ struct Loader::Impl {
   void collate(ReadyBatches& out) {
     bytes_of_batches = 0;
     for (std::vector<PreparedSample>& row : rows) {
+      for (const PreparedSample& sample : row)
+        for (const auto& [view, cuts] : sample.cuts) out.cuts[view] += cuts;
       out.batches.push_back(collator.collate(row));
       bytes_of_batches += bytes_of(out.batches.back());
       for (PreparedSample& sample : row) sample = {};
@@ -301,6 +317,7 @@ Batch Loader::next() {
   if (ready.batches.empty()) {
     ready = impl_->batches->take();
     for (const auto& [reason, count] : ready.skipped) impl_->statistics.skipped[reason] += count;
+    for (const auto& [view, cuts] : ready.cuts) impl_->statistics.cuts[view] += cuts;
   }
   Batch batch = std::move(ready.batches[static_cast<std::size_t>(impl_->next_of_update)]);
   impl_->statistics.wait_seconds += std::chrono::duration<double>(Clock::now() - begin).count();

@@ -24,24 +24,13 @@ bool has_regions(const Sample& sample) {
   return !sample.regions.empty() && sample.region_width > 0;
 }
 
-// One of these becomes the text view of this name.
+// One of these becomes the view of one text of this name.
 std::span<const std::string> texts_for(const std::string& view, const Sample& sample) {
   if (view == "caption") return sample.captions;
   return {view == "summary" ? &sample.summary : &sample.object_tags, 1};
 }
 
-std::vector<std::string> fields_of(const Sample& sample) {
-  std::vector<std::string> names;
-  if (has_picture(sample)) names.emplace_back("image");
-  for (const std::string& view : known_texts())
-    if (const auto texts = texts_for(view, sample);
-        std::any_of(texts.begin(), texts.end(), [](const auto& text) { return !text.empty(); }))
-      names.push_back(view);
-  if (has_regions(sample)) names.emplace_back("regions");
-  if (sample.label >= 0) names.emplace_back("label");
-  if (!sample.mask.empty()) names.emplace_back("mask");
-  return names;
-}
+constexpr std::uint64_t kWordOfCaptions = 0x4B43;  // of a random key: K captions draw apart from the one of `caption`
 
 bool is_blank(const std::string& text) {
   return strip(text).empty();
@@ -71,8 +60,14 @@ std::int64_t image_group_of(const Sample& sample) {
 }  // namespace
 
 const std::vector<std::string>& known_texts() {
-  static const std::vector<std::string> names = {"caption", "summary", "objects"};
+  static const std::vector<std::string> names = {"caption", kCaptions, "summary", "objects"};
   return names;
+}
+
+std::string compared_text(const Needs& needs) {
+  if (needs.texts.contains("caption")) return "caption";
+  const auto found = std::ranges::find_if(needs.texts, [](const auto& each) { return each.first != kCaptions; });
+  return found == needs.texts.end() ? std::string() : found->first;
 }
 
 std::vector<std::string> needed_fields(const Needs& needs) {
@@ -104,9 +99,11 @@ SampleTransform::SampleTransform(std::shared_ptr<const Source> source, std::shar
       seed_(seed),
       region_width_(target.region_width),
       features_(target.features) {
+  if (settings_.captions) captions_.emplace(*settings_.captions);
   TORCH_CHECK(source_ != nullptr, "Loader: no source");
   TORCH_CHECK(tokenizer_ != nullptr || needs_.texts.empty(), "Loader: texts are needed, but there is no tokenizer");
   check_views();
+  if (needs_.texts.contains(kCaptions)) no_text_ = tokenizer_->encode("");
   if (features_) images_.check_fixed();
   check_fields();
 }
@@ -116,6 +113,25 @@ void SampleTransform::check_views() const {
     if (std::find(known_texts().begin(), known_texts().end(), view) == known_texts().end())
       user_error("the objective asks for the text ", view,
                  ", but the data pipeline knows only: ", join_names(known_texts()));
+  if (needs_.texts.contains(kCaptions) && !captions_)
+    user_error("the objective asks for several captions of each image, but data.loader.captions is not set: set "
+               "data.loader.captions.slots, as in [{count: 8, max_sentences: 3}], or choice: all and a count there");
+}
+
+std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const {
+  std::vector<std::string> names;
+  if (has_picture(sample)) names.emplace_back("image");
+  for (const std::string& view : known_texts()) {
+    const auto texts = texts_for(view, sample);
+    const bool is_there = view == kCaptions ? captions_ && captions_->has_any(sample)
+                                            : std::ranges::any_of(texts, [](const auto& text) { return !text.empty(); });
+    if (is_there) names.push_back(view);
+  }
+  for (const TextField& field : sample.texts) names.push_back("the text field " + printable(field.name));
+  if (has_regions(sample)) names.emplace_back("regions");
+  if (sample.label >= 0) names.emplace_back("label");
+  if (!sample.mask.empty()) names.emplace_back("mask");
+  return names;
 }
 
 std::string SampleTransform::missing_field(const Sample& sample) const {
@@ -180,7 +196,10 @@ void SampleTransform::check_fields(const SourceComponent& component) const {
   if (lacking == 0) return;
   user_error(
       component.described, ": none of the ", count, " samples looked at has all that the objective needs: missing ",
-      join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(needs_), component));
+      join_names({missing.begin(), missing.end()}), "; ", describe_fields(found, needed_fields(needs_), component),
+      missing.contains(kCaptions)
+          ? concat("; captions come from ", captions_->describe_fields(), " (data.loader.captions)")
+          : "");
 }
 
 void PreparedSample::reject(const SampleError& error) {
@@ -193,6 +212,7 @@ std::int64_t PreparedSample::bytes() const {
   auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity() + features.capacity());
   for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.capacity());
   for (const auto& [name, tokens] : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
+  for (const auto& tokens : captions) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   return total;
 }
 
@@ -213,14 +233,52 @@ PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) c
 
 void SampleTransform::prepare_texts(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
   if (needs_.texts.empty()) return;
-  const std::string compared = needs_.texts.contains("caption") ? "caption" : needs_.texts.begin()->first;
+  const std::string compared = compared_text(needs_);
   for (const auto& [view, wanted] : needs_.texts) {
+    if (view == kCaptions) {
+      prepare_captions(sample, draw, wanted.optional, out);
+      continue;
+    }
     const std::string* text = choose_text(view, sample, draw);
     if (text == nullptr && !wanted.optional)
       throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
-    if (text != nullptr) out.ids[view] = tokenizer_->encode(*text);
+    if (text != nullptr) out.ids[view] = encode(view, *text, out);
     if (needs_.duplicates && view == compared) out.caption_group = text != nullptr ? id_of(*text) : lone_group(sample);
   }
+}
+
+void SampleTransform::prepare_captions(const Sample& sample, const SampleDraw& draw, bool optional,
+                                       PreparedSample& out) const {
+  const Random random(seed_, Purpose::caption, {word(draw.repeat), word(draw.index), kWordOfCaptions});
+  const std::vector<std::string> texts = captions_->choose(sample, random);
+  for (const std::string& text : texts) {
+    std::vector<std::int64_t>& ids = out.captions.emplace_back();
+    const std::int64_t cut_before = out.cuts[kCaptions].cut_texts;
+    if (!is_blank(text)) ids = encode(kCaptions, text, out);
+    out.captions_cut.push_back(out.cuts[kCaptions].cut_texts > cut_before);
+    if (ids == no_text_) ids.clear();  // special tokens alone are no caption
+  }
+  const bool any = std::ranges::any_of(out.captions, [](const auto& ids) { return !ids.empty(); });
+  if (!any && captions_->has_undecodable(sample))
+    throw SampleError("not_utf8", "sample " + sample.key + ": its captions are not UTF-8");
+  if (!any && !optional)
+    throw SampleError("no_captions", concat("sample ", sample.key, " has no text for captions; they come from ",
+                                            captions_->describe_fields()));
+  if (!needs_.duplicates) return;
+  for (const std::vector<std::int64_t>& ids : out.captions)
+    out.captions_group.push_back(
+        ids.empty() ? 0
+                    : id_of({reinterpret_cast<const char*>(ids.data()), sizeof(std::int64_t) * ids.size()}));
+}
+
+// Counts what the tokenizer's context cuts off.
+std::vector<std::int64_t> SampleTransform::encode(const std::string& view, const std::string& text,
+                                                  PreparedSample& out) const {
+  std::vector<std::int64_t> ids = tokenizer_->encode(text);
+  const std::int64_t kept = std::ssize(ids);
+  const std::int64_t whole = kept < tokenizer_->context_length() ? kept : tokenizer_->count_ids(text);
+  out.cuts[view] += {1, whole > kept ? 1 : 0, whole, whole - kept};
+  return ids;
 }
 
 void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, PreparedSample& out) const {

@@ -3,11 +3,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "src/data/image/image_views.h"
+#include "src/data/loading/caption_chooser.h"
 #include "src/data/loading/memory_budget.h"
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/mixing.h>
@@ -18,13 +20,17 @@ namespace tessera {
 struct PreparedSample {
   std::string key;
   std::map<std::string, std::vector<std::uint8_t>> pixels;  // [3, h, w] of each view of pixels
-  std::map<std::string, std::vector<std::int64_t>> ids;     // of each text view
+  std::map<std::string, std::vector<std::int64_t>> ids;     // of each text view of one text
+  std::vector<std::vector<std::int64_t>> captions;          // ids of the view `captions`, none of one that is absent
+  std::vector<bool> captions_cut;                           // whether the tokenizer's context cut it
+  std::map<std::string, TextCuts> cuts;                     // of each text view
   std::vector<std::uint8_t> features;                       // in place of pixels (FeatureFolder::read); empty: none
   std::vector<float> regions;                               // [R, F] of the views of regions; empty: none
   std::int64_t region_width = 0;                            // F
   std::int64_t label = -1;
   std::int64_t image_group = 0;  // as DuplicateGroups', if they are needed
   std::int64_t caption_group = 0;
+  std::vector<std::int64_t> captions_group;  // of each of `captions`; 0 of one that is absent
   std::string bad_reason;  // empty: good
   std::string bad_text;
   std::vector<std::string> found;  // of a bad one, the fields that it has
@@ -43,7 +49,7 @@ struct SampleDraw {
   std::int64_t caption = -1;  // -1: as caption_choice says; else this one
 };
 
-/// Text views that a sample can give: caption, summary, objects.
+/// Text views that a sample can give: caption, captions, summary, objects.
 const std::vector<std::string>& known_texts();
 
 /// "found image and label; needed image and caption. Check ...": `found` in samples of this component of a source;
@@ -73,13 +79,18 @@ class SampleTransform {
   void check_views() const;
   void check_fields() const;
   void check_fields(const SourceComponent& component) const;
+  std::vector<std::string> fields_of(const Sample& sample) const;
   std::string missing_field(const Sample& sample) const;
   bool lacks_features(const Sample& sample) const;
   void prepare_texts(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
+  void prepare_captions(const Sample& sample, const SampleDraw& draw, bool optional, PreparedSample& out) const;
+  std::vector<std::int64_t> encode(const std::string& view, const std::string& text, PreparedSample& out) const;
   void prepare_images(Sample& sample, const SampleDraw& draw, PreparedSample& out) const;
   const std::string* choose_text(const std::string& view, const Sample& sample, const SampleDraw& draw) const;
 
   ImageViews images_;
+  std::optional<CaptionChooser> captions_;  // null: there is no such view
+  std::vector<std::int64_t> no_text_;       // ids of an empty text
   std::shared_ptr<const Source> source_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   LoaderSettings settings_;

@@ -9,19 +9,6 @@
 namespace tessera {
 namespace {
 
-// Whether the context leaves words out: without the last one the ids are the same.
-bool is_cut(const Tokenizer& tokenizer, const std::string& text, const std::vector<std::int64_t>& ids) {
-  if (std::ssize(ids) < tokenizer.context_length()) return false;
-  const std::string whole(strip(text));
-  const std::size_t space = whole.find_last_of(" \t\n");
-  return space != std::string::npos && tokenizer.encode(whole.substr(0, space)) == ids;
-}
-
-std::string given_text(const std::string& view, const Sample& sample, std::int64_t caption) {
-  if (view == "caption") return sample.captions[static_cast<std::size_t>(caption)];
-  return view == "summary" ? sample.summary : sample.object_tags;
-}
-
 Image image_of_planes(const std::vector<std::uint8_t>& planes, const config::Size& size) {
   Image out;
   out.height = size.height;
@@ -46,8 +33,11 @@ class Examples {
     const PreparedSample prepared = transform_.prepare(sample, {.index = index, .repeat = 0, .caption = caption});
     TrainingExample out{.source = {}, .key = prepared.key, .problem = prepared.bad_text};
     for (const auto& [view, ids] : prepared.ids)
-      out.texts[view] = {tokenizer_->decode(ids), std::ssize(ids),
-                         is_cut(*tokenizer_, given_text(view, sample, caption), ids)};
+      out.texts[view] = {tokenizer_->decode(ids), std::ssize(ids), prepared.cuts.at(view).cut_texts > 0};
+    for (std::size_t k = 0; k < prepared.captions.size(); ++k) {
+      const std::vector<std::int64_t>& ids = prepared.captions[k];
+      out.captions.push_back({ids.empty() ? "" : tokenizer_->decode(ids), std::ssize(ids), prepared.captions_cut[k]});
+    }
     for (const auto& [view, planes] : prepared.pixels) out.pictures[view] = image_of_planes(planes, sizes_.at(view));
     return out;
   }

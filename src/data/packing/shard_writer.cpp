@@ -62,6 +62,8 @@ Json kept_fields(const Sample& sample) {
 std::string annotations(const Sample& sample, const std::vector<std::string>& class_names) {
   Json json = kept_fields(sample);
   json["captions"] = sample.captions;
+  for (const TextField& field : sample.texts)
+    if (!json.contains(field.name)) json[field.name] = field.is_list ? Json(field.texts) : Json(field.texts.at(0));
   if (!sample.summary.empty()) json["summary"] = sample.summary;
   if (!sample.object_tags.empty()) json["object_tags"] = sample.object_tags;
   if (sample.label >= 0) {

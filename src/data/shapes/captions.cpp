@@ -191,6 +191,36 @@ CaptionPlan plan_caption(const Scene& scene, std::size_t most, Random& random) {
   return plan;
 }
 
+std::vector<std::string> write_parts(const Scene& scene, Random& random) {
+  std::vector<std::string> out;
+  const auto add = [&](const CaptionPlan& plan) {
+    std::string text = write(plan, scene.tone).text;
+    if (std::find(out.begin(), out.end(), text) == out.end()) out.push_back(std::move(text));
+  };
+  const std::size_t count = scene.objects.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Object& object = scene.objects[i];
+    CaptionPlan first, second;
+    first.mentions = {mention(object, static_cast<int>(i), 1, random)};
+    second.mentions = {mention(object, static_cast<int>(i), 1, random)};
+    second.mentions[0].color = object.color;
+    second.mentions[0].place = choose_place(object, random);
+    add(first);
+    add(second);
+    for (std::size_t j = i + 1; j < count; ++j) {
+      const bool swapped = random.chance(0.5);
+      const std::size_t from = swapped ? j : i, to = swapped ? i : j;
+      CaptionPlan pair;
+      pair.mentions = {mention(scene.objects[from], static_cast<int>(from), 2, random),
+                       mention(scene.objects[to], static_cast<int>(to), 2, random)};
+      pair.joins = {{clear_relation(scene.objects[from], scene.objects[to]), random.chance(0.35) ? 1 : 0}};
+      if (pair.joins[0].relation != Relation::list) add(pair);
+    }
+  }
+  random.shuffle(out);
+  return out;
+}
+
 CaptionText write(const CaptionPlan& plan, Tone tone) {
   CaptionText out;
   out.text = kOpenings[at(plan.opening)];

@@ -51,6 +51,10 @@ Place opposite(Place place);
 /// Draws a true caption in random words. At most `most` objects are named, all of them when it is large enough.
 CaptionPlan plan_caption(const Scene& scene, std::size_t most, Random& random);
 
+/// True captions of parts of the picture, in random words and order, none twice: two of each object, and one of each pair
+/// that stands in a clear relation.
+std::vector<std::string> write_parts(const Scene& scene, Random& random);
+
 CaptionText write(const CaptionPlan& plan, Tone tone);
 
 /// False only when no reading makes the plan true: mentions stand for different objects that have all said attributes,

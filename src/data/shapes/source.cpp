@@ -99,6 +99,10 @@ Sample ShapesSource::get(std::int64_t index) const {
     sample.captions.push_back(std::move(caption.text));
   }
 
+  if (settings_.parts) {
+    Random random = key.random(parts_part);
+    sample.texts.push_back({{write_parts(scene, random), /*is_list=*/true}, "parts"});
+  }
   if (settings_.regions) {
     sample.region_width = kRegionWidth;
     for (const auto& box : picture.boxes) append_region(picture.image, box, sample.regions);

@@ -28,7 +28,8 @@ struct WrittenLabel {
 class CsvReader {
  public:
   explicit CsvReader(const CsvSettings& settings) : settings_(settings), separator_(separator_of(settings.separator)) {
-    if (settings.caption_key.empty()) user_error("csv: caption_key is empty; expected at least one column");
+    if (settings.caption_key.empty() && settings.text_fields.empty())
+      user_error("csv: caption_key is empty; expected at least one column, or text_fields");
   }
 
   PictureList read() {
@@ -41,6 +42,7 @@ class CsvReader {
     list_.tables = paths;
     list_.background_class = settings_.background_class;
     list_.region_tensor = settings_.region_tensor;
+    list_.text_fields = settings_.text_fields;
     describe_columns();
     return std::move(list_);
   }
@@ -48,7 +50,7 @@ class CsvReader {
  private:
   struct Columns {
     std::size_t image, label, summary, objects, regions, mask;
-    std::vector<std::size_t> captions;
+    std::vector<std::size_t> captions, texts;
   };
 
   Columns find_columns(const Table& table) const {
@@ -61,7 +63,9 @@ class CsvReader {
                 optional(settings_.object_key, "object_key"),
                 optional(settings_.region_key, "region_key"),
                 optional(settings_.mask_key, "mask_key"),
+                {},
                 {}};
+    for (const std::string& name : settings_.text_fields) out.texts.push_back(table.column(name, "text_fields"));
     for (const std::string& name : settings_.caption_key) out.captions.push_back(table.column(name, "caption_key"));
     return out;
   }
@@ -85,8 +89,12 @@ class CsvReader {
       for (const std::size_t column : columns.captions)
         add_caption(field(row, column), picture.captions);
       ListedPicture::More more{field(row, columns.summary), field(row, columns.objects),
-                               file(field(row, columns.regions)), file(field(row, columns.mask))};
-      if (!(more.summary + more.object_tags + more.region_file + more.mask_file).empty())
+                               file(field(row, columns.regions)), file(field(row, columns.mask)), {}, {}};
+      for (const std::size_t column : columns.texts) {
+        const bool lacks = strip(row[column]).empty();
+        more.texts.push_back(lacks ? std::nullopt : std::optional(FieldText{{row[column]}, /*is_list=*/false}));
+      }
+      if (!more.texts.empty() || !(more.summary + more.object_tags + more.region_file + more.mask_file).empty())
         picture.more = std::make_unique<ListedPicture::More>(std::move(more));
       if (std::string label = field(row, columns.label); !label.empty())
         labels_.push_back({list_.pictures.size(), std::move(label), concat(path, ":", table.line())});
@@ -104,7 +112,8 @@ class CsvReader {
     if (!settings_.label_key.empty())
       list_.columns["label"] += concat(", and ", list_.class_names.size(), " names of classes are known (classes)");
     add("mask", settings_.mask_key, "mask_key");
-    add("caption", join_names(settings_.caption_key), "caption_key");
+    add("caption", settings_.caption_key.empty() ? "" : join_names(settings_.caption_key), "caption_key");
+    add("captions", settings_.text_fields.empty() ? "" : join_names(settings_.text_fields), "text_fields");
   }
 
   // What goes before the names of one table: nothing, unless its folder is another than the first table's.

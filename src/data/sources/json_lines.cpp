@@ -2,6 +2,7 @@
 
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
+#include "src/data/formats/text_fields.h"
 #include "src/data/sources/find_picture.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
@@ -31,6 +32,10 @@ class JsonLinesReader {
     list_.described =
         concat("json_lines ", list_.tables[0], settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
     list_.folder = settings_.images;
+    list_.text_fields = settings_.text_fields;
+    if (!settings_.text_fields.empty())
+      list_.columns["captions"] =
+          concat("captions are looked for in the members ", join_names(settings_.text_fields), " (text_fields)");
     return std::move(list_);
   }
 
@@ -49,6 +54,7 @@ class JsonLinesReader {
       picture.name = find_picture(settings_.images, text_of(item, settings_.image_key, "image_key", place));
       for (const std::string& key : settings_.caption_key)
         add_captions(member(item, key, "caption_key", place), picture);
+      add_texts(item, picture);
       list_.pictures.push_back(std::move(picture));
     }
   }
@@ -65,6 +71,18 @@ class JsonLinesReader {
     const auto& text = value.get_ref<const std::string&>();
     if (!settings_.sentences) return add_caption(text, picture.captions);
     for (const std::string& sentence : caption_sentences(text)) add_caption(sentence, picture.captions);
+  }
+
+  // A field of another kind is this sample's fault, not the list's.
+  void add_texts(const nlohmann::json& item, ListedPicture& picture) const {
+    if (settings_.text_fields.empty()) return;
+    picture.more = std::make_unique<ListedPicture::More>();
+    try {
+      for (const std::string& name : settings_.text_fields)
+        picture.more->texts.push_back(field_text(item, name, picture.name));
+    } catch (const SampleError& error) {
+      picture.more->bad_texts = error.what();
+    }
   }
 
   static std::string text_of(const nlohmann::json& item, const std::string& key, const char* setting,

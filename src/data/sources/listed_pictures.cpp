@@ -6,6 +6,7 @@
 #include "src/data/image/image_file.h"
 #include "src/data/formats/regions.h"
 #include "src/data/formats/sample_file.h"
+#include "src/data/formats/text_fields.h"
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
@@ -62,11 +63,29 @@ Sample ListedPictures::get(std::int64_t index) const {
   return read_keyed(picture.name, [&] { return read(picture); });
 }
 
-Sample ListedPictures::read(const ListedPicture& picture) const {
+std::int64_t ListedPictures::captionless() const {
+  return std::ranges::count_if(list_.pictures, [this](const ListedPicture& each) {
+    return each.captions.empty() && (!each.more || with_texts(each).captions.empty());
+  });
+}
+
+// Its captions and text fields alone.
+Sample ListedPictures::with_texts(const ListedPicture& picture) const {
   Sample sample;
+  sample.captions = picture.captions;
+  if (!picture.more) return sample;
+  for (std::size_t i = 0; i < picture.more->texts.size(); ++i)
+    if (const auto& text = picture.more->texts[i]) sample.texts.push_back({*text, list_.text_fields[i]});
+  if (sample.captions.empty()) set_captions_from_fields(sample);
+  return sample;
+}
+
+Sample ListedPictures::read(const ListedPicture& picture) const {
+  Sample sample = with_texts(picture);
   sample.key = picture.name;
   sample.label = picture.label;
-  sample.captions = picture.captions;
+  if (picture.more && !picture.more->bad_texts.empty())
+    throw SampleError("bad_text_field", picture.more->bad_texts);
   const std::string path = path_of(picture.name);
   sample.encoded = read_sample_file(path, "no_image");
   if (sample.encoded.empty()) throw SampleError("empty_image", path + ": the image has 0 bytes");

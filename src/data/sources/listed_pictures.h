@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct ListedPicture {
     std::string object_tags;
     std::string region_file;
     std::string mask_file;
+    std::vector<std::optional<FieldText>> texts;  // of each of the list's text_fields; null: this picture has none
+    std::string bad_texts;                        // what is wrong with one of these; empty: nothing
   };
   std::string name;
   std::vector<std::string> captions;
@@ -34,6 +37,7 @@ struct PictureList {
   std::map<std::string, std::string> columns = {};  // by field, where the list looks for it, for messages
   std::string region_tensor;  // in region files that hold several; empty: the first
   std::vector<std::uint8_t> mask_classes{};  // the class that each of 256 values of a mask means; empty: itself
+  std::vector<std::string> text_fields{};  // names
   std::vector<std::string> tables{};  // files that the list was read from
 };
 
@@ -48,11 +52,9 @@ class ListedPictures : public IndexedSource {
   std::vector<std::string> class_names() const override { return list_.class_names; }
   std::int64_t background_class() const override { return list_.background_class; }
   std::vector<std::string> captions(std::int64_t index) const override {
-    return list_.pictures.at(static_cast<std::size_t>(index)).captions;
+    return with_texts(list_.pictures.at(static_cast<std::size_t>(index))).captions;
   }
-  std::int64_t captionless() const override {
-    return std::ranges::count_if(list_.pictures, [](const ListedPicture& each) { return each.captions.empty(); });
-  }
+  std::int64_t captionless() const override;
   std::string name_of(std::int64_t index) const override {
     return path_of(list_.pictures.at(static_cast<std::size_t>(index)).name);
   }
@@ -64,6 +66,7 @@ class ListedPictures : public IndexedSource {
  private:
   std::string path_of(const std::string& name) const;
   void check_first() const;
+  Sample with_texts(const ListedPicture& picture) const;
   Sample read(const ListedPicture& picture) const;
   std::vector<std::uint8_t> read_mask(const std::string& file, const std::string& picture) const;
 

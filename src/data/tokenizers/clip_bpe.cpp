@@ -21,19 +21,8 @@ class ClipBpe : public Tokenizer {
         pairs_(decompressed(vocabulary), vocabulary.origin),
         bytes_(std::move(vocabulary.bytes)) {}
 
-  std::vector<std::int64_t> encode(std::string_view text) const override {
-    const auto limit = static_cast<std::size_t>(context_length_ - 1);
-    std::vector<std::int64_t> ids;
-    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a piece may be some ids over
-    ids.push_back(BytePairs::start_id);
-    if (clip_text::is_plain(text))
-      encode_plain(text, limit, ids);
-    else
-      encode_cleaned(clip_text::clean(text, cleanup_), limit, ids);
-    if (ids.size() > limit) ids.resize(limit);
-    ids.push_back(BytePairs::end_id);
-    return ids;
-  }
+  std::vector<std::int64_t> encode(std::string_view text) const override { return encode(text, context_length_); }
+  std::int64_t count_ids(std::string_view text) const override { return std::ssize(encode(text, kAnyLength)); }
 
   std::string decode(const std::vector<std::int64_t>& ids) const override {
     std::string text;
@@ -56,6 +45,20 @@ class ClipBpe : public Tokenizer {
   const std::string& vocabulary_bytes() const override { return bytes_; }
 
  private:
+  std::vector<std::int64_t> encode(std::string_view text, std::int64_t most) const {
+    const auto limit = static_cast<std::size_t>(most - 1);
+    std::vector<std::int64_t> ids;
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a piece may be some ids over
+    ids.push_back(BytePairs::start_id);
+    if (clip_text::is_plain(text))
+      encode_plain(text, limit, ids);
+    else
+      encode_cleaned(clip_text::clean(text, cleanup_), limit, ids);
+    if (ids.size() > limit) ids.resize(limit);
+    ids.push_back(BytePairs::end_id);
+    return ids;
+  }
+
   static Cleanup cleanup_level(const std::string& name) {
     for (const auto& [level, known] :
          {std::pair{Cleanup::none, "none"}, {Cleanup::mojibake, "mojibake"}, {Cleanup::full, "full"}})

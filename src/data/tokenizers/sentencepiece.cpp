@@ -27,22 +27,10 @@ class SentencePiece : public Tokenizer {
       user_error(vocabulary.origin, ": pad_id is ", settings.pad_id, ", but the model has ", vocab_size(), " pieces");
   }
 
-  std::vector<std::int64_t> encode(std::string_view given) const override {
-    const std::string cleaned = settings_.cleanup == "none" ? "" : cleaned_caption(given, settings_.cleanup);
-    const std::string_view text = beginning(settings_.cleanup == "none" ? given : cleaned);
-    std::vector<int> pieces;
-    // What it cannot encode it reports as a status; text has no such thing once it is UTF-8.
-    const auto status =
-        is_utf8(text) ? processor_.Encode(text, &pieces) : processor_.Encode(repair_utf8(text), &pieces);
-    if (!status.ok()) user_error("sentencepiece: ", status.ToString());
-    std::vector<std::int64_t> ids;
-    if (settings_.add_bos) ids.push_back(processor_.bos_id());
-    ids.insert(ids.end(), pieces.begin(), pieces.end());
-    const auto limit = static_cast<std::size_t>(settings_.context_length - (settings_.add_eos ? 1 : 0));
-    if (ids.size() > limit) ids.resize(limit);
-    if (settings_.add_eos) ids.push_back(processor_.eos_id());
-    return ids;
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    return encode(text, settings_.context_length);
   }
+  std::int64_t count_ids(std::string_view text) const override { return std::ssize(encode(text, kAnyLength)); }
 
   std::string decode(const std::vector<std::int64_t>& ids) const override {
     std::vector<int> pieces;
@@ -71,6 +59,23 @@ class SentencePiece : public Tokenizer {
   const std::string& vocabulary_bytes() const override { return bytes_; }
 
  private:
+  std::vector<std::int64_t> encode(std::string_view given, std::int64_t most) const {
+    const std::string cleaned = settings_.cleanup == "none" ? "" : cleaned_caption(given, settings_.cleanup);
+    const std::string_view text = beginning(settings_.cleanup == "none" ? given : cleaned);
+    std::vector<int> pieces;
+    // What it cannot encode it reports as a status; text has no such thing once it is UTF-8.
+    const auto status =
+        is_utf8(text) ? processor_.Encode(text, &pieces) : processor_.Encode(repair_utf8(text), &pieces);
+    if (!status.ok()) user_error("sentencepiece: ", status.ToString());
+    std::vector<std::int64_t> ids;
+    if (settings_.add_bos) ids.push_back(processor_.bos_id());
+    ids.insert(ids.end(), pieces.begin(), pieces.end());
+    const auto limit = static_cast<std::size_t>(most - (settings_.add_eos ? 1 : 0));
+    if (ids.size() > limit) ids.resize(limit);
+    if (settings_.add_eos) ids.push_back(processor_.eos_id());
+    return ids;
+  }
+
   // The library takes quadratic time for rows of characters that the model lacks. What lies behind so many bytes
   // reaches no id that is kept, unless the text is all but empty up to there.
   std::string_view beginning(std::string_view text) const {

@@ -31,10 +31,13 @@ class TokenizerJson : public Tokenizer {
 
   std::vector<std::int64_t> encode(std::string_view given) const override {
     const auto most = static_cast<std::size_t>(settings_.context_length);
-    std::vector<std::int64_t> ids = settings_.cleanup == "none" && is_utf8(given) ? pipeline_.encode(given, most)
-                                                                                 : pipeline_.encode(cleaned(given), most);
+    std::vector<std::int64_t> ids = is_clean(given) ? pipeline_.encode(given, most) : pipeline_.encode(cleaned(given), most);
     if (settings_.zero_id >= 0) std::replace(ids.begin(), ids.end(), settings_.zero_id, std::int64_t{0});
     return ids;
+  }
+
+  std::int64_t count_ids(std::string_view given) const override {
+    return std::ssize(is_clean(given) ? pipeline_.encode_whole(given) : pipeline_.encode_whole(cleaned(given)));
   }
 
   std::string decode(const std::vector<std::int64_t>& ids) const override {
@@ -54,6 +57,8 @@ class TokenizerJson : public Tokenizer {
   const std::string& vocabulary_bytes() const override { return bytes_; }
 
  private:
+  bool is_clean(std::string_view given) const { return settings_.cleanup == "none" && is_utf8(given); }
+
   std::string cleaned(std::string_view given) const {
     return cleaned_caption(is_utf8(given) ? std::string(given) : repair_utf8(given), settings_.cleanup);
   }

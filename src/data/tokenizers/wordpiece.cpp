@@ -30,26 +30,9 @@ class WordPiece : public Tokenizer {
   }
 
   std::vector<std::int64_t> encode(std::string_view text) const override {
-    std::string repaired;
-    if (!unicode::is_ascii(text) && !is_utf8(text)) {
-      repaired = repair_utf8(text);
-      text = repaired;
-    }
-    const auto limit = static_cast<std::size_t>(settings_.context_length - 1);
-    std::vector<std::int64_t> ids;
-    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a word may be some ids over
-    ids.push_back(special_[start]);
-    while (!text.empty() && ids.size() < limit) {
-      const Found found = find_special(text);
-      encode_plain(text.substr(0, found.at), limit, ids);
-      if (found.at == text.size()) break;
-      ids.push_back(special_[found.which]);
-      text.remove_prefix(found.at + special_names[found.which].size());
-    }
-    if (ids.size() > limit) ids.resize(limit);
-    ids.push_back(special_[end]);
-    return ids;
+    return encode(text, settings_.context_length);
   }
+  std::int64_t count_ids(std::string_view text) const override { return std::ssize(encode(text, kAnyLength)); }
 
   std::string decode(const std::vector<std::int64_t>& ids) const override {
     std::string text;
@@ -77,6 +60,28 @@ class WordPiece : public Tokenizer {
   const std::string& vocabulary_bytes() const override { return bytes_; }
 
  private:
+  std::vector<std::int64_t> encode(std::string_view text, std::int64_t most) const {
+    std::string repaired;
+    if (!unicode::is_ascii(text) && !is_utf8(text)) {
+      repaired = repair_utf8(text);
+      text = repaired;
+    }
+    const auto limit = static_cast<std::size_t>(most - 1);
+    std::vector<std::int64_t> ids;
+    ids.reserve(std::min(limit, text.size() + 1) + 8);  // a word may be some ids over
+    ids.push_back(special_[start]);
+    while (!text.empty() && ids.size() < limit) {
+      const Found found = find_special(text);
+      encode_plain(text.substr(0, found.at), limit, ids);
+      if (found.at == text.size()) break;
+      ids.push_back(special_[found.which]);
+      text.remove_prefix(found.at + special_names[found.which].size());
+    }
+    if (ids.size() > limit) ids.resize(limit);
+    ids.push_back(special_[end]);
+    return ids;
+  }
+
   struct Found {
     std::size_t at;
     std::size_t which;

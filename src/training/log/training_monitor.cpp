@@ -50,16 +50,16 @@ ChanceWatch chance_watch(const Config& config, const ProcessGroup& group, const 
 }
 
 std::optional<CaptionWatch> caption_watch(const TrainingRun& run) {
-  const auto& texts = run.needs.texts;
   const bool contrasts = !run.objective->chance_levels(2).empty();
-  if (!contrasts || !run.tokenizer || run.needs.duplicates || texts.empty()) return std::nullopt;
-  return CaptionWatch(texts.contains("caption") ? "caption" : texts.begin()->first, run.tokenizer);
+  const std::string compared = compared_text(run.needs);  // K captions of one image may well be equal
+  if (!contrasts || !run.tokenizer || run.needs.duplicates || compared.empty()) return std::nullopt;
+  return CaptionWatch(compared, run.tokenizer);
 }
 
 // What a batch costs depends on its longest text.
 std::string describe_length(const std::map<std::string, TowerInput>& texts) {
   std::int64_t longest = 0;
-  for (const auto& [name, text] : texts) longest = std::max(longest, text.ids.size(1));
+  for (const auto& [name, text] : texts) longest = std::max(longest, text.ids.size(-1));
   return concat("texts of up to ", longest, " tokens");
 }
 

@@ -20,10 +20,26 @@ std::string tokens_text(const TextExample& text) {
   return concat(text.tokens, text.tokens == 1 ? " token" : " tokens", text.cut ? ", cut" : "");
 }
 
+// "captions 2 of 8"
+std::string caption_name(std::size_t number, std::size_t count) {
+  return concat("captions ", number + 1, " of ", count);
+}
+
+constexpr const char* kAbsent = "absent: the sample has no text for it";
+
+std::string paragraph_of(const std::string& name, const TextExample& text) {
+  return concat("<p>", report::escape(text.text), text.cut ? "\u2026" : "", "</p><p class=\"soft\">", report::escape(name),
+                ", ", tokens_text(text), "</p>");
+}
+
 std::string name_of(const TrainingExample& example) {
   return example.source.empty() || example.key.starts_with(example.source)
              ? example.key
              : concat(example.source, ": ", example.key);
+}
+
+std::string line_of(const std::string& name, const std::string& view, const TextExample& text) {
+  return concat("  ", name, "  ", view, ", ", tokens_text(text), ": \"", printable(text.text), "\"\n");
 }
 
 std::string facts_of_page(const std::string& numbers) {
@@ -36,9 +52,12 @@ std::string card_of(const TrainingExample& example) {
   std::string html = "<div class=\"card\">";
   for (const auto& [view, picture] : example.pictures)
     html += report::img(picture, concat(view, " of ", name_of(example)));
-  for (const auto& [view, text] : example.texts)
-    html += concat("<p>", report::escape(text.text), text.cut ? "\u2026" : "", "</p><p class=\"soft\">", report::escape(view), ", ",
-                   tokens_text(text), "</p>");
+  for (const auto& [view, text] : example.texts) html += paragraph_of(view, text);
+  for (std::size_t k = 0; k < example.captions.size(); ++k) {
+    const std::string name = caption_name(k, example.captions.size());
+    html += example.captions[k].tokens > 0 ? paragraph_of(name, example.captions[k])
+                                           : concat("<p class=\"soft\">", name, ", ", kAbsent, "</p>");
+  }
   if (!example.problem.empty()) html += "<p><b>skipped:</b> " + report::escape(example.problem) + "</p>";
   return concat(html, "<p class=\"soft\">", report::escape(name_of(example)), "</p></div>");
 }
@@ -51,7 +70,12 @@ std::string to_text(const std::vector<TrainingExample>& examples) {
     const std::string name = printable(name_of(example));
     if (!example.problem.empty()) out += concat("  ", name, "  skipped: ", printable(example.problem), "\n");
     for (const auto& [view, text] : example.texts)
-      out += concat("  ", name, "  ", view, ", ", tokens_text(text), ": \"", printable(text.text), "\"\n");
+      out += line_of(name, view, text);
+    for (std::size_t k = 0; k < example.captions.size(); ++k) {
+      const TextExample& text = example.captions[k];
+      const std::string view = caption_name(k, example.captions.size());
+      out += text.tokens > 0 ? line_of(name, view, text) : concat("  ", name, "  ", view, ", ", kAbsent, "\n");
+    }
   }
   return out;
 }

@@ -12,6 +12,7 @@
 #include <tessera/batch.h>
 #include <tessera/data/features/feature_folder.h>
 #include <tessera/data/image/image_settings.h>
+#include <tessera/data/loading/caption_view.h>
 #include <tessera/data/loading/told_samples.h>
 #include <tessera/data/position.h>
 #include <tessera/data/sample.h>
@@ -28,6 +29,7 @@ struct LoaderSettings : ImageSettings {
   std::int64_t prefetch_mb = 2048;  // MiB
   bool shuffle = true;
   std::string caption_choice = "random";
+  std::optional<CaptionViewSettings> captions;
   std::int64_t max_regions = 0;
   double max_bad_share = 0.1;
   std::int64_t max_bad_run = 1000;
@@ -50,6 +52,10 @@ void fields(Visitor& v, LoaderSettings& s) {
   v("shuffle", s.shuffle, "a new permutation of all samples each epoch");
   v("caption_choice", s.caption_choice, "which of several captions a sample is trained with; all: with each of them in every epoch, as a sample of its own",
     config::one_of({"random", "first", "all"}));
+  v("captions", s.captions,
+    "the view `captions`, K captions per image, for objectives that ask for it (docs/data.md): {slots: [{count: 8, "
+    "max_sentences: 3}]} draws them from the sentences of the data's text fields, {choice: all or random, count: 5} takes "
+    "captions as they are; null: there is no such view");
   v("max_regions", s.max_regions,
     "region features of a sample that are used: the first ones, for detectors write the most confident first; 0: all",
     config::at_least(0));
@@ -72,8 +78,20 @@ void fields(Visitor& v, LoaderSettings& s) {
   fields(v, static_cast<ImageSettings&>(s));
 }
 
+/// How many texts and token ids of a view there were, and how many of them the tokenizer's context cut.
+struct TextCuts {
+  std::int64_t texts = 0;
+  std::int64_t cut_texts = 0;   // that lost ids
+  std::int64_t tokens = 0;      // special ones, and those that were lost, included
+  std::int64_t cut_tokens = 0;  // lost ones
+
+  TextCuts& operator+=(const TextCuts& more);
+  TextCuts operator-(const TextCuts& before) const;
+};
+
 struct LoaderStatistics {
   std::int64_t samples = 0;                        // delivered
+  std::map<std::string, TextCuts> cuts;            // of these, by text view
   std::map<std::string, std::int64_t> skipped;     // by reason
   double wait_seconds = 0;                         // next() stood waiting
   double work_seconds = 0;                         // the decoding threads, all together, had samples in work
@@ -136,6 +154,12 @@ class Loader {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// The view of K captions per image.
+inline constexpr const char* kCaptions = "captions";
+
+/// The view of one text that DuplicateGroups::caption_group compares: `caption`, or else the first; empty: there is none.
+std::string compared_text(const Needs& needs);
 
 /// How long an epoch of training is.
 struct EpochLength {

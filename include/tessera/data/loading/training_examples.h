@@ -22,12 +22,13 @@ struct TrainingExample {
   std::string source;   // label of the component of a mixture; empty: the source itself
   std::string key;
   std::string problem;  // why it is skipped; empty: it is not
-  std::map<std::string, TextExample> texts;  // by view
+  std::map<std::string, TextExample> texts;  // by view of one text
+  std::vector<TextExample> captions;         // the view of K captions; one without tokens is absent
   std::map<std::string, Image> pictures;     // augmented, by view of pixels
 };
 
 /// Some samples of each component of a source, spread over it (of a stream the first ones), with crops and other random
-/// choices as the first epoch has them; of several captions the first. Throws as the Loader's constructor does.
+/// choices as the first epoch has them; the view `caption` shows the first of several. Throws as the Loader's constructor does.
 std::vector<TrainingExample> training_examples(const std::shared_ptr<const Source>& source,
                                                const std::shared_ptr<const Tokenizer>& tokenizer,
                                                const Preprocessing& preprocessing, const LoaderSettings& settings,

@@ -23,6 +23,7 @@ struct ShapesSettings {
   std::array<std::int64_t, 2> objects = {1, 4};
   std::int64_t captions = 5;
   double partial_captions = 0.0;
+  bool parts = true;
   std::string label = "shape";
   bool negatives = true;
   bool regions = false;
@@ -42,6 +43,9 @@ void fields(Visitor& v, ShapesSettings& s) {
   v("partial_captions", s.partial_captions,
     "share of the captions after the first that leave out some of the objects; the others name all",
     config::in_range(0, 1));
+  v("parts", s.parts,
+    "make the text field `parts`: sentences of one object, or of two and how they stand to each other, for the view "
+    "`captions`");
   v("label", s.label, "what labels and masks tell: the shape or the color; a picture's label is its largest object's",
     config::one_of({"shape", "color"}));
   v("negatives", s.negatives, "make hard negatives of the first caption (SugarCrepe's seven kinds)");
@@ -66,6 +70,8 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 ///   around the mask.
 /// - captions name every object's shape (see partial_captions), in at most 30 words out of about 60. `phrase` and `span`
 ///   point into the first caption, article included, as in Flickr30k Entities.
+/// - the text field `parts` lists sentences that each tell a part of the picture: two of every object, one of every pair of
+///   objects that stand in a clear relation, in random order.
 /// - `summary` gives color and shape of each object, `object_tags` all of its attributes, both largest first.
 /// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8),
 ///   then left, top, right, bottom divided by the picture's side.

@@ -17,6 +17,7 @@ struct CsvSettings {
   std::string separator = "tab";
   std::string image_key = "filepath";
   std::vector<std::string> caption_key = {"title"};
+  std::vector<std::string> text_fields;
   std::string label_key;
   std::string summary_key;
   std::string object_key;
@@ -35,6 +36,9 @@ void fields(Visitor& v, CsvSettings& s) {
   v("separator", s.separator, "what stands between columns: one character, tab or comma (OpenCLIP's --csv-separator)");
   v("image_key", s.image_key, "column of the picture's file name (--csv-img-key)");
   v("caption_key", s.caption_key, "columns of captions; each that is not empty gives one (--csv-caption-key)");
+  v("text_fields", s.text_fields,
+    "columns of texts that the view `captions` draws its sentences from; an empty field is none. With caption_key: [] the "
+    "first of a row's gives its captions");
   v("label_key", s.label_key, "column of the class: its index, or its name; empty: none");
   v("summary_key", s.summary_key, "column of the one-line summary; empty: none");
   v("object_key", s.object_key, "column of the text of object tags; empty: none");

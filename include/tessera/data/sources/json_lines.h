@@ -16,6 +16,7 @@ struct JsonLinesSettings {
   config::FilePath images;
   std::string image_key = "image";
   std::vector<std::string> caption_key = {"caption"};
+  std::vector<std::string> text_fields;
   std::string split_key = "split";
   std::string split;
   bool sentences = false;
@@ -27,6 +28,9 @@ void fields(Visitor& v, JsonLinesSettings& s) {
   v("images", s.images, "folder of the pictures");
   v("image_key", s.image_key, "member with the picture's file name, whose ending may be missing");
   v("caption_key", s.caption_key, "members with captions: a text each, or a list");
+  v("text_fields", s.text_fields,
+    "members, each a text or a list of texts, that the view `captions` draws its sentences from; a line may lack some. Of "
+    "lines without captions (caption_key: []) the first of them gives the captions");
   v("split_key", s.split_key, "member that names the split");
   v("split", s.split, "read lines of this split only (test); empty: all");
   v("sentences", s.sentences,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ class Tokenizer {
   /// Ids with the special tokens, cut to `context_length` so that the end token stays last; no padding. Bytes that are not
   /// UTF-8 become U+FFFD.
   virtual std::vector<std::int64_t> encode(std::string_view text) const = 0;
+  /// How many ids the whole text has, special ones included, whatever `context_length`; at least as many as encode()
+  /// gives. By default as many: of a tokenizer that cannot tell, no text counts as cut.
+  virtual std::int64_t count_ids(std::string_view text) const { return std::ssize(encode(text)); }
   /// Text of the ids, special tokens left out.
   virtual std::string decode(const std::vector<std::int64_t>& ids) const = 0;
   virtual std::int64_t vocab_size() const = 0;
@@ -33,6 +37,9 @@ class Tokenizer {
 
   /// Encodes and pads. ids [B, context_length] int64, mask [B, context_length] by length, never by comparing ids.
   TowerInput encode_batch(const std::vector<std::string>& texts) const;
+
+ protected:
+  static constexpr std::int64_t kAnyLength = std::int64_t{1} << 40;  // a context that every text fits into
 };
 
 /// Where the vocabulary comes from when it is not the file that the settings name.

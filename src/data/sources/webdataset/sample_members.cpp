@@ -13,6 +13,7 @@
 #include "src/data/image/image_file.h"
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/regions.h"
+#include "src/data/formats/text_fields.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
@@ -99,7 +100,7 @@ Sample MemberMapper::read(const std::string& key, const SampleMembers& members) 
     if (image->empty()) throw SampleError("empty_image", "the image has 0 bytes");
     sample.encoded = std::move(*image);
   }
-  read_captions(members, texts.json(), sample);
+  read_texts(members, texts.json(), sample);
   sample.summary = texts.first(settings_.summary_keys);
   sample.object_tags = texts.first(settings_.object_keys);
   if (const std::string label = texts.first(settings_.label_keys); !label.empty())
@@ -114,7 +115,8 @@ std::int64_t MemberMapper::count_captions(const std::string& key, const SampleMe
   const auto texts = std::count_if(settings_.caption_keys.begin(), settings_.caption_keys.end(),
                                    [&](const std::string& name) { return members.has(name); });
   // Several may hold blank ones among them, which are no captions; a single blank one is a bad sample either way.
-  const bool in_json = members.has("json") && !settings_.json_captions.empty();
+  const bool in_json =
+      members.has("json") && (!settings_.json_captions.empty() || (!settings_.text_fields.empty() && texts == 0));
   if (!in_json && !settings_.caption_lines && texts <= 1) return texts;
   return std::ssize(read_captions(key, members));
 }
@@ -123,7 +125,7 @@ std::vector<std::string> MemberMapper::read_captions(const std::string& key, con
   Sample sample;
   sample.key = key;
   MemberTexts texts(members);
-  read_captions(members, texts.json(), sample);
+  read_texts(members, texts.json(), sample);
   return std::move(sample.captions);
 }
 
@@ -131,6 +133,7 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
   const std::map<std::string, std::pair<const std::vector<std::string>*, const char*>> keys = {
       {"image", {&settings_.image_keys, "image_keys"}},
       {"caption", {&settings_.caption_keys, "caption_keys"}},
+      {"captions", {&settings_.text_fields, "text_fields"}},
       {"label", {&settings_.label_keys, "label_keys"}},
       {"mask", {&settings_.mask_keys, "mask_keys"}},
       {"summary", {&settings_.summary_keys, "summary_keys"}},
@@ -141,6 +144,10 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
     const auto found = keys.find(field);
     if (found == keys.end()) continue;
     const auto& [names, setting] = found->second;
+    if (names->empty() && field == "captions") {
+      places.push_back("no field of the json member is named for captions (text_fields)");
+      continue;
+    }
     places.push_back(concat(field, " is looked for in ", join_names(*names), " (", setting, ")"));
     if (field == "caption")
       places.back() += concat(" and in the json member's ", join_names(settings_.json_captions), " (json_captions)");
@@ -151,6 +158,13 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
   std::string text;
   for (const std::string& place : places) text += (text.empty() ? "" : ", ") + place;
   return text;
+}
+
+void MemberMapper::read_texts(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const {
+  read_captions(members, json, sample);
+  if (json == nullptr || settings_.text_fields.empty()) return;
+  sample.texts = text_fields_of(*json, settings_.text_fields, sample.key);
+  if (sample.captions.empty()) set_captions_from_fields(sample);
 }
 
 void MemberMapper::read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const {

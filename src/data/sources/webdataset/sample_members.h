@@ -42,6 +42,7 @@ class MemberMapper {
  private:
   Sample read(const std::string& key, const SampleMembers& members) const;
   std::vector<std::string> read_captions(const std::string& key, const SampleMembers& members) const;
+  void read_texts(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
   void read_captions(const SampleMembers& members, const nlohmann::json* json, Sample& sample) const;
   void add_captions(const std::string& text, Sample& sample) const;
 

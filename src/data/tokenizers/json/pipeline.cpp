@@ -89,8 +89,16 @@ void Pipeline::keep(const std::string& token, std::int64_t id) {
 }
 
 std::vector<std::int64_t> Pipeline::encode(std::string_view text, std::size_t most) const {
+  return encode_into(std::min(most, longest_), text);
+}
+
+std::vector<std::int64_t> Pipeline::encode_whole(std::string_view text) const {
+  return encode_into(no_limit, text);
+}
+
+std::vector<std::int64_t> Pipeline::encode_into(std::size_t room, std::string_view text) const {
   thread_local std::vector<AddedPart> parts;
-  const std::size_t room = std::min(most, longest_), limit = room - std::min(room, ends_.size());
+  const std::size_t limit = room - std::min(room, ends_.size());
   std::vector<std::int64_t> ids;
   ids.reserve(std::min(room, text.size() + ends_.size()) + 8);
   ids = ends_.before;

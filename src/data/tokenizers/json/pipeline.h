@@ -26,6 +26,8 @@ class Pipeline {
 
   /// The ids of a valid UTF-8 text, at most `most` of them, the special tokens at its ends included; those are always whole.
   std::vector<std::int64_t> encode(std::string_view text, std::size_t most) const;
+  /// The same without a limit, the file's own included.
+  std::vector<std::int64_t> encode_whole(std::string_view text) const;
   /// The text of ids below size(), without special tokens.
   std::string decode(const std::vector<std::int64_t>& ids) const;
 
@@ -44,6 +46,7 @@ class Pipeline {
   void read_padding(const nlohmann::json& padding, const std::string& origin);
   void read_names(const nlohmann::json& file, const Tokens& tokens);
   void keep(const std::string& token, std::int64_t id);
+  std::vector<std::int64_t> encode_into(std::size_t room, std::string_view text) const;
   void encode_part(std::string_view text, std::size_t head, std::size_t limit, std::vector<std::int64_t>& ids) const;
 
   std::shared_ptr<const Normalizer> normalizer_;

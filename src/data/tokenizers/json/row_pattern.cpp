@@ -9,7 +9,7 @@
 namespace tessera::json_tokenizer {
 namespace {
 
-constexpr std::size_t no_limit = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
 
 /// What a row is made of: one character, or a class.
 struct Members {
@@ -62,7 +62,7 @@ std::optional<Members> take_members(std::string_view& rest) {
 /// How often, at the end of a pattern: nothing, `+`, `{n}`, `{n,}` or `{n,m}`.
 std::optional<std::pair<std::size_t, std::size_t>> count_of(std::string_view rest) {
   if (rest.empty()) return std::pair<std::size_t, std::size_t>{1, 1};
-  if (rest == "+") return std::pair{std::size_t{1}, no_limit};
+  if (rest == "+") return std::pair{std::size_t{1}, unlimited};
   if (rest.size() < 3 || rest.front() != '{' || rest.back() != '}') return std::nullopt;
   rest = rest.substr(1, rest.size() - 2);
   const auto number_of = [](std::string_view digits) -> std::optional<std::size_t> {
@@ -74,7 +74,7 @@ std::optional<std::pair<std::size_t, std::size_t>> count_of(std::string_view res
   const auto least = number_of(rest.substr(0, comma));
   if (!least) return std::nullopt;
   if (comma == std::string_view::npos) return std::pair{*least, *least};
-  if (comma + 1 == rest.size()) return std::pair{*least, no_limit};
+  if (comma + 1 == rest.size()) return std::pair{*least, unlimited};
   const auto most = number_of(rest.substr(comma + 1));
   if (!most || *most < *least) return std::nullopt;
   return std::pair{*least, *most};

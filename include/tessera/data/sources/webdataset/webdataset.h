@@ -31,6 +31,7 @@ struct WebDatasetSettings {
   std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp"};
   std::vector<std::string> caption_keys = {"txt", "caption", "text"};
   std::vector<std::string> json_captions = {"caption", "captions"};
+  std::vector<std::string> text_fields;
   bool caption_lines = false;
   std::vector<std::string> label_keys = {"cls"};
   std::vector<std::string> mask_keys = {"mask.png", "seg.png"};
@@ -54,6 +55,9 @@ void fields(Visitor& v, WebDatasetSettings& s) {
   v("caption_keys", s.caption_keys, "members that hold a caption; each one there gives one");
   v("json_captions", s.json_captions,
     "fields of the json member that hold a caption or a list of them, beside those of the caption members");
+  v("text_fields", s.text_fields,
+    "fields of the json member, each a text or a list of texts, that the view `captions` draws its sentences from; a sample "
+    "may lack some. Of samples without captions the first of them gives the captions");
   v("caption_lines", s.caption_lines, "each line of a caption member is a caption of its own");
   v("label_keys", s.label_keys,
     "members that hold the class: its index, or its name in `classes`; json.NAME is a field of the json member");

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <tessera/base/random.h>
+#include <tessera/data/loading/caption_view.h>
+#include <tessera/data/sample.h>
+
+namespace tessera {
+
+/// The K captions of a sample, as data.loader.captions makes them. Fields go by their names; `captions` is the list of the
+/// sample's captions, unless it has a text field of that name. Where no fields are named, sentences come from all of its
+/// text fields, or from its captions if it has none; a list of captions is that of the sample. A text that is blank or
+/// not UTF-8 is none. Thread-safe.
+class CaptionChooser {
+ public:
+  explicit CaptionChooser(const CaptionViewSettings& settings);
+
+  /// K.
+  std::int64_t count() const;
+  /// Whether the sample has a text that a caption can come from.
+  bool has_any(const Sample& sample) const { return !usable_fields(sample).empty(); }
+  /// Whether it has one that is not UTF-8.
+  bool has_undecodable(const Sample& sample) const;
+  /// K captions; an empty one is absent.
+  std::vector<std::string> choose(const Sample& sample, Random random) const;
+  /// "raw_caption and captions", or "any text field or caption": what captions come from, for messages.
+  std::string describe_fields() const;
+
+ private:
+  std::vector<TextField> unnamed_fields(const Sample& sample) const;
+  std::vector<TextField> fields_of(const Sample& sample) const;
+  std::vector<TextField> usable_fields(const Sample& sample) const;
+  std::vector<std::string> names_for(const Sample& sample) const;
+
+  CaptionViewSettings settings_;
+  std::vector<std::string> named_;  // fields that the settings name anywhere
+  bool uses_unnamed_;               // whether something is drawn from fields that they do not name
+};
+
+}  // namespace tessera
