@@ -24,7 +24,7 @@ inline std::int64_t whole_vectors(std::int64_t count, Visit visit) {
 }
 
 void pool_softmax(float* scores, std::int64_t count, bool zero_token) {
-  const float sum = log_sum_exp(scores, count, scores);
+  const float sum = log_sum_exp(scores, count, scores, 1.0f);
   if (!zero_token) return;
   const float share = sum < 0.0f ? __builtin_expf(sum) / (1.0f + __builtin_expf(sum)) : 1.0f / (1.0f + __builtin_expf(-sum));
   std::int64_t place = whole_vectors(count, [&](std::int64_t at, int) { store(scores + at, load(scores + at) * share); });
