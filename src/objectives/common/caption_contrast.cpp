@@ -412,11 +412,6 @@ std::int64_t chunk_or_usual(std::optional<std::int64_t> chunk, const at::Tensor&
   return std::clamp<std::int64_t>((batch + pool_threads() - 1) / pool_threads(), 1, kUsual);
 }
 
-// All ranks' captions [C K, D].
-at::Tensor all_captions(const at::Tensor& text, const ProcessGroup& group) {
-  return gather_rows(text, group).flatten(0, 1);
-}
-
 }  // namespace
 
 CaptionDenominator caption_denominator(const std::string& name) {
@@ -427,8 +422,14 @@ CaptionDenominator caption_denominator(const std::string& name) {
 CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group) {
+  return info_nce_of_all_captions(image, gather_rows(text, group), scale, denominator, relation, chunk, group);
+}
+
+CaptionContrast info_nce_of_all_captions(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
+                                         CaptionDenominator denominator, const CaptionRelation& relation,
+                                         std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   const auto losses =
-      CaptionInfoNce::apply(image, all_captions(text, group), scale, static_cast<std::int64_t>(denominator), relation,
+      CaptionInfoNce::apply(image, texts.flatten(0, 1), scale, static_cast<std::int64_t>(denominator), relation,
                             chunk_or_usual(chunk, image, relation), group);
   return {losses[0], losses[1]};
 }
@@ -436,7 +437,7 @@ CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text
 at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
                            const ProcessGroup& group) {
-  return CaptionSigmoid::apply(image, all_captions(text, group), scale, bias, relation,
+  return CaptionSigmoid::apply(image, gather_rows(text, group).flatten(0, 1), scale, bias, relation,
                                chunk_or_usual(chunk, image, relation), group);
 }
 

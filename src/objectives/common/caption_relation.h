@@ -19,6 +19,7 @@ struct CaptionRelation {
   enum class Duplicates { negative, masked, positive };
 
   at::Tensor present;      // bool [C, K]
+  at::Tensor images_kept;  // bool [C], images whose side of the contrast is there; undefined: all
   at::Tensor image_group;  // int64 [C], equal for images of the same picture; undefined: all differ
   at::Tensor caption_ids;  // int64 [C, K], equal for the same caption; undefined: all differ
   Duplicates duplicates = Duplicates::negative;
@@ -36,6 +37,9 @@ struct CaptionRelation {
   at::Tensor values(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) const;
   /// The entries [n, K] of a tile's values [rows, columns, K] that are of an image and its own captions; may be empty.
   static at::Tensor own_of(const at::Tensor& values, std::int64_t row, std::int64_t column);
+
+  /// Leaves out whatever is of another image than those where `kept` [C] bool is true: for rows that may be absent.
+  void keep_images(const at::Tensor& kept);
 
   bool has_duplicates() const { return image_group.defined() || caption_ids.defined(); }
   std::int64_t images() const { return present.size(0); }
