@@ -131,7 +131,7 @@ class EmbeddingSet {
   // Of the embedding at `place` in another set, as a row, to this set's.
   CaptionRelation relation_to(const EmbeddingSet& rows, std::int64_t place) const {
     CaptionRelation out = relation_;
-    if (rows.relation_.some_absent) out.keep_images(rows.relation_.present.select(1, place));
+    if (rows.relation_.some_absent) out.rows_present = rows.relation_.present.select(1, place);
     return out;
   }
 
@@ -148,7 +148,7 @@ at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, 
     const CaptionRelation relation = columns.relation_to(rows, place);
     const CaptionContrast contrast = info_nce_of_all_captions(rows.row(place), columns.all(), scale,
                                                               CaptionDenominator::slot, relation, chunk, group);
-    counts.push_back(relation.present.sum());
+    counts.push_back(relation.own_pairs().sum());
     sums.push_back((contrast.i2t + contrast.t2i) / 2 * counts.back());
   }
   return at::stack(sums).sum() / at::stack(counts).sum().clamp_min(1);

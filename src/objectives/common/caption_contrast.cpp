@@ -124,12 +124,13 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     add_logits(tiles, scale, negatives, rows, columns);
     share_sums(columns, group);
 
-    const at::Tensor present = relation.present.narrow(0, tiles.first(), tiles.batch());  // of this rank
+    const at::Tensor pairs = relation.own_pairs();                               // [C, K]
+    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // of this rank
     const at::Tensor own = own_logits(image, texts, scale, tiles, present);               // [B, K]
     finish(rows, present, own, /*by_slot=*/kinds == tiles.captions(), negatives);
     const SoftmaxSums own_columns = of_own_captions(columns, tiles, present, own, negatives, group);
     if (negatives) add_further_of_negatives(tiles, scale, rows, columns, own_columns, group);
-    columns.positives = relation.present.to(image.scalar_type());
+    columns.positives = pairs.to(image.scalar_type());
     if (further) columns.positives = columns.positives + columns.count;
 
     const at::Tensor counted = rows.positives > 0;
@@ -137,7 +138,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     group.all_reduce(row_count);
     const at::Tensor row_weight = counted.to(image.scalar_type()) * group.size() / row_count.clamp_min(1);
     const at::Tensor column_weight =
-        relation.present.to(image.scalar_type()) * group.size() / relation.present.sum().clamp_min(1);
+        pairs.to(image.scalar_type()) * group.size() / pairs.sum().clamp_min(1);
     const auto weights = [&](const SoftmaxSums& sums, const at::Tensor& weight) {
       const at::Tensor positive = weight / sums.positives.clamp_min(1);
       return GradientWeights{negatives ? positive * sums.pull : weight, positive};
