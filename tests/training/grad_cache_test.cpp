@@ -37,7 +37,10 @@ INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
                                            "{name: filip, token_drop_rate: 0.2}", "{name: pacl}", "{name: gloria}",
                                            "{name: mgca, num_prototypes: 5}",
                                            "{name: siglip, init_logit_bias: -2} with siglip",
-                                           "{name: clip} with dinov3", "{name: sparc} with eva02"),
+                                           "{name: clip} with dinov3", "{name: sparc} with eva02",
+                                           "{name: multi_positive_clip, denominator: negatives} with captions",
+                                           "{name: flair, heads: 2} with captions",
+                                           "{name: dreamlip} with captions"),
                          test_name<const char*>);
 
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {

@@ -84,7 +84,11 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                                            "{name: clip, mask_duplicates: true}", "{name: siglip}", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}", "{name: siglip} with siglip",
                                            "{name: clip} with dinov3", "{name: sparc} with eva02",
-                                           "{name: weighted_sum, objectives: [{name: clip}, {name: superclip}]}"),
+                                           "{name: weighted_sum, objectives: [{name: clip}, {name: superclip}]}",
+                                           "{name: multi_positive_clip, denominator: negatives} with captions",
+                                           "{name: flair, heads: 2} with captions",
+                                           "{name: dreamlip} with captions",
+                                           "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
                          test_name<const char*>);
 
 // Twelve steps of 40 samples: past the end of two epochs.

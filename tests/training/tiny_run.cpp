@@ -135,9 +135,14 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
-// Settings on top of tiny_yaml's towers that make them those of a published family, with all that is random in training.
-const std::map<std::string, std::vector<std::string>>& published_towers() {
-  static const std::map<std::string, std::vector<std::string>> towers = {
+// Settings on top of tiny_yaml: several captions per image, of which some images have too few, or the towers of a published
+// family, with all that is random in training.
+const std::map<std::string, std::vector<std::string>>& named_settings() {
+  static const std::map<std::string, std::vector<std::string>> settings = {
+      {"captions",
+       {"data.train.objects=[1, 2]",
+        "data.loader.captions={slots: [{count: 2, max_sentences: 2, fields: [parts]}, {whole: true, fields: [none]}, "
+        "{max_sentences: 3, distinct: true}]}"}},
       {"siglip",
        {"model.image.encoder={class_token: false, pre_norm: false, patch_bias: true, activation: gelu_tanh, norm_eps: 1.0e-6}",
         "model.image.readout={name: map, heads: 2, mlp_hidden: 24}", "model.text.encoder={activation: gelu_tanh}",
@@ -149,7 +154,7 @@ const std::map<std::string, std::vector<std::string>>& published_towers() {
       {"eva02",
        {"model.image.encoder={pre_norm: false, patch_bias: true, qkv_bias: no_key, attention_norm: true, mlp: gated, mlp_hidden: 24, "
         "mlp_norm: true, activation: silu, rotary: {reference: 4}}"}}};
-  return towers;
+  return settings;
 }
 
 }  // namespace
@@ -159,8 +164,8 @@ std::vector<std::string> overrides_of(const std::string& test_case) {
   const std::size_t at = test_case.find(with);
   std::vector<std::string> out{"objective=" + test_case.substr(0, at)};
   if (at == std::string::npos) return out;
-  const std::vector<std::string>& tower = published_towers().at(test_case.substr(at + with.size()));
-  out.insert(out.end(), tower.begin(), tower.end());
+  const std::vector<std::string>& settings = named_settings().at(test_case.substr(at + with.size()));
+  out.insert(out.end(), settings.begin(), settings.end());
   return out;
 }
 

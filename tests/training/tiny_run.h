@@ -46,8 +46,8 @@ std::string tiny_yaml(const std::string& objective = "clip");
 Config tiny_config(const std::string& folder, const std::vector<std::string>& overrides = {},
                    const std::string& objective = "clip");
 
-/// The overrides of a case of a parameterized test: an objective, and where "with" follows, towers as another library
-/// publishes them: "{name: clip} with dinov3" (or siglip, eva02).
+/// The overrides of a case of a parameterized test: an objective, and where "with" follows, several captions per image
+/// ("{name: flair} with captions") or towers as another library publishes them (dinov3, siglip, eva02).
 std::vector<std::string> overrides_of(const std::string& test_case);
 
 /// A JSON value of each line of a file.
