@@ -35,7 +35,7 @@ class CosmosOverRanks : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Settings, CosmosOverRanks,
                          testing::Values("global_captions: 2", "chunk: 2, global_captions: 3", "duplicates: masked",
                                          "duplicates: positive"),
-                         [](const auto& info) { return std::to_string(info.index); });
+                         [](const auto& each) { return std::to_string(each.index); });
 
 TEST_P(CosmosOverRanks, HasTheLossAndGradientsOfTheGlobalBatch) {
   const std::string yaml = cosmos_yaml(GetParam());
