@@ -178,7 +178,7 @@ Needs Cosmos::needs() const {
   for (const std::string& view : views_) needs.images[view] = {};
   for (const std::string& view : global_views_) needs.images[view].teacher = true;
   needs.images[global_views_.front()].tokens = true;
-  needs.texts[settings_.text_view] = {.tokens = true, .teacher = true};
+  needs.texts[settings_.text_view] = {.tokens = true, .teacher = true, .teacher_captions = settings_.global_captions};
   return needs;
 }
 

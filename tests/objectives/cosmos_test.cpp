@@ -305,9 +305,25 @@ TEST(Cosmos, AsksForEachCropForTheCaptionsAndForATeacher) {
   EXPECT_EQ(needs.images,
             (std::map<std::string, ViewNeeds>{
                 {"global_0", {.tokens = true, .teacher = true}}, {"global_1", {.teacher = true}}, {"local_0", {}}}));
-  EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"captions", {.tokens = true, .teacher = true}}}));
+  EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"captions", {.tokens = true, .teacher = true, .teacher_captions = 2}}}));
   EXPECT_FALSE(needs.duplicates);
   EXPECT_TRUE(made_cosmos(cosmos_yaml("duplicates: positive"))->needs().duplicates);
+}
+
+TEST(Cosmos, TheTeacherSeesAsManyCaptionsAsAnyObjectiveWants) {
+  const auto merged = [](ViewNeeds a, ViewNeeds b) {
+    Needs both{.images = {}, .texts = {{"captions", a}}}, other{.images = {}, .texts = {{"captions", b}}};
+    both.merge(other);
+    return both.texts["captions"].teacher_captions;
+  };
+  const ViewNeeds all{.teacher = true}, two{.teacher = true, .teacher_captions = 2},
+      three{.teacher = true, .teacher_captions = 3}, none;
+  EXPECT_EQ(merged(two, three), 3);
+  EXPECT_EQ(merged(three, two), 3);
+  EXPECT_EQ(merged(two, all), 0);
+  EXPECT_EQ(merged(all, two), 0);
+  EXPECT_EQ(merged(none, two), 2);
+  EXPECT_EQ(merged(two, none), 2);
 }
 
 TEST(Cosmos, TheTeachersMomentumStaysOrGoesUpByHalfACosine) {
