@@ -1,5 +1,7 @@
 #include <tessera/features.h>
 
+#include <algorithm>
+
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
@@ -25,6 +27,13 @@ at::Tensor moved(const at::Tensor& tensor, const at::Device& device) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/true);
 }
 
+// Of captions that two objectives want of the teacher.
+std::int64_t most_captions(const ViewNeeds& a, const ViewNeeds& b) {
+  if (!a.teacher || !b.teacher) return a.teacher ? a.teacher_captions : b.teacher_captions;
+  if (a.teacher_captions == 0 || b.teacher_captions == 0) return 0;
+  return std::max(a.teacher_captions, b.teacher_captions);
+}
+
 void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::string, ViewNeeds>& more) {
   for (const auto& [name, view] : more) {
     const auto [place, fresh] = into.emplace(name, view);
@@ -39,6 +48,7 @@ void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::str
     both.encoder_tokens |= view.encoder_tokens;
     both.input_ids |= view.input_ids;
     both.optional &= view.optional;
+    both.teacher_captions = most_captions(both, view);
     both.teacher |= view.teacher;
   }
 }

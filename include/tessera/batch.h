@@ -94,6 +94,7 @@ struct ViewNeeds {
   bool regions = false;    // an image view of the sample's region features, not of its pixels
   bool optional = false;   // a sample may lack it: its row's mask is all false then; else such a sample is skipped
   bool teacher = false;    // the run's teacher encodes it too (Features::teacher)
+  std::int64_t teacher_captions = 0;  // of K captions per image it encodes the first so many; 0: all
   LastBlock last_block = LastBlock::plain;  // of `dense`, in evaluation mode; all else comes from the plain one
 
   friend bool operator==(const ViewNeeds&, const ViewNeeds&) = default;

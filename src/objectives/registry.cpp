@@ -1,5 +1,6 @@
 #include <tessera/models/dual_encoder.h>
 #include <tessera/objectives/clip.h>
+#include <tessera/objectives/cosmos.h>
 #include <tessera/objectives/dino.h>
 #include <tessera/objectives/dreamlip.h>
 #include <tessera/objectives/filip.h>
@@ -65,6 +66,8 @@ ObjectiveRegistry& objectives() {
         list, "subcaption_grouping", "captions against the patches grouped for them (Zheng et al. 2024)");
     add<DreamLip, DreamLipSettings>(list, "dreamlip", "several captions per image, each with its patches (Zheng et al. 2024)");
     add<Flair, FlairSettings>(list, "flair", "images pooled by the text that asks (Xiao et al. 2024)");
+    add<Cosmos, CosmosSettings>(list, "cosmos",
+                                "contrast with captions and self-distillation across modalities (Kim et al. 2024)");
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
     add<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");

@@ -88,6 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                                            "{name: multi_positive_clip, denominator: negatives} with captions",
                                            "{name: flair, heads: 2} with captions",
                                            "{name: dreamlip} with captions",
+                                           "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",
                                            "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
                          test_name<const char*>);
 

@@ -135,7 +135,7 @@ class StudentAndTeacher : public Objective {
   at::Tensor scale_, center_, seen_;
 };
 
-// Settings on top of tiny_yaml: several captions per image, of which some images have too few, or the towers of a published
+// Settings on top of tiny_yaml: several captions per image, of which some images have too few, also crops; or the towers of a published
 // family, with all that is random in training.
 const std::map<std::string, std::vector<std::string>>& named_settings() {
   static const std::map<std::string, std::vector<std::string>> settings = {
@@ -143,6 +143,11 @@ const std::map<std::string, std::vector<std::string>>& named_settings() {
        {"data.train.objects=[1, 2]",
         "data.loader.captions={slots: [{count: 2, max_sentences: 2, fields: [parts]}, {whole: true, fields: [none]}, "
         "{max_sentences: 3, distinct: true}]}"}},
+      {"crops and captions",
+       {"data.train.objects=[1, 2]", "model.image.encoder.patch_size=4",
+        "data.loader.captions={slots: [{count: 2, max_sentences: 2}, {whole: true, fields: [none]}, {distinct: true}]}",
+        "data.loader.views={global: {count: 2, scale: [0.4, 1], flip: 0.5}, local: {count: 2, image_size: 8, scale: [0.1, "
+        "0.4]}}"}},
       {"siglip",
        {"model.image.encoder={class_token: false, pre_norm: false, patch_bias: true, activation: gelu_tanh, norm_eps: 1.0e-6}",
         "model.image.readout={name: map, heads: 2, mlp_hidden: 24}", "model.text.encoder={activation: gelu_tanh}",

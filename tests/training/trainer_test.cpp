@@ -93,6 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
                          ::testing::Values("{name: clip}", "{name: sparc}", "{name: siglip} with siglip",
                                            "{name: clip} with dinov3", "{name: sparc} with eva02",
                                            "{name: flair, heads: 2} with captions",
+                                           "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",
                                            "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
                          test_name<const char*>);
 

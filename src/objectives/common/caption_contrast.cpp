@@ -124,12 +124,13 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     add_logits(tiles, scale, negatives, rows, columns);
     share_sums(columns, group);
 
-    const at::Tensor present = relation.present.narrow(0, tiles.first(), tiles.batch());  // of this rank
+    const at::Tensor pairs = relation.own_pairs();                               // [C, K]
+    const at::Tensor present = pairs.narrow(0, tiles.first(), tiles.batch());  // of this rank
     const at::Tensor own = own_logits(image, texts, scale, tiles, present);               // [B, K]
     finish(rows, present, own, /*by_slot=*/kinds == tiles.captions(), negatives);
     const SoftmaxSums own_columns = of_own_captions(columns, tiles, present, own, negatives, group);
     if (negatives) add_further_of_negatives(tiles, scale, rows, columns, own_columns, group);
-    columns.positives = relation.present.to(image.scalar_type());
+    columns.positives = pairs.to(image.scalar_type());
     if (further) columns.positives = columns.positives + columns.count;
 
     const at::Tensor counted = rows.positives > 0;
@@ -137,7 +138,7 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     group.all_reduce(row_count);
     const at::Tensor row_weight = counted.to(image.scalar_type()) * group.size() / row_count.clamp_min(1);
     const at::Tensor column_weight =
-        relation.present.to(image.scalar_type()) * group.size() / relation.present.sum().clamp_min(1);
+        pairs.to(image.scalar_type()) * group.size() / pairs.sum().clamp_min(1);
     const auto weights = [&](const SoftmaxSums& sums, const at::Tensor& weight) {
       const at::Tensor positive = weight / sums.positives.clamp_min(1);
       return GradientWeights{negatives ? positive * sums.pull : weight, positive};
@@ -412,11 +413,6 @@ std::int64_t chunk_or_usual(std::optional<std::int64_t> chunk, const at::Tensor&
   return std::clamp<std::int64_t>((batch + pool_threads() - 1) / pool_threads(), 1, kUsual);
 }
 
-// All ranks' captions [C K, D].
-at::Tensor all_captions(const at::Tensor& text, const ProcessGroup& group) {
-  return gather_rows(text, group).flatten(0, 1);
-}
-
 }  // namespace
 
 CaptionDenominator caption_denominator(const std::string& name) {
@@ -427,8 +423,14 @@ CaptionDenominator caption_denominator(const std::string& name) {
 CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group) {
+  return info_nce_of_all_captions(image, gather_rows(text, group), scale, denominator, relation, chunk, group);
+}
+
+CaptionContrast info_nce_of_all_captions(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
+                                         CaptionDenominator denominator, const CaptionRelation& relation,
+                                         std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   const auto losses =
-      CaptionInfoNce::apply(image, all_captions(text, group), scale, static_cast<std::int64_t>(denominator), relation,
+      CaptionInfoNce::apply(image, texts.flatten(0, 1), scale, static_cast<std::int64_t>(denominator), relation,
                             chunk_or_usual(chunk, image, relation), group);
   return {losses[0], losses[1]};
 }
@@ -436,7 +438,7 @@ CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text
 at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
                            const ProcessGroup& group) {
-  return CaptionSigmoid::apply(image, all_captions(text, group), scale, bias, relation,
+  return CaptionSigmoid::apply(image, gather_rows(text, group).flatten(0, 1), scale, bias, relation,
                                chunk_or_usual(chunk, image, relation), group);
 }
 

@@ -33,6 +33,11 @@ CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group);
 
+/// The same with the captions of all ranks, [C, K, D] as gather_rows gives them: for several contrasts with the same ones.
+CaptionContrast info_nce_of_all_captions(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
+                                         CaptionDenominator denominator, const CaptionRelation& relation,
+                                         std::optional<std::int64_t> chunk, const ProcessGroup& group);
+
 /// Multi-positive sigmoid: the sum over this rank's images and all captions with R != 0 of -log sigmoid(R (s + bias)).
 at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,

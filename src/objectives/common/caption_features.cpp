@@ -6,9 +6,7 @@
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
-namespace {
 
-// Checks one of the image's tensors against the captions: [B, ...] of the captions' width and device.
 at::Tensor image_feature(const at::Tensor& tensor, const char* objective, const char* name, const at::Tensor& text) {
   if (!tensor.defined()) refuse_missing_feature(objective, name);
   const bool tokens = std::string_view(name) == "image_tokens";
@@ -20,8 +18,6 @@ at::Tensor image_feature(const at::Tensor& tensor, const char* objective, const 
               ", the captions' embeddings on ", text.device());
   return to_compute(tensor);
 }
-
-}  // namespace
 
 Needs CaptionSettings::needs(ViewNeeds image, ViewNeeds text) const {
   return {.images = {{image_view, image}}, .texts = {{text_view, text}}, .duplicates = duplicates != "negative"};

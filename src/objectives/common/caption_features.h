@@ -28,6 +28,10 @@ struct CaptionWants {
   bool image_tokens = false;
 };
 
+/// One of an image view's tensors, `name` being image_global [B, D] or image_tokens [B, P, D], in the type losses compute in.
+/// Throws as caption_features() does unless it fits `text`, the captions' embeddings [B, K, D].
+at::Tensor image_feature(const at::Tensor& tensor, const char* objective, const char* name, const at::Tensor& text);
+
 /// The features of the two views that `settings` name; a text view of one caption gives K = 1. Throws UserError for what
 /// the towers do not give, and c10::Error "OBJECTIVE: TENSOR must be ..., got ..." for what does not fit.
 CaptionFeatures caption_features(const Features& features, const char* objective, const CaptionSettings& settings,

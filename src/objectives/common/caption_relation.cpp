@@ -46,8 +46,15 @@ CaptionRelation::Tile CaptionRelation::tile(std::int64_t row, std::int64_t rows,
   Tile out;
   const at::Tensor here = present.narrow(0, column, columns);  // [columns, K]
   if (some_absent) out.left_out = here.logical_not().expand({rows, columns, captions()});
+  at::Tensor in_row;  // [rows, 1, 1]
+  if (rows_present.defined()) {
+    in_row = rows_present.narrow(0, row, rows).view({rows, 1, 1});
+    const at::Tensor absent = in_row.logical_not().expand({rows, columns, captions()});
+    out.left_out = out.left_out.defined() ? out.left_out.logical_or(absent) : absent;
+  }
   if (duplicates == Duplicates::negative || !has_duplicates()) return out;
   const at::Tensor others = same(row, rows, column, columns).logical_and_(here);
+  if (in_row.defined()) others.logical_and_(in_row);
   own_of(others, row, column).fill_(false);
   if (duplicates == Duplicates::positive) {
     out.further = others;
@@ -73,12 +80,17 @@ at::Tensor CaptionRelation::own_of(const at::Tensor& values, std::int64_t row, s
   return values.diagonal(offset, 0, 1).t();
 }
 
+at::Tensor CaptionRelation::own_pairs() const {
+  return rows_present.defined() ? present.logical_and(rows_present.unsqueeze(1)) : present;
+}
+
 at::Tensor CaptionRelation::mean_over_captions(const at::Tensor& sum, const ProcessGroup& group) const {
-  return sum * group.size() / present.sum().clamp_min(1);
+  return sum * group.size() / own_pairs().sum().clamp_min(1);
 }
 
 void CaptionRelation::save(torch::autograd::AutogradContext* ctx) const {
   ctx->saved_data["present"] = present;
+  ctx->saved_data["rows_present"] = rows_present;
   ctx->saved_data["image_group"] = image_group;
   ctx->saved_data["caption_ids"] = caption_ids;
   ctx->saved_data["duplicates"] = static_cast<std::int64_t>(duplicates);
@@ -89,6 +101,7 @@ CaptionRelation CaptionRelation::saved(torch::autograd::AutogradContext* ctx) {
   auto& data = ctx->saved_data;
   CaptionRelation out;
   out.present = data["present"].toTensor();
+  out.rows_present = data["rows_present"].toTensor();
   out.image_group = data["image_group"].toTensor();
   out.caption_ids = data["caption_ids"].toTensor();
   out.duplicates = static_cast<Duplicates>(data["duplicates"].toInt());

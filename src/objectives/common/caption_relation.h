@@ -14,11 +14,12 @@ namespace tessera {
 
 /// What the captions of the global batch are to its images (R of the captions' losses): a present caption is a positive
 /// of its own image and a negative of the others, but for duplicates, which may be left out or be positives too. An absent
-/// caption is nothing to anybody.
+/// caption is nothing to anybody, and so is an absent image, where what stands for images are texts that may be absent.
 struct CaptionRelation {
   enum class Duplicates { negative, masked, positive };
 
   at::Tensor present;      // bool [C, K]
+  at::Tensor rows_present;  // bool [C], images that are there themselves, as rows; undefined: all
   at::Tensor image_group;  // int64 [C], equal for images of the same picture; undefined: all differ
   at::Tensor caption_ids;  // int64 [C, K], equal for the same caption; undefined: all differ
   Duplicates duplicates = Duplicates::negative;
@@ -37,11 +38,14 @@ struct CaptionRelation {
   /// The entries [n, K] of a tile's values [rows, columns, K] that are of an image and its own captions; may be empty.
   static at::Tensor own_of(const at::Tensor& values, std::int64_t row, std::int64_t column);
 
+  /// Captions that are there and whose images are, too: bool [C, K].
+  at::Tensor own_pairs() const;
+
   bool has_duplicates() const { return image_group.defined() || caption_ids.defined(); }
   std::int64_t images() const { return present.size(0); }
   std::int64_t captions() const { return present.size(1); }
 
-  /// This rank's sum over the number of present captions, of all ranks: the mean over ranks is that of the global batch.
+  /// This rank's sum over the number of own pairs, of all ranks: the mean over ranks is that of the global batch.
   at::Tensor mean_over_captions(const at::Tensor& sum, const ProcessGroup& group) const;
 
   void save(torch::autograd::AutogradContext* ctx) const;

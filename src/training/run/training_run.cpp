@@ -392,6 +392,18 @@ Needs teacher_needs(const Needs& needs) {
   return out;
 }
 
+// The batch with those captions alone that the teacher is asked for.
+Batch teacher_batch(const Batch& batch, const Needs& needs) {
+  Batch out = batch;
+  for (const auto& [name, view] : needs.texts) {
+    const auto input = out.texts.find(name);
+    if (view.teacher_captions == 0 || input == out.texts.end() || input->second.ids.dim() < 3) continue;
+    const std::int64_t count = std::min(view.teacher_captions, input->second.ids.size(1));
+    input->second = map_tensors(input->second, [&](const at::Tensor& all) { return all.narrow(1, 0, count); });
+  }
+  return out;
+}
+
 }  // namespace
 
 Features encode_student(TrainingRun& run, const Batch& batch, const std::string& precision) {
@@ -403,7 +415,8 @@ void add_teacher_features(TrainingRun& run, const Batch& batch, const std::strin
   if (!run.teacher) return;
   const TowerPrecision scope(run.device, precision);
   const at::NoGradGuard no_grad;
-  Features seen = run.teacher->model->forward(batch, teacher_needs(run.needs));
+  const Needs needs = teacher_needs(run.needs);
+  Features seen = run.teacher->model->forward(teacher_batch(batch, needs), needs);
   features.teacher_images = std::move(seen.images);
   features.teacher_texts = std::move(seen.texts);
 }

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <tessera/objectives/caption_settings.h>
+#include <tessera/objectives/contrastive_objective.h>
+
+namespace tessera {
+
+struct CosmosSettings {
+  std::int64_t global_crops = 2;
+  std::int64_t local_crops = 6;
+  std::string text_view = "captions";
+  std::int64_t global_captions = 2;
+  std::int64_t heads = 8;
+  double clip_weight = 1;
+  double distillation_weight = 1;
+  double teacher_momentum = 0.999;
+  std::optional<double> teacher_momentum_end;
+  std::string duplicates = "negative";
+  std::optional<std::int64_t> chunk;
+};
+
+template <class Visitor>
+void fields(Visitor& v, CosmosSettings& s) {
+  v("global_crops", s.global_crops, "large crops, which the teacher sees, too: the image views global_0, global_1, ...",
+    config::in_range(1, 100));
+  v("local_crops", s.local_crops, "small crops, which only the student sees: the image views local_0, local_1, ...",
+    config::in_range(0, 100));
+  v("text_view", s.text_view, "the text view of K captions per image, the long ones first");
+  v("global_captions", s.global_captions, "how many of the K captions, the first ones, the teacher sees, too",
+    config::at_least(1));
+  v("heads", s.heads, "attention heads of the two poolings; they divide the embedding's width", config::at_least(1));
+  v("clip_weight", s.clip_weight, "weight of the contrast of global crops with captions", config::at_least(0.0));
+  v("distillation_weight", s.distillation_weight, "weight of the contrasts with the teacher's embeddings",
+    config::at_least(0.0));
+  v("teacher_momentum", s.teacher_momentum, "share of the teacher's weights that stays at the run's first update",
+    config::in_range(0, 1));
+  v("teacher_momentum_end", s.teacher_momentum_end,
+    "the same at its end, reached by half a cosine; null: it stays as it is", config::in_range(0, 1));
+  v("duplicates", s.duplicates, kDuplicatesHelp, config::one_of({"negative", "masked", "positive"}));
+  v("chunk", s.chunk, kCaptionChunkHelp, config::at_least(1));
+}
+
+class CrossModalPool;
+
+/// COSMOS (arXiv 2412.01814): contrast of crops with captions, and self-distillation across the modalities: what the student
+/// makes of a crop beside a caption, or of a caption beside a crop, is contrasted with what the teacher, a moving average of
+/// its weights, makes of the global crops and captions alone.
+///
+/// Of an image: crops v_1, ..., v_N, the first G of them global, and captions t_1, ..., t_K, the first T of them global; tokens
+/// V of crop v_1 and W of caption t_1; v', t' are the teacher's embeddings, without gradient. With one pool each
+/// (`image_pool.*`, `text_pool.*`; multi-head attention with LayerNorms of queries, `ln_q`, and keys, `ln_k`):
+///   v~_n = unit(v_n + text_pool(v_n, W))      t~_k = unit(t_k + image_pool(t_k, V))
+///   L(A, B; s) = mean over pairs (a, b), a in A and b in B, of (InfoNCE(a -> b) + InfoNCE(b -> a)) / 2 of the global batch
+///   clip         = L({v_1 .. v_G}, {t_1 .. t_K}; exp(logit_scale))
+///   distillation = (L(v~, v') + L(v~, t') + L(t~, v') + L(t~, t')) / 4, each with exp(distill_logit_scale)
+///   total        = clip_weight clip + distillation_weight distillation
+/// Terms `loss_clip` and `loss_distillation`, without weights; parameters `logit_scale` and `distill_logit_scale`, both kept in
+/// [0, log 100].
+///
+/// A caption that is absent is no positive, no negative and no row; what is there is a negative also of images that lack its
+/// counterpart, and means are over the pairs (of one image) of which both are there. An image without its first caption has nothing to attend to: v~_n = unit(v_n). Two captions, or a crop and a caption, are
+/// duplicates where the images are of one picture or one carries the other's caption; two crops where they are of one picture.
+///
+/// Other than the released code (ExplainableML/cosmos): padding and what stands behind it is hidden from the attention, where
+/// theirs attends to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, where
+/// theirs are gathered without; captions may be absent.
+class Cosmos : public ContrastiveObjective {
+ public:
+  /// Throws UserError if the heads do not divide the width.
+  Cosmos(const CosmosSettings& settings, const ObjectiveContext& context);
+  /// Throws c10::Error where the run keeps no teacher, and UserError where there are fewer captions than global_captions.
+  Losses forward(const Features& features, const StepContext& context) override;
+  Needs needs() const override;
+  void after_step(const StepContext& done) override;
+  double teacher_momentum(const StepContext& step) const override;
+  std::map<std::string, double> chance_levels(std::int64_t pairs) const override {
+    return contrast_chance({"loss_clip", "loss_distillation"}, pairs);
+  }
+
+ private:
+  CosmosSettings settings_;
+  std::vector<std::string> global_views_, views_;  // the large crops; all crops, the large ones first
+  std::shared_ptr<CrossModalPool> image_pool_, text_pool_;
+  at::Tensor distill_logit_scale_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "tests/objectives/pairs.h"
+#include <tessera/objectives/objective.h>
+
+/// Random crops and captions for the tests of `cosmos`, of one process and over ranks.
+namespace tessera {
+
+inline constexpr std::int64_t kCosmosWidth = 4;
+
+/// Settings for two global crops, one local one, and three captions.
+inline std::string cosmos_yaml(const std::string& more = "") {
+  return "{global_crops: 2, local_crops: 1, heads: 2" + (more.empty() ? "" : ", " + more) + "}";
+}
+
+/// All parameters drawn anew: biases of 0 would hide mistakes.
+inline std::shared_ptr<Objective> made_cosmos(const std::string& yaml = cosmos_yaml(),
+                                              at::ScalarType type = at::kDouble) {
+  auto objective = make_objective("cosmos", yaml, kCosmosWidth, type);
+  const at::NoGradGuard no_grad;
+  at::manual_seed(11);
+  for (at::Tensor& parameter : objective->parameters())
+    if (parameter.dim() > 0) parameter.normal_();
+  return objective;
+}
+
+/// Features of crops of 3 patches and captions of up to 4 words. The last image shows the first one's picture, and the
+/// second and third share a caption. With `gaps` the first image lacks its second caption, which the teacher sees, the second
+/// image its first one, and the third all; captions are of different lengths then. What is absent holds NaN.
+inline Features cosmos_features(std::int64_t images, bool gaps, at::ScalarType type = at::kDouble) {
+  constexpr std::int64_t kCaptions = 3, kWords = 4, kPatches = 3;
+  at::manual_seed(5);
+  const double nothing = std::numeric_limits<double>::quiet_NaN();
+  const auto random = [&](at::IntArrayRef sizes) { return at::randn(sizes, type); };
+  Features out;
+  for (const char* view : {"global_0", "global_1", "local_0"})
+    out.images[view].global = random({images, kCosmosWidth}).requires_grad_(true);
+  for (const char* view : {"global_0", "global_1"}) out.teacher_images[view].global = random({images, kCosmosWidth});
+  out.images["global_0"].tokens = random({images, kPatches, kCosmosWidth}).requires_grad_(true);
+  at::Tensor present = at::ones({images, kCaptions}, at::kBool),
+             lengths = at::full({images, kCaptions}, kWords, at::kLong);
+  if (gaps) {
+    present[0][1] = false;
+    present[1][0] = false;
+    present[2].fill_(false);
+    lengths = (at::arange(images * kCaptions) % kWords + 1).view({images, kCaptions});
+  }
+  const at::Tensor absent = present.logical_not().unsqueeze(2);  // [B, K, 1]
+  const at::Tensor words = (at::arange(kWords) < lengths.unsqueeze(2)).logical_and(present.unsqueeze(2));
+  TowerFeatures& text = out.texts["captions"];
+  text.global = random({images, kCaptions, kCosmosWidth}).masked_fill(absent, nothing).requires_grad_(true);
+  text.tokens = random({images, kCaptions, kWords, kCosmosWidth})
+                    .masked_fill(words.logical_not().unsqueeze(3), nothing)
+                    .requires_grad_(true);
+  text.mask = words;
+  text.present = present;
+  out.teacher_texts["captions"].global = random({images, kCaptions, kCosmosWidth}).masked_fill(absent, nothing);
+  out.duplicates.image_group = at::arange(images) % std::max<std::int64_t>(1, images - 1);
+  out.duplicates.captions_group = at::arange(images * kCaptions).view({images, kCaptions});
+  if (images > 2) out.duplicates.captions_group[2][0] = out.duplicates.captions_group[1][1].item<std::int64_t>();
+  return out;
+}
+
+/// What of them takes a gradient, in a fixed order.
+inline std::vector<at::Tensor> cosmos_leaves(const Features& features) {
+  std::vector<at::Tensor> out;
+  for (const auto* views : {&features.images, &features.texts})
+    for (const auto& [name, view] : *views)
+      for_each_tensor(view, [&](const at::Tensor& tensor) {
+        if (tensor.defined() && tensor.requires_grad()) out.push_back(tensor);
+      });
+  return out;
+}
+
+}  // namespace tessera
