@@ -1,7 +1,7 @@
 #include <ATen/ATen.h>
 
-#include "src/objectives/common/caption_relation.h"
 #include "src/probe/all_runners.h"
+#include <tessera/objectives/caption_labels.h>
 #include <tessera/objectives/flair.h>
 #include <tessera/objectives/objective.h>
 
@@ -56,10 +56,8 @@ void fields(Visitor& v, LabelsCase& s) {
 
 Outputs run_caption_labels(Run& run) {
   const auto settings = config::read<LabelsCase>(run.settings());
-  const CaptionRelation relation =
-      caption_relation(run.input("caption_mask"), run.optional_input("image_ids"), run.optional_input("caption_ids"),
-                       settings.duplicates, "caption_labels", {});
-  return {{"labels", relation.values(0, relation.images(), 0, relation.images()).flatten(1)}};
+  return {{"labels", caption_labels(run.input("caption_mask"), run.optional_input("image_ids"),
+                                    run.optional_input("caption_ids"), settings.duplicates)}};
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ Tensors captions_rank(const probe::Case& given, const ProcessGroup& group) {
   return out;
 }
 
-std::vector<std::string> cases_over_ranks() {
+std::vector<std::string> caption_case_files() {
   std::vector<std::string> out;
   for (const auto& [system, prefix] : std::vector<std::pair<std::string, std::string>>{
            {"captions", "multi_positive_"}, {"captions", "subcaption_"}, {"flair", "flair_"}})
@@ -68,7 +68,7 @@ std::vector<std::string> cases_over_ranks() {
 }
 
 class CaptionsOverRanks : public testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Cases, CaptionsOverRanks, testing::ValuesIn(cases_over_ranks()), golden_name);
+INSTANTIATE_TEST_SUITE_P(Cases, CaptionsOverRanks, testing::ValuesIn(caption_case_files()), golden_name);
 
 TEST_P(CaptionsOverRanks, HaveTheLossAndGradientsOfTheGlobalBatch) {
   const probe::Case given = probe::load_case(GetParam());

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <tessera/objectives/caption_labels.h>
+
 namespace tessera {
 namespace {
 
@@ -125,6 +127,12 @@ CaptionRelation caption_relation(const at::Tensor& present, const at::Tensor& im
   out.image_group = gathered(image_group, present.sizes().slice(0, 1), "image_group");
   out.caption_ids = gathered(caption_ids, present.sizes(), "caption_ids");
   return out;
+}
+
+at::Tensor caption_labels(const at::Tensor& present, const at::Tensor& image_ids, const at::Tensor& caption_ids,
+                          const std::string& duplicates) {
+  const CaptionRelation relation = caption_relation(present, image_ids, caption_ids, duplicates, "caption_labels", {});
+  return relation.values(0, relation.images(), 0, relation.images()).flatten(1);
 }
 
 }  // namespace tessera
