@@ -5,12 +5,13 @@
 namespace tessera {
 namespace {
 
+constexpr const char* kCaptionsView = "captions";
 constexpr std::int64_t kRegions = 36;  // of a picture, as bottom-up attention takes them (Anderson et al. 2018)
 
 }  // namespace
 
 Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device,
-                      const std::map<std::string, config::Size>& image_sizes) {
+                      const std::map<std::string, config::Size>& image_sizes, std::int64_t captions) {
   const at::TensorOptions numbers = at::TensorOptions(device).dtype(at::kLong);
   Batch batch;
   for (const auto& [name, view] : needs.images) {
@@ -26,12 +27,18 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
   for (const auto& [name, view] : needs.texts) {
     const Encoder& encoder = model.text_tower().encoder();
     const std::int64_t length = encoder.context_length();
-    batch.texts[name] = text_input(at::randint(encoder.vocab_size(), {size, length}, numbers),
-                                   at::ones({size, length}, numbers.dtype(at::kBool)));
-    batch.texts[name].lengths = at::full({size}, length, at::kLong);
+    std::vector<std::int64_t> texts = {size};
+    if (name == kCaptionsView) texts.push_back(captions);
+    std::vector<std::int64_t> shape = texts;
+    shape.push_back(length);
+    batch.texts[name] = text_input(at::randint(encoder.vocab_size(), shape, numbers),
+                                   at::ones(shape, numbers.dtype(at::kBool)));
+    batch.texts[name].lengths = at::full(texts, length, at::kLong);
   }
   batch.labels = at::full({size}, -1, numbers);
   if (needs.duplicates) batch.duplicates = {at::arange(size, numbers), at::arange(size, numbers)};
+  if (needs.duplicates && needs.texts.contains(kCaptionsView))
+    batch.duplicates.captions_group = at::arange(size * captions, numbers).view({size, captions});
   batch.keys.assign(static_cast<std::size_t>(size), "synthetic");
   return batch;
 }
@@ -41,8 +48,9 @@ void shorten_texts(TowerInput& view, const std::vector<std::int64_t>& lengths) {
               " lengths do not fit the view");
   view.lengths = at::tensor(lengths, at::kLong);
   const std::int64_t longest = view.lengths.numel() > 0 ? view.lengths.max().item<std::int64_t>() : 0;
-  view.ids = view.ids.slice(1, 0, longest).contiguous();
-  view.mask = (at::arange(longest).unsqueeze(0) < view.lengths.unsqueeze(1)).to(view.ids.device());
+  if (view.ids.dim() == 3) view.lengths = view.lengths.unsqueeze(1).repeat({1, view.ids.size(1)});
+  view.ids = view.ids.slice(-1, 0, longest).contiguous();
+  view.mask = (at::arange(longest) < view.lengths.unsqueeze(-1)).to(view.ids.device());
 }
 
 }  // namespace tessera

@@ -44,6 +44,24 @@ at::Tensor resize_text_position_embedding(const at::Tensor& embedding, std::int6
       .contiguous();
 }
 
+at::Tensor stretch_text_position_embedding(const at::Tensor& embedding, std::int64_t context_length,
+                                           std::int64_t kept) {
+  TORCH_CHECK(embedding.dim() == 2 && kept >= 0, "stretch_text_position_embedding: expected [length, width], got ",
+              embedding.sizes());
+  const std::int64_t behind = embedding.size(0) - kept;
+  if (context_length <= embedding.size(0)) return embedding.slice(0, 0, context_length).contiguous();
+  TORCH_CHECK(behind >= 2, "stretch_text_position_embedding: ", embedding.size(0), " positions with ", kept,
+              " kept leave fewer than two to stretch");
+  const at::Tensor old = at_least_float(embedding.slice(0, kept));
+  const std::int64_t wanted = context_length - kept;
+  const at::Tensor place = at::arange(wanted, at::kDouble) * (static_cast<double>(behind) / static_cast<double>(wanted));
+  const at::Tensor from = place.floor().clamp_max(static_cast<double>(behind - 2)).to(at::kLong);
+  const at::Tensor share = (place - from).to(old.options()).unsqueeze(1);  // above 1 behind the last position
+  const at::Tensor rows = from.to(old.device());
+  const at::Tensor begin = old.index_select(0, rows), end = old.index_select(0, rows + 1);
+  return at::cat({embedding.slice(0, 0, kept), (begin + share * (end - begin)).to(embedding.scalar_type())});
+}
+
 config::Size square_grid(std::int64_t patches) {
   const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(patches))));
   return side * side == patches ? config::Size(side) : config::Size(0, 0);

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "src/models/token_embedding.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/text_transformer.h>
 
@@ -30,6 +32,9 @@ std::optional<config::Problem> validate(const TextTransformerSettings& s) {
                                           "position_offset, token_types, embedding_scale and pre_norm at their defaults"};
   if (!sines && s.position_rows.value_or(s.context_length) < s.position_offset + s.context_length)
     return config::Problem{"position_rows", concat("must be at least position_offset + context_length = ", s.position_offset + s.context_length)};
+  if (s.kept_positions && (sines || s.position_rows || s.position_offset > 0 || s.class_token != "none"))
+    return config::Problem{"kept_positions", "is of learned positions of CLIP's kind: leave position_embedding, position_rows, "
+                                             "position_offset and class_token at their defaults"};
   return validate(static_cast<const TransformerSettings&>(s));
 }
 
@@ -121,7 +126,15 @@ at::Tensor TextTransformer::final_norm(const at::Tensor& pooled) {
 at::Tensor TextTransformer::adapt_weight(const std::string& name, const at::Tensor& stored) const {
   const bool resize =
       name == "positional_embedding" && !settings_.position_rows && settings_.position_offset == 0 && stored.dim() == 2 && stored.size(1) == settings_.width && stored.size(0) > 0;
-  return resize ? resize_text_position_embedding(stored, positional_embedding_.size(0)) : stored;
+  if (!resize || stored.size(0) == positional_embedding_.size(0)) return stored;
+  const std::int64_t length = stored.size(0), wanted = positional_embedding_.size(0);
+  const std::optional<std::int64_t>& kept = settings_.kept_positions;
+  if (kept && wanted > length && length < *kept + 2)
+    user_error("text_transformer: kept_positions is ", *kept, ", but the file has only ", length, " text positions");
+  const char* how = !kept ? "interpolated" : wanted < length ? "cut" : "stretched";
+  log::info("text positions: the ", length, " of the file are ", how, " to ", wanted,
+            kept && wanted > length ? concat(", the first ", *kept, " kept") : "");
+  return kept ? stretch_text_position_embedding(stored, wanted, *kept) : resize_text_position_embedding(stored, wanted);
 }
 
 }  // namespace tessera

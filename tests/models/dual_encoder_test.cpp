@@ -6,6 +6,7 @@
 #include <tessera/base/log.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/registry.h>
+#include <tessera/models/text_transformer.h>
 
 namespace tessera {
 namespace {
@@ -185,6 +186,50 @@ TEST(PositionEmbedding, ConstantsStayConstantAndPrefixesAreCopied) {
 TEST(PositionEmbedding, TextIsLinearBetweenHalfPixelCentersAndClamped) {
   const at::Tensor resized = resize_text_position_embedding(at::tensor({0.F, 4.F}).view({2, 1}), 4);
   expect_close(resized.view(-1), at::tensor({0.F, 1.F, 3.F, 4.F}), 1e-6);
+}
+
+// 3 positions with one kept become 1 + 2 * 3: factor 3.
+TEST(PositionEmbedding, TextIsStretchedBehindTheKeptPositionsAsLongClipDoes) {
+  const at::Tensor table = at::tensor({7.F, 0.F, 3.F}).view({3, 1});
+  const at::Tensor stretched = stretch_text_position_embedding(table, 7, 1);
+  expect_close(stretched.view(-1), at::tensor({7.F, 0.F, 1.F, 2.F, 3.F, 4.F, 5.F}), 1e-6);
+  EXPECT_TRUE(at::equal(stretch_text_position_embedding(table, 3, 1), table));
+  EXPECT_TRUE(at::equal(stretch_text_position_embedding(table, 2, 1), table.slice(0, 0, 2))) << "a shorter one is cut";
+  EXPECT_THROW(stretch_text_position_embedding(table, 7, 2), c10::Error);
+}
+
+// Long-CLIP's loop: position 20 + 4 i + k = (1 - k/4) p_i + k/4 p_(i+1); behind the last one p + k/4 (p - the one before).
+TEST(PositionEmbedding, OfClipBecomes248) {
+  const at::Tensor table = at::randn({77, 3});
+  at::Tensor expected = at::empty({248, 3});
+  for (std::int64_t i = 0; i < 20; ++i) expected[i] = table[i];
+  for (std::int64_t i = 0; i < 57; ++i)
+    for (std::int64_t k = 0; k < 4; ++k) {
+      const std::int64_t from = 20 + std::min<std::int64_t>(i, 55);
+      expected[20 + 4 * i + k] = table[20 + i] + 0.25 * static_cast<double>(k) * (table[from + 1] - table[from]);
+    }
+  expect_close(stretch_text_position_embedding(table, 248, 20), expected, 1e-5);
+}
+
+TEST(PositionEmbedding, OfATextTransformerIsStretchedWhereItsSettingsSaySo) {
+  TextTransformerSettings settings;
+  settings.vocab_size = 5;
+  settings.width = 4;
+  settings.heads = 1;
+  settings.layers = 1;
+  settings.context_length = 10;
+  settings.kept_positions = 2;
+  const at::Tensor table = at::randn({6, 4});
+  EXPECT_TRUE(at::equal(TextTransformer(settings).adapt_weight("positional_embedding", table),
+                        stretch_text_position_embedding(table, 10, 2)));
+  settings.kept_positions = 5;
+  EXPECT_THROW(TextTransformer(settings).adapt_weight("positional_embedding", table), UserError);
+  settings.kept_positions.reset();
+  EXPECT_TRUE(at::equal(TextTransformer(settings).adapt_weight("positional_embedding", table),
+                        resize_text_position_embedding(table, 10)));
+  settings.kept_positions = 2;
+  settings.position_rows = 12;
+  EXPECT_TRUE(validate(settings).has_value());
 }
 
 // ---- no text tower

@@ -194,6 +194,20 @@ TEST(DryRun, WithoutVocabularyTheEncoderKeepsItsOwnSizes) {
       << report.synthetic;
 }
 
+TEST(DryRun, ShowsAllOfSeveralCaptionsAndMarksAbsentAndCutOnes) {
+  TrainingExample example;
+  example.key = "a";
+  example.captions = {{"a red circle", 8, true}, {"a star", 4, false}, {}};
+  const std::string text = to_text({example});
+  EXPECT_EQ(text,
+            "  a  captions 1 of 3, 8 tokens, cut: \"a red circle\"\n"
+            "  a  captions 2 of 3, 4 tokens: \"a star\"\n"
+            "  a  captions 3 of 3, absent: the sample has no text for it\n");
+  const std::string page = example_page({example}, "t", "d", "");
+  for (const char* part : {"captions 1 of 3, 8 tokens, cut", "captions 3 of 3, absent"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
 TEST(DryRun, ShowsCaptionsAsTheyAreReadAndWhichAreCut) {
   const TemporaryFolder folder;
   const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8"});

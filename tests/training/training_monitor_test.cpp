@@ -52,5 +52,25 @@ TEST(TrainingMonitor, SpeedIsByTheClockBetweenRowsWithoutWhatIsNoTraining) {
   EXPECT_NEAR(lines[1]["wait_share"].get<double>(), 0.1 / 0.5, 1e-9);
 }
 
+TEST(CutWatch, TellsOncePerEpochWhichShareOfEachViewWasCut) {
+  CutWatch watch(77);
+  std::map<std::string, TextCuts> seen = {{"caption", {100, 0, 900, 0}}, {"captions", {800, 200, 10'000, 1'230}}};
+  EXPECT_EQ(watch.epoch_over(0, seen),
+            (std::vector<std::string>{"epoch 0: the tokenizer's context of 77 cut off 12.3% of the tokens of captions, out "
+                                      "of 25.0% of its texts"}));
+  const auto shares = watch.take_shares();
+  ASSERT_EQ(shares.size(), 2u) << "nothing of the view that lost nothing";
+  EXPECT_EQ(shares[0].first, "cut_tokens.captions");
+  EXPECT_NEAR(shares[0].second, 0.123, 1e-12);
+  EXPECT_EQ(shares[1].first, "cut_texts.captions");
+  EXPECT_NEAR(shares[1].second, 0.25, 1e-12);
+  EXPECT_TRUE(watch.take_shares().empty()) << "once";
+  seen["captions"] += {800, 1, 10'000, 5};
+  EXPECT_EQ(watch.epoch_over(1, seen).at(0),
+            "epoch 1: the tokenizer's context of 77 cut off less than 0.1% of the tokens of captions, out of 0.1% of its "
+            "texts");
+  EXPECT_TRUE(watch.epoch_over(2, seen).empty());
+}
+
 }  // namespace
 }  // namespace tessera

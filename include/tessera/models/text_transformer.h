@@ -20,6 +20,7 @@ struct TextTransformerSettings : TransformerSettings {
   std::string position_embedding = "learned";
   std::optional<std::int64_t> position_rows;
   std::int64_t position_offset = 0;
+  std::optional<std::int64_t> kept_positions;
   std::int64_t token_types = 0;
   double embedding_scale = 1.0;
   bool pre_norm = false;
@@ -40,6 +41,10 @@ void fields(Visitor& v, TextTransformerSettings& s) {
     "rows of the table of learned positions, where it is longer than a text (BERT, RoBERTa); null: context_length, and one for the "
     "class token");
   v("position_offset", s.position_offset, "row of the first token; those before it are never used (RoBERTa and NLLB: 2)",
+    config::at_least(0));
+  v("kept_positions", s.kept_positions,
+    "what becomes of a file's positions when context_length is another: 20: the first 20 stay and the others are stretched "
+    "(Long-CLIP; 77 become 248), of a shorter context the first ones are taken; null: all are interpolated (OpenCLIP)",
     config::at_least(0));
   v("token_types", s.token_types, "rows of a table of which the first is added to every token (BERT: 2, RoBERTa: 1); 0: none",
     config::at_least(0));
@@ -72,6 +77,7 @@ class TextTransformer : public Encoder {
   at::Tensor token_embedding() const override { return token_weight_; }
   std::int64_t depth() const override { return settings_.layers + 1; }
   std::int64_t depth_of(const std::string& parameter) const override;
+  /// Positions of another length are made to fit, as kept_positions says, and a line in the log tells of it.
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:

@@ -51,12 +51,12 @@ std::optional<config::Problem> validate(const CaptionViewSettings& settings) {
   return std::nullopt;
 }
 
+std::int64_t captions_per_image(const CaptionViewSettings& settings) {
+  return settings.choice == "sentences" ? CaptionSampler(settings).count() : settings.count;
+}
+
 CaptionChooser::CaptionChooser(const CaptionViewSettings& settings)
     : settings_(settings), named_(named_anywhere(settings)), uses_unnamed_(leaves_fields_unnamed(settings)) {}
-
-std::int64_t CaptionChooser::count() const {
-  return settings_.choice == "sentences" ? CaptionSampler(settings_).count() : settings_.count;
-}
 
 std::string CaptionChooser::describe_fields() const {
   return uses_unnamed_ ? "any text field or caption" : join_names(named_);

@@ -18,8 +18,6 @@ class CaptionChooser {
  public:
   explicit CaptionChooser(const CaptionViewSettings& settings);
 
-  /// K.
-  std::int64_t count() const;
   /// Whether the sample has a text that a caption can come from.
   bool has_any(const Sample& sample) const { return !usable_fields(sample).empty(); }
   /// Whether it has one that is not UTF-8.

@@ -90,7 +90,9 @@ TrainingMonitor::TrainingMonitor(const Config& config, const ProcessGroup& group
       input_bound_(config.data.loader.threads, std::thread::hardware_concurrency()),
       chance_(chance_watch(config, group, run)),
       captions_(caption_watch(run)),
-      clock_(std::move(clock)) {}
+      clock_(std::move(clock)) {
+  if (run.tokenizer && !run.needs.texts.empty()) cuts_.emplace(run.tokenizer->context_length());
+}
 
 double TrainingMonitor::steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -126,12 +128,21 @@ void TrainingMonitor::observe(std::int64_t number, const std::function<TrainedSt
   }
   if (const auto trace = profiler_.after(number)) log_.line("profiler's trace: " + *trace);
   if (step.before.data.epoch == 0 && step.after.data.epoch > 0) tell_of_shorter_epochs();
+  tell_of_cuts(step);
   window_.samples += step.losses.samples;
   window_.wait_seconds += step.losses.wait_seconds;
   for (const auto& [name, used] : step.losses.used) {
     at::Tensor& any = window_.used[name];
     any = any.defined() ? any | used : used;
   }
+}
+
+void TrainingMonitor::tell_of_cuts(const TrainedStep& step) {
+  const bool is_last = step.losses.step == config_.training.steps;
+  if (!cuts_ || (step.after.data.epoch == step.before.data.epoch && !is_last)) return;
+  for (const std::string& line : cuts_->epoch_over(step.before.data.epoch, run_.loader->statistics().cuts))
+    log_.line(line);
+  cuts_told_at_ = step.losses.step;
 }
 
 void TrainingMonitor::tell_of_shorter_epochs() {
@@ -198,6 +209,8 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   for (const NamedParameter& parameter : run_.optimizer->parameters())
     if (parameter.name == "logit_scale") row.logit_scale = parameter.tensor.item<double>();
   for (auto& unused : unused_shares()) row.statistics.push_back(std::move(unused));
+  if (cuts_ && row.step >= cuts_told_at_)
+    for (auto& share : cuts_->take_shares()) row.statistics.push_back(std::move(share));
   const double end = clock_(), seconds = end - window_.begin.value_or(end) - window_.left_out;
   row.samples_per_second = seconds > 0 ? static_cast<double>(window_.samples) / seconds : 0;
   row.wait_share = seconds > 0 ? window_.wait_seconds / seconds : 0;

@@ -27,4 +27,7 @@ void fields(Visitor& v, CaptionViewSettings& s) {
 
 std::optional<config::Problem> validate(const CaptionViewSettings& settings);
 
+/// K.
+std::int64_t captions_per_image(const CaptionViewSettings& settings);
+
 }  // namespace tessera

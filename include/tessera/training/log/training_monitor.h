@@ -9,6 +9,7 @@
 #include <tessera/optim/clip_grad_norm.h>
 #include <tessera/training/checkpoint/checkpoint.h>
 #include <tessera/training/log/caption_watch.h>
+#include <tessera/training/log/cut_watch.h>
 #include <tessera/training/log/chance_watch.h>
 #include <tessera/training/log/input_bound_detector.h>
 #include <tessera/training/log/metrics_row.h>
@@ -75,6 +76,8 @@ class TrainingMonitor {
   static double steady_seconds();
   MetricsRow row_of(const TrainedStep& step) const;
   RowPlace place_of(const RunState& state) const;
+  /// At the end of an epoch, and of the run: which share of the texts' tokens was cut off.
+  void tell_of_cuts(const TrainedStep& step);
   /// At the end of the first epoch, when it is known how many samples are skipped.
   void tell_of_shorter_epochs();
   /// Into the log and the next row.
@@ -94,6 +97,8 @@ class TrainingMonitor {
   InputBoundDetector input_bound_;
   ChanceWatch chance_;
   std::optional<CaptionWatch> captions_;  // none: equal captions do no harm
+  std::optional<CutWatch> cuts_;          // none: there are no texts
+  std::int64_t cuts_told_at_ = 0;         // step
   std::vector<std::string> warnings_;     // since the row before
   std::vector<TrainedStep> unread_;
   Clock clock_;

@@ -1,0 +1,39 @@
+#include <iomanip>
+#include <sstream>
+
+#include <tessera/base/error.h>
+#include <tessera/training/log/cut_watch.h>
+
+namespace tessera {
+namespace {
+
+double share_of(std::int64_t part, std::int64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0;
+}
+
+// "12.3%"; what is less than a tenth of a percent is not told as 0.
+std::string percent_text(double share) {
+  std::ostringstream out;
+  if (share < 0.001) return "less than 0.1%";
+  out << std::fixed << std::setprecision(1) << 100 * share << "%";
+  return out.str();
+}
+
+}  // namespace
+
+std::vector<std::string> CutWatch::epoch_over(std::int64_t epoch, const std::map<std::string, TextCuts>& cuts) {
+  std::vector<std::string> lines;
+  shares_.clear();
+  for (const auto& [view, total] : cuts) {
+    const TextCuts now = total - std::exchange(before_[view], total);
+    if (now.cut_tokens <= 0) continue;
+    const double tokens = share_of(now.cut_tokens, now.tokens), texts = share_of(now.cut_texts, now.texts);
+    shares_.emplace_back("cut_tokens." + view, tokens);
+    shares_.emplace_back("cut_texts." + view, texts);
+    lines.push_back(concat("epoch ", epoch, ": the tokenizer's context of ", context_, " cut off ", percent_text(tokens),
+                           " of the tokens of ", view, ", out of ", percent_text(texts), " of its texts"));
+  }
+  return lines;
+}
+
+}  // namespace tessera
