@@ -15,7 +15,7 @@ struct Rows {
 };
 using Lists = std::vector<Rows>;
 
-at::Tensor unit(const at::Tensor& rows) {
+at::Tensor cosmos_unit(const at::Tensor& rows) {
   return rows / rows.square().sum(-1, /*keepdim=*/true).clamp_min(1e-20).sqrt();
 }
 
@@ -125,8 +125,8 @@ class Formula {
     for (const Rows& a : as)
       for (const Rows& b : bs) {
         const at::Tensor pairs = a.there & b.there;
-        const at::Tensor logits =
-            (at::matmul(unit(a.values), unit(b.values).t()) * scale).masked_fill(left_out(a.there, b.there), kNothing);
+        const at::Tensor logits = (at::matmul(cosmos_unit(a.values), cosmos_unit(b.values).t()) * scale)
+                                      .masked_fill(left_out(a.there, b.there), kNothing);
         const at::Tensor both = logits.log_softmax(0).diagonal() + logits.log_softmax(1).diagonal();
         sum = sum - both.index({pairs}).sum() / 2;
         count += pairs.sum().item<double>();
@@ -146,7 +146,7 @@ std::vector<at::Tensor> leaves_and_parameters(const Features& features, const Ob
   return out;
 }
 
-at::Tensor term(const Losses& losses, const std::string& name) {
+at::Tensor cosmos_term(const Losses& losses, const std::string& name) {
   for (const auto& [each, value] : losses.terms)
     if (each == name) return value;
   ADD_FAILURE() << "no term " << name;
@@ -164,8 +164,9 @@ TEST(Cosmos, LossAndGradientsAreThoseOfTheFormula) {
       const Losses losses = objective->forward(features, {});
       const at::Tensor expected =
           (weighted ? 0.5 : 1.0) * formula.clip() + (weighted ? 2.0 : 1.0) * formula.distillation();
-      EXPECT_NEAR(term(losses, "loss_clip").item<double>(), formula.clip().item<double>(), 1e-10);
-      EXPECT_NEAR(term(losses, "loss_distillation").item<double>(), formula.distillation().item<double>(), 1e-10);
+      EXPECT_NEAR(cosmos_term(losses, "loss_clip").item<double>(), formula.clip().item<double>(), 1e-10);
+      EXPECT_NEAR(cosmos_term(losses, "loss_distillation").item<double>(), formula.distillation().item<double>(),
+                  1e-10);
       EXPECT_NEAR(losses.total.item<double>(), expected.item<double>(), 1e-10);
       const auto leaves = leaves_and_parameters(features, *objective);
       const auto ours = torch::autograd::grad({losses.total}, leaves),
@@ -213,8 +214,8 @@ TEST(Cosmos, WithoutAnyCaptionOnlyCropsAndTheTeachersCropsAreLeft) {
   features.texts["captions"].present.fill_(false);
   const auto objective = made_cosmos();
   const Losses losses = objective->forward(features, {});
-  EXPECT_EQ(term(losses, "loss_clip").item<double>(), 0.0);
-  EXPECT_GT(term(losses, "loss_distillation").item<double>(), 0.0);
+  EXPECT_EQ(cosmos_term(losses, "loss_clip").item<double>(), 0.0);
+  EXPECT_GT(cosmos_term(losses, "loss_distillation").item<double>(), 0.0);
   EXPECT_TRUE(std::isfinite(losses.total.item<double>()));
 }
 
@@ -270,8 +271,8 @@ TEST(Cosmos, PicturesThatAreThereTwiceAreNoNegativesWhereMasked) {
   const auto objective = made_cosmos(cosmos_yaml("duplicates: masked"));
   const Losses losses = objective->forward(features, {});
   const Formula formula(*objective, features, 2, /*masked=*/true), plain(*objective, features);
-  EXPECT_NEAR(term(losses, "loss_clip").item<double>(), formula.clip().item<double>(), 1e-10);
-  EXPECT_NEAR(term(losses, "loss_distillation").item<double>(), formula.distillation().item<double>(), 1e-10);
+  EXPECT_NEAR(cosmos_term(losses, "loss_clip").item<double>(), formula.clip().item<double>(), 1e-10);
+  EXPECT_NEAR(cosmos_term(losses, "loss_distillation").item<double>(), formula.distillation().item<double>(), 1e-10);
   EXPECT_LT(losses.total.item<double>(), (plain.clip() + plain.distillation()).item<double>());
 }
 
@@ -282,7 +283,7 @@ TEST(Cosmos, CaptionsThatAreThereTwiceAreNoNegativesWhereMasked) {
   const auto objective = made_cosmos(cosmos_yaml("duplicates: masked"));
   const Losses shared = objective->forward(features, {}), apart = objective->forward(alone, {});
   for (const char* name : {"loss_clip", "loss_distillation"})
-    EXPECT_LT(term(shared, name).item<double>(), term(apart, name).item<double>()) << name;
+    EXPECT_LT(cosmos_term(shared, name).item<double>(), cosmos_term(apart, name).item<double>()) << name;
 }
 
 TEST(Cosmos, HalfPrecisionIsWidened) {
@@ -305,7 +306,8 @@ TEST(Cosmos, AsksForEachCropForTheCaptionsAndForATeacher) {
   EXPECT_EQ(needs.images,
             (std::map<std::string, ViewNeeds>{
                 {"global_0", {.tokens = true, .teacher = true}}, {"global_1", {.teacher = true}}, {"local_0", {}}}));
-  EXPECT_EQ(needs.texts, (std::map<std::string, ViewNeeds>{{"captions", {.tokens = true, .teacher = true, .teacher_captions = 2}}}));
+  EXPECT_EQ(needs.texts,
+            (std::map<std::string, ViewNeeds>{{"captions", {.tokens = true, .teacher = true, .teacher_captions = 2}}}));
   EXPECT_FALSE(needs.duplicates);
   EXPECT_TRUE(made_cosmos(cosmos_yaml("duplicates: positive"))->needs().duplicates);
 }
@@ -359,7 +361,7 @@ TEST(Cosmos, ParametersHaveTheirNames) {
   EXPECT_EQ(names, expected);
 }
 
-std::string error_of(const std::function<void()>& body) {
+std::string cosmos_error_of(const std::function<void()>& body) {
   try {
     body();
   } catch (const UserError& error) {
@@ -369,13 +371,13 @@ std::string error_of(const std::function<void()>& body) {
 }
 
 TEST(Cosmos, MistakesAreNamed) {
-  const auto made_with = [](const std::string& yaml) { return error_of([&] { made_cosmos(yaml); }); };
+  const auto made_with = [](const std::string& yaml) { return cosmos_error_of([&] { made_cosmos(yaml); }); };
   EXPECT_EQ(made_with("{global_crops: 0}"), "test:1: cosmos.global_crops: expected from 1 to 100, got 0");
   EXPECT_NE(made_with("{heads: 3}").find("heads: 3 do not divide the embedding's width of 4"), std::string::npos);
   EXPECT_NE(made_with("{duplicates: some}").find("cosmos.duplicates"), std::string::npos);
   const Features features = cosmos_features(4, /*gaps=*/false);
   const auto forward_with = [](const Features& given, const std::string& more = "") {
-    return error_of([&] { made_cosmos(cosmos_yaml(more))->forward(given, {}); });
+    return cosmos_error_of([&] { made_cosmos(cosmos_yaml(more))->forward(given, {}); });
   };
   EXPECT_EQ(forward_with(features, "global_captions: 4"),
             "objective cosmos: global_captions is 4, but the view captions has 3 for each image: set "

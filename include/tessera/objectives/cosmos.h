@@ -68,7 +68,8 @@ class CrossModalPool;
 ///
 /// Other than the released code (ExplainableML/cosmos): padding and what stands behind it is hidden from the attention, where
 /// theirs attends to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, where
-/// theirs are gathered without; captions may be absent.
+/// theirs are gathered without; tokens come through the towers' projections, where theirs have linear maps of their own; captions
+/// may be absent.
 class Cosmos : public ContrastiveObjective {
  public:
   /// Throws UserError if the heads do not divide the width.
