@@ -78,7 +78,8 @@ Batch Batch::to(const at::Device& device) const {
   Batch out = *this;
   for (auto* views : {&out.images, &out.texts})
     for (auto& [name, view] : *views) view = view.to(device);
-  for (at::Tensor* numbers : {&out.labels, &out.duplicates.image_group, &out.duplicates.caption_group})
+  for (at::Tensor* numbers : {&out.labels, &out.duplicates.image_group, &out.duplicates.caption_group,
+                              &out.duplicates.captions_group})
     if (numbers->defined()) *numbers = moved(*numbers, device);
   return out;
 }
