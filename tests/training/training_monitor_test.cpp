@@ -60,9 +60,9 @@ TEST(CutWatch, TellsOncePerEpochWhichShareOfEachViewWasCut) {
                                       "of 25.0% of its texts"}));
   const auto shares = watch.take_shares();
   ASSERT_EQ(shares.size(), 2u) << "nothing of the view that lost nothing";
-  EXPECT_EQ(shares[0].first, "cut_tokens.captions");
+  EXPECT_EQ(shares[0].first, "tokens.captions");
   EXPECT_NEAR(shares[0].second, 0.123, 1e-12);
-  EXPECT_EQ(shares[1].first, "cut_texts.captions");
+  EXPECT_EQ(shares[1].first, "texts.captions");
   EXPECT_NEAR(shares[1].second, 0.25, 1e-12);
   EXPECT_TRUE(watch.take_shares().empty()) << "once";
   seen["captions"] += {800, 1, 10'000, 5};
