@@ -76,7 +76,7 @@ def newest(run):
     return {name: tensors(folder / f"{name}.safetensors") for name in ("model", "ema", "state")}
 
 
-MEASURED = ("time", "seconds", "samples_per_second", "wait_share", "tflops", "mfu", "memory")  # may differ from run to run
+MEASURED = ("time", "seconds", "samples_per_second", "wait_share", "tflops", "mfu", "memory", "cut")  # may differ from run to run
 
 
 def rows_of(run):

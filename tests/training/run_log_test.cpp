@@ -49,8 +49,11 @@ TEST(MetricsRow, StatusNamesSpeedAndNotableWaiting) {
 TEST(MetricsRow, RowsAreJsonEvenOfWhatIsNotFinite) {
   MetricsRow record = some_record();
   record.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(nlohmann::json::parse(to_line(record)).contains("cut")) << "said of epochs that are over";
+  record.cut = {{"tokens.caption", 0.25}};
   const auto row = nlohmann::json::parse(to_line(record));
   EXPECT_TRUE(row["loss"].is_null());
+  EXPECT_EQ(row["cut"], (nlohmann::json{{"tokens.caption", 0.25}}));
   EXPECT_EQ(row["grad_norms"], (nlohmann::json{{"image", 3.0}, {"text", 4.0}}));
   EXPECT_EQ(row["mfu"], 0.314);
   EXPECT_EQ(row["memory"]["resident"], 1 << 30);

@@ -6,6 +6,7 @@
 #include "tests/training/tiny_run.h"
 #include <tessera/optim/grad_norm_groups.h>
 #include <tessera/training/log/training_monitor.h>
+#include <tessera/training/trainer.h>
 
 namespace tessera {
 namespace {
@@ -60,9 +61,9 @@ TEST(CutWatch, TellsOncePerEpochWhichShareOfEachViewWasCut) {
                                       "of 25.0% of its texts"}));
   const auto shares = watch.take_shares();
   ASSERT_EQ(shares.size(), 2u) << "nothing of the view that lost nothing";
-  EXPECT_EQ(shares[0].first, "cut_tokens.captions");
+  EXPECT_EQ(shares[0].first, "tokens.captions");
   EXPECT_NEAR(shares[0].second, 0.123, 1e-12);
-  EXPECT_EQ(shares[1].first, "cut_texts.captions");
+  EXPECT_EQ(shares[1].first, "texts.captions");
   EXPECT_NEAR(shares[1].second, 0.25, 1e-12);
   EXPECT_TRUE(watch.take_shares().empty()) << "once";
   seen["captions"] += {800, 1, 10'000, 5};
@@ -70,6 +71,23 @@ TEST(CutWatch, TellsOncePerEpochWhichShareOfEachViewWasCut) {
             "epoch 1: the tokenizer's context of 77 cut off less than 0.1% of the tokens of captions, out of 0.1% of its "
             "texts");
   EXPECT_TRUE(watch.epoch_over(2, seen).empty());
+}
+
+// Captions of shapes are longer than eight letters.
+TEST(TrainingMonitor, TheRowThatEndsAnEpochTellsWhatWasCutInIt) {
+  const TemporaryFolder folder;
+  const Config config = tiny_config(folder / "run", {"tokenizer.context_length=8", "data.train.size=24",
+                                                     "data.loader.batch_size=8", "training.steps=4", "log.every_steps=1"});
+  Trainer(config, "none").run();
+  const auto lines = rows(folder / "run");
+  ASSERT_EQ(lines.size(), 4u);
+  for (const int within : {0, 1}) EXPECT_FALSE(lines[static_cast<std::size_t>(within)].contains("cut"));
+  for (const int over : {2, 3}) {  // the end of the epoch, and of the run
+    const auto& cut = lines[static_cast<std::size_t>(over)]["cut"];
+    EXPECT_EQ(cut["texts.caption"], 1.0) << over;
+    EXPECT_GT(cut["tokens.caption"], 0.5) << over;
+    EXPECT_LT(cut["tokens.caption"], 1.0) << over;
+  }
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ std::vector<std::string> CutWatch::epoch_over(std::int64_t epoch, const std::map
     const TextCuts now = total - std::exchange(before_[view], total);
     if (now.cut_tokens <= 0) continue;
     const double tokens = share_of(now.cut_tokens, now.tokens), texts = share_of(now.cut_texts, now.texts);
-    shares_.emplace_back("cut_tokens." + view, tokens);
-    shares_.emplace_back("cut_texts." + view, texts);
+    shares_.emplace_back("tokens." + view, tokens);
+    shares_.emplace_back("texts." + view, texts);
     lines.push_back(concat("epoch ", epoch, ": the tokenizer's context of ", context_, " cut off ", percent_text(tokens),
                            " of the tokens of ", view, ", out of ", percent_text(texts), " of its texts"));
   }

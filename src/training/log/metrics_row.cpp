@@ -52,6 +52,7 @@ std::string to_line(const MetricsRow& r) {
   row["loss"] = number(r.loss);
   row["terms"] = object_of(r.terms);
   if (!r.statistics.empty()) row["statistics"] = object_of(r.statistics);
+  if (!r.cut.empty()) row["cut"] = object_of(r.cut);
   row["grad_norm"] = number(r.grad_norm);
   row["grad_norms"] = object_of(r.grad_norms);
   row["samples_per_second"] = r.samples_per_second;
@@ -84,6 +85,7 @@ std::vector<std::pair<std::string, double>> scalars_of(const MetricsRow& r) {
       {"memory/resident_peak_gib", static_cast<double>(r.resident_peak) / gibibyte}};
   for (const auto& [name, value] : r.terms) out.emplace_back("loss/" + name, value);
   for (const auto& [name, value] : r.statistics) out.emplace_back("statistics/" + name, value);
+  for (const auto& [name, value] : r.cut) out.emplace_back("cut/" + name, value);
   for (const auto& [name, value] : r.grad_norms) out.emplace_back("optimizer/grad_norm_" + name, value);
   if (r.logit_scale) out.emplace_back("model/logit_scale", *r.logit_scale);
   if (r.tflops) out.emplace_back("throughput/tflops", *r.tflops);

@@ -209,8 +209,7 @@ void TrainingMonitor::record(MetricsRow row, const RunState& now) {
   for (const NamedParameter& parameter : run_.optimizer->parameters())
     if (parameter.name == "logit_scale") row.logit_scale = parameter.tensor.item<double>();
   for (auto& unused : unused_shares()) row.statistics.push_back(std::move(unused));
-  if (cuts_ && row.step >= cuts_told_at_)
-    for (auto& share : cuts_->take_shares()) row.statistics.push_back(std::move(share));
+  if (cuts_ && row.step >= cuts_told_at_) row.cut = cuts_->take_shares();
   const double end = clock_(), seconds = end - window_.begin.value_or(end) - window_.left_out;
   row.samples_per_second = seconds > 0 ? static_cast<double>(window_.samples) / seconds : 0;
   row.wait_share = seconds > 0 ? window_.wait_seconds / seconds : 0;

@@ -133,6 +133,7 @@ TEST(TokenizerJson, KeepsToTheFilesOwnTruncation) {
   const auto whole = tokenizer_of(file.dump())->encode("a photo of a cat");
   file["truncation"] = {{"direction", "Right"}, {"max_length", 4}, {"strategy", "LongestFirst"}, {"stride", 0}};
   EXPECT_EQ(tokenizer_of(file.dump())->encode("a photo of a cat"), (std::vector<std::int64_t>{whole[0], whole[1], whole[2], whole.back()}));
+  EXPECT_EQ(tokenizer_of(file.dump())->count_ids("a photo of a cat"), std::ssize(whole)) << "the file's own limit does not count";
   file["truncation"]["direction"] = "Left";
   const std::size_t n = whole.size();
   EXPECT_EQ(tokenizer_of(file.dump())->encode("a photo of a cat"), (std::vector<std::int64_t>{whole[0], whole[n - 3], whole[n - 2], whole.back()}));

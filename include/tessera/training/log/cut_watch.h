@@ -20,7 +20,7 @@ class CutWatch {
   /// The epoch is over, or the run: `cuts` are LoaderStatistics::cuts since the session began. One line for each view that
   /// lost tokens in it.
   std::vector<std::string> epoch_over(std::int64_t epoch, const std::map<std::string, TextCuts>& cuts);
-  /// The shares of that epoch, for a row: {"cut_tokens.VIEW", share}, {"cut_texts.VIEW", share} of views that lost tokens.
+  /// The shares of that epoch, for a row: {"tokens.VIEW", share}, {"texts.VIEW", share} of views that lost tokens.
   /// Gives them once.
   std::vector<std::pair<std::string, double>> take_shares() { return std::exchange(shares_, {}); }
 

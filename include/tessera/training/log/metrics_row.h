@@ -22,6 +22,7 @@ struct MetricsRow : RowPlace {
   double loss = 0;
   std::vector<std::pair<std::string, double>> terms;
   std::vector<std::pair<std::string, double>> statistics;  // Losses::statistics, and the shares that Losses::used gives
+  std::vector<std::pair<std::string, double>> cut;         // of the epoch that is over, the shares that CutWatch tells
   double grad_norm = 0;                                    // before clipping
   std::vector<std::pair<std::string, double>> grad_norms;  // of the image tower, the text tower, the objective
   std::optional<double> logit_scale;                       // the parameter itself (log of the scale)
