@@ -21,13 +21,19 @@ at::Tensor present_first(const at::Tensor& present) {
   return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1));
 }
 
-// Drawn from (seed, step, i, j), evenly among the present captions of j.
+// Drawn from (seed, step, i, j), evenly among the present captions of j, with i and j the places that the images would have
+// in the batch of one process: the loader deals its images to the ranks in turn, and gathering puts those of one rank side
+// by side.
 NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& context) {
+  const std::int64_t ranks = context.group.size(), rank = context.group.rank(), batch = relation.images() / ranks;
   const at::Tensor slots = present_first(relation.present), counts = relation.present.sum(1).clamp_min(1);
+  const at::Tensor places = at::arange(relation.images(), slots.options()).view({batch, ranks}).t().flatten();  // [C]
   const auto stream = derive_seed(context.seed, Purpose::negatives, {static_cast<std::uint64_t>(context.step)});
-  return [slots, counts, stream](std::int64_t first, std::int64_t count) {
-    const RowRngScope keyed(row_keys(stream, first, 1, count).to(slots.device()));
-    const at::Tensor drawn = row_random_int(count, slots.size(0), slots.device()).remainder(counts);  // [n, C]
+  return [=](std::int64_t first, std::int64_t count) {
+    const std::int64_t own = first - rank * batch;
+    const RowRngScope keyed(row_keys(stream, own * ranks + rank, ranks, count).to(slots.device()));
+    const at::Tensor drawn =
+        row_random_int(count, slots.size(0), slots.device()).index_select(1, places).remainder(counts);  // [n, C]
     return slots.gather(1, drawn.t()).t();
   };
 }

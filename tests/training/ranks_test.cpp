@@ -86,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                                            "{name: clip} with dinov3", "{name: sparc} with eva02",
                                            "{name: weighted_sum, objectives: [{name: clip}, {name: superclip}]}",
                                            "{name: multi_positive_clip, denominator: negatives} with captions",
-                                           "{name: flair, heads: 2} with captions",
+                                           "{name: flair, heads: 2, init_logit_bias: -2} with captions",
                                            "{name: dreamlip} with captions",
                                            "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",
                                            "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
@@ -231,9 +231,9 @@ TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
 
 // Adapters' inputs are dropped by row and token, whichever rank and chunk these are in.
 TEST_P(CurveOverRanks, WithLoraIsThatOfOneProcess) {
-  std::vector<std::string> overrides{std::string("objective=") + GetParam(), "training.steps=6",
-                                     "adapt.image={lora: {rank: 4, dropout: 0.3, layers: [query, value, mlp_in]}}",
-                                     "adapt.text={lora: {rank: 4, dropout: 0.3}}"};
+  std::vector<std::string> overrides =
+      of_case({"training.steps=6", "adapt.image={lora: {rank: 4, dropout: 0.3, layers: [query, value, mlp_in]}}",
+               "adapt.text={lora: {rank: 4, dropout: 0.3}}"});
   const std::string alone = folder_ / "alone", both = folder_ / "both";
   run_ranks(1, [&](const ProcessGroup& group) { return train(alone, overrides, "none", group); });
   overrides.insert(overrides.end(), {"training.micro_batch=3", "model.text.encoder.grad_checkpointing=true",
