@@ -271,7 +271,7 @@ def text_conditioned_pool(image_tokens, queries, parameters, *, heads=8, zero_to
     >>> parameters |= {"attn.in_proj_weight": torch.eye(2).repeat(3, 1), "attn.in_proj_bias": torch.zeros(6)}
     >>> parameters |= {"attn.out_proj.weight": torch.eye(2), "attn.out_proj.bias": torch.zeros(2)}
     >>> text_conditioned_pool(torch.tensor([[[4.0, 0.0], [0.0, 4.0]]]), torch.tensor([[9.0, 1.0]]), parameters, heads=1)
-    tensor([[[ 0.7310, -0.7310]]])
+    tensor([[[ 0.7225, -0.7225]]])
     """
     return _operators().text_conditioned_pool(image_tokens, queries, _pool_parameters(parameters), heads, zero_token)
 
