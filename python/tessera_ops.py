@@ -3,7 +3,8 @@
     import tessera_ops
     grouped = tessera_ops.sparsify_group(words, patches, mask)      # SPARC's grouped patches
 
-All of them have gradients, shapes for `torch.compile` and a rule under autocast, and run on CPUs and on NVIDIA GPUs. They are in
+All of them have gradients and run on CPUs and on NVIDIA GPUs; all but the two text-conditioned ones have shapes for `torch.compile` and
+a rule under autocast. They are in
 `libtessera_ops.so`, which is built for one series of PyTorch (2.11). It is loaded when this module is imported, from the first of
 
     the file that TESSERA_OPS_LIBRARY names,

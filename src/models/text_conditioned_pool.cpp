@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include <tessera/base/error.h>
 
@@ -57,17 +58,17 @@ at::Tensor TextConditionedPool::project_output(const at::Tensor& heads_output) {
 }
 
 TextConditionedPool::Pooled TextConditionedPool::forward(const at::Tensor& image_tokens, const at::Tensor& queries) {
-  TORCH_CHECK(image_tokens.dim() == 3, "text_conditioned_pool: image_tokens must be [B, P, D], got ", image_tokens.sizes());
-  const auto split = [&](const at::Tensor& x) {  // [.., n, D] -> [.., H, n, d]
+  Pooled out{text_conditioned_pool(image_tokens, queries, parameters_of_operator()), {}};
+  const c10::NoGradGuard no_grad;
+  const auto by_head = [&](const at::Tensor& x) {  // [.., n, D] -> [.., H, n, d]
     return x.unflatten(-1, {settings_.heads, -1}).transpose(-3, -2);
   };
-  const at::Tensor query = split(project_queries(queries)), key = split(project_keys(image_tokens)),
-                   value = split(project_values(image_tokens));
-  at::Tensor scores = at::matmul(query, key.mT()) / std::sqrt(static_cast<double>(key.size(-1)));  // [B, H, Q, P]
+  const at::Tensor keys = by_head(project_keys(image_tokens));
+  at::Tensor scores = at::matmul(by_head(project_queries(queries)), keys.mT()) /
+                      std::sqrt(static_cast<double>(keys.size(-1)));  // [B, H, Q, P]
   if (settings_.zero_token) scores = at::constant_pad_nd(scores, {0, 1}, 0);
-  const at::Tensor weights = scores.softmax(-1).narrow(-1, 0, key.size(-2));
-  const at::Tensor attended = at::matmul(weights, value).transpose(-3, -2).flatten(-2);  // [B, Q, D]
-  return {project_output(attended), weights.mean(1).detach()};
+  out.attention = scores.softmax(-1).narrow(-1, 0, keys.size(-2)).mean(1);
+  return out;
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "src/objectives/common/caption_contrast.h"
 #include "src/objectives/common/caption_features.h"
+#include "src/objectives/common/counted_views.h"
 #include "src/objectives/common/pair_features.h"
 #include <tessera/base/error.h>
 #include <tessera/base/half_cosine.h>
@@ -52,13 +53,6 @@ class CrossModalPool : public torch::nn::Module {
 namespace {
 
 constexpr const char* kCosmos = "cosmos";
-
-// As data.loader.views names counted ones.
-std::vector<std::string> crop_views(const std::string& name, std::int64_t count) {
-  std::vector<std::string> out;
-  for (std::int64_t i = 0; i < count; ++i) out.push_back(name + "_" + std::to_string(i));
-  return out;
-}
 
 // The crops' embeddings [B, N, D], in the order of `views`.
 at::Tensor crop_embeddings(const Features& features, const std::vector<std::string>& views,
@@ -146,8 +140,8 @@ at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, 
   std::vector<at::Tensor> sums, counts;
   for (std::int64_t place = 0; place < rows.size(); ++place) {
     const CaptionRelation relation = columns.relation_to(rows, place);
-    const CaptionContrast contrast = info_nce_of_all_captions(rows.row(place), columns.all(), scale,
-                                                              CaptionDenominator::slot, relation, chunk, group);
+    const CaptionContrast contrast = caption_info_nce(rows.row(place), columns.all(), scale, CaptionDenominator::slot,
+                                                      relation, chunk, group);
     counts.push_back(relation.own_pairs().sum());
     sums.push_back((contrast.i2t + contrast.t2i) / 2 * counts.back());
   }
@@ -159,9 +153,9 @@ at::Tensor mean_info_nce(const EmbeddingSet& rows, const EmbeddingSet& columns, 
 Cosmos::Cosmos(const CosmosSettings& settings, const ObjectiveContext& context)
     : ContrastiveObjective(context),
       settings_(settings),
-      global_views_(crop_views("global", settings.global_crops)),
+      global_views_(counted_views("global", settings.global_crops)),
       views_(global_views_) {
-  for (const std::string& view : crop_views("local", settings.local_crops)) views_.push_back(view);
+  for (const std::string& view : counted_views("local", settings.local_crops)) views_.push_back(view);
   if (context.embed_dim % settings.heads != 0)
     user_error("heads: ", settings.heads, " do not divide the embedding's width of ", context.embed_dim,
                ": set a number that does");

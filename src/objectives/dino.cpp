@@ -1,21 +1,12 @@
 #include <ATen/ATen.h>
 
+#include "src/objectives/common/counted_views.h"
 #include <tessera/base/error.h>
 #include <tessera/base/half_cosine.h>
 #include <tessera/objectives/dino.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
-namespace {
-
-// As data.loader.views names counted ones.
-std::vector<std::string> counted_names(const std::string& name, std::int64_t count) {
-  std::vector<std::string> out;
-  for (std::int64_t i = 0; i < count; ++i) out.push_back(name + "_" + std::to_string(i));
-  return out;
-}
-
-}  // namespace
 
 std::optional<config::Problem> validate(const DinoSettings& s) {
   if (s.local_crops > 0 || (s.student_global_crops && s.global_crops > 1)) return std::nullopt;
@@ -27,8 +18,8 @@ std::optional<config::Problem> validate(const DinoSettings& s) {
 
 Dino::Dino(const DinoSettings& settings, const ObjectiveContext& context)
     : settings_(settings),
-      global_views_(counted_names("global", settings.global_crops)),
-      local_views_(counted_names("local", settings.local_crops)) {
+      global_views_(counted_views("global", settings.global_crops)),
+      local_views_(counted_views("local", settings.local_crops)) {
   head_ = register_module("head", std::make_shared<DinoHead>(settings.head, context.embed_dim));
   loss_ = register_module("loss", std::make_shared<DinoLoss>(settings.loss, settings.head.out_dim));
 }

@@ -43,9 +43,9 @@ NegativeSlots drawn_slots(const CaptionRelation& relation, const StepContext& co
 ConditionedPairs sampled_pairs(const CaptionRelation& relation, const NegativeSlots& slots, std::int64_t first,
                                std::int64_t count) {
   const std::int64_t images = relation.images(), captions = relation.captions();
-  const at::Tensor own_image = at::arange(first, first + count, slots(first, 1).options()).unsqueeze(1);  // [n, 1]
-  const at::Tensor values = relation.values(first, count, 0, images);                                     // [n, C, K]
-  const at::Tensor chosen = slots(first, count).clamp(0, captions - 1);                                   // [n, C]
+  const at::Tensor chosen = slots(first, count).clamp(0, captions - 1);                             // [n, C]
+  const at::Tensor own_image = at::arange(first, first + count, chosen.options()).unsqueeze(1);  // [n, 1]
+  const at::Tensor values = relation.values(first, count, 0, images);                            // [n, C, K]
   const at::Tensor of_own = CaptionRelation::own_of(values, first, 0);
   const at::Tensor of_others = values.gather(2, chosen.unsqueeze(2)).squeeze(2).scatter(1, own_image, 0);
   const at::Tensor every = at::arange(images, own_image.options());
@@ -102,15 +102,15 @@ Losses Flair::forward(const Features& features, const StepContext& context, cons
   const auto pairs = [=](std::int64_t first, std::int64_t count) {
     return sampled ? sampled_pairs(relation, slots, offset + first, count) : all_pairs(relation, offset + first, count);
   };
-  const at::Tensor texts = gather_rows(captions.text_global, group).flatten(0, 1);  // [C K, D]
+  const at::Tensor texts = gather_rows(captions.text_global, group);  // [C, K, D]
   const at::Tensor sum =
-      text_conditioned_loss(captions.image_tokens, texts, sharpness, bias, pool_->parameters_of_operator(), pairs);
+      text_conditioned_loss(captions.image_tokens, texts.flatten(0, 1), sharpness, bias, pool_->parameters_of_operator(), pairs);
   // B times the mean over pairs; over ranks this rank's sum stands for its share of them.
   const at::Tensor pair_count = sampled ? sampled_pair_count(relation, negative_slots)
                                         : relation.present.sum() * relation.images();
   const at::Tensor conditioned = sum * (relation.images() * group.size()) / pair_count.clamp_min(1);
   const at::Tensor global = relation.mean_over_captions(
-      caption_sigmoid(unit_rows(captions.image_global), unit_rows(captions.text_global), sharpness, bias, relation,
+      caption_sigmoid(unit_rows(captions.image_global), unit_rows(texts), sharpness, bias, relation,
                       settings_.captions.chunk, group),
       group);
   return {settings_.conditioned_weight * conditioned + settings_.global_weight * global,

@@ -4,6 +4,7 @@
 
 #include "src/objectives/common/caption_contrast.h"
 #include "src/objectives/common/caption_features.h"
+#include <tessera/distributed/collectives.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -18,7 +19,7 @@ Losses MultiPositiveClip::forward(const Features& features, const StepContext& c
   const CaptionFeatures captions =
       caption_features(features, "multi_positive_clip", settings_.captions, {.image_global = true}, context.group);
   const CaptionContrast contrast = caption_info_nce(
-      unit_rows(captions.image_global), unit_rows(captions.text_global), scale(captions.dtype()),
+      unit_rows(captions.image_global), gather_rows(unit_rows(captions.text_global), context.group), scale(captions.dtype()),
       caption_denominator(settings_.denominator), captions.relation, settings_.captions.chunk, context.group);
   return {(contrast.i2t + contrast.t2i) / 2, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
 }

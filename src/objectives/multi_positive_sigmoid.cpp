@@ -4,6 +4,7 @@
 
 #include "src/objectives/common/caption_contrast.h"
 #include "src/objectives/common/caption_features.h"
+#include <tessera/distributed/collectives.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -18,7 +19,7 @@ Losses MultiPositiveSigmoid::forward(const Features& features, const StepContext
   const NoAutocast no_autocast;
   const CaptionFeatures captions =
       caption_features(features, "multi_positive_sigmoid", settings_.captions, {.image_global = true}, context.group);
-  const at::Tensor sum = caption_sigmoid(unit_rows(captions.image_global), unit_rows(captions.text_global),
+  const at::Tensor sum = caption_sigmoid(unit_rows(captions.image_global), gather_rows(unit_rows(captions.text_global), context.group),
                                          scale(captions.dtype()), logit_bias_.to(captions.dtype()), captions.relation,
                                          settings_.captions.chunk, context.group);
   const at::Tensor loss = settings_.divisor == "images"

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include "src/probe/loss_outputs.h"
 #include <tessera/objectives/caption_labels.h>
 #include <tessera/objectives/flair.h>
 #include <tessera/objectives/objective.h>
@@ -19,12 +20,6 @@ Features caption_features_of(const Run& run) {
   features.duplicates.image_group = run.optional_input("image_ids");
   features.duplicates.captions_group = run.optional_input("caption_ids");
   return features;
-}
-
-Outputs outputs_of(const Losses& losses) {
-  Outputs outputs{{"loss", losses.total}};
-  for (const auto& [term, value] : losses.terms) outputs[term] = value;
-  return outputs;
 }
 
 ObjectiveContext width_of(const Run& run) {

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include "src/probe/loss_outputs.h"
 #include "src/probe/training_mode.h"
 #include <tessera/models/token_multi_hot.h>
 #include <tessera/objectives/dino_head.h>
@@ -42,11 +43,7 @@ Outputs run_objective(Run& run, const std::string& name, const Features& feature
   context.step = step;
   context.inspect = true;
   context.training = mode.training;
-  Losses losses = objective->forward(features, context);
-  Outputs outputs{{"loss", losses.total}};
-  for (const auto& [term, value] : losses.terms) outputs[term] = value;
-  for (const auto& [detail, value] : losses.details) outputs[detail] = value;
-  return outputs;
+  return outputs_of(objective->forward(features, context));
 }
 
 // Objectives on the pairwise features of one image view and one caption.

@@ -1,6 +1,7 @@
 #include <ATen/ATen.h>
 
 #include "src/probe/all_runners.h"
+#include "src/probe/loss_outputs.h"
 #include <tessera/models/leff.h>
 #include <tessera/models/projections.h>
 #include <tessera/models/readouts/attention_pool_2d.h>
@@ -189,10 +190,7 @@ Outputs run_pyramidclip(Run& run) {
   settings.erase("training");  // of the modules with batch norms; this one has none
   const auto objective = objectives().make({"pyramidclip", settings}, "pyramidclip", {});
   run.bind_all(*objective);
-  const Losses losses = objective->forward(features, {});
-  Outputs outputs = {{"loss", losses.total}};
-  for (const auto& [term, value] : losses.terms) outputs[term] = value;
-  return outputs;
+  return outputs_of(objective->forward(features, {}));
 }
 
 }  // namespace

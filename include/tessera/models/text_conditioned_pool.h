@@ -33,7 +33,7 @@ class TextConditionedPool : public torch::nn::Module {
 
   struct Pooled {
     at::Tensor pooled;     // [B, Q, D], not normalized
-    at::Tensor attention;  // [B, Q, P], detached: the mean of the heads' weights, without the zero token's
+    at::Tensor attention;  // [B, Q, P], without gradient: the mean of the heads' weights, without the zero token's
   };
   /// image_tokens [B, P, D]; queries [B, Q, D], each image's own, or [Q, D], the same for all images.
   Pooled forward(const at::Tensor& image_tokens, const at::Tensor& queries);

@@ -63,8 +63,9 @@ class CrossModalPool;
 /// [0, log 100].
 ///
 /// A caption that is absent is no positive, no negative and no row; what is there is a negative also of images that lack its
-/// counterpart, and means are over the pairs (of one image) of which both are there. An image without its first caption has nothing to attend to: v~_n = unit(v_n). Two captions, or a crop and a caption, are
-/// duplicates where the images are of one picture or one carries the other's caption; two crops where they are of one picture.
+/// counterpart, and means are over the pairs (of one image) of which both are there. An image without its first caption has
+/// nothing to attend to: v~_n = unit(v_n). Two captions, or a crop and a caption, are duplicates where the images are of one
+/// picture or one carries the other's caption; two crops where they are of one picture.
 ///
 /// Other than the released code (ExplainableML/cosmos): padding and what stands behind it is hidden from the attention, where
 /// theirs attends to all positions of the text tower, padding included; gradients reach the embeddings of other ranks, where

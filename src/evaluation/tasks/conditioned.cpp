@@ -20,14 +20,16 @@ void check_conditioned(const EvaluationContext& context, const std::string& sett
 }
 
 ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& setting,
+                                const std::string& value, const std::string& usual,
                                 std::optional<std::int64_t> candidates) {
+  check_conditioned(context, setting, value, usual);
   return {model, context.pool, candidates, setting};
 }
 
 ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& task,
                                 const SimilaritySettings& settings) {
   const auto candidates = settings.similarity == "topk" ? std::optional(settings.candidates) : std::nullopt;
-  return conditioned(model, context, task + ".similarity", candidates);
+  return conditioned(model, context, task + ".similarity", settings.similarity, "global", candidates);
 }
 
 std::string described(const SimilaritySettings& settings) {

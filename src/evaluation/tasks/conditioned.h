@@ -14,8 +14,10 @@ namespace tessera {
 void check_conditioned(const EvaluationContext& context, const std::string& setting, const std::string& value,
                        const std::string& usual);
 
-/// The model through the context's pool, after check_conditioned(). `candidates`: of ConditionedEmbedder.
+/// The model through the context's pool, where the setting is at that value. Throws as check_conditioned().
+/// `candidates`: of ConditionedEmbedder.
 ConditionedEmbedder conditioned(const Embedder& model, const EvaluationContext& context, const std::string& setting,
+                                const std::string& value, const std::string& usual,
                                 std::optional<std::int64_t> candidates = std::nullopt);
 
 /// The same as the settings of a task say; `similarity` is not global.

@@ -24,8 +24,8 @@ class HardNegativesTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (settings_.similarity == "global") return measure(embedder, context);
-    check_conditioned(context, "hard_negatives.similarity", settings_.similarity, "global");
-    TaskResult result = measure(conditioned(embedder, context, "hard_negatives.similarity"), context);
+    TaskResult result =
+        measure(conditioned(embedder, context, "hard_negatives.similarity", settings_.similarity, "global"), context);
     result.data += " (conditioned)";
     return result;
   }

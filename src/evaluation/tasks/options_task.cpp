@@ -137,8 +137,8 @@ class OptionsTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (settings_.similarity == "global") return measure(embedder, context);
-    check_conditioned(context, "options.similarity", settings_.similarity, "global");
-    TaskResult result = measure(conditioned(embedder, context, "options.similarity"), context);
+    TaskResult result =
+        measure(conditioned(embedder, context, "options.similarity", settings_.similarity, "global"), context);
     result.data += " (conditioned)";
     return result;
   }

@@ -35,7 +35,6 @@ class RetrievalTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     if (settings_.compared.similarity != "global") {
-      check_conditioned(context, "retrieval.similarity", settings_.compared.similarity, "global");
       TaskResult result = measure_conditioned(conditioned(embedder, context, "retrieval", settings_.compared), context);
       result.data += described(settings_.compared);
       return result;

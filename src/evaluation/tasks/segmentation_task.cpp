@@ -89,9 +89,9 @@ class SegmentationTask final : public EvaluationTask {
       return measure(embedder, context, classes, names,
                      cosines_of_patches(names.global, last_block_named(settings_.last_block)));
     }
-    check_conditioned(context, "segmentation.patches", settings_.patches, "cosine");
+    const ConditionedEmbedder through =
+        conditioned(embedder, context, "segmentation.patches", settings_.patches, "cosine");
     const MaskClasses classes = classes_in(context);
-    const ConditionedEmbedder through = conditioned(embedder, context, "segmentation.patches");
     const TowerFeatures names = embed_classes(through, classes.queries.names, settings_.templates);
     TaskResult result = measure(through, context, classes, names,
                                 conditioned_patches(through, names, settings_.patches == "attention"));

@@ -70,7 +70,6 @@ class ZeroShotTask final : public EvaluationTask {
 
  private:
   TaskResult measure_conditioned(const Embedder& embedder, const EvaluationContext& context) const {
-    check_conditioned(context, "zero_shot.similarity", settings_.compared.similarity, "global");
     TaskResult result = measure(conditioned(embedder, context, "zero_shot", settings_.compared), context);
     result.data += described(settings_.compared);
     return result;

@@ -8,7 +8,6 @@
 
 #include <tessera/distributed/saved_group.h>
 #include "src/objectives/common/tiles.h"
-#include <tessera/distributed/collectives.h>
 #include <tessera/ops/numeric.h>
 
 namespace tessera {
@@ -18,14 +17,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr double kEmptySum = -std::numeric_limits<double>::infinity();  // the logarithm of one
-
-void fill_where(const at::Tensor& values, const at::Tensor& mask, double value) {
-  if (mask.defined()) values.masked_fill_(mask, value);
-}
-
-void add_exponentials(at::Tensor total, const at::Tensor& logarithms) {
-  total.copy_(at::logaddexp(total, logarithms));
-}
 
 // sigmoid's loss at -x.
 at::Tensor soft_plus(const at::Tensor& x) {
@@ -48,7 +39,6 @@ class CaptionTiles {
   std::int64_t first() const { return first_; }
   std::int64_t slots() const { return tiles_.slots(); }
   std::int64_t width() const { return tiles_.width(); }
-  const CaptionRelation& relation() const { return relation_; }
   at::TensorOptions numbers() const { return image_.options(); }
 
   at::Tensor images_of(const Tile& tile) const { return tile.rows_of(image_); }
@@ -177,29 +167,30 @@ class CaptionInfoNce : public torch::autograd::Function<CaptionInfoNce> {
     const auto on_tile = [&](const Tile& tile) {
       const at::Tensor cosines = tiles.cosines(tile), logits = cosines * scale;
       const auto of_tile_rows = [&](const at::Tensor& each) { return tile.rows_of(each).unsqueeze(1); };
-      const auto add_side = [&](const at::Tensor& to, const at::Tensor& log_sum, const GradientWeights& weight) {
-        to.add_((logits - log_sum).exp_().mul_(weight.softmax));
-      };
-      const auto at_positives = [&](const at::Tensor& log_sum, const at::Tensor& weight) {  // [rows, columns, K]
-        return negatives ? (log_sum - logits).sigmoid_().mul_(weight) : weight.expand_as(logits);
+      const auto softmax_side = [&](const at::Tensor& log_sum, const GradientWeights& weight) {
+        return (logits - log_sum).exp_().mul_(weight.softmax);
       };
       const at::Tensor row_sum = of_tile_rows(row_sums), column_sum = tile.columns_of(column_sums);
       const GradientWeights row{of_tile_rows(of_rows.softmax), of_tile_rows(of_rows.positive)},
           column{tile.columns_of(of_columns.softmax), tile.columns_of(of_columns.positive)};
       const CaptionRelation::Tile relation = tiles.relation_of(tile);
-      const at::Tensor gradient = at::zeros_like(logits);
-      add_side(gradient, row_sum, row);
-      add_side(gradient, column_sum, column);
+      const at::Tensor gradient = softmax_side(row_sum, row).add_(softmax_side(column_sum, column));
       if (negatives) {  // positives are in no denominator
         tiles.own_of(gradient, tile).fill_(0.0);
         fill_where(gradient, relation.further, 0.0);
       }
-      const bool has_own = tiles.own_of(gradient, tile).numel() > 0;
-      if (has_own || relation.further.defined()) {
-        const at::Tensor pulled = at_positives(row_sum, row.positive) + at_positives(column_sum, column.positive);
-        if (has_own) tiles.own_of(gradient, tile).sub_(tiles.own_of(pulled, tile));
-        if (relation.further.defined()) gradient.sub_(pulled.masked_fill(relation.further.logical_not(), 0.0));
-      }
+      // What rows and columns pull at their positives, in the part of the tile that `pick` gives.
+      const auto pulled = [&](const auto& pick) {
+        const auto side = [&](const at::Tensor& log_sum, const at::Tensor& weight) {
+          const at::Tensor picked = pick(weight.expand_as(logits));
+          return negatives ? (pick(log_sum.expand_as(logits)) - pick(logits)).sigmoid_().mul_(picked) : picked;
+        };
+        return side(row_sum, row.positive) + side(column_sum, column.positive);
+      };
+      const auto own = [&](const at::Tensor& values) { return tiles.own_of(values, tile); };
+      own(gradient).sub_(pulled(own));
+      if (relation.further.defined())
+        gradient.sub_(pulled([](const at::Tensor& all) { return all; }).masked_fill(relation.further.logical_not(), 0.0));
       fill_where(gradient, relation.left_out, 0.0);
       scale_gradient.select(0, tile.slot).add_((cosines * gradient).sum());
       const at::Tensor flat = gradient.mul_(scale).view({tile.rows, tile.columns * captions});
@@ -343,7 +334,8 @@ class CaptionSigmoid : public torch::autograd::Function<CaptionSigmoid> {
     const CaptionTiles tiles(image, texts, relation, chunk, group.rank());
     const at::Tensor sums = at::zeros({tiles.slots()}, image.options().dtype(at::kDouble));
     tiles.walk([&](const Tile& tile) {
-      const at::Tensor against = against_label(tiles, tile, tiles.cosines(tile).mul_(scale).add_(bias));
+      const at::Tensor against =
+          against_label(tiles, tile, tiles.relation_of(tile), tiles.cosines(tile).mul_(scale).add_(bias));
       sums.select(0, tile.slot).sub_(at::log_sigmoid(against.neg_()).sum());
     });
     ctx->save_for_backward({image, texts, scale, bias});
@@ -367,8 +359,9 @@ class CaptionSigmoid : public torch::autograd::Function<CaptionSigmoid> {
     const at::Tensor part = at::zeros({tiles.slots(), tiles.width(), captions * image.size(1)}, image.options());
     const auto on_tile = [&](const Tile& tile) {
       const at::Tensor cosines = tiles.cosines(tile);
-      const at::Tensor share = against_label(tiles, tile, (cosines * scale).add_(bias)).sigmoid_();
-      negate_positives(tiles, tile, share);
+      const CaptionRelation::Tile relation = tiles.relation_of(tile);
+      const at::Tensor share = against_label(tiles, tile, relation, (cosines * scale).add_(bias)).sigmoid_();
+      negate_positives(tiles, tile, relation, share);
       share.mul_(gradients[0]);
       bias_gradient.select(0, tile.slot).add_(share.sum());
       scale_gradient.select(0, tile.slot).add_((cosines * share).sum());
@@ -390,16 +383,17 @@ class CaptionSigmoid : public torch::autograd::Function<CaptionSigmoid> {
   }
 
  private:
-  static void negate_positives(const CaptionTiles& tiles, const Tile& tile, const at::Tensor& values) {
+  static void negate_positives(const CaptionTiles& tiles, const Tile& tile, const CaptionRelation::Tile& relation,
+                               const at::Tensor& values) {
     tiles.own_of(values, tile).neg_();
-    const at::Tensor further = tiles.relation_of(tile).further;
-    if (further.defined()) values.copy_(at::where(further, -values, values));
+    if (relation.further.defined()) values.copy_(at::where(relation.further, -values, values));
   }
 
   // -R times the logits, in place; minus infinity where R is 0.
-  static at::Tensor against_label(const CaptionTiles& tiles, const Tile& tile, const at::Tensor& logits) {
-    negate_positives(tiles, tile, logits);
-    fill_where(logits, tiles.relation_of(tile).left_out, kEmptySum);
+  static at::Tensor against_label(const CaptionTiles& tiles, const Tile& tile, const CaptionRelation::Tile& relation,
+                                  const at::Tensor& logits) {
+    negate_positives(tiles, tile, relation, logits);
+    fill_where(logits, relation.left_out, kEmptySum);
     return logits;
   }
 };
@@ -420,25 +414,19 @@ CaptionDenominator caption_denominator(const std::string& name) {
   return name == "negatives" ? CaptionDenominator::negatives : CaptionDenominator::slot;
 }
 
-CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
+CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group) {
-  return info_nce_of_all_captions(image, gather_rows(text, group), scale, denominator, relation, chunk, group);
-}
-
-CaptionContrast info_nce_of_all_captions(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
-                                         CaptionDenominator denominator, const CaptionRelation& relation,
-                                         std::optional<std::int64_t> chunk, const ProcessGroup& group) {
   const auto losses =
       CaptionInfoNce::apply(image, texts.flatten(0, 1), scale, static_cast<std::int64_t>(denominator), relation,
                             chunk_or_usual(chunk, image, relation), group);
   return {losses[0], losses[1]};
 }
 
-at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
+at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
                            const ProcessGroup& group) {
-  return CaptionSigmoid::apply(image, gather_rows(text, group).flatten(0, 1), scale, bias, relation,
+  return CaptionSigmoid::apply(image, texts.flatten(0, 1), scale, bias, relation,
                                chunk_or_usual(chunk, image, relation), group);
 }
 

@@ -21,7 +21,7 @@ CaptionDenominator caption_denominator(const std::string& name);
 /// backward: memory grows with B D and C K D, never with B C K. Every rank holds all captions, computes the similarities of
 /// its own images, and tells the others the sums that it has for their captions. No second derivatives.
 /// image    [B, D]     this rank's, of unit length (or 0)
-/// text     [B, K, D]  this rank's captions, of unit length; 0 where absent
+/// texts    [C, K, D]  the captions of all ranks, as gather_rows gives them, of unit length; 0 where absent
 /// scale    []         1/temperature
 /// chunk               images in a tile; nothing: as many as suit the device
 struct CaptionContrast {
@@ -29,17 +29,12 @@ struct CaptionContrast {
   at::Tensor t2i;  // the mean over present captions
 };
 /// Multi-positive InfoNCE: a row's term is the mean over its positives p of log(sum of exp(s) over the denominator) - s_p.
-CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
+CaptionContrast caption_info_nce(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                                  CaptionDenominator denominator, const CaptionRelation& relation,
                                  std::optional<std::int64_t> chunk, const ProcessGroup& group);
 
-/// The same with the captions of all ranks, [C, K, D] as gather_rows gives them: for several contrasts with the same ones.
-CaptionContrast info_nce_of_all_captions(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
-                                         CaptionDenominator denominator, const CaptionRelation& relation,
-                                         std::optional<std::int64_t> chunk, const ProcessGroup& group);
-
 /// Multi-positive sigmoid: the sum over this rank's images and all captions with R != 0 of -log sigmoid(R (s + bias)).
-at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& text, const at::Tensor& scale,
+at::Tensor caption_sigmoid(const at::Tensor& image, const at::Tensor& texts, const at::Tensor& scale,
                            const at::Tensor& bias, const CaptionRelation& relation, std::optional<std::int64_t> chunk,
                            const ProcessGroup& group);
 

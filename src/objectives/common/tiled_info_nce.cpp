@@ -37,10 +37,6 @@ class Texts {
   std::int64_t width_;
 };
 
-void fill(const at::Tensor& values, const at::Tensor& mask, double value) {
-  if (mask.defined()) values.masked_fill_(mask, value);
-}
-
 // What is added up per image or text, [..., kinds]: the log-sum-exp of the logits that count and, with softened targets
 // (kinds = 2), their sum.
 struct LogitSums {
@@ -56,22 +52,16 @@ struct LogitSums {
   // logits: [rows, columns], overwritten; added up along `dim`.
   static void add(const at::Tensor& sums, const at::Tensor& logits, const at::Tensor& left_out, std::int64_t dim) {
     if (sums.size(-1) > 1) {
-      fill(logits, left_out, 0.0);
+      fill_where(logits, left_out, 0.0);
       sums.select(-1, 1).add_(logits.sum(dim));
     }
-    fill(logits, left_out, kNothing);
-    add_exponentials(sums, logits.logsumexp(dim));
+    fill_where(logits, left_out, kNothing);
+    add_exponentials(sums.select(-1, 0), logits.logsumexp(dim));
   }
   // parts: [slots, n, kinds].
   static void merge(const at::Tensor& sums, const at::Tensor& parts) {
-    add_exponentials(sums, parts.select(-1, 0).logsumexp(0));
+    add_exponentials(sums.select(-1, 0), parts.select(-1, 0).logsumexp(0));
     if (sums.size(-1) > 1) sums.select(-1, 1).add_(parts.select(-1, 1).sum(0));
-  }
-
- private:
-  static void add_exponentials(const at::Tensor& sums, const at::Tensor& logarithms) {
-    at::Tensor total = sums.select(-1, 0);
-    total.copy_(at::logaddexp(total, logarithms));
   }
 };
 
@@ -166,14 +156,14 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                        const at::Tensor gradient = (relative * scale).sub_(tile.rows_of(rows).unsqueeze(1)).exp_();
                        if (share.defined()) gradient.sub_(tile.rows_of(share).unsqueeze(1));
                        gradient.mul_(row_weight);
-                       fill(gradient, left_out, 0.0);
+                       fill_where(gradient, left_out, 0.0);
                        scale_gradient.select(0, tile.slot).add_(relative.mul_(gradient).sum());
 
                        at::sub_out(relative, cosines, texts.number(0, tile));
                        const at::Tensor other = (relative * scale).sub_(texts.number(1, tile)).exp_();
                        if (share.defined()) other.sub_(texts.number(3, tile));
                        other.mul_(texts.number(2, tile));
-                       fill(other, left_out, 0.0);
+                       fill_where(other, left_out, 0.0);
                        const at::Tensor home = tile.slot_of(part);
                        home.select(1, width).add_(relative.mul_(other).sum(0));
                        gradient.add_(other);

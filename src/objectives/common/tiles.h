@@ -4,12 +4,23 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/logaddexp.h>
 
 #include "src/objectives/common/contrast_targets.h"
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/thread_pool.h>
 
 namespace tessera {
+
+/// values[mask] = value; an undefined mask is true nowhere.
+inline void fill_where(const at::Tensor& values, const at::Tensor& mask, double value) {
+  if (mask.defined()) values.masked_fill_(mask, value);
+}
+
+/// In place the logarithm of the sum of what the two are logarithms of.
+inline void add_exponentials(at::Tensor total, const at::Tensor& logarithms) {
+  total.copy_(at::logaddexp(total, logarithms));
+}
 
 /// A part of a matrix that is never held as a whole.
 struct Tile {
