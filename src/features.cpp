@@ -47,6 +47,11 @@ void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::str
     both.attention |= view.attention;
     both.encoder_tokens |= view.encoder_tokens;
     both.input_ids |= view.input_ids;
+    both.boxes |= view.boxes;
+    both.student |= view.student;
+    TORCH_CHECK(both.hidden == view.hidden || both.hidden.share == 0 || view.hidden.share == 0, "image view ", name,
+                ": two objectives hide its patches in different ways");
+    if (view.hidden.share > 0) both.hidden = view.hidden;
     both.optional &= view.optional;
     both.teacher_captions = most_captions(both, view);
     both.teacher |= view.teacher;
@@ -68,9 +73,14 @@ void Needs::merge(const Needs& other) {
   duplicates |= other.duplicates;
 }
 
+bool holds_several_texts(const std::string& view) {
+  return view == kCaptions || view == kNegatives || view == kPhrases || view == kPhraseNegatives;
+}
+
 TowerInput TowerInput::to(const at::Device& device) const {
   TowerInput out = map_tensors(*this, [&](const at::Tensor& tensor) { return moved(tensor, device); });
   out.lengths = lengths;
+  out.grids = grids;
   return out;
 }
 
@@ -130,10 +140,13 @@ Features joined(const std::vector<Features>& chunks) {
 
 void require_gradients(Features& features) {
   for (auto* views : {&features.images, &features.texts})
-    for (auto& [name, view] : *views)
+    for (auto& [name, view] : *views) {
+      const Boxes given = view.boxes;
       for_each_tensor(view, [](at::Tensor& tensor) {
         if (tensor.defined() && tensor.is_floating_point()) tensor = tensor.detach().requires_grad_(true);
       });
+      view.boxes = given;
+    }
 }
 
 Features repeated_leaves(const Features& features, std::int64_t count) {

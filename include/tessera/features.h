@@ -22,6 +22,9 @@ struct TowerFeatures {
   at::Tensor attention;  // [B, S, M], each slot's weight of each input position (patches row-major, or words)
   at::Tensor present;    // bool [B], false where the sample lacks the view; undefined: all have it
   TowerInput input;      // the ids and mask that a text tower saw
+  Boxes boxes;           // of the view, as the data give them
+  at::Tensor hidden;     // bool [B, N], the patches that the encoder did not see
+  at::Tensor grids;      // int64 [B, 2] on the CPU, rows and columns of each image's patches where they differ (TowerInput::patches)
 };
 
 /// Calls f(tensor) for each tensor, undefined ones included, in a fixed order.
@@ -37,6 +40,9 @@ void for_each_tensor(Tower& features, F&& f) {
   f(features.attention);
   f(features.present);
   for_each_tensor(features.input, f);
+  for_each_tensor(features.boxes, f);
+  f(features.hidden);
+  f(features.grids);
 }
 
 /// Features by view name: all that an objective sees of a batch.

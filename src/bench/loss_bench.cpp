@@ -34,6 +34,7 @@ TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, con
   if (wanted.dense) out.dense = at::zeros({kPairs, tokens, s.width}, options);
   if (wanted.slots) out.slots = at::zeros({kPairs, kSlots, s.width}, options);
   if (wanted.attention) out.attention = at::zeros({kPairs, kSlots, tokens}, options);
+  if (wanted.hidden.share > 0) out.hidden = (at::arange(tokens, options) < wanted.hidden.share * static_cast<double>(tokens)).expand({kPairs, -1});
   return out;
 }
 

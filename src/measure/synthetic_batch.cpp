@@ -5,7 +5,6 @@
 namespace tessera {
 namespace {
 
-constexpr const char* kCaptionsView = "captions";
 constexpr std::int64_t kRegions = 36;  // of a picture, as bottom-up attention takes them (Anderson et al. 2018)
 
 }  // namespace
@@ -23,12 +22,16 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
           at::randn({size, kRegions, model.image_tower().encoder().region_width()}, numbers.dtype(at::kFloat));
     else
       input.pixels = at::randint(256, {size, 3, height, width}, numbers.dtype(at::kByte));
+    if (view.boxes) {
+      const at::Tensor first = 0.5 * at::rand({size, captions, 2}, numbers.dtype(at::kFloat));
+      input.boxes = {at::cat({first, first + 0.5}, 2), at::ones({size, captions}, numbers.dtype(at::kBool))};
+    }
   }
   for (const auto& [name, view] : needs.texts) {
     const Encoder& encoder = model.text_tower().encoder();
     const std::int64_t length = encoder.context_length();
     std::vector<std::int64_t> texts = {size};
-    if (name == kCaptionsView) texts.push_back(captions);
+    if (holds_several_texts(name)) texts.push_back(captions);
     std::vector<std::int64_t> shape = texts;
     shape.push_back(length);
     batch.texts[name] = text_input(at::randint(encoder.vocab_size(), shape, numbers),
@@ -37,7 +40,7 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
   }
   batch.labels = at::full({size}, -1, numbers);
   if (needs.duplicates) batch.duplicates = {at::arange(size, numbers), at::arange(size, numbers)};
-  if (needs.duplicates && needs.texts.contains(kCaptionsView))
+  if (needs.duplicates && needs.texts.contains(kCaptions))
     batch.duplicates.captions_group = at::arange(size * captions, numbers).view({size, captions});
   batch.keys.assign(static_cast<std::size_t>(size), "synthetic");
   return batch;

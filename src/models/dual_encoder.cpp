@@ -28,9 +28,10 @@ std::string shape_text(const at::Tensor& tensor) {
   return concat(tensor.sizes());
 }
 
-/// Counters that may be absent from a file or present in it.
+/// What may be absent from a file or present in it: counters, and the token of hidden patches, which models trained without
+/// such lack.
 bool is_optional(const std::string& name) {
-  return name.ends_with("num_batches_tracked");
+  return name.ends_with("num_batches_tracked") || name == "visual.mask_token";
 }
 
 /// A picture that is missing has no real token; encoders see regions' and texts' masks themselves.
@@ -135,8 +136,9 @@ namespace {
 // for pictures alone (hide_missing_pictures).
 bool fit_together(const TowerInput& a, const ViewNeeds& a_needs, const TowerInput& b, ViewNeeds b_needs) {
   if (!a.of_pictures()) b_needs.optional = a_needs.optional;
-  return a.pixels.defined() == b.pixels.defined() && a.regions.defined() == b.regions.defined() &&
-         a.ids.defined() == b.ids.defined() && a.encoded.defined() == b.encoded.defined() &&
+  return a.pixels.defined() == b.pixels.defined() && a.patches.defined() == b.patches.defined() && a.regions.defined() == b.regions.defined() &&
+         a.ids.defined() == b.ids.defined() && a.boxes.corners.defined() == b.boxes.corners.defined() &&
+         (!a.boxes.corners.defined() || a.boxes.corners.sizes() == b.boxes.corners.sizes()) && a.encoded.defined() == b.encoded.defined() &&
          a.values().sizes() == b.values().sizes() && a.values().scalar_type() == b.values().scalar_type() &&
          a_needs == b_needs;
 }
@@ -154,6 +156,10 @@ TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
   };
   TowerInput out;
   out.pixels = below([](const TowerInput& input) { return input.pixels; });
+  out.patches = below([](const TowerInput& input) { return input.patches; });
+  out.grids = below([](const TowerInput& input) { return input.grids; });
+  out.boxes.corners = below([](const TowerInput& input) { return input.boxes.corners; });
+  out.boxes.mask = below([](const TowerInput& input) { return input.boxes.mask; });
   out.regions = below([](const TowerInput& input) { return input.regions; });
   out.ids = below([](const TowerInput& input) { return input.ids; });
   out.encoded.tokens = below([](const TowerInput& input) { return input.encoded.tokens; });
@@ -182,7 +188,9 @@ TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
 
 std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     Tower& tower, const std::map<std::string, TowerInput>& views, const std::map<std::string, ViewNeeds>& needs) const {
-  std::vector<std::pair<std::string, ViewNeeds>> waiting(needs.begin(), needs.end());
+  std::vector<std::pair<std::string, ViewNeeds>> waiting;
+  for (const auto& view : needs)
+    if (view.second.student) waiting.push_back(view);
   for (const auto& [name, need] : waiting) TORCH_CHECK(views.contains(name), "the batch has no view named ", name);
   std::map<std::string, TowerFeatures> out;
   while (!waiting.empty()) {

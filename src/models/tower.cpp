@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "src/models/hidden_patches.h"
+#include <tessera/base/error.h>
 #include <tessera/models/attention.h>
 #include <tessera/models/registry.h>
 #include <tessera/models/tower.h>
@@ -36,6 +38,11 @@ at::Tensor Encoded::mask_with_class_token() const {
 
 Encoded Encoder::encode_with(LastBlock /*kind*/, const TowerInput& /*input*/) {
   user_error("last_block changes the last block of a vit, and this model's image encoder is another one: leave it plain");
+}
+
+config::Size Encoder::maskable_grid(const at::Tensor& /*pixels*/) const {
+  user_error("the objective hides patches from the image encoder, and this one has no mask token: only a vit has it "
+             "(model.image.encoder.mask_token: true)");
 }
 
 TowerSettings resolve(const TowerSettings& settings, const std::string& path) {
@@ -103,7 +110,11 @@ Encoded encoded_for(Encoder& encoder, const TowerInput& input, const ViewNeeds& 
 
 }  // namespace
 
-TowerFeatures Tower::forward(const TowerInput& input, const ViewNeeds& needs) {
+TowerFeatures Tower::forward(const TowerInput& given, const ViewNeeds& needs) {
+  TowerInput input = given;
+  if (needs.hidden.share > 0)
+    input.hidden = draw_hidden_patches(needs.hidden, input.values().size(0), encoder_->maskable_grid(input.pixels),
+                                       input.values().device());
   const Encoded encoded = encoded_for(*encoder_, input, needs);
   const ReadOutOutput pooled = readout_->forward(encoded, needs);
   TowerFeatures out;
@@ -111,6 +122,9 @@ TowerFeatures Tower::forward(const TowerInput& input, const ViewNeeds& needs) {
   if (needs.slots) out.slots = pooled.slots;
   if (needs.attention) out.attention = pooled.attention;
   out.mask = encoded.mask;
+  out.hidden = input.hidden;
+  if (needs.boxes) out.boxes = input.boxes;
+  out.grids = input.grids;
   if (needs.tokens) out.tokens = zero_padding(projection_->tokens(encoded.tokens), encoded.mask);
   if (needs.encoder_tokens) out.encoder_tokens = zero_padding(encoder_->final_norm(encoded.tokens), encoded.mask);
   const at::Tensor& patches = encoded.other_tokens.defined() ? encoded.other_tokens : encoded.tokens;

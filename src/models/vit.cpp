@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/base/error.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/models/position_embedding.h>
 #include <tessera/models/vit.h>
@@ -85,6 +86,7 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
   if (settings.registers > 0)
     register_embedding_ =
         register_parameter("register_embedding", scale * at::randn({settings.registers, settings.width}));
+  if (settings.mask_token) mask_token_ = register_parameter("mask_token", at::zeros({settings.width}));
   if (settings.position_embedding == "learned") {
     positional_embedding_ =
         register_parameter("positional_embedding", scale * at::randn({positioned() + patches, settings.width}));
@@ -107,7 +109,7 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
 Encoded Vit::encode(const TowerInput& input) {
   if (input.regions.defined()) return encode_regions(input.regions, input.mask);
   TORCH_CHECK(input.pixels.defined(), "vit: takes pictures or regions");
-  const Embedded embedded = embed(input.pixels);
+  const Embedded embedded = embed(input);
   return encoded(transformer_->forward(embedded.tokens, embedded.sequence), embedded.grid);
 }
 
@@ -115,14 +117,15 @@ Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
   TORCH_CHECK(input.pixels.defined(), "vit: another last block needs pictures");
   if (settings_.layers == 0) user_error("last_block changes the last block of a vit, and this model's has none");
   if (settings_.block_norm != "before") user_error("last_block changes blocks with block_norm: before, and this model's is ", settings_.block_norm);
-  const Embedded embedded = embed(input.pixels);
+  const Embedded embedded = embed(input);
   const auto [plain, other] = transformer_->forward_both(embedded.tokens, embedded.sequence, kind);
   Encoded out = encoded(plain, embedded.grid);
   out.other_tokens = (ln_post_ ? ln_post_->forward(other) : other).slice(1, prefix());
   return out;
 }
 
-Vit::Embedded Vit::embed(const at::Tensor& image) {
+Vit::Embedded Vit::embed(const TowerInput& input) {
+  const at::Tensor& image = input.pixels;
   const config::Size patch = settings_.patch_size;
   TORCH_CHECK(image.dim() == 4 && image.size(1) == 3 && image.size(2) >= patch.height && image.size(3) >= patch.width &&
                   (settings_.partial_patches || (image.size(2) % patch.height == 0 && image.size(3) % patch.width == 0)),
@@ -130,7 +133,7 @@ Vit::Embedded Vit::embed(const at::Tensor& image) {
               ", got ", image.sizes());
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);  // [B, P, w]
-  x = with_prefix(x);
+  x = with_prefix(with_mask_token(x, input.hidden));
   if (positional_embedding_.defined()) {
     const at::Tensor positions = resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
                                                            settings_.position_resampling == "antialiased");
@@ -162,6 +165,22 @@ Rotation Vit::rotation(config::Size grid, const at::Tensor& x) const {
 std::int64_t Vit::positioned() const {
   if (settings_.prefix_positions == "all") return prefix();
   return settings_.prefix_positions == "class_token" && settings_.class_token ? 1 : 0;
+}
+
+at::Tensor Vit::with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const {
+  if (!hidden.defined()) return patches;
+  TORCH_CHECK(mask_token_.defined() && hidden.sizes() == patches.sizes().slice(0, 2), "vit: hidden patches must be [B, P] = ",
+              patches.sizes().slice(0, 2), " of a model with a mask token, got ", hidden.sizes());
+  return at::where(hidden.unsqueeze(2), mask_token_.to(patches.scalar_type()), patches);
+}
+
+config::Size Vit::maskable_grid(const at::Tensor& pixels) const {
+  if (!settings_.mask_token)
+    user_error("the objective hides patches from the image encoder: set model.image.encoder.mask_token to true");
+  if (settings_.patch_dropout > 0)
+    user_error("model.image.encoder.patch_dropout: the objective hides patches, and those that are dropped cannot be predicted: set it to 0");
+  TORCH_CHECK(pixels.defined() && pixels.dim() == 4, "vit: only patches of pixels can be hidden");
+  return {pixels.size(2) / settings_.patch_size.height, pixels.size(3) / settings_.patch_size.width};
 }
 
 // [B, P, w] -> [B, prefix + P, w]: class token, registers, patches.

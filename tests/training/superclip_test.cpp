@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kAlone = "objective={name: superclip}";
 constexpr const char* kWithClip = "objective={name: weighted_sum, objectives: [{name: clip}, {name: superclip}]}";
 constexpr const char* kDocuments = "objective.document_count";
-constexpr const char* kCaptions = "objective.caption_count";
+constexpr const char* kCaptionCount = "objective.caption_count";
 constexpr const char* kSummedDocuments = "objective.objectives.superclip.document_count";
 constexpr const char* kSummedCaptions = "objective.objectives.superclip.caption_count";
 
@@ -29,7 +29,7 @@ class SuperClipTraining : public ::testing::Test {
     const std::string step = std::to_string(steps);
     return load_checkpoint(run + "/checkpoints/step_" + std::string(7 - step.size(), '0') + step);
   }
-  static std::int64_t captions(const Weights& weights, const char* name = kCaptions) {
+  static std::int64_t captions(const Weights& weights, const char* name = kCaptionCount) {
     return weights.at(name).item<std::int64_t>();
   }
   static std::int64_t letters(const TrainingRun& run) {
@@ -45,7 +45,7 @@ TEST_F(SuperClipTraining, CountsEveryImageOnceAndTheyAreSavedAsIntegers) {
     const std::string name = alone ? "alone" : "sum";
     const Checkpoint end = train(name, {objective, "training.ema={}"});
     const at::Tensor documents = end.model.weights.at(alone ? kDocuments : kSummedDocuments);
-    EXPECT_EQ(captions(end.model.weights, alone ? kCaptions : kSummedCaptions), 6 * 8);
+    EXPECT_EQ(captions(end.model.weights, alone ? kCaptionCount : kSummedCaptions), 6 * 8);
     EXPECT_EQ(documents.scalar_type(), at::kLong);
     EXPECT_GT(documents.max().item<std::int64_t>(), 24);
     EXPECT_LE(documents.max().item<std::int64_t>(), 48);

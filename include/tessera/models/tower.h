@@ -47,6 +47,9 @@ class Encoder : public torch::nn::Module {
   virtual bool has_class_token() const { return false; }
   /// Rows and columns of the token grid for pictures of the configured size; {0, 0} for text.
   virtual config::Size grid() const { return {0, 0}; }
+  /// Rows and columns of the patches that a mask token can take the place of (TowerInput::hidden) in pixels [B, 3, H, W]. Throws
+  /// UserError where the encoder has no mask token.
+  virtual config::Size maskable_grid(const at::Tensor& pixels) const;
   /// Width of the region features it takes as an image view; 0: none.
   virtual std::int64_t region_width() const { return 0; }
   /// Of a text encoder: number of token ids, and of tokens that a text may have.

@@ -43,6 +43,7 @@ struct VitSettings : TransformerSettings {
   std::string position_resampling = "antialiased";
   std::optional<RotarySettings> rotary;
   double patch_dropout = 0.0;
+  bool mask_token = false;
   std::optional<LeffSettings> leff;
   std::optional<VitRegionSettings> regions;
 };
@@ -78,6 +79,8 @@ void fields(Visitor& v, VitSettings& s) {
   v("patch_dropout", s.patch_dropout,
     "share of patches that a picture leaves out in training, drawn anew each step (FLIP, Li et al. 2023)",
     config::in_half_open(0, 1));
+  v("mask_token", s.mask_token,
+    "a learned token in the place of patches that the objective hides (masked_prediction; iBOT, Zhou et al. 2022)");
   v("leff", s.leff,
     "a 3x3 convolution over the patches in the MLP of the first blocks (LeFF): {layers: 9}; null: none");
   v("regions", s.regions, "region features as an image view: {width: 2052, first_block: 9}; null: none");
@@ -104,6 +107,7 @@ class Vit : public Encoder {
   bool has_class_token() const override { return settings_.class_token; }
   bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
   config::Size grid() const override;
+  config::Size maskable_grid(const at::Tensor& pixels) const override;
   bool rows_are_independent() const override {
     if (stem_ && !stem_->rows_are_independent()) return false;
     return !(is_training() && settings_.leff && settings_.leff->norm == "batch");
@@ -121,7 +125,9 @@ class Vit : public Encoder {
     SequenceInfo sequence;
     config::Size grid;
   };
-  Embedded embed(const at::Tensor& image);
+  Embedded embed(const TowerInput& input);
+  /// [B, P, w] with the mask token where hidden [B, P] is true; undefined: nowhere.
+  at::Tensor with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const;
   /// Tokens before the patches, and how many of them have a learned position.
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }
   std::int64_t positioned() const;
@@ -136,6 +142,7 @@ class Vit : public Encoder {
   std::shared_ptr<PatchStem> stem_;  // in its place
   at::Tensor class_embedding_;
   at::Tensor register_embedding_;
+  at::Tensor mask_token_;
   at::Tensor positional_embedding_;
   std::shared_ptr<LayerNorm> ln_pre_;
   std::shared_ptr<Transformer> transformer_;

@@ -384,11 +384,16 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
 
 namespace {
 
-// Of the views that ask for a teacher.
+// Of the views that ask for a teacher, which sees all patches.
 Needs teacher_needs(const Needs& needs) {
   Needs out = needs;
   std::erase_if(out.images, [](const auto& view) { return !view.second.teacher; });
   std::erase_if(out.texts, [](const auto& view) { return !view.second.teacher; });
+  for (auto* views : {&out.images, &out.texts})
+    for (auto& [name, view] : *views) {
+      view.student = true;
+      view.hidden = {};
+    }
   return out;
 }
 

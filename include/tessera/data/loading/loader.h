@@ -155,9 +155,6 @@ class Loader {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The view of K captions per image.
-inline constexpr const char* kCaptions = "captions";
-
 /// The view of one text that DuplicateGroups::caption_group compares: `caption`, or else the first; empty: there is none.
 std::string compared_text(const Needs& needs);
 
