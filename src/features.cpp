@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
+#include <tessera/base/error.h>
 #include <tessera/base/text.h>
 
 namespace tessera {
@@ -48,10 +49,12 @@ void merge_views(std::map<std::string, ViewNeeds>& into, const std::map<std::str
     both.encoder_tokens |= view.encoder_tokens;
     both.input_ids |= view.input_ids;
     both.boxes |= view.boxes;
+    if (both.student && view.student && both.hidden != view.hidden)
+      user_error("objective: one of the objectives hides patches of the image view ", name,
+                 ", and another wants it whole or with others hidden: give masked_prediction a view of its own (the setting "
+                 "`view`, and its crops in data.loader.views)");
+    if (view.student) both.hidden = view.hidden;
     both.student |= view.student;
-    TORCH_CHECK(both.hidden == view.hidden || both.hidden.share == 0 || view.hidden.share == 0, "image view ", name,
-                ": two objectives hide its patches in different ways");
-    if (view.hidden.share > 0) both.hidden = view.hidden;
     both.optional &= view.optional;
     both.teacher_captions = most_captions(both, view);
     both.teacher |= view.teacher;

@@ -60,7 +60,9 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
   const Needs needs = out.objective->needs();
   if (model != nullptr) {
     const at::NoGradGuard no_grad;
-    out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), needs);
+    Needs of_model = needs;  // what the teacher alone sees stands for its features below
+    for (auto& [view, wanted] : of_model.images) wanted.student = true;
+    out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), of_model);
   } else {
     for (const auto& [view, wanted] : needs.images) out.features.images[view] = features_of_view(wanted, s.patches, s);
     for (const auto& [view, wanted] : needs.texts) out.features.texts[view] = features_of_text(wanted, s);

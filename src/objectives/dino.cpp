@@ -26,7 +26,7 @@ Dino::Dino(const DinoSettings& settings, const ObjectiveContext& context)
 
 Needs Dino::needs() const {
   Needs needs{.images = {}, .texts = {}};
-  for (const std::string& view : global_views_) needs.images[view] = {.teacher = true};
+  for (const std::string& view : global_views_) needs.images[view] = {.student = settings_.student_global_crops, .teacher = true};
   for (const std::string& view : local_views_) needs.images[view] = {};
   return needs;
 }

@@ -22,6 +22,17 @@ std::vector<at::Tensor> targets_of_crops(const std::vector<at::Tensor>& teacher,
   return out;
 }
 
+at::Tensor probabilities_around(const at::Tensor& center, const at::Tensor& teacher_logits, std::int64_t epoch,
+                                const DinoLossSettings& settings) {
+  const at::NoGradGuard no_grad;
+  return ((to_compute(teacher_logits) - center) / teacher_temperature_at(epoch, settings)).softmax(1);
+}
+
+// logits and targets [R, K] -> [R].
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const DinoLossSettings& settings) {
+  return -(targets * (to_compute(logits) / settings.student_temperature).log_softmax(1)).sum(1);
+}
+
 }  // namespace
 
 double teacher_temperature_at(std::int64_t epoch, const DinoLossSettings& s) {
@@ -36,20 +47,17 @@ DinoLoss::DinoLoss(const DinoLossSettings& settings, std::int64_t out_dim) : set
 }
 
 at::Tensor DinoLoss::probabilities(const at::Tensor& teacher_logits, std::int64_t epoch) const {
-  const at::NoGradGuard no_grad;
-  return ((to_compute(teacher_logits) - center_) / teacher_temperature_at(epoch, settings_)).softmax(1);
-}
-
-at::Tensor DinoLoss::cross_entropy(const at::Tensor& logits, const at::Tensor& targets) const {
-  return -(targets * (to_compute(logits) / settings_.student_temperature).log_softmax(1)).sum(1).mean();
+  return probabilities_around(center_, teacher_logits, epoch, settings_);
 }
 
 at::Tensor DinoLoss::forward(const std::vector<at::Tensor>& student, const std::vector<at::Tensor>& teacher,
                              const at::Tensor& last_layer) const {
   const std::vector<at::Tensor> targets = targets_of_crops(teacher, student.size());
-  const auto of_logits = [this](const std::vector<at::Tensor>& tile) { return cross_entropy(tile[0], tile[1]); };
-  const auto of_bottleneck = [this](const std::vector<at::Tensor>& tile) {
-    return cross_entropy(at::linear(tile[0], tile[2]), tile[1]);
+  const auto of_logits = [settings = settings_](const std::vector<at::Tensor>& tile) {
+    return cross_entropy(tile[0], tile[1], settings).mean();
+  };
+  const auto of_bottleneck = [settings = settings_](const std::vector<at::Tensor>& tile) {
+    return cross_entropy(at::linear(tile[0], tile[2]), tile[1], settings).mean();
   };
   at::Tensor sum;
   std::size_t pairs = 0;
@@ -62,6 +70,18 @@ at::Tensor DinoLoss::forward(const std::vector<at::Tensor>& student, const std::
   }
   TORCH_CHECK(pairs > 0, "DinoLoss: no crop of the student has a global one to be compared with");
   return sum / static_cast<double>(pairs);
+}
+
+DinoLoss::Rows DinoLoss::of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
+                                 const at::Tensor& goal_layer, std::int64_t epoch,
+                                 std::optional<std::int64_t> chunk) const {
+  // The center moves before the backward pass, which computes the body again.
+  const auto body = [settings = settings_, center = center_.clone(), epoch](const std::vector<at::Tensor>& tile) {
+    const at::Tensor targets = probabilities_around(center, at::linear(tile[1], tile[3]), epoch, settings);
+    return at::stack({cross_entropy(at::linear(tile[0], tile[2]), targets, settings), at::special_entr(targets).sum(1)}, 1);
+  };
+  const at::Tensor both = map_tiles(body, {student, goals.detach()}, {last_layer, goal_layer.detach()}, chunk);
+  return {both.select(1, 0), both.select(1, 1).detach()};
 }
 
 void DinoLoss::move_center(const at::Tensor& teacher_logits, const ProcessGroup& group) {

@@ -6,12 +6,15 @@
 #include <tessera/objectives/filip.h>
 #include <tessera/objectives/flair.h>
 #include <tessera/objectives/gloria.h>
+#include <tessera/objectives/koleo.h>
+#include <tessera/objectives/masked_prediction.h>
 #include <tessera/objectives/mgca.h>
 #include <tessera/objectives/multi_positive_clip.h>
 #include <tessera/objectives/multi_positive_sigmoid.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/pacl.h>
 #include <tessera/objectives/pyramidclip.h>
+#include <tessera/objectives/self_distillation.h>
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/stair.h>
@@ -69,6 +72,11 @@ ObjectiveRegistry& objectives() {
     add<Cosmos, CosmosSettings>(list, "cosmos",
                                 "contrast with captions and self-distillation across modalities (Kim et al. 2024)");
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
+    add<Dino, SelfDistillationSettings>(list, "self_distillation",
+                                        "small crops predict what the teacher makes of a large one (SILC, TIPS, SigLIP 2)");
+    add<MaskedPrediction, MaskedPredictionSettings>(
+        list, "masked_prediction", "hidden patches predict what the teacher makes of them (iBOT, TIPS, SigLIP 2)");
+    add<Koleo, KoleoSettings>(list, "koleo", "images apart from their nearest neighbors (DINOv2)");
     add<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");

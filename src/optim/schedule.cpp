@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <tessera/base/half_cosine.h>
@@ -5,18 +6,40 @@
 
 namespace tessera {
 
+namespace {
+
+// A step of a run that is part of a longer one: which step of how many that is there.
+struct Place {
+  std::int64_t step, total;
+};
+
+Place in_whole(std::int64_t step, const ScheduleSettings& settings, std::int64_t total_steps) {
+  const auto [from, to] = settings.part;
+  const double whole = static_cast<double>(total_steps) / (to - from);
+  return {std::llround(from * whole) + step, std::llround(whole)};
+}
+
+std::int64_t whole_warmup(const ScheduleSettings& settings, std::int64_t whole) {
+  if (!settings.warmup_share) return settings.warmup_steps;
+  return std::llround(*settings.warmup_share * static_cast<double>(whole));
+}
+
+}  // namespace
+
 std::optional<config::Problem> validate(const ScheduleSettings& settings) {
+  if (settings.part[0] >= settings.part[1]) return config::Problem{"part", "ends before it begins: give [from, to], from less than to"};
   if (!settings.warmup_share || settings.warmup_steps == 0) return std::nullopt;
   return config::Problem{"warmup_share", "give warmup_steps or warmup_share, not both"};
 }
 
 std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t total_steps) {
-  if (!settings.warmup_share) return settings.warmup_steps;
-  return std::llround(*settings.warmup_share * static_cast<double>(total_steps));
+  const Place first = in_whole(0, settings, total_steps);
+  return std::max<std::int64_t>(0, whole_warmup(settings, first.total) - first.step);
 }
 
-double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps) {
-  const std::int64_t warmup = warmup_steps_of(settings, total_steps);
+double learning_rate_at(std::int64_t run_step, const ScheduleSettings& settings, double lr, std::int64_t run_steps) {
+  const auto [step, total_steps] = in_whole(run_step, settings, run_steps);
+  const std::int64_t warmup = whole_warmup(settings, total_steps);
   if (step < warmup && settings.warmup_lr) {
     const double share = warmup > 1 ? static_cast<double>(step) / static_cast<double>(warmup - 1) : 0.0;
     return *settings.warmup_lr + (lr - *settings.warmup_lr) * share;
@@ -29,9 +52,10 @@ double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, dou
   return settings.min_lr + (lr - settings.min_lr) * (1.0 - x);
 }
 
-double weight_decay_at(std::int64_t step, const ScheduleSettings& settings, double weight_decay,
-                       std::int64_t total_steps) {
+double weight_decay_at(std::int64_t run_step, const ScheduleSettings& settings, double weight_decay,
+                       std::int64_t run_steps) {
   if (!settings.weight_decay_end) return weight_decay;
+  const auto [step, total_steps] = in_whole(run_step, settings, run_steps);
   return half_cosine(step, total_steps, weight_decay, *settings.weight_decay_end);
 }
 

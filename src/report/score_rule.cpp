@@ -11,6 +11,11 @@ std::string setting_of(const config::Node& settings, const char* key) {
   return found == nullptr || !found->is_scalar() ? "" : found->text();
 }
 
+constexpr const char* kIou =
+    " IoU is the overlap of the predicted and the true region of a class divided by their union: image_miou is its mean over the "
+    "classes of each picture, then over pictures; dataset_miou its mean over classes, all pictures taken together, neither with a "
+    "background (dataset_miou_with_background counts it); pixel_accuracy the share of pixels with the right class.";
+
 std::string segmentation_rule(const config::Node& settings) {
   const std::string by = setting_of(settings, "by"), candidates = setting_of(settings, "candidates");
   const std::string taker = by == "patches" ? "patch" : by == "groups" ? "group" : "patch or group";
@@ -32,11 +37,7 @@ std::string segmentation_rule(const config::Node& settings) {
     rule += " How near a patch is to a text is how much the text looks at it, by the objective's pool (patches: attention).";
   const std::string block = setting_of(settings, "last_block");
   if (!block.empty() && block != "plain") rule += " The last block of the ViT is that of " + block + " (last_block).";
-  return rule +
-         " IoU is the overlap of the predicted and the true region of a class divided by their union: image_miou is its mean "
-         "over the classes of each picture, then over pictures; dataset_miou its mean over classes, all pictures taken "
-         "together, neither with a background (dataset_miou_with_background counts it); pixel_accuracy the share of pixels "
-         "with the right class.";
+  return rule + kIou;
 }
 
 /// What `similarity` adds to a task's rule; empty where it is global.
@@ -55,6 +56,9 @@ std::string similarity_rule(const config::Node& settings) {
 
 std::string score_rule(const std::string& task, const config::Node& settings) {
   if (task == "segmentation") return segmentation_rule(settings);
+  if (task == "segmentation_probe")
+    return std::string("Each pixel takes the class, of all classes, that a linear classifier of the image encoder's patches gives it, "
+                       "which was fitted on the training data.") + kIou;
   static const std::map<std::string, std::string> rules = {
       {"zero_shot",
        "top k: the share of pictures whose class is among the k nearest of the class texts (cosine); mean_per_class: "

@@ -344,6 +344,24 @@ TEST(LrSchedule, WarmUpFromAGivenRateHasBothEndsAmongItsSteps) {
   EXPECT_DOUBLE_EQ(learning_rate_at(0, {.warmup_steps = 1, .warmup_lr = 0.2}, 1.0, 10), 0.2);
 }
 
+TEST(LrSchedule, APartGoesOnWhereTheOneBeforeItEnds) {
+  for (const char* shape : {"cosine", "linear"}) {
+    ScheduleSettings whole{.schedule = shape, .min_lr = 0.1, .warmup_steps = 30, .weight_decay_end = 0.4}, first = whole, last = whole;
+    first.part = {0.0, 0.8};
+    last.part = {0.8, 1.0};
+    for (std::int64_t t = 0; t < 100; ++t) {
+      const bool early = t < 80;
+      EXPECT_DOUBLE_EQ(learning_rate_at(early ? t : t - 80, early ? first : last, 1.0, early ? 80 : 20),
+                       learning_rate_at(t, whole, 1.0, 100)) << t;
+      EXPECT_DOUBLE_EQ(weight_decay_at(early ? t : t - 80, early ? first : last, 0.04, early ? 80 : 20),
+                       weight_decay_at(t, whole, 0.04, 100)) << t;
+    }
+    EXPECT_EQ(warmup_steps_of(first, 80), 30);
+    EXPECT_EQ(warmup_steps_of(last, 20), 0);
+  }
+  EXPECT_EQ(validate(ScheduleSettings{.part = {0.5, 0.5}})->key, "part");
+}
+
 TEST(WeightDecaySchedule, IsHalfACosineOverTheWholeRun) {
   const ScheduleSettings settings{.schedule = "linear", .warmup_steps = 3, .weight_decay_end = 0.4};
   for (const std::int64_t t : {0, 1, 5, 9, 10, 100}) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -55,12 +56,21 @@ class DinoLoss : public torch::nn::Module {
   at::Tensor forward(const std::vector<at::Tensor>& student, const std::vector<at::Tensor>& teacher,
                      const at::Tensor& last_layer = {}) const;
 
+  /// What of_rows() gives.
+  struct Rows {
+    at::Tensor losses;     // [R]
+    at::Tensor entropies;  // [R], of the teacher's probabilities, without gradient
+  };
+  /// The cross-entropy of each row, as the student sees it, with the teacher's probabilities for it (iBOT, Zhou et al. 2022).
+  /// student [R, W] and last_layer [K, W], goals [R, V] and goal_layer [K, V] of the teacher, which get no gradient. Of the
+  /// distributions over K those of `chunk` rows exist at a time, forward and again backward.
+  Rows of_rows(const at::Tensor& student, const at::Tensor& last_layer, const at::Tensor& goals,
+               const at::Tensor& goal_layer, std::int64_t epoch, std::optional<std::int64_t> chunk) const;
+
   /// Moves the center towards the mean of the teacher's logits [R, K] over the rows of all ranks.
   void move_center(const at::Tensor& teacher_logits, const ProcessGroup& group);
 
  private:
-  at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets) const;
-
   DinoLossSettings settings_;
   at::Tensor center_;
 };

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@ struct ScheduleSettings {
   std::optional<double> warmup_share;
   std::optional<double> warmup_lr;
   std::optional<double> weight_decay_end;
+  std::array<double, 2> part = {0.0, 1.0};
 };
 
 template <class Visitor>
@@ -34,17 +36,23 @@ void fields(Visitor& v, ScheduleSettings& s) {
   v("weight_decay_end", s.weight_decay_end,
     "weight decay at the end of the run, reached from the optimizer's by half a cosine; null: it stays the same",
     config::at_least(0));
+  v("part", s.part,
+    "[from, to]: the run is this part of a longer one, as shares of its steps; a stage of [0.8, 1] goes on where one of "
+    "[0, 0.8] ends",
+    config::in_range(0, 1));
 }
 
-/// One of the two ways to say it.
+/// One of the two ways to give the warm-up, and a part that is not empty.
 std::optional<config::Problem> validate(const ScheduleSettings& settings);
 
-/// Steps of warm-up of a run: warmup_steps, or warmup_share of total_steps, rounded to the nearest.
+/// Steps of warm-up of a run: warmup_steps, or warmup_share of total_steps, rounded to the nearest. Of a run that is part of a
+/// longer one they are those of the longer one that fall into it.
 std::int64_t warmup_steps_of(const ScheduleSettings& settings, std::int64_t total_steps);
 
 /// Learning rate of update `step` (0 = first): lr (step + 1) / warmup during the warm-up, or with warmup_lr numpy's
 /// linspace(warmup_lr, lr, warmup); then the schedule's shape from lr, once more, down to min_lr at total_steps, and that
-/// value past the end.
+/// value past the end. Where the run is a part of a longer one (`part`), `step` and `total_steps` are the run's own, and the
+/// schedule is the longer one's.
 double learning_rate_at(std::int64_t step, const ScheduleSettings& settings, double lr, std::int64_t total_steps);
 
 /// Weight decay of update `step` (0 = first): half a cosine over the whole run, warm-up included, from weight_decay down

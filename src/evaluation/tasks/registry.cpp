@@ -37,6 +37,8 @@ TaskRegistry& evaluation_tasks() {
     list.add<SegmentationSettings>("segmentation", "zero-shot segmentation by patches (SPARC)", make_segmentation_task);
     list.add<LinearProbeSettings>("linear_probe", "logistic regression on image embeddings (CLIP)",
                                   make_linear_probe_task);
+    list.add<SegmentationProbeSettings>("segmentation_probe", "segmentation by a linear classifier of frozen patches (DINOv2)",
+                                        make_segmentation_probe_task);
     list.add<KnnSettings>("knn", "nearest neighbors among image embeddings (DINO)", make_knn_task);
     list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
                                    make_hard_negatives_task);

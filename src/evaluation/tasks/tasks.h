@@ -15,6 +15,7 @@ std::shared_ptr<EvaluationTask> make_zero_shot_task(const ZeroShotSettings& sett
 std::shared_ptr<EvaluationTask> make_retrieval_task(const RetrievalSettings& settings);
 std::shared_ptr<EvaluationTask> make_segmentation_task(const SegmentationSettings& settings);
 std::shared_ptr<EvaluationTask> make_linear_probe_task(const LinearProbeSettings& settings);
+std::shared_ptr<EvaluationTask> make_segmentation_probe_task(const SegmentationProbeSettings& settings);
 std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings);
 std::shared_ptr<EvaluationTask> make_hard_negatives_task(const HardNegativeSettings& settings);
 std::shared_ptr<EvaluationTask> make_k_precision_task(const KPrecisionSettings& settings);

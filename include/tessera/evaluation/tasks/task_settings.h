@@ -251,6 +251,22 @@ void fields(Visitor& v, KnnSettings& s) {
   v("temperature", s.temperature, "a vote weighs exp(cosine / temperature)", config::above(0));
 }
 
+/// A linear classifier of frozen patches (DINOv2, TIPS, SigLIP 2).
+struct SegmentationProbeSettings : TrainTestData {
+  TextList classes;
+  double l2 = 1e-4;
+  std::int64_t patches_per_image = 64;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SegmentationProbeSettings& s) {
+  train_test_fields(v, s, "data set with masks whose patches the classifier is fitted on; null: the run's training data");
+  v("classes", s.classes, "class names by mask value; empty: the source's own");
+  v("l2", s.l2, "weight of the L2 penalty of the classifier", config::at_least(0));
+  v("patches_per_image", s.patches_per_image, "patches of a training image that the classifier is fitted on at most",
+    config::at_least(1));
+}
+
 /// Right captions against hard negatives of the same image, as SugarCrepe does; for sources that give `negatives`.
 struct HardNegativeSettings {
   TaskData data;

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <tessera/objectives/dino.h>
+
+namespace tessera {
+
+/// DINO's settings as SILC (Naeem et al. 2023), TIPS (Maninis et al. 2024) and SigLIP 2 (Tschannen et al. 2025) use the loss
+/// beside a contrast with texts: the teacher sees one large crop, the student small ones alone.
+struct SelfDistillationSettings : DinoSettings {
+  SelfDistillationSettings() {
+    global_crops = 1;
+    student_global_crops = false;
+    teacher_momentum = kSelfDistillationMomentum;
+    teacher_momentum_end = kSelfDistillationMomentum;
+  }
+  /// SILC's, which stays: a teacher whose momentum goes to 1 learns nothing more from the texts.
+  static constexpr double kSelfDistillationMomentum = 0.966;
+};
+
+template <class Visitor>
+void fields(Visitor& v, SelfDistillationSettings& s) {
+  fields(v, static_cast<DinoSettings&>(s));
+}
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Trains SigLIP 2's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with self-distillation, with masked
+prediction, and with all of them. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
+deviations.
+
+  build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
+  scripts/compare_siglip2.py
+
+Fifteen runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
+library is needed; the programs must be built (scripts/setup.sh).
+"""
+import argparse
+import json
+import pathlib
+
+import compare_objectives
+
+HEAD = {"out_dim": 1024, "hidden_dim": 256, "bottleneck_dim": 64}
+TERMS = {
+    "captioning": {"name": "captioning", "decoder": {"layers": 1, "heads": 4}},
+    "self_distillation": {"name": "self_distillation", "local_crops": 4, **HEAD},
+    "masked_prediction": {"name": "masked_prediction", **HEAD},
+}
+VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in TERMS}, "siglip_all": list(TERMS)}
+COLUMNS = {
+    "zero_shot.top1": "zero-shot top-1",
+    "retrieval.image_to_text_recall@1": "image-to-text R@1",
+    "retrieval.text_to_image_recall@1": "text-to-image R@1",
+    "segmentation.image_miou": "segmentation, image mIoU",
+    "segmentation_probe.dataset_miou_with_background": "linear probe of patches, mIoU",
+    "knn.top1": "k-NN",
+    "hard_negatives.accuracy": "hard negatives",
+}
+
+
+def write_variant(name, terms, args):
+    """Writes the configuration of one run; YAML reads JSON."""
+    objectives = [{"name": "siglip"}]
+    for term in terms:
+        objectives.append({**TERMS[term], "weight": args.weights.get(term, 1.0)})
+    path = args.out / f"{name}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"extends": str(compare_objectives.ROOT / "configs/parts/shapes_siglip2.yaml"),
+                                "objective": {"name": "weighted_sum", "objectives": objectives}}))
+    return path
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variants", nargs="*", help=f"of {', '.join(VARIANTS)} (default: all)")
+    parser.add_argument("--steps", type=int, default=400, help="of training, for every run")
+    parser.add_argument("--weight", action="append", default=[], metavar="TERM=WEIGHT", help="weight of a term (default: 1)")
+    compare_objectives.add_arguments(parser, pathlib.Path("runs/siglip2"))
+    parser.set_defaults(jobs=2, suite=compare_objectives.ROOT / "configs/suites/shapes_dense.yaml")
+    args = parser.parse_args()
+    args.weights = {term: float(weight) for term, weight in (item.split("=") for item in args.weight)}
+    args.out = args.out.resolve()
+    args.set = [f"training.steps={args.steps}", "training.threads=1", *args.set]
+    chosen = {name: terms for name, terms in VARIANTS.items() if not args.variants or name in args.variants}
+    rows = compare_objectives.compare([write_variant(name, terms, args) for name, terms in chosen.items()], args)
+    compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+// Segmentation by a linear classifier of frozen patches.
+#include <algorithm>
+#include <numeric>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/probe_fit.h"
+#include "src/evaluation/tasks/segmentation_record.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/error.h>
+#include <tessera/base/random.h>
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+const ViewNeeds kPatchNeeds = {.encoder_tokens = true};
+
+/// The class that most pixels of each patch have (the lower one at ties), kIgnoredClass where none has one: target [H, W] ->
+/// [rows * columns].
+at::Tensor classes_of_patches(const at::Tensor& target, config::Size grid, std::int64_t classes) {
+  const std::int64_t height = target.size(0) / grid.height, width = target.size(1) / grid.width;
+  const at::Tensor pixels = target.slice(0, 0, grid.height * height)
+                                .slice(1, 0, grid.width * width)
+                                .reshape({grid.height, height, grid.width, width})
+                                .permute({0, 2, 1, 3})
+                                .flatten(0, 1)
+                                .flatten(1);  // [P, pixels]
+  const at::Tensor counts =
+      at::zeros({pixels.size(0), kIgnoredClass + 1}, pixels.options())
+          .scatter_add_(1, pixels, at::ones_like(pixels))
+          .slice(1, 0, classes);
+  const auto [most, label] = counts.max(1);
+  return label.masked_fill(most == 0, kIgnoredClass);
+}
+
+class SegmentationProbeTask final : public EvaluationTask {
+ public:
+  explicit SegmentationProbeTask(SegmentationProbeSettings settings) : settings_(std::move(settings)) {}
+
+  bool uses_texts() const override { return false; }
+
+  void check(const EvaluationContext& context) const override {
+    check_masks(train_classes(context), "train", settings_.max_train_samples);
+    check_masks(test_classes(context), "source", settings_.max_samples);
+  }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const MaskClasses classes = test_classes(context);
+    const LabeledFeatures train = train_patches(embedder, context, classes.count());
+    const auto [deviation, mean] = at::std_mean(train.features, 0, /*correction=*/0);
+    const at::Tensor scale = deviation.clamp_min(kLeastDeviation);
+    const metrics::LogisticRegression fit = metrics::fit_logistic_regression(
+        (train.features - mean) / scale, train.labels, classes.count(), settings_.l2, nullptr, kTolerance, kIterations);
+    TaskResult result;
+    const Pass pass = pass_over(embedder, context, classes.source, settings_.max_samples);
+    SegmentationRecord record(classes, pass.total(), context.pictures);
+    const metrics::SegmentationOptions options = {.grid = {embedder.grid().height, embedder.grid().width}, .candidates = "all"};
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      const at::Tensor targets = masks_of(samples, classes);
+      const at::Tensor logits = at::linear(((tokens_of(features) - mean) / scale).to(at::kDouble), fit.weight, fit.bias)
+                                    .transpose(1, 2)
+                                    .unflatten(2, {options.grid[0], options.grid[1]})
+                                    .to(at::kFloat);  // [B, C, rows, columns]
+      for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
+        const EvaluationSample& sample = samples[static_cast<std::size_t>(i)];
+        record.add(sample.index, targets[i], metrics::segment_pixels(logits[i], targets[i], options),
+                   [&] { return to_image(sample.pixels); });
+      }
+    });
+    result.classes = classes.names;
+    result.data += concat(" (fitted on ", with_thousands(train.labels.size(0)), " patches of ",
+                          train_classes(context).source->describe(), ")");
+    record.write(result);
+    return result;
+  }
+
+ private:
+  static constexpr double kLeastDeviation = 1e-6, kTolerance = 1e-5;
+  static constexpr std::int64_t kIterations = 500;
+
+  MaskClasses train_classes(const EvaluationContext& context) const {
+    return classes_in(open_source(settings_.train, context.train_source, "segmentation_probe.train"));
+  }
+  MaskClasses test_classes(const EvaluationContext& context) const {
+    return classes_in(open_source(settings_.source, context.source, "segmentation_probe.source"));
+  }
+  MaskClasses classes_in(const std::shared_ptr<const Source>& source) const {
+    return {source, class_names_for(settings_.classes, *source, "segmentation_probe"), "segmentation_probe.classes"};
+  }
+
+  static Pass pass_over(const Embedder& embedder, const EvaluationContext& context,
+                        const std::shared_ptr<const Source>& source, std::int64_t max_samples) {
+    return {.embedder = embedder,
+            .context = context,
+            .source = source,
+            .max_samples = max_samples,
+            .required = masked(),
+            .needs = kPatchNeeds};
+  }
+
+  static const at::Tensor& tokens_of(const TowerFeatures& features) {
+    if (!features.encoder_tokens.defined() || features.mask.defined())
+      user_error("segmentation_probe: this model's image encoder gives no grid of patches");
+    return features.encoder_tokens;
+  }
+
+  LabeledFeatures train_patches(const Embedder& embedder, const EvaluationContext& context, std::int64_t count) const {
+    const MaskClasses classes = train_classes(context);
+    if (classes.count() != count)
+      throw TaskMisfit(concat("segmentation_probe: the training data have ", classes.count(), " classes, the test data ",
+                              count));
+    std::vector<at::Tensor> features, labels;
+    TaskResult uncounted;
+    pass_over(embedder, context, classes.source, settings_.max_train_samples)
+        .run(uncounted, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
+          const at::Tensor tokens = tokens_of(batch), targets = masks_of(samples, classes);
+          for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
+            const at::Tensor own = classes_of_patches(targets[i], embedder.grid(), count);
+            const at::Tensor chosen = chosen_patches(own, samples[static_cast<std::size_t>(i)].index);
+            features.push_back(tokens[i].index_select(0, chosen));
+            labels.push_back(own.index_select(0, chosen));
+          }
+        });
+    LabeledFeatures out{at::cat(features), at::cat(labels)};
+    if (out.labels.numel() == 0) user_error("segmentation_probe: no patch of the training data has a class");
+    return out;
+  }
+
+  /// At most patches_per_image of the patches that have a class, the same in each run.
+  at::Tensor chosen_patches(const at::Tensor& labels, std::int64_t image) const {
+    std::vector<std::int64_t> places = to_vector<std::int64_t>(labels.ne(kIgnoredClass).nonzero().squeeze(1));
+    if (std::ssize(places) > settings_.patches_per_image) {
+      Random(0, Purpose::shuffle, {static_cast<std::uint64_t>(image)}).shuffle(places);
+      places.resize(static_cast<std::size_t>(settings_.patches_per_image));
+      std::ranges::sort(places);
+    }
+    return at::tensor(places, at::kLong);
+  }
+
+  SegmentationProbeSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_segmentation_probe_task(const SegmentationProbeSettings& settings) {
+  return std::make_shared<SegmentationProbeTask>(settings);
+}
+
+}  // namespace tessera
