@@ -30,7 +30,7 @@ at::Tensor distances_of_neighbors(const at::Tensor& own, const ProcessGroup& gro
 }  // namespace
 
 Koleo::Koleo(const KoleoSettings& settings, const ObjectiveContext& /*context*/)
-    : views_(counted_views("global", settings.global_crops)) {}
+    : views_(counted_views(settings.view, settings.crops)) {}
 
 Needs Koleo::needs() const {
   Needs needs{.images = {}, .texts = {}};

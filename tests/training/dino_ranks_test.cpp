@@ -16,6 +16,11 @@
 namespace tessera {
 namespace {
 
+struct Run {
+  decltype(&dino_config) make;
+  std::string name;
+};
+
 class DinoOverRanks : public ::testing::Test {
  protected:
   // Weights, center and teacher at the end.
@@ -37,11 +42,7 @@ class DinoOverRanks : public ::testing::Test {
 };
 
 TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
-  struct Run {
-    decltype(&dino_config) make;
-    std::string name;
-  };
-  for (const auto& [make, name] : {Run{dino_config, "dino"}, Run{silc_config, "silc"}}) {
+  for (const auto& [make, name] : {Run{dino_config, "dino"}, Run{silc_config, "silc"}, Run{siglip2_config, "siglip2"}}) {
     const std::string run = folder_ / name;
     // The bias of keys changes no attention: its gradient is rounding, which AdamW would bring to full length.
     const std::vector<std::string> no_rounding = {"optimizer.eps=1.0e-4"};
@@ -62,21 +63,24 @@ TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
 
 TEST_F(DinoOverRanks, KilledAndResumedEndsBitForBitAsUnbroken) {
   const std::vector<std::string> save = {"checkpoint.every_steps=2", "checkpoint.background=false"};
-  const Tensors unbroken = train(killed_dino_config(folder_ / "unbroken", save), 1);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    at::set_num_threads(1);  // as ranks have
-    kill_dino_at(5);
-    Trainer(killed_dino_config(folder_ / "broken", save), "none").run();
-    ::_exit(0);
+  for (const auto& [make, name] : {Run{killed_dino_config, "dino"}, Run{killed_siglip2_config, "siglip2"}}) {
+    const std::string broken = folder_ / (name + "_broken");
+    const Tensors unbroken = train(make(folder_ / (name + "_unbroken"), save), 1);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      at::set_num_threads(1);  // as ranks have
+      kill_dino_at(5);
+      Trainer(make(broken, save), "none").run();
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+    ASSERT_TRUE(std::filesystem::exists(broken + "/checkpoints/step_0000004/teacher.safetensors"));
+    const Tensors resumed = train(make(broken, save), 1);
+    ASSERT_EQ(resumed.size(), unbroken.size());
+    for (const auto& [key, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(key), tensor)) << name << ": " << key;
   }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
-  ASSERT_TRUE(std::filesystem::exists(folder_ / "broken/checkpoints/step_0000004/teacher.safetensors"));
-  const Tensors resumed = train(killed_dino_config(folder_ / "broken", save), 1);
-  ASSERT_EQ(resumed.size(), unbroken.size());
-  for (const auto& [name, tensor] : unbroken) EXPECT_TRUE(at::equal(resumed.at(name), tensor)) << name;
 }
 
 }  // namespace

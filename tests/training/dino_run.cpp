@@ -45,6 +45,30 @@ Config config_without_text(const std::string& run, const std::string& objective,
                    all);
 }
 
+// The name of an objective that is dino until a step.
+const char* killed_dino() {
+  constexpr const char* kName = "test_killed_dino";
+  if (!objectives().contains(kName))
+    objectives().add<DinoSettings>(kName, "dino until a step",
+                                   [](const DinoSettings& settings, const ObjectiveContext& context) {
+                                     return std::make_shared<KilledDino>(settings, context);
+                                   });
+  return kName;
+}
+
+Config siglip2_config_with(const std::string& distillation, const std::string& run,
+                           const std::vector<std::string>& overrides) {
+  const std::string momentum = ", teacher_momentum: 0.9, teacher_momentum_end: 0.9, ";
+  std::vector<std::string> all = {"model.image.encoder.mask_token=true", "model.image.encoder.drop_path=0"};
+  all.insert(all.end(), overrides.begin(), overrides.end());
+  return config_of(run,
+                   "{name: weighted_sum, objectives: [{name: siglip}, {name: " + distillation +
+                       ", label: distillation, global_crops: 2, local_crops: 2, student_global_crops: false" + momentum +
+                       kSmallHead + "}, {name: masked_prediction, weight: 0.25, crops: 2, shape: blocks, share: 0.4" +
+                       momentum + kSmallHead + "}, {name: koleo, weight: 0.1, view: local}]}",
+                   "objective.objectives.*.head.last_layer.*", all);
+}
+
 }  // namespace
 
 Config dino_config(const std::string& run, const std::vector<std::string>& overrides) {
@@ -52,13 +76,7 @@ Config dino_config(const std::string& run, const std::vector<std::string>& overr
 }
 
 Config killed_dino_config(const std::string& run, const std::vector<std::string>& overrides) {
-  constexpr const char* kName = "test_killed_dino";
-  if (!objectives().contains(kName))
-    objectives().add<DinoSettings>(kName, "dino until a step",
-                                   [](const DinoSettings& settings, const ObjectiveContext& context) {
-                                     return std::make_shared<KilledDino>(settings, context);
-                                   });
-  return config_without_text(run, kName, overrides);
+  return config_without_text(run, killed_dino(), overrides);
 }
 
 Config silc_config(const std::string& run, const std::vector<std::string>& overrides) {
@@ -70,6 +88,14 @@ Config silc_config(const std::string& run, const std::vector<std::string>& overr
                                "0.9, teacher_momentum_end: 0.9, ") +
                        kSmallHead + "}]}",
                    "objective.objectives.dino.head.last_layer.*", overrides);
+}
+
+Config siglip2_config(const std::string& run, const std::vector<std::string>& overrides) {
+  return siglip2_config_with("self_distillation", run, overrides);
+}
+
+Config killed_siglip2_config(const std::string& run, const std::vector<std::string>& overrides) {
+  return siglip2_config_with(killed_dino(), run, overrides);
 }
 
 void kill_dino_at(std::int64_t step) {

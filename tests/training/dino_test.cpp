@@ -68,7 +68,7 @@ void expect_close(const Weights& ours, const Weights& theirs) {
 }
 
 TEST_F(DinoRun, GradCacheGivesLossGradientsAndCenterOfOnePass) {
-  for (const auto& make : {dino_config, silc_config}) {
+  for (const auto& make : {dino_config, silc_config, siglip2_config}) {
     const Config config = make(folder_ / "run", {});
     const DinoStep whole = dino_step(config, 0);
     ASSERT_FALSE(whole.outcome.gradients.empty());
@@ -87,7 +87,8 @@ TEST_F(DinoRun, StudentTeacherAndCenterMoveAndTheLastLayerAfterItsFrozenUpdates)
     std::string of_objective;
   };
   for (const auto& [make, of_objective] :
-       {Run{dino_config, "objective."}, Run{silc_config, "objective.objectives.dino."}}) {
+       {Run{dino_config, "objective."}, Run{silc_config, "objective.objectives.dino."},
+        Run{siglip2_config, "objective.objectives.distillation."}, Run{siglip2_config, "objective.objectives.masked_prediction."}}) {
     const Config config = make(folder_ / of_objective, {});
     const Weights start = weights_after(0, config), frozen = weights_after(2, config), moved = weights_after(3, config);
     const auto changed = [&](const Weights& later, const std::string& name) {

@@ -8,13 +8,14 @@
 namespace tessera {
 
 struct KoleoSettings {
-  std::int64_t global_crops = 2;
+  std::string view = "global";
+  std::int64_t crops = 2;
 };
 
 template <class Visitor>
 void fields(Visitor& v, KoleoSettings& s) {
-  v("global_crops", s.global_crops, "crops whose embeddings are spread: the image views global_0, global_1, ...",
-    config::in_range(1, 100));
+  v("view", s.view, "the crops whose embeddings are spread: the image views VIEW_0, VIEW_1, ...");
+  v("crops", s.crops, "how many there are", config::in_range(1, 100));
 }
 
 /// The KoLeo regularizer (Sablayrolles et al. 2019, eq. 2), as DINOv2 (Oquab et al. 2024) has it beside its losses, there with
