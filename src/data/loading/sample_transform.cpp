@@ -38,10 +38,6 @@ bool is_blank(const std::string& text) {
   return strip(text).empty();
 }
 
-bool is_usable(const std::string& text) {
-  return !is_blank(text) && is_utf8(text);
-}
-
 std::vector<std::string> usable_negatives(const Sample& sample) {
   std::vector<std::string> out;
   for (const HardNegative& negative : sample.negatives)
@@ -79,6 +75,27 @@ bool has_several(const std::string& view, const Sample& sample) {
 
 bool is_in_sight(const SeenBox& box, double least_visible) {
   return box.visible > 0 && box.visible >= least_visible;
+}
+
+std::uint64_t word(std::int64_t value) {
+  return static_cast<std::uint64_t>(value);
+}
+
+std::int64_t to_id(std::uint64_t fingerprint) {
+  return static_cast<std::int64_t>(fingerprint >> 1);
+}
+
+std::int64_t id_of(std::string_view bytes, std::uint64_t seed = 0) {
+  return to_id(fingerprint(bytes, seed));
+}
+
+// A sample without the picture, or without the text, is a group of its own.
+std::int64_t lone_group(const Sample& sample) {
+  return id_of(sample.key, fingerprint("lacking"));
+}
+
+std::int64_t image_group_of(const Sample& sample) {
+  return has_picture(sample) ? to_id(picture_fingerprint(sample)) : lone_group(sample);
 }
 
 }  // namespace
