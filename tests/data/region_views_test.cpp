@@ -222,7 +222,9 @@ TEST(RegionViews, FollowFromSeedEpochAndSampleOnAnyNumberOfRanksAndThreads) {
   const Seen one = seen(1, 1);
   EXPECT_EQ(seen(1, 3), one);
   for (const auto& [place, drawn] : seen(2, 2))
-    if (one.contains(place)) EXPECT_EQ(drawn, one.at(place)) << place.second;
+    if (one.contains(place)) {
+      EXPECT_EQ(drawn, one.at(place)) << place.second;
+    }
   int differ = 0;
   for (const auto& [place, drawn] : one)
     if (place.first == 0 && one.contains({1, place.second})) differ += drawn != one.at({1, place.second}) ? 1 : 0;

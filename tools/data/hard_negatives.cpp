@@ -112,7 +112,7 @@ int run_hard_negatives(const NegativesOptions& options) {
   std::cout << options.out << ": " << with_thousands(count.samples) << " samples, "
             << with_thousands(count.negatives) << " hard negatives";
   if (!count.kinds.empty()) std::cout << " (" << describe_counts(count.kinds) << ")";
-  std::cout << "; no rule applies to " << with_thousands(count.without) << " samples\n";
+  std::cout << "; no rule applies to " << with_thousands(count.without) << " of the samples\n";
   if (!count.skipped.empty()) std::cout << "skipped: " << describe_counts(count.skipped) << "\n";
   return 0;
 }
