@@ -45,13 +45,15 @@ Sample with_object(std::int64_t height, std::int64_t width, const Box& box, bool
 }
 
 // The share of a view's rows (axis 0) or columns (1) before the object begins and before it ends, by its light.
-std::array<double, 2> extent_of_light(const std::vector<std::uint8_t>& planes, std::int64_t height, std::int64_t width, int axis) {
+std::array<double, 2> extent_of_light(const std::vector<std::uint8_t>& planes, std::int64_t height, std::int64_t width,
+                                      int axis) {
   const std::int64_t length = axis == 0 ? height : width, across = axis == 0 ? width : height;
   std::vector<double> light(static_cast<std::size_t>(length), 0);
   for (std::int64_t i = 0; i < length; ++i)
     for (std::int64_t j = 0; j < across; ++j)
-      light[static_cast<std::size_t>(i)] = std::max(light[static_cast<std::size_t>(i)],
-                                                    planes[static_cast<std::size_t>(axis == 0 ? i * width + j : j * width + i)] / 255.0);
+      light[static_cast<std::size_t>(i)] =
+          std::max(light[static_cast<std::size_t>(i)],
+                   planes[static_cast<std::size_t>(axis == 0 ? i * width + j : j * width + i)] / 255.0);
   double begin = 0, end = static_cast<double>(length);
   for (std::int64_t i = 0; i < length && light[static_cast<std::size_t>(i)] < 0.5; ++i) ++begin;
   for (std::int64_t i = length; i > 0 && light[static_cast<std::size_t>(i - 1)] < 0.5; --i) --end;
@@ -95,7 +97,8 @@ TEST(BoxesOfViews, TellWhichShareOfTheBoxTheViewShows) {
   const Needs needs{.images = {{"image", {.boxes = true}}}, .texts = {}};
   const ImageViews views(preprocessing, region_settings("{augmentation: {crop: evaluation}}"), needs, 3);
   const Sample sample = with_object(60, 100, {0, 0, 1, 1}, true);
-  const auto seen = views.see(sample, {{10, 10, 20, 20}, {0, 0, 60, 10}, {30, 40, 30, 20}, {-10, 30, 20, 200}}, 0, 0).at("image");
+  const auto seen =
+      views.see(sample, {{10, 10, 20, 20}, {0, 0, 60, 10}, {30, 40, 30, 20}, {-10, 30, 20, 200}}, 0, 0).at("image");
   EXPECT_NEAR(seen[0].visible, 0.5, 1e-6);
   EXPECT_EQ(seen[0].corners, (std::array<float, 4>{0, 10.0F / 60, 10.0F / 60, 0.5F}));
   EXPECT_EQ(seen[1].visible, 0);
@@ -111,8 +114,10 @@ TEST(BoxesOfViews, TellWhichShareOfTheBoxTheViewShows) {
 }
 
 TEST(BoxesOfViews, AreRefusedWhereTheAugmentationMovesObjects) {
-  const Needs with{.images = {{"image", {.boxes = true}}}, .texts = {}}, without{.images = {{"image", {}}}, .texts = {}};
-  for (const char* yaml : {"{augmentation: {auto_augment: imagenet}}", "{augmentation: {rand_augment: {operations: 2}}}"}) {
+  const Needs with{.images = {{"image", {.boxes = true}}}, .texts = {}},
+      without{.images = {{"image", {}}}, .texts = {}};
+  for (const char* yaml :
+       {"{augmentation: {auto_augment: imagenet}}", "{augmentation: {rand_augment: {operations: 2}}}"}) {
     EXPECT_EQ(user_error_of([&] { ImageViews({}, region_settings(yaml), with, 1); }),
               "the objective asks for the boxes of the image view image, which do not follow what auto_augment and "
               "rand_augment do: leave both out of data.loader.augmentation");
@@ -121,7 +126,7 @@ TEST(BoxesOfViews, AreRefusedWhereTheAugmentationMovesObjects) {
 }
 
 const Needs kRegionNeeds{.images = {{"image", {.boxes = true}}},
-                     .texts = {{"phrases", {}}, {"phrase_negatives", {.optional = true}}}};
+                         .texts = {{"phrases", {}}, {"phrase_negatives", {.optional = true}}}};
 
 // Sample i has i objects "p0" .. in columns of 4 pixels, object k with the negatives "k-0" .. "k-(k-1)", one that no phrase
 // tells of and one without a box.
@@ -138,12 +143,18 @@ std::vector<Sample> with_regions(std::int64_t count) {
   return samples;
 }
 
-Loader region_loader(std::vector<Sample> samples, LoaderSettings settings, const Needs& needs, const RankSlice& slice = {}) {
+Loader region_loader(std::vector<Sample> samples, LoaderSettings settings, const Needs& needs,
+                     const RankSlice& slice = {}) {
   Preprocessing small;
   small.image_size = 8;
   settings.max_bad_share = 1;
-  return {std::make_shared<MemorySource>(std::move(samples)), std::make_shared<test::ByteTokenizer>(), small, settings,
-          needs, 3, slice};
+  return {std::make_shared<MemorySource>(std::move(samples)),
+          std::make_shared<test::ByteTokenizer>(),
+          small,
+          settings,
+          needs,
+          3,
+          slice};
 }
 
 std::string region_text_at(const TowerInput& view, std::int64_t row, std::int64_t k) {
@@ -159,7 +170,8 @@ Texts region_texts(const TowerInput& view, std::int64_t row) {
   return out;
 }
 
-const char* const kInOrder = "{batch_size: 3, shuffle: false, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 2}}";
+const char* const kInOrder =
+    "{batch_size: 3, shuffle: false, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 2}}";
 
 TEST(RegionViews, PhrasesAndNegativesAreOfTheBoxBesideThem) {
   Loader loader = region_loader(with_regions(6), region_settings(kInOrder), kRegionNeeds);
@@ -202,15 +214,16 @@ TEST(RegionViews, FollowFromSeedEpochAndSampleOnAnyNumberOfRanksAndThreads) {
   const auto seen = [&](int ranks, std::int64_t threads) {
     Seen out;
     for (int rank = 0; rank < ranks; ++rank) {
-      LoaderSettings settings = region_settings(
-          concat("{batch_size: ", 4 / ranks, ", threads: ", threads,
-                 ", boxes: {count: 2, negatives: 1}, augmentation: {scale: [0.5, 1], flip: 0.5}}"));
+      LoaderSettings settings =
+          region_settings(concat("{batch_size: ", 4 / ranks, ", threads: ", threads,
+                                 ", boxes: {count: 2, negatives: 1}, augmentation: {scale: [0.5, 1], flip: 0.5}}"));
       Loader loader = region_loader(with_regions(9), settings, kRegionNeeds, {rank, ranks});
       for (int step = 0; step < 4; ++step) {
         const Batch batch = loader.next();
         for (std::int64_t row = 0; row < batch.size(); ++row) {
           Texts texts = region_texts(batch.texts.at("phrases"), row);
-          for (std::string& text : region_texts(batch.texts.at("phrase_negatives"), row)) texts.push_back(std::move(text));
+          for (std::string& text : region_texts(batch.texts.at("phrase_negatives"), row))
+            texts.push_back(std::move(text));
           const at::Tensor corners = batch.images.at("image").boxes.corners[row].contiguous();
           out[{loader.epoch(), batch.keys[static_cast<std::size_t>(row)]}] = {
               texts, std::vector<float>(corners.data_ptr<float>(), corners.data_ptr<float>() + corners.numel())};
@@ -237,8 +250,8 @@ TEST(RegionViews, ABoxOutOfSightIsMaskedAndItsTextsAreAbsent) {
   for (const char* least : {"0", "0.3", "1"}) {
     const LoaderSettings settings =
         region_settings(concat("{batch_size: 1, shuffle: false, augmentation: {scale: [0.2, 0.3]}, boxes: {count: 6, "
-                           "negatives: 1, least_visible: ",
-                           least, "}}"));
+                               "negatives: 1, least_visible: ",
+                               least, "}}"));
     Loader loader = region_loader(samples, settings, kRegionNeeds);
     std::int64_t there = 0;
     for (int epoch = 0; epoch < 20; ++epoch) {
@@ -260,7 +273,8 @@ TEST(RegionViews, OfSeveralImageViewsHaveAMaskEach) {
   const Needs needs{.images = {{"image", {.boxes = true}}, {"small", {.boxes = true}}, {"plain", {}}},
                     .texts = {{"phrases", {}}}};
   const LoaderSettings settings = region_settings(
-      "{batch_size: 4, augmentation: {crop: evaluation}, views: {small: {scale: [0.1, 0.2]}, plain: {}}, boxes: {count: 3}}");
+      "{batch_size: 4, augmentation: {crop: evaluation}, views: {small: {scale: [0.1, 0.2]}, plain: {}}, boxes: "
+      "{count: 3}}");
   const Batch batch = region_loader(with_regions(8), settings, needs).next();
   const Boxes &whole = batch.images.at("image").boxes, &part = batch.images.at("small").boxes;
   EXPECT_FALSE(batch.images.at("plain").boxes.mask.defined());
@@ -273,10 +287,11 @@ TEST(RegionViews, BadBoxesAreCountedAndSkippedWhereBoxesAreAskedFor) {
   samples[2].bad_boxes = "regions[0].box is [1, 2]; expected [left, top, right, bottom]";
   samples[3].objects[3].box = {2, 400, 10, 4};
   Loader loader = region_loader(samples, region_settings("{batch_size: 2, shuffle: false, boxes: {count: 2}}"),
-                            {.images = {{"image", {.boxes = true}}}, .texts = {{"phrases", {}}}});
+                                {.images = {{"image", {.boxes = true}}}, .texts = {{"phrases", {}}}});
   EXPECT_EQ(loader.next().keys, (Texts{"1", "4"}));
   EXPECT_EQ(loader.statistics().skipped, (std::map<std::string, std::int64_t>{{"bad_box", 2}, {"no_phrases", 1}}));
-  Loader without = region_loader(samples, region_settings("{batch_size: 5, shuffle: false}"), {.texts = {{"caption", {}}}});
+  Loader without =
+      region_loader(samples, region_settings("{batch_size: 5, shuffle: false}"), {.texts = {{"caption", {}}}});
   EXPECT_EQ(without.next().size(), 5);
 }
 
@@ -308,7 +323,8 @@ TEST(RegionViews, AreShownInExamplesWithAnOutline) {
     return training_examples(std::make_shared<MemorySource>(samples), std::make_shared<test::ByteTokenizer>(), small,
                              region_settings(yaml), needs, 1, 1);
   };
-  const auto with = examples("{batch_size: 1, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 1}}", kRegionNeeds);
+  const auto with =
+      examples("{batch_size: 1, augmentation: {crop: evaluation}, boxes: {count: 2, negatives: 1}}", kRegionNeeds);
   const auto without = examples("{batch_size: 1, augmentation: {crop: evaluation}}", {.texts = {}});
   EXPECT_EQ(with[0].several.at("phrases").size(), 2U);
   EXPECT_EQ(with[0].several.at("phrase_negatives").size(), 2U);
@@ -333,7 +349,7 @@ TEST(NegativesView, TakesSomeOfTheSamplesNegatives) {
   }
   EXPECT_EQ(seen, (std::set<Texts>{{"a", "b"}, {"a", "c"}, {"b", "c"}})) << "none twice, and no blank or broken one";
   Loader strict = region_loader(samples, region_settings("{batch_size: 2, shuffle: false, negatives: {count: 1}}"),
-                            {.texts = {{"negatives", {}}}});
+                                {.texts = {{"negatives", {}}}});
   EXPECT_EQ(strict.next().keys, (Texts{"0", "1"}));
   strict.next();
   EXPECT_EQ(strict.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
@@ -344,10 +360,9 @@ class RegionFiles : public test::TemporaryFolder {
   RegionFiles() { write("pictures/a.png", test::encode(test::noise(20, 30, 1), ".png")); }
 };
 
-const char* const kMembers =
-    R"("negatives": ["a dog", {"kind": "swap_obj", "caption": "a bird"}, 3, {"kind": "x"}], )"
-    R"("regions": [{"box": [1.5, 2, 10, 8.2], "phrase": "a cat", "negatives": ["a cow", 7]}, )"
-    R"({"phrase": "no box"}, {"box": [0, 0, 30, 20], "phrase": "all"}])";
+const char* const kMembers = R"("negatives": ["a dog", {"kind": "swap_obj", "caption": "a bird"}, 3, {"kind": "x"}], )"
+                             R"("regions": [{"box": [1.5, 2, 10, 8.2], "phrase": "a cat", "negatives": ["a cow", 7]}, )"
+                             R"({"phrase": "no box"}, {"box": [0, 0, 30, 20], "phrase": "all"}])";
 
 void expect_members(const Sample& sample) {
   ASSERT_EQ(sample.negatives.size(), 2U);
@@ -395,12 +410,14 @@ TEST_F(RegionFiles, BoxesThatAreNoneAreKeptForWhoeverAsksForBoxes) {
                                                                      {"[1, 2, 3]", "[1,2,3]"},
                                                                      {"[0, 0, 1e300, 4]", "[0,0,1e+300,4]"},
                                                                      {R"("none")", R"("none")"}}) {
-    write("data.jsonl", concat(R"({"image": "a.png", "caption": "x", "regions": [{"box": [0, 0, 4, 4], "phrase": "p"}, {"box": )",
-                               box, R"(, "phrase": "q"}]})", "\n"));
+    write("data.jsonl",
+          concat(R"({"image": "a.png", "caption": "x", "regions": [{"box": [0, 0, 4, 4], "phrase": "p"}, {"box": )",
+                 box, R"(, "phrase": "q"}]})", "\n"));
     const Sample sample = make_json_lines(settings)->get(0);
     EXPECT_EQ(sample.objects.size(), 1U);
-    EXPECT_EQ(sample.bad_boxes, concat("regions[1].box is ", shown,
-                                       "; expected [left, top, right, bottom] in pixels, with left < right and top < bottom"));
+    EXPECT_EQ(sample.bad_boxes,
+              concat("regions[1].box is ", shown,
+                     "; expected [left, top, right, bottom] in pixels, with left < right and top < bottom"));
   }
 }
 

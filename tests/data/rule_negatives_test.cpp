@@ -33,8 +33,8 @@ TEST(NegativeRules, SwapAttributesOfOneClassThatSayDifferentThings) {
   EXPECT_EQ(all_of(small_rules(), "A red dog and a blue cat.")["swap_att"], Captions{"A blue dog and a red cat."});
   EXPECT_EQ(all_of(small_rules(), "An orange dog, a blue cat")["swap_att"], Captions{"A blue dog, an orange cat"});
   EXPECT_EQ(all_of(small_rules(), "Red dog beside blue cat")["swap_att"], Captions{"Blue dog beside red cat"});
-  for (const char* same : {"a red and blue dog", "a red, small and blue dog", "a red dog and a red cat", "a red dog and a small cat",
-                           "a small dog and a tiny cat"})
+  for (const char* same : {"a red and blue dog", "a red, small and blue dog", "a red dog and a red cat",
+                           "a red dog and a small cat", "a small dog and a tiny cat"})
     EXPECT_TRUE(all_of(small_rules(), same)["swap_att"].empty()) << same;
 }
 
@@ -42,15 +42,17 @@ TEST(NegativeRules, SwapNounsThatAreToldApart) {
   EXPECT_EQ(all_of(small_rules(), "a dog chases two cats")["swap_obj"], Captions{"a cat chases two dogs"});
   EXPECT_EQ(all_of(small_rules(), "a red dog and a cat")["swap_obj"], Captions{"a red cat and a dog"});
   EXPECT_EQ(all_of(small_rules(), "A man sees women")["swap_obj"], Captions{"A woman sees men"});
-  for (const char* same : {"a dog and a cat", "a picture of dogs and cats", "the dog with the cat", "a dog sees a puppy"})
+  for (const char* same :
+       {"a dog and a cat", "a picture of dogs and cats", "the dog with the cat", "a dog sees a puppy"})
     EXPECT_TRUE(all_of(small_rules(), same)["swap_obj"].empty()) << same;
 }
 
 TEST(NegativeRules, ReplaceWordsByThoseThatTheyExclude) {
   const auto made = all_of(small_rules(), "A tiny dog is in front of the Woman");
   EXPECT_EQ(made.at("replace_att"), Captions{"A big dog is in front of the Woman"});
-  EXPECT_EQ(made.at("replace_obj"), (Captions{"A tiny cat is in front of the Woman", "A tiny fox is in front of the Woman",
-                                              "A tiny dog is in front of the Man"}));
+  EXPECT_EQ(made.at("replace_obj"),
+            (Captions{"A tiny cat is in front of the Woman", "A tiny fox is in front of the Woman",
+                      "A tiny dog is in front of the Man"}));
   EXPECT_EQ(made.at("replace_rel"), Captions{"A tiny dog is behind the Woman"});
   EXPECT_EQ(all_of(small_rules(), "behind dogs").at("replace_rel"), Captions{"in front of dogs"});
   EXPECT_EQ(all_of(small_rules(), "foxes").at("replace_obj"), (Captions{"dogs", "puppies", "cats"}));
@@ -85,11 +87,15 @@ TEST(NegativeRules, TakeSomeOfEachKindAndFollowFromTheRandomNumbers) {
 }
 
 TEST(NegativeRules, MistakesInALexiconAreToldByLine) {
-  const auto error = [](const std::string& text) { return test::user_error_of([&] { NegativeRules(text, "words.txt"); }); };
-  EXPECT_EQ(error("att color: red | blue\nnoun a: x | y\n"),
-            "words.txt:2: expected a line such as `att size: small, tiny | large, big`, of the kinds att, obj and rel, got "
-            "noun a: x | y");
-  EXPECT_EQ(error("att color: red, blue"), "words.txt:1: the class color has nothing to choose from: put | between its words");
+  const auto error = [](const std::string& text) {
+    return test::user_error_of([&] { NegativeRules(text, "words.txt"); });
+  };
+  EXPECT_EQ(
+      error("att color: red | blue\nnoun a: x | y\n"),
+      "words.txt:2: expected a line such as `att size: small, tiny | large, big`, of the kinds att, obj and rel, got "
+      "noun a: x | y");
+  EXPECT_EQ(error("att color: red, blue"),
+            "words.txt:1: the class color has nothing to choose from: put | between its words");
   EXPECT_EQ(error("att color: red | , blue"), "words.txt:1: there is no word before or behind a comma or |");
   EXPECT_EQ(error("# nothing\n"), "words.txt: holds no words");
 }

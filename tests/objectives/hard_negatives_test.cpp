@@ -11,7 +11,8 @@ constexpr std::int64_t kPairs = 5, kNegativesEach = 3;
 // Three hard negatives each; the second image has none, the fourth one. What stands where there is none survives no loss.
 Pairs pairs_with_negatives() {
   Pairs pairs = random_pairs({2, 1, 2, 1, 2}, 2);
-  pairs.negatives_present = at::tensor({1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1}).view({kPairs, kNegativesEach}).to(at::kBool);
+  pairs.negatives_present =
+      at::tensor({1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1}).view({kPairs, kNegativesEach}).to(at::kBool);
   pairs.negatives = leaf(at::randn({kPairs, kNegativesEach, 5}, at::kDouble)
                              .masked_fill(pairs.negatives_present.logical_not().unsqueeze(2), std::nan("")));
   return pairs;
@@ -46,7 +47,8 @@ at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::T
 }
 
 // SigLIP (Zhai et al. 2023, eq. 1) with z = -1 for negatives.
-at::Tensor siglip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale, const at::Tensor& bias) {
+at::Tensor siglip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale,
+                          const at::Tensor& bias) {
   at::Tensor loss = at::zeros({}, at::kDouble);
   const auto term = [&](const at::Tensor& image, const at::Tensor& text, double sign) {
     return (1 + (-sign * (scale * cosine(image, text) + bias)).exp()).log();
@@ -103,7 +105,9 @@ TEST(HardNegatives, AreDecisionsOfTheirOwnInTheSigmoidLoss) {
 
 TEST(HardNegatives, LeaveTheTextsDirectionAsItIs) {
   const Pairs pairs = pairs_with_negatives();
-  const auto terms = [&](const std::string& yaml) { return make_objective("clip", yaml)->forward(pairs.features(), {}).terms; };
+  const auto terms = [&](const std::string& yaml) {
+    return make_objective("clip", yaml)->forward(pairs.features(), {}).terms;
+  };
   const auto none = terms("{}"), own = terms("{hard_negatives: own}"), all = terms("{hard_negatives: all}");
   EXPECT_EQ(none[1].first, "loss_t2i");
   EXPECT_EQ(none[1].second.item<double>(), own[1].second.item<double>());
@@ -120,7 +124,8 @@ TEST(HardNegatives, ThatAreAllAbsentChangeNothing) {
     for (const std::string chunk : {"null", "2"}) {
       const Outcome without = evaluate(*make_objective(name, "{chunk: " + chunk + "}"), pairs);
       for (const std::string mode : {"own", "all"})
-        expect_outcome(evaluate(*make_objective(name, "{chunk: " + chunk + ", hard_negatives: " + mode + "}"), pairs), without);
+        expect_outcome(evaluate(*make_objective(name, "{chunk: " + chunk + ", hard_negatives: " + mode + "}"), pairs),
+                       without);
     }
 }
 

@@ -106,11 +106,10 @@ int run_hard_negatives(const NegativesOptions& options) {
     progress.show(i + 1);
   }
   const NegativesCount& count = lines.count();
-  if (count.samples == 0)
-    user_error(source.describe(), ": no sample can be read: ", describe_counts(count.skipped));
+  if (count.samples == 0) user_error(source.describe(), ": no sample can be read: ", describe_counts(count.skipped));
   file.commit();
-  std::cout << options.out << ": " << with_thousands(count.samples) << " samples, "
-            << with_thousands(count.negatives) << " hard negatives";
+  std::cout << options.out << ": " << with_thousands(count.samples) << " samples, " << with_thousands(count.negatives)
+            << " hard negatives";
   if (!count.kinds.empty()) std::cout << " (" << describe_counts(count.kinds) << ")";
   std::cout << "; no rule applies to " << with_thousands(count.without) << " of the samples\n";
   if (!count.skipped.empty()) std::cout << "skipped: " << describe_counts(count.skipped) << "\n";
@@ -126,15 +125,18 @@ Command hard_negatives_command(CLI::App& program) {
   app->footer(
       "Example: tessera-data hard-negatives --source json_lines --set path=docci.jsonl --set images=pictures --out "
       "docci_negatives.jsonl\n"
-      "Words of one class change places or give way to others; kinds are SugarCrepe's: swap_att, swap_obj, replace_att,\n"
-      "replace_obj, replace_rel. The source json_lines reads the file: image (the sample's key), caption, negatives, and\n"
+      "Words of one class change places or give way to others; kinds are SugarCrepe's: swap_att, swap_obj, "
+      "replace_att,\n"
+      "replace_obj, replace_rel. The source json_lines reads the file: image (the sample's key), caption, negatives, "
+      "and\n"
       "regions where objects have phrases.");
   app->add_option("--source", options->source, "registered name: " + join_names(sources().names()))->required();
   add_overrides(*app, "--set", options->settings, "a setting of the source");
   app->add_option("--out", options->out, "the file of JSON lines to write")->required();
-  app->add_option("--lexicon", options->lexicon,
-                  "file of word classes, a line each: `att size: small, tiny | large, big`, of the kinds att, obj and rel; | "
-                  "stands between words that exclude each other (default: a built-in one of common words)");
+  app->add_option(
+      "--lexicon", options->lexicon,
+      "file of word classes, a line each: `att size: small, tiny | large, big`, of the kinds att, obj and rel; | "
+      "stands between words that exclude each other (default: a built-in one of common words)");
   add_default(*app, "--each", options->each, "negatives of each kind and caption at most")->check(positive_number());
   add_default(*app, "--seed", options->seed, "another seed makes other choices");
   app->add_flag("--all-captions", options->all_captions, "of all captions of a sample, not just of the first");

@@ -1,14 +1,12 @@
-#include <tessera/data/packing/rule_negatives.h>
-
 #include <algorithm>
 #include <cctype>
 #include <map>
-#include <optional>
 #include <set>
 
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
+#include <tessera/data/packing/rule_negatives.h>
 
 namespace tessera {
 namespace {
@@ -87,7 +85,8 @@ Words parts_of(std::string_view text) {
 std::string plural_of(const std::string& noun) {
   const auto ends = [&](const char* ending) { return noun.ends_with(ending); };
   if (ends("s") || ends("x") || ends("ch") || ends("sh")) return noun + "es";
-  const bool after_vowel = noun.size() > 1 && std::string_view("aeiou").find(noun[noun.size() - 2]) != std::string_view::npos;
+  const bool after_vowel =
+      noun.size() > 1 && std::string_view("aeiou").find(noun[noun.size() - 2]) != std::string_view::npos;
   if (ends("y") && !after_vowel) return noun.substr(0, noun.size() - 1) + "ies";
   return noun + "s";
 }
@@ -191,9 +190,7 @@ struct NegativeRules::Impl {
   std::vector<Found> find(const CutText& text) const;
   std::vector<Edits> swaps(const CutText& text, const std::vector<Found>& found, WordKind kind) const;
   std::vector<Edits> replacements(const std::vector<Found>& found, WordKind kind) const;
-  const Form& in_number(const Form& form, bool plural) const {
-    return form.plural == plural ? form : forms[form.pair];
-  }
+  const Form& in_number(const Form& form, bool plural) const { return form.plural == plural ? form : forms[form.pair]; }
 };
 
 void NegativeRules::Impl::add_line(const std::string& line, std::size_t group, const std::string& place) {
@@ -202,12 +199,15 @@ void NegativeRules::Impl::add_line(const std::string& line, std::size_t group, c
   const std::size_t colon = line.find(':');
   const Words head = parts_of(line.substr(0, colon));
   if (colon == std::string::npos || head.size() != 2 || !kinds.contains(head[0]))
-    user_error(place, ": expected a line such as `att size: small, tiny | large, big`, of the kinds att, obj and rel, got ",
+    user_error(place,
+               ": expected a line such as `att size: small, tiny | large, big`, of the kinds att, obj and rel, got ",
                printable(line, 60));
   const std::vector<std::string> sides = split(line.substr(colon + 1), '|');
-  if (sides.size() < 2) user_error(place, ": the class ", printable(head[1]), " has nothing to choose from: put | between its words");
+  if (sides.size() < 2)
+    user_error(place, ": the class ", printable(head[1]), " has nothing to choose from: put | between its words");
   for (std::size_t side = 0; side < sides.size(); ++side)
-    for (const std::string& word : split(sides[side], ',')) add_forms(std::string(strip(word)), kinds.at(head[0]), group, side, place);
+    for (const std::string& word : split(sides[side], ','))
+      add_forms(std::string(strip(word)), kinds.at(head[0]), group, side, place);
 }
 
 void NegativeRules::Impl::add_forms(const std::string& word, WordKind kind, std::size_t group, std::size_t side,
@@ -242,17 +242,20 @@ std::vector<Found> NegativeRules::Impl::find(const CutText& text) const {
     for (const std::size_t candidate : candidates->second)
       if (stands_here(forms[candidate])) longest = std::max(longest, forms[candidate].words.size());
     for (const std::size_t candidate : candidates->second)  // a word may be of several classes
-      if (forms[candidate].words.size() == longest && stands_here(forms[candidate])) out.push_back({i, &forms[candidate]});
+      if (forms[candidate].words.size() == longest && stands_here(forms[candidate]))
+        out.push_back({i, &forms[candidate]});
     if (longest > 0) i += longest - 1;
   }
   return out;
 }
 
-std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::vector<Found>& found, WordKind kind) const {
+std::vector<Edits> NegativeRules::Impl::swaps(const CutText& text, const std::vector<Found>& found,
+                                              WordKind kind) const {
   std::vector<bool> attribute(text.words.size()), joiner(text.words.size());
   for (std::size_t i = 0; i < joiner.size(); ++i) joiner[i] = is_joiner(text.words[i].plain);
   for (const Found& each : found)
-    if (each.form->kind == WordKind::attribute) std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
+    if (each.form->kind == WordKind::attribute)
+      std::fill_n(attribute.begin() + static_cast<std::ptrdiff_t>(each.first), each.form->words.size(), true);
   // Whether more than joiners stands between two forms, or more than joiners and attributes.
   const auto is_between = [&](const Found& a, const Found& b, bool attributes_count) {
     for (std::size_t i = a.end(); i < b.first; ++i)
@@ -288,7 +291,8 @@ NegativeRules::NegativeRules(std::string_view lexicon, const std::string& origin
   std::size_t number = 0;
   for (const std::string& line : split(lexicon, '\n')) {
     ++number;
-    if (!strip(line).empty() && !strip(line).starts_with('#')) impl->add_line(line, number, concat(origin, ":", number));
+    if (!strip(line).empty() && !strip(line).starts_with('#'))
+      impl->add_line(line, number, concat(origin, ":", number));
   }
   if (impl->forms.empty()) user_error(origin, ": holds no words");
   for (std::size_t i = 0; i < impl->forms.size(); ++i) impl->by_first_word[impl->forms[i].words[0]].push_back(i);
