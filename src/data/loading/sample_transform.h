@@ -19,8 +19,8 @@ namespace tessera {
 /// A training sample after decoding, augmentation and tokenizing; or why there is none. A view that it lacks is absent.
 struct PreparedSample {
   std::string key;
-  std::map<std::string, std::vector<std::uint8_t>> pixels;  // [3, h, w] of each view of pixels
-  std::map<std::string, std::vector<std::int64_t>> ids;     // of each text view of one text
+  std::map<std::string, ViewImage> pixels;               // of each view of pixels
+  std::map<std::string, std::vector<std::int64_t>> ids;  // of each text view of one text
   std::vector<std::vector<std::int64_t>> captions;          // ids of the view `captions`, none of one that is absent
   std::vector<bool> captions_cut;                           // whether the tokenizer's context cut it
   std::map<std::string, TextCuts> cuts;                     // of each text view
@@ -47,6 +47,7 @@ struct SampleDraw {
   std::int64_t index = 0;
   std::int64_t repeat = 0;
   std::int64_t caption = -1;  // -1: as caption_choice says; else this one
+  std::int64_t max_patches = 0;  // as ImageViews::make() takes it
 };
 
 /// Text views that a sample can give: caption, captions, summary, objects.
