@@ -23,9 +23,11 @@ std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
   return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
 }
 
-SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, const DataPosition& start)
+SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t samples_of_run, const DataPosition& start)
     : stages_(std::move(stages)),
       max_pixels_(settings.max_pixels),
+      resolution_(settings.resolution),
+      samples_of_run_(samples_of_run),
       start_(start),
       batches_per_update_(stages_.sampler->batches_per_update()),
       budget_(std::make_shared<MemoryBudget>(settings.prefetch_mb * kMiB)),
@@ -34,6 +36,13 @@ SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, cons
 DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
   const std::int64_t entries = start_.cursor + ticket / batches_per_update_;
   return {start_.epoch + entries / stages_.sampler->places(), entries % stages_.sampler->places()};
+}
+
+// Follows from the place alone, so that neither how far threads are ahead nor a resume changes it.
+std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
+  if (samples_of_run_ == 0) return 0;
+  const auto passed = static_cast<double>(place.epoch * stages_.sampler->places() + place.cursor);
+  return tessera::max_patches_at(resolution_, passed / static_cast<double>(samples_of_run_));
 }
 
 FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
@@ -55,7 +64,7 @@ FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
     enter(ticket, thread, "sample " + sample.key, "is decoding it");
     {
       const WorkTime time(*stages_.work);
-      out.sample = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption});
+      out.sample = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption, max_patches_at(place)});
     }
     claim.set(out.sample.bytes());
     out.sample.claim = std::move(claim);
