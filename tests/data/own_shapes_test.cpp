@@ -211,7 +211,7 @@ LoaderSettings in_steps() {
 
 TEST(ResolutionSteps, FollowFromThePlaceInTheRunAndSurviveAResume) {
   LoaderTarget target;
-  target.samples_of_run = 16;  // 8 steps of 2, two epochs
+  target.batches_of_run = 8;  // two epochs
   const auto loader = [&] { return Loader(mixed_shapes(8), nullptr, naflex(16), in_steps(), Needs{.texts = {}}, 1, {}, target); };
   Loader whole = loader();
   std::vector<TowerInput> views;

@@ -112,7 +112,7 @@ struct LoaderTarget {
   std::int64_t region_width = 0;  // that the model takes; samples with another are skipped; 0: any
   bool whole_texts = false;  // padded to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // take the pictures' place (data.features); null: pictures are decoded
-  std::int64_t samples_of_run = 0;  // that this rank takes in all (LoaderSettings::resolution); 0: not known, and the run has no parts
+  std::int64_t batches_of_run = 0;  // those of an update counted once (LoaderSettings::resolution); 0: not known, and the run has no parts
   std::string share_setting = "data.loader.max_bad_share: ";  // before a number: how the user sets it, for messages
   std::shared_ptr<ToldSamples> told;              // whom the log has named as left out; null: nobody yet
 };

@@ -16,7 +16,7 @@ struct ResolutionStep {
 
 template <class Visitor>
 void fields(Visitor& v, ResolutionStep& s) {
-  v("until", s.until, "share of the run's samples that it ends at", config::in_range(0, 1));
+  v("until", s.until, "share of the run's steps that it ends at", config::in_range(0, 1));
   v("max_patches", s.max_patches, "patches that an image has at most", config::at_least(1));
 }
 
