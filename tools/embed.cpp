@@ -10,6 +10,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/patches.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/embedder.h>
@@ -64,7 +65,7 @@ void embed_source(const Embedder& embedder, const Options& options, const ViewNe
       keys.push_back(sample.sample.key);
       pixels.push_back(sample.pixels);
     }
-    rows(keys, embedder.images(at::stack(pixels), needs));
+    rows(keys, embedder.images(image_batch(pixels, embedder.preprocessing()), needs));
   }
   for (const auto& [reason, count] : reader.statistics().skipped)
     log::warning(option, " ", options.data, ": left out ", with_thousands(count), " samples (", reason, ")");

@@ -6,6 +6,7 @@
 
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/patches.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
 #include <tessera/evaluation/token_space.h>
@@ -68,7 +69,7 @@ void embed_files(const Embedder& embedder, const std::vector<std::string>& paths
       names.push_back(paths[i]);
       pixels.push_back(picture);
     }
-    if (!names.empty()) rows(names, embedder.images(at::stack(pixels), work.needs));
+    if (!names.empty()) rows(names, embedder.images(image_batch(pixels, embedder.preprocessing()), work.needs));
   });
 }
 

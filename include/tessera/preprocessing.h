@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include <tessera/config/fields.h>
@@ -12,6 +13,8 @@ namespace tessera {
 struct Preprocessing {
   config::Size image_size = 224;
   std::string resize_mode = "shortest";
+  std::int64_t max_patches = 256;
+  std::optional<config::Size> patch_size;
   double crop_pct = 1.0;
   std::string crop_rounding = "half_even";
   std::string interpolation = "bicubic";
@@ -23,8 +26,12 @@ struct Preprocessing {
 template <class Visitor>
 void fields(Visitor& v, Preprocessing& s) {
   v("image_size", s.image_size, "pixels: the side of a square, or [height, width]");
-  v("resize_mode", s.resize_mode, "shortest: short side to size, center crop; longest: padded; squash: ratio not kept",
-    config::one_of({"shortest", "longest", "squash"}));
+  v("resize_mode", s.resize_mode,
+    "shortest: short side to size, center crop; longest: padded; squash: ratio not kept; naflex: whole, as at most max_patches patches "
+    "of the image's own shape (SigLIP 2's NaFlex; image_size is then that of the model's learned positions)",
+    config::one_of({"shortest", "longest", "squash", "naflex"}));
+  v("max_patches", s.max_patches, "naflex: patches that an image has at most", config::at_least(1));
+  v("patch_size", s.patch_size, "naflex: pixels of a patch; null: model.image.encoder.patch_size");
   v("crop_pct", s.crop_pct,
     "timm's: pictures are resized for image_size / crop_pct, rounded down, of which the center is kept; one that has image_size "
     "stays as it is",
@@ -36,6 +43,11 @@ void fields(Visitor& v, Preprocessing& s) {
   v("fill_color", s.fill_color, "grey level of the padding of resize_mode longest", config::in_range(0, 255));
   v("mean", s.mean, "per channel, in units of 0..1");
   v("std", s.std, "per channel, in units of 0..1", config::above(0));
+}
+
+/// Whether images keep their shapes, and a model sees them as sequences of patches (TowerInput::patches).
+inline bool keeps_shapes(const Preprocessing& settings) {
+  return settings.resize_mode == "naflex";
 }
 
 }  // namespace tessera

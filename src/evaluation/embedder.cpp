@@ -3,6 +3,7 @@
 
 #include "src/evaluation/metrics/cosine.h"
 #include "src/evaluation/metrics/sparse_rows.h"
+#include <tessera/base/error.h>
 #include <tessera/evaluation/embedder.h>
 #include <tessera/evaluation/metrics/slots.h>
 #include <tessera/evaluation/metrics/zero_shot.h>
@@ -53,12 +54,15 @@ const Preprocessing& DualEncoderEmbedder::preprocessing() const {
 }
 
 config::Size DualEncoderEmbedder::grid() const {
+  if (keeps_shapes(preprocessing()))
+    user_error("this task maps patches onto pictures of one grid, and this model's pictures keep their shapes "
+               "(model.preprocessing.resize_mode: naflex): leave the task out");
   return model_->grid();
 }
 
-TowerFeatures DualEncoderEmbedder::images(const at::Tensor& pixels, const ViewNeeds& needs) const {
+TowerFeatures DualEncoderEmbedder::images(const TowerInput& pictures, const ViewNeeds& needs) const {
   const c10::AutoGradMode no_gradients(false);
-  return on_cpu(model_->encode_image(pixels.to(device_of(*model_)), needs));
+  return on_cpu(model_->encode_image(pictures.to(device_of(*model_)), needs));
 }
 
 bool DualEncoderEmbedder::takes_texts() const {

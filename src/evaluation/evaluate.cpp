@@ -57,11 +57,18 @@ nlohmann::json origin_of(const InferenceModel& loaded, const EvaluateOptions& op
           {"device", machine_name(loaded.device)}};
 }
 
+/// "224 x 224 pixels, 14 x 14 patches", or what pictures that keep their shapes have at most.
+std::string describe_pictures(const DualEncoder& model) {
+  const Preprocessing& preprocessing = model.settings().preprocessing;
+  const config::Size grid = model.grid(), size = preprocessing.image_size;
+  if (!keeps_shapes(preprocessing)) return concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches");
+  const config::Size patch = *preprocessing.patch_size;
+  return concat("of its own shape, at most ", preprocessing.max_patches, " patches of ", patch.height, " x ", patch.width, " pixels");
+}
+
 ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, const SuiteSettings& suite,
                    const nlohmann::json& origin) {
   const ModelSettings& settings = loaded.model->settings();
-  const config::Size grid = loaded.model->grid();
-  const config::Size size = settings.preprocessing.image_size;
   ReportHead head;
   head.title =
       run_folder.empty() ? fs::path(loaded.path).filename().string() : fs::path(run_folder).filename().string();
@@ -70,7 +77,7 @@ ReportHead head_of(const InferenceModel& loaded, const std::string& run_folder, 
       {"Text tower", settings.text ? concat(settings.text->encoder.name, " + ", settings.text->readout.name) : "none"},
       {"Parameters", origin.at("parameters")},
       {"Embedding width", std::to_string(loaded.model->embed_dim())},
-      {"Picture", concat(size.height, " x ", size.width, " pixels, ", grid.height, " x ", grid.width, " patches")},
+      {"Picture", describe_pictures(*loaded.model)},
       {"Tokenizer", loaded.tokenizer == nullptr ? "none"
                                                 : concat(loaded.tokenizer->name(), ", ",
                                                          with_thousands(loaded.tokenizer->vocab_size()), " entries")}};

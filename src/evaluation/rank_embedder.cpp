@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <type_traits>
@@ -43,14 +44,30 @@ ViewNeeds needs_of(const at::Tensor& bytes) {
   return needs;
 }
 
-/// Rank 0's pictures on every rank; the others' argument is undefined.
-at::Tensor share_pixels(const ProcessGroup& group, const at::Tensor& pixels) {
-  at::Tensor shape = group.first() ? at::tensor(pixels.sizes(), at::kLong) : at::zeros({4}, at::kLong);
-  group.broadcast(shape);
-  const auto* sizes = shape.const_data_ptr<std::int64_t>();
-  at::Tensor all = group.first() ? pixels.contiguous() : at::empty({sizes[0], sizes[1], sizes[2], sizes[3]}, at::kByte);
+/// Rank 0's tensor on every rank; the others' argument does not count.
+at::Tensor share_tensor(const ProcessGroup& group, const at::Tensor& tensor) {
+  constexpr std::int64_t kMostDims = 5;
+  at::Tensor head = at::zeros({2 + kMostDims}, at::kLong);  // dimensions (-1: undefined), type, sizes
+  auto* const of = head.data_ptr<std::int64_t>();
+  if (group.first()) {
+    of[0] = tensor.defined() ? tensor.dim() : -1;
+    of[1] = tensor.defined() ? static_cast<std::int64_t>(tensor.scalar_type()) : 0;
+    if (tensor.defined()) std::ranges::copy(tensor.sizes(), of + 2);
+  }
+  group.broadcast(head);
+  if (of[0] < 0) return {};
+  const auto type = static_cast<at::ScalarType>(of[1]);
+  const at::ScalarType sent = type == at::kBool ? at::kByte : type;
+  at::Tensor all = group.first() ? tensor.to(sent).contiguous() : at::empty(at::IntArrayRef(of + 2, static_cast<std::size_t>(of[0])), sent);
   group.broadcast(all);
-  return all;
+  return all.to(type);
+}
+
+/// Rank 0's pictures on every rank, likewise.
+TowerInput share_pictures(const ProcessGroup& group, TowerInput pictures) {
+  for (at::Tensor* tensor : {&pictures.pixels, &pictures.patches, &pictures.mask, &pictures.grids})
+    *tensor = share_tensor(group, *tensor);
+  return pictures;
 }
 
 /// As many rows on each rank, so that what they give fits together: the last row stands in where there are no more.
@@ -67,12 +84,14 @@ at::Tensor gathered(const ProcessGroup& group, const at::Tensor& own, std::int64
   return truth ? all.to(at::kBool) : all;
 }
 
-/// On all ranks: each embeds its share of `pixels`, and has the features of all.
-TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, const at::Tensor& pixels, const ViewNeeds& needs) {
-  const at::Tensor own = pixels.index_select(0, at::tensor(own_rows(group, pixels.size(0)), at::kLong));
+/// On all ranks: each embeds its share of the pictures, and has the features of all.
+TowerFeatures embed_pictures(const ProcessGroup& group, const Embedder& model, const TowerInput& pictures, const ViewNeeds& needs) {
+  const std::int64_t count = pictures.values().size(0);
+  const at::Tensor rows = at::tensor(own_rows(group, count), at::kLong);
+  const TowerInput own = map_tensors(pictures, [&](const at::Tensor& tensor) { return tensor.index_select(0, rows); });
   TowerFeatures features;
   run_on_all_ranks(group, kEmbedding, [&] { features = model.images(own, needs); });
-  return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, pixels.size(0)); });
+  return map_tensors(features, [&](const at::Tensor& tensor) { return gathered(group, tensor, count); });
 }
 
 /// The same of texts.
@@ -99,7 +118,7 @@ class ServedModel {
   }
   void images() const {
     const ViewNeeds needs = needs_of(share_needs(group_, {}));
-    embed_pictures(group_, *embedder_, share_pixels(group_, {}), needs);
+    embed_pictures(group_, *embedder_, share_pictures(group_, {}), needs);
   }
   void texts() const { embed_strings(group_, *embedder_, nlohmann::json::parse(group_.broadcast_text(""))); }
 
@@ -127,12 +146,12 @@ void EmbeddingRanks::load(const std::string& checkpoint, const std::string& arch
   run_on_all_ranks(group_, "loading the model", [] {});
 }
 
-TowerFeatures RankEmbedder::images(const at::Tensor& pixels, const ViewNeeds& needs) const {
+TowerFeatures RankEmbedder::images(const TowerInput& pictures, const ViewNeeds& needs) const {
   const ProcessGroup& group = ranks_.group();
-  if (group.size() == 1 || pixels.size(0) == 0) return EmbedderView::images(pixels, needs);
+  if (group.size() == 1 || pictures.values().size(0) == 0) return EmbedderView::images(pictures, needs);
   send(group, RankOrder::images);
   share_needs(group, needs);
-  return embed_pictures(group, viewed(), share_pixels(group, pixels), needs);
+  return embed_pictures(group, viewed(), share_pictures(group, pictures), needs);
 }
 
 TowerFeatures RankEmbedder::texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const {

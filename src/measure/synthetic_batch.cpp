@@ -8,6 +8,16 @@ namespace {
 constexpr std::int64_t kTexts = 8;     // of an image in a view of several texts
 constexpr std::int64_t kRegions = 36;  // of a picture, as bottom-up attention takes them (Anderson et al. 2018)
 
+// Images whose patches fill that size.
+TowerInput random_patches(std::int64_t count, config::Size size, config::Size patch, const at::TensorOptions& numbers) {
+  const std::int64_t rows = size.height / patch.height, columns = size.width / patch.width;
+  TowerInput out;
+  out.patches = at::randint(256, {count, rows * columns, 3 * patch.height * patch.width}, numbers.dtype(at::kByte));
+  out.mask = at::ones({count, rows * columns}, numbers.dtype(at::kBool));
+  out.grids = at::tensor({rows, columns}, at::kLong).expand({count, 2}).contiguous();
+  return out;
+}
+
 }  // namespace
 
 Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device,
@@ -21,13 +31,16 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
   Batch batch;
   for (const auto& [name, view] : needs.images) {
     const auto found = image_sizes.find(name);
-    const auto [height, width] = found != image_sizes.end() ? found->second : model.settings().preprocessing.image_size;
+    const Preprocessing& preprocessing = model.settings().preprocessing;
+    const config::Size size_of_view = found != image_sizes.end() ? found->second : preprocessing.image_size;
     TowerInput& input = batch.images[name];
     if (view.regions)
       input.regions =
           at::randn({size, kRegions, model.image_tower().encoder().region_width()}, numbers.dtype(at::kFloat));
+    else if (keeps_shapes(preprocessing))
+      input = random_patches(size, size_of_view, *preprocessing.patch_size, numbers);
     else
-      input.pixels = at::randint(256, {size, 3, height, width}, numbers.dtype(at::kByte));
+      input.pixels = at::randint(256, {size, 3, size_of_view.height, size_of_view.width}, numbers.dtype(at::kByte));
     if (view.boxes) {
       const std::int64_t boxes = texts_of(kPhrases);
       const at::Tensor first = 0.5 * at::rand({size, boxes, 2}, numbers.dtype(at::kFloat));

@@ -96,10 +96,19 @@ struct DualEncoder::Impl {
     return out;
   }
 
+  /// Patches [B, T, 3 * h * w], of which each channel's pixels follow each other.
+  at::Tensor normalize_patches(const at::Tensor& patches) const {
+    if (!patches.defined()) return patches;
+    TORCH_CHECK(patches.dim() == 3 && patches.size(2) % 3 == 0, "encode_image: patches must be [B, T, 3 * h * w], got ",
+                patches.sizes());
+    return normalize(patches.unflatten(2, {3, 1, patches.size(2) / 3})).flatten(2);
+  }
+
   TowerFeatures encode(Tower& tower, const TowerInput& view, const ViewNeeds& needs) const {
     if (view.ids.defined() && view.ids.dim() == 3) return encode_captions(tower, view, needs);
     TowerInput input = view;
     input.pixels = normalize(view.pixels);
+    input.patches = normalize_patches(view.patches);
     if (view.regions.defined() && view.regions.size(2) == 0)  // no sample of the batch has any
       input.regions = at::zeros({view.regions.size(0), view.regions.size(1), tower.encoder().region_width()},
                                 view.regions.options());
@@ -226,6 +235,26 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
   return out;
 }
 
+namespace {
+
+// Images of their own shapes are cut into the patches that the encoder takes.
+void follow_patch_size(ModelSettings& settings, const std::string& path) {
+  Preprocessing& preprocessing = settings.preprocessing;
+  if (!keeps_shapes(preprocessing)) return;
+  const config::Node* node = settings.image.encoder.settings.find("patch_size");
+  if (node == nullptr)
+    user_error(path, ".preprocessing.resize_mode: naflex gives patches of images, which the image encoder ",
+               settings.image.encoder.name, " does not take: set ", path, ".image.encoder.name to vit, or another resize_mode");
+  const auto size = config::Value<config::Size>::read(*node, path + ".image.encoder.patch_size", {});
+  if (preprocessing.patch_size.value_or(size) != size)
+    user_error(path, ".preprocessing.patch_size is ", preprocessing.patch_size->height, " x ", preprocessing.patch_size->width,
+               ", but ", path, ".image.encoder.patch_size is ", size.height, " x ", size.width,
+               ": leave out the former, or make them equal");
+  preprocessing.patch_size = size;
+}
+
+}  // namespace
+
 ModelSettings resolve(const ModelSettings& given, const std::string& path) {
   ModelSettings settings = given;
   const config::Size size = settings.preprocessing.image_size;
@@ -243,6 +272,7 @@ ModelSettings resolve(const ModelSettings& given, const std::string& path) {
                  ".preprocessing.image_size is ", size.height, " x ", size.width,
                  ": give only the latter, or make them equal");
   }
+  follow_patch_size(settings, path);
   return settings;
 }
 
@@ -258,6 +288,7 @@ DualEncoder::DualEncoder(const ModelSettings& settings, const std::string& path)
   if (impl_->text && impl_->image->embed_dim() != impl_->text->embed_dim())
     user_error(path, ": the image tower's embedding is ", impl_->image->embed_dim(), " wide, the text tower's ",
                impl_->text->embed_dim(), ": make them equal (projection.embed_dim)");
+  if (keeps_shapes(full.preprocessing)) impl_->image->encoder().patch_of_sequences();
   impl_->mean = register_buffer("pixel_mean", channel_values(full.preprocessing.mean));
   impl_->deviation = register_buffer("pixel_std", channel_values(full.preprocessing.std));
 }

@@ -45,6 +45,11 @@ config::Size Encoder::maskable_grid(const at::Tensor& /*pixels*/) const {
              "(model.image.encoder.mask_token: true)");
 }
 
+config::Size Encoder::patch_of_sequences() const {
+  user_error("model.preprocessing.resize_mode: naflex gives images of their own shapes, which only a vit takes: set "
+             "model.image.encoder.name to vit, or another resize_mode");
+}
+
 TowerSettings resolve(const TowerSettings& settings, const std::string& path) {
   return {encoders().resolve(settings.encoder, path + ".encoder"),
           readouts().resolve(settings.readout, path + ".readout"),

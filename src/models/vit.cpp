@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <vector>
 
 #include <ATen/ATen.h>
 
@@ -11,10 +14,54 @@
 namespace tessera {
 namespace {
 
-// Adds positions [positioned + P, w] to tokens of which `bare` without a position stand before the patches.
-at::Tensor with_positions(const at::Tensor& x, const at::Tensor& positions, std::int64_t positioned, std::int64_t bare) {
-  const at::Tensor none = at::zeros({bare, positions.size(1)}, positions.options());
-  return x + at::cat({positions.slice(0, 0, positioned), none, positions.slice(0, positioned)});
+// Images of several grids, whose tokens find what belongs to their place in one table: of each distinct grid a part, `prefix`
+// rows and then one for each patch.
+struct GridTable {
+  std::vector<config::Size> grids;
+  at::Tensor rows;  // int64, the table's row of each real token, image after image
+
+  /// `part` gives a grid's rows [prefix + P, ...]; returns one row for each token.
+  template <class Part>
+  at::Tensor of_tokens(const Part& part) const {
+    std::vector<at::Tensor> parts;
+    for (const config::Size grid : grids) parts.push_back(part(grid));
+    return at::embedding(at::cat(parts), rows);
+  }
+};
+
+GridTable grid_table(const at::Tensor& grids, std::int64_t prefix, const at::Device& device) {
+  GridTable out;
+  std::map<std::array<std::int64_t, 2>, std::int64_t> first_rows;
+  std::int64_t table = 0;
+  std::vector<std::int64_t> rows;
+  const auto sides = grids.accessor<std::int64_t, 2>();
+  for (std::int64_t image = 0; image < grids.size(0); ++image) {
+    const config::Size grid(sides[image][0], sides[image][1]);
+    const std::int64_t tokens = prefix + grid.height * grid.width;
+    const auto [first, is_new] = first_rows.emplace(std::array{grid.height, grid.width}, table);
+    if (is_new) {
+      out.grids.push_back(grid);
+      table += tokens;
+    }
+    for (std::int64_t token = 0; token < tokens; ++token) rows.push_back(first->second + token);
+  }
+  out.rows = at::tensor(rows, at::kLong).to(device, /*non_blocking=*/true);
+  return out;
+}
+
+void check_sequences(const TowerInput& input, std::int64_t values) {
+  const at::Tensor &patches = input.patches, &mask = input.mask, &grids = input.grids;
+  TORCH_CHECK(patches.dim() == 3 && patches.size(2) == values && patches.is_floating_point(),
+              "vit: patches must be floating [B, T, ", values, "], got ", patches.scalar_type(), " ", patches.sizes());
+  TORCH_CHECK(mask.defined() && mask.scalar_type() == at::kBool && mask.sizes() == patches.sizes().slice(0, 2),
+              "vit: patches need a mask, bool ", patches.sizes().slice(0, 2));
+  TORCH_CHECK(grids.defined() && grids.is_cpu() && grids.scalar_type() == at::kLong && grids.dim() == 2 &&
+                  grids.size(0) == patches.size(0) && grids.size(1) == 2,
+              "vit: patches need grids, int64 [", patches.size(0), ", 2] on the CPU");
+  if (!mask.is_cpu()) return;
+  const at::Tensor places = at::arange(mask.size(1)).unsqueeze(0);
+  TORCH_CHECK(mask.equal(places < grids.prod(1, /*keepdim=*/true)),
+              "vit: the mask of patches must say that an image's first rows * columns patches are real");
 }
 
 }  // namespace
@@ -108,18 +155,21 @@ Vit::Vit(const VitSettings& settings) : settings_(settings) {
 
 Encoded Vit::encode(const TowerInput& input) {
   if (input.regions.defined()) return encode_regions(input.regions, input.mask);
-  TORCH_CHECK(input.pixels.defined(), "vit: takes pictures or regions");
-  const Embedded embedded = embed(input);
-  return encoded(transformer_->forward(embedded.tokens, embedded.sequence), embedded.grid);
+  TORCH_CHECK(input.pixels.defined() || input.patches.defined(), "vit: takes pictures or regions");
+  const Embedded embedded = input.patches.defined() ? embed_patches(input) : embed(input);
+  return encoded(transformer_->forward(embedded.tokens, embedded.sequence), embedded);
 }
 
 Encoded Vit::encode_with(LastBlock kind, const TowerInput& input) {
+  if (input.patches.defined())
+    user_error("last_block changes how the patches of one grid attend, and images of their own shapes "
+               "(model.preprocessing.resize_mode: naflex) have several: leave it plain");
   TORCH_CHECK(input.pixels.defined(), "vit: another last block needs pictures");
   if (settings_.layers == 0) user_error("last_block changes the last block of a vit, and this model's has none");
   if (settings_.block_norm != "before") user_error("last_block changes blocks with block_norm: before, and this model's is ", settings_.block_norm);
   const Embedded embedded = embed(input);
   const auto [plain, other] = transformer_->forward_both(embedded.tokens, embedded.sequence, kind);
-  Encoded out = encoded(plain, embedded.grid);
+  Encoded out = encoded(plain, embedded);
   out.other_tokens = (ln_post_ ? ln_post_->forward(other) : other).slice(1, prefix());
   return out;
 }
@@ -134,12 +184,7 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
   const config::Size grid(image.size(2) / patch.height, image.size(3) / patch.width);
   at::Tensor x = (stem_ ? stem_->forward(image) : conv1_(image)).flatten(2).transpose(1, 2);  // [B, P, w]
   x = with_prefix(with_mask_token(x, input.hidden));
-  if (positional_embedding_.defined()) {
-    const at::Tensor positions = resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
-                                                           settings_.position_resampling == "antialiased");
-    const std::int64_t bare = prefix() - positioned();  // registers, or all tokens before the patches
-    x = bare == 0 ? x + positions : with_positions(x, positions, positioned(), bare);
-  }
+  if (positional_embedding_.defined()) x = x + positions_of(grid);
   SequenceInfo sequence;
   sequence.prefix = prefix();
   if (settings_.rotary) sequence.rotation = rotation(grid, x);
@@ -148,6 +193,65 @@ Vit::Embedded Vit::embed(const TowerInput& input) {
   else sequence.grid = grid;
   if (ln_pre_) x = ln_pre_->forward(x);
   return {x, sequence, grid};
+}
+
+Vit::Embedded Vit::embed_patches(const TowerInput& input) {
+  const config::Size patch = patch_of_sequences();
+  check_sequences(input, 3 * patch.height * patch.width);
+  const at::Device device = input.patches.device();
+  const std::int64_t images = input.patches.size(0), patches = input.patches.size(1);
+  at::Tensor x = at::linear(zero_padding(input.patches, input.mask), conv1_->weight.flatten(1), conv1_->bias);  // [B, T, w]
+  x = with_prefix(x);
+  const at::Tensor real = at::cat({at::ones({images, prefix()}, input.mask.options()), input.mask}, 1);
+  Embedded out;
+  out.mask = input.mask;
+  PackedRows& rows = out.sequence.mask.packed;
+  rows = packed_rows(real, input.grids.prod(1) + prefix());
+  if (rows.defined()) x = pack(x, rows);
+  const GridTable table = grid_table(input.grids, prefix(), device);
+  const auto shaped = [&](const at::Tensor& of_tokens) {  // as the tokens
+    return rows.defined() ? of_tokens : of_tokens.unflatten(0, {images, prefix() + patches});
+  };
+  if (positional_embedding_.defined())
+    x = x + shaped(table.of_tokens([&](config::Size grid) { return positions_of(grid); }));
+  if (settings_.rotary) {
+    out.sequence.rotation = rotation_with_prefix(grid(), device);
+    out.sequence.rotation.cosine = shaped(table.of_tokens([&](config::Size grid) { return rotation_with_prefix(grid, device).cosine; }));
+    out.sequence.rotation.sine = shaped(table.of_tokens([&](config::Size grid) { return rotation_with_prefix(grid, device).sine; }));
+  }
+  out.sequence.prefix = prefix();
+  out.tokens = ln_pre_ ? ln_pre_->forward(x) : x;
+  return out;
+}
+
+at::Tensor Vit::positions_of(config::Size grid) const {
+  const bool any = grid.height * grid.width > 0;  // an image that a sample lacks has no patches
+  const at::Tensor positions = any ? resize_position_embedding(positional_embedding_, grid, this->grid(), positioned(),
+                                                               settings_.position_resampling == "antialiased")
+                                   : positional_embedding_.slice(0, 0, positioned());
+  const std::int64_t bare = prefix() - positioned();  // registers, or all tokens before the patches
+  if (bare == 0) return positions;
+  const at::Tensor none = at::zeros({bare, positions.size(1)}, positions.options());
+  return at::cat({positions.slice(0, 0, positioned()), none, positions.slice(0, positioned())});
+}
+
+Rotation Vit::rotation_with_prefix(config::Size grid, const at::Device& device) const {
+  Rotation out = rotation_of_grid(*settings_.rotary, grid, settings_.width / settings_.heads, 0, device);
+  out.cosine = at::constant_pad_nd(out.cosine, {0, 0, prefix(), 0}, 1);
+  out.sine = at::constant_pad_nd(out.sine, {0, 0, prefix(), 0}, 0);
+  return out;
+}
+
+config::Size Vit::patch_of_sequences() const {
+  const auto refuse = [](const std::string& setting, const std::string& way_out) {
+    user_error("model.image.encoder.", setting, " does not serve images of their own shapes (model.preprocessing.resize_mode: naflex): ",
+               way_out);
+  };
+  if (stem_) refuse("stem", "set it to patch");
+  if (settings_.leff) refuse("leff", "set it to null");
+  if (settings_.patch_dropout > 0) refuse("patch_dropout", "set it to 0");
+  if (settings_.rotary && augments(*settings_.rotary)) refuse("rotary", "set its shift, jitter and rescale to null");
+  return settings_.patch_size;
 }
 
 // A frozen encoder is not augmented: it would only give other features at each step.
@@ -179,7 +283,9 @@ config::Size Vit::maskable_grid(const at::Tensor& pixels) const {
     user_error("the objective hides patches from the image encoder: set model.image.encoder.mask_token to true");
   if (settings_.patch_dropout > 0)
     user_error("model.image.encoder.patch_dropout: the objective hides patches, and those that are dropped cannot be predicted: set it to 0");
-  TORCH_CHECK(pixels.defined() && pixels.dim() == 4, "vit: only patches of pixels can be hidden");
+  if (!pixels.defined())
+    user_error("the objective hides patches of images of one size, and model.preprocessing.resize_mode: naflex gives images of "
+               "their own shapes: set another one");
   return {pixels.size(2) / settings_.patch_size.height, pixels.size(3) / settings_.patch_size.width};
 }
 
@@ -194,12 +300,15 @@ at::Tensor Vit::with_prefix(const at::Tensor& patches) const {
   return at::cat(parts, 1);
 }
 
-Encoded Vit::encoded(const at::Tensor& last, config::Size grid) {
-  const at::Tensor x = settings_.final_norm == "tokens" ? ln_post_->forward(last) : last;
+Encoded Vit::encoded(const at::Tensor& last, const Embedded& embedded) {
+  at::Tensor x = settings_.final_norm == "tokens" ? ln_post_->forward(last) : last;
+  const PackedRows& rows = embedded.sequence.mask.packed;
+  if (rows.defined()) x = unpack(x, rows);
   Encoded out;
   out.tokens = x.slice(1, prefix());
   if (settings_.class_token) out.class_token = x.select(1, 0);
-  out.grid = grid;
+  out.grid = embedded.grid;
+  out.mask = embedded.mask;
   return out;
 }
 

@@ -106,7 +106,7 @@ TEST(ImageViews, AnEvaluationCropIsTheEvaluationTransform) {
       of_view.image_size = size;
       const at::Tensor pixels = to_tensor(preprocess(decoded.image, of_view));
       const auto* bytes = pixels.const_data_ptr<std::uint8_t>();
-      return std::vector<std::uint8_t>(bytes, bytes + pixels.numel());
+      return ViewImage{{bytes, bytes + pixels.numel()}, size};
     };
     const ImageViews views(preprocessing, settings, needs_of({"image", "small", "cut"}), 5);
     for (const Sample& sample : {encoded, decoded})
@@ -122,7 +122,7 @@ TEST(ImageViews, AnEvaluationCropIsTheEvaluationTransform) {
 TEST(ImageViews, AnEvaluationCropIsFlippedAndAugmentedWhereThatIsAskedFor) {
   const auto view_of = [](const std::string& yaml) {
     const ImageViews views(of_size(8), view_settings(yaml), needs_of({"image"}), 5);
-    const std::vector<std::uint8_t> bytes = views.make(jpeg_sample("small_420.jpg"), 3, 0).at("image");
+    const std::vector<std::uint8_t> bytes = views.make(jpeg_sample("small_420.jpg"), 3, 0).at("image").planes;
     return at::from_blob(const_cast<std::uint8_t*>(bytes.data()), {3, 8, 8}, at::kByte).clone();
   };
   const at::Tensor plain = view_of("{augmentation: {crop: evaluation}}");

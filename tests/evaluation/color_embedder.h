@@ -18,7 +18,9 @@ class ColorEmbedder final : public Embedder {
 
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return {1, 1}; }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& /*needs*/) const override {
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& /*needs*/) const override {
+    const at::Tensor& pixels = pictures.pixels;
     TowerFeatures out;
     out.global = pixels.to(at::kDouble).mean({2, 3});
     return out;

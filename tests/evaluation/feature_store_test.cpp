@@ -21,7 +21,9 @@ class CountingEmbedder final : public Embedder {
   CountingEmbedder() { preprocessing_.image_size = 32; }
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return 1; }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds&) const override {
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds&) const override {
+    const at::Tensor& pixels = pictures.pixels;
     pictures += pixels.size(0);
     TowerFeatures out;
     out.global = pixels.to(at::kFloat).mean({2, 3});

@@ -6,6 +6,7 @@
 
 #include "tests/distributed/ranks.h"
 #include <tessera/base/error.h>
+#include <tessera/data/image/patches.h>
 #include <tessera/evaluation/conditioned_embedder.h>
 #include <tessera/evaluation/inference.h>
 #include <tessera/evaluation/rank_embedder.h>
@@ -62,6 +63,15 @@ Tensors embed(const ProcessGroup& group, const std::string& path) {
   };
   out["conditioned alone"] = compared(whole);
   out["conditioned shared"] = compared(shared);
+  // Of their own shapes.
+  Preprocessing own_shapes;
+  own_shapes.resize_mode = "naflex";
+  own_shapes.patch_size = config::Size(8);
+  own_shapes.max_patches = 6;
+  const TowerInput sequences = image_batch({at::randint(0, 256, {3, 8, 32}, at::kByte), at::randint(0, 256, {3, 24, 16}, at::kByte),
+                                            at::randint(0, 256, {3, 8, 8}, at::kByte)},
+                                           own_shapes);
+  keep("own shapes", whole.images(sequences, {}), shared.images(sequences, {}));
   // A batch that no rank can embed is an error, and the ranks go on.
   EXPECT_ANY_THROW(shared.images(at::zeros({4, 3, 5, 5}, at::kByte), {}));
   keep("pictures again", whole.images(pixels, {}), shared.images(pixels, {}));
@@ -75,8 +85,8 @@ TEST_P(RankEmbedders, SharesGiveWhatOneProcessGives) {
   const auto all = run_ranks(GetParam(), [&](const ProcessGroup& group) { return embed(group, path); });
   fs::remove(path);
   ASSERT_EQ(std::ssize(all), GetParam());
-  ASSERT_EQ(all[0].size(), 12U);
-  for (const char* name : {"pictures", "one picture", "texts", "patches", "conditioned", "pictures again"})
+  ASSERT_EQ(all[0].size(), 14U);
+  for (const char* name : {"pictures", "one picture", "texts", "patches", "conditioned", "own shapes", "pictures again"})
     EXPECT_TRUE(at::allclose(all[0].at(std::string(name) + " shared"), all[0].at(std::string(name) + " alone"), 1e-5, 1e-6)) << name;
 }
 

@@ -34,7 +34,9 @@ class RandomSlots final : public Embedder {
   RandomSlots() { preprocessing_.image_size = 16; }
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return {2, 2}; }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = pictures.pixels;
     std::vector<std::uint64_t> seeds;
     for (std::int64_t i = 0; i < pixels.size(0); ++i) seeds.push_back(pixels[i][0][0][0].item<std::uint8_t>());
     TowerFeatures out = features(seeds, kSlots, 4, needs);

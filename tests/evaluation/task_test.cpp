@@ -151,7 +151,9 @@ class BrightnessEmbedder final : public Embedder {
  public:
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return {2, 2}; }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = pictures.pixels;
     TowerFeatures out;
     out.global = pixels.to(at::kFloat).mean({1, 2, 3}).unsqueeze(1).div(255);  // [B, 1]
     const at::Tensor bright = out.global.gt(0.5);

@@ -71,9 +71,10 @@ class ChosenGroups final : public EmbedderView {
   bool attention = true, tokens = false;
   mutable std::int64_t pictures = 0;  // that the image tower saw
 
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
-    pictures += pixels.size(0);
-    return EmbedderView::images(pixels, needs);
+  using EmbedderView::images;
+  TowerFeatures images(const TowerInput& given, const ViewNeeds& needs) const override {
+    pictures += given.values().size(0);
+    return EmbedderView::images(given, needs);
   }
 
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {

@@ -39,7 +39,9 @@ class WordEmbedder final : public Embedder {
   WordEmbedder() { preprocessing_.image_size = 16; }
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return {2, 2}; }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = pictures.pixels;
     TowerFeatures out;
     out.global = at::zeros({pixels.size(0), kWords});
     for (std::int64_t i = 0; i < pixels.size(0); ++i)

@@ -33,7 +33,7 @@ class GradCacheTest : public ::testing::TestWithParam<const char*> {
   TemporaryFolder folder_;
 };
 INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
-                         ::testing::Values("{name: clip}", "{name: siglip}", "{name: sparc}",
+                         ::testing::Values("{name: clip}", "{name: siglip}", "{name: siglip} with own shapes", "{name: sparc}",
                                            "{name: filip, token_drop_rate: 0.2}", "{name: pacl}", "{name: gloria}",
                                            "{name: mgca, num_prototypes: 5}",
                                            "{name: siglip, init_logit_bias: -2} with siglip",

@@ -90,7 +90,7 @@ TEST_P(TrainerTest, ResumedRunEndsBitForBitLikeAnUnbrokenOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
-                         ::testing::Values("{name: clip}", "{name: sparc}", "{name: siglip} with siglip",
+                         ::testing::Values("{name: clip}", "{name: sparc}", "{name: siglip} with siglip", "{name: siglip} with own shapes",
                                            "{name: clip} with dinov3", "{name: sparc} with eva02",
                                            "{name: flair, heads: 2} with captions",
                                            "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",

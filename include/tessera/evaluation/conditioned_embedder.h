@@ -21,7 +21,8 @@ class ConditionedEmbedder final : public EmbedderView {
   ConditionedEmbedder(const Embedder& model, std::shared_ptr<TextConditionedPool> pool,
                       std::optional<std::int64_t> candidates, std::string option);
 
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override;
+  using EmbedderView::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;
   at::Tensor similarity(const TowerFeatures& images, const TowerFeatures& texts) const override;
   bool compares_by_cosine() const override { return false; }

@@ -22,10 +22,14 @@ class Embedder {
 
   /// How a picture becomes the model's input.
   virtual const Preprocessing& preprocessing() const = 0;
-  /// Rows and columns of the patches in TowerFeatures::dense.
+  /// Rows and columns of the patches in TowerFeatures::dense. Throws UserError where they differ from picture to picture
+  /// (TowerFeatures::grids has them then).
   virtual config::Size grid() const = 0;
-  /// Features of one batch of pictures, uint8 [B, 3, H, W]: what similarity() takes, and what `needs` asks for besides.
-  virtual TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const = 0;
+  /// Features of one batch of pictures, as image_batch() makes it of uint8 [3, h, w]: what similarity() takes, and what `needs`
+  /// asks for besides.
+  virtual TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const = 0;
+  /// The same of pixels, uint8 [B, 3, H, W].
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const { return images(image_input(pixels), needs); }
 
   /// Whether the model takes texts at all; if not, texts() throws c10::Error.
   virtual bool takes_texts() const = 0;
@@ -81,7 +85,8 @@ class DualEncoderEmbedder : public Embedder {
 
   const Preprocessing& preprocessing() const override;
   config::Size grid() const override;
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override;
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
   bool takes_texts() const override;
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
   TowerFeatures classes(const TowerFeatures& prompts, std::int64_t per_class) const override;

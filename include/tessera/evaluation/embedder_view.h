@@ -15,8 +15,9 @@ class EmbedderView : public Embedder {
 
   const Preprocessing& preprocessing() const override { return model_.preprocessing(); }
   config::Size grid() const override { return model_.grid(); }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
-    return model_.images(pixels, needs);
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    return model_.images(pictures, needs);
   }
   bool takes_texts() const override { return model_.takes_texts(); }
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override {

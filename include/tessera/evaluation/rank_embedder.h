@@ -32,7 +32,8 @@ class RankEmbedder final : public EmbedderView {
  public:
   /// `model` is the one that the ranks have loaded last. Both outlive it.
   RankEmbedder(const Embedder& model, const EmbeddingRanks& ranks) : EmbedderView(model), ranks_(ranks) {}
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override;
+  using EmbedderView::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 
  private:

@@ -18,7 +18,8 @@ class SlotEmbedder final : public EmbedderView {
  public:
   /// `slots` are among those of count_slots().
   SlotEmbedder(const Embedder& model, const std::vector<std::int64_t>& slots);
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override;
+  using EmbedderView::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
   TowerFeatures texts(const std::vector<std::string>& texts, const ViewNeeds& needs) const override;
 
  private:
@@ -32,7 +33,8 @@ class MaskEmbedder final : public EmbedderView {
   /// weights [P], parts of equal width. `path` is the mask's file, for messages: images() throws UserError when the
   /// model's embedding does not fall into so many parts.
   MaskEmbedder(const Embedder& model, at::Tensor weights, std::string path);
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override;
+  using EmbedderView::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override;
 
  private:
   at::Tensor weights_;

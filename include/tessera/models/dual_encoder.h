@@ -30,7 +30,7 @@ void fields(Visitor& v, ModelSettings& s) {
 }
 
 /// All defaults spelt out and all names, settings and combinations of the two towers checked; an image encoder without
-/// image_size gets the preprocessing's. `path` is where the settings stand, for messages. Throws UserError.
+/// image_size gets the preprocessing's, a preprocessing without the patch_size that naflex needs the encoder's. `path` is where the settings stand, for messages. Throws UserError.
 ModelSettings resolve(const ModelSettings& settings, const std::string& path = "model");
 
 /// Image tower and text tower; the latter may be missing. Needs decide what it computes: token features, slots and so on
@@ -42,8 +42,8 @@ class DualEncoder : public torch::nn::Module {
   /// embedding widths differ.
   explicit DualEncoder(const ModelSettings& settings, const std::string& path = "model");
 
-  /// One image view: pixels (uint8, normalized here with the settings' mean and std; or float, already normalized) or
-  /// regions. Throws c10::Error for a view that the image tower does not take.
+  /// One image view: pixels or patches (uint8, normalized here with the settings' mean and std; or float, already
+  /// normalized) or regions. Throws c10::Error for a view that the image tower does not take.
   TowerFeatures encode_image(const TowerInput& view, const ViewNeeds& needs = {});
   TowerFeatures encode_image(const at::Tensor& pixels, const ViewNeeds& needs = {});
   /// What the image encoder alone gives for pixels of the configured size. As a view's `encoded` it takes the pixels'

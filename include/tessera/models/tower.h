@@ -50,6 +50,9 @@ class Encoder : public torch::nn::Module {
   /// Rows and columns of the patches that a mask token can take the place of (TowerInput::hidden) in pixels [B, 3, H, W]. Throws
   /// UserError where the encoder has no mask token.
   virtual config::Size maskable_grid(const at::Tensor& pixels) const;
+  /// Pixels of a patch of images of their own shapes (TowerInput::patches). Throws UserError naming the setting where the
+  /// encoder takes no such images.
+  virtual config::Size patch_of_sequences() const;
   /// Width of the region features it takes as an image view; 0: none.
   virtual std::int64_t region_width() const { return 0; }
   /// Of a text encoder: number of token ids, and of tokens that a text may have.

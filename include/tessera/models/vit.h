@@ -94,7 +94,9 @@ bool has_partial_patches(const VitSettings& settings);
 /// Vision transformer (Dosovitskiy et al. 2021) in CLIP's form: patches by a convolution without bias, learned
 /// positions, pre-norm blocks. Parameters carry OpenCLIP's names (conv1, class_embedding, positional_embedding, ln_pre,
 /// transformer, ln_post). Pictures may have another size than the configured one, if patch_size divides it: the position
-/// embedding is resampled for their grid. Regions: `roi_proj`, `roi_class_embedding`. LeFF: `mlp.dwconv` in the blocks.
+/// embedding is resampled for their grid. Images of their own shapes come as patches (TowerInput::patches): conv1 is a linear map
+/// of them, each image has the positions of its grid, and the blocks see real patches alone (NaViT, Dehghani et al. 2023; NaFlex
+/// of SigLIP 2, Tschannen et al. 2025), so that an image is encoded as it would be alone, as pixels. Regions: `roi_proj`, `roi_class_embedding`. LeFF: `mlp.dwconv` in the blocks.
 class Vit : public Encoder {
  public:
   explicit Vit(const VitSettings& settings);
@@ -108,6 +110,7 @@ class Vit : public Encoder {
   bool norms_pooled() const override { return settings_.final_norm == "pooled"; }
   config::Size grid() const override;
   config::Size maskable_grid(const at::Tensor& pixels) const override;
+  config::Size patch_of_sequences() const override;
   bool rows_are_independent() const override {
     if (stem_ && !stem_->rows_are_independent()) return false;
     return !(is_training() && settings_.leff && settings_.leff->norm == "batch");
@@ -119,20 +122,26 @@ class Vit : public Encoder {
   at::Tensor adapt_weight(const std::string& name, const at::Tensor& stored) const override;
 
  private:
-  /// Pictures [B, 3, H, W] as what the first block sees, [B, N, w].
+  /// Images as what the first block sees: [B, N, w], or packed [T, w] (sequence.mask.packed).
   struct Embedded {
     at::Tensor tokens;
     SequenceInfo sequence;
-    config::Size grid;
+    config::Size grid = {0, 0};  // {0, 0}: each image has its own
+    at::Tensor mask{};           // bool [B, P], which patches are real; undefined: all
   };
   Embedded embed(const TowerInput& input);
+  Embedded embed_patches(const TowerInput& input);
+  /// [prefix + P, w], of all tokens of images of that grid: 0 for those that have none.
+  at::Tensor positions_of(config::Size grid) const;
+  /// Its rotation, of all tokens likewise: those before the patches do not turn.
+  Rotation rotation_with_prefix(config::Size grid, const at::Device& device) const;
   /// [B, P, w] with the mask token where hidden [B, P] is true; undefined: nowhere.
   at::Tensor with_mask_token(const at::Tensor& patches, const at::Tensor& hidden) const;
   /// Tokens before the patches, and how many of them have a learned position.
   std::int64_t prefix() const { return (settings_.class_token ? 1 : 0) + settings_.registers; }
   std::int64_t positioned() const;
   at::Tensor with_prefix(const at::Tensor& patches) const;
-  Encoded encoded(const at::Tensor& x, config::Size grid);
+  Encoded encoded(const at::Tensor& x, const Embedded& embedded);
   Encoded encode_regions(const at::Tensor& regions, const at::Tensor& mask);
   at::Tensor drop_patches(const at::Tensor& x, Rotation& rotation) const;
   Rotation rotation(config::Size grid, const at::Tensor& x) const;

@@ -9,6 +9,7 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/patches.h>
 #include <tessera/data/image/training_views.h>
 #include <tessera/data/image/transforms.h>
 #include <tessera/data/source.h>
@@ -81,11 +82,26 @@ void mirror(Image& image) {
   }
 }
 
-// In rows of each color.
-std::vector<std::uint8_t> planes_of(const Image& image) {
-  std::vector<std::uint8_t> planes(image.pixels.size());
-  write_planes(image, planes.data());
-  return planes;
+ViewImage view_image(const Image& image) {
+  ViewImage out{std::vector<std::uint8_t>(image.pixels.size()), {image.height, image.width}};
+  write_planes(image, out.planes.data());
+  return out;
+}
+
+// The model's size of images; where they keep their shapes, that of one with the most patches.
+config::Size full_size(const Preprocessing& preprocessing) {
+  if (!keeps_shapes(preprocessing)) return preprocessing.image_size;
+  TORCH_CHECK(preprocessing.patch_size, "preprocessing: naflex needs a patch size");
+  const config::Size grid = fullest_grid(preprocessing.max_patches);
+  return {grid.height * preprocessing.patch_size->height, grid.width * preprocessing.patch_size->width};
+}
+
+void check_patches(config::Size size, config::Size patch, const std::string& view) {
+  if (size.height % patch.height == 0 && size.width % patch.width == 0) return;
+  user_error("data.loader.views: the image view ", view, " is ", size.height, " x ", size.width,
+             " pixels, but images that keep their shapes (model.preprocessing.resize_mode: naflex) have as many patches as fill its "
+             "image_size: make its sides multiples of ",
+             patch.height, " and ", patch.width);
 }
 
 }  // namespace
@@ -103,14 +119,15 @@ ImageViews::ImageViews(const Preprocessing& preprocessing, const ImageSettings& 
 
 void ImageViews::add_view(const std::string& name, bool boxes, const Preprocessing& preprocessing,
                           const ImageSettings& settings) {
-  View added{name, settings.augmentation, preprocessing.image_size};
+  View added{name, settings.augmentation, full_size(preprocessing)};
   if (name != "image") {
     const ViewSettings* view = find_view(settings.views, name);
     if (view == nullptr)
       user_error("the objective asks for the image view ", name,
                  ", but the data pipeline makes only: ", known_views(settings.views),
                  "; data.loader.views names others");
-    added = {name, *view, view->image_size.value_or(preprocessing.image_size), fingerprint(name)};
+    added = {name, *view, view->image_size.value_or(full_size(preprocessing)), view->image_size.has_value(), fingerprint(name)};
+    if (keeps_shapes(preprocessing)) check_patches(added.size, *preprocessing.patch_size, name);
   }
   added.boxes = boxes;
   if (boxes && moves_objects(added.settings))
@@ -131,6 +148,9 @@ void ImageViews::check_fixed() const {
     user_error("data.features: the image view ", view.name, " ", why, ": set ", settings_of(view.name),
                " to {crop: evaluation}");
   };
+  if (keeps_shapes(preprocessing_))
+    user_error("data.features: features are of images of one size, and model.preprocessing.resize_mode: naflex gives images of "
+               "their own shapes: set another one, or data.features to null");
   for (const View& view : crops_) fail(view, "is a random crop, and features are of whole pictures");
   for (const View& view : whole_) {
     if (view.settings.flip > 0 || changes_pixels(view.settings))
@@ -146,20 +166,20 @@ std::map<std::string, config::Size> image_view_sizes(const Preprocessing& prepro
   return ImageViews(preprocessing, settings, needs, 0).sizes();
 }
 
-std::map<std::string, std::vector<std::uint8_t>> ImageViews::make(const Sample& sample, std::int64_t index,
-                                                                  std::int64_t repeat) const {
+std::map<std::string, ViewImage> ImageViews::make(const Sample& sample, std::int64_t index, std::int64_t repeat,
+                                                  std::int64_t max_patches) const {
   if (!has_picture(sample)) throw_no_image(sample);
   try {
-    return make_views(sample, index, repeat);
+    return make_views(sample, {index, repeat, max_patches});
   } catch (const SampleError& error) {
     throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
   }
 }
 
-ImageViews::Planes ImageViews::make_views(const Sample& sample, std::int64_t index, std::int64_t repeat) const {
-  Planes out;
-  if (!crops_.empty()) make_crops(sample, index, repeat, out);
-  if (!whole_.empty()) make_whole(sample, index, repeat, out);
+ImageViews::Images ImageViews::make_views(const Sample& sample, const Draw& draw) const {
+  Images out;
+  if (!crops_.empty()) make_crops(sample, draw, out);
+  if (!whole_.empty()) make_whole(sample, draw, out);
   return out;
 }
 
@@ -168,14 +188,15 @@ std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample
   if (!has_picture(sample)) throw_no_image(sample);
   std::map<std::string, std::vector<SeenBox>> out;
   try {
+    const Draw draw{index, repeat, 0};  // how many patches there are does not move a box
     const config::Size picture = size_of(sample);
     for (const auto* views : {&crops_, &whole_})
       for (const View& view : *views) {
         if (!view.boxes) continue;
-        const Draws draws = draws_of(view, index, repeat);
+        const Draws draws = draws_of(view, draw);
         std::array<double, 4> part{};
         if (views == &whole_)
-          part = preprocessed_part(picture.height, picture.width, preprocessing_for(view));
+          part = preprocessed_part(picture.height, picture.width, preprocessing_of(view, draw));
         else
           std::ranges::copy(crop_of(view, picture, draws), part.begin());
         const bool mirrored = draws(Purpose::flip).chance(view.settings.flip);
@@ -200,7 +221,7 @@ Box ImageViews::crop_of(const View& view, const config::Size& picture, const Dra
                              [&] { return random.uniform(); });
 }
 
-void ImageViews::make_crops(const Sample& sample, std::int64_t index, std::int64_t repeat, Planes& out) const {
+void ImageViews::make_crops(const Sample& sample, const Draw& draw, Images& out) const {
   const Image& image = sample.image;
   ImageHeader header;
   if (image.empty()) {
@@ -210,50 +231,56 @@ void ImageViews::make_crops(const Sample& sample, std::int64_t index, std::int64
     header.width = image.width;
   }
   std::vector<Crop> crops;
-  for (const View& view : crops_)
-    crops.push_back({crop_of(view, {header.height, header.width}, draws_of(view, index, repeat)), view.size});
+  for (const View& view : crops_) {
+    const Box box = crop_of(view, {header.height, header.width}, draws_of(view, draw));
+    crops.push_back({box, keeps_shapes(preprocessing_) ? size_in_patches(box[2], box[3], preprocessing_of(view, draw)) : view.size});
+  }
   const DecodedPart part = image.empty()
                                ? decode_for(sample.encoded, header, crops, scaling_)
                                : DecodedPart{{image.pixels.data(), image.height, image.width, image.width * 3}};
   for (std::size_t i = 0; i < crops_.size(); ++i)
-    out[crops_[i].name] = make_crop(crops_[i], part, crops[i].box, draws_of(crops_[i], index, repeat));
+    out[crops_[i].name] = make_crop(crops_[i], part, crops[i], draws_of(crops_[i], draw));
 }
 
-std::vector<std::uint8_t> ImageViews::make_crop(const View& view, const DecodedPart& part, const Box& box,
-                                                const Draws& draws) const {
-  const auto [height, width] = view.size;
+ViewImage ImageViews::make_crop(const View& view, const DecodedPart& part, const Crop& crop, const Draws& draws) const {
+  const auto [height, width] = crop.size;
   thread_local Image image;
   image.height = height;
   image.width = width;
   image.pixels.resize(static_cast<std::size_t>(height * width * 3));
   const bool mirrored = draws(Purpose::flip).chance(view.settings.flip);
-  resample_box(part.pixels, part.at(box), height, width, filter_, mirrored, image.pixels.data());
+  resample_box(part.pixels, part.at(crop.box), height, width, filter_, mirrored, image.pixels.data());
   if (changes_pixels(view.settings)) augment(image, view.settings, draws);
-  return planes_of(image);
+  return view_image(image);
 }
 
-void ImageViews::make_whole(const Sample& sample, std::int64_t index, std::int64_t repeat, Planes& out) const {
+void ImageViews::make_whole(const Sample& sample, const Draw& draw, Images& out) const {
   const Image decoded = sample.image.empty() ? decode_image(sample.encoded, max_pixels_) : Image();
   for (const View& view : whole_) {
-    const Draws draws = draws_of(view, index, repeat);
-    Image image = preprocess(sample.image.empty() ? decoded : sample.image, preprocessing_for(view));
+    const Draws draws = draws_of(view, draw);
+    Image image = preprocess(sample.image.empty() ? decoded : sample.image, preprocessing_of(view, draw));
     if (draws(Purpose::flip).chance(view.settings.flip)) mirror(image);
     if (changes_pixels(view.settings)) augment(image, view.settings, draws);
-    out[view.name] = planes_of(image);
+    out[view.name] = view_image(image);
   }
 }
 
-Preprocessing ImageViews::preprocessing_for(const View& view) const {
+Preprocessing ImageViews::preprocessing_of(const View& view, const Draw& draw) const {
   Preprocessing out = preprocessing_;
-  out.image_size = view.size;
+  if (!keeps_shapes(out))
+    out.image_size = view.size;
+  else if (view.own_size)
+    out.max_patches = view.size.height / out.patch_size->height * (view.size.width / out.patch_size->width);
+  else if (draw.max_patches > 0)
+    out.max_patches = draw.max_patches;
   return out;
 }
 
 // Each view has random numbers of its own.
-ImageViews::Draws ImageViews::draws_of(const View& view, std::int64_t index, std::int64_t repeat) const {
-  return [seed = seed_, word = view.word, index, repeat](Purpose purpose) {
-    if (word == 0) return Random(seed, purpose, {draw_word(repeat), draw_word(index)});
-    return Random(seed, purpose, {draw_word(repeat), draw_word(index), word});
+ImageViews::Draws ImageViews::draws_of(const View& view, const Draw& draw) const {
+  return [seed = seed_, word = view.word, draw](Purpose purpose) {
+    if (word == 0) return Random(seed, purpose, {draw_word(draw.repeat), draw_word(draw.index)});
+    return Random(seed, purpose, {draw_word(draw.repeat), draw_word(draw.index), word});
   };
 }
 

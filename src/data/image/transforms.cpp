@@ -6,6 +6,7 @@
 #include "src/data/image/planes.h"
 #include "src/data/image/resample.h"
 #include "src/data/image/resample_loops.h"
+#include <tessera/data/image/patches.h>
 #include <tessera/data/image/transforms.h>
 
 namespace tessera {
@@ -16,9 +17,10 @@ std::int64_t round_half_even(double x) {
   return static_cast<std::int64_t>(std::nearbyint(x));
 }
 
-// Where the evaluation transform takes its output from: the picture is resized to `size`, and the output's pixel (0, 0)
-// is the resized picture's (top, left), which is negative where padding comes first.
+// Where the evaluation transform takes its output of `target` pixels from: the picture is resized to `size`, and the output's
+// pixel (0, 0) is the resized picture's (top, left), which is negative where padding comes first.
 struct Geometry {
+  config::Size target;
   config::Size size;
   std::int64_t top = 0;
   std::int64_t left = 0;
@@ -53,6 +55,11 @@ Geometry geometry_of(std::int64_t height, std::int64_t width, const Preprocessin
   const config::Size& kept = settings.image_size;
   Geometry g;
   g.filter = filter_named(settings.interpolation);
+  g.target = kept;
+  if (keeps_shapes(settings)) {
+    g.target = g.size = size_in_patches(height, width, settings);
+    return g;
+  }
   if (kept == config::Size(height, width)) {
     g.size = kept;
     return g;
@@ -107,7 +114,7 @@ Image crop(const Image& image, const Box& box) {
 
 Image preprocess(const Image& image, const Preprocessing& settings) {
   const Geometry g = geometry_of(image.height, image.width, settings);
-  const config::Size& target = settings.image_size;
+  const config::Size& target = g.target;
   // The part of the target that the resized picture reaches; the rest is padding.
   const std::int64_t x_begin = std::max<std::int64_t>(0, -g.left);
   const std::int64_t y_begin = std::max<std::int64_t>(0, -g.top);
@@ -131,8 +138,7 @@ std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width,
     return static_cast<double>(resized) * static_cast<double>(side) / static_cast<double>(resized_side);
   };
   return {in_picture(g.top, height, g.size.height), in_picture(g.left, width, g.size.width),
-          in_picture(settings.image_size.height, height, g.size.height),
-          in_picture(settings.image_size.width, width, g.size.width)};
+          in_picture(g.target.height, height, g.size.height), in_picture(g.target.width, width, g.size.width)};
 }
 
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height,
@@ -141,7 +147,7 @@ std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask,
               width, " values, got ", mask.size());
   constexpr std::uint8_t ignored = 255;
   const Geometry g = geometry_of(height, width, settings);
-  const config::Size& target = settings.image_size;
+  const config::Size& target = g.target;
   std::vector<std::uint8_t> out(static_cast<std::size_t>(target.height * target.width), ignored);
   for (std::int64_t y = 0; y < target.height; ++y) {
     const std::int64_t resized_y = y + g.top;

@@ -5,6 +5,8 @@
 
 #include <ATen/ATen.h>
 
+#include <tessera/data/image/patches.h>
+
 namespace tessera {
 
 Batch Collator::collate(std::vector<PreparedSample>& samples) const {
@@ -14,6 +16,10 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
     TowerInput& input = batch.images[view];
     if (wanted.regions) {
       input = collate_regions(samples);
+      continue;
+    }
+    if (patch_size_) {
+      input = collate_patches(samples, view, *patch_size_);
       continue;
     }
     if (features_ && !encoded.defined()) encoded = collate_features(samples);
@@ -45,10 +51,45 @@ at::Tensor Collator::collate_pixels(const std::vector<PreparedSample>& samples, 
   auto* to = out.data_ptr<std::uint8_t>();
   for (const PreparedSample& sample : samples) {
     if (const auto found = sample.pixels.find(view); found != sample.pixels.end())
-      std::memcpy(to, found->second.data(), static_cast<std::size_t>(bytes));
+      std::memcpy(to, found->second.planes.data(), static_cast<std::size_t>(bytes));
     else
       std::memset(to, 0, static_cast<std::size_t>(bytes));
     to += bytes;
+  }
+  return out;
+}
+
+// As many columns as the image of most patches has.
+TowerInput Collator::collate_patches(const std::vector<PreparedSample>& samples, const std::string& view,
+                                     config::Size patch) const {
+  const std::int64_t count = std::ssize(samples), values = 3 * patch.height * patch.width;
+  TowerInput out;
+  out.grids = at::zeros({count, 2}, at::kLong);
+  auto* grid = out.grids.data_ptr<std::int64_t>();
+  std::int64_t most = 1;
+  for (const PreparedSample& sample : samples) {
+    if (const auto found = sample.pixels.find(view); found != sample.pixels.end()) {
+      grid[0] = found->second.size.height / patch.height;
+      grid[1] = found->second.size.width / patch.width;
+    }
+    most = std::max(most, grid[0] * grid[1]);
+    grid += 2;
+  }
+  out.patches = make({count, most, values}, at::kByte);
+  out.mask = make({count, most}, at::kBool);
+  auto* to = out.patches.data_ptr<std::uint8_t>();
+  auto* mask = out.mask.data_ptr<bool>();
+  for (const PreparedSample& sample : samples) {
+    std::int64_t patches = 0;
+    if (const auto found = sample.pixels.find(view); found != sample.pixels.end()) {
+      const ViewImage& image = found->second;
+      patches = std::ssize(image.planes) / values;
+      write_patches(image.planes.data(), image.size, patch, to);
+    }
+    std::memset(to + patches * values, 0, static_cast<std::size_t>((most - patches) * values));
+    std::fill_n(std::fill_n(mask, patches, true), most - patches, false);
+    to += most * values;
+    mask += most;
   }
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,11 +18,12 @@ namespace tessera {
 /// zeros (texts: of padding) whose mask is false, and so is an absent one of several texts or boxes. Thread-safe.
 class Collator {
  public:
-  /// image_sizes: of each view of pixels.
+  /// image_sizes: of each view of pixels. With a patch size images keep their shapes.
   Collator(std::shared_ptr<const Tokenizer> tokenizer, std::map<std::string, config::Size> image_sizes,
-           const Needs& needs, const LoaderTarget& target)
+           std::optional<config::Size> patch_size, const Needs& needs, const LoaderTarget& target)
       : tokenizer_(std::move(tokenizer)),
         image_sizes_(std::move(image_sizes)),
+        patch_size_(patch_size),
         needs_(needs),
         pinned_(target.pinned),
         whole_texts_(target.whole_texts),
@@ -34,6 +36,7 @@ class Collator {
 
  private:
   at::Tensor collate_pixels(const std::vector<PreparedSample>& samples, const std::string& view) const;
+  TowerInput collate_patches(const std::vector<PreparedSample>& samples, const std::string& view, config::Size patch) const;
   EncodedPictures collate_features(const std::vector<PreparedSample>& samples) const;
   at::Tensor collate_presence(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_regions(const std::vector<PreparedSample>& samples) const;
@@ -50,6 +53,7 @@ class Collator {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::map<std::string, config::Size> image_sizes_;
+  std::optional<config::Size> patch_size_;  // null: images of a view are of one size
   Needs needs_;
   bool pinned_, whole_texts_;
   std::shared_ptr<const FeatureFolder> features_;  // null: pixels

@@ -86,7 +86,9 @@ struct Loader::Impl {
         seed(given_seed),
         slice(given_slice),
         settings(given_settings),
-        collator(tokenizer, ImageViews(preprocessing, settings, needs, seed).sizes(), needs, target),
+        batches_of_run(target.batches_of_run),
+        collator(tokenizer, ImageViews(preprocessing, settings, needs, seed).sizes(),
+                 keeps_shapes(preprocessing) ? preprocessing.patch_size : std::nullopt, needs, target),
         transform(std::make_shared<SampleTransform>(source, tokenizer, preprocessing, settings, needs, seed,
                                                     target)),
         entries(entries_of(source, settings)),
@@ -95,6 +97,10 @@ struct Loader::Impl {
         counts(sampler->components(), settings, needed_fields(needs), target.share_setting, target.told),
         skip_list(target.skipped_file, settings.skipped_list) {
     check_sizes();
+    check_resolution(settings.resolution, "data.loader.resolution");
+    if (!settings.resolution.empty() && !keeps_shapes(preprocessing))
+      user_error("data.loader.resolution: the images of this model are of one size: set model.preprocessing.resize_mode to naflex, "
+                 "or leave it out");
     announce_stream();
   }
 
@@ -149,7 +155,7 @@ struct Loader::Impl {
     for (auto& row : rows) row.resize(static_cast<std::size_t>(settings.batch_size));
     filled.assign(static_cast<std::size_t>(per_update), 0);
     fetcher = std::make_shared<SampleFetcher>(
-        SampleFetcher::Stages{sampler, entries, source, make_reader(), transform, work}, settings, start_position);
+        SampleFetcher::Stages{sampler, entries, source, make_reader(), transform, work}, settings, batches_of_run, start_position);
     fetcher->leave_out(sampler->segment_of(start_position).number - 1);
     wait_policy = {settings.warn_after, settings.timeout, source->describe(),
                    [fetcher = fetcher](std::int64_t ticket) { return fetcher->describe(ticket); }};
@@ -268,6 +274,7 @@ struct Loader::Impl {
   const std::uint64_t seed;
   const RankSlice slice;
   const LoaderSettings settings;
+  const std::int64_t batches_of_run;
   const Collator collator;
   const std::shared_ptr<const SampleTransform> transform;
   const std::shared_ptr<const CaptionEntries> entries;

@@ -23,9 +23,12 @@ std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
   return pixels > 0 && pixels <= max_pixels ? bytes + 6 * pixels : bytes;
 }
 
-SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, const DataPosition& start)
+SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start)
     : stages_(std::move(stages)),
       max_pixels_(settings.max_pixels),
+      batch_size_(settings.batch_size),
+      resolution_(settings.resolution),
+      batches_of_run_(batches_of_run),
       start_(start),
       batches_per_update_(stages_.sampler->batches_per_update()),
       budget_(std::make_shared<MemoryBudget>(settings.prefetch_mb * kMiB)),
@@ -34,6 +37,14 @@ SampleFetcher::SampleFetcher(Stages stages, const LoaderSettings& settings, cons
 DataPosition SampleFetcher::place_of(std::int64_t ticket) const {
   const std::int64_t entries = start_.cursor + ticket / batches_per_update_;
   return {start_.epoch + entries / stages_.sampler->places(), entries % stages_.sampler->places()};
+}
+
+// Follows from the batch that the place is of, so that neither how far threads are ahead nor a resume nor the number of ranks
+// changes it.
+std::int64_t SampleFetcher::max_patches_at(const DataPosition& place) const {
+  if (batches_of_run_ == 0) return 0;
+  const std::int64_t batches = place.epoch * (stages_.sampler->places() / batch_size_) + place.cursor / batch_size_;
+  return tessera::max_patches_at(resolution_, static_cast<double>(batches) / static_cast<double>(batches_of_run_));
 }
 
 FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
@@ -55,7 +66,7 @@ FetchedSample SampleFetcher::fetch(std::int64_t ticket, std::int64_t thread) {
     enter(ticket, thread, "sample " + sample.key, "is decoding it");
     {
       const WorkTime time(*stages_.work);
-      out.sample = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption});
+      out.sample = stages_.transform->prepare(std::move(sample), {next.index, next.repeat, pair.caption, max_patches_at(place)});
     }
     claim.set(out.sample.bytes());
     out.sample.claim = std::move(claim);

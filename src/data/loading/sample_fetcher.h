@@ -42,7 +42,8 @@ class SampleFetcher {
     std::shared_ptr<const SampleTransform> transform;
     std::shared_ptr<WorkTotals> work;  // gets the time that all of it takes
   };
-  SampleFetcher(Stages stages, const LoaderSettings& settings, const DataPosition& start);
+  /// batches_of_run: as LoaderTarget's.
+  SampleFetcher(Stages stages, const LoaderSettings& settings, std::int64_t batches_of_run, const DataPosition& start);
 
   FetchedSample fetch(std::int64_t ticket, std::int64_t thread);
 
@@ -62,11 +63,15 @@ class SampleFetcher {
     std::string sample;
     std::string doing;
   };
+  std::int64_t max_patches_at(const DataPosition& place) const;
   void enter(std::int64_t ticket, std::int64_t thread, std::string sample, std::string doing);
   Pause pause_in(std::int64_t ticket, std::int64_t thread, std::int64_t index);
 
   const Stages stages_;
   const std::int64_t max_pixels_;
+  const std::int64_t batch_size_;
+  const std::vector<ResolutionStep> resolution_;
+  const std::int64_t batches_of_run_;
   const DataPosition start_;
   const std::int64_t batches_per_update_;
   const std::shared_ptr<MemoryBudget> budget_;

@@ -279,7 +279,7 @@ void PreparedSample::reject(const SampleError& error) {
 
 std::int64_t PreparedSample::bytes() const {
   auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity() + features.capacity());
-  for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.capacity());
+  for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.planes.capacity());
   for (const auto& [name, tokens] : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   for (const auto& [name, texts] : several)
     for (const auto& tokens : texts.ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
@@ -425,7 +425,7 @@ void SampleTransform::prepare_images(Sample& sample, const SampleDraw& draw, Pre
   if (pixels && features_)
     out.features = features_->read(sample.key, picture_fingerprint(sample));
   else if (pixels)
-    out.pixels = images_.make(sample, draw.index, draw.repeat);
+    out.pixels = images_.make(sample, draw.index, draw.repeat, draw.max_patches);
   if (!regions) return;
   out.regions = std::move(sample.regions);
   out.region_width = sample.region_width;

@@ -29,10 +29,10 @@ using PreparedBox = std::optional<std::array<float, 4>>;
 /// A training sample after decoding, augmentation and tokenizing; or why there is none. A view that it lacks is absent.
 struct PreparedSample {
   std::string key;
-  std::map<std::string, std::vector<std::uint8_t>> pixels;  // [3, h, w] of each view of pixels
-  std::map<std::string, std::vector<std::int64_t>> ids;     // of each text view of one text
-  std::map<std::string, PreparedTexts> several;             // of each text view of several texts
-  std::map<std::string, std::vector<PreparedBox>> boxes;    // of each view of pixels whose boxes are asked for
+  std::map<std::string, ViewImage> pixels;                   // of each view of pixels
+  std::map<std::string, std::vector<std::int64_t>> ids;      // of each text view of one text
+  std::map<std::string, PreparedTexts> several;              // of each text view of several texts
+  std::map<std::string, std::vector<PreparedBox>> boxes;     // of each view of pixels whose boxes are asked for
   std::map<std::string, TextCuts> cuts;                     // of each text view
   std::vector<std::uint8_t> features;                       // in place of pixels (FeatureFolder::read); empty: none
   std::vector<float> regions;                               // [R, F] of the views of regions; empty: none
@@ -57,6 +57,7 @@ struct SampleDraw {
   std::int64_t index = 0;
   std::int64_t repeat = 0;
   std::int64_t caption = -1;  // -1: as caption_choice says; else this one
+  std::int64_t max_patches = 0;  // as ImageViews::make() takes it
 };
 
 /// Text views that a sample can give: caption, summary, objects, and those of several texts.

@@ -10,13 +10,13 @@
 namespace tessera {
 namespace {
 
-Image image_of_planes(const std::vector<std::uint8_t>& planes, const config::Size& size) {
+Image interleaved(const ViewImage& view) {
   Image out;
-  out.height = size.height;
-  out.width = size.width;
-  const std::size_t area = planes.size() / 3;
+  out.height = view.size.height;
+  out.width = view.size.width;
+  const std::size_t area = view.planes.size() / 3;
   for (std::size_t i = 0; i < area; ++i)
-    for (std::size_t color = 0; color < 3; ++color) out.pixels.push_back(planes[color * area + i]);
+    for (std::size_t color = 0; color < 3; ++color) out.pixels.push_back(view.planes[color * area + i]);
   return out;
 }
 
@@ -37,7 +37,6 @@ class Examples {
   Examples(const std::shared_ptr<const Source>& source, const std::shared_ptr<const Tokenizer>& tokenizer,
            const Preprocessing& preprocessing, const LoaderSettings& settings, const Needs& needs, std::uint64_t seed)
       : tokenizer_(tokenizer),
-        sizes_(ImageViews(preprocessing, settings, needs, seed).sizes()),
         transform_(source, tokenizer, preprocessing, settings, needs, seed) {}
 
   TrainingExample make(Sample sample, std::int64_t index) const {
@@ -52,7 +51,7 @@ class Examples {
         const std::vector<std::int64_t>& ids = texts.ids[k];
         out.several[view].push_back({ids.empty() ? "" : tokenizer_->decode(ids), std::ssize(ids), texts.cut[k]});
       }
-    for (const auto& [view, planes] : prepared.pixels) out.pictures[view] = image_of_planes(planes, sizes_.at(view));
+    for (const auto& [view, image] : prepared.pixels) out.pictures[view] = interleaved(image);
     for (const auto& [view, boxes] : prepared.boxes)
       for (const PreparedBox& box : boxes)
         if (const auto picture = out.pictures.find(view); box && picture != out.pictures.end())
@@ -62,7 +61,6 @@ class Examples {
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::map<std::string, config::Size> sizes_;
   SampleTransform transform_;
 };
 

@@ -82,15 +82,17 @@ void blend(std::uint8_t* pixel, const Color& color, double share) {
     pixel[c] = static_cast<std::uint8_t>(pixel[c] + (channels[c] - pixel[c]) * share + 0.5);
 }
 
-void draw_object(const Object& object, std::uint8_t number, std::int64_t side, Picture& picture) {
-  const double scale = static_cast<double>(side);
+void draw_object(const Object& object, std::uint8_t number, Picture& picture) {
+  const std::int64_t width = picture.image.width, height = picture.image.height;
+  const double scale = static_cast<double>(std::min(width, height));
+  const double center_x = object.x * static_cast<double>(width), center_y = object.y * static_cast<double>(height);
   const double pixels = object.radius * scale;
   const double extent = object.radius * reach(object.shape) * scale + 1;
   const auto first = [&](double center) {
-    return std::max<std::int64_t>(0, static_cast<std::int64_t>(center * scale - extent));
+    return std::max<std::int64_t>(0, static_cast<std::int64_t>(center - extent));
   };
-  const auto last = [&](double center) {
-    return std::min<std::int64_t>(side - 1, static_cast<std::int64_t>(center * scale + extent));
+  const auto last = [&](double center, std::int64_t side) {
+    return std::min<std::int64_t>(side - 1, static_cast<std::int64_t>(center + extent));
   };
   const double square = object.tilt * object.tilt;
   const double cosine = (1 - square) / (1 + square);
@@ -98,14 +100,14 @@ void draw_object(const Object& object, std::uint8_t number, std::int64_t side, P
   const Paint tones = paint(object.color, object.shade);
   const Color edge = mix(tones.color, {0, 0, 0}, 0.55);
   const double edge_width = 0.8 * scale / 64;
-  std::int64_t top = side;
-  std::int64_t left = side;
+  std::int64_t top = height;
+  std::int64_t left = width;
   std::int64_t bottom = -1;
   std::int64_t right = -1;
-  for (std::int64_t row = first(object.y); row <= last(object.y); ++row) {
-    for (std::int64_t column = first(object.x); column <= last(object.x); ++column) {
-      const double px = (static_cast<double>(column) + 0.5 - object.x * scale) / pixels;
-      const double py = (static_cast<double>(row) + 0.5 - object.y * scale) / pixels;
+  for (std::int64_t row = first(center_y); row <= last(center_y, height); ++row) {
+    for (std::int64_t column = first(center_x); column <= last(center_x, width); ++column) {
+      const double px = (static_cast<double>(column) + 0.5 - center_x) / pixels;
+      const double py = (static_cast<double>(row) + 0.5 - center_y) / pixels;
       const double x = px * cosine + py * sine;
       const double y = py * cosine - px * sine;
       const double distance = signed_distance(object.shape, x, y) * pixels;
@@ -114,7 +116,7 @@ void draw_object(const Object& object, std::uint8_t number, std::int64_t side, P
       Color color =
           object.texture == 0 ? tones.color : mix(tones.color, tones.second, second_tone(object, x, y, pixels));
       color = mix(color, edge, coverage(-distance - edge_width));
-      const auto at = static_cast<std::size_t>(row * side + column);
+      const auto at = static_cast<std::size_t>(row * width + column);
       blend(&picture.image.pixels[at * 3], color, share);
       if (share < 0.5) continue;
       picture.owner[at] = number;
@@ -127,15 +129,25 @@ void draw_object(const Object& object, std::uint8_t number, std::int64_t side, P
   picture.boxes.push_back({top, left, bottom - top + 1, right - left + 1});
 }
 
+// The upper left part.
+Image cut(const Image& image, config::Size size) {
+  Image out{size.height, size.width, {}};
+  for (std::int64_t row = 0; row < size.height; ++row) {
+    const auto begin = image.pixels.begin() + row * image.width * 3;
+    out.pixels.insert(out.pixels.end(), begin, begin + size.width * 3);
+  }
+  return out;
+}
+
 }  // namespace
 
-Picture draw(const Scene& scene, const SceneKey& key, std::int64_t side) {
+Picture draw(const Scene& scene, const SceneKey& key, config::Size size) {
   Picture picture;
   Random random = key.random(background_part);
-  picture.image = draw_background(scene.tone, random, side);
-  picture.owner.assign(static_cast<std::size_t>(side * side), Picture::kNobody);
+  picture.image = cut(draw_background(scene.tone, random, std::max(size.height, size.width)), size);
+  picture.owner.assign(static_cast<std::size_t>(size.height * size.width), Picture::kNobody);
   for (std::size_t i = 0; i < scene.objects.size(); ++i)
-    draw_object(scene.objects[i], static_cast<std::uint8_t>(i), side, picture);
+    draw_object(scene.objects[i], static_cast<std::uint8_t>(i), picture);
   return picture;
 }
 

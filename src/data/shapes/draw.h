@@ -5,11 +5,12 @@
 #include <vector>
 
 #include <src/data/shapes/scene.h>
+#include <tessera/config/fields.h>
 #include <tessera/data/sample.h>
 
 namespace tessera::shapes {
 
-/// A drawn scene. owner [side, side]: which object (index into Scene::objects) a pixel belongs to, kNobody =
+/// A drawn scene. owner [height, width]: which object (index into Scene::objects) a pixel belongs to, kNobody =
 /// background.
 struct Picture {
   static constexpr std::uint8_t kNobody = 255;
@@ -18,8 +19,8 @@ struct Picture {
   std::vector<std::array<std::int64_t, 4>> boxes;  // per object: top, left, height, width, tight around its pixels
 };
 
-/// Draws with anti-aliasing, side x side pixels. Uses only +, -, *, /, sqrt and rounding, so that every machine draws
+/// Draws with anti-aliasing. Uses only +, -, *, /, sqrt and rounding, so that every machine draws
 /// the same.
-Picture draw(const Scene& scene, const SceneKey& key, std::int64_t side);
+Picture draw(const Scene& scene, const SceneKey& key, config::Size size);
 
 }  // namespace tessera::shapes

@@ -11,7 +11,7 @@ namespace tessera::shapes {
 enum class Split : std::uint32_t { train, validation, test, held_out };
 
 /// What a stream of random numbers of one sample decides; captions take caption, caption + 1, ...
-enum Part : std::uint64_t { scene_part = 0, background_part = 1, negative_part = 2, parts_part = 3, caption_part = 16 };
+enum Part : std::uint64_t { scene_part = 0, background_part = 1, negative_part = 2, parts_part = 3, shape_part = 4, caption_part = 16 };
 
 struct SceneKey {
   std::uint64_t seed = 0;
@@ -23,7 +23,7 @@ struct SceneKey {
   }
 };
 
-/// Lengths are shares of the picture's side, y points down.
+/// Places are shares of the picture's width and height, lengths of its shorter side; y points down.
 struct Object {
   int shape = 0;
   int color = 0;

@@ -25,6 +25,15 @@ Split split_of(const std::string& name) {
   user_error("shapes: unknown split ", name, suggestion(name, {"train", "validation", "test", "held_out"}));
 }
 
+// The shorter side is image_size.
+config::Size size_of(const SceneKey& key, const ShapesSettings& settings) {
+  if (settings.aspect == 1) return settings.image_size;
+  Random random = key.random(shape_part);
+  const double longer = static_cast<double>(settings.image_size) * random.uniform(1, settings.aspect);
+  const auto side = static_cast<std::int64_t>(longer + 0.5);
+  return random.chance(0.5) ? config::Size(settings.image_size, side) : config::Size(side, settings.image_size);
+}
+
 int class_of(const Object& object, bool by_color) {
   return by_color ? object.color : object.shape;
 }
@@ -57,7 +66,7 @@ Sample ShapesSource::get(std::int64_t index) const {
   TORCH_CHECK(index >= 0 && index < settings_.size, "shapes: sample ", index, " of ", settings_.size);
   const SceneKey key{static_cast<std::uint64_t>(settings_.seed), split_of(settings_.split), index};
   const Scene scene = make_scene(key, settings_.objects);
-  Picture picture = draw(scene, key, settings_.image_size);
+  Picture picture = draw(scene, key, size_of(key, settings_));
   const bool by_color = settings_.label == "color";
   const std::size_t count = scene.objects.size();
 

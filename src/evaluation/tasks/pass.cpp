@@ -6,6 +6,7 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/image/patches.h>
 
 namespace tessera {
 namespace {
@@ -90,7 +91,7 @@ TowerFeatures Pass::features_of(const std::vector<EvaluationSample>& samples, Em
 TowerFeatures Pass::computed(const std::vector<const EvaluationSample*>& samples) const {
   std::vector<at::Tensor> pixels;
   for (const EvaluationSample* sample : samples) pixels.push_back(sample->pixels);
-  TowerFeatures features = embedder.images(at::stack(pixels), needs);
+  TowerFeatures features = embedder.images(image_batch(pixels, embedder.preprocessing()), needs);
   check_finite(features.global, [&](std::size_t row) { return "the picture " + samples[row]->sample.key; });
   return features;
 }

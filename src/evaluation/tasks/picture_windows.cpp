@@ -11,9 +11,17 @@
 namespace tessera {
 namespace {
 
-/// The grid of a window's patches; `image` and `patches` are the model's configured size and grid.
-config::Size grid_of_window(std::int64_t size, config::Size image, config::Size patches) {
-  const std::int64_t height = image.height / patches.height, width = image.width / patches.width;
+/// Pixels of a patch of the model.
+config::Size patch_size_of(const Embedder& embedder) {
+  const Preprocessing& preprocessing = embedder.preprocessing();
+  if (keeps_shapes(preprocessing)) return *preprocessing.patch_size;
+  const config::Size image = preprocessing.image_size, grid = embedder.grid();
+  return {image.height / grid.height, image.width / grid.width};
+}
+
+/// The grid of a window's patches.
+config::Size grid_of_window(std::int64_t size, config::Size patch) {
+  const auto [height, width] = patch;
   if (size % height != 0 || size % width != 0)
     user_error("segmentation.windows.size is ", size, ", but this model's patches are ", height, " x ", width,
                ": take a multiple, say ", std::max<std::int64_t>(1, size / height) * height);
@@ -29,7 +37,7 @@ PictureWindows::PictureWindows(const Embedder& embedder, const WindowSettings& s
   size_ = settings.size.value_or(std::min(image.height, image.width));
   stride_ = settings.stride.value_or(std::max<std::int64_t>(1, size_ / 2));
   short_side_ = settings.short_side;
-  grid_ = grid_of_window(size_, image, embedder.grid());
+  grid_ = grid_of_window(size_, patch_size_of(embedder));
 }
 
 at::Tensor PictureWindows::scores(const Image& picture, const std::string& key) const {

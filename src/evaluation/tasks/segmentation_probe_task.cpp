@@ -57,16 +57,15 @@ class SegmentationProbeTask final : public EvaluationTask {
     SegmentationRecord record(classes, pass.total(), context.pictures);
     const metrics::SegmentationOptions options = {.grid = {embedder.grid().height, embedder.grid().width}, .candidates = "all"};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
-      const at::Tensor targets = masks_of(samples, classes);
+      const std::vector<at::Tensor> targets = masks_of(samples, classes);
       const at::Tensor logits = at::linear(((tokens_of(features) - mean) / scale).to(at::kDouble), fit.weight, fit.bias)
                                     .transpose(1, 2)
                                     .unflatten(2, {options.grid[0], options.grid[1]})
                                     .to(at::kFloat);  // [B, C, rows, columns]
-      for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
-        const EvaluationSample& sample = samples[static_cast<std::size_t>(i)];
-        record.add(sample.index, targets[i], metrics::segment_pixels(logits[i], targets[i], options),
-                   [&] { return to_image(sample.pixels); });
-      }
+      for (std::size_t i = 0; i < samples.size(); ++i)
+        record.add(samples[i].index, targets[i],
+                   metrics::segment_pixels(logits[static_cast<std::int64_t>(i)], targets[i], options),
+                   [&] { return to_image(samples[i].pixels); });
     });
     result.classes = classes.names;
     result.data += concat(" (fitted on ", with_thousands(train.labels.size(0)), " patches of ",
@@ -114,10 +113,10 @@ class SegmentationProbeTask final : public EvaluationTask {
     TaskResult uncounted;
     pass_over(embedder, context, classes.source, settings_.max_train_samples)
         .run(uncounted, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
-          const at::Tensor tokens = tokens_of(batch), targets = masks_of(samples, classes);
-          for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
+          const std::vector<at::Tensor> tokens = tokens_of(batch).unbind(), targets = masks_of(samples, classes);
+          for (std::size_t i = 0; i < samples.size(); ++i) {
             const at::Tensor own = classes_of_patches(targets[i], embedder.grid(), count);
-            const at::Tensor chosen = chosen_patches(own, samples[static_cast<std::size_t>(i)].index);
+            const at::Tensor chosen = chosen_patches(own, samples[i].index);
             features.push_back(tokens[i].index_select(0, chosen));
             labels.push_back(own.index_select(0, chosen));
           }

@@ -89,11 +89,11 @@ at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, con
   return at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
 }
 
-at::Tensor masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes) {
+std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes) {
   std::vector<at::Tensor> targets;
   for (const EvaluationSample& sample : samples)
     targets.push_back(mask_of(sample.mask, {sample.pixels.size(1), sample.pixels.size(2)}, sample.sample.key, classes));
-  return at::stack(targets);
+  return targets;
 }
 
 SegmentationRecord::SegmentationRecord(MaskClasses classes, std::int64_t total, bool pictures)

@@ -39,8 +39,8 @@ void check_masks(const MaskClasses& classes, const std::string& setting, std::in
 at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
                    const MaskClasses& classes);
 
-/// The masks of prepared samples, [B, H, W] int64, likewise.
-at::Tensor masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
+/// The mask of each prepared sample, likewise.
+std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes);
 
 /// Scores images one by one, and keeps some for the report.
 class SegmentationRecord {

@@ -89,7 +89,8 @@ class SegmentationTask final : public EvaluationTask {
   metrics::SegmentationOptions options_for(const Embedder& embedder, const EvaluationContext& context,
                                            const AskedClasses& classes) const {
     metrics::SegmentationOptions options;
-    options.grid = {embedder.grid().height, embedder.grid().width};
+    if (!keeps_shapes(embedder.preprocessing()) || by_groups())
+      options.grid = {embedder.grid().height, embedder.grid().width};
     options.upsample = settings_.upsample;
     options.candidates = settings_.candidates;
     options.background_index = classes.masks.background();
@@ -110,13 +111,12 @@ class SegmentationTask final : public EvaluationTask {
                               SegmentationRecord& record) const {
     return [this, names, &patches, &options, &classes, &record](const std::vector<EvaluationSample>& samples,
                                                       const TowerFeatures& features) {
-      const at::Tensor targets = masks_of(samples, classes.masks);
-      const at::Tensor found = by_groups() ? predict_by_groups(features, names, targets, options)
-                                           : predict_by_patches(features, patches, targets, options);
-      for (std::int64_t i = 0; i < std::ssize(samples); ++i) {
-        const EvaluationSample& sample = samples[static_cast<std::size_t>(i)];
-        record.add(sample.index, targets[i], found[i], [&] { return to_image(sample.pixels); });
-      }
+      const std::vector<at::Tensor> targets = masks_of(samples, classes.masks);
+      const std::vector<at::Tensor> found = by_groups()
+                                                ? predict_by_groups(features, names, at::stack(targets), options).unbind()
+                                                : predict_by_patches(features, patches, targets, options);
+      for (std::size_t i = 0; i < samples.size(); ++i)
+        record.add(samples[i].index, targets[i], found[i], [&] { return to_image(samples[i].pixels); });
     };
   }
 
@@ -134,13 +134,32 @@ class SegmentationTask final : public EvaluationTask {
     };
   }
 
-  static at::Tensor predict_by_patches(const TowerFeatures& images, const PatchScores& patches, const at::Tensor& targets,
-                                       const metrics::SegmentationOptions& options) {
-    const at::Tensor maps = patches.maps(images, {options.grid[0], options.grid[1]});
+  static std::vector<at::Tensor> predict_by_patches(const TowerFeatures& images, const PatchScores& patches,
+                                                    const std::vector<at::Tensor>& targets,
+                                                    const metrics::SegmentationOptions& options) {
+    const std::vector<at::Tensor> maps = images.grids.defined()
+                                             ? maps_of_own_shapes(images, patches)
+                                             : patches.maps(images, {options.grid[0], options.grid[1]}).unbind();
     std::vector<at::Tensor> found;
-    for (std::int64_t i = 0; i < maps.size(0); ++i)
-      found.push_back(metrics::segment_pixels(maps[i], targets[i], options));
-    return at::stack(found);
+    for (std::size_t i = 0; i < maps.size(); ++i) found.push_back(metrics::segment_pixels(maps[i], targets[i], options));
+    return found;
+  }
+
+  /// Of each picture's own patches.
+  static std::vector<at::Tensor> maps_of_own_shapes(const TowerFeatures& images, const PatchScores& patches) {
+    std::vector<at::Tensor> maps;
+    for (std::int64_t i = 0; i < images.grids.size(0); ++i) {
+      const auto* sides = images.grids.const_data_ptr<std::int64_t>() + 2 * i;
+      const auto real = [&](const at::Tensor& tensor) {
+        return tensor.defined() ? tensor.narrow(0, i, 1).narrow(1, 0, sides[0] * sides[1]) : tensor;
+      };
+      TowerFeatures one;
+      one.global = images.global.narrow(0, i, 1);
+      one.tokens = real(images.tokens);
+      one.dense = real(images.dense);
+      maps.push_back(patches.maps(one, {sides[0], sides[1]})[0]);
+    }
+    return maps;
   }
 
   static at::Tensor predict_by_groups(const TowerFeatures& images, const at::Tensor& names, const at::Tensor& targets,

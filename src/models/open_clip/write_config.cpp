@@ -229,6 +229,7 @@ class OpenClipConfigWriter {
   OpenClipJson preprocessing() const {
     const Preprocessing& settings = model_.preprocessing;
     require(settings.crop_pct == 1, "preprocessing.crop_pct");
+    require(!keeps_shapes(settings), "preprocessing.resize_mode");
     return {{"size", size(settings.image_size)},  {"mode", "RGB"},
             {"mean", settings.mean},              {"std", settings.std},
             {"interpolation", settings.interpolation}, {"resize_mode", settings.resize_mode},

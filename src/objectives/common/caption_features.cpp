@@ -34,6 +34,7 @@ CaptionFeatures caption_features(const Features& features, const char* objective
               " ", text.global.sizes());
   CaptionFeatures out;
   if (wants.image_global) out.image_global = image_feature(image.global, objective, "image_global", embeddings);
+  if (wants.image_tokens) refuse_own_shapes(objective, image);
   if (wants.image_tokens) out.image_tokens = image_feature(image.tokens, objective, "image_tokens", embeddings);
   const at::IntArrayRef slots = embeddings.sizes().slice(0, 2);
   out.present = text.present.defined() ? text.present.view(slots)

@@ -93,6 +93,13 @@ void refuse_missing_feature(const char* objective, const std::string& name) {
              tower, ".encoder");
 }
 
+void refuse_own_shapes(const char* objective, const TowerFeatures& image) {
+  if (image.grids.defined())
+    user_error("objective ", objective, " compares patches of images that all have as many, and with "
+               "model.preprocessing.resize_mode: naflex each has its own number: set another resize_mode, or take an objective on "
+               "embeddings of whole images (clip, siglip)");
+}
+
 at::ScalarType PairFeatures::dtype() const {
   for (const at::Tensor* tensor : {&image_global, &text_global, &image_tokens, &text_tokens})
     if (tensor->defined()) return tensor->scalar_type();
@@ -108,6 +115,7 @@ PairFeatures pair_features(const Features& features, const char* objective, cons
   if (wants.image_global) out.image_global = checker.embedding(image.global, "image_global", nullptr);
   if (wants.text_global) out.text_global = checker.embedding(text.global, "text_global", nullptr);
   if (wants.image_tokens) {
+    refuse_own_shapes(objective, image);
     out.image_tokens = checker.embedding(image.tokens, "image_tokens", "P");
     TORCH_CHECK(out.image_tokens.size(1) > 0, objective, ": image_tokens must hold at least one patch, got ",
                 out.image_tokens.sizes());

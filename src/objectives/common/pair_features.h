@@ -39,6 +39,10 @@ struct PairWants {
 /// Throws the UserError for features that the towers do not give: `name` is image_global, text_tokens or the like.
 [[noreturn]] void refuse_missing_feature(const char* objective, const std::string& name);
 
+/// Throws UserError where images have their own numbers of patches (TowerFeatures::grids), for objectives that take all patches of
+/// a batch for real.
+void refuse_own_shapes(const char* objective, const TowerFeatures& image);
+
 /// The pairs that `settings` speak of. With skip_absent and mask_duplicates the ranks tell each other which of their
 /// pairs take part and are duplicates. Throws UserError for what the towers do not give, and c10::Error "OBJECTIVE: TENSOR
 /// must be [B, D] = [6, 8], got [5, 8]" for what does not fit: one batch size of at least 1, one width, at least one patch,

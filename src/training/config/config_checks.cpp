@@ -54,8 +54,13 @@ void check_schedule(const Config& c, const Node& tree) {
 }
 
 void check_cuda_graph(const Config& c, const Node& tree) {
-  if (!c.training.cuda_graph || !(c.training.micro_batch.automatic || c.training.micro_batch.samples)) return;
+  if (!c.training.cuda_graph) return;
   const std::string path = "training.cuda_graph";
+  if (keeps_shapes(c.model.preprocessing))
+    config::fail(nearest_node(tree, path), path,
+                 "is true, but with model.preprocessing.resize_mode: naflex each batch has another shape, and a recorded step has "
+                 "one: set it to false");
+  if (!(c.training.micro_batch.automatic || c.training.micro_batch.samples)) return;
   config::fail(nearest_node(tree, path), path,
                "is true, and training.micro_batch is set: GradCache cannot be recorded; set one of the two");
 }

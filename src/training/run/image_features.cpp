@@ -51,7 +51,11 @@ std::string digest_of(const torch::nn::Module& module) {
 }
 
 // Features stand for an encoder that gives the same at each step.
-void check_encoder(const Encoder& encoder) {
+void check_encoder(const DualEncoder& model) {
+  if (keeps_shapes(model.settings().preprocessing))
+    user_error("data.features: features are of images of one size, and model.preprocessing.resize_mode: naflex gives images of "
+               "their own shapes: set another one, or data.features to null");
+  const Encoder& encoder = model.image_tower().encoder();
   for (const auto& item : encoder.named_parameters())
     if (item.value().requires_grad())
       user_error(
@@ -96,7 +100,7 @@ FeatureManifest write_image_features(const Config& config) {
   Config live = config;
   live.data.features.reset();
   const TrainingRun run = build_training_run(live);
-  check_encoder(run.model->image_tower().encoder());
+  check_encoder(*run.model);
   load_initial_weights(*run.model, *run.objective, config.start);
   run.model->eval();
 
@@ -133,7 +137,7 @@ FeatureManifest write_image_features(const Config& config) {
 }
 
 std::shared_ptr<const FeatureFolder> open_image_features(const Config& config, const TrainingRun& run) {
-  check_encoder(run.model->image_tower().encoder());
+  check_encoder(*run.model);
   auto features = std::make_shared<const FeatureFolder>(config.data.features->folder);
   const FeatureManifest& manifest = features->manifest();
   std::vector<std::string> other;

@@ -378,6 +378,7 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
   target.whole_texts = config.training.cuda_graph || (shard.count > 1 && gives_text_tokens(run.needs));
   target.features = run.features;
   target.told = run.told;
+  target.batches_of_run = config.training.steps * config.training.accumulation;
   return std::make_unique<Loader>(run.train, run.tokenizer, config.model.preprocessing, config.data.loader, run.needs,
                                   static_cast<std::uint64_t>(config.seed), shard, target);
 }

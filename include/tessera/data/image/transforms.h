@@ -26,7 +26,8 @@ Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxP
 Image resize(const Image& image, std::int64_t height, std::int64_t width, const std::string& interpolation);
 Image crop(const Image& image, const Box& box);
 
-/// The evaluation transform up to 8 bits: resize and crop or pad to the configured size.
+/// The evaluation transform up to 8 bits: resize and crop or pad to the configured size; or resize to that of the image's patches,
+/// where it keeps its shape (naflex).
 Image preprocess(const Image& image, const Preprocessing& settings);
 
 /// The part of a picture that preprocess() shows, top, left, height, width in the picture's pixels; larger than the picture

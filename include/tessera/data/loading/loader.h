@@ -14,6 +14,7 @@
 #include <tessera/data/image/image_settings.h>
 #include <tessera/data/loading/caption_view.h>
 #include <tessera/data/loading/region_views.h>
+#include <tessera/data/loading/resolution.h>
 #include <tessera/data/loading/told_samples.h>
 #include <tessera/data/position.h>
 #include <tessera/data/sample.h>
@@ -34,6 +35,7 @@ struct LoaderSettings : ImageSettings {
   std::optional<NegativeViewSettings> negatives;
   std::optional<BoxViewSettings> boxes;
   std::int64_t max_regions = 0;
+  std::vector<ResolutionStep> resolution;
   double max_bad_share = 0.1;
   std::int64_t max_bad_run = 1000;
   std::int64_t skipped_list = 10'000;
@@ -68,6 +70,9 @@ void fields(Visitor& v, LoaderSettings& s) {
   v("max_regions", s.max_regions,
     "region features of a sample that are used: the first ones, for detectors write the most confident first; 0: all",
     config::at_least(0));
+  v("resolution", s.resolution,
+    "of images that keep their shapes (model.preprocessing.resize_mode: naflex), the patches that they have at most in parts of the run, "
+    "as in [{until: 0.8, max_patches: 128}]; behind the last part, and at evaluation: model.preprocessing.max_patches");
   v("max_bad_share", s.max_bad_share, "stop when more than this share of the samples is unreadable (after 100 samples)", config::in_range(0, 1));
   v("max_bad_run", s.max_bad_run, "stop when so many samples in a row are unreadable", config::at_least(1));
   v("skipped_list", s.skipped_list,
@@ -116,6 +121,7 @@ struct LoaderTarget {
   std::int64_t region_width = 0;  // that the model takes; samples with another are skipped; 0: any
   bool whole_texts = false;  // padded to the tokenizer's context, not just to the longest text of the batch
   std::shared_ptr<const FeatureFolder> features;  // take the pictures' place (data.features); null: pictures are decoded
+  std::int64_t batches_of_run = 0;  // those of an update counted once (LoaderSettings::resolution); 0: not known, and the run has no parts
   std::string share_setting = "data.loader.max_bad_share: ";  // before a number: how the user sets it, for messages
   std::shared_ptr<ToldSamples> told;              // whom the log has named as left out; null: nobody yet
 };

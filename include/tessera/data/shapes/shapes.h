@@ -19,6 +19,7 @@ struct ShapesSettings {
   std::string split = "train";
   std::int64_t size = 10000;
   std::int64_t image_size = 64;
+  double aspect = 1.0;
   std::int64_t seed = 0;
   std::array<std::int64_t, 2> objects = {1, 4};
   std::int64_t captions = 5;
@@ -35,8 +36,11 @@ void fields(Visitor& v, ShapesSettings& s) {
     "disjoint streams of samples; held_out shows only the pairs of color and shape that the others never show",
     config::one_of({"train", "validation", "test", "held_out"}));
   v("size", s.size, "number of samples", config::in_range(1, 4294967295.0));
-  v("image_size", s.image_size, "pixels, the side of the square picture; the scenes do not depend on it",
-    config::in_range(16, 4096));
+  v("image_size", s.image_size, "pixels, the picture's shorter side; the scenes do not depend on it", config::in_range(16, 4096));
+  v("aspect", s.aspect,
+    "a picture is up to so many times as wide as high, or as high as wide, drawn for each; objects keep their shapes and lie further "
+    "apart; 1: all are square",
+    config::in_range(1, 4));
   v("seed", s.seed, "another seed is another data set", config::at_least(0));
   v("objects", s.objects, "objects in a picture, [fewest, most]", config::in_range(1, 4));
   v("captions", s.captions, "captions per picture, in different words", config::in_range(1, 100));
@@ -75,7 +79,7 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 ///   objects that stand in a clear relation, in random order.
 /// - `summary` gives color and shape of each object, `object_tags` all of its attributes, both largest first.
 /// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8),
-///   then left, top, right, bottom divided by the picture's side.
+///   then left, top, right, bottom divided by the picture's sides.
 /// - an object's `negatives` are its phrase with one word wrong: each other color, texture, size and shape where it says one.
 /// - `negatives`: at most one of each kind, each false of the picture. A kind is missing where it cannot be made (swaps
 ///   and relations want two objects).

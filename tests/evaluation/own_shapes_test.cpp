@@ -1,0 +1,112 @@
+// Models whose pictures keep their shapes (model.preprocessing.resize_mode: naflex), in evaluation.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <tessera/base/error.h>
+#include <tessera/data/image/patches.h>
+#include <tessera/data/image/transforms.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/shapes/shapes.h>
+#include <tessera/evaluation/task.h>
+#include <tessera/evaluation/tasks/task_settings.h>
+
+namespace tessera {
+namespace {
+
+class BytesAsTokens final : public Tokenizer {
+ public:
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    std::vector<std::int64_t> ids;
+    for (const char c : text.substr(0, 16)) ids.push_back(static_cast<unsigned char>(c) % 64);
+    return ids;
+  }
+  std::string decode(const std::vector<std::int64_t>&) const override { return {}; }
+  std::int64_t vocab_size() const override { return 64; }
+  std::int64_t context_length() const override { return 16; }
+  std::int64_t pad_id() const override { return 0; }
+  std::string name() const override { return "bytes"; }
+  const std::string& vocabulary_bytes() const override { return none_; }
+
+ private:
+  std::string none_;
+};
+
+config::ModuleSettings task_of(const std::string& yaml) {
+  return config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {});
+}
+
+class OwnShapesInEvaluation : public ::testing::Test {
+ protected:
+  OwnShapesInEvaluation() {
+    at::manual_seed(1);
+    const config::Node tree = config::parse_yaml(
+        "image: {encoder: {name: vit, patch_size: 8, width: 16, layers: 2, heads: 2}, readout: gap}\n"
+        "text: {encoder: {name: text_transformer, vocab_size: 64, context_length: 16, width: 16, layers: 1, heads: 2}}\n"
+        "preprocessing: {image_size: 32, resize_mode: naflex, max_patches: 18}\n",
+        "model.yaml");
+    model = std::make_shared<DualEncoder>(config::read<ModelSettings>(tree));
+    ShapesSettings shapes;
+    shapes.size = 30;
+    shapes.image_size = 32;
+    shapes.aspect = 3;
+    source = std::make_shared<ShapesSource>(shapes);
+    context.source = source;
+    context.batch_size = 4;
+  }
+
+  TaskResult run(const std::string& yaml) { return run_task(task_of(yaml), DualEncoderEmbedder(model, tokenizer), context); }
+
+  std::shared_ptr<DualEncoder> model;
+  std::shared_ptr<ShapesSource> source;
+  std::shared_ptr<BytesAsTokens> tokenizer = std::make_shared<BytesAsTokens>();
+  EvaluationContext context;
+};
+
+TEST_F(OwnShapesInEvaluation, PicturesAreEmbeddedInBatchesAsAlone) {
+  const DualEncoderEmbedder embedder(model, tokenizer);
+  EvaluationReader reader(source, embedder.preprocessing(), 7, 2);
+  std::vector<TowerFeatures> batches;
+  std::set<std::pair<std::int64_t, std::int64_t>> sizes;
+  std::vector<at::Tensor> alone;
+  for (auto samples = reader.next(); !samples.empty(); samples = reader.next()) {
+    std::vector<at::Tensor> pixels;
+    for (const EvaluationSample& sample : samples) {
+      pixels.push_back(sample.pixels);
+      sizes.emplace(sample.pixels.size(1), sample.pixels.size(2));
+      alone.push_back(embedder.images(sample.pixels.unsqueeze(0), {}).global);
+    }
+    batches.push_back(embedder.images(image_batch(pixels, embedder.preprocessing()), {.dense = true}));
+  }
+  EXPECT_GT(sizes.size(), 4U);
+  const TowerFeatures all = joined(batches);
+  EXPECT_EQ(all.dense.sizes(), (at::IntArrayRef{30, 18, model->embed_dim()}));
+  EXPECT_LE((all.global - at::cat(alone)).abs().max().item<double>(), 1e-5);
+}
+
+TEST_F(OwnShapesInEvaluation, ZeroShotAndRetrievalUseAllPictures) {
+  EXPECT_EQ(run("{name: zero_shot, topk: [1]}").samples, 30);
+  EXPECT_EQ(run("{name: retrieval}").samples, 30);
+}
+
+// The prediction of each picture, alone, from its own patches.
+TEST_F(OwnShapesInEvaluation, SegmentationMapsThePatchesOfEachPictureOntoItsOwnPixels) {
+  const TaskResult whole = run("{name: segmentation}");
+  EXPECT_EQ(whole.samples, 30);
+  context.batch_size = 1;
+  EXPECT_EQ(run("{name: segmentation}").metrics, whole.metrics);
+  EXPECT_GT(whole.metrics.at(0).second, 0);
+  EXPECT_EQ(run("{name: segmentation, windows: {}}").samples, 30);
+}
+
+TEST_F(OwnShapesInEvaluation, TasksThatNeedOneGridSaySo) {
+  const DualEncoderEmbedder embedder(model, tokenizer);
+  try {
+    embedder.grid();
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("pictures keep their shapes"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,71 @@
+// Runs on images of their own shapes (model.preprocessing.resize_mode: naflex).
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/training/tiny_run.h"
+#include <tessera/io/atomic_file.h>
+#include <tessera/training/memory/dry_run.h>
+#include <tessera/training/run/image_features.h>
+#include <tessera/training/trainer.h>
+
+namespace tessera {
+namespace {
+
+std::vector<std::string> with_own_shapes(const std::vector<std::string>& more = {}, const std::string& objective = "{name: siglip}") {
+  std::vector<std::string> out = overrides_of(objective + " with own shapes");
+  out.insert(out.end(), more.begin(), more.end());
+  return out;
+}
+
+std::string error_of_run(const std::vector<std::string>& overrides) {
+  const TemporaryFolder folder;
+  return error_of([&] { Trainer(tiny_config(folder / "run", overrides), "none").run(); });
+}
+
+TEST(OwnShapesInTraining, TheConfigurationTakesTheEncodersPatchSizeAndReadsItselfAgain) {
+  const Config config = tiny_config("runs/x", with_own_shapes());
+  ASSERT_TRUE(config.model.preprocessing.patch_size.has_value());
+  EXPECT_EQ(*config.model.preprocessing.patch_size, config::Size(4));
+  EXPECT_EQ(to_yaml(config), to_yaml(resolve_config(config::parse_yaml(to_yaml(config), "x"), "x")));
+}
+
+TEST(OwnShapesInTraining, MicroBatchesGiveTheCurveOfTheWholeBatch) {
+  const TemporaryFolder folder;
+  Trainer(tiny_config(folder / "whole", with_own_shapes()), "none").run();
+  Trainer(tiny_config(folder / "parts", with_own_shapes({"training.micro_batch=3"})), "none").run();
+  expect_same_curve(folder / "parts", folder / "whole", 1e-4);
+}
+
+TEST(OwnShapesInTraining, TheRunIsEvaluatedAndItsLossMeasured) {
+  const TemporaryFolder folder;
+  Trainer(tiny_config(folder / "run", with_own_shapes({"data.validation.aspect=2", "evaluation={tasks: [{name: validation_loss}, {name: zero_shot, topk: [1]}, "
+                                                       "{name: retrieval}, {name: segmentation}]}"})),
+          "none")
+      .run();
+  const auto results = nlohmann::json::parse(io::read_file(folder / "run/evaluation/step_0000006.json")).at("results");
+  ASSERT_EQ(results.size(), 4U);
+  for (const auto& result : results) EXPECT_EQ(result.at("samples"), 16) << result.dump();
+}
+
+TEST(OwnShapesInTraining, ADryRunMeasuresImagesOfTheMostPatches) {
+  const TemporaryFolder folder;
+  const DryRunReport cost = dry_run(tiny_config(folder / "run", with_own_shapes()));
+  EXPECT_GT(cost.memory.activations, 0);
+  EXPECT_TRUE(cost.memory.fits());
+}
+
+TEST(OwnShapesInTraining, WhatDoesNotGoWithThemIsNamed) {
+  EXPECT_NE(error_of_run(with_own_shapes({"training.cuda_graph=true"})).find("training.cuda_graph: is true, but with model.preprocessing.resize_mode: naflex"),
+            std::string::npos);
+  EXPECT_NE(error_of_run(with_own_shapes({}, "{name: sparc}")).find("objective sparc compares patches of images that all have as many"), std::string::npos);
+  EXPECT_NE(error_of_run(with_own_shapes({"model.image.encoder.patch_dropout=0.5"})).find("patch_dropout does not serve images of their own shapes"),
+            std::string::npos);
+  const TemporaryFolder folder;
+  EXPECT_NE(error_of([&] {
+              write_image_features(tiny_config(folder / "run", with_own_shapes({"data.features={folder: " + (folder / "features") + "}"})));
+            }).find("data.features: features are of images of one size"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
