@@ -12,6 +12,7 @@
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/pacl.h>
 #include <tessera/objectives/pyramidclip.h>
+#include <tessera/objectives/region_contrast.h>
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
 #include <tessera/objectives/stair.h>
@@ -71,6 +72,8 @@ ObjectiveRegistry& objectives() {
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
     add<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");
+    add<RegionContrast, RegionContrastSettings>(
+        list, "region_contrast", "boxes with phrases and phrases that almost describe them (FG-CLIP, Xie et al. 2025)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();
