@@ -129,7 +129,7 @@ at::Tensor backward_on_device(const at::Tensor& gradient, const at::Tensor& boxe
                   height.expect_int(), width.expect_int(), given.size(3), given.sizes().slice(1, 2), sampling_ratio,
                   aligned};
   if (given.scalar_type() == at::kDouble) return backward_in_double(call, given);
-  const auto [sorted, order] = call.image.sort(/*stable=*/true);
+  const auto [sorted, order] = call.image.sort(std::optional<bool>(true), /*dim=*/0);
   const at::Tensor first = at::searchsorted(sorted, at::arange(call.images + 1, sorted.options()));
   const at::Tensor out = at::empty({call.images, call.height, call.width, call.channels}, given.options());
   kernels::RoiAlignBackward pass;

@@ -130,7 +130,7 @@ StepContext evaluating() {
   return context;
 }
 
-std::map<std::string, double> terms_of(const Losses& losses) {
+std::map<std::string, double> region_terms(const Losses& losses) {
   std::map<std::string, double> out;
   for (const auto& [name, value] : losses.terms) out[name] = value.item<double>();
   return out;
@@ -149,7 +149,7 @@ TEST(RegionContrast, TermsAreThoseOfTheFormulas) {
     const auto objective = region_contrast(", rank_margin: 2.5, text_negatives: " + std::to_string(negatives));
     const Losses losses = objective->forward(c.features(), {});
     const Reference expected = reference(c, scale_of(*objective), 2.5, static_cast<std::size_t>(negatives));
-    const auto terms = terms_of(losses);
+    const auto terms = region_terms(losses);
     ASSERT_EQ(terms.size(), expected.terms.size());
     for (const auto& [name, value] : expected.terms) {
       EXPECT_NEAR(terms.at(name), value, 1e-9) << name;
@@ -167,7 +167,7 @@ TEST(RegionContrast, PhrasesThatAreAlmostTheSameAreNotPushedApart) {
   ASSERT_GT(cosine(vector_of(c.phrases[0][2]), vector_of(c.phrases[3][0])), 0.95);
   for (const char* threshold : {"0.95", "1", "0.7"}) {
     const auto objective = region_contrast(std::string(", text_threshold: ") + threshold);
-    EXPECT_NEAR(terms_of(objective->forward(c.features(), {})).at("loss_text"),
+    EXPECT_NEAR(region_terms(objective->forward(c.features(), {})).at("loss_text"),
                 reference(c, 1, 0, 10, std::stod(threshold)).terms.at("loss_text"), 1e-9)
         << threshold;
   }
@@ -176,14 +176,14 @@ TEST(RegionContrast, PhrasesThatAreAlmostTheSameAreNotPushedApart) {
 TEST(RegionContrast, EqualPhrasesAreNoNegativesWhateverThePaddingHolds) {
   RegionCase c = region_case();
   const auto objective = region_contrast();
-  const double masked = terms_of(objective->forward(c.features(), {})).at("loss_region");
+  const double masked = region_terms(objective->forward(c.features(), {})).at("loss_region");
   Features longer = c.features();
   TowerInput& input = longer.texts["phrases"].input;
   input.mask = at::cat({input.mask, at::zeros({4, 3, 2}, at::kBool)}, 2);
   input.ids = at::cat({input.ids, at::arange(24).view({4, 3, 2})}, 2);
-  EXPECT_EQ(terms_of(objective->forward(longer, {})).at("loss_region"), masked);
+  EXPECT_EQ(region_terms(objective->forward(longer, {})).at("loss_region"), masked);
   c.ids[2][0][0] += 1;
-  EXPECT_GT(terms_of(objective->forward(c.features(), {})).at("loss_region"), masked);
+  EXPECT_GT(region_terms(objective->forward(c.features(), {})).at("loss_region"), masked);
 }
 
 TEST(RegionContrast, GradientsMatchFiniteDifferences) {
@@ -253,16 +253,16 @@ TEST(RegionContrast, TheMarginIsTheDistanceOfTheStepBefore) {
   const double scale = scale_of(*objective);
   const Reference first = reference(c, scale, 0);
   const Losses at_first = objective->forward(c.features(), {});
-  EXPECT_NEAR(terms_of(at_first).at("loss_rank"), first.terms.at("loss_rank"), 1e-9);
+  EXPECT_NEAR(region_terms(at_first).at("loss_rank"), first.terms.at("loss_rank"), 1e-9);
   const double gap = std::max(0.0, first.gap);
   EXPECT_NEAR(statistic(at_first, "rank_margin"), gap, 1e-9);
 
   const double then = reference(c, scale, gap).terms.at("loss_rank");
-  EXPECT_NEAR(terms_of(objective->forward(c.features(), evaluating())).at("loss_rank"), then, 1e-9);
+  EXPECT_NEAR(region_terms(objective->forward(c.features(), evaluating())).at("loss_rank"), then, 1e-9);
   RegionCase without = c;
   without.negative = at::zeros_like(c.negative);
   const Losses unmoved = objective->forward(without.features(), {});
-  EXPECT_EQ(terms_of(unmoved).at("loss_rank"), 0);
+  EXPECT_EQ(region_terms(unmoved).at("loss_rank"), 0);
   EXPECT_NEAR(statistic(unmoved, "rank_margin"), gap, 1e-9);
 }
 
@@ -297,15 +297,15 @@ TEST(RegionContrast, ImagesMayHaveGridsOfTheirOwn) {
     RegionCase one = c.part(image, 1);
     one.dense = one.dense.detach().narrow(1, 0, rows.empty() ? 9 : 8).clone().requires_grad_(true);
     const Losses own = region_contrast(", rank_margin: 1" + rows)->forward(one.features(), {});
-    return terms_of(own).at("loss_hard") * at::any(one.negative.view({3, 2}).logical_and(one.box.logical_and(one.phrase).t()), 1).sum().item<double>();
+    return region_terms(own).at("loss_hard") * at::any(one.negative.view({3, 2}).logical_and(one.box.logical_and(one.phrase).t()), 1).sum().item<double>();
   };
   const double sum = alone(0, ", grid_rows: 2") + alone(2, ", grid_rows: 4") + alone(3, "");
-  EXPECT_NEAR(terms_of(losses).at("loss_hard"), sum / 4, 1e-9);
+  EXPECT_NEAR(region_terms(losses).at("loss_hard"), sum / 4, 1e-9);
   const at::Tensor gradient = torch::autograd::grad({losses.total}, {c.dense})[0];
   EXPECT_TRUE(at::isfinite(gradient).all().item<bool>());
 }
 
-std::string problem_of(Objective& objective, const Features& features) {
+std::string region_problem(Objective& objective, const Features& features) {
   try {
     objective.forward(features, {});
   } catch (const UserError& error) {
@@ -321,7 +321,7 @@ TEST(RegionContrast, WhatDoesNotFitIsNamed) {
   const auto problem = [&](const auto& change) {
     Features features = region_case().features();
     change(features);
-    return problem_of(*objective, features);
+    return region_problem(*objective, features);
   };
   EXPECT_EQ(problem([](Features& f) { f.images["image"].dense = f.images["image"].dense.narrow(1, 0, 8); }),
             "objective region_contrast: 8 patches of an image make up no square: set its grid_rows to the image's height over the "
@@ -335,7 +335,7 @@ TEST(RegionContrast, WhatDoesNotFitIsNamed) {
               f.texts["phrase_negatives"].present = at::zeros({4, 5}, at::kBool);
             }),
             "region_contrast: phrase_negatives must hold as many texts for each of the 3 boxes, got 5 for all");
-  EXPECT_TRUE(problem([](Features& f) { f.images["image"].dense = {}; }).starts_with("objective region_contrast wants image_dense"));
+  EXPECT_TRUE(problem([](Features& f) { f.images["image"].dense = at::Tensor(); }).starts_with("objective region_contrast wants image_dense"));
   EXPECT_THROW(make_objective("region_contrast", "{region_weight: 0}", 4), UserError);
 }
 
