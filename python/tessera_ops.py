@@ -19,7 +19,7 @@ import re
 
 import torch
 
-__all__ = ["flops_regularizer", "library_file", "linear_cross_entropy", "linear_soft_cross_entropy", "load", "max_similarity", "sparsify_group",
+__all__ = ["flops_regularizer", "library_file", "linear_cross_entropy", "linear_soft_cross_entropy", "load", "max_similarity", "roi_align", "sparsify_group",
            "text_conditioned_loss", "text_conditioned_pool", "token_max_projection"]
 
 _NAME = "libtessera_ops.so"
@@ -242,6 +242,30 @@ def linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias=None, *, red
     tensor(0.7395)
     """
     return _operators().linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias, reduction=reduction, tile=tile)
+
+
+def roi_align(features, boxes, image, output_size=1, *, sampling_ratio=0, aligned=True):
+    """RoIAlign (Mask R-CNN, He et al. 2017): the mean of bilinearly interpolated features in each bin of each box.
+
+    As torchvision.ops.roi_align with its default `aligned` turned round, on channels that come last: a ViT's tokens stay where they are.
+
+    features        [B, H, W, C]  floating; tokens [B, H * W, C] as tokens.unflatten(1, (H, W))
+    boxes           [K, 4]        left, top, right, bottom in cells of the grid; no gradient
+    image           [K]           int64, the image of each box
+    output_size     bins of a box: rows and columns, or one number for both
+    sampling_ratio  points per bin and axis; 0 or less: the bin's size in cells, rounded up
+    aligned         a box from 0 to 1 lies on cell 0; False: it lies half a cell off, and is at least one cell in size
+    returns         [K, rows, columns, C]  in the features' type; sums are float32 (float64 for float64)
+    raises          RuntimeError that names the tensor
+    A point more than a cell outside the image counts 0. Differentiable once, in the features; the same gradient in every run.
+
+    >>> features = torch.arange(16.0).view(1, 4, 4, 1)
+    >>> boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [1.0, 2.0, 2.0, 3.0]])
+    >>> roi_align(features, boxes, torch.tensor([0, 0])).flatten()
+    tensor([7.5000, 9.0000])
+    """
+    size = (output_size, output_size) if isinstance(output_size, int) else tuple(output_size)
+    return _operators().roi_align(features, boxes, image, size, sampling_ratio, aligned)
 
 
 _POOL_PARAMETERS = ["ln_q.weight", "ln_q.bias", "ln_k.weight", "ln_k.bias", "ln_v.weight", "ln_v.bias", "attn.in_proj_weight",

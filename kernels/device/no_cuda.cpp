@@ -2,6 +2,7 @@
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
+#include "kernels/roi_align/roi_align.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/text_pool/text_pool.h"
 #include "kernels/token_max_projection/token_max_projection.h"
@@ -48,6 +49,12 @@ Status max_similarity_forward(const MaxSimilarityForward&, void*) {
 }
 Status max_similarity_backward(const MaxSimilarityBackward&, void*) {
   return missing("max_similarity");
+}
+Status roi_align_forward(const RoiAlignForward&, void*) {
+  return missing("roi_align");
+}
+Status roi_align_backward(const RoiAlignBackward&, void*) {
+  return missing("roi_align");
 }
 Status token_max_projection_forward(const TokenMaxProjectionForward&, void*) {
   return missing("token_max_projection");

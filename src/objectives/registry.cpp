@@ -14,6 +14,7 @@
 #include <tessera/objectives/objective.h>
 #include <tessera/objectives/pacl.h>
 #include <tessera/objectives/pyramidclip.h>
+#include <tessera/objectives/region_contrast.h>
 #include <tessera/objectives/self_distillation.h>
 #include <tessera/objectives/siglip.h>
 #include <tessera/objectives/sparc.h>
@@ -79,6 +80,8 @@ ObjectiveRegistry& objectives() {
     add<Koleo, KoleoSettings>(list, "koleo", "images apart from their nearest neighbors (DINOv2)");
     add<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");
+    add<RegionContrast, RegionContrastSettings>(
+        list, "region_contrast", "boxes with phrases and phrases that almost describe them (FG-CLIP, Xie et al. 2025)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();

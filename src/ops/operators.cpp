@@ -16,6 +16,7 @@ void register_operators() {
     define_flops_regularizer(*fresh);
     define_linear_cross_entropy(*fresh);
     define_max_similarity(*fresh);
+    define_roi_align(*fresh);
     define_text_conditioned_pool(*fresh);
     define_token_max_projection(*fresh);
     return fresh;

@@ -15,6 +15,7 @@ void define_sparsify_group(torch::Library& library);
 void define_flops_regularizer(torch::Library& library);
 void define_linear_cross_entropy(torch::Library& library);
 void define_max_similarity(torch::Library& library);
+void define_roi_align(torch::Library& library);
 void define_text_conditioned_pool(torch::Library& library);
 void define_token_max_projection(torch::Library& library);
 

@@ -101,6 +101,8 @@ Backend cpu_backend(int threads, const std::string& instruction_set) {
     choose();
     return cpu::pooled_pairs(a, parallel);
   };
+  result.roi_align_forward = [=](const auto& a) { return cpu::roi_align_forward(a, parallel); };
+  result.roi_align_backward = [=](const auto& a) { return cpu::roi_align_backward(a, parallel); };
   result.token_max_projection_forward = [=](const auto& a) {
     choose();
     return cpu::token_max_projection_forward(a, plain_product, parallel);
@@ -135,6 +137,8 @@ Backend emulation_backend() {
   result.patch_softmax = [](const auto& a) { return emulation::patch_softmax(a, nullptr); };
   result.patch_softmax_backward = [](const auto& a) { return emulation::patch_softmax_backward(a, nullptr); };
   result.pooled_pairs = [](const auto& a) { return emulation::pooled_pairs(a, nullptr); };
+  result.roi_align_forward = [](const auto& a) { return emulation::roi_align_forward(a, nullptr); };
+  result.roi_align_backward = [](const auto& a) { return emulation::roi_align_backward(a, nullptr); };
   result.token_max_projection_forward = [](const auto& a) {
     return emulation::token_max_projection_forward(a, nullptr);
   };

@@ -9,6 +9,7 @@
 #include "kernels/flops_regularizer/flops_regularizer.h"
 #include "kernels/linear_cross_entropy/linear_cross_entropy.h"
 #include "kernels/max_similarity/max_similarity.h"
+#include "kernels/roi_align/roi_align.h"
 #include "kernels/sparsify_group/sparsify_group.h"
 #include "kernels/text_pool/text_pool.h"
 #include "kernels/token_max_projection/token_max_projection.h"
@@ -45,6 +46,8 @@ struct Backend {
   std::function<Status(const PatchSoftmax&)> patch_softmax;
   std::function<Status(const PatchSoftmaxBackward&)> patch_softmax_backward;
   std::function<Status(const PooledPairs&)> pooled_pairs;
+  std::function<Status(const RoiAlignForward&)> roi_align_forward;
+  std::function<Status(const RoiAlignBackward&)> roi_align_backward;
   std::function<Status(const TokenMaxProjectionForward&)> token_max_projection_forward;
   std::function<Status(const TokenMaxProjectionBackward&)> token_max_projection_backward;
 };

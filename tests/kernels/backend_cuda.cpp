@@ -74,6 +74,8 @@ std::unique_ptr<Backend> cuda_backend() {
   result->patch_softmax = [](const auto& a) { return finished(cuda::patch_softmax(a, nullptr)); };
   result->patch_softmax_backward = [](const auto& a) { return finished(cuda::patch_softmax_backward(a, nullptr)); };
   result->pooled_pairs = [](const auto& a) { return finished(cuda::pooled_pairs(a, nullptr)); };
+  result->roi_align_forward = [](const auto& a) { return finished(cuda::roi_align_forward(a, nullptr)); };
+  result->roi_align_backward = [](const auto& a) { return finished(cuda::roi_align_backward(a, nullptr)); };
   result->token_max_projection_forward = [](const auto& a) {
     return finished(cuda::token_max_projection_forward(a, nullptr));
   };

@@ -98,6 +98,33 @@ class FlopsRegularizer(unittest.TestCase):
         torch.library.opcheck(tessera._flops_regularizer.default, (torch.rand(4, 9, requires_grad=True),))
 
 
+class RoiAlign(unittest.TestCase):
+    def inputs(self, dtype):
+        torch.manual_seed(0)
+        boxes = torch.tensor([[0.5, 0.25, 3.0, 2.5], [-1.0, 1.0, 9.0, 9.0], [2.0, 2.0, 2.0, 2.0]])
+        return torch.randn(2, 4, 5, 3, dtype=dtype, requires_grad=True), boxes, torch.tensor([0, 1, 1])
+
+    def test_equals_torchvision_with_gradients(self):
+        try:
+            from torchvision.ops import roi_align
+        except ImportError as error:
+            self.skipTest(str(error))
+        for ratio, aligned in [(-1, True), (-1, False), (2, True)]:
+            features, boxes, image = self.inputs(torch.float32)
+            ours = tessera.roi_align(features, boxes, image, [2, 3], ratio, aligned)
+            rois = torch.cat([image.unsqueeze(1).float(), boxes], 1)
+            theirs = roi_align(features.permute(0, 3, 1, 2), rois, (2, 3), 1.0, ratio, aligned).permute(0, 2, 3, 1)
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+            weight = torch.randn_like(ours)
+            a, b = (torch.autograd.grad(x, features, weight)[0] for x in (ours, theirs))
+            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+    def test_opcheck(self):
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            torch.library.opcheck(tessera.roi_align.default, (*self.inputs(dtype), [2, 3]))
+            torch.library.opcheck(tessera._roi_align.default, (*self.inputs(dtype), [1, 1]))
+
+
 class MaxSimilarity(unittest.TestCase):
     def test_opcheck(self):
         for dtype in (torch.float32, torch.float64):

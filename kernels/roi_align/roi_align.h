@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/parallel.h"
+#include "kernels/status.h"
+#include "kernels/types.h"
+
+/// RoIAlign (Mask R-CNN, He et al. 2017, section 3) of feature maps whose channels come last. A box is divided into
+/// bins; a bin's value is the mean of the features at points on a regular grid in it, interpolated between the four
+/// cells around each. Cell (y, x) has its center at (y, x) of the sampling grid; `aligned` moves boxes by half a cell,
+/// so that a box from 0 to 1 lies on cell 0. A point more than one cell outside the map counts 0; one between there and
+/// the outermost centers takes the value of the nearest. Points of both axes form a grid, so that a bin's value is
+/// sum over y, x of a(y) b(x) f(y, x), with weights of each axis alone.
+///
+/// Sums are float32. Results don't depend on the number of threads and are the same in every run: the backward pass
+/// gathers, for each cell, from the boxes of its image in their order. A box with a coordinate that is not finite gives
+/// NaN, and a gradient of NaN to its whole image.
+namespace tessera::kernels {
+
+struct RoiAlignProblem {
+  std::int64_t images = 0;    ///< B, at least 1
+  std::int64_t height = 0;    ///< H, at least 1
+  std::int64_t width = 0;     ///< W, at least 1
+  std::int64_t channels = 0;  ///< C, at least 1
+  std::int64_t boxes = 0;     ///< K, may be 0
+  std::int64_t bin_rows = 1, bin_columns = 1;
+  std::int64_t sampling_ratio = 0;  ///< points per bin and axis; 0 or less: the bin's size, rounded up
+  bool aligned = true;  ///< false: boxes are not moved, and are at least one cell wide and high
+  DataType type = DataType::kFloat32;
+  const float* corners = nullptr;       ///< [K, 4], left, top, right, bottom in cells
+  const std::int64_t* image = nullptr;  ///< [K], the image of each box, in 0 .. B - 1
+};
+
+struct RoiAlignForward {
+  RoiAlignProblem problem;
+  const void* features = nullptr;  ///< [B, H, W, C]
+  void* out = nullptr;             ///< [K, bin_rows, bin_columns, C]
+  void* workspace = nullptr;       ///< roi_align_workspace() bytes
+};
+
+struct RoiAlignBackward {
+  RoiAlignProblem problem;
+  const std::int64_t* order = nullptr;  ///< [K], the boxes by image
+  const std::int64_t* first = nullptr;  ///< [B + 1]: image b has the boxes order[first[b]] .. order[first[b + 1] - 1]
+  const void* gradient = nullptr;       ///< [K, bin_rows, bin_columns, C]
+  void* of_features = nullptr;          ///< out [B, H, W, C]
+  void* workspace = nullptr;            ///< roi_align_workspace() bytes
+};
+
+/// Failure with a line naming the first bad argument.
+Status check(const RoiAlignForward& arguments);
+Status check(const RoiAlignBackward& arguments);
+
+/// Of both passes and all devices.
+std::size_t roi_align_workspace(const RoiAlignProblem& problem);
+
+namespace cpu {
+Status roi_align_forward(const RoiAlignForward& arguments, const Parallel& parallel = {});
+Status roi_align_backward(const RoiAlignBackward& arguments, const Parallel& parallel = {});
+}  // namespace cpu
+
+/// On the current device, asynchronous on `stream` (a cudaStream_t).
+namespace cuda {
+Status roi_align_forward(const RoiAlignForward& arguments, void* stream);
+Status roi_align_backward(const RoiAlignBackward& arguments, void* stream);
+}  // namespace cuda
+namespace emulation {
+Status roi_align_forward(const RoiAlignForward& arguments, void* stream);
+Status roi_align_backward(const RoiAlignBackward& arguments, void* stream);
+}  // namespace emulation
+
+}  // namespace tessera::kernels

@@ -1,0 +1,258 @@
+#include <tessera/objectives/region_contrast.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "src/objectives/common/contrast.h"
+#include "src/objectives/common/pair_features.h"
+#include "src/objectives/common/reduction.h"
+#include <tessera/base/error.h>
+#include <tessera/base/random.h>
+#include <tessera/distributed/collectives.h>
+#include <tessera/ops/numeric.h>
+#include <tessera/ops/roi_align.h>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kBoxView = "image";
+constexpr double kNoNegative = -std::numeric_limits<double>::infinity();
+
+// One number for each text [B * R], equal where the real ids [B, R, L] are: multilinear hashing modulo 2^64, of which two
+// different texts have the same with a chance of 2^-63.
+at::Tensor text_numbers(const TowerInput& input) {
+  if (!input.ids.defined()) return {};
+  std::vector<std::int64_t> factors;
+  for (std::int64_t place = 0; place < input.ids.size(2); ++place)
+    factors.push_back(static_cast<std::int64_t>(derive_seed(0, Purpose::negatives, {static_cast<std::uint64_t>(place)})));
+  at::Tensor ids = input.ids + 1;
+  if (input.mask.defined()) ids = ids.masked_fill(input.mask.logical_not(), 0);
+  return (ids * at::tensor(factors, ids.options())).sum(2).flatten();
+}
+
+struct Grid {
+  std::int64_t rows, columns;
+};
+
+Grid fixed_grid(std::int64_t patches, std::int64_t given_rows) {
+  const std::int64_t rows =
+      given_rows > 0 ? given_rows : static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(patches))));
+  if (patches % rows != 0 || (given_rows == 0 && rows * rows != patches))
+    user_error("objective region_contrast: ", patches, " patches of an image make up no ",
+               given_rows > 0 ? "grid of " + std::to_string(rows) + " rows" : std::string("square"),
+               ": set its grid_rows to the image's height over the patch size");
+  return {rows, patches / rows};
+}
+
+// Embeddings [n, R, D] of boxes [n, R, 4], shares of the images that the tokens [n, rows * columns, D] are of.
+at::Tensor pool_boxes(const at::Tensor& tokens, const at::Tensor& corners, const Grid& grid) {
+  const auto width = static_cast<double>(grid.columns), height = static_cast<double>(grid.rows);
+  const at::Tensor cells = corners * at::tensor({width, height, width, height}, corners.options());
+  const at::Tensor image = at::arange(corners.size(0), corners.options().dtype(at::kLong));
+  return roi_align(tokens.unflatten(1, {grid.rows, grid.columns}), cells.flatten(0, 1),
+                   image.repeat_interleave(corners.size(1)))
+      .view({corners.size(0), corners.size(1), tokens.size(2)});
+}
+
+// The same where each image has a grid of its own, int64 [B, 2] on the CPU, and its tokens stand before the padding.
+at::Tensor pool_boxes_of_grids(const at::Tensor& tokens, const at::Tensor& corners, const at::Tensor& grids) {
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> images;
+  for (std::int64_t i = 0; i < grids.size(0); ++i)
+    images[{grids[i][0].item<std::int64_t>(), grids[i][1].item<std::int64_t>()}].push_back(i);
+  std::vector<at::Tensor> pooled;
+  std::vector<std::int64_t> place(static_cast<std::size_t>(grids.size(0)));
+  std::int64_t done = 0;
+  for (const auto& [grid, own] : images) {
+    const at::Tensor rows = at::tensor(own).to(tokens.device());
+    pooled.push_back(pool_boxes(tokens.index_select(0, rows).narrow(1, 0, grid.first * grid.second),
+                                corners.index_select(0, rows), {grid.first, grid.second}));
+    for (const std::int64_t image : own) place[static_cast<std::size_t>(image)] = done++;
+  }
+  return at::cat(pooled).index_select(0, at::tensor(place).to(tokens.device()));
+}
+
+at::Tensor unit_where(const at::Tensor& embeddings, const at::Tensor& present) {
+  return unit_rows(to_compute(embeddings).masked_fill(present.logical_not().unsqueeze(-1), 0.0));
+}
+
+// Texts of a view of several per image, checked: embeddings [B, n, D] and which are there.
+struct Texts {
+  at::Tensor global, present;
+};
+
+Texts texts_of(const Features& features, const char* view, std::int64_t batch, std::int64_t width) {
+  const TowerFeatures& text = features.text(view);
+  if (!text.global.defined()) refuse_missing_feature("region_contrast", "text_global");
+  TORCH_CHECK(text.global.dim() == 3 && text.global.size(0) == batch && text.global.size(2) == width,
+              "region_contrast: the embeddings of ", view, " must be [B, n, D] with B = ", batch, " and D = ", width, ", got ",
+              text.global.sizes());
+  const at::Tensor present = text.present.defined()
+                                 ? text.present
+                                 : at::ones(text.global.sizes().slice(0, 2), text.global.options().dtype(at::kBool));
+  TORCH_CHECK(present.sizes() == text.global.sizes().slice(0, 2) && present.scalar_type() == at::kBool,
+              "region_contrast: present of ", view, " must be bool ", text.global.sizes().slice(0, 2), ", got ",
+              present.scalar_type(), " ", present.sizes());
+  return {text.global, present};
+}
+
+}  // namespace
+
+// This rank's boxes, M = B * R; rows that take no part are 0.
+struct RegionContrast::Regions {
+  at::Tensor boxes, phrases;  // [M, D], of unit length
+  at::Tensor present;         // bool [M]
+  at::Tensor numbers;         // int64 [M], equal for equal phrases; undefined: all differ
+  at::Tensor negatives;       // [M, H, D], of unit length; undefined: nobody asked
+  at::Tensor negative;        // bool [M, H], which of them are there
+};
+
+// How far a box's phrase stands above its negatives.
+struct RegionContrast::Gaps {
+  at::Tensor logits;    // [M, H], s(r, t) - s(r, n_h)
+  at::Tensor negative;  // bool [M, H], those that are there
+};
+
+std::optional<config::Problem> validate(const RegionContrastSettings& s) {
+  if (s.region_weight + s.hard_weight + s.rank_weight + s.text_weight > 0) return std::nullopt;
+  return config::Problem{"region_weight", "is 0, and so are hard_weight, rank_weight and text_weight: set one above 0"};
+}
+
+RegionContrast::RegionContrast(const RegionContrastSettings& settings, const ObjectiveContext& context)
+    : ContrastiveObjective(context), settings_(settings) {
+  if (settings.rank_weight > 0 && !settings.rank_margin) margin_ = register_buffer("margin", at::zeros({}, at::kFloat));
+}
+
+Needs RegionContrast::needs() const {
+  Needs out{.images = {{kBoxView, {.dense = true, .boxes = true}}},
+            .texts = {{kPhrases, {.input_ids = true, .optional = true}}}};
+  if (wants_negatives()) out.texts[kPhraseNegatives] = {.optional = true};
+  return out;
+}
+
+RegionContrast::Regions RegionContrast::regions_of(const Features& features) const {
+  const TowerFeatures& image = features.image(kBoxView);
+  if (!image.dense.defined()) refuse_missing_feature("region_contrast", "image_dense");
+  TORCH_CHECK(image.dense.dim() == 3, "region_contrast: image_dense must be [B, N, D], got ", image.dense.sizes());
+  const std::int64_t batch = image.dense.size(0), width = image.dense.size(2);
+  const auto [phrases, phrase] = texts_of(features, kPhrases, batch, width);
+  const std::int64_t own = phrases.size(1);
+  const at::Tensor &corners = image.boxes.corners, &mask = image.boxes.mask;
+  TORCH_CHECK(own > 0 && corners.defined() && mask.defined() && corners.sizes() == at::IntArrayRef({batch, own, 4}) &&
+                  mask.sizes() == phrase.sizes(),
+              "region_contrast: boxes must be [B, R, 4] with B = ", batch, " and R = ", own, ", at least 1, that of the phrases");
+  at::Tensor present = mask.logical_and(phrase);
+  if (image.present.defined()) present = present.logical_and(image.present.unsqueeze(1));
+
+  Regions out;
+  const at::Tensor seen = present.any(1).view({batch, 1, 1});
+  const at::Tensor tokens = image.dense.masked_fill(seen.logical_not(), 0.0);
+  const at::Tensor places = corners.masked_fill(present.logical_not().unsqueeze(2), 0.0);
+  const at::Tensor pooled = image.grids.defined()
+                                ? pool_boxes_of_grids(tokens, places, image.grids)
+                                : pool_boxes(tokens, places, fixed_grid(tokens.size(1), settings_.grid_rows));
+  out.boxes = unit_where(pooled, present).flatten(0, 1);
+  out.phrases = unit_where(phrases, present).flatten(0, 1);
+  out.present = present.flatten();
+  out.numbers = text_numbers(features.text(kPhrases).input);
+  if (!wants_negatives()) return out;
+
+  const auto [negatives, negative] = texts_of(features, kPhraseNegatives, batch, width);
+  TORCH_CHECK(negatives.size(1) % own == 0, "region_contrast: ", kPhraseNegatives,
+              " must hold as many texts for each of the ", own, " boxes, got ", negatives.size(1), " for all");
+  const std::int64_t each = negatives.size(1) / own;
+  const at::Tensor there = negative.view({batch, own, each}).logical_and(present.unsqueeze(2));
+  out.negatives = unit_where(negatives.view({batch, own, each, width}), there).flatten(0, 1);
+  out.negative = there.flatten(0, 1);
+  return out;
+}
+
+RegionContrast::Gaps RegionContrast::gaps_of(const Regions& regions) const {
+  const at::Tensor right = (regions.boxes * regions.phrases).sum(1, /*keepdim=*/true);
+  const at::Tensor others = at::matmul(regions.negatives, regions.boxes.unsqueeze(2)).squeeze(2);
+  return {(right - others) * scale(right.scalar_type()), regions.negative};
+}
+
+at::Tensor RegionContrast::region_loss(const Regions& regions, const ProcessGroup& group) const {
+  ContrastTargets targets;
+  targets.present = group.all_gather(regions.present);
+  if (regions.numbers.defined()) targets.duplicates = group.all_gather(regions.numbers).unsqueeze(0);
+  return global_contrast(regions.boxes, regions.phrases, scale(regions.boxes.scalar_type()), {.chunk = settings_.chunk}, group,
+                         targets)
+      .loss;
+}
+
+at::Tensor RegionContrast::rank_loss(const Gaps& gaps, const StepContext& context) {
+  const at::Tensor margin = settings_.rank_margin ? at::full({}, *settings_.rank_margin, gaps.logits.options())
+                                                  : margin_.to(gaps.logits.scalar_type()).clone();
+  const at::Tensor short_by = (margin - gaps.logits).relu().masked_fill(gaps.negative.logical_not(), 0.0);
+  if (margin_.defined() && context.training) {
+    const at::NoGradGuard no_grad;
+    const at::Tensor there = gaps.logits.detach().masked_fill(gaps.negative.logical_not(), 0.0);
+    at::Tensor sums = at::stack({there.sum(), gaps.negative.sum().to(there.scalar_type())});
+    context.group.all_reduce(sums);
+    const at::Tensor mean = (sums[0] / sums[1].clamp_min(1)).clamp(0, settings_.rank_margin_bound);
+    margin_.copy_(at::where(sums[1] > 0, mean, margin));
+  }
+  return mean_over_tokens(short_by, gaps.negative, context.group);
+}
+
+at::Tensor RegionContrast::text_loss(const Regions& regions, const ProcessGroup& group) const {
+  const at::Tensor all = gather_rows(regions.phrases, group), present = group.all_gather(regions.present);  // [C, D], [C]
+  const at::Tensor numbers = regions.numbers.defined() ? group.all_gather(regions.numbers) : at::Tensor();
+  const std::int64_t rows = regions.phrases.size(0), first = group.rank() * rows;
+  const std::int64_t kept = std::min(settings_.text_negatives, all.size(0)), tile = settings_.chunk.value_or(rows);
+  std::vector<at::Tensor> chosen, are_there;  // [rows, kept]
+  for (std::int64_t row = 0; row < rows; row += tile) {
+    const at::NoGradGuard no_grad;
+    const std::int64_t count = std::min(tile, rows - row);
+    at::Tensor cosines = at::matmul(regions.phrases.narrow(0, row, count), all.t());
+    cosines.masked_fill_((cosines > settings_.text_threshold).logical_or_(present.logical_not()), kNoNegative);
+    if (numbers.defined())
+      cosines.masked_fill_(regions.numbers.narrow(0, row, count).unsqueeze(1) == numbers, kNoNegative);
+    cosines.diagonal(first + row).fill_(kNoNegative);
+    const auto [values, places] = cosines.topk(kept, 1);
+    chosen.push_back(places);
+    are_there.push_back(values.isfinite());
+  }
+  const at::Tensor others = all.index_select(0, at::cat(chosen).flatten()).view({rows, kept, all.size(1)});
+  const at::Tensor there = at::cat(are_there), counted = there.any(1).logical_and_(regions.present);
+  const at::Tensor cosines = at::matmul(others, regions.phrases.unsqueeze(2)).squeeze(2);
+  const at::Tensor logarithm = cosines.masked_fill(there.logical_not(), lowest(cosines.scalar_type())).logsumexp(1);
+  return mean_over_tokens(logarithm.masked_fill(counted.logical_not(), 0.0), counted, group);
+}
+
+Losses RegionContrast::forward(const Features& features, const StepContext& context) {
+  const NoAutocast no_autocast;
+  const Regions regions = regions_of(features);
+  Losses out;
+  const auto add = [&](const char* name, double weight, const at::Tensor& loss) {
+    out.total = out.total.defined() ? out.total + weight * loss : weight * loss;
+    out.terms.emplace_back(name, loss);
+  };
+  if (settings_.region_weight > 0) add("loss_region", settings_.region_weight, region_loss(regions, context.group));
+  if (wants_negatives()) {
+    const Gaps gaps = gaps_of(regions);
+    const at::Tensor absent = gaps.negative.logical_not(), counted = gaps.negative.any(1);
+    const auto mean_over_boxes = [&](const at::Tensor& values) {
+      return mean_over_tokens(values.masked_fill(counted.logical_not(), 0.0), counted, context.group);
+    };
+    if (settings_.hard_weight > 0) {
+      const at::Tensor right = at::zeros({gaps.logits.size(0), 1}, gaps.logits.options());
+      const at::Tensor choices = at::cat({right, -gaps.logits.masked_fill(absent, -kNoNegative)}, 1);
+      add("loss_hard", settings_.hard_weight, mean_over_boxes(choices.logsumexp(1)));
+    }
+    if (settings_.rank_weight > 0) add("loss_rank", settings_.rank_weight, rank_loss(gaps, context));
+    const at::Tensor beaten = gaps.logits.detach().gt(0).logical_or_(absent).all(1);
+    out.statistics.emplace_back("hard_accuracy", mean_over_boxes(beaten.to(gaps.logits.scalar_type())));
+    if (margin_.defined()) out.statistics.emplace_back("rank_margin", margin_.clone());
+  }
+  if (settings_.text_weight > 0) add("loss_text", settings_.text_weight, text_loss(regions, context.group));
+  return out;
+}
+
+}  // namespace tessera

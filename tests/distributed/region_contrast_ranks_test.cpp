@@ -1,0 +1,59 @@
+// The contrast of regions over ranks that have different numbers of boxes: of four, rank 1 has none.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/distributed/ranks.h"
+#include "tests/objectives/region_contrast_case.h"
+#include <tessera/config/yaml.h>
+#include <tessera/objectives/objective.h>
+
+namespace tessera {
+namespace {
+
+Tensors region_rank(const std::string& more, const ProcessGroup& group) {
+  const RegionCase whole = region_case();
+  const std::int64_t count = 4 / group.size(), first = group.rank() * count;
+  const RegionCase own = whole.part(first, count);
+  const auto objective = objectives().make(
+      {"region_contrast",
+       config::parse_yaml("{hard_weight: 0.5, rank_weight: 0.25, text_weight: 2, text_negatives: 2, rank_margin_bound: 100" + more + "}", "test")},
+      "region_contrast", {.embed_dim = 4});
+  objective->to(at::kDouble);
+  StepContext context;
+  context.group = group;
+  objective->forward(own.features(), context);  // the margin moves
+  const Losses losses = objective->forward(own.features(), context);
+  losses.total.backward();
+  Tensors out{{"loss", losses.total.detach().clone()}, {"margin", objective->named_buffers()["margin"].clone()}};
+  for (const auto& [name, value] : losses.terms) out[name] = value.detach().clone();
+  out["scale"] = objective->named_parameters()["logit_scale"].grad().clone();
+  const std::vector<at::Tensor> leaves = own.leaves(), all = whole.leaves();
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    at::Tensor gradient = at::zeros_like(all[i]).detach();
+    gradient.narrow(0, first, count).copy_(leaves[i].grad());
+    out["gradient_" + std::to_string(i)] = gradient;
+  }
+  for (auto& [name, tensor] : out) {
+    group.all_reduce(tensor);
+    tensor /= group.size();
+  }
+  return out;
+}
+
+TEST(RegionContrastOverRanks, HasTheLossAndGradientsOfTheGlobalBatch) {
+  for (const std::string more : {"", ", chunk: 2"}) {
+    const auto alone = run_ranks(1, [&](const ProcessGroup& group) { return region_rank(more, group); });
+    ASSERT_EQ(alone.size(), 1U);
+    EXPECT_GT(alone[0].at("margin").item<double>(), 0);
+    for (const int size : {1, 2, 4}) {
+      const auto ranks = run_ranks(size, [&](const ProcessGroup& group) { return region_rank(more, group); }, "gloo");
+      ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
+      for (const Tensors& rank : ranks)
+        for (const auto& [name, expected] : alone[0])
+          EXPECT_TRUE(at::allclose(rank.at(name), expected, 1e-9, 1e-11)) << name << more << " over " << size << " ranks";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include <tessera/objectives/objective.h>
+
+namespace tessera {
+
+/// Hand-made features of images with boxes, their phrases and H negatives each.
+struct RegionCase {
+  at::Tensor dense;      // [B, N, D]
+  at::Tensor corners;    // float [B, R, 4], shares that float32 holds exactly
+  at::Tensor box;        // bool [B, R]
+  at::Tensor phrases;    // [B, R, D]
+  at::Tensor phrase;     // bool [B, R]
+  at::Tensor ids;        // int64 [B, R, L]
+  at::Tensor negatives;  // [B, R * H, D]
+  at::Tensor negative;   // bool [B, R * H]
+  at::Tensor grids{};    // int64 [B, 2]; undefined: square
+
+  std::vector<at::Tensor> leaves() const { return {dense, phrases, negatives}; }
+  std::int64_t negatives_each() const { return negative.size(1) / box.size(1); }
+
+  Features features() const {
+    Features out;
+    TowerFeatures& image = out.images["image"];
+    image.dense = dense;
+    image.boxes = {corners, box};
+    image.grids = grids;
+    TowerFeatures& text = out.texts["phrases"];
+    text.global = phrases;
+    text.present = phrase;
+    text.input = text_input(ids, ids.ne(0));
+    out.texts["phrase_negatives"].global = negatives;
+    out.texts["phrase_negatives"].present = negative;
+    return out;
+  }
+
+  /// Images first .. first + count - 1, as leaves of their own.
+  RegionCase part(std::int64_t first, std::int64_t count) const {
+    const auto own = [&](const at::Tensor& values) {
+      return values.detach().narrow(0, first, count).clone().requires_grad_(values.requires_grad());
+    };
+    return {own(dense), own(corners), own(box), own(phrases), own(phrase), own(ids), own(negatives), own(negative)};
+  }
+};
+
+/// Four images of 3 x 3 patches with up to 3 boxes and 2 negatives each, width 4. Image 1 has no box; image 3's second box has
+/// no phrase; boxes 1 of image 0 and 0 of image 2 have the same phrase, boxes 2 of image 0 and 0 of image 3 almost the same
+/// embedding; box 1 of image 0 has one negative, box 2 none;
+/// image 2's first negative is nearer to its box than the phrase is.
+inline RegionCase region_case() {
+  at::manual_seed(11);
+  const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); };
+  const auto bools = [](std::vector<int> values, at::IntArrayRef sizes) {
+    return at::tensor(values, at::kInt).to(at::kBool).view(sizes);
+  };
+  const std::vector<float> corners = {0,     0,     1,     1,     0.125f, 0.25f, 0.625f, 0.75f, 0.5f, 0.5f, 0.875f, 1,  //
+                                      0,     0,     0,     0,     0,      0,     0,      0,     0,    0,    0,      0,  //
+                                      0.25f, 0,     0.75f, 0.5f,  0,      0,     0,      0,     0,    0,    0,      0,  //
+                                      0,     0.25f, 1,     0.375f, 0.25f, 0.25f, 0.5f,   0.5f,  0,    0,    0,      0};
+  const at::Tensor common = random({4});  // so that phrases are nearer to boxes than negatives are
+  RegionCase out{random({4, 9, 4}) + common,
+                 at::tensor(corners).view({4, 3, 4}),
+                 bools({1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 0}, {4, 3}),
+                 random({4, 3, 4}) + common,
+                 bools({1, 1, 1, 0, 1, 0, 1, 0, 0, 1, 0, 0}, {4, 3}),
+                 at::arange(1, 37).view({4, 3, 3}).clone(),
+                 random({4, 6, 4}),
+                 bools({1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 0, 1, 1, 1, 1, 0, 0}, {4, 6})};
+  out.ids[2][0].copy_(out.ids[0][1]);
+  out.phrases[3][0].copy_(out.phrases[0][2] + 0.05 * random({4}));
+  out.negatives[2][0].copy_(out.dense[2].mean(0));
+  for (at::Tensor* each : {&out.dense, &out.phrases, &out.negatives}) each->requires_grad_(true);
+  return out;
+}
+
+}  // namespace tessera
