@@ -1,4 +1,5 @@
 #include <tessera/models/dual_encoder.h>
+#include <tessera/objectives/captioning.h>
 #include <tessera/objectives/clip.h>
 #include <tessera/objectives/cosmos.h>
 #include <tessera/objectives/dino.h>
@@ -71,6 +72,8 @@ ObjectiveRegistry& objectives() {
     add<Dino, DinoSettings>(list, "dino", "self-distillation of pictures without texts (Caron et al. 2021)");
     add<SuperClip, SuperClipSettings>(list, "superclip",
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");
+    add<Captioning, CaptioningSettings>(list, "captioning",
+                                        "prediction of captions, and of boxes and their phrases, from the image (CoCa, CapPa, LocCa)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();
