@@ -6,6 +6,8 @@
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
+#include <tessera/models/attention.h>
+#include <tessera/models/autocast.h>
 #include <tessera/models/per_sample_rng.h>
 #include <tessera/objectives/caption_loss.h>
 #include <tessera/ops/activation_checkpoint.h>
@@ -55,9 +57,24 @@ at::Tensor with_start(const at::Tensor& ids_or_mask) {
 
 // Rows [n, T, w] with those that are real [n, T] first, in their order.
 at::Tensor real_first(const at::Tensor& x, const at::Tensor& real) {
-  const at::Tensor order = std::get<1>(real.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1));
+  const at::Tensor order = std::get<1>(real.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
   return x.gather(1, order.unsqueeze(2).expand_as(x));
 }
+
+/// decoder.precision, while it lives.
+class DecoderPrecision {
+ public:
+  DecoderPrecision(const std::string& precision, const at::Device& device) {
+    if (precision == "bf16")
+      autocast_.emplace(device.type());
+    else
+      no_autocast_.emplace();
+  }
+
+ private:
+  std::optional<Autocast> autocast_;
+  std::optional<NoAutocast> no_autocast_;
+};
 
 at::Tensor first_places(const at::Tensor& all, std::int64_t count) {
   return all.narrow(1, 0, count);
@@ -123,7 +140,7 @@ Captioning::Texts Captioning::Texts::rows(const at::Tensor& index) const {
 Captioning::Memory Captioning::memory_of(const TowerFeatures& image) const {
   TORCH_CHECK(image.encoder_tokens.defined() && image.encoder_tokens.dim() == 3 && image.encoder_tokens.size(0) > 0,
               "captioning: the encoder tokens of ", settings_.image_view, " are missing: the tower does not give them");
-  return {to_compute(image.encoder_tokens), image.mask, image.present};
+  return {zero_padding(to_compute(image.encoder_tokens), image.mask), image.mask, image.present};
 }
 
 Captioning::Texts Captioning::texts_of(const TowerFeatures& text, const Memory& memory, const std::string& view) const {
@@ -182,7 +199,10 @@ at::Tensor Captioning::sum_of_tiles(const Memory& memory, const TileBody& body) 
   for (std::int64_t first = 0; first < images; first += chunk) {
     const at::Tensor tokens = memory.tokens.slice(0, first, first + chunk);
     const at::Tensor mask = memory.mask.defined() ? memory.mask.slice(0, first, first + chunk) : at::Tensor();
-    const auto tile = [=](const at::Tensor& own) { return body({own, mask, {}}, first); };
+    const auto tile = [=, precision = settings_.decoder.precision](const at::Tensor& own) {
+      const DecoderPrecision scope(precision, own.device());
+      return body({own, mask, {}}, first);
+    };
     sums.push_back(chunk < images ? recomputed(tile, tokens, learned_) : tile(tokens));
   }
   return at::stack(sums).sum();
@@ -246,7 +266,6 @@ void Captioning::add_box_losses(const Features& features, const Memory& memory, 
 }
 
 Losses Captioning::forward(const Features& features, const StepContext& context) {
-  const NoAutocast no_autocast;
   const Memory memory = memory_of(features.image(settings_.image_view));
   Losses losses;
   if (settings_.caption_weight > 0) {
@@ -260,7 +279,7 @@ Losses Captioning::forward(const Features& features, const StepContext& context)
 }
 
 at::Tensor Captioning::write(const TowerFeatures& image, const std::vector<std::int64_t>& ends) {
-  const NoAutocast no_autocast;
+  const DecoderPrecision scope(settings_.decoder.precision, image.encoder_tokens.device());
   const at::NoGradGuard no_grad;
   const Memory memory = memory_of(image);
   const std::int64_t batch = memory.tokens.size(0);
@@ -279,7 +298,7 @@ at::Tensor Captioning::write(const TowerFeatures& image, const std::vector<std::
 }
 
 TokenHits Captioning::token_hits(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask) {
-  const NoAutocast no_autocast;
+  const DecoderPrecision scope(settings_.decoder.precision, image.encoder_tokens.device());
   const at::NoGradGuard no_grad;
   decoder_->check_length(ids.size(1));
   const at::Tensor said = said_of(ids, mask, settings_.padding_id);
@@ -293,7 +312,7 @@ TokenHits Captioning::token_hits(const TowerFeatures& image, const at::Tensor& i
 
 at::Tensor Captioning::locate(const TowerFeatures& image, const at::Tensor& ids, const at::Tensor& mask) {
   TORCH_CHECK(settings_.referring_weight > 0, "captioning: referring_weight is 0: this decoder has not learned to find boxes");
-  const NoAutocast no_autocast;
+  const DecoderPrecision scope(settings_.decoder.precision, image.encoder_tokens.device());
   const at::NoGradGuard no_grad;
   decoder_->check_length(ids.size(2));
   const at::Tensor said = said_of(ids, mask, settings_.padding_id).flatten(0, 1);

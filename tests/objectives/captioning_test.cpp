@@ -251,6 +251,24 @@ TEST(Captioning, ChunksChangeNothing) {
   }
 }
 
+TEST(Captioning, InBfloat16ItIsNearlyTheSame) {
+  const auto outcome = [](const std::string& precision) {
+    DescribedImages images;
+    const auto objective = images.objective("referring_weight: 1, chunk: 3, decoder: {context_length: 5, layers: 2, heads: 2, "
+                                            "vocabulary: own, width: 8, precision: " + precision + "}");
+    objective->to(at::kFloat);
+    images.patches = images.patches.detach().to(at::kFloat).requires_grad_(true);
+    const at::Tensor loss = objective->forward(images.features(), {}).total;
+    EXPECT_EQ(loss.scalar_type(), at::kFloat);
+    return std::pair{loss.item<double>(), torch::autograd::grad({loss}, {images.patches})[0]};
+  };
+  const auto [exact, gradient] = outcome("float32");
+  const auto [rounded, rough] = outcome("bf16");
+  EXPECT_NE(rounded, exact);
+  EXPECT_NEAR(rounded, exact, 0.02 * exact);
+  EXPECT_LT((rough - gradient).norm().item<double>(), 0.1 * gradient.norm().item<double>());
+}
+
 TEST(Captioning, AbsentPatchesGetNoGradientWhateverTheyHold) {
   DescribedImages images;
   const auto objective = images.objective("referring_weight: 1, grounded_weight: 1");

@@ -14,6 +14,7 @@ namespace tessera {
 struct CaptioningDecoderSettings : CaptionDecoderSettings {
   std::string vocabulary = "shared";
   std::optional<std::int64_t> width;
+  std::string precision = "float32";
   CaptioningDecoderSettings() {
     layers = 6;
     heads = 8;
@@ -27,6 +28,10 @@ void fields(Visitor& v, CaptioningDecoderSettings& s) {
     "shared: embeds and predicts tokens by the text encoder's table, and is as wide as that; own: by one of its own",
     config::one_of({"shared", "own"}));
   v("width", s.width, "of the decoder with vocabulary: own; null: the image encoder's", config::at_least(1));
+  v("precision", s.precision,
+    "of the decoder's matrix products; bf16: by autocast, as training.precision has it for the towers (on a GPU also the products "
+    "with the token table); norms, softmax and losses are float32 in any case",
+    config::one_of({"float32", "bf16"}));
 }
 
 struct CaptioningSettings {

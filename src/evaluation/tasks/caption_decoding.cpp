@@ -33,13 +33,12 @@ TowerInput on_device_of(const Captioning& captioning, const TowerInput& texts) {
 }
 
 SpecialIds special_ids_of(const Tokenizer& tokenizer) {
-  SpecialIds out{.ends = tokenizer.special_ids()};
-  // A text without words begins and ends, or ends alone.
-  const std::vector<std::int64_t> empty = tokenizer.encode("");
-  if (empty.size() >= 2 && std::ranges::find(out.ends, empty.front()) != out.ends.end() && empty[0] != empty[1]) {
-    out.begin = empty.front();
-    std::erase(out.ends, out.begin);
-  }
+  const std::vector<std::int64_t> special = tokenizer.special_ids(), text = tokenizer.encode("a");
+  const auto is_special = [&](std::int64_t id) { return std::ranges::find(special, id) != special.end(); };
+  SpecialIds out;
+  if (!text.empty() && is_special(text.front())) out.begin = text.front();
+  if (!text.empty() && is_special(text.back())) out.ends.push_back(text.back());
+  if (is_special(tokenizer.pad_id()) && tokenizer.pad_id() != out.begin) out.ends.push_back(tokenizer.pad_id());
   return out;
 }
 

@@ -17,10 +17,10 @@ TowerFeatures on_device_of(const Captioning& captioning, const TowerFeatures& fe
 /// Likewise of texts.
 TowerInput on_device_of(const Captioning& captioning, const TowerInput& texts);
 
-/// Special ids of a tokenizer by what they do in a text.
+/// Special ids of a tokenizer by what they do in a text, as it encodes one.
 struct SpecialIds {
-  std::int64_t begin = -1;         // what every text begins with; -1: with its first word
-  std::vector<std::int64_t> ends;  // all others: no text goes on behind them
+  std::int64_t begin = -1;         // what every text begins with; -1: its first word
+  std::vector<std::int64_t> ends;  // what ends a text or fills up a batch
 };
 SpecialIds special_ids_of(const Tokenizer& tokenizer);
 
