@@ -19,8 +19,8 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option("--task", options.task,
                  "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, knn, hard_negatives, options, slot_mask, "
-                 "slots, interpretability, tokens, token_group_iou, query, grad_cam, feature_map or validation_loss. Without --suite "
-                 "and --task: the tasks of the run's own configuration");
+                 "slots, interpretability, tokens, token_group_iou, query, grad_cam, feature_map, validation_loss, captions or referring. "
+                 "Without --suite and --task: the tasks of the run's own configuration");
   app.add_option("--query", options.queries,
                  "show the pictures of the data that are nearest to this text; may come several times. Without --suite and "
                  "--task nothing else is measured")

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kDecoderNormEps = 1e-5;
 
-/// A pre-norm block of causal self-attention, attention to the groups, and an MLP; starts as the text transformer's.
+/// A pre-norm block of self-attention, attention to the memory, and an MLP; starts as the text transformer's.
 class DecoderBlock : public torch::nn::Module {
  public:
   DecoderBlock(const CaptionDecoderSettings& s, std::int64_t width) {
@@ -39,9 +39,12 @@ class DecoderBlock : public torch::nn::Module {
     mlp_->initialize(1.0 / std::sqrt(2.0 * wide), projection_deviation);
   }
 
-  at::Tensor forward(at::Tensor x, const at::Tensor& groups, const AttentionMask& causal) {
-    x = x + attn_->forward(ln_1_->forward(x), causal);
-    x = x + cross_attn_->forward(ln_2_->forward(x), groups);
+  /// x [B * K, T, w]; memory [B, N, w].
+  at::Tensor forward(at::Tensor x, const at::Tensor& memory, const AttentionMask& among, const AttentionMask& of_memory) {
+    x = x + attn_->forward(ln_1_->forward(x), among);
+    // The K sequences of an image ask as one, so that its keys and values are made once.
+    const at::Tensor asking = ln_2_->forward(x).reshape({memory.size(0), -1, x.size(2)});
+    x = x + cross_attn_->forward(asking, memory, of_memory).view_as(x);
     return x + mlp_->forward(ln_3_->forward(x), {});
   }
 
@@ -54,32 +57,69 @@ class DecoderBlock : public torch::nn::Module {
 }  // namespace
 
 CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const at::Tensor& table, const std::string& path)
-    : path_(path), context_length_(settings.context_length), table_(table) {
-  const std::int64_t width = table.size(1);
+    : CaptionDecoder(settings, CaptionDecoderShape{.table = table}, path) {}
+
+CaptionDecoder::CaptionDecoder(const CaptionDecoderSettings& settings, const CaptionDecoderShape& shape,
+                               const std::string& path)
+    : path_(path), context_length_(settings.context_length), table_(shape.table) {
+  const std::int64_t width = table_.defined() ? table_.size(1) : shape.width;
   if (width % settings.heads != 0)
-    user_error(path_, ".heads: ", settings.heads, " does not divide the width of the text encoder's token table, ",
-               width);
-  positional_embedding_ = register_parameter("positional_embedding",
-                                             settings.position_deviation * at::randn({settings.context_length, width}));
+    user_error(path_, ".heads: ", settings.heads, " does not divide the width of the ",
+               table_.defined() ? "text encoder's token table, " : "decoder, ", width);
+  if (!table_.defined()) {
+    const auto own = std::make_shared<TokenEmbedding>(shape.vocab_size, width);
+    register_module("token_embedding", own);
+    table_ = own->weight;
+  }
+  positional_embedding_ = register_parameter(
+      "positional_embedding",
+      settings.position_deviation * at::randn({settings.context_length + shape.more_places, width}));
+  if (shape.memory_width != 0 && shape.memory_width != width)
+    memory_projection_ = register_module("memory_projection", torch::nn::Linear(shape.memory_width, width));
   register_module("blocks", blocks_);
   for (std::int64_t i = 0; i < settings.layers; ++i)
     blocks_->push_back(std::make_shared<DecoderBlock>(settings, width));
   ln_final_ = register_module("ln_final", std::make_shared<LayerNorm>(width, kDecoderNormEps));
 }
 
+void CaptionDecoder::check_length(std::int64_t tokens) const {
+  if (tokens > context_length_)
+    user_error(path_, ".context_length is ", context_length_, ", but captions have up to ", tokens,
+               " tokens: make it at least as many");
+}
+
+at::Tensor CaptionDecoder::embed(const at::Tensor& ids, const at::Tensor& mask) const {
+  return zero_padding(at::embedding(table_, ids.masked_fill(mask.logical_not(), 0)), mask);
+}
+
+at::Tensor CaptionDecoder::run_blocks(at::Tensor x, const at::Tensor& memory, const at::Tensor& memory_mask, bool causal) {
+  at::Tensor seen = zero_padding(memory, memory_mask);
+  if (memory_projection_) seen = memory_projection_(seen);
+  const AttentionMask among = causal ? causal_attention_mask({}, x.size(1)) : AttentionMask{};
+  const AttentionMask of_memory = attention_mask(memory_mask, memory.size(1));
+  for (const auto& block : *blocks_) x = static_cast<DecoderBlock&>(*block).forward(x, seen, among, of_memory);
+  return ln_final_->forward(x);
+}
+
+at::Tensor CaptionDecoder::decode(const at::Tensor& x, const at::Tensor& memory, const at::Tensor& memory_mask, bool causal) {
+  const std::int64_t expected = memory_projection_ ? memory_projection_->options.in_features() : width();
+  TORCH_CHECK(memory.dim() == 3 && memory.size(0) > 0 && memory.size(2) == expected,
+              "the caption decoder attends to tokens [B, N, ", expected, "], got ", memory.sizes());
+  TORCH_CHECK(x.dim() == 3 && x.size(0) % memory.size(0) == 0 && x.size(1) <= places() && x.size(2) == width(),
+              "the caption decoder takes sequences [B * K, T, w] with B = ", memory.size(0), ", T up to ", places(),
+              " and w = ", width(), ", got ", x.sizes());
+  return run_blocks(x + positional_embedding_.narrow(0, 0, x.size(1)), memory, memory_mask, causal);
+}
+
 at::Tensor CaptionDecoder::forward(const at::Tensor& ids, const at::Tensor& mask, const at::Tensor& groups) {
   TORCH_CHECK(ids.dim() == 2 && ids.size(1) >= 1, "the caption decoder takes ids [B, L], got ", ids.sizes());
-  if (ids.size(1) > context_length_)
-    user_error(path_, ".context_length is ", context_length_, ", but captions have up to ", ids.size(1),
-               " tokens: make it at least as many");
+  check_length(ids.size(1));
   TORCH_CHECK(groups.dim() == 3 && groups.size(0) == ids.size(0) && groups.size(2) == table_.size(1),
               "the caption decoder takes groups [B, K, w] = [", ids.size(0), ", K, ", table_.size(1),
               "], of the text encoder itself (projection none), got ", groups.sizes());
   const std::int64_t length = ids.size(1) - 1;
-  at::Tensor x = embed_tokens(table_, positional_embedding_, ids.narrow(1, 0, length), mask.narrow(1, 0, length));
-  const AttentionMask causal = causal_attention_mask({}, length);
-  for (const auto& block : *blocks_) x = static_cast<DecoderBlock&>(*block).forward(x, groups, causal);
-  return ln_final_->forward(x);
+  const at::Tensor x = embed_tokens(table_, positional_embedding_, ids.narrow(1, 0, length), mask.narrow(1, 0, length));
+  return run_blocks(x, groups, {}, /*causal=*/true);
 }
 
 }  // namespace tessera

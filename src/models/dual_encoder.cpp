@@ -122,10 +122,20 @@ struct DualEncoder::Impl {
       out.present = view.mask.any(1);
       if (view.of_pictures()) hide_missing_pictures(out);
     }
-    if (needs.input_ids) {
-      out.input.ids = view.ids;
-      out.input.mask = view.mask;
-    }
+    if (needs.input_ids) add_input_ids(view, out);
+    return out;
+  }
+
+  static void add_input_ids(const TowerInput& view, TowerFeatures& out) {
+    out.input.ids = view.ids;
+    out.input.mask = view.mask;
+  }
+
+  /// Of a view that no tower encodes.
+  static TowerFeatures ids_alone(const TowerInput& view) {
+    TowerFeatures out;
+    add_input_ids(view, out);
+    if (view.mask.defined()) out.present = view.mask.any(-1);
     return out;
   }
 
@@ -198,10 +208,16 @@ TowerInput stacked(const std::vector<const TowerInput*>& inputs) {
 std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
     Tower& tower, const std::map<std::string, TowerInput>& views, const std::map<std::string, ViewNeeds>& needs) const {
   std::vector<std::pair<std::string, ViewNeeds>> waiting;
-  for (const auto& view : needs)
-    if (view.second.student) waiting.push_back(view);
-  for (const auto& [name, need] : waiting) TORCH_CHECK(views.contains(name), "the batch has no view named ", name);
   std::map<std::string, TowerFeatures> out;
+  for (const auto& view : needs) {
+    const auto& [name, need] = view;
+    if (!need.student && !need.input_ids) continue;
+    TORCH_CHECK(views.contains(name), "the batch has no view named ", name);
+    if (need.student)
+      waiting.push_back(view);
+    else
+      out[name] = ids_alone(views.at(name));
+  }
   while (!waiting.empty()) {
     const auto [first, need] = waiting.front();
     std::vector<std::string> names;

@@ -1,4 +1,5 @@
 #include <tessera/models/dual_encoder.h>
+#include <tessera/objectives/captioning.h>
 #include <tessera/objectives/clip.h>
 #include <tessera/objectives/cosmos.h>
 #include <tessera/objectives/dino.h>
@@ -82,6 +83,8 @@ ObjectiveRegistry& objectives() {
                                       "classification of the image into the words of its caption (SuperCLIP, 2025)");
     add<RegionContrast, RegionContrastSettings>(
         list, "region_contrast", "boxes with phrases and phrases that almost describe them (FG-CLIP, Xie et al. 2025)");
+    add<Captioning, CaptioningSettings>(list, "captioning",
+                                        "prediction of captions, and of boxes and their phrases, from the image (CoCa, CapPa, LocCa)");
     add<WeightedSum, WeightedSumSettings>(list, "weighted_sum", "several objectives added up");
     return list;
   }();

@@ -39,7 +39,7 @@ bool NaturalOrder::operator()(std::string_view a, std::string_view b) const {
 Better better_value(const std::string& metric) {
   const bool baseline = metric.starts_with("chunks_") || metric.starts_with("random_") || metric.ends_with("_before");
   if (baseline || metric.starts_with("train_")) return Better::neither;
-  if (is_share(metric)) return Better::higher;
+  if (is_share(metric) || metric == "cider_d") return Better::higher;
   if (holds_any(metric, {"loss", "rank", "perplexity", "error"})) return Better::lower;
   return Better::neither;
 }

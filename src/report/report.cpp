@@ -98,7 +98,7 @@ std::string section(const TaskResult& result, std::size_t index, const ReportHea
   }
   html += "</div>" + question(result, head);
   return html + report::classification_examples(result.pictures) + report::retrieval_sheets(result.pictures) +
-         report::query_sheets(result.pictures) + report::map_sheets(result.pictures) +
+         report::query_sheets(result.pictures) + report::caption_sheets(result.pictures) + report::map_sheets(result.pictures) +
          report::scatter_charts(result.pictures) +
          report::segmentation_overlays(result.pictures) + report::slot_sheets(result.pictures) +
          report::token_sheets(result.pictures) + report::group_sheets(result.pictures) +

@@ -114,6 +114,13 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
        "pca_variance: the share of the points' variance that two principal components hold; neighbors_kept: of each "
        "point's ten nearest others, the share that are among the ten nearest on the map."},
       {"query", "mean_best_cosine: between each text and its nearest picture, mean over the texts."},
+      {"captions",
+       "cider_d: how much the caption that the decoder writes agrees in words and their order with the picture's own, words that "
+       "few pictures have weighing more (CIDEr-D, 0 to 10); token_accuracy: the share of the tokens of the first caption that the "
+       "decoder holds for the likeliest, given those before them."},
+      {"referring",
+       "accuracy: the share of boxes that the decoder finds from their phrase with an IoU (overlap divided by union) of at least "
+       "0.5; mean_iou: the mean of the IoU."},
       {"validation_loss", "loss: the mean of the training objective over batches of data that is not trained on."}};
   const auto found = rules.find(task);
   return found == rules.end() ? "" : found->second + similarity_rule(settings);

@@ -223,6 +223,21 @@ std::string retrieval_sheets(const TaskPictures& pictures) {
   return html;
 }
 
+std::string caption_sheets(const TaskPictures& pictures) {
+  if (pictures.captions.empty()) return "";
+  std::string html =
+      "<h3>Captions</h3><p class=\"soft\">What the decoder writes for pictures spread over the data, its CIDEr-D, and the "
+      "pictures' own captions.</p>";
+  for (const CaptionExample& example : pictures.captions) {
+    html += concat("<div class=\"sheet\"><div class=\"two\">", figure(img(example.image, "picture"), "picture"),
+                   "<div><header><q>", escape(example.written), "</q><small>", fixed(example.score, 2),
+                   "</small></header><ol class=\"found\">");
+    for (const std::string& text : example.truth) html += concat("<li class=\"right\"><span>", escape(text), "</span></li>");
+    html += "</ol></div></div></div>";
+  }
+  return html;
+}
+
 std::string segmentation_overlays(const TaskPictures& pictures) {
   if (pictures.segmentation.empty()) return "";
   const std::int64_t background = pictures.background_class;

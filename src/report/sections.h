@@ -15,6 +15,7 @@ std::string retrieval_sheets(const TaskPictures& pictures);
 std::string segmentation_overlays(const TaskPictures& pictures);
 std::string slot_sheets(const TaskPictures& pictures);
 std::string token_sheets(const TaskPictures& pictures);
+std::string caption_sheets(const TaskPictures& pictures);
 std::string map_sheets(const TaskPictures& pictures);
 std::string scatter_charts(const TaskPictures& pictures);
 std::string group_sheets(const TaskPictures& pictures);

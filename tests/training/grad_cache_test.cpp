@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, GradCacheTest,
                                            "{name: multi_positive_clip, denominator: negatives} with captions",
                                            "{name: flair, heads: 2} with captions",
                                            "{name: dreamlip, sparsify: false} with captions",
-                                           "{name: cosmos, heads: 2, local_crops: 2} with crops and captions"),
+                                           "{name: cosmos, heads: 2, local_crops: 2} with crops and captions", "{name: weighted_sum, objectives: [{name: siglip}, {name: captioning, decoder: {context_length: 24, layers: 1, heads: 2}}]}"),
                          test_name<const char*>);
 
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePass) {

@@ -89,6 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, CurveOverRanks,
                                            "{name: flair, heads: 2, init_logit_bias: -2} with captions",
                                            "{name: dreamlip} with captions",
                                            "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",
+                                           "{name: weighted_sum, objectives: [{name: siglip}, {name: captioning, decoder: {context_length: 24, layers: 1, heads: 2}}]}",
                                            "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
                          test_name<const char*>);
 

@@ -11,6 +11,8 @@
 
 namespace tessera {
 
+class Objective;
+
 /// On which batches a loss is measured.
 struct LossBatches {
   std::shared_ptr<const Source> source;
@@ -31,6 +33,9 @@ class RunLoss {
   /// The mean of `loss` and of each of the objective's terms over whole batches, in evaluation mode; a last, smaller batch
   /// is left out, and so are samples that cannot be used, however many. The same data and weights give the same numbers. Throws as check().
   virtual TaskResult measure(const LossBatches& batches) const = 0;
+  /// The objective with its weights, for tasks that ask it for more than a loss (what its decoder writes). Throws UserError if
+  /// it cannot be built.
+  virtual std::shared_ptr<Objective> objective() const = 0;
 };
 
 }  // namespace tessera

@@ -24,7 +24,7 @@ class TextConditionedPool;
 struct EvaluationContext {
   std::shared_ptr<const Source> source;        // for tasks whose `source` is null: the run's validation data
   std::shared_ptr<const Source> train_source;  // for tasks whose `train` is null: the run's training data
-  std::shared_ptr<const RunLoss> loss;         // for validation_loss; null: there is no objective
+  std::shared_ptr<const RunLoss> loss;         // for validation_loss, captions and referring; null: there is no objective
   std::shared_ptr<TextConditionedPool> pool;   // the objective's, for scores conditioned on texts; null: it has none
   std::int64_t batch_size = 64;
   std::int64_t threads = 2;
@@ -63,7 +63,7 @@ class EvaluationTask {
 using TaskRegistry = config::Registry<EvaluationTask>;
 
 /// zero_shot, retrieval, k_precision, segmentation, linear_probe, knn, hard_negatives, options, slot_mask, slots, interpretability, tokens,
-/// token_group_iou, query, grad_cam, feature_map, validation_loss. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
+/// token_group_iou, query, grad_cam, feature_map, validation_loss, captions, referring. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 
 /// Runs one task `{name: zero_shot, ...}`. Throws UserError for wrong settings (with their place), and for data or a

@@ -94,6 +94,14 @@ struct MapExample {
   std::vector<Map> maps;
 };
 
+/// A picture with the caption that a model writes for it.
+struct CaptionExample {
+  Image image;
+  std::string written;
+  std::vector<std::string> truth;  // the picture's own captions
+  double score = 0;                // CIDEr-D
+};
+
 /// Pictures and texts as points on a plane.
 struct ScatterChart {
   struct Point {
@@ -120,6 +128,7 @@ struct TaskPictures {
   std::vector<TokenExample> tokens;
   std::vector<GroupExample> groups;
   std::vector<MapExample> maps;
+  std::vector<CaptionExample> captions;
   std::vector<ScatterChart> scatters;
   std::vector<std::vector<std::int64_t>> confusion;          // [true class][predicted class] counts
   std::vector<std::pair<std::string, double>> class_values;  // by class name, where there is one

@@ -62,6 +62,9 @@ TaskRegistry& evaluation_tasks() {
     list.add<QuerySettings>("query", "the pictures that are nearest to texts", make_query_task);
     list.add<ValidationLossSettings>("validation_loss", "the run's own objective on the validation data",
                                      make_validation_loss_task);
+    list.add<CaptionsSettings>("captions", "captions that the decoder of captioning writes (CIDEr-D), and its token accuracy",
+                               make_captions_task);
+    list.add<ReferringSettings>("referring", "boxes that the decoder of captioning finds for phrases (LocCa)", make_referring_task);
     return list;
   }();
   return registry;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include <tessera/evaluation/task.h>
+#include <tessera/evaluation/tasks/captions_settings.h>
 #include <tessera/evaluation/tasks/k_precision_settings.h>
 #include <tessera/evaluation/tasks/option_settings.h>
 #include <tessera/evaluation/tasks/picture_task_settings.h>
@@ -29,5 +30,7 @@ std::shared_ptr<EvaluationTask> make_feature_map_task(const FeatureMapSettings& 
 std::shared_ptr<EvaluationTask> make_grad_cam_task(const GradCamSettings& settings);
 std::shared_ptr<EvaluationTask> make_query_task(const QuerySettings& settings);
 std::shared_ptr<EvaluationTask> make_validation_loss_task(const ValidationLossSettings& settings);
+std::shared_ptr<EvaluationTask> make_captions_task(const CaptionsSettings& settings);
+std::shared_ptr<EvaluationTask> make_referring_task(const ReferringSettings& settings);
 
 }  // namespace tessera

@@ -80,7 +80,11 @@ class LossOfParts final : public RunLoss {
   LossOfParts(TrainingRun parts, Config config, StepContext context)
       : parts_(std::move(parts)), config_(std::move(config)), context_(std::move(context)) {}
 
+  const Needs& needs() const { return parts_.needs; }
+
   void check(const LossBatches& batches) const override { count_batches(*loader_for(batches), batches); }
+
+  std::shared_ptr<Objective> objective() const override { return parts_.objective; }
 
   TaskResult measure(const LossBatches& batches) const override {
     const std::unique_ptr<Loader> loader = loader_for(batches);
@@ -175,7 +179,14 @@ class CheckpointLoss final : public RunLoss {
   explicit CheckpointLoss(const InferenceModel& loaded) : loaded_(loaded) {}
 
   void check(const LossBatches&) const override {}
-  TaskResult measure(const LossBatches& batches) const override { return build().measure(batches); }
+  TaskResult measure(const LossBatches& batches) const override {
+    const LossOfParts loss = build();
+    if (loss.needs().teacher())
+      user_error("validation_loss: the objective compares with a teacher, which only the run itself has: its loss stands in the "
+                 "run's evaluation/step_N.json");
+    return loss.measure(batches);
+  }
+  std::shared_ptr<Objective> objective() const override { return build().objective(); }
 
  private:
   LossOfParts build() const {
@@ -191,10 +202,6 @@ class CheckpointLoss final : public RunLoss {
     parts.objective = objectives().make(config.objective, "objective", objective_context(*parts.model));
     parts.objective->to(parts.device);
     parts.needs = parts.objective->needs();
-    if (parts.needs.teacher())
-      user_error("validation_loss: the objective ", config.objective.name,
-                 " compares with a teacher, which only the run itself has: its loss stands in the run's "
-                 "evaluation/step_N.json");
     load_weights(*parts.model, *parts.objective, loaded_.file.weights, loaded_.path);
     const auto step = loaded_.file.extra.find("step");
     const StepContext at = measuring_context(config, step != loaded_.file.extra.end() ? std::stoll(step->second) : 0);
@@ -205,10 +212,10 @@ class CheckpointLoss final : public RunLoss {
     const config::Node* chosen = settings.find("objective");
     const config::Node* name = chosen != nullptr && chosen->is_map() ? chosen->find("name") : chosen;
     if (name == nullptr || !name->is_scalar() || objectives().contains(name->text())) return;
-    user_error("validation_loss: ", loaded_.path, ": unknown objective ", printable(name->text()),
+    user_error(loaded_.path, ": unknown objective ", printable(name->text()),
                suggestion(name->text(), objectives().names()),
                ": an objective of your own needs the program that registers it: name the task in the run's "
-               "evaluation.tasks, and the loss stands in its evaluation/step_N.json");
+               "evaluation.tasks, and what it measures stands in its evaluation/step_N.json");
   }
 
   const InferenceModel loaded_;

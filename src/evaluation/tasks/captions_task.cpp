@@ -1,0 +1,123 @@
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/caption_decoding.h"
+#include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/examples.h"
+#include "src/evaluation/tasks/outcomes.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/text.h>
+#include <tessera/evaluation/metrics/cider.h>
+#include <tessera/report/html.h>
+
+namespace tessera {
+namespace {
+
+/// The texts of ids [B, T], -1 behind their end.
+std::vector<std::string> decoded(const at::Tensor& ids, const Tokenizer& tokenizer) {
+  std::vector<std::string> out;
+  for (std::int64_t i = 0; i < ids.size(0); ++i) {
+    std::vector<std::int64_t> text = to_vector<std::int64_t>(ids[i]);
+    std::erase(text, -1);
+    out.push_back(tokenizer.decode(text));
+  }
+  return out;
+}
+
+/// Of each picture's first caption, how many tokens are the decoder's likeliest, of how many.
+class TokenMeter {
+ public:
+  TokenMeter(Captioning& captioning, const Tokenizer& tokenizer, std::int64_t begin)
+      : captioning_(captioning), tokenizer_(tokenizer), begin_(begin) {}
+
+  void add(const TowerFeatures& images, const std::vector<EvaluationSample>& samples) {
+    std::vector<std::string> captions;
+    for (const EvaluationSample& sample : samples) captions.push_back(sample.sample.captions.front());
+    const TowerInput input = on_device_of(captioning_, tokenizer_.encode_batch(captions));
+    const TokenHits hits = captioning_.token_hits(images, input.ids, input.mask);
+    const at::Tensor counted = hits.counted & (input.ids != begin_);  // how a text begins is no guess
+    right_.push_back((hits.right & counted).sum(1).to(at::kCPU, at::kDouble));
+    counted_.push_back(counted.sum(1).to(at::kCPU, at::kDouble));
+  }
+  report::Outcomes outcomes() const { return outcomes_of("token_accuracy", {.part = at::cat(right_), .whole = at::cat(counted_)}); }
+
+ private:
+  Captioning& captioning_;
+  const Tokenizer& tokenizer_;
+  std::int64_t begin_;
+  std::vector<at::Tensor> right_, counted_;
+};
+
+class CaptionsTask final : public EvaluationTask {
+ public:
+  explicit CaptionsTask(CaptionsSettings settings) : settings_(std::move(settings)) {}
+
+  // Texts are read and written, but none is embedded.
+  bool uses_texts() const override { return false; }
+
+  void check(const EvaluationContext& context) const override {
+    captioning_of(context, "captions");
+    check_samples(*source(context), "source", settings_.data.max_samples, captioned());
+  }
+
+  std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override { return {"cider_d", "token_accuracy"}; }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const std::shared_ptr<Captioning> captioning = captioning_of(context, "captions");
+    if (embedder.tokenizer() == nullptr) user_error("captions: the model comes without a tokenizer, so that ids are no words");
+    const Tokenizer& tokenizer = *embedder.tokenizer();
+    const SpecialIds special = special_ids_of(tokenizer);
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source(context),
+                    .max_samples = settings_.data.max_samples,
+                    .required = captioned(),
+                    .needs = {.encoder_tokens = true}};
+    TaskResult result;
+    TokenMeter tokens(*captioning, tokenizer, special.begin);
+    std::vector<std::string> captions;
+    std::vector<std::vector<std::string>> references;
+    std::vector<CaptionExample> shown;
+    std::vector<std::pair<std::string, std::size_t>> shown_rows;  // key and row
+    ExampleChooser examples(pass.total(), settings_.samples);
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      const TowerFeatures images = on_device_of(*captioning, features);
+      tokens.add(images, samples);
+      const auto written = decoded(captioning->write(images, special.ends).to(at::kCPU), tokenizer);
+      for (std::size_t i = 0; i < samples.size(); ++i) {
+        if (examples.choose(samples[i].index)) {
+          shown_rows.emplace_back(samples[i].sample.key, captions.size());
+          shown.push_back({to_image(samples[i].pixels), written[i], samples[i].sample.captions});
+        }
+        captions.push_back(written[i]);
+        references.push_back(samples[i].sample.captions);
+      }
+    });
+    const metrics::CiderScores scores = metrics::cider_d(captions, references);
+    result.metrics.emplace_back("cider_d", scores.mean);
+    result.outcomes.push_back(report::mean_outcomes("cider_d", scores.per_image));
+    result.outcomes.push_back(tokens.outcomes());
+    result.metrics.emplace_back("token_accuracy", report::value_of(result.outcomes.back()));
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      shown[i].score = scores.per_image[shown_rows[i].second];
+      result.readings.emplace_back(shown_rows[i].first, concat(shown[i].written, " (", report::fixed(shown[i].score, 2), ")"));
+    }
+    if (context.pictures) result.pictures.captions = std::move(shown);
+    return result;
+  }
+
+ private:
+  std::shared_ptr<const Source> source(const EvaluationContext& context) const {
+    return open_source(settings_.data.source, context.source, "captions.source");
+  }
+
+  CaptionsSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_captions_task(const CaptionsSettings& settings) {
+  return std::make_shared<CaptionsTask>(settings);
+}
+
+}  // namespace tessera

@@ -1,0 +1,142 @@
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/caption_decoding.h"
+#include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/outcomes.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/data/image/transforms.h>
+
+namespace tessera {
+namespace {
+
+constexpr double kFound = 0.5;  // IoU from which on a box counts as found
+
+/// Left, top, right and bottom as shares of the view.
+using Corners = std::array<double, 4>;
+
+/// Where the evaluation transform shows an object, cut at the borders; nothing: out of sight.
+std::optional<Corners> shown(const ObjectAnnotation& object, const Image& picture, const Preprocessing& preprocessing) {
+  const auto [top, left, height, width] = object.box;
+  const std::array<double, 4> part = preprocessed_part(picture.height, picture.width, preprocessing);
+  const auto share = [&](std::int64_t place, std::size_t axis) {
+    return std::clamp((static_cast<double>(place) - part[axis]) / part[axis + 2], 0.0, 1.0);
+  };
+  const Corners out = {share(left, 1), share(top, 0), share(left + width, 1), share(top + height, 0)};
+  if (out[0] >= out[2] || out[1] >= out[3]) return std::nullopt;
+  return out;
+}
+
+double iou_of(const Corners& a, const Corners& b) {
+  const double width = std::min(a[2], b[2]) - std::max(a[0], b[0]), height = std::min(a[3], b[3]) - std::max(a[1], b[1]);
+  const double both = std::max(0.0, width) * std::max(0.0, height);
+  // A predicted box may be turned inside out: it then covers nothing.
+  const auto area = [](const Corners& box) { return std::max(0.0, box[2] - box[0]) * std::max(0.0, box[3] - box[1]); };
+  return both / (area(a) + area(b) - both);
+}
+
+bool has_phrase_and_box(const ObjectAnnotation& object) {
+  return !object.phrase.empty() && object.box[2] > 0 && object.box[3] > 0;
+}
+
+Required with_boxed_phrases() {
+  return {[](const Sample& sample) { return std::ranges::any_of(sample.objects, has_phrase_and_box); }, "no_boxes",
+          "an object with a phrase and a box"};
+}
+
+class ReferringTask final : public EvaluationTask {
+ public:
+  explicit ReferringTask(ReferringSettings settings) : settings_(std::move(settings)) {}
+
+  bool uses_texts() const override { return false; }
+
+  void check(const EvaluationContext& context) const override {
+    decoder(context);
+    check_samples(*source(context), "source", settings_.data.max_samples, with_boxed_phrases());
+  }
+
+  std::vector<std::string> metric_names(const Embedder& /*embedder*/) const override { return {"accuracy", "mean_iou"}; }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const std::shared_ptr<Captioning> captioning = decoder(context);
+    if (embedder.tokenizer() == nullptr) user_error("referring: the model comes without a tokenizer");
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source(context),
+                    .max_samples = settings_.data.max_samples,
+                    .required = with_boxed_phrases(),
+                    .needs = {.encoder_tokens = true}};
+    TaskResult result;
+    std::vector<double> overlaps;
+    std::vector<std::int64_t> owners;
+    std::int64_t picture = 0;
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      for (std::size_t i = 0; i < samples.size(); ++i, ++picture) {
+        const TowerFeatures own = rows_of(features, {static_cast<std::int64_t>(i)});
+        for (const double overlap : overlaps_of(samples[i], own, *captioning, embedder)) {
+          overlaps.push_back(overlap);
+          owners.push_back(picture);
+        }
+      }
+    });
+    if (overlaps.empty())
+      user_error("referring: no box of ", result.data, " is in sight after the evaluation transform: see model.preprocessing.resize_mode");
+    const at::Tensor iou = at::tensor(overlaps, at::kDouble), owner = at::tensor(owners, at::kLong);
+    for (report::Outcomes outcomes : {outcomes_of("accuracy", {.part = iou >= kFound, .sample = owner}),
+                                      outcomes_of("mean_iou", {.part = iou, .sample = owner})}) {
+      result.metrics.emplace_back(outcomes.metric, report::value_of(outcomes));
+      result.outcomes.push_back(std::move(outcomes));
+    }
+    result.metrics.emplace_back("boxes", static_cast<double>(overlaps.size()));
+    return result;
+  }
+
+ private:
+  static std::shared_ptr<Captioning> decoder(const EvaluationContext& context) {
+    auto captioning = captioning_of(context, "referring");
+    if (captioning->settings().referring_weight == 0)
+      throw TaskMisfit("referring: the decoder has not learned to find boxes (referring_weight of the objective captioning is 0): "
+                       "leave the task out");
+    return captioning;
+  }
+
+  /// IoU of each object's box with the one that its phrase leads to. features: of this picture alone.
+  static std::vector<double> overlaps_of(const EvaluationSample& sample, const TowerFeatures& features, Captioning& captioning,
+                                         const Embedder& embedder) {
+    std::vector<std::string> phrases;
+    std::vector<Corners> boxes;
+    for (const ObjectAnnotation& object : sample.sample.objects) {
+      if (!has_phrase_and_box(object)) continue;
+      const auto corners = shown(object, sample.sample.image, embedder.preprocessing());
+      if (!corners) continue;
+      phrases.push_back(object.phrase);
+      boxes.push_back(*corners);
+    }
+    if (phrases.empty()) return {};
+    const TowerInput input = on_device_of(captioning, embedder.tokenizer()->encode_batch(phrases));
+    const at::Tensor found = captioning.locate(on_device_of(captioning, features), input.ids.unsqueeze(0), input.mask.unsqueeze(0))
+                                 .squeeze(0).to(at::kCPU, at::kDouble);
+    std::vector<double> out;
+    for (std::size_t r = 0; r < boxes.size(); ++r) {
+      const auto corners = to_vector<double>(found[static_cast<std::int64_t>(r)]);
+      out.push_back(iou_of(boxes[r], {corners[0], corners[1], corners[2], corners[3]}));
+    }
+    return out;
+  }
+
+  std::shared_ptr<const Source> source(const EvaluationContext& context) const {
+    return open_source(settings_.data.source, context.source, "referring.source");
+  }
+
+  ReferringSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_referring_task(const ReferringSettings& settings) {
+  return std::make_shared<ReferringTask>(settings);
+}
+
+}  // namespace tessera

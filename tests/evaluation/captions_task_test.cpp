@@ -1,0 +1,213 @@
+// Captions and boxes of a small decoder that has learned the pictures by heart.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "tests/evaluation/color_embedder.h"
+#include <tessera/evaluation/task.h>
+#include <tessera/objectives/captioning.h>
+
+namespace tessera {
+namespace {
+
+/// Begin, words and end.
+class WordTokenizer final : public Tokenizer {
+ public:
+  std::vector<std::int64_t> encode(std::string_view text) const override {
+    std::vector<std::int64_t> ids = {1};
+    for (const std::string& word : split(std::string(text), ' '))
+      for (std::size_t i = 0; i < words_.size(); ++i)
+        if (word == words_[i]) ids.push_back(static_cast<std::int64_t>(i) + 3);
+    ids.push_back(2);
+    return ids;
+  }
+  std::string decode(const std::vector<std::int64_t>& ids) const override {
+    std::string out;
+    for (const std::int64_t id : ids)
+      if (id > 2) out += (out.empty() ? "" : " ") + words_[static_cast<std::size_t>(id) - 3];
+    return out;
+  }
+  std::int64_t vocab_size() const override { return 3 + std::ssize(words_); }
+  std::int64_t context_length() const override { return 8; }
+  std::int64_t pad_id() const override { return 0; }
+  std::vector<std::int64_t> special_ids() const override { return {0, 1, 2}; }
+  std::string name() const override { return "words"; }
+  const std::string& vocabulary_bytes() const override { return name_; }
+
+ private:
+  std::vector<std::string> words_ = {"a", "the", "red", "green", "box", "up", "down", "here"};
+  std::string name_ = "words";
+};
+
+/// Sees a picture of 8 x 8 as its quarters.
+class QuarterEmbedder final : public EmbedderView {
+ public:
+  QuarterEmbedder() : EmbedderView(colors_) {}
+  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
+    TowerFeatures out = colors_.images(pixels, needs);
+    const at::Tensor quarters = at::avg_pool2d(pixels.to(at::kFloat) / 100, {4, 4}).flatten(2).transpose(1, 2);  // [B, 4, 3]
+    if (needs.encoder_tokens)
+      out.encoder_tokens = at::cat({quarters, at::eye(4).unsqueeze(0).expand({pixels.size(0), 4, 4})}, 2);
+    return out;
+  }
+  const Tokenizer* tokenizer() const override { return &tokenizer_; }
+
+ private:
+  test::ColorEmbedder colors_;
+  WordTokenizer tokenizer_;
+};
+
+/// Black pictures with a box, of which the last is 16 wide: evaluation sees its middle.
+class BoxedPictures final : public IndexedSource {
+ public:
+  std::int64_t size() const override { return 4; }
+  Sample get(std::int64_t index) const override {
+    const bool wide = index == 3, green = index % 2 == 1;
+    const std::int64_t top = index < 2 ? 0 : 4, left = wide ? 8 : index * 4 % 8;
+    Sample sample;
+    sample.key = concat("picture", index);
+    sample.captions = {concat("a ", green ? "green" : "red", " box ", top == 0 ? "up" : "down", " here")};
+    if (index == 0) sample.captions.push_back("the red box");
+    sample.image = {8, wide ? 16 : 8, {}};
+    sample.image.pixels.resize(static_cast<std::size_t>(3 * 8 * sample.image.width));
+    for (std::int64_t y = top; y < top + 4; ++y)
+      for (std::int64_t x = left; x < left + 4; ++x)
+        sample.image.pixels[static_cast<std::size_t>(3 * (y * sample.image.width + x) + (green ? 1 : 0))] = 200;
+    sample.objects.push_back({.box = {top, left, 4, 4}, .phrase = "the box"});
+    if (wide) sample.objects.push_back({.box = {0, 0, 4, 3}, .phrase = "out of sight"});
+    sample.objects.push_back({.phrase = "without a box"});
+    return sample;
+  }
+  std::string describe() const override { return "boxed pictures"; }
+};
+
+/// Gives an objective to tasks.
+class KeptObjective final : public RunLoss {
+ public:
+  explicit KeptObjective(std::shared_ptr<Objective> objective) : objective_(std::move(objective)) {}
+  void check(const LossBatches&) const override {}
+  TaskResult measure(const LossBatches&) const override { return {}; }
+  std::shared_ptr<Objective> objective() const override { return objective_; }
+
+ private:
+  std::shared_ptr<Objective> objective_;
+};
+
+/// Plain Adam (Kingma and Ba 2015).
+void learn_by_heart(Objective& objective, const Features& features, int steps) {
+  const std::vector<at::Tensor> parameters = objective.parameters();
+  std::vector<at::Tensor> first, second;
+  for (const at::Tensor& parameter : parameters) {
+    first.push_back(at::zeros_like(parameter));
+    second.push_back(at::zeros_like(parameter));
+  }
+  for (int step = 1; step <= steps; ++step) {
+    const auto gradients = torch::autograd::grad({objective.forward(features, {}).total}, parameters, {}, std::nullopt, false, true);
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      first[i].lerp_(gradients[i], 0.1);
+      second[i].lerp_(gradients[i].square(), 0.01);
+      const at::Tensor mean = first[i] / (1 - std::pow(0.9, step)), size = (second[i] / (1 - std::pow(0.99, step))).sqrt();
+      at::Tensor(parameters[i]).sub_(0.01 * mean / (size + 1e-8));
+    }
+  }
+}
+
+class CaptionTasks : public ::testing::Test {
+ protected:
+  CaptionTasks() {
+    at::manual_seed(1);
+    context.source = std::make_shared<BoxedPictures>();
+    context.pictures = true;
+    objective = objectives().make(
+        {"weighted_sum", config::parse_yaml("{objectives: [{name: captioning, parallel: 0, referring_weight: 1, coordinate_bins: 8, "
+                                            "decoder: {context_length: 8, layers: 1, heads: 2, vocabulary: own, width: 16}}]}", "test")},
+        "objective", {.embed_dim = 3, .image_width = 7, .vocab_size = 11});
+    context.loss = std::make_shared<KeptObjective>(objective);
+  }
+
+  /// The pictures as evaluation sees them, with their first captions and boxes.
+  Features features() const {
+    EvaluationReader reader(context.source, embedder.preprocessing(), 4, 1);
+    std::vector<at::Tensor> pixels;
+    std::vector<std::string> captions;
+    for (const EvaluationSample& sample : reader.next()) {
+      pixels.push_back(sample.pixels);
+      captions.push_back(sample.sample.captions[0]);
+    }
+    Features out;
+    out.images["image"] = embedder.images(at::stack(pixels), {.encoder_tokens = true});
+    out.texts["caption"].input = embedder.tokenizer()->encode_batch(captions);
+    const TowerInput phrases = embedder.tokenizer()->encode_batch({"the box", "the box", "the box", "the box"});
+    out.texts[kPhrases].input = text_input(phrases.ids.unsqueeze(1), phrases.mask.unsqueeze(1));
+    const at::Tensor corners = at::tensor({0., 0., .5, .5, .5, 0., 1., .5, 0., .5, .5, 1., .5, .5, 1., 1.}).to(at::kFloat).view({4, 1, 4});
+    out.images["image"].boxes = {corners, at::ones({4, 1}, at::kBool)};
+    return out;
+  }
+  TaskResult run(const std::string& yaml) const {
+    return run_task(config::Value<config::ModuleSettings>::read(config::parse_yaml(yaml, "task.yaml"), "", {}), embedder, context);
+  }
+  static double metric(const TaskResult& result, const std::string& name) {
+    for (const auto& [each, value] : result.metrics)
+      if (each == name) return value;
+    return std::nan("");
+  }
+
+  QuarterEmbedder embedder;
+  EvaluationContext context;
+  std::shared_ptr<Objective> objective;
+};
+
+TEST_F(CaptionTasks, AreRightOnceTheDecoderKnowsThePictures) {
+  const TaskResult before = run("{name: captions}"), lost = run("{name: referring}");
+  learn_by_heart(*objective, features(), 150);
+  const TaskResult captions = run("{name: captions, samples: 2}");
+  EXPECT_EQ(captions.samples, 4);
+  EXPECT_LT(metric(before, "token_accuracy"), 0.7);
+  EXPECT_EQ(metric(captions, "token_accuracy"), 1);
+  // Of three pictures the caption is the only reference; the first has another one as well.
+  EXPECT_GT(metric(captions, "cider_d"), 8);
+  EXPECT_LT(metric(captions, "cider_d"), 10);
+  ASSERT_EQ(captions.readings.size(), 2u);
+  EXPECT_EQ(captions.readings[1].first, "picture2");
+  EXPECT_EQ(captions.readings[1].second, "a red box down here (10.00)");
+  ASSERT_EQ(captions.pictures.captions.size(), 2u);
+  EXPECT_EQ(captions.pictures.captions[0].written, "a red box up here");
+  EXPECT_EQ(captions.pictures.captions[0].truth.size(), 2u);
+  for (const report::Outcomes& outcomes : captions.outcomes)
+    EXPECT_NEAR(report::value_of(outcomes), metric(captions, outcomes.metric), 1e-12) << outcomes.metric;
+
+  // A box from 0 to 1/2 is said as bins 0 and 4 of 8, which stand for 1/16 and 9/16; one from 1/2 to 1 ends in the last bin.
+  const TaskResult referring = run("{name: referring}");
+  EXPECT_EQ(metric(referring, "boxes"), 4) << "neither the one out of sight nor phrases without a box";
+  EXPECT_EQ(metric(referring, "accuracy"), 1);
+  const auto iou = [](double width, double height, double area) { return width * height / (0.25 + area - width * height); };
+  const double low = 0.5 - 1. / 16, high = 0.5 - 1. / 8;  // what is common on an axis
+  const double expected = (iou(low, low, 0.25) + iou(high, low, 0.5 * 0.375) + iou(low, high, 0.5 * 0.375) + iou(high, high, 0.375 * 0.375)) / 4;
+  EXPECT_NEAR(metric(referring, "mean_iou"), expected, 1e-6);
+  EXPECT_LT(metric(lost, "mean_iou"), expected);
+}
+
+TEST_F(CaptionTasks, NeedADecoderThatHasLearnedWhatTheyAsk) {
+  const auto message = [&](const std::string& yaml) {
+    try {
+      run(yaml);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const auto set = [&](const std::string& name, const std::string& yaml) {
+    context.loss = std::make_shared<KeptObjective>(
+        objectives().make({name, config::parse_yaml(yaml, "test")}, "objective", {.image_width = 7, .vocab_size = 11}));
+  };
+  set("captioning", "{decoder: {vocabulary: own, heads: 1}}");
+  EXPECT_EQ(message("{name: referring}").find("referring: the decoder has not learned to find boxes"), 0u);
+  set("clip", "{}");
+  EXPECT_EQ(message("{name: captions}").find("captions asks a decoder of captions, which this model does not have: give a checkpoint"), 0u);
+  context.loss = nullptr;
+  EXPECT_EQ(message("{name: referring}").find("referring asks a decoder of captions"), 0u);
+}
+
+}  // namespace
+}  // namespace tessera
