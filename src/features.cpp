@@ -157,7 +157,7 @@ Features repeated_leaves(const Features& features, std::int64_t count) {
       map_tensors(features, [&](const at::Tensor& tensor) { return repeated_rows(tensor.detach(), count); });
   require_gradients(out);
   for_each_tensor(out.duplicates, [&](at::Tensor& group) {
-    if (group.defined()) group = at::arange(count, group.options());
+    if (group.defined()) group = at::arange(group.numel(), group.options()).view_as(group);
   });
   return out;
 }

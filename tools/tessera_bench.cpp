@@ -116,6 +116,7 @@ struct LossCommand {
                 "registered names, clip_filip (CLIP + FILIP), or YAML such as '{name: gloria, chunk: 16}'");
     add_default(command, "--batch-sizes", settings.batch_sizes, "pairs in one process")->check(CLI::Range(1, 1 << 24));
     add_default(command, "--patches", settings.patches, "P, patches per image")->check(CLI::Range(1, 1 << 20));
+    add_default(command, "--captions", settings.captions, "K, captions per image of objectives on several")->check(CLI::Range(1, 1024));
     add_default(command, "--tokens", settings.tokens, "L, tokens per caption, all of them real")
         ->check(CLI::Range(1, 1 << 20));
     add_default(command, "--width", settings.width, "D, width of the embeddings")->check(CLI::Range(1, 1 << 20));

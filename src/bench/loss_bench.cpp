@@ -46,6 +46,17 @@ TowerFeatures features_of_text(const ViewNeeds& wanted, const LossBenchSettings&
   return out;
 }
 
+// Of a view of several texts per image [kPairs, K, ...], all of which are there.
+TowerFeatures features_of_texts(const ViewNeeds& wanted, const LossBenchSettings& s) {
+  TowerFeatures out = map_tensors(features_of_text(wanted, s), [&](const at::Tensor& tensor) {
+    std::vector<std::int64_t> shape = tensor.sizes().vec();
+    shape.insert(shape.begin() + 1, s.captions);
+    return tensor.unsqueeze(1).expand(shape).contiguous();
+  });
+  out.present = at::ones({kPairs, s.captions}, at::TensorOptions(s.device).dtype(at::kBool));
+  return out;
+}
+
 Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, DualEncoder* model) {
   SharedParameters shared;
   ObjectiveContext context{.embed_dim = s.width, .image_width = s.width, .vocab_size = kVocabulary};
@@ -65,9 +76,10 @@ Subject make_subject(const NamedObjective& named, const LossBenchSettings& s, Du
     out.features = model->forward(synthetic_batch(*model, needs, 2, s.device), of_model);
   } else {
     for (const auto& [view, wanted] : needs.images) out.features.images[view] = features_of_view(wanted, s.patches, s);
-    for (const auto& [view, wanted] : needs.texts) out.features.texts[view] = features_of_text(wanted, s);
+    for (const auto& [view, wanted] : needs.texts)
+      out.features.texts[view] = holds_several_texts(view) ? features_of_texts(wanted, s) : features_of_text(wanted, s);
     const at::Tensor apart = at::arange(2, at::TensorOptions(s.device));
-    if (needs.duplicates) out.features.duplicates = {apart, apart};
+    if (needs.duplicates) out.features.duplicates = {apart, apart, at::arange(2 * s.captions, apart.options()).view({2, s.captions})};
   }
   for (const auto& [view, wanted] : needs.images)
     if (wanted.teacher) out.features.teacher_images[view] = out.features.images.at(view);

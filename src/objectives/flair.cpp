@@ -18,7 +18,7 @@ using NegativeSlots = std::function<at::Tensor(std::int64_t first, std::int64_t 
 
 // The slots of each image, those of present captions first, in their order: [C, K].
 at::Tensor present_first(const at::Tensor& present) {
-  return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1));
+  return std::get<1>(present.logical_not().to(at::kByte).sort(/*stable=*/true, /*dim=*/1, /*descending=*/false));
 }
 
 // Drawn from (seed, step, i, j), evenly among the present captions of j, with i and j the places that the images would have

@@ -46,6 +46,22 @@ TEST(TokenMask, IsThatOfTheTokensAndNotOfTheInput) {
   EXPECT_FALSE(features.text().input.ids.defined() || features.text().input.mask.defined()) << "nobody asked";
 }
 
+TEST(TextViews, OfWhichIdsAloneAreWantedAreNotEncoded) {
+  DualEncoder model(small_clip());
+  Batch batch;
+  batch.texts["caption"] = text_input(at::randint(20, {2, 6}, at::kLong), length_mask({3, 0}, 6));
+  batch.texts[kPhrases] = text_input(at::randint(20, {2, 3, 6}, at::kLong), at::stack({length_mask({3, 0, 1}, 6), length_mask({0, 0, 2}, 6)}));
+  const ViewNeeds ids{.student = false, .input_ids = true};
+  const Features features = model.forward(batch, {.images = {}, .texts = {{"caption", ids}, {kPhrases, ids}, {"other", {.student = false}}}});
+  EXPECT_FALSE(features.texts.contains("other")) << "the teacher's";
+  for (const char* view : {"caption", kPhrases}) {
+    const TowerFeatures& text = features.text(view);
+    EXPECT_FALSE(text.global.defined());
+    EXPECT_TRUE(at::equal(text.input.ids, batch.texts.at(view).ids) && at::equal(text.input.mask, batch.texts.at(view).mask));
+    EXPECT_TRUE(at::equal(text.present, text.input.mask.any(-1)));
+  }
+}
+
 TEST(OptionalViews, AMissingPictureHasNoRealToken) {
   DualEncoder model(small_sparc());
   TowerInput pictures = image_input(random_pixels(2));

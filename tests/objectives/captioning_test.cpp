@@ -220,15 +220,16 @@ TEST(Captioning, BoxesFollowPhrasesAndPhrasesBoxes) {
 }
 
 TEST(Captioning, GradientsMatchFiniteDifferences) {
-  for (const char* yaml : {"parallel: 0.5", "parallel: 0, chunk: 3, decoder: {context_length: 6, heads: 2, layers: 1, vocabulary: own}",
-                           "caption_weight: 0.5, referring_weight: 1, grounded_weight: 2, coordinate_bins: 5, chunk: 1"}) {
-    SCOPED_TRACE(yaml);
-    DescribedImages images;
+  const std::set<std::string> checked = {"task_tokens", "mask_token", "coordinates", "decoder.memory_projection.bias", "decoder.ln_final.weight"};
+  for (const char* more : {"parallel: 0.5, decoder: {", "parallel: 0, chunk: 1, decoder: {vocabulary: own, ",
+                           "caption_weight: 0.5, referring_weight: 1, grounded_weight: 2, coordinate_bins: 3, chunk: 1, decoder: {"}) {
+    SCOPED_TRACE(more);
+    DescribedImages images = DescribedImages().at({1, 3});
     images.patches = images.patches.detach().nan_to_num().requires_grad_(true);
-    const auto objective = images.objective(yaml);
+    const auto objective = images.objective(std::string(more) + "context_length: 5, heads: 2, layers: 1}");
     std::vector<at::Tensor> leaves = {images.shared.token_embedding, images.patches};
     for (const auto& item : objective->named_parameters())
-      if (!item.key().starts_with("decoder.blocks")) leaves.push_back(item.value());
+      if (checked.contains(item.key())) leaves.push_back(item.value());
     expect_gradients_match(leaves, [&] { return objective->forward(images.features(), {}).total; }, 1e-5);
   }
 }

@@ -211,6 +211,18 @@ TEST(FlairObjective, DrawnNegativesHaveTheMeanOfAll) {
   EXPECT_NEAR(mean, expected / counted, 0.02 * std::abs(mean));
 }
 
+TEST(FlairObjective, AnAbsentCaptionIsNeverDrawn) {
+  CaptionCase given = random_case(4, 3);
+  const std::vector<std::int64_t> only = {2, 1, 0, 2};  // the one caption that each image has
+  given.present.fill_(false);
+  for (std::int64_t i = 0; i < 4; ++i) given.present[i][only[static_cast<std::size_t>(i)]] = true;
+  const auto objective = made("flair", "{heads: 2, conditioned_weight: 1, global_weight: 0, init_logit_bias: 0}");
+  Flair& flair = dynamic_cast<Flair&>(*objective);
+  const double expected = flair.forward(given.features(), {}, at::tensor(only, at::kLong).expand({4, 4})).total.item<double>();
+  for (std::int64_t step = 0; step < 5; ++step)
+    EXPECT_DOUBLE_EQ(flair.forward(given.features(), {.step = step}).total.item<double>(), expected) << step;
+}
+
 TEST(FlairObjective, HeadsThatDoNotDivideTheWidthAreRefused) {
   EXPECT_THROW(made("flair", "{heads: 3}"), std::exception);
 }

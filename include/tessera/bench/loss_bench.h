@@ -31,6 +31,7 @@ struct LossBenchSettings {
   std::int64_t patches = 196;             // P; ViT-B/16 at 224 pixels
   std::int64_t tokens = 55;               // L; SPARC's text length. All are real, none padding
   std::int64_t width = 512;               // D
+  std::int64_t captions = 8;              // K, of objectives on several texts per image
   at::Device device{at::kCPU};
   at::ScalarType dtype = at::kFloat;                 // of the features: float32 or bfloat16
   int repeats = 5;                                   // timed runs, at most
