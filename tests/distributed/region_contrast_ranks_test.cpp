@@ -4,7 +4,6 @@
 
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/region_contrast_case.h"
-#include <tessera/config/yaml.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera {
