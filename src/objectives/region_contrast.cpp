@@ -150,12 +150,10 @@ RegionContrast::Regions RegionContrast::regions_of(const Features& features) con
   if (image.present.defined()) present = present.logical_and(image.present.unsqueeze(1));
 
   Regions out;
-  const at::Tensor seen = present.any(1).view({batch, 1, 1});
-  const at::Tensor tokens = image.dense.masked_fill(seen.logical_not(), 0.0);
   const at::Tensor places = corners.masked_fill(present.logical_not().unsqueeze(2), 0.0);
   const at::Tensor pooled = image.grids.defined()
-                                ? pool_boxes_of_grids(tokens, places, image.grids)
-                                : pool_boxes(tokens, places, fixed_grid(tokens.size(1), settings_.grid_rows));
+                                ? pool_boxes_of_grids(image.dense, places, image.grids)
+                                : pool_boxes(image.dense, places, fixed_grid(image.dense.size(1), settings_.grid_rows));
   out.boxes = unit_where(pooled, present).flatten(0, 1);
   out.phrases = unit_where(phrases, present).flatten(0, 1);
   out.present = present.flatten();
