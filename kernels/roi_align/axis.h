@@ -20,7 +20,8 @@ struct CellRange {
 
 /// Adds the weights of one point on an axis of `size` cells with their centers at 0, 1, ...
 template <class Number>
-TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t size, Number* weights, CellRange& cells) {
+TESSERA_HOST_DEVICE inline void add_point(Number at, Number share, std::int64_t size, Number* weights,
+                                          CellRange& cells) {
   if (!(at >= -1 && at <= static_cast<Number>(size))) return;
   const Number inside = at > 0 ? at : 0;
   std::int32_t low = static_cast<std::int32_t>(inside);

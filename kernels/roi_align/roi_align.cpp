@@ -23,9 +23,10 @@ struct Named {
 
 Status check_problem(const RoiAlignProblem& p) {
   constexpr std::int64_t kMost = 1 << 30;
-  for (const Size& size : {Size{"boxes", p.boxes, 0, kMost}, Size{"images", p.images, 1, kMost}, Size{"height", p.height, 1, kMost},
-                           Size{"width", p.width, 1, kMost}, Size{"channels", p.channels, 1, kMost},
-                           Size{"bin_rows", p.bin_rows, 1, kMost}, Size{"bin_columns", p.bin_columns, 1, kMost}}) {
+  for (const Size& size :
+       {Size{"boxes", p.boxes, 0, kMost}, Size{"images", p.images, 1, kMost}, Size{"height", p.height, 1, kMost},
+        Size{"width", p.width, 1, kMost}, Size{"channels", p.channels, 1, kMost},
+        Size{"bin_rows", p.bin_rows, 1, kMost}, Size{"bin_columns", p.bin_columns, 1, kMost}}) {
     if (size.value < size.least || size.value > size.most)
       return wrong(std::string(size.name) + " must be in " + std::to_string(size.least) + ".." +
                    std::to_string(size.most) + ", but is " + std::to_string(size.value));
@@ -61,8 +62,8 @@ Status check(const RoiAlignBackward& a) {
 
 std::size_t roi_align_workspace(const RoiAlignProblem& p) {
   const std::int64_t weights = p.bin_rows * p.height + p.bin_columns * p.width, bins = p.bin_rows + p.bin_columns;
-  return static_cast<std::size_t>(p.boxes) * (static_cast<std::size_t>(weights) * sizeof(float) +
-                                              static_cast<std::size_t>(bins) * sizeof(CellRange));
+  return static_cast<std::size_t>(p.boxes) *
+         (static_cast<std::size_t>(weights) * sizeof(float) + static_cast<std::size_t>(bins) * sizeof(CellRange));
 }
 
 }  // namespace tessera::kernels

@@ -51,7 +51,8 @@ __global__ void __launch_bounds__(kThreads) gather_cells(RoiAlignBackward a, Roi
     for (std::int64_t row = box * p.bin_rows; row < (box + 1) * p.bin_rows; ++row) {
       const CellRange rows = tables.row_cells[row];
       if (y < rows.begin || y >= rows.end) continue;
-      const Element* const gradient = static_cast<const Element*>(a.gradient) + row * p.bin_columns * p.channels + channel;
+      const Element* const gradient =
+          static_cast<const Element*>(a.gradient) + row * p.bin_columns * p.channels + channel;
       float of_row = 0.0f;
       for (std::int64_t bin = 0; bin < p.bin_columns; ++bin) {
         const float weight = tables.columns[(box * p.bin_columns + bin) * p.width + x];
@@ -72,8 +73,8 @@ Status start(std::int64_t items, std::int64_t channels, void (*kernel)(Parameter
   if (items > kMostBlocks || channel_blocks > kMostInSecond)
     return Status::failure("roi_align: " + std::to_string(items) + " bins or cells of " + std::to_string(channels) +
                            " channels are too many for one launch");
-  return launch("roi_align", kernel, dim3(static_cast<unsigned>(items), static_cast<unsigned>(channel_blocks)), kThreads,
-                0, stream, arguments...);
+  return launch("roi_align", kernel, dim3(static_cast<unsigned>(items), static_cast<unsigned>(channel_blocks)),
+                kThreads, 0, stream, arguments...);
 }
 
 Status start_tables(const RoiAlignProblem& p, const RoiTables& tables, void* stream) {

@@ -27,7 +27,7 @@ struct RoiAlignProblem {
   std::int64_t boxes = 0;     ///< K, may be 0
   std::int64_t bin_rows = 1, bin_columns = 1;
   std::int64_t sampling_ratio = 0;  ///< points per bin and axis; 0 or less: the bin's size, rounded up
-  bool aligned = true;  ///< false: boxes are not moved, and are at least one cell wide and high
+  bool aligned = true;              ///< false: boxes are not moved, and are at least one cell wide and high
   DataType type = DataType::kFloat32;
   const float* corners = nullptr;       ///< [K, 4], left, top, right, bottom in cells
   const std::int64_t* image = nullptr;  ///< [K], the image of each box, in 0 .. B - 1

@@ -28,7 +28,8 @@ TESSERA_HOST_DEVICE inline void fill_bin(const RoiAlignProblem& p, const RoiTabl
                                          std::int64_t bin) {
   const float* const corners = p.corners + box * 4;
   // 0 where all are finite, else NaN: a box without a place has NaN on both axes.
-  const float nowhere = (corners[0] - corners[0]) + (corners[1] - corners[1]) + (corners[2] - corners[2]) + (corners[3] - corners[3]);
+  const float nowhere =
+      (corners[0] - corners[0]) + (corners[1] - corners[1]) + (corners[2] - corners[2]) + (corners[3] - corners[3]);
   const bool of_rows = bin < p.bin_rows;
   const std::int64_t bins = of_rows ? p.bin_rows : p.bin_columns, size = of_rows ? p.height : p.width;
   const std::int64_t own = of_rows ? bin : bin - p.bin_rows, at = box * bins + own;

@@ -1,5 +1,3 @@
-#include <tessera/objectives/region_contrast.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -14,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/random.h>
 #include <tessera/distributed/collectives.h>
+#include <tessera/objectives/region_contrast.h>
 #include <tessera/ops/numeric.h>
 #include <tessera/ops/roi_align.h>
 
@@ -29,7 +28,8 @@ at::Tensor text_numbers(const TowerInput& input) {
   if (!input.ids.defined()) return {};
   std::vector<std::int64_t> factors;
   for (std::int64_t place = 0; place < input.ids.size(2); ++place)
-    factors.push_back(static_cast<std::int64_t>(derive_seed(0, Purpose::negatives, {static_cast<std::uint64_t>(place)})));
+    factors.push_back(
+        static_cast<std::int64_t>(derive_seed(0, Purpose::negatives, {static_cast<std::uint64_t>(place)})));
   at::Tensor ids = input.ids + 1;
   if (input.mask.defined()) ids = ids.masked_fill(input.mask.logical_not(), 0);
   return (ids * at::tensor(factors, ids.options())).sum(2).flatten();
@@ -89,8 +89,8 @@ Texts texts_of(const Features& features, const char* view, std::int64_t batch, s
   const TowerFeatures& text = features.text(view);
   if (!text.global.defined()) refuse_missing_feature("region_contrast", "text_global");
   TORCH_CHECK(text.global.dim() == 3 && text.global.size(0) == batch && text.global.size(2) == width,
-              "region_contrast: the embeddings of ", view, " must be [B, n, D] with B = ", batch, " and D = ", width, ", got ",
-              text.global.sizes());
+              "region_contrast: the embeddings of ", view, " must be [B, n, D] with B = ", batch, " and D = ", width,
+              ", got ", text.global.sizes());
   const at::Tensor present = text.present.defined()
                                  ? text.present
                                  : at::ones(text.global.sizes().slice(0, 2), text.global.options().dtype(at::kBool));
@@ -144,17 +144,16 @@ RegionContrast::Regions RegionContrast::regions_of(const Features& features) con
   const at::Tensor &corners = image.boxes.corners, &mask = image.boxes.mask;
   TORCH_CHECK(own > 0 && corners.defined() && mask.defined() && corners.sizes() == at::IntArrayRef({batch, own, 4}) &&
                   mask.sizes() == phrase.sizes(),
-              "region_contrast: boxes must be [B, R, 4] with B = ", batch, " and R = ", own, ", at least 1, that of the phrases");
+              "region_contrast: boxes must be [B, R, 4] with B = ", batch, " and R = ", own,
+              ", at least 1, that of the phrases");
   at::Tensor present = mask.logical_and(phrase);
   if (image.present.defined()) present = present.logical_and(image.present.unsqueeze(1));
 
   Regions out;
-  const at::Tensor seen = present.any(1).view({batch, 1, 1});
-  const at::Tensor tokens = image.dense.masked_fill(seen.logical_not(), 0.0);
   const at::Tensor places = corners.masked_fill(present.logical_not().unsqueeze(2), 0.0);
   const at::Tensor pooled = image.grids.defined()
-                                ? pool_boxes_of_grids(tokens, places, image.grids)
-                                : pool_boxes(tokens, places, fixed_grid(tokens.size(1), settings_.grid_rows));
+                                ? pool_boxes_of_grids(image.dense, places, image.grids)
+                                : pool_boxes(image.dense, places, fixed_grid(image.dense.size(1), settings_.grid_rows));
   out.boxes = unit_where(pooled, present).flatten(0, 1);
   out.phrases = unit_where(phrases, present).flatten(0, 1);
   out.present = present.flatten();
@@ -181,8 +180,8 @@ at::Tensor RegionContrast::region_loss(const Regions& regions, const ProcessGrou
   ContrastTargets targets;
   targets.present = group.all_gather(regions.present);
   if (regions.numbers.defined()) targets.duplicates = group.all_gather(regions.numbers).unsqueeze(0);
-  return global_contrast(regions.boxes, regions.phrases, scale(regions.boxes.scalar_type()), {.chunk = settings_.chunk}, group,
-                         targets)
+  return global_contrast(regions.boxes, regions.phrases, scale(regions.boxes.scalar_type()), {.chunk = settings_.chunk},
+                         group, targets)
       .loss;
 }
 
@@ -202,7 +201,8 @@ at::Tensor RegionContrast::rank_loss(const Gaps& gaps, const StepContext& contex
 }
 
 at::Tensor RegionContrast::text_loss(const Regions& regions, const ProcessGroup& group) const {
-  const at::Tensor all = gather_rows(regions.phrases, group), present = group.all_gather(regions.present);  // [C, D], [C]
+  const at::Tensor all = gather_rows(regions.phrases, group),
+                   present = group.all_gather(regions.present);  // [C, D], [C]
   const at::Tensor numbers = regions.numbers.defined() ? group.all_gather(regions.numbers) : at::Tensor();
   const std::int64_t rows = regions.phrases.size(0), first = group.rank() * rows;
   const std::int64_t kept = std::min(settings_.text_negatives, all.size(0)), tile = settings_.chunk.value_or(rows);

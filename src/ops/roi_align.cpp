@@ -1,4 +1,4 @@
-#include <tessera/ops/roi_align.h>
+#include "kernels/roi_align/roi_align.h"
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,10 +8,10 @@
 #include <torch/library.h>
 
 #include "kernels/roi_align/axis.h"
-#include "kernels/roi_align/roi_align.h"
 #include "src/ops/kernel_call.h"
 #include "src/ops/operators.h"
 #include <tessera/ops/numeric.h>
+#include <tessera/ops/roi_align.h>
 
 namespace tessera {
 namespace {
@@ -21,8 +21,10 @@ using torch::autograd::variable_list;
 
 void check(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image, at::IntArrayRef output_size) {
   TORCH_CHECK(features.dim() == 4 && features.is_floating_point(),
-              "roi_align: features must be floating [B, H, W, C], got ", features.scalar_type(), " ", features.sym_sizes());
-  TORCH_CHECK(features.sym_numel() > 0, "roi_align: features must hold at least one number, got ", features.sym_sizes());
+              "roi_align: features must be floating [B, H, W, C], got ", features.scalar_type(), " ",
+              features.sym_sizes());
+  TORCH_CHECK(features.sym_numel() > 0, "roi_align: features must hold at least one number, got ",
+              features.sym_sizes());
   TORCH_CHECK(boxes.dim() == 2 && boxes.sym_size(1) == 4 && boxes.is_floating_point(),
               "roi_align: boxes must be floating [K, 4], got ", boxes.scalar_type(), " ", boxes.sym_sizes());
   TORCH_CHECK(image.dim() == 1 && image.sym_size(0) == boxes.sym_size(0) && image.scalar_type() == at::kLong,
@@ -31,8 +33,8 @@ void check(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor
   TORCH_CHECK(output_size.size() == 2 && output_size[0] > 0 && output_size[1] > 0,
               "roi_align: output_size must be two numbers of at least 1, got ", output_size);
   for (const auto& [tensor, name] : {std::pair{&boxes, "boxes"}, {&image, "image"}})
-    TORCH_CHECK(tensor->device() == features.device(), "roi_align: ", name, " is on ", tensor->device(), ", features on ",
-                features.device());
+    TORCH_CHECK(tensor->device() == features.device(), "roi_align: ", name, " is on ", tensor->device(),
+                ", features on ", features.device());
 }
 
 // What both passes work on.
@@ -78,16 +80,17 @@ at::Tensor axis_weights(const Call& call, std::int64_t axis, std::int64_t size) 
 }
 
 AxisWeights axis_weights(const Call& call) {
-  const bool named = !call.image.is_cpu() || call.boxes() == 0 ||
-                     (call.image.min().item<std::int64_t>() >= 0 && call.image.max().item<std::int64_t>() < call.images);
-  TORCH_CHECK(named, "roi_align: image must be in 0..", call.images - 1, ", got ", call.image.min().item<std::int64_t>(),
-              "..", call.image.max().item<std::int64_t>());
+  const bool named =
+      !call.image.is_cpu() || call.boxes() == 0 ||
+      (call.image.min().item<std::int64_t>() >= 0 && call.image.max().item<std::int64_t>() < call.images);
+  TORCH_CHECK(named, "roi_align: image must be in 0..", call.images - 1, ", got ",
+              call.image.min().item<std::int64_t>(), "..", call.image.max().item<std::int64_t>());
   return {axis_weights(call, 0, call.height), axis_weights(call, 1, call.width)};
 }
 
 at::Tensor forward_in_double(const Call& call, const at::Tensor& features) {
   const AxisWeights weights = axis_weights(call);
-  const at::Tensor own = features.index_select(0, call.image).flatten(2);                       // [K, H, W C]
+  const at::Tensor own = features.index_select(0, call.image).flatten(2);                           // [K, H, W C]
   const at::Tensor of_rows = at::bmm(weights.rows, own).unflatten(2, {call.width, call.channels});  // [K, rows, W, C]
   return at::matmul(weights.columns.unsqueeze(1), of_rows);
 }
@@ -105,8 +108,15 @@ at::Tensor forward_on_device(const at::Tensor& features, const at::Tensor& boxes
   check(features, boxes, image, output_size);
   const c10::OptionalDeviceGuard device(features.device());
   const at::Tensor cells = features.contiguous();
-  const Call call{boxes.to(compute_dtype(cells)).contiguous(), image.contiguous(), cells.size(0), cells.size(1),
-                  cells.size(2), cells.size(3), output_size, sampling_ratio, aligned};
+  const Call call{boxes.to(compute_dtype(cells)).contiguous(),
+                  image.contiguous(),
+                  cells.size(0),
+                  cells.size(1),
+                  cells.size(2),
+                  cells.size(3),
+                  output_size,
+                  sampling_ratio,
+                  aligned};
   if (cells.scalar_type() == at::kDouble) return forward_in_double(call, cells);
   const at::Tensor out = at::empty({call.boxes(), output_size[0], output_size[1], call.channels}, cells.options());
   kernels::RoiAlignForward pass;
@@ -125,8 +135,14 @@ at::Tensor backward_on_device(const at::Tensor& gradient, const at::Tensor& boxe
                               bool aligned) {
   const c10::OptionalDeviceGuard device(gradient.device());
   const at::Tensor given = gradient.contiguous();
-  const Call call{boxes.to(compute_dtype(given)).contiguous(), image.contiguous(), images.expect_int(),
-                  height.expect_int(), width.expect_int(), given.size(3), given.sizes().slice(1, 2), sampling_ratio,
+  const Call call{boxes.to(compute_dtype(given)).contiguous(),
+                  image.contiguous(),
+                  images.expect_int(),
+                  height.expect_int(),
+                  width.expect_int(),
+                  given.size(3),
+                  given.sizes().slice(1, 2),
+                  sampling_ratio,
                   aligned};
   if (given.scalar_type() == at::kDouble) return backward_in_double(call, given);
   const auto [sorted, order] = call.image.sort(std::optional<bool>(true), /*dim=*/0);
@@ -148,7 +164,8 @@ at::Tensor backward_on_device(const at::Tensor& gradient, const at::Tensor& boxe
 at::Tensor forward_on_meta(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image,
                            at::IntArrayRef output_size, std::int64_t, bool) {
   check(features, boxes, image, output_size);
-  return at::empty_symint({boxes.sym_size(0), output_size[0], output_size[1], features.sym_size(3)}, features.options());
+  return at::empty_symint({boxes.sym_size(0), output_size[0], output_size[1], features.sym_size(3)},
+                          features.options());
 }
 
 at::Tensor backward_on_meta(const at::Tensor& gradient, const at::Tensor&, const at::Tensor&, c10::SymInt images,
@@ -169,9 +186,8 @@ class RoiAlign : public torch::autograd::Function<RoiAlign> {
     ctx->saved_data["width"] = features.sym_size(2);
     ctx->saved_data["sampling_ratio"] = sampling_ratio;
     ctx->saved_data["aligned"] = aligned;
-    static const auto pass = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow("tessera::_roi_align", "")
-                                 .typed<decltype(forward_on_device)>();
+    static const auto pass =
+        c10::Dispatcher::singleton().findSchemaOrThrow("tessera::_roi_align", "").typed<decltype(forward_on_device)>();
     return pass.call(features, boxes, image, output_size, sampling_ratio, aligned);
   }
 
@@ -184,7 +200,11 @@ class RoiAlign : public torch::autograd::Function<RoiAlign> {
     auto& data = ctx->saved_data;
     return {pass.call(gradients[0], saved[0], saved[1], data["images"].toSymInt(), data["height"].toSymInt(),
                       data["width"].toSymInt(), data["sampling_ratio"].toInt(), data["aligned"].toBool()),
-            {}, {}, {}, {}, {}};
+            {},
+            {},
+            {},
+            {},
+            {}};
   }
 };
 
@@ -196,9 +216,8 @@ at::Tensor forward_with_gradient(const at::Tensor& features, const at::Tensor& b
 at::Tensor operate(const at::Tensor& features, const at::Tensor& boxes, const at::Tensor& image,
                    at::IntArrayRef output_size, std::int64_t sampling_ratio, bool aligned) {
   check(features, boxes, image, output_size);
-  static const auto pass = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("tessera::_roi_align", "")
-                               .typed<decltype(forward_on_device)>();
+  static const auto pass =
+      c10::Dispatcher::singleton().findSchemaOrThrow("tessera::_roi_align", "").typed<decltype(forward_on_device)>();
   const at::ScalarType type = features.scalar_type();
   // A device without kernels computes in float64, by LibTorch's own operators.
   const at::ScalarType inner = !has_kernels(features) ? at::kDouble : type == at::kHalf ? at::kFloat : type;
@@ -214,8 +233,9 @@ at::Tensor operate_without_autocast(const at::Tensor& features, const at::Tensor
 }  // namespace
 
 void define_roi_align(torch::Library& library) {
-  const std::string arguments = "(Tensor features, Tensor boxes, Tensor image, int[2] output_size, int sampling_ratio=0, "
-                                "bool aligned=True) -> Tensor";
+  const std::string arguments =
+      "(Tensor features, Tensor boxes, Tensor image, int[2] output_size, int sampling_ratio=0, "
+      "bool aligned=True) -> Tensor";
   library.def(("roi_align" + arguments).c_str(), {at::Tag::pt2_compliant_tag});
   library.def(("_roi_align" + arguments).c_str(), {at::Tag::pt2_compliant_tag});
   library.def(

@@ -4,7 +4,6 @@
 
 #include "tests/distributed/ranks.h"
 #include "tests/objectives/region_contrast_case.h"
-#include <tessera/config/yaml.h>
 #include <tessera/objectives/objective.h>
 
 namespace tessera {
@@ -16,7 +15,10 @@ Tensors region_rank(const std::string& more, const ProcessGroup& group) {
   const RegionCase own = whole.part(first, count);
   const auto objective = objectives().make(
       {"region_contrast",
-       config::parse_yaml("{hard_weight: 0.5, rank_weight: 0.25, text_weight: 2, text_negatives: 2, rank_margin_bound: 100" + more + "}", "test")},
+       config::parse_yaml(
+           "{hard_weight: 0.5, rank_weight: 0.25, text_weight: 2, text_negatives: 2, rank_margin_bound: 100" + more +
+               "}",
+           "test")},
       "region_contrast", {.embed_dim = 4});
   objective->to(at::kDouble);
   StepContext context;
@@ -46,11 +48,13 @@ TEST(RegionContrastOverRanks, HasTheLossAndGradientsOfTheGlobalBatch) {
     ASSERT_EQ(alone.size(), 1U);
     EXPECT_GT(alone[0].at("margin").item<double>(), 0);
     for (const int size : {1, 2, 4}) {
-      const auto ranks = run_ranks(size, [&](const ProcessGroup& group) { return region_rank(more, group); }, "gloo");
+      const auto ranks = run_ranks(
+          size, [&](const ProcessGroup& group) { return region_rank(more, group); }, "gloo");
       ASSERT_EQ(ranks.size(), static_cast<std::size_t>(size));
       for (const Tensors& rank : ranks)
         for (const auto& [name, expected] : alone[0])
-          EXPECT_TRUE(at::allclose(rank.at(name), expected, 1e-9, 1e-11)) << name << more << " over " << size << " ranks";
+          EXPECT_TRUE(at::allclose(rank.at(name), expected, 1e-9, 1e-11))
+              << name << more << " over " << size << " ranks";
     }
   }
 }

@@ -17,13 +17,12 @@ struct Case {
   std::vector<float> features, corners, gradient;
   std::vector<std::int64_t> image;
 
-  std::int64_t outputs() const {
-    return problem.boxes * problem.bin_rows * problem.bin_columns * problem.channels;
-  }
+  std::int64_t outputs() const { return problem.boxes * problem.bin_rows * problem.bin_columns * problem.channels; }
 };
 
 /// Boxes of all kinds: inside, across the borders, far outside, without a size, turned round, and the whole image.
-Case random_case(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t channels, std::int64_t boxes) {
+Case random_case(std::int64_t images, std::int64_t height, std::int64_t width, std::int64_t channels,
+                 std::int64_t boxes) {
   Case out;
   out.problem = {images, height, width, channels, boxes, 2, 3};
   out.features = normal_values(images * height * width * channels, 1);
@@ -34,7 +33,8 @@ Case random_case(std::int64_t images, std::int64_t height, std::int64_t width, s
   const auto h = static_cast<float>(height), w = static_cast<float>(width);
   for (std::int64_t box = 0; box < boxes; ++box) {
     out.image.push_back(box * 5 % images);
-    float left = within(-3, w), top = within(-3, h), right = left + within(0, 1.3 * w), bottom = top + within(0, 1.3 * h);
+    float left = within(-3, w), top = within(-3, h), right = left + within(0, 1.3 * w),
+          bottom = top + within(0, 1.3 * h);
     if (box % 6 == 1) left = 0, top = 0, right = w, bottom = h;
     if (box % 6 == 2) right = left;
     if (box % 6 == 3) std::swap(left, right), std::swap(top, bottom);
@@ -74,9 +74,12 @@ void for_each_share(const Case& c, Visit visit) {
     const double shift = p.aligned ? 0.5 : 0.0, left = corners[0] - shift, top = corners[1] - shift;
     double width = corners[2] - shift - left, height = corners[3] - shift - top;
     if (!p.aligned) width = std::max(width, 1.0), height = std::max(height, 1.0);
-    const double bin_height = height / static_cast<double>(p.bin_rows), bin_width = width / static_cast<double>(p.bin_columns);
-    const int rows = p.sampling_ratio > 0 ? static_cast<int>(p.sampling_ratio) : static_cast<int>(std::ceil(bin_height));
-    const int columns = p.sampling_ratio > 0 ? static_cast<int>(p.sampling_ratio) : static_cast<int>(std::ceil(bin_width));
+    const double bin_height = height / static_cast<double>(p.bin_rows),
+                 bin_width = width / static_cast<double>(p.bin_columns);
+    const int rows =
+        p.sampling_ratio > 0 ? static_cast<int>(p.sampling_ratio) : static_cast<int>(std::ceil(bin_height));
+    const int columns =
+        p.sampling_ratio > 0 ? static_cast<int>(p.sampling_ratio) : static_cast<int>(std::ceil(bin_width));
     for (std::int64_t bin = 0; bin < p.bin_rows * p.bin_columns; ++bin)
       for (int i = 0; i < rows; ++i)
         for (int j = 0; j < columns; ++j) {
@@ -124,8 +127,9 @@ class RoiAlignKernel : public testing::TestWithParam<std::string> {
 
   std::vector<float> forward(Case c, Status* status = nullptr) {
     const DataType type = c.problem.type;
-    const auto features = on.allocate(to_bytes(c.features, type)), corners = on.allocate(to_bytes(c.corners, DataType::kFloat32)),
-               image = on.allocate(bytes_of(c.image)), out = unwritten(static_cast<std::size_t>(c.outputs()), type),
+    const auto features = on.allocate(to_bytes(c.features, type)),
+               corners = on.allocate(to_bytes(c.corners, DataType::kFloat32)), image = on.allocate(bytes_of(c.image)),
+               out = unwritten(static_cast<std::size_t>(c.outputs()), type),
                memory = unwritten(roi_align_workspace(c.problem) / 4, DataType::kFloat32);
     c.problem.corners = static_cast<const float*>(corners->data());
     c.problem.image = static_cast<const std::int64_t*>(image->data());
@@ -143,9 +147,11 @@ class RoiAlignKernel : public testing::TestWithParam<std::string> {
     std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return c.image[a] < c.image[b]; });
     for (std::int64_t image = 0; image <= p.images; ++image)
       first.push_back(std::count_if(c.image.begin(), c.image.end(), [&](auto of) { return of < image; }));
-    const auto gradient = on.allocate(to_bytes(c.gradient, p.type)), corners = on.allocate(to_bytes(c.corners, DataType::kFloat32)),
-               image = on.allocate(bytes_of(c.image)), by_image = on.allocate(bytes_of(order)), starts = on.allocate(bytes_of(first)),
-               out = unwritten(c.features.size(), p.type), memory = unwritten(roi_align_workspace(p) / 4, DataType::kFloat32);
+    const auto gradient = on.allocate(to_bytes(c.gradient, p.type)),
+               corners = on.allocate(to_bytes(c.corners, DataType::kFloat32)), image = on.allocate(bytes_of(c.image)),
+               by_image = on.allocate(bytes_of(order)), starts = on.allocate(bytes_of(first)),
+               out = unwritten(c.features.size(), p.type),
+               memory = unwritten(roi_align_workspace(p) / 4, DataType::kFloat32);
     p.corners = static_cast<const float*>(corners->data());
     p.image = static_cast<const std::int64_t*>(image->data());
     const Status done = on.roi_align_backward({p, static_cast<const std::int64_t*>(by_image->data()),
@@ -162,7 +168,8 @@ class RoiAlignKernel : public testing::TestWithParam<std::string> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(On, RoiAlignKernel, testing::ValuesIn(backend_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(On, RoiAlignKernel, testing::ValuesIn(backend_names()),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(RoiAlignKernel, EqualsItsDefinitionForwardAndBackward) {
   const std::int64_t shapes[][5] = {{1, 1, 1, 1, 6}, {2, 4, 7, 5, 13}, {3, 9, 6, 33, 24}, {4, 3, 5, 130, 2}};
@@ -218,6 +225,7 @@ TEST_P(RoiAlignKernel, ABoxThatIsNotFiniteGivesNanAndNoOtherDoes) {
   Case c = random_case(2, 4, 6, 3, 4);
   c.image = {0, 1, 0, 0};
   c.corners[4 + 2] = NAN;
+  c.corners[4 + 1] = c.corners[4 + 3] = 50;  // below the image
   const std::vector<float> out = forward(c), gradient = backward(c);
   for (std::int64_t i = 0; i < c.outputs(); ++i) EXPECT_EQ(std::isnan(out[i]), i / (c.outputs() / 4) == 1) << i;
   for (std::size_t i = 0; i < gradient.size(); ++i) EXPECT_EQ(std::isnan(gradient[i]), i >= gradient.size() / 2) << i;

@@ -57,10 +57,11 @@ inline RegionCase region_case() {
   const auto bools = [](std::vector<int> values, at::IntArrayRef sizes) {
     return at::tensor(values, at::kInt).to(at::kBool).view(sizes);
   };
-  const std::vector<float> corners = {0,     0,     1,     1,     0.125f, 0.25f, 0.625f, 0.75f, 0.5f, 0.5f, 0.875f, 1,  //
-                                      0,     0,     0,     0,     0,      0,     0,      0,     0,    0,    0,      0,  //
-                                      0.25f, 0,     0.75f, 0.5f,  0,      0,     0,      0,     0,    0,    0,      0,  //
-                                      0,     0.25f, 1,     0.375f, 0.25f, 0.25f, 0.5f,   0.5f,  0,    0,    0,      0};
+  const std::vector<float> corners = {
+      0,     0,     1,     1,      0.125f, 0.25f, 0.625f, 0.75f, 0.5f, 0.5f, 0.875f, 1,  //
+      0,     0,     0,     0,      0,      0,     0,      0,     0,    0,    0,      0,  //
+      0.25f, 0,     0.75f, 0.5f,   0,      0,     0,      0,     0,    0,    0,      0,  //
+      0,     0.25f, 1,     0.375f, 0.25f,  0.25f, 0.5f,   0.5f,  0,    0,    0,      0};
   const at::Tensor common = random({4});  // so that phrases are nearer to boxes than negatives are
   RegionCase out{random({4, 9, 4}) + common,
                  at::tensor(corners).view({4, 3, 4}),

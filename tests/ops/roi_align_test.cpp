@@ -24,8 +24,9 @@ struct Inputs {
 /// bfloat16 hold.
 Inputs random_inputs() {
   at::manual_seed(3);
-  const std::vector<double> corners = {0, 0, 7, 5,  1.25, 0.5, 3.75, 4.5,  -2, -3, 2.5, 1.5,  5.5, 3.5, 9.75, 8,
-                                       20, 20, 30, 30,  2, 2, 2, 4,  4, 3, 1, 1,  -40, -40, 60, 60,  2.25, 2.5, 2.75, 2.75};
+  const std::vector<double> corners = {0,   0,   7,    5, 1.25, 0.5, 3.75, 4.5, -2,   -3,  2.5,  1.5,
+                                       5.5, 3.5, 9.75, 8, 20,   20,  30,   30,  2,    2,   2,    4,
+                                       4,   3,   1,    1, -40,  -40, 60,   60,  2.25, 2.5, 2.75, 2.75};
   return {at::randn({3, 5, 7, 4}).to(at::kBFloat16).to(at::kDouble), at::tensor(corners, at::kDouble).view({-1, 4}),
           at::tensor(std::vector<std::int64_t>{0, 1, 2, 1, 0, 2, 2, 0, 1})};
 }
@@ -59,12 +60,14 @@ at::Tensor expected(const Inputs& in, const RoiAlignSettings& settings) {
     const int down = ratio > 0 ? ratio : static_cast<int>(std::ceil(height));
     const int across = ratio > 0 ? ratio : static_cast<int>(std::ceil(width));
     for (std::int64_t at = 0; at < out[k].numel(); ++at) {
-      const std::int64_t channel = at % out.size(3), column = at / out.size(3) % columns, row = at / out.size(3) / columns;
+      const std::int64_t channel = at % out.size(3), column = at / out.size(3) % columns,
+                         row = at / out.size(3) / columns;
       for (int i = 0; i < down; ++i)
         for (int j = 0; j < across; ++j)
-          to[k][row][column][channel] += interpolated(map, top + (static_cast<double>(row) + (i + 0.5) / down) * height,
-                                                      left + (static_cast<double>(column) + (j + 0.5) / across) * width, channel) /
-                                         (down * across);
+          to[k][row][column][channel] +=
+              interpolated(map, top + (static_cast<double>(row) + (i + 0.5) / down) * height,
+                           left + (static_cast<double>(column) + (j + 0.5) / across) * width, channel) /
+              (down * across);
     }
   }
   return out;
@@ -83,7 +86,8 @@ at::Tensor leaf(const at::Tensor& values, at::ScalarType dtype, at::Device devic
 }
 
 at::Tensor gradient_of(const at::Tensor& features, const Inputs& in, const RoiAlignSettings& settings) {
-  const at::Tensor out = roi_align(features, in.boxes.to(features.device(), at::kFloat), in.image.to(features.device()), settings);
+  const at::Tensor out =
+      roi_align(features, in.boxes.to(features.device(), at::kFloat), in.image.to(features.device()), settings);
   const at::Tensor weights = at::arange(1, out.numel() + 1, at::kDouble).cos().view(out.sizes()).to(at::kBFloat16);
   return torch::autograd::grad({(out * weights.to(out.options())).sum()}, {features})[0];
 }
@@ -91,8 +95,8 @@ at::Tensor gradient_of(const at::Tensor& features, const Inputs& in, const RoiAl
 TEST(RoiAlignOperator, FollowsTheDefinitionInFloat32And64) {
   const Inputs in = random_inputs();
   for (const RoiAlignSettings& settings : all_settings()) {
-    SCOPED_TRACE(testing::Message() << settings.output_size[0] << " rows, ratio " << settings.sampling_ratio << ", aligned "
-                                    << settings.aligned);
+    SCOPED_TRACE(testing::Message() << settings.output_size[0] << " rows, ratio " << settings.sampling_ratio
+                                    << ", aligned " << settings.aligned);
     const at::Tensor right = expected(in, settings);
     EXPECT_TRUE(at::allclose(roi_align(in.features, in.boxes, in.image, settings), right, 1e-12, 1e-12));
     const at::Tensor ours = roi_align(in.features.to(at::kFloat), in.boxes.to(at::kFloat), in.image, settings);
@@ -106,7 +110,8 @@ TEST(RoiAlignOperator, GradientMatchesFiniteDifferences) {
   for (const RoiAlignSettings& settings : {RoiAlignSettings{}, RoiAlignSettings{{2, 3}, 2, false}}) {
     const at::Tensor features = leaf(in.features.slice(3, 0, 2), at::kDouble);
     const at::Tensor weights = at::randn_like(roi_align(features, in.boxes, in.image, settings));
-    expect_gradients_match({features}, [&] { return (roi_align(features, in.boxes, in.image, settings) * weights).sum(); });
+    expect_gradients_match({features},
+                           [&] { return (roi_align(features, in.boxes, in.image, settings) * weights).sum(); });
   }
 }
 
@@ -114,7 +119,8 @@ TEST(RoiAlignOperator, GradientsOfTheKernelsEqualThoseOfFloat64) {
   const Inputs in = random_inputs();
   for (const RoiAlignSettings& settings : all_settings()) {
     const at::Tensor theirs = gradient_of(leaf(in.features, at::kDouble), in, settings);
-    EXPECT_TRUE(at::allclose(gradient_of(leaf(in.features, at::kFloat), in, settings).to(at::kDouble), theirs, 1e-5, 1e-5));
+    EXPECT_TRUE(
+        at::allclose(gradient_of(leaf(in.features, at::kFloat), in, settings).to(at::kDouble), theirs, 1e-5, 1e-5));
   }
 }
 
@@ -155,9 +161,11 @@ TEST(RoiAlignOperator, WrongInputsAreNamed) {
   const at::Tensor features = at::zeros({2, 3, 4, 5}), boxes = at::zeros({3, 4}), image = at::zeros({3}, at::kLong);
   const auto error = [](const auto&... arguments) { return error_of([&] { roi_align(arguments...); }); };
   EXPECT_EQ(error(features[0], boxes, image), "roi_align: features must be floating [B, H, W, C], got Float [3, 4, 5]");
-  EXPECT_EQ(error(features.slice(1, 0, 0), boxes, image), "roi_align: features must hold at least one number, got [2, 0, 4, 5]");
+  EXPECT_EQ(error(features.slice(1, 0, 0), boxes, image),
+            "roi_align: features must hold at least one number, got [2, 0, 4, 5]");
   EXPECT_EQ(error(features, at::zeros({3, 5}), image), "roi_align: boxes must be floating [K, 4], got Float [3, 5]");
-  EXPECT_EQ(error(features, boxes, at::zeros({2}, at::kLong)), "roi_align: image must be int64 [K] = [3], got Long [2]");
+  EXPECT_EQ(error(features, boxes, at::zeros({2}, at::kLong)),
+            "roi_align: image must be int64 [K] = [3], got Long [2]");
   EXPECT_EQ(error(features, boxes, at::zeros({3})), "roi_align: image must be int64 [K] = [3], got Float [3]");
   EXPECT_EQ(error(features, boxes, image, RoiAlignSettings{{0, 1}}),
             "roi_align: output_size must be two numbers of at least 1, got [0, 1]");

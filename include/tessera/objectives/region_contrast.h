@@ -24,12 +24,14 @@ template <class Visitor>
 void fields(Visitor& v, RegionContrastSettings& s) {
   v("region_weight", s.region_weight, "weight of the contrast of all boxes with all phrases of the batch; 0: off",
     config::at_least(0));
-  v("hard_weight", s.hard_weight, "weight of the choice of a box's phrase among its own negatives; 0: off", config::at_least(0));
+  v("hard_weight", s.hard_weight, "weight of the choice of a box's phrase among its own negatives; 0: off",
+    config::at_least(0));
   v("rank_weight", s.rank_weight, "weight of the margin by which a box's phrase stands above its negatives; 0: off",
     config::at_least(0));
   v("text_weight", s.text_weight, "weight of the term that pushes similar phrases apart; 0: off", config::at_least(0));
   v("rank_margin", s.rank_margin,
-    "the margin, in logits; null: the mean distance of phrases to negatives in the step before, of all ranks", config::at_least(0));
+    "the margin, in logits; null: the mean distance of phrases to negatives in the step before, of all ranks",
+    config::at_least(0));
   v("rank_margin_bound", s.rank_margin_bound, "the most that a margin of null becomes", config::at_least(0));
   v("text_negatives", s.text_negatives, "phrases that each phrase is pushed away from, the most similar ones",
     config::at_least(1));
@@ -37,7 +39,8 @@ void fields(Visitor& v, RegionContrastSettings& s) {
     config::in_range(-1, 1));
   v("grid_rows", s.grid_rows, "rows of patches in an image; 0: as many as columns", config::at_least(0));
   v("chunk", s.chunk,
-    "boxes in a tile: similarities are made tile by tile, forward and again backward, to save memory; null: all at once",
+    "boxes in a tile: similarities are made tile by tile, forward and again backward, to save memory; null: all at "
+    "once",
     config::at_least(1));
 }
 std::optional<config::Problem> validate(const RegionContrastSettings& settings);

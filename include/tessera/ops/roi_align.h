@@ -10,7 +10,8 @@ namespace tessera {
 struct RoiAlignSettings {
   std::array<std::int64_t, 2> output_size = {1, 1};  // bins of a box, rows and columns
   std::int64_t sampling_ratio = 0;  // points per bin and axis; 0 or less: the bin's size in cells, rounded up
-  bool aligned = true;  // a box from 0 to 1 lies on cell 0; false: it lies half a cell off, and is at least one cell in size
+  bool aligned =
+      true;  // a box from 0 to 1 lies on cell 0; false: it lies half a cell off, and is at least one cell in size
 };
 
 /// RoIAlign (Mask R-CNN, He et al. 2017): the mean of bilinearly interpolated features in each bin of each box, as
