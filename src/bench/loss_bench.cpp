@@ -34,6 +34,9 @@ TowerFeatures features_of_view(const ViewNeeds& wanted, std::int64_t tokens, con
   if (wanted.dense) out.dense = at::zeros({kPairs, tokens, s.width}, options);
   if (wanted.slots) out.slots = at::zeros({kPairs, kSlots, s.width}, options);
   if (wanted.attention) out.attention = at::zeros({kPairs, kSlots, tokens}, options);
+  if (wanted.boxes)
+    out.boxes = {at::tensor({0.25, 0.25, 0.75, 0.75}, options).to(at::kFloat).expand({kPairs, s.captions, 4}),
+                 at::ones({kPairs, s.captions}, options.dtype(at::kBool))};
   if (wanted.hidden.share > 0) out.hidden = (at::arange(tokens, options) < wanted.hidden.share * static_cast<double>(tokens)).expand({kPairs, -1});
   return out;
 }
@@ -53,7 +56,7 @@ TowerFeatures features_of_texts(const ViewNeeds& wanted, const LossBenchSettings
     shape.insert(shape.begin() + 1, s.captions);
     return tensor.unsqueeze(1).expand(shape).contiguous();
   });
-  out.present = at::ones({kPairs, s.captions}, at::TensorOptions(s.device).dtype(at::kBool));
+  out.present = at::ones(out.global.sizes().slice(0, 2), at::TensorOptions(s.device).dtype(at::kBool));
   return out;
 }
 
@@ -95,9 +98,11 @@ class LossStep {
  public:
   LossStep(const Subject& subject, std::int64_t batch) : objective_(subject.objective) {
     at::manual_seed(0);
-    features_ = map_tensors(repeated_leaves(subject.features, batch), [&](const at::Tensor& tensor) {
+    const Features given = repeated_leaves(subject.features, batch);
+    features_ = map_tensors(given, [&](const at::Tensor& tensor) {
       return tensor.is_floating_point() ? at::randn_like(tensor) : tensor;
     });
+    for (auto& [name, view] : features_.images) view.boxes = given.images.at(name).boxes;
     require_gradients(features_);
     for_each_tensor(features_, [&](const at::Tensor& tensor) {
       if (tensor.defined() && tensor.requires_grad()) leaves_.push_back(tensor);
