@@ -5,12 +5,18 @@
 namespace tessera {
 namespace {
 
+constexpr std::int64_t kTexts = 8;     // of an image in a view of several texts
 constexpr std::int64_t kRegions = 36;  // of a picture, as bottom-up attention takes them (Anderson et al. 2018)
 
 }  // namespace
 
 Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device,
-                      const std::map<std::string, config::Size>& image_sizes, std::int64_t captions) {
+                      const std::map<std::string, config::Size>& image_sizes,
+                      const std::map<std::string, std::int64_t>& texts) {
+  const auto texts_of = [&](const std::string& view) {
+    const auto found = texts.find(view);
+    return found == texts.end() ? kTexts : found->second;
+  };
   const at::TensorOptions numbers = at::TensorOptions(device).dtype(at::kLong);
   Batch batch;
   for (const auto& [name, view] : needs.images) {
@@ -23,25 +29,26 @@ Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t
     else
       input.pixels = at::randint(256, {size, 3, height, width}, numbers.dtype(at::kByte));
     if (view.boxes) {
-      const at::Tensor first = 0.5 * at::rand({size, captions, 2}, numbers.dtype(at::kFloat));
-      input.boxes = {at::cat({first, first + 0.5}, 2), at::ones({size, captions}, numbers.dtype(at::kBool))};
+      const std::int64_t boxes = texts_of(kPhrases);
+      const at::Tensor first = 0.5 * at::rand({size, boxes, 2}, numbers.dtype(at::kFloat));
+      input.boxes = {at::cat({first, first + 0.5}, 2), at::ones({size, boxes}, numbers.dtype(at::kBool))};
     }
   }
   for (const auto& [name, view] : needs.texts) {
     const Encoder& encoder = model.text_tower().encoder();
     const std::int64_t length = encoder.context_length();
-    std::vector<std::int64_t> texts = {size};
-    if (holds_several_texts(name)) texts.push_back(captions);
-    std::vector<std::int64_t> shape = texts;
+    std::vector<std::int64_t> rows = {size};
+    if (holds_several_texts(name)) rows.push_back(texts_of(name));
+    std::vector<std::int64_t> shape = rows;
     shape.push_back(length);
     batch.texts[name] = text_input(at::randint(encoder.vocab_size(), shape, numbers),
                                    at::ones(shape, numbers.dtype(at::kBool)));
-    batch.texts[name].lengths = at::full(texts, length, at::kLong);
+    batch.texts[name].lengths = at::full(rows, length, at::kLong);
   }
   batch.labels = at::full({size}, -1, numbers);
   if (needs.duplicates) batch.duplicates = {at::arange(size, numbers), at::arange(size, numbers)};
   if (needs.duplicates && needs.texts.contains(kCaptions))
-    batch.duplicates.captions_group = at::arange(size * captions, numbers).view({size, captions});
+    batch.duplicates.captions_group = at::arange(size * texts_of(kCaptions), numbers).view({size, texts_of(kCaptions)});
   batch.keys.assign(static_cast<std::size_t>(size), "synthetic");
   return batch;
 }

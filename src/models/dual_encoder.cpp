@@ -220,7 +220,7 @@ std::map<std::string, TowerFeatures> DualEncoder::Impl::encode_views(
       TowerFeatures& view = out[names[i]];
       view = map_tensors(
           all, [&](const at::Tensor& tensor) { return tensor.narrow(0, static_cast<std::int64_t>(i) * batch, batch); });
-      if (!needs.at(names[i]).optional) view.present = at::Tensor();
+      if (!needs.at(names[i]).optional && !holds_several_texts(names[i])) view.present = at::Tensor();
     }
   }
   return out;

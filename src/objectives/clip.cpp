@@ -6,10 +6,13 @@
 namespace tessera {
 
 Needs Clip::needs() const {
-  return settings_.pairs.needs();
+  Needs needs = settings_.pairs.needs();
+  settings_.negatives.add_needs(needs);
+  return needs;
 }
 
 std::map<std::string, double> Clip::chance_levels(std::int64_t pairs) const {
+  if (settings_.negatives.any()) return contrast_chance({"loss_t2i"}, pairs);
   return contrast_chance({"loss_i2t", "loss_t2i"}, pairs);
 }
 
@@ -17,10 +20,13 @@ Losses Clip::forward(const Features& features, const StepContext& context) {
   const NoAutocast no_autocast;
   const PairFeatures pairs =
       pair_features(features, "clip", settings_.pairs, {.image_global = true, .text_global = true}, context.group);
+  const NegativeTexts negatives = negative_texts(features, "clip", settings_.negatives, pairs);
   const Contrast contrast =
       global_contrast(pairs.image_global, pairs.text_global, scale(pairs.dtype()),
-                      {settings_.pairs.chunk, settings_.local_loss}, context.group, pairs.targets);
-  return {contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+                      {settings_.pairs.chunk, settings_.local_loss}, context.group, pairs.targets, negatives);
+  Losses losses{contrast.loss, {{"loss_i2t", contrast.i2t}, {"loss_t2i", contrast.t2i}}, {}};
+  if (negatives.defined()) losses.statistics = {negatives.count()};
+  return losses;
 }
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <tessera/distributed/saved_group.h>
+#include "src/objectives/common/negative_contrast.h"
 #include "src/objectives/common/pair_features.h"
 #include "src/objectives/common/tiles.h"
 #include <tessera/distributed/collectives.h>
@@ -119,7 +120,9 @@ Siglip::Siglip(const SiglipSettings& settings, const ObjectiveContext& context)
 }
 
 Needs Siglip::needs() const {
-  return settings_.pairs.needs();
+  Needs needs = settings_.pairs.needs();
+  settings_.negatives.add_needs(needs);
+  return needs;
 }
 
 Losses Siglip::forward(const Features& features, const StepContext& context) {
@@ -134,7 +137,15 @@ Losses Siglip::forward(const Features& features, const StepContext& context) {
   const at::Tensor positive = mean_of(own.sum());
   const at::Tensor negative =
       mean_of(negatives(image, text, factor, bias, settings_.pairs.chunk, context.group, pairs.targets));
-  return {positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
+  Losses losses{positive + negative, {{"loss_positive", positive}, {"loss_negative", negative}}, {}};
+  const NegativeTexts wrong = negative_texts(features, "siglip", settings_.negatives, pairs);
+  if (!wrong.defined()) return losses;
+  const at::Tensor hard =
+      mean_of(negative_sigmoid_sums(image, factor, bias, wrong, settings_.pairs.chunk, context.group).sum());
+  losses.total = losses.total + hard;
+  losses.terms.emplace_back("loss_hard_negative", hard);
+  losses.statistics = {wrong.count()};
+  return losses;
 }
 
 }  // namespace tessera

@@ -316,11 +316,11 @@ TEST(CaptionsView, IsShownInExamplesWithAbsentAndCutOnesMarked) {
   const auto examples = training_examples(std::make_shared<MemorySource>(samples), std::make_shared<test::ByteTokenizer>(),
                                           small, settings_of("{choice: all, count: 3}", 1), kBoth, 1, 1);
   ASSERT_EQ(examples.size(), 1U);
-  ASSERT_EQ(examples[0].captions.size(), 3U);
-  EXPECT_TRUE(examples[0].captions[0].cut);
-  EXPECT_EQ(examples[0].captions[1].text, "two");
-  EXPECT_FALSE(examples[0].captions[1].cut);
-  EXPECT_EQ(examples[0].captions[2].tokens, 0);
+  ASSERT_EQ(examples[0].several.at("captions").size(), 3U);
+  EXPECT_TRUE(examples[0].several.at("captions")[0].cut);
+  EXPECT_EQ(examples[0].several.at("captions")[1].text, "two");
+  EXPECT_FALSE(examples[0].several.at("captions")[1].cut);
+  EXPECT_EQ(examples[0].several.at("captions")[2].tokens, 0);
   EXPECT_TRUE(examples[0].texts.contains("caption"));
 }
 

@@ -391,6 +391,35 @@ TEST(Shapes, SpansPointAtThePhraseOfTheirObject) {
   }
 }
 
+TEST(Shapes, NegativesOfPhrasesHaveOneWordWrong) {
+  ShapesSettings settings = settings_of("train");
+  for (std::int64_t i = 0; i < 100; ++i) {
+    settings.negatives = true;
+    const Sample sample = ShapesSource(settings).get(i);
+    const std::vector<Seen> objects = look(sample);
+    for (std::size_t k = 0; k < objects.size(); ++k) {
+      const auto& object = sample.objects[k];
+      const auto words = [](std::string text) {
+        std::istringstream in(text.substr(text.find(' ') + 1));  // behind the article
+        return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+      };
+      const std::set<std::string> different(object.negatives.begin(), object.negatives.end());
+      EXPECT_EQ(different.size(), object.negatives.size());
+      EXPECT_GE(different.size(), 9U) << "each other shape";
+      for (const std::string& negative : object.negatives) {
+        EXPECT_FALSE(holds(read_caption(negative), {objects[k]}, 0)) << negative << " of " << object.phrase;
+        const auto ours = words(negative), right = words(object.phrase);
+        ASSERT_EQ(ours.size(), right.size());
+        int wrong = 0;
+        for (std::size_t w = 0; w < ours.size(); ++w) wrong += ours[w] != right[w] ? 1 : 0;
+        EXPECT_EQ(wrong, 1) << negative << " of " << object.phrase;
+      }
+    }
+    settings.negatives = false;
+    for (const ObjectAnnotation& object : ShapesSource(settings).get(i).objects) EXPECT_TRUE(object.negatives.empty());
+  }
+}
+
 TEST(Shapes, HeldOutPairsAreSeenInTheirSplitOnly) {
   std::map<std::string, std::set<std::pair<int, int>>> pairs;
   for (const char* split : {"train", "validation", "test", "held_out"}) {

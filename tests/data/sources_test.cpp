@@ -137,6 +137,7 @@ TEST_F(Sources, AShardOfShapesReadsBackEqual) {
       EXPECT_EQ(ours.objects[k].span, theirs.objects[k].span);
       EXPECT_EQ(ours.objects[k].phrase, theirs.objects[k].phrase);
       EXPECT_EQ(ours.objects[k].caption, theirs.objects[k].caption);
+      EXPECT_EQ(ours.objects[k].negatives, theirs.objects[k].negatives);
     }
     ASSERT_EQ(ours.negatives.size(), theirs.negatives.size());
     for (std::size_t k = 0; k < ours.negatives.size(); ++k)

@@ -21,7 +21,7 @@ struct Towers {
 
   Towers() {
     at::manual_seed(11);
-    for (int i = 0; i < 4; ++i) weights.push_back((at::randn({kWidth, kWidth}) / 2).requires_grad_(true));
+    for (int i = 0; i < 5; ++i) weights.push_back((at::randn({kWidth, kWidth}) / 2).requires_grad_(true));
   }
   Pairs forward(const Pairs& in) const {
     return {at::matmul(in.image_global, weights[0]),
@@ -32,7 +32,9 @@ struct Towers {
             in.image_group,
             in.caption_group,
             in.image_present,
-            in.text_present};
+            in.text_present,
+            at::matmul(in.negatives, weights[4]),
+            in.negatives_present};
   }
 };
 
@@ -40,7 +42,8 @@ Pairs slice(const Pairs& all, std::int64_t start, std::int64_t count) {
   const auto part = [&](const at::Tensor& tensor) { return tensor.detach().narrow(0, start, count); };
   return {part(all.image_global),  part(all.image_tokens),  part(all.text_global),
           part(all.text_tokens),   part(all.text_mask),     part(all.image_group),
-          part(all.caption_group), part(all.image_present), part(all.text_present)};
+          part(all.caption_group), part(all.image_present), part(all.text_present),
+          part(all.negatives),     part(all.negatives_present)};
 }
 
 // One step on a global batch of 8 pairs, or on two of them accumulated: mean loss and reduced gradients of everything
@@ -101,6 +104,16 @@ std::vector<ObjectiveCase> cases_over_ranks() {
       {"clip_shared_chunk", "clip", "{mask_duplicates: true, chunk: 3}"},
       {"clip_shared_whole", "clip", "{mask_duplicates: true, local_loss: false}"},
       {"siglip_shared_chunk", "siglip", "{mask_duplicates: true, init_logit_bias: -1, init_logit_scale: 1, chunk: 1}"},
+      {"clip_own_negatives_chunk", "clip", "{hard_negatives: own, chunk: 3}"},
+      {"clip_own_negatives_whole", "clip", "{hard_negatives: own, local_loss: false}"},
+      {"clip_all_negatives_chunk", "clip", "{hard_negatives: all, chunk: 1}"},
+      {"clip_all_negatives_whole", "clip", "{hard_negatives: all, local_loss: false, chunk: 3}"},
+      {"clip_all_negatives_absent", "clip",
+       "{hard_negatives: all, skip_absent: true, label_smoothing: 0.2, mask_duplicates: true, chunk: 1}"},
+      {"siglip_own_negatives_absent", "siglip",
+       "{hard_negatives: own, skip_absent: true, init_logit_bias: -1, init_logit_scale: 1, chunk: 3}"},
+      {"siglip_all_negatives_chunk", "siglip",
+       "{hard_negatives: all, init_logit_bias: -1, init_logit_scale: 1, chunk: 3}"},
       {"sparc_chunk", "sparc", "{chunk: 3}"},
       {"sparc_batch_chunk", "sparc", "{token_reduction: batch, chunk: 1}"},
       {"filip_chunk", "filip", "{chunk: 3}"},

@@ -60,6 +60,19 @@ TEST(OptionalViews, AMissingPictureHasNoRealToken) {
   EXPECT_FALSE(model.encode_image(pictures, {.tokens = true}).mask.defined()) << "a view that all samples have";
 }
 
+TEST(ViewsOfSeveralTexts, OfOneShapeTellWhichTextsAreThere) {
+  DualEncoder model(small_clip());
+  const at::Tensor ids = at::randint(1, 20, {2, 3, 6}, at::kLong);
+  const at::Tensor there = at::tensor({1, 0, 1, 0, 0, 1}).to(at::kBool).view({2, 3});
+  Batch batch;
+  batch.texts[kPhrases] = text_input(ids, there.unsqueeze(2).expand({2, 3, 6}));
+  batch.texts[kNegatives] = text_input(ids, at::ones({2, 3, 6}, at::kBool));
+  const Features features = model.forward(batch, {.images = {}, .texts = {{kPhrases, {}}, {kNegatives, {}}}});
+  EXPECT_TRUE(at::equal(features.text(kPhrases).present, there));
+  EXPECT_TRUE(features.text(kNegatives).present.all().item<bool>());
+  EXPECT_EQ(features.text(kNegatives).global.sizes().slice(0, 2), (at::IntArrayRef{2, 3}));
+}
+
 // ---- several views of a modality
 
 /// An image encoder that remembers how many pictures it was given at a time.

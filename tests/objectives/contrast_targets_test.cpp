@@ -17,14 +17,16 @@ Pairs pairs_with_absent() {
 
 Pairs map_rows(const Pairs& pairs, const std::function<at::Tensor(const at::Tensor&)>& f) {
   Pairs out = pairs;
-  for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens})
+  for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens,
+                      &Pairs::negatives})
     out.*member = leaf(f((pairs.*member).detach()));
   return out;
 }
 
 Pairs only(const Pairs& pairs, const at::Tensor& rows) {
   Pairs out = map_rows(pairs, [&](const at::Tensor& x) { return x.index_select(0, rows); });
-  for (auto member : {&Pairs::text_mask, &Pairs::image_group, &Pairs::caption_group})
+  for (auto member :
+       {&Pairs::text_mask, &Pairs::image_group, &Pairs::caption_group, &Pairs::negatives_present})
     out.*member = (pairs.*member).index_select(0, rows);
   out.image_present = out.text_present = at::Tensor();
   return out;

@@ -17,6 +17,7 @@ namespace tessera {
 struct Pairs {
   at::Tensor image_global, image_tokens, text_global, text_tokens, text_mask;
   at::Tensor image_group{}, caption_group{}, image_present{}, text_present{};
+  at::Tensor negatives{}, negatives_present{};  // [B, H, D] and [B, H]
 
   Features features() const {
     Features out;
@@ -30,9 +31,13 @@ struct Pairs {
     text.tokens = text_tokens;
     text.mask = text_mask;
     text.present = text_present;
+    out.texts[kNegatives].global = negatives;
+    out.texts[kNegatives].present = negatives_present;
     return out;
   }
-  std::vector<at::Tensor> embeddings() const { return {image_global, image_tokens, text_global, text_tokens}; }
+  std::vector<at::Tensor> embeddings() const {
+    return {image_global, image_tokens, text_global, text_tokens, negatives};
+  }
 };
 
 /// A copy that takes a gradient.
@@ -41,7 +46,8 @@ inline at::Tensor leaf(const at::Tensor& values) {
 }
 
 /// Captions of the given lengths, padded to `words`; padding holds numbers. Embeddings require grad. The last pair has
-/// the first one's picture, and of four pairs or more the second and third share their caption.
+/// the first one's picture, and of four pairs or more the second and third share their caption. Each pair has two hard
+/// negatives, but the second none and the third one.
 inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t words, std::int64_t patches = 4,
                           std::int64_t width = 5, at::ScalarType dtype = at::kDouble, std::uint64_t seed = 1) {
   at::manual_seed(seed);
@@ -53,6 +59,10 @@ inline Pairs random_pairs(const std::vector<std::int64_t>& lengths, std::int64_t
   pairs.image_group = at::arange(batch) % std::max<std::int64_t>(1, batch - 1);
   pairs.caption_group = at::arange(batch);
   if (batch >= 4) pairs.caption_group[2] = 1;
+  pairs.negatives = leaf({batch, 2, width});
+  pairs.negatives_present = at::ones({batch, 2}, at::kBool);
+  if (batch > 1) pairs.negatives_present[1].fill_(false);
+  if (batch > 2) pairs.negatives_present[2][0].fill_(false);
   return pairs;
 }
 
@@ -64,7 +74,7 @@ inline std::shared_ptr<Objective> make_objective(const std::string& name, const 
   return objective;
 }
 
-/// Loss and the gradients of the four embeddings (zeros where there is none).
+/// Loss and the gradients of the embeddings (zeros where there is none).
 struct Outcome {
   at::Tensor loss;
   std::vector<at::Tensor> gradients;
@@ -128,6 +138,11 @@ inline std::vector<ObjectiveCase> all_objectives() {
       {"gloria_shared", "gloria", "{mask_duplicates: true}"},
       {"clip_soft", "clip", "{label_smoothing: 0.2}"},
       {"clip_soft_masked", "clip", "{label_smoothing: 0.2, mask_duplicates: true}"},
+      {"clip_own_negatives", "clip", "{hard_negatives: own}"},
+      {"clip_all_negatives", "clip", "{hard_negatives: all}"},
+      {"clip_soft_masked_negatives", "clip", "{hard_negatives: all, label_smoothing: 0.2, mask_duplicates: true}"},
+      {"siglip_own_negatives", "siglip", "{hard_negatives: own, init_logit_scale: 1, init_logit_bias: -1}"},
+      {"siglip_all_negatives", "siglip", "{hard_negatives: all, init_logit_scale: 1, init_logit_bias: -1}"},
       {"gloria_soft", "gloria", "{label_smoothing: 0.1}"},
       {"mgca_shared", "mgca", "{num_prototypes: 6, cross_attention: similarity, mask_duplicates: true}"},
   };

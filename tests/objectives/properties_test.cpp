@@ -89,6 +89,8 @@ TEST_P(ObjectiveProperties, PermutedPairsGiveTheSameLoss) {
   permuted.text_mask = plain.text_mask.index_select(0, order);
   permuted.image_group = plain.image_group.index_select(0, order);
   permuted.caption_group = plain.caption_group.index_select(0, order);
+  permuted.negatives = leaf(plain.negatives.index_select(0, order));
+  permuted.negatives_present = plain.negatives_present.index_select(0, order);
   const auto objective = make();
   Outcome expected = evaluate(*objective, plain);
   for (at::Tensor& gradient : expected.gradients) gradient = gradient.index_select(0, order);
@@ -124,6 +126,7 @@ TEST_P(ObjectiveProperties, NonContiguousInputsGiveTheSame) {
   other.image_tokens = strided(plain.image_tokens);
   other.text_global = strided(plain.text_global);
   other.text_tokens = strided(plain.text_tokens);
+  other.negatives = strided(plain.negatives);
   other.text_mask = plain.text_mask.t().contiguous().t();
   const auto objective = make();
   expect_equal(evaluate(*objective, other), evaluate(*objective, plain));
@@ -149,7 +152,8 @@ TEST_P(ObjectiveProperties, HalfPrecisionFeaturesGiveAFloatLoss) {
   Pairs rounded = pairs, halves = pairs;
   const auto round = [](const at::Tensor& x) { return leaf(x.to(at::kBFloat16).to(at::kFloat)); };
   const auto halve = [](const at::Tensor& x) { return leaf(x.to(at::kBFloat16)); };
-  for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens}) {
+  for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens,
+                      &Pairs::negatives}) {
     rounded.*member = round(pairs.*member);
     halves.*member = halve(pairs.*member);
   }
@@ -195,7 +199,8 @@ TEST(SparcInBfloat16, GivesTokensToTheKernelAsTheyComeAndStaysWithinTheirRoundin
     const auto objective = make_objective("sparc", yaml, kWidth, at::kFloat);
     const auto outcome_in = [&](at::ScalarType type) {
       Pairs pairs = random;
-      for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens})
+      for (auto member : {&Pairs::image_global, &Pairs::image_tokens, &Pairs::text_global, &Pairs::text_tokens,
+                          &Pairs::negatives})
         pairs.*member = leaf((random.*member).to(at::kBFloat16).to(type));
       return evaluate(*objective, pairs);
     };

@@ -117,6 +117,38 @@ TEST_F(DataProgram, TokenizeTakesTheVocabularyAsInspectDoes) {
   EXPECT_EQ(answer_of_shell(line).code, 2);
 }
 
+TEST_F(DataProgram, HardNegativesAreWrittenAsLinesThatJsonLinesReads) {
+  const std::string lines = write(
+      "a.jsonl",
+      R"({"image": "good.jpg", "caption": ["A red car and a blue bus", "cars"], "negatives": ["given"], "regions": )"
+      R"([{"box": [1, 2, 30, 40], "phrase": "a red car", "negatives": ["a tram"]}]})"
+      "\n"
+      R"({"image": "good.jpg", "caption": "nothing known"})"
+      "\n"
+      R"({"image": "empty.jpg", "caption": "a dog"})"
+      "\n");
+  const std::string make = "hard-negatives --source json_lines --set path=" + lines + " --set images=" + folder_.string();
+  const Answer answer = data(make + " --seed 3 --out " + path("b.jsonl"));
+  ASSERT_EQ(answer.code, 0) << answer.text;
+  EXPECT_EQ(answer.text.substr(answer.text.find(path("b.jsonl"))),
+            path("b.jsonl") +
+                ": 2 samples, 4 hard negatives (1 replace_att, 1 replace_obj, 1 swap_att, 1 swap_obj); no rule applies to "
+                "1 of the samples\nskipped: 1 empty_image\n");
+  const std::string written = io::read_file(path("b.jsonl"));
+  EXPECT_NE(written.find(R"({"kind":"","caption":"given"},{"kind":"swap_att","caption":"A blue car and a red bus"})"),
+            std::string::npos)
+      << written;
+  EXPECT_NE(written.find(R"("regions":[{"box":[1,2,30,40],"phrase":"a red car","negatives":[)"), std::string::npos) << written;
+  EXPECT_NE(written.find(R"(,"a tram"]}])"), std::string::npos) << written;
+  data(make + " --seed 3 --out " + path("c.jsonl"));
+  EXPECT_EQ(io::read_file(path("c.jsonl")), written);
+  data(make + " --seed 4 --each 3 --out " + path("d.jsonl"));
+  EXPECT_NE(io::read_file(path("d.jsonl")), written);
+  const Answer read = data("inspect --source json_lines --set path=" + path("b.jsonl") + " --set images=" + folder_.string());
+  EXPECT_EQ(read.code, 0) << read.text;
+  EXPECT_NE(read.text.find("hard negatives"), std::string::npos) << read.text;
+}
+
 TEST_F(DataProgram, TheSheetTellsWhatItCannotDraw) {
   const std::string sheet = " --sheet " + path("sheet.png");
   const std::string german = write("a.csv", "filepath\ttitle\ngood.jpg\tStra\u00dfe\n");

@@ -197,7 +197,7 @@ TEST(DryRun, WithoutVocabularyTheEncoderKeepsItsOwnSizes) {
 TEST(DryRun, ShowsAllOfSeveralCaptionsAndMarksAbsentAndCutOnes) {
   TrainingExample example;
   example.key = "a";
-  example.captions = {{"a red circle", 8, true}, {"a star", 4, false}, {}};
+  example.several["captions"] = {{"a red circle", 8, true}, {"a star", 4, false}, {}};
   const std::string text = to_text({example});
   EXPECT_EQ(text,
             "  a  captions 1 of 3, 8 tokens, cut: \"a red circle\"\n"

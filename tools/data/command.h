@@ -22,6 +22,7 @@ Command tokenize_command(CLI::App& program);
 Command train_sentencepiece_command(CLI::App& program);
 Command shapes_command(CLI::App& program);
 Command inspect_command(CLI::App& program);
+Command hard_negatives_command(CLI::App& program);
 Command pack_command(CLI::App& program);
 Command summarize_command(CLI::App& program);
 Command read_command(CLI::App& program);

@@ -27,6 +27,7 @@ struct ObjectAnnotation {
   std::string phrase;                  // its phrase in one of the captions
   std::array<std::int64_t, 2> span{};  // bytes [begin, end) of the phrase in that caption; empty: no caption names it
   std::int64_t caption = 0;            // which caption that is
+  std::vector<std::string> negatives{};  // texts that almost describe it
 };
 
 /// A caption that is wrong in one respect (SugarCrepe's kinds: replace_obj, replace_att, replace_rel, swap_obj, swap_att,
@@ -61,6 +62,7 @@ struct Sample {
   std::string class_name;              // the class as the data write it, where no list of classes makes it an index
   std::vector<std::uint8_t> mask;      // [height, width] class indices of the picture's pixels, 255 = ignored; may be empty
   std::vector<ObjectAnnotation> objects;
+  std::string bad_boxes;               // what is wrong with a box that the data give, for a message; empty: nothing
   std::vector<float> regions;          // [R, F] row-major
   std::int64_t region_width = 0;       // F
   std::vector<HardNegative> negatives;

@@ -15,10 +15,11 @@ namespace tessera {
 
 /// A batch of `size` samples of random contents in the shapes that the model takes, every view that `needs` names in
 /// each of them: what a measurement needs where there is no data. Texts are of the model's context length, without
-/// padding. image_sizes: of views of pixels that are not of the model's image size. captions: how many of each
-/// image the view `captions` holds.
+/// padding. image_sizes: of views of pixels that are not of the model's image size. texts: how many of each image the views
+/// of several texts hold, 8 if it does not say; there are as many boxes as phrases.
 Batch synthetic_batch(const DualEncoder& model, const Needs& needs, std::int64_t size, const at::Device& device,
-                      const std::map<std::string, config::Size>& image_sizes = {}, std::int64_t captions = 8);
+                      const std::map<std::string, config::Size>& image_sizes = {},
+                      const std::map<std::string, std::int64_t>& texts = {});
 
 /// Leaves of each text of the view its first tokens, so many as `lengths` says (of K captions of an image: of each of them),
 /// and of the view what the longest needs.

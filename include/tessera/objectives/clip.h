@@ -1,22 +1,26 @@
 #pragma once
 
 #include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/negative_texts.h>
 
 namespace tessera {
 
 struct ClipSettings {
   ContrastSettings pairs;
+  NegativeTextSettings negatives;
   bool local_loss = true;
 };
 
 template <class Visitor>
 void fields(Visitor& v, ClipSettings& s) {
   fields(v, s.pairs);
+  fields(v, s.negatives);
   v("local_loss", s.local_loss, "on several ranks each computes only the rows of its own pairs");
 }
 
 /// The contrastive loss of CLIP (Radford et al. 2021): InfoNCE of the cosines of global embeddings. Terms `loss_i2t`,
-/// `loss_t2i`.
+/// `loss_t2i`. With hard negatives images choose among these texts, too (NegCLIP, Yuksekgonul et al. 2023); statistic
+/// `negatives_per_image`, those that are there.
 class Clip : public ContrastiveObjective {
  public:
   Clip(const ClipSettings& settings, const ObjectiveContext& context)

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <tessera/objectives/contrastive_objective.h>
+#include <tessera/objectives/negative_texts.h>
 
 namespace tessera {
 
 struct SiglipSettings {
   PairSettings pairs;
+  NegativeTextSettings negatives;
   double init_logit_scale = 2.302585092994046;  // log 10
   double init_logit_bias = -10.0;
 };
@@ -13,6 +15,7 @@ struct SiglipSettings {
 template <class Visitor>
 void fields(Visitor& v, SiglipSettings& s) {
   fields(v, s.pairs);
+  fields(v, s.negatives);
   v("init_logit_scale", s.init_logit_scale, "what logit_scale starts from: the log of the factor of the cosines");
   v("init_logit_bias", s.init_logit_bias,
     "what logit_bias starts from: about minus the log of the number of negatives");
@@ -20,7 +23,9 @@ void fields(Visitor& v, SiglipSettings& s) {
 
 /// The sigmoid loss (Zhai et al. 2023, eq. 1): every image-text pair of the batch is a decision of its own,
 /// loss = -1/B sum_ij log sigmoid(z_ij (exp(logit_scale) cos_ij + logit_bias)), z = 1 on the diagonal, -1 elsewhere.
-/// Terms `loss_positive` and `loss_negative`, its diagonal and the rest; parameter `logit_bias` beside logit_scale.
+/// Terms `loss_positive` and `loss_negative`, its diagonal and the rest; parameter `logit_bias` beside logit_scale. With
+/// hard negatives there is `loss_hard_negative`, -1/B sum_bn log sigmoid(-(exp(logit_scale) cos_bn + logit_bias)) over the
+/// negatives n that image b is compared with, and the statistic `negatives_per_image`, those that are there.
 class Siglip : public ContrastiveObjective {
  public:
   Siglip(const SiglipSettings& settings, const ObjectiveContext& context);

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <iterator>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
+#include <tessera/base/error.h>
 #include <tessera/base/printable.h>
 #include <tessera/base/text.h>
 
@@ -63,22 +66,58 @@ bool read_member(const Json& object, const char* name, T& value) {
   return found == object.end() || read_value(*found, value);
 }
 
+std::vector<std::string> texts_of(const Json& list) {
+  std::vector<std::string> out;
+  if (!list.is_array()) return out;
+  for (const Json& each : list)
+    if (each.is_string()) out.push_back(each.get<std::string>());
+  return out;
+}
+
+// The texts of an object's list; without one, none.
+std::vector<std::string> negatives_of(const Json& object) {
+  const auto list = object.find("negatives");
+  return list == object.end() ? std::vector<std::string>() : texts_of(*list);
+}
+
+// Top, left, height and width of the pixels that [left, top, right, bottom] touches; nothing for what is no box.
+std::optional<std::array<std::int64_t, 4>> pixels_of(const Json& corners) {
+  constexpr double kFarthest = 1e9;
+  if (!corners.is_array() || corners.size() != 4) return std::nullopt;
+  std::array<double, 4> at{};
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (!corners[i].is_number()) return std::nullopt;
+    at[i] = corners[i].get<double>();
+    if (!(std::abs(at[i]) <= kFarthest)) return std::nullopt;
+  }
+  if (!(at[0] < at[2] && at[1] < at[3])) return std::nullopt;
+  const auto left = static_cast<std::int64_t>(std::floor(at[0])), top = static_cast<std::int64_t>(std::floor(at[1]));
+  return std::array{top, left, static_cast<std::int64_t>(std::ceil(at[3])) - top,
+                    static_cast<std::int64_t>(std::ceil(at[2])) - left};
+}
+
+bool has_box(const Json& item) {
+  return item.is_object() && item.contains("box");
+}
+
 bool read_object(const Json& json, ObjectAnnotation& out) {
-  return json.is_object() && json.contains("box") && read_member(json, "label", out.label) &&
+  if (!has_box(json)) return false;
+  out.negatives = negatives_of(json);
+  return read_member(json, "label", out.label) &&
          read_member(json, "box", out.box) && read_member(json, "phrase", out.phrase) &&
          read_member(json, "span", out.span) && read_member(json, "caption", out.caption);
 }
 
 bool read_negative(const Json& json, HardNegative& out) {
+  if (read_value(json, out.caption)) return true;
   return json.is_object() && json.contains("caption") && read_member(json, "kind", out.kind) &&
          read_member(json, "caption", out.caption);
 }
 
 template <class T, class Read>
-void read_list(const Json& json, const char* name, std::vector<T>& out, Read read) {
-  const auto list = json.find(name);
-  if (list == json.end() || !list->is_array()) return;
-  for (const Json& each : *list) {
+void read_items(const Json& list, std::vector<T>& out, Read read) {
+  if (!list.is_array()) return;
+  for (const Json& each : list) {
     T item;
     if (read(each, item)) out.push_back(std::move(item));
   }
@@ -108,8 +147,36 @@ void read_annotations(const Json& json, const std::vector<std::string>& caption_
     merge_captions(std::move(of_field), listed);
   }
   merge_captions(std::move(listed), sample.captions);
-  read_list(json, "objects", sample.objects, read_object);
-  read_list(json, "negatives", sample.negatives, read_negative);
+  if (const auto list = json.find("objects"); list != json.end()) read_items(*list, sample.objects, read_object);
+  if (const auto list = json.find("negatives"); list != json.end()) read_negatives(*list, sample.negatives);
+  if (const auto list = json.find("regions"); list != json.end()) sample.bad_boxes = read_regions(*list, sample.objects);
+}
+
+void read_negatives(const Json& list, std::vector<HardNegative>& out) {
+  read_items(list, out, read_negative);
+}
+
+std::string read_regions(const Json& list, std::vector<ObjectAnnotation>& out) {
+  if (!holds_regions(list)) return {};
+  std::string problem;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (!has_box(list[i])) continue;
+    const Json& corners = list[i].at("box");
+    const auto box = pixels_of(corners);
+    if (!box && problem.empty())
+      problem = concat("regions[", i, "].box is ", printable(corners.dump(-1, ' ', false, Json::error_handler_t::replace), 80),
+                       "; expected [left, top, right, bottom] in pixels, with left < right and top < bottom");
+    ObjectAnnotation object;
+    if (!box || !read_member(list[i], "phrase", object.phrase)) continue;
+    object.box = *box;
+    object.negatives = negatives_of(list[i]);
+    out.push_back(std::move(object));
+  }
+  return problem;
+}
+
+bool holds_regions(const Json& list) {
+  return list.is_array() && std::ranges::any_of(list, has_box);
 }
 
 std::vector<std::string> json_names(std::string_view text, std::size_t most) {

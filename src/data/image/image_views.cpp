@@ -40,6 +40,38 @@ std::string known_views(const std::map<std::string, ViewSettings>& views) {
   return join_names(names);
 }
 
+const char* settings_of(const std::string& view) {
+  return view == "image" ? "data.loader.augmentation" : "its settings in data.loader.views";
+}
+
+// Whether more than crop and flip changes where things are.
+bool moves_objects(const Augmentation& settings) {
+  return settings.auto_augment != "none" || settings.rand_augment.operations > 0;
+}
+
+// Where a view shows a box of its picture.
+SeenBox seen(const Box& box, const config::Size& picture, const std::array<double, 4>& part, bool mirrored) {
+  const auto along = [&](std::size_t axis, std::int64_t side) {  // begin and end, in pixels of the picture
+    return std::array{std::max<double>(0, static_cast<double>(box[axis])),
+                      std::min<double>(static_cast<double>(side), static_cast<double>(box[axis] + box[axis + 2]))};
+  };
+  const std::array<double, 2> rows = along(0, picture.height), columns = along(1, picture.width);
+  if (rows[0] >= rows[1] || columns[0] >= columns[1])
+    throw SampleError("bad_box", concat("the box [", box[1], ", ", box[0], ", ", box[1] + box[3], ", ", box[0] + box[2],
+                                        "] lies outside of the picture of ", picture.width, " x ", picture.height,
+                                        " pixels"));
+  const auto shown = [&](const std::array<double, 2>& range, std::size_t axis) {
+    return std::array{std::clamp((range[0] - part[axis]) / part[axis + 2], 0.0, 1.0),
+                      std::clamp((range[1] - part[axis]) / part[axis + 2], 0.0, 1.0)};
+  };
+  const std::array<double, 2> y = shown(rows, 0);
+  std::array<double, 2> x = shown(columns, 1);
+  if (mirrored) x = {1 - x[1], 1 - x[0]};
+  const double area = (y[1] - y[0]) * part[2] * (x[1] - x[0]) * part[3];
+  return {{static_cast<float>(x[0]), static_cast<float>(y[0]), static_cast<float>(x[1]), static_cast<float>(y[1])},
+          area / ((rows[1] - rows[0]) * (columns[1] - columns[0]))};
+}
+
 // Turns left and right.
 void mirror(Image& image) {
   for (std::int64_t y = 0; y < image.height; ++y) {
@@ -66,10 +98,11 @@ ImageViews::ImageViews(const Preprocessing& preprocessing, const ImageSettings& 
       max_pixels_(settings.max_pixels),
       seed_(seed) {
   for (const auto& [name, wanted] : needs.images)
-    if (!wanted.regions) add_view(name, preprocessing, settings);
+    if (!wanted.regions) add_view(name, wanted.boxes, preprocessing, settings);
 }
 
-void ImageViews::add_view(const std::string& name, const Preprocessing& preprocessing, const ImageSettings& settings) {
+void ImageViews::add_view(const std::string& name, bool boxes, const Preprocessing& preprocessing,
+                          const ImageSettings& settings) {
   View added{name, settings.augmentation, preprocessing.image_size};
   if (name != "image") {
     const ViewSettings* view = find_view(settings.views, name);
@@ -79,6 +112,10 @@ void ImageViews::add_view(const std::string& name, const Preprocessing& preproce
                  "; data.loader.views names others");
     added = {name, *view, view->image_size.value_or(preprocessing.image_size), fingerprint(name)};
   }
+  added.boxes = boxes;
+  if (boxes && moves_objects(added.settings))
+    user_error("the objective asks for the boxes of the image view ", name,
+               ", which do not follow what auto_augment and rand_augment do: leave both out of ", settings_of(name));
   (added.settings.crop == "evaluation" ? whole_ : crops_).push_back(std::move(added));
 }
 
@@ -91,8 +128,8 @@ std::map<std::string, config::Size> ImageViews::sizes() const {
 
 void ImageViews::check_fixed() const {
   const auto fail = [](const View& view, const std::string& why) {
-    const char* settings = view.name == "image" ? "data.loader.augmentation" : "its settings in data.loader.views";
-    user_error("data.features: the image view ", view.name, " ", why, ": set ", settings, " to {crop: evaluation}");
+    user_error("data.features: the image view ", view.name, " ", why, ": set ", settings_of(view.name),
+               " to {crop: evaluation}");
   };
   for (const View& view : crops_) fail(view, "is a random crop, and features are of whole pictures");
   for (const View& view : whole_) {
@@ -126,6 +163,43 @@ ImageViews::Planes ImageViews::make_views(const Sample& sample, std::int64_t ind
   return out;
 }
 
+std::map<std::string, std::vector<SeenBox>> ImageViews::see(const Sample& sample, const std::vector<Box>& boxes,
+                                                            std::int64_t index, std::int64_t repeat) const {
+  if (!has_picture(sample)) throw_no_image(sample);
+  std::map<std::string, std::vector<SeenBox>> out;
+  try {
+    const config::Size picture = size_of(sample);
+    for (const auto* views : {&crops_, &whole_})
+      for (const View& view : *views) {
+        if (!view.boxes) continue;
+        const Draws draws = draws_of(view, index, repeat);
+        std::array<double, 4> part{};
+        if (views == &whole_)
+          part = preprocessed_part(picture.height, picture.width, preprocessing_for(view));
+        else
+          std::ranges::copy(crop_of(view, picture, draws), part.begin());
+        const bool mirrored = draws(Purpose::flip).chance(view.settings.flip);
+        std::vector<SeenBox>& shown = out[view.name];
+        for (const Box& box : boxes) shown.push_back(seen(box, picture, part, mirrored));
+      }
+  } catch (const SampleError& error) {
+    throw SampleError(error.reason(), "sample " + sample.key + ": " + error.what());
+  }
+  return out;
+}
+
+config::Size ImageViews::size_of(const Sample& sample) const {
+  if (!sample.image.empty()) return {sample.image.height, sample.image.width};
+  const ImageHeader header = check_image(sample.encoded, max_pixels_);
+  return {header.height, header.width};
+}
+
+Box ImageViews::crop_of(const View& view, const config::Size& picture, const Draws& draws) const {
+  Random random = draws(Purpose::crop);
+  return random_resized_crop(picture.height, picture.width, view.settings.scale, view.settings.ratio,
+                             [&] { return random.uniform(); });
+}
+
 void ImageViews::make_crops(const Sample& sample, std::int64_t index, std::int64_t repeat, Planes& out) const {
   const Image& image = sample.image;
   ImageHeader header;
@@ -136,12 +210,8 @@ void ImageViews::make_crops(const Sample& sample, std::int64_t index, std::int64
     header.width = image.width;
   }
   std::vector<Crop> crops;
-  for (const View& view : crops_) {
-    Random random = draws_of(view, index, repeat)(Purpose::crop);
-    crops.push_back({random_resized_crop(header.height, header.width, view.settings.scale, view.settings.ratio,
-                                         [&] { return random.uniform(); }),
-                     view.size});
-  }
+  for (const View& view : crops_)
+    crops.push_back({crop_of(view, {header.height, header.width}, draws_of(view, index, repeat)), view.size});
   const DecodedPart part = image.empty()
                                ? decode_for(sample.encoded, header, crops, scaling_)
                                : DecodedPart{{image.pixels.data(), image.height, image.width, image.width * 3}};
@@ -166,13 +236,17 @@ void ImageViews::make_whole(const Sample& sample, std::int64_t index, std::int64
   const Image decoded = sample.image.empty() ? decode_image(sample.encoded, max_pixels_) : Image();
   for (const View& view : whole_) {
     const Draws draws = draws_of(view, index, repeat);
-    Preprocessing preprocessing = preprocessing_;
-    preprocessing.image_size = view.size;
-    Image image = preprocess(sample.image.empty() ? decoded : sample.image, preprocessing);
+    Image image = preprocess(sample.image.empty() ? decoded : sample.image, preprocessing_for(view));
     if (draws(Purpose::flip).chance(view.settings.flip)) mirror(image);
     if (changes_pixels(view.settings)) augment(image, view.settings, draws);
     out[view.name] = planes_of(image);
   }
+}
+
+Preprocessing ImageViews::preprocessing_for(const View& view) const {
+  Preprocessing out = preprocessing_;
+  out.image_size = view.size;
+  return out;
 }
 
 // Each view has random numbers of its own.

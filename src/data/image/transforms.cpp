@@ -125,6 +125,16 @@ Image preprocess(const Image& image, const Preprocessing& settings) {
   return out;
 }
 
+std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width, const Preprocessing& settings) {
+  const Geometry g = geometry_of(height, width, settings);
+  const auto in_picture = [](std::int64_t resized, std::int64_t side, std::int64_t resized_side) {
+    return static_cast<double>(resized) * static_cast<double>(side) / static_cast<double>(resized_side);
+  };
+  return {in_picture(g.top, height, g.size.height), in_picture(g.left, width, g.size.width),
+          in_picture(settings.image_size.height, height, g.size.height),
+          in_picture(settings.image_size.width, width, g.size.width)};
+}
+
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height,
                                           std::int64_t width, const Preprocessing& settings) {
   TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "preprocess_mask: expected ", height, " x ",

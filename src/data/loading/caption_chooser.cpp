@@ -9,10 +9,6 @@ namespace {
 
 constexpr const char* kCaptionsField = "captions";
 
-bool is_usable(const std::string& text) {
-  return !strip(text).empty() && is_utf8(text);
-}
-
 const TextField* find_field(const std::vector<TextField>& fields, const std::string& name) {
   const auto found = std::ranges::find(fields, name, &TextField::name);
   return found == fields.end() ? nullptr : &*found;
@@ -36,6 +32,10 @@ bool leaves_fields_unnamed(const CaptionViewSettings& settings) {
 }
 
 }  // namespace
+
+bool is_usable(const std::string& text) {
+  return !strip(text).empty() && is_utf8(text);
+}
 
 std::optional<config::Problem> validate(const CaptionViewSettings& settings) {
   const bool sentences = settings.choice == "sentences";

@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+/// Whether a text is one: not blank, and UTF-8.
+bool is_usable(const std::string& text);
+
 /// The K captions of a sample, as data.loader.captions makes them. Fields go by their names; `captions` is the list of the
 /// sample's captions, unless it has a text field of that name. Where no fields are named, sentences come from all of its
 /// text fields, or from its captions if it has none; a list of captions is that of the sample. A text that is blank or

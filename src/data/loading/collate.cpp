@@ -20,10 +20,12 @@ Batch Collator::collate(std::vector<PreparedSample>& samples) const {
     input.encoded = encoded;
     if (!features_) input.pixels = collate_pixels(samples, view);
     if (wanted.optional) input.mask = collate_presence(samples, view);
+    if (wanted.boxes) input.boxes = collate_boxes(samples, view);
   }
   const std::int64_t length = needs_.texts.empty() ? 0 : text_length(samples);
   for (const auto& [view, wanted] : needs_.texts)
-    batch.texts[view] = view == kCaptions ? collate_captions(samples, length) : collate_text(samples, view, length);
+    batch.texts[view] =
+        holds_several_texts(view) ? collate_several(samples, view, length) : collate_text(samples, view, length);
   batch.labels = collate_numbers(samples, &PreparedSample::label);
   if (needs_.duplicates && !needs_.images.empty())
     batch.duplicates.image_group = collate_numbers(samples, &PreparedSample::image_group);
@@ -113,7 +115,8 @@ std::int64_t Collator::text_length(const std::vector<PreparedSample>& samples) c
   for (const PreparedSample& sample : samples)
     for (const auto& [view, ids] : sample.ids) longest = std::max(longest, std::ssize(ids));
   for (const PreparedSample& sample : samples)
-    for (const auto& ids : sample.captions) longest = std::max(longest, std::ssize(ids));
+    for (const auto& [view, texts] : sample.several)
+      for (const auto& ids : texts.ids) longest = std::max(longest, std::ssize(ids));
   TORCH_CHECK(longest <= most, "the tokenizer gave ", longest, " ids, more than its context of ", most);
   return longest;
 }
@@ -128,19 +131,34 @@ TowerInput Collator::collate_text(const std::vector<PreparedSample>& samples, co
   return collate_rows(rows, length);
 }
 
-TowerInput Collator::collate_captions(const std::vector<PreparedSample>& samples, std::int64_t length) const {
-  const std::size_t each = samples.front().captions.size();
+TowerInput Collator::collate_several(const std::vector<PreparedSample>& samples, const std::string& view,
+                                     std::int64_t length) const {
+  const std::size_t each = samples.front().several.at(view).ids.size();
   std::vector<const std::vector<std::int64_t>*> rows;
   for (const PreparedSample& sample : samples) {
-    TORCH_CHECK(sample.captions.size() == each, "sample ", sample.key, " has ", sample.captions.size(),
-                " captions, others ", each);
-    for (const auto& ids : sample.captions) rows.push_back(ids.empty() ? nullptr : &ids);
+    const PreparedTexts& texts = sample.several.at(view);
+    TORCH_CHECK(texts.ids.size() == each, "sample ", sample.key, " has ", texts.ids.size(), " texts of the view ", view,
+                ", others ", each);
+    for (const auto& ids : texts.ids) rows.push_back(ids.empty() ? nullptr : &ids);
   }
   TowerInput out = collate_rows(rows, length);
   const std::vector<std::int64_t> shape = {std::ssize(samples), static_cast<std::int64_t>(each)};
   out.ids = out.ids.unflatten(0, shape);
   out.mask = out.mask.unflatten(0, shape);
   out.lengths = out.lengths.unflatten(0, shape);
+  return out;
+}
+
+Boxes Collator::collate_boxes(const std::vector<PreparedSample>& samples, const std::string& view) const {
+  const std::int64_t each = std::ssize(samples.front().boxes.at(view));
+  Boxes out{make({std::ssize(samples), each, 4}, at::kFloat), make({std::ssize(samples), each}, at::kBool)};
+  auto* corners = out.corners.data_ptr<float>();
+  auto* mask = out.mask.data_ptr<bool>();
+  for (const PreparedSample& sample : samples)
+    for (const PreparedBox& box : sample.boxes.at(view)) {
+      corners = std::ranges::copy(box.value_or(std::array<float, 4>{}), corners).out;
+      *mask++ = box.has_value();
+    }
   return out;
 }
 

@@ -14,7 +14,7 @@
 namespace tessera {
 
 /// Makes a batch of prepared samples: one copy of each into the batch's tensors. A view that a sample lacks is a row of
-/// zeros (texts: of padding) whose mask is false, and so is an absent one of K captions. Thread-safe.
+/// zeros (texts: of padding) whose mask is false, and so is an absent one of several texts or boxes. Thread-safe.
 class Collator {
  public:
   /// image_sizes: of each view of pixels.
@@ -40,7 +40,9 @@ class Collator {
   std::int64_t text_length(const std::vector<PreparedSample>& samples) const;
   TowerInput collate_text(const std::vector<PreparedSample>& samples, const std::string& view,
                           std::int64_t length) const;
-  TowerInput collate_captions(const std::vector<PreparedSample>& samples, std::int64_t length) const;
+  TowerInput collate_several(const std::vector<PreparedSample>& samples, const std::string& view,
+                             std::int64_t length) const;
+  Boxes collate_boxes(const std::vector<PreparedSample>& samples, const std::string& view) const;
   TowerInput collate_rows(const std::vector<const std::vector<std::int64_t>*>& rows, std::int64_t length) const;
   at::Tensor collate_captions_group(const std::vector<PreparedSample>& samples) const;
   at::Tensor collate_numbers(const std::vector<PreparedSample>& samples, std::int64_t PreparedSample::*number) const;

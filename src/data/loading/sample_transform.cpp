@@ -1,6 +1,7 @@
 #include "src/data/loading/sample_transform.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <span>
 
@@ -30,10 +31,50 @@ std::span<const std::string> texts_for(const std::string& view, const Sample& sa
   return {view == "summary" ? &sample.summary : &sample.object_tags, 1};
 }
 
-constexpr std::uint64_t kWordOfCaptions = 0x4B43;  // of a random key: K captions draw apart from the one of `caption`
+// Of random keys: K captions draw apart from the one of `caption`, boxes apart from the negatives of the whole image.
+constexpr std::uint64_t kWordOfCaptions = 0x4B43, kWordOfNegatives = 0x4E47, kWordOfBoxes = 0x4258;
 
 bool is_blank(const std::string& text) {
   return strip(text).empty();
+}
+
+std::vector<std::string> usable_negatives(const Sample& sample) {
+  std::vector<std::string> out;
+  for (const HardNegative& negative : sample.negatives)
+    if (is_usable(negative.caption)) out.push_back(negative.caption);
+  return out;
+}
+
+std::vector<std::string> usable_negatives(const ObjectAnnotation& object) {
+  std::vector<std::string> out = object.negatives;
+  std::erase_if(out, [](const std::string& text) { return !is_usable(text); });
+  return out;
+}
+
+// Those with a box and a phrase.
+std::vector<const ObjectAnnotation*> phrased_objects(const Sample& sample) {
+  std::vector<const ObjectAnnotation*> out;
+  for (const ObjectAnnotation& object : sample.objects)
+    if (object.box[2] > 0 && object.box[3] > 0 && is_usable(object.phrase)) out.push_back(&object);
+  return out;
+}
+
+// Adds `count` of the texts, none twice; where there are fewer, empty ones follow.
+void add_some(std::vector<std::string> texts, std::int64_t count, Random& random, std::vector<std::string>& out) {
+  random.shuffle(texts);
+  texts.resize(static_cast<std::size_t>(count));
+  std::ranges::move(texts, std::back_inserter(out));
+}
+
+bool has_several(const std::string& view, const Sample& sample) {
+  if (view == kNegatives) return !usable_negatives(sample).empty();
+  const std::vector<const ObjectAnnotation*> objects = phrased_objects(sample);
+  if (view == kPhrases) return !objects.empty();
+  return std::ranges::any_of(objects, [](const auto* object) { return !usable_negatives(*object).empty(); });
+}
+
+bool is_in_sight(const SeenBox& box, double least_visible) {
+  return box.visible > 0 && box.visible >= least_visible;
 }
 
 std::uint64_t word(std::int64_t value) {
@@ -60,14 +101,25 @@ std::int64_t image_group_of(const Sample& sample) {
 }  // namespace
 
 const std::vector<std::string>& known_texts() {
-  static const std::vector<std::string> names = {"caption", kCaptions, "summary", "objects"};
+  static const std::vector<std::string> names = {"caption", kCaptions, "summary",       "objects",
+                                                 kNegatives, kPhrases, kPhraseNegatives};
   return names;
 }
 
 std::string compared_text(const Needs& needs) {
   if (needs.texts.contains("caption")) return "caption";
-  const auto found = std::ranges::find_if(needs.texts, [](const auto& each) { return each.first != kCaptions; });
+  const auto found = std::ranges::find_if(needs.texts, [](const auto& each) { return !holds_several_texts(each.first); });
   return found == needs.texts.end() ? std::string() : found->first;
+}
+
+std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settings) {
+  std::map<std::string, std::int64_t> out;
+  if (settings.captions) out[kCaptions] = captions_per_image(*settings.captions);
+  if (settings.negatives) out[kNegatives] = settings.negatives->count;
+  if (settings.boxes) out[kPhrases] = settings.boxes->count;
+  if (settings.boxes && settings.boxes->negatives > 0)
+    out[kPhraseNegatives] = settings.boxes->count * settings.boxes->negatives;
+  return out;
 }
 
 std::vector<std::string> needed_fields(const Needs& needs) {
@@ -103,7 +155,8 @@ SampleTransform::SampleTransform(std::shared_ptr<const Source> source, std::shar
   TORCH_CHECK(source_ != nullptr, "Loader: no source");
   TORCH_CHECK(tokenizer_ != nullptr || needs_.texts.empty(), "Loader: texts are needed, but there is no tokenizer");
   check_views();
-  if (needs_.texts.contains(kCaptions)) no_text_ = tokenizer_->encode("");
+  if (std::ranges::any_of(needs_.texts, [](const auto& view) { return holds_several_texts(view.first); }))
+    no_text_ = tokenizer_->encode("");
   if (features_) images_.check_fixed();
   check_fields();
 }
@@ -116,15 +169,31 @@ void SampleTransform::check_views() const {
   if (needs_.texts.contains(kCaptions) && !captions_)
     user_error("the objective asks for several captions of each image, but data.loader.captions is not set: set "
                "data.loader.captions.slots, as in [{count: 8, max_sentences: 3}], or choice: all and a count there");
+  if (needs_.texts.contains(kNegatives) && !settings_.negatives)
+    user_error("the objective asks for hard negatives of each image, but data.loader.negatives is not set: set it, as in "
+               "{count: 1}");
+  if (wants_phrases() && !settings_.boxes)
+    user_error("the objective asks for boxes of objects or their phrases, but data.loader.boxes is not set: set it, as in "
+               "{count: 4, negatives: 10}");
+  if (needs_.texts.contains(kPhraseNegatives) && settings_.boxes->negatives == 0)
+    user_error("the objective asks for hard negatives of phrases, but data.loader.boxes.negatives is 0: set how many each "
+               "phrase has");
+}
+
+// Or boxes.
+bool SampleTransform::wants_phrases() const {
+  return needs_.texts.contains(kPhrases) || needs_.texts.contains(kPhraseNegatives) ||
+         std::ranges::any_of(needs_.images, [](const auto& view) { return view.second.boxes; });
 }
 
 std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const {
   std::vector<std::string> names;
   if (has_picture(sample)) names.emplace_back("image");
   for (const std::string& view : known_texts()) {
-    const auto texts = texts_for(view, sample);
-    const bool is_there = view == kCaptions ? captions_ && captions_->has_any(sample)
-                                            : std::ranges::any_of(texts, [](const auto& text) { return !text.empty(); });
+    const bool is_there =
+        view == kCaptions            ? captions_ && captions_->has_any(sample)
+        : holds_several_texts(view) ? has_several(view, sample)
+                                    : std::ranges::any_of(texts_for(view, sample), [](const auto& text) { return !text.empty(); });
     if (is_there) names.push_back(view);
   }
   for (const TextField& field : sample.texts) names.push_back("the text field " + printable(field.name));
@@ -212,7 +281,8 @@ std::int64_t PreparedSample::bytes() const {
   auto total = static_cast<std::int64_t>(sizeof(float) * regions.capacity() + features.capacity());
   for (const auto& [name, view] : pixels) total += static_cast<std::int64_t>(view.capacity());
   for (const auto& [name, tokens] : ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
-  for (const auto& tokens : captions) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
+  for (const auto& [name, texts] : several)
+    for (const auto& tokens : texts.ids) total += static_cast<std::int64_t>(sizeof(std::int64_t) * tokens.capacity());
   return total;
 }
 
@@ -223,6 +293,7 @@ PreparedSample SampleTransform::prepare(Sample sample, const SampleDraw& draw) c
   try {
     // Texts first: they are cheap, and a sample without one needs no decoding.
     prepare_texts(sample, draw, out);
+    if (wants_phrases()) prepare_phrases(sample, draw, out);
     prepare_images(sample, draw, out);
   } catch (const SampleError& error) {
     out.reject(error);
@@ -239,6 +310,12 @@ void SampleTransform::prepare_texts(const Sample& sample, const SampleDraw& draw
       prepare_captions(sample, draw, wanted.optional, out);
       continue;
     }
+    if (holds_several_texts(view)) {
+      if (!wanted.optional && !has_several(view, sample))
+        throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
+      if (view == kNegatives) prepare_negatives(sample, draw, out);
+      continue;
+    }
     const std::string* text = choose_text(view, sample, draw);
     if (text == nullptr && !wanted.optional)
       throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
@@ -250,25 +327,76 @@ void SampleTransform::prepare_texts(const Sample& sample, const SampleDraw& draw
 void SampleTransform::prepare_captions(const Sample& sample, const SampleDraw& draw, bool optional,
                                        PreparedSample& out) const {
   const Random random(seed_, Purpose::caption, {word(draw.repeat), word(draw.index), kWordOfCaptions});
-  const std::vector<std::string> texts = captions_->choose(sample, random);
-  for (const std::string& text : texts) {
-    std::vector<std::int64_t>& ids = out.captions.emplace_back();
-    const std::int64_t cut_before = out.cuts[kCaptions].cut_texts;
-    if (!is_blank(text)) ids = encode(kCaptions, text, out);
-    out.captions_cut.push_back(out.cuts[kCaptions].cut_texts > cut_before);
-    if (ids == no_text_) ids.clear();  // special tokens alone are no caption
-  }
-  const bool any = std::ranges::any_of(out.captions, [](const auto& ids) { return !ids.empty(); });
+  const PreparedTexts& captions = out.several[kCaptions] =
+      encode_several(kCaptions, captions_->choose(sample, random), out);
+  const bool any = std::ranges::any_of(captions.ids, [](const auto& ids) { return !ids.empty(); });
   if (!any && captions_->has_undecodable(sample))
     throw SampleError("not_utf8", "sample " + sample.key + ": its captions are not UTF-8");
   if (!any && !optional)
     throw SampleError("no_captions", concat("sample ", sample.key, " has no text for captions; they come from ",
                                             captions_->describe_fields()));
   if (!needs_.duplicates) return;
-  for (const std::vector<std::int64_t>& ids : out.captions)
+  for (const std::vector<std::int64_t>& ids : captions.ids)
     out.captions_group.push_back(
         ids.empty() ? 0
                     : id_of({reinterpret_cast<const char*>(ids.data()), sizeof(std::int64_t) * ids.size()}));
+}
+
+void SampleTransform::prepare_negatives(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
+  Random random(seed_, Purpose::negatives, {word(draw.repeat), word(draw.index), kWordOfNegatives});
+  std::vector<std::string> texts;
+  add_some(usable_negatives(sample), settings_.negatives->count, random, texts);
+  out.several[kNegatives] = encode_several(kNegatives, texts, out);
+}
+
+// Boxes, phrases and their negatives: those of the same objects.
+void SampleTransform::prepare_phrases(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
+  if (!sample.bad_boxes.empty()) throw SampleError("bad_box", concat("sample ", sample.key, ": ", sample.bad_boxes));
+  const BoxViewSettings& settings = *settings_.boxes;
+  Random random(seed_, Purpose::negatives, {word(draw.repeat), word(draw.index), kWordOfBoxes});
+  std::vector<const ObjectAnnotation*> objects;
+  if (has_picture(sample)) objects = phrased_objects(sample);
+  random.shuffle(objects);
+  std::vector<Box> boxes;
+  for (const ObjectAnnotation* object : objects) boxes.push_back(object->box);
+  std::map<std::string, std::vector<SeenBox>> seen;
+  if (!boxes.empty()) seen = images_.see(sample, boxes, draw.index, draw.repeat);
+  std::vector<std::size_t> chosen;  // of the objects; those that no view shows are passed over
+  for (std::size_t i = 0; i < objects.size() && std::ssize(chosen) < settings.count; ++i)
+    if (seen.empty() || std::ranges::any_of(seen, [&](const auto& view) {
+          return is_in_sight(view.second[i], settings.least_visible);
+        }))
+      chosen.push_back(i);
+  std::vector<std::string> phrases, negatives;
+  for (const std::size_t i : chosen) {
+    phrases.push_back(objects[i]->phrase);
+    add_some(usable_negatives(*objects[i]), settings.negatives, random, negatives);
+  }
+  phrases.resize(static_cast<std::size_t>(settings.count));
+  negatives.resize(static_cast<std::size_t>(settings.count * settings.negatives));
+  if (needs_.texts.contains(kPhrases)) out.several[kPhrases] = encode_several(kPhrases, phrases, out);
+  if (needs_.texts.contains(kPhraseNegatives))
+    out.several[kPhraseNegatives] = encode_several(kPhraseNegatives, negatives, out);
+  for (const auto& [view, wanted] : needs_.images)
+    if (wanted.boxes) out.boxes[view].resize(static_cast<std::size_t>(settings.count));
+  for (const auto& [view, shown] : seen)
+    for (std::size_t r = 0; r < chosen.size(); ++r)
+      if (const SeenBox& box = shown[chosen[r]]; is_in_sight(box, settings.least_visible))
+        out.boxes[view][r] = box.corners;
+}
+
+// An empty text is absent, and so is one without any word.
+PreparedTexts SampleTransform::encode_several(const std::string& view, const std::vector<std::string>& texts,
+                                              PreparedSample& out) const {
+  PreparedTexts several;
+  for (const std::string& text : texts) {
+    std::vector<std::int64_t>& ids = several.ids.emplace_back();
+    const std::int64_t cut_before = out.cuts[view].cut_texts;
+    if (!is_blank(text)) ids = encode(view, text, out);
+    several.cut.push_back(out.cuts[view].cut_texts > cut_before);
+    if (ids == no_text_) ids.clear();  // special tokens alone are no text
+  }
+  return several;
 }
 
 // Counts what the tokenizer's context cuts off.

@@ -1,6 +1,7 @@
 #include <tessera/data/loading/training_examples.h>
 
 #include <algorithm>
+#include <array>
 
 #include "src/data/loading/sample_reader.h"
 #include "src/data/loading/sample_transform.h"
@@ -19,6 +20,18 @@ Image image_of_planes(const std::vector<std::uint8_t>& planes, const config::Siz
   return out;
 }
 
+// Draws a red line along the borders of a box: left, top, right, bottom as shares of the picture's size.
+void outline(Image& image, const std::array<float, 4>& box) {
+  const auto place = [](float share, std::int64_t side) {
+    return std::min(static_cast<std::int64_t>(share * static_cast<float>(side)), side - 1);
+  };
+  const std::int64_t left = place(box[0], image.width), right = place(box[2], image.width),
+                     top = place(box[1], image.height), bottom = place(box[3], image.height);
+  for (std::int64_t y = top; y <= bottom; ++y)
+    for (std::int64_t x = left; x <= right; x += y == top || y == bottom ? 1 : std::max<std::int64_t>(1, right - left))
+      std::ranges::copy(std::array<std::uint8_t, 3>{255, 0, 0}, image.pixels.begin() + 3 * (y * image.width + x));
+}
+
 class Examples {
  public:
   Examples(const std::shared_ptr<const Source>& source, const std::shared_ptr<const Tokenizer>& tokenizer,
@@ -34,11 +47,16 @@ class Examples {
     TrainingExample out{.source = {}, .key = prepared.key, .problem = prepared.bad_text};
     for (const auto& [view, ids] : prepared.ids)
       out.texts[view] = {tokenizer_->decode(ids), std::ssize(ids), prepared.cuts.at(view).cut_texts > 0};
-    for (std::size_t k = 0; k < prepared.captions.size(); ++k) {
-      const std::vector<std::int64_t>& ids = prepared.captions[k];
-      out.captions.push_back({ids.empty() ? "" : tokenizer_->decode(ids), std::ssize(ids), prepared.captions_cut[k]});
-    }
+    for (const auto& [view, texts] : prepared.several)
+      for (std::size_t k = 0; k < texts.ids.size(); ++k) {
+        const std::vector<std::int64_t>& ids = texts.ids[k];
+        out.several[view].push_back({ids.empty() ? "" : tokenizer_->decode(ids), std::ssize(ids), texts.cut[k]});
+      }
     for (const auto& [view, planes] : prepared.pixels) out.pictures[view] = image_of_planes(planes, sizes_.at(view));
+    for (const auto& [view, boxes] : prepared.boxes)
+      for (const PreparedBox& box : boxes)
+        if (const auto picture = out.pictures.find(view); box && picture != out.pictures.end())
+          outline(picture->second, *box);
     return out;
   }
 

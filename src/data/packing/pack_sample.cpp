@@ -122,7 +122,10 @@ void clean_texts(Sample& sample) {
   clean_captions(sample);
   sample.summary = strip(repair_utf8(sample.summary));
   sample.object_tags = strip(repair_utf8(sample.object_tags));
-  for (ObjectAnnotation& object : sample.objects) object.phrase = repair_utf8(object.phrase);
+  for (ObjectAnnotation& object : sample.objects) {
+    object.phrase = repair_utf8(object.phrase);
+    for (std::string& negative : object.negatives) negative = repair_utf8(negative);
+  }
   for (HardNegative& negative : sample.negatives) {
     negative.kind = repair_utf8(negative.kind);
     negative.caption = repair_utf8(negative.caption);

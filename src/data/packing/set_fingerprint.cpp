@@ -51,6 +51,8 @@ SampleDigest digest_of(const Sample& sample) {
   for (const ObjectAnnotation& object : sample.objects) {
     out.number(object.label).text(object.phrase).number(object.span[0]).number(object.span[1]).number(object.caption);
     for (const std::int64_t side : object.box) out.number(side);
+    if (!object.negatives.empty()) out.number(std::ssize(object.negatives));
+    for (const std::string& negative : object.negatives) out.text(negative);
   }
   out.number(sample.region_width).text(raw(sample.regions));
   out.number(std::ssize(sample.negatives));

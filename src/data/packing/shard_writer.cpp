@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "src/data/formats/annotations.h"
 #include "src/data/image/image_file.h"
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
@@ -39,16 +40,21 @@ Json describe_objects(const std::vector<ObjectAnnotation>& objects, const std::v
     item["phrase"] = object.phrase;
     item["span"] = object.span;
     item["caption"] = object.caption;
+    if (!object.negatives.empty()) item["negatives"] = object.negatives;
     list.push_back(std::move(item));
   }
   return list;
 }
 
 /// What the sample's own side file held. Its `caption` stays under that name only if it is one of the captions: read
-/// again, it would be one.
+/// again, it would be one. Its `regions` are among the objects, but for those whose boxes are none.
 Json kept_fields(const Sample& sample) {
   Json json = sample.fields.empty() ? Json::object() : Json::parse(sample.fields, nullptr, false);
   if (!json.is_object()) return Json::object();
+  if (const auto regions = json.find("regions"); regions != json.end() && holds_regions(nlohmann::json(*regions))) {
+    if (!sample.bad_boxes.empty()) json["original_regions"] = Json(*regions);
+    json.erase("regions");
+  }
   const auto caption = json.find("caption");
   if (caption == json.end()) return json;
   const std::string text = caption->is_string() ? std::string(strip(caption->get<std::string>())) : "";

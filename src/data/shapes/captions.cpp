@@ -30,14 +30,6 @@ std::string with_article(const std::string& words) {
   return (std::string("aeiou").find(words[0]) != std::string::npos ? "an " : "a ") + words;
 }
 
-std::string noun_phrase(const Mention& m) {
-  std::string words;
-  if (m.size != kUnsaid) words += std::string(kSizeWords[at(m.size)][at(m.size_wording)]) + " ";
-  if (m.texture != kUnsaid) words += shapes_texture_names()[at(m.texture)] + " ";
-  if (m.color != kUnsaid) words += shapes_color_names()[at(m.color)] + " ";
-  return with_article(words + shapes_shape_names()[at(m.shape)]);
-}
-
 // The relation that stands out: the centers lie apart on one axis much more than on the other.
 Relation clear_relation(const Object& a, const Object& b) {
   const double dx = b.x - a.x;
@@ -219,6 +211,14 @@ std::vector<std::string> write_parts(const Scene& scene, Random& random) {
   }
   random.shuffle(out);
   return out;
+}
+
+std::string noun_phrase(const Mention& m) {
+  std::string words;
+  if (m.size != kUnsaid) words += std::string(kSizeWords[at(m.size)][at(m.size_wording)]) + " ";
+  if (m.texture != kUnsaid) words += shapes_texture_names()[at(m.texture)] + " ";
+  if (m.color != kUnsaid) words += shapes_color_names()[at(m.color)] + " ";
+  return with_article(words + shapes_shape_names()[at(m.shape)]);
 }
 
 CaptionText write(const CaptionPlan& plan, Tone tone) {

@@ -55,6 +55,9 @@ CaptionPlan plan_caption(const Scene& scene, std::size_t most, Random& random);
 /// that stands in a clear relation.
 std::vector<std::string> write_parts(const Scene& scene, Random& random);
 
+/// "a small red circle".
+std::string noun_phrase(const Mention& mention);
+
 CaptionText write(const CaptionPlan& plan, Tone tone);
 
 /// False only when no reading makes the plan true: mentions stand for different objects that have all said attributes,

@@ -139,4 +139,17 @@ std::vector<HardNegative> make_negatives(const CaptionPlan& plan, const Scene& s
   return out;
 }
 
+std::vector<std::string> make_phrase_negatives(const Mention& mention) {
+  std::vector<std::string> out;
+  for (const Attribute attribute : {&Mention::color, &Mention::texture, &Mention::size, &Mention::shape}) {
+    if (mention.*attribute == kUnsaid) continue;
+    for (int value = 0; value < count_of(attribute); ++value) {
+      Mention wrong = mention;
+      wrong.*attribute = value;
+      if (value != mention.*attribute) out.push_back(noun_phrase(wrong));
+    }
+  }
+  return out;
+}
+
 }  // namespace tessera::shapes

@@ -90,6 +90,7 @@ Sample ShapesSource::get(std::int64_t index) const {
         object.span = caption.spans[m];
         object.phrase = caption.text.substr(static_cast<std::size_t>(object.span[0]),
                                             static_cast<std::size_t>(object.span[1] - object.span[0]));
+        if (settings_.negatives) object.negatives = make_phrase_negatives(plan.mentions[m]);
       }
       if (settings_.negatives) {
         Random negative_random = key.random(negative_part);

@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "src/data/formats/annotations.h"
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/text_fields.h"
@@ -33,6 +34,11 @@ class JsonLinesReader {
         concat("json_lines ", list_.tables[0], settings_.split.empty() ? "" : concat(" (", settings_.split, ")"));
     list_.folder = settings_.images;
     list_.text_fields = settings_.text_fields;
+    const std::string regions = concat("the member ", settings_.regions_key, " (regions_key)");
+    list_.columns = {{"negatives", concat("negatives are looked for in the member ", settings_.negatives_key,
+                                          " (negatives_key)")},
+                     {"phrases", concat("phrases are looked for in ", regions)},
+                     {"phrase_negatives", concat("phrase_negatives are looked for in ", regions)}};
     if (!settings_.text_fields.empty())
       list_.columns["captions"] =
           concat("captions are looked for in the members ", join_names(settings_.text_fields), " (text_fields)");
@@ -55,6 +61,7 @@ class JsonLinesReader {
       for (const std::string& key : settings_.caption_key)
         add_captions(member(item, key, "caption_key", place), picture);
       add_texts(item, picture);
+      add_annotations(item, picture);
       list_.pictures.push_back(std::move(picture));
     }
   }
@@ -83,6 +90,14 @@ class JsonLinesReader {
     } catch (const SampleError& error) {
       picture.more->bad_texts = error.what();
     }
+  }
+
+  void add_annotations(const nlohmann::json& item, ListedPicture& picture) const {
+    const auto negatives = item.find(settings_.negatives_key), regions = item.find(settings_.regions_key);
+    if (negatives == item.end() && regions == item.end()) return;
+    if (!picture.more) picture.more = std::make_unique<ListedPicture::More>();
+    if (negatives != item.end()) read_negatives(*negatives, picture.more->negatives);
+    if (regions != item.end()) picture.more->bad_boxes = read_regions(*regions, picture.more->objects);
   }
 
   static std::string text_of(const nlohmann::json& item, const std::string& key, const char* setting,

@@ -93,6 +93,9 @@ Sample ListedPictures::read(const ListedPicture& picture) const {
   const ListedPicture::More& more = *picture.more;
   sample.summary = more.summary;
   sample.object_tags = more.object_tags;
+  sample.negatives = more.negatives;
+  sample.objects = more.objects;
+  sample.bad_boxes = more.bad_boxes;
   try {
     if (!more.region_file.empty())
       set_regions(read_sample_file(path_of(more.region_file), "no_regions"), list_.region_tensor, sample);

@@ -21,6 +21,9 @@ struct ListedPicture {
     std::string mask_file;
     std::vector<std::optional<FieldText>> texts;  // of each of the list's text_fields; null: this picture has none
     std::string bad_texts;                        // what is wrong with one of these; empty: nothing
+    std::vector<HardNegative> negatives;
+    std::vector<ObjectAnnotation> objects;
+    std::string bad_boxes;
   };
   std::string name;
   std::vector<std::string> captions;

@@ -15,12 +15,15 @@ constexpr double kNoExponential = -std::numeric_limits<double>::infinity();
 
 // Cross-entropies along `dim` of logits relative to the right pair's, log sum exp(s (A_ij - A_ii)): equal in value, and
 // the gradient of the scale does not cancel between large numbers. Logits where `left_out` is true (undefined: nowhere)
-// count in no sum; the right pair's are never among them.
-at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim) {
+// count in no sum; the right pair's are never among them. further: the logarithm of what the softmaxes sum besides,
+// undefined: nothing.
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, double smoothing, std::int64_t dim,
+                         const at::Tensor& further = {}) {
   const auto counted = [&](double nothing) {
     return left_out.defined() ? logits.masked_fill(left_out, nothing) : logits;
   };
-  const at::Tensor loss = counted(kNoExponential).logsumexp(dim);
+  at::Tensor loss = counted(kNoExponential).logsumexp(dim);
+  if (further.defined()) loss = at::logaddexp(loss, further);
   if (smoothing == 0) return loss;
   at::Tensor negatives = at::full({}, logits.size(dim) - 1, logits.options().dtype(at::kLong));
   if (left_out.defined()) negatives = negatives - left_out.sum(dim);
@@ -29,8 +32,9 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& left_out, d
 
 // The right pair of row b is at column offset + b.
 at::Tensor row_loss(const at::Tensor& similarity, const at::Tensor& scale, std::int64_t offset,
-                    const at::Tensor& left_out, double smoothing) {
-  return cross_entropy((similarity - similarity.diagonal(offset).unsqueeze(1)) * scale, left_out, smoothing, 1).sum();
+                    const at::Tensor& left_out, double smoothing, const at::Tensor& further = {}) {
+  return cross_entropy((similarity - similarity.diagonal(offset).unsqueeze(1)) * scale, left_out, smoothing, 1, further)
+      .sum();
 }
 
 // left_out: of the rows, that is transposed.
@@ -48,16 +52,17 @@ Contrast both(const at::Tensor& i2t, const at::Tensor& t2i) {
 }  // namespace
 
 Contrast info_nce(const at::Tensor& i2t, const at::Tensor& t2i, const at::Tensor& scale, const ProcessGroup& group,
-                  const ContrastTargets& targets) {
+                  const ContrastTargets& targets, const at::Tensor& further) {
   const std::int64_t batch = i2t.size(0), offset = group.rank() * batch;
   const at::Tensor left_out = targets.left_out(offset, batch, 0, i2t.size(1));  // [B, C]
-  const at::Tensor rows = row_loss(i2t, scale, offset, left_out, targets.smoothing);
+  const at::Tensor rows = row_loss(i2t, scale, offset, left_out, targets.smoothing, further);
   const at::Tensor columns = column_loss(rows_to_columns(t2i, group), scale, offset, left_out, targets.smoothing);
   return both(targets.mean_of(rows, batch, group), targets.mean_of(columns, batch, group));
 }
 
 Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_global, const at::Tensor& scale,
-                         const ContrastOptions& options, const ProcessGroup& group, const ContrastTargets& targets) {
+                         const ContrastOptions& options, const ProcessGroup& group, const ContrastTargets& targets,
+                         const NegativeTexts& negatives) {
   at::Tensor image = unit_rows(image_global);  // [B, D]
   at::Tensor text = unit_rows(text_global);
   if (!group.alone() && !options.own_rows) {
@@ -65,18 +70,22 @@ Contrast global_contrast(const at::Tensor& image_global, const at::Tensor& text_
     text = gather_rows(text, group);
   }
   const ProcessGroup& partners = options.own_rows ? group : ProcessGroup();
+  at::Tensor further;  // [B], of the images' softmaxes
+  if (negatives.defined())
+    further = negative_log_sums(image, (image * text).sum(1), scale,
+                                options.own_rows ? negatives : negatives.gathered(group), options.chunk, partners);
   if (options.chunk) {
-    const auto [i2t, t2i] = tiled_info_nce(image, text, scale, *options.chunk, partners, targets);
+    const auto [i2t, t2i] = tiled_info_nce(image, text, scale, further, *options.chunk, partners, targets);
     return both(i2t, t2i);
   }
   if (partners.alone()) {
     const at::Tensor cosines = at::matmul(image, text.t());  // [B, B]
-    return info_nce(cosines, cosines, scale, {}, targets);
+    return info_nce(cosines, cosines, scale, {}, targets, further);
   }
   const std::int64_t batch = image.size(0), offset = partners.rank() * batch;
   const at::Tensor images = gather_rows(image, partners), texts = gather_rows(text, partners);  // [C, D]
   const at::Tensor left_out = targets.left_out(offset, batch, 0, texts.size(0));
-  const at::Tensor rows = row_loss(at::matmul(image, texts.t()), scale, offset, left_out, targets.smoothing);
+  const at::Tensor rows = row_loss(at::matmul(image, texts.t()), scale, offset, left_out, targets.smoothing, further);
   const at::Tensor columns = column_loss(at::matmul(images, text.t()), scale, offset, left_out, targets.smoothing);
   return both(targets.mean_of(rows, batch, partners), targets.mean_of(columns, batch, partners));
 }

@@ -68,8 +68,8 @@ struct LogitSums {
 class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
-                               const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
-                               const ContrastTargets& targets) {
+                               const at::Tensor& scale, const at::Tensor& further, std::int64_t chunk,
+                               const ProcessGroup& group, const ContrastTargets& targets) {
     const NoAutocast no_autocast;
     const std::int64_t batch = image.size(0), width = image.size(1);
     const std::int64_t kinds = targets.smoothing > 0 ? 2 : 1;
@@ -105,7 +105,12 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
       rest = 1 - share * (negatives + 1);
     }
     const at::Tensor row_sums = rows.select(1, 0), column_sums = columns.select(1, 0);
-    ctx->save_for_backward({image, text, scale, right, row_sums, column_sums, share, rest});
+    at::Tensor further_share;  // [B], of each row's softmax; undefined: 0
+    if (further.defined()) {
+      add_exponentials(row_sums, further);
+      further_share = (further - row_sums).exp_();
+    }
+    ctx->save_for_backward({image, text, scale, right, row_sums, column_sums, share, rest, further_share});
     ctx->saved_data["chunk"] = chunk;
     targets.save(ctx);
     save_group(ctx, group);
@@ -121,7 +126,7 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     const NoAutocast no_autocast;
     const auto saved = ctx->get_saved_variables();
     const at::Tensor &image = saved[0], &text = saved[1], &scale = saved[2], &right = saved[3], &rows = saved[4],
-                     &columns = saved[5], &share = saved[6], &rest = saved[7];
+                     &columns = saved[5], &share = saved[6], &rest = saved[7], &further_share = saved[8];
     const std::int64_t batch = image.size(0), width = image.size(1);
     const std::int64_t chunk = ctx->saved_data["chunk"].toInt();
     const ProcessGroup& group = saved_group(ctx);
@@ -139,6 +144,11 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     if (share.defined()) {
       numbers.push_back(share);
       right_weight = right_weight * rest;
+    }
+    at::Tensor further_gradient;
+    if (further_share.defined()) {
+      further_gradient = further_share * row_weight;
+      right_weight = right_weight - further_gradient;
     }
     // What comes home: the texts' gradient, and the derivative of their log-sum-exps by the scale.
     const at::Tensor sums =
@@ -182,16 +192,17 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
                      });
                    });
     const at::Tensor by_scale = scale_gradient.sum() + sums.select(1, width).sum();
-    return {image_gradient, sums.narrow(1, 0, width), by_scale.to(scale.scalar_type()), {}, {}, {}};
+    return {image_gradient, sums.narrow(1, 0, width), by_scale.to(scale.scalar_type()), further_gradient, {}, {}, {}};
   }
 };
 
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const at::Tensor& text,
-                                                 const at::Tensor& scale, std::int64_t chunk, const ProcessGroup& group,
+                                                 const at::Tensor& scale, const at::Tensor& further,
+                                                 std::int64_t chunk, const ProcessGroup& group,
                                                  const ContrastTargets& targets) {
-  const auto losses = TiledInfoNce::apply(image, text, scale, chunk, group, targets);
+  const auto losses = TiledInfoNce::apply(image, text, scale, further, chunk, group, targets);
   return {losses[0], losses[1]};
 }
 

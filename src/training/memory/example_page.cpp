@@ -21,8 +21,8 @@ std::string tokens_text(const TextExample& text) {
 }
 
 // "captions 2 of 8"
-std::string caption_name(std::size_t number, std::size_t count) {
-  return concat("captions ", number + 1, " of ", count);
+std::string name_in_view(const std::string& view, std::size_t number, std::size_t count) {
+  return concat(view, " ", number + 1, " of ", count);
 }
 
 constexpr const char* kAbsent = "absent: the sample has no text for it";
@@ -53,11 +53,12 @@ std::string card_of(const TrainingExample& example) {
   for (const auto& [view, picture] : example.pictures)
     html += report::img(picture, concat(view, " of ", name_of(example)));
   for (const auto& [view, text] : example.texts) html += paragraph_of(view, text);
-  for (std::size_t k = 0; k < example.captions.size(); ++k) {
-    const std::string name = caption_name(k, example.captions.size());
-    html += example.captions[k].tokens > 0 ? paragraph_of(name, example.captions[k])
-                                           : concat("<p class=\"soft\">", name, ", ", kAbsent, "</p>");
-  }
+  for (const auto& [view, texts] : example.several)
+    for (std::size_t k = 0; k < texts.size(); ++k) {
+      const std::string name = name_in_view(view, k, texts.size());
+      html += texts[k].tokens > 0 ? paragraph_of(name, texts[k])
+                                  : concat("<p class=\"soft\">", name, ", ", kAbsent, "</p>");
+    }
   if (!example.problem.empty()) html += "<p><b>skipped:</b> " + report::escape(example.problem) + "</p>";
   return concat(html, "<p class=\"soft\">", report::escape(name_of(example)), "</p></div>");
 }
@@ -71,11 +72,12 @@ std::string to_text(const std::vector<TrainingExample>& examples) {
     if (!example.problem.empty()) out += concat("  ", name, "  skipped: ", printable(example.problem), "\n");
     for (const auto& [view, text] : example.texts)
       out += line_of(name, view, text);
-    for (std::size_t k = 0; k < example.captions.size(); ++k) {
-      const TextExample& text = example.captions[k];
-      const std::string view = caption_name(k, example.captions.size());
-      out += text.tokens > 0 ? line_of(name, view, text) : concat("  ", name, "  ", view, ", ", kAbsent, "\n");
-    }
+    for (const auto& [view, texts] : example.several)
+      for (std::size_t k = 0; k < texts.size(); ++k) {
+        const std::string place = name_in_view(view, k, texts.size());
+        out += texts[k].tokens > 0 ? line_of(name, place, texts[k])
+                                   : concat("  ", name, "  ", place, ", ", kAbsent, "\n");
+      }
   }
   return out;
 }

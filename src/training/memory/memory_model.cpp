@@ -157,7 +157,7 @@ class StepModel {
     if (run_.loader) return make_loader(run_, few, {settings_.rank, settings_.ranks})->next().to(run_.device);
     return synthetic_batch(*run_.model, run_.needs, few.data.loader.batch_size, run_.device,
                            image_view_sizes(config_.model.preprocessing, config_.data.loader, run_.needs),
-                           config_.data.loader.captions ? captions_per_image(*config_.data.loader.captions) : 1);
+                           texts_per_image(config_.data.loader));
   }
 
   // Shows whether it works at all, and which parameters get a gradient. What operators keep from their first call on

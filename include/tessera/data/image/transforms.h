@@ -29,6 +29,10 @@ Image crop(const Image& image, const Box& box);
 /// The evaluation transform up to 8 bits: resize and crop or pad to the configured size.
 Image preprocess(const Image& image, const Preprocessing& settings);
 
+/// The part of a picture that preprocess() shows, top, left, height, width in the picture's pixels; larger than the picture
+/// where it pads.
+std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width, const Preprocessing& settings);
+
 /// The same path for a class mask, nearest neighbor: what preprocess() does to the picture's geometry. mask [H, W] -> [h, w].
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width,
                                           const Preprocessing& settings);

@@ -13,6 +13,7 @@
 #include <tessera/data/features/feature_folder.h>
 #include <tessera/data/image/image_settings.h>
 #include <tessera/data/loading/caption_view.h>
+#include <tessera/data/loading/region_views.h>
 #include <tessera/data/loading/told_samples.h>
 #include <tessera/data/position.h>
 #include <tessera/data/sample.h>
@@ -30,6 +31,8 @@ struct LoaderSettings : ImageSettings {
   bool shuffle = true;
   std::string caption_choice = "random";
   std::optional<CaptionViewSettings> captions;
+  std::optional<NegativeViewSettings> negatives;
+  std::optional<BoxViewSettings> boxes;
   std::int64_t max_regions = 0;
   double max_bad_share = 0.1;
   std::int64_t max_bad_run = 1000;
@@ -56,6 +59,12 @@ void fields(Visitor& v, LoaderSettings& s) {
     "the view `captions`, K captions per image, for objectives that ask for it (docs/data.md): {slots: [{count: 8, "
     "max_sentences: 3}]} draws them from the sentences of the data's text fields, {choice: all or random, count: 5} takes "
     "captions as they are; null: there is no such view");
+  v("negatives", s.negatives,
+    "the view `negatives`, {count: H} texts per image that almost describe it, for objectives that ask for it "
+    "(docs/data.md); null: there is no such view");
+  v("boxes", s.boxes,
+    "boxes of objects in image views, and the views `phrases` and `phrase_negatives` of their texts, for objectives that "
+    "ask for them (docs/data.md): {count: R, negatives: H}; null: there are none");
   v("max_regions", s.max_regions,
     "region features of a sample that are used: the first ones, for detectors write the most confident first; 0: all",
     config::at_least(0));
@@ -157,6 +166,9 @@ class Loader {
 
 /// The view of one text that DuplicateGroups::caption_group compares: `caption`, or else the first; empty: there is none.
 std::string compared_text(const Needs& needs);
+
+/// How many texts per image the views of several texts hold, by name: those that the settings make.
+std::map<std::string, std::int64_t> texts_per_image(const LoaderSettings& settings);
 
 /// How long an epoch of training is.
 struct EpochLength {

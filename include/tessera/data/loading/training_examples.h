@@ -23,8 +23,8 @@ struct TrainingExample {
   std::string key;
   std::string problem;  // why it is skipped; empty: it is not
   std::map<std::string, TextExample> texts;  // by view of one text
-  std::vector<TextExample> captions;         // the view of K captions; one without tokens is absent
-  std::map<std::string, Image> pictures;     // augmented, by view of pixels
+  std::map<std::string, std::vector<TextExample>> several;  // by view of several texts; one without tokens is absent
+  std::map<std::string, Image> pictures;  // augmented, by view of pixels, with an outline around each box
 };
 
 /// Some samples of each component of a source, spread over it (of a stream the first ones), with crops and other random

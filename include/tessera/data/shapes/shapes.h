@@ -48,7 +48,8 @@ void fields(Visitor& v, ShapesSettings& s) {
     "`captions`");
   v("label", s.label, "what labels and masks tell: the shape or the color; a picture's label is its largest object's",
     config::one_of({"shape", "color"}));
-  v("negatives", s.negatives, "make hard negatives of the first caption (SugarCrepe's seven kinds)");
+  v("negatives", s.negatives,
+    "make hard negatives of the first caption (SugarCrepe's seven kinds) and of its phrases");
   v("regions", s.regions, "make region features (2,048 + 4 per object)");
 }
 
@@ -75,6 +76,7 @@ bool shapes_held_out_pair(std::int64_t shape, std::int64_t color);
 /// - `summary` gives color and shape of each object, `object_tags` all of its attributes, both largest first.
 /// - `regions`, [objects, 2052], largest first: 2,048 values of a fixed random projection of the crop (averaged to 8x8),
 ///   then left, top, right, bottom divided by the picture's side.
+/// - an object's `negatives` are its phrase with one word wrong: each other color, texture, size and shape where it says one.
 /// - `negatives`: at most one of each kind, each false of the picture. A kind is missing where it cannot be made (swaps
 ///   and relations want two objects).
 /// get() is thread-safe.

@@ -17,6 +17,8 @@ struct JsonLinesSettings {
   std::string image_key = "image";
   std::vector<std::string> caption_key = {"caption"};
   std::vector<std::string> text_fields;
+  std::string negatives_key = "negatives";
+  std::string regions_key = "regions";
   std::string split_key = "split";
   std::string split;
   bool sentences = false;
@@ -31,6 +33,12 @@ void fields(Visitor& v, JsonLinesSettings& s) {
   v("text_fields", s.text_fields,
     "members, each a text or a list of texts, that the view `captions` draws its sentences from; a line may lack some. Of "
     "lines without captions (caption_key: []) the first of them gives the captions");
+  v("negatives_key", s.negatives_key,
+    "member with the picture's hard negatives, captions that are wrong: a list of texts or of {kind, caption}; a line may "
+    "lack it");
+  v("regions_key", s.regions_key,
+    "member with the picture's objects: a list of {box: [left, top, right, bottom] in pixels, phrase, negatives: [texts that "
+    "almost describe it]}; a line may lack it");
   v("split_key", s.split_key, "member that names the split");
   v("split", s.split, "read lines of this split only (test); empty: all");
   v("sentences", s.sentences,

@@ -1,0 +1,158 @@
+// Hard-negative texts beside the batch's texts (hard_negatives of clip and siglip), against the formulas one entry after the
+// other.
+#include "tests/objectives/pairs.h"
+#include "tests/support/gradcheck.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kPairs = 5, kNegativesEach = 3;
+
+// Three hard negatives each; the second image has none, the fourth one. What stands where there is none survives no loss.
+Pairs pairs_with_negatives() {
+  Pairs pairs = random_pairs({2, 1, 2, 1, 2}, 2);
+  pairs.negatives_present =
+      at::tensor({1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1, 0, 1, 1, 1}).view({kPairs, kNegativesEach}).to(at::kBool);
+  pairs.negatives = leaf(at::randn({kPairs, kNegativesEach, 5}, at::kDouble)
+                             .masked_fill(pairs.negatives_present.logical_not().unsqueeze(2), std::nan("")));
+  return pairs;
+}
+
+at::Tensor cosine(const at::Tensor& a, const at::Tensor& b) {
+  return (a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt());
+}
+
+// Whether image i is compared with negative h of pair j.
+bool is_compared(const Pairs& pairs, const std::string& mode, std::int64_t i, std::int64_t j, std::int64_t h) {
+  return (mode == "all" || i == j) && mode != "none" && pairs.negatives_present[j][h].item<bool>();
+}
+
+// NegCLIP (Yuksekgonul et al. 2023, section 4): -log of the right text's share of exp(scale cos) over the batch's texts and the
+// negatives; texts choose among images alone.
+at::Tensor clip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale) {
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  for (std::int64_t i = 0; i < kPairs; ++i) {
+    at::Tensor row = at::zeros({}, at::kDouble), column = at::zeros({}, at::kDouble);
+    for (std::int64_t j = 0; j < kPairs; ++j) {
+      row = row + (scale * cosine(pairs.image_global[i], pairs.text_global[j])).exp();
+      column = column + (scale * cosine(pairs.image_global[j], pairs.text_global[i])).exp();
+      for (std::int64_t h = 0; h < kNegativesEach; ++h)
+        if (is_compared(pairs, mode, i, j, h))
+          row = row + (scale * cosine(pairs.image_global[i], pairs.negatives[j][h])).exp();
+    }
+    const at::Tensor right = scale * cosine(pairs.image_global[i], pairs.text_global[i]);
+    loss = loss + (row.log() - right + column.log() - right) / (2 * kPairs);
+  }
+  return loss;
+}
+
+// SigLIP (Zhai et al. 2023, eq. 1) with z = -1 for negatives.
+at::Tensor siglip_by_hand(const Pairs& pairs, const std::string& mode, const at::Tensor& scale,
+                          const at::Tensor& bias) {
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  const auto term = [&](const at::Tensor& image, const at::Tensor& text, double sign) {
+    return (1 + (-sign * (scale * cosine(image, text) + bias)).exp()).log();
+  };
+  for (std::int64_t i = 0; i < kPairs; ++i)
+    for (std::int64_t j = 0; j < kPairs; ++j) {
+      loss = loss + term(pairs.image_global[i], pairs.text_global[j], i == j ? 1 : -1) / kPairs;
+      for (std::int64_t h = 0; h < kNegativesEach; ++h)
+        if (is_compared(pairs, mode, i, j, h))
+          loss = loss + term(pairs.image_global[i], pairs.negatives[j][h], -1) / kPairs;
+    }
+  return loss;
+}
+
+void expect_outcome(const Outcome& ours, const Outcome& theirs) {
+  EXPECT_NEAR(ours.loss.item<double>(), theirs.loss.item<double>(), 1e-10);
+  for (std::size_t i = 0; i < ours.gradients.size(); ++i)
+    EXPECT_TRUE(at::allclose(ours.gradients[i], theirs.gradients[i].nan_to_num(0), 1e-8, 1e-10)) << "gradient " << i;
+}
+
+constexpr const char* kChunks[] = {"null", "1", "3", "100"};
+
+TEST(HardNegatives, AreColumnsOfTheImagesSoftmaxes) {
+  const Pairs pairs = pairs_with_negatives();
+  for (const std::string mode : {"none", "own", "all"})
+    for (const std::string chunk : kChunks) {
+      SCOPED_TRACE(mode + ", chunk " + chunk);
+      const auto clip = make_objective("clip", "{hard_negatives: " + mode + ", chunk: " + chunk + "}");
+      const at::Tensor scale = clip->named_parameters()["logit_scale"];
+      const at::Tensor reference = clip_by_hand(pairs, mode, scale.exp());
+      expect_outcome(evaluate(*clip, pairs), differentiate(reference, pairs));
+      const auto by_scale = [&](const at::Tensor& loss) { return torch::autograd::grad({loss}, {scale})[0]; };
+      EXPECT_NEAR(by_scale(clip->forward(pairs.features(), {}).total).item<double>(),
+                  by_scale(clip_by_hand(pairs, mode, scale.exp())).item<double>(), 1e-10);
+    }
+}
+
+TEST(HardNegatives, AreDecisionsOfTheirOwnInTheSigmoidLoss) {
+  const Pairs pairs = pairs_with_negatives();
+  for (const std::string mode : {"none", "own", "all"})
+    for (const std::string chunk : kChunks) {
+      SCOPED_TRACE(mode + ", chunk " + chunk);
+      const auto siglip = make_objective(
+          "siglip", "{hard_negatives: " + mode + ", chunk: " + chunk + ", init_logit_scale: 1, init_logit_bias: -1}");
+      const auto parameters = siglip->named_parameters();
+      const at::Tensor scale = parameters["logit_scale"], bias = parameters["logit_bias"];
+      const auto reference = [&] { return siglip_by_hand(pairs, mode, scale.exp(), bias); };
+      expect_outcome(evaluate(*siglip, pairs), differentiate(reference(), pairs));
+      const auto ours = torch::autograd::grad({siglip->forward(pairs.features(), {}).total}, {scale, bias});
+      const auto theirs = torch::autograd::grad({reference()}, {scale, bias});
+      for (std::size_t i = 0; i < 2; ++i) EXPECT_NEAR(ours[i].item<double>(), theirs[i].item<double>(), 1e-10) << i;
+    }
+}
+
+TEST(HardNegatives, LeaveTheTextsDirectionAsItIs) {
+  const Pairs pairs = pairs_with_negatives();
+  const auto terms = [&](const std::string& yaml) {
+    return make_objective("clip", yaml)->forward(pairs.features(), {}).terms;
+  };
+  const auto none = terms("{}"), own = terms("{hard_negatives: own}"), all = terms("{hard_negatives: all}");
+  EXPECT_EQ(none[1].first, "loss_t2i");
+  EXPECT_EQ(none[1].second.item<double>(), own[1].second.item<double>());
+  EXPECT_EQ(none[1].second.item<double>(), all[1].second.item<double>());
+  EXPECT_LT(none[0].second.item<double>(), own[0].second.item<double>());
+  EXPECT_LT(own[0].second.item<double>(), all[0].second.item<double>());
+}
+
+TEST(HardNegatives, ThatAreAllAbsentChangeNothing) {
+  Pairs pairs = pairs_with_negatives();
+  pairs.negatives_present = at::zeros({kPairs, kNegativesEach}, at::kBool);
+  pairs.negatives = leaf(at::full({kPairs, kNegativesEach, 5}, std::nan(""), at::kDouble));
+  for (const std::string name : {"clip", "siglip"})
+    for (const std::string chunk : {"null", "2"}) {
+      const Outcome without = evaluate(*make_objective(name, "{chunk: " + chunk + "}"), pairs);
+      for (const std::string mode : {"own", "all"})
+        expect_outcome(evaluate(*make_objective(name, "{chunk: " + chunk + ", hard_negatives: " + mode + "}"), pairs),
+                       without);
+    }
+}
+
+TEST(HardNegatives, AreAskedForOnlyWhereTheyCountAndMayBeMissing) {
+  for (const std::string name : {"clip", "siglip"}) {
+    EXPECT_FALSE(make_objective(name, "{}")->needs().texts.contains(kNegatives));
+    const Needs needs = make_objective(name, "{hard_negatives: own}")->needs();
+    EXPECT_TRUE(needs.texts.at(kNegatives).optional);
+    EXPECT_FALSE(needs.texts.at("caption").optional);
+    const Losses losses = make_objective(name, "{hard_negatives: all}")->forward(pairs_with_negatives().features(), {});
+    ASSERT_EQ(losses.statistics.size(), 1U);
+    EXPECT_EQ(losses.statistics[0].first, "negatives_per_image");
+    EXPECT_FLOAT_EQ(losses.statistics[0].second.item<float>(), 9.0F / 5.0F);
+  }
+}
+
+TEST(HardNegatives, ThatDoNotFitAreNamed) {
+  Pairs pairs = pairs_with_negatives();
+  pairs.negatives = leaf(at::randn({kPairs, kNegativesEach, 4}, at::kDouble));
+  try {
+    make_objective("clip", "{hard_negatives: own}")->forward(pairs.features(), {});
+    FAIL() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_STREQ(error.what_without_backtrace(),
+                 "clip: negatives must be floating [B, H, D] with B = 5 and D = 5, got Double [5, 3, 4]");
+  }
+}
+
+}  // namespace
+}  // namespace tessera
