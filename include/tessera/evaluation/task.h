@@ -62,7 +62,7 @@ class EvaluationTask {
 
 using TaskRegistry = config::Registry<EvaluationTask>;
 
-/// zero_shot, retrieval, k_precision, segmentation, linear_probe, knn, hard_negatives, options, slot_mask, slots, interpretability, tokens,
+/// zero_shot, retrieval, k_precision, segmentation, linear_probe, knn, hard_negatives, fgovd, options, slot_mask, slots, interpretability, tokens,
 /// token_group_iou, query, grad_cam, feature_map, validation_loss. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 
