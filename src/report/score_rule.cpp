@@ -77,6 +77,9 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
        "top k: the share of pictures whose class is among the k best of a weighted vote of the nearest training "
        "pictures "
        "(cosine)."},
+      {"fgovd",
+       "accuracy: the share of boxes that are nearer to their phrase than to each of its hard negatives; mean_rank: the place of "
+       "the phrase among them, 1 at best. Numbers of several data sets bear the set's name."},
       {"hard_negatives",
        "accuracy: the share of pairs in which the picture is nearer to its right caption than to the wrong one; "
        "mean_category_accuracy: the mean over the kinds of wrong captions. Kinds tell what was done to the right caption, with "

@@ -62,8 +62,7 @@ class EvaluationTask {
 
 using TaskRegistry = config::Registry<EvaluationTask>;
 
-/// zero_shot, retrieval, k_precision, segmentation, linear_probe, knn, hard_negatives, options, slot_mask, slots, interpretability, tokens,
-/// token_group_iou, query, grad_cam, feature_map, validation_loss, captions, referring. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
+/// All tasks by registered name. A user's own code adds one with evaluation_tasks().add<Settings>(name, help, factory).
 TaskRegistry& evaluation_tasks();
 
 /// Runs one task `{name: zero_shot, ...}`. Throws UserError for wrong settings (with their place), and for data or a

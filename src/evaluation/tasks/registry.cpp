@@ -26,6 +26,16 @@ void resolve_part(config::ModuleSettings& task, const std::string& key, const Pa
   task.settings.set(key, config::Value<config::ModuleSettings>::dump(parts.resolve(part, place)));
 }
 
+/// The same for a key whose value names several, by names of their own.
+template <class Parts>
+void resolve_parts(config::ModuleSettings& task, const std::string& key, const Parts& parts, const std::string& path) {
+  const config::Node* node = task.settings.find(key);
+  if (node == nullptr || !node->is_map()) return;
+  config::ModuleSettings named{"", *node};
+  for (const auto& [name, part] : node->members()) resolve_part(named, name, parts, config::join_path(path, key));
+  task.settings.set(key, named.settings);
+}
+
 }  // namespace
 
 TaskRegistry& evaluation_tasks() {
@@ -42,6 +52,7 @@ TaskRegistry& evaluation_tasks() {
     list.add<KnnSettings>("knn", "nearest neighbors among image embeddings (DINO)", make_knn_task);
     list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
                                    make_hard_negatives_task);
+    list.add<FgOvdSettings>("fgovd", "boxes whose phrase is to be told from its hard negatives (FG-OVD)", make_fgovd_task);
     list.add<OptionTaskSettings>("options",
                                  "right options against wrong ones, files of Winoground, SugarCrepe++, VALSE and others",
                                  make_options_task);
@@ -113,6 +124,7 @@ std::vector<config::ModuleSettings> resolve_tasks(const std::vector<config::Modu
     config::ModuleSettings task = evaluation_tasks().resolve(tasks[i], at);
     resolve_part(task, "source", sources(), at);
     resolve_part(task, "train", sources(), at);
+    resolve_parts(task, "sets", sources(), at);
     resolve_part(task, "vocabulary", tokenizers(), at);
     out.push_back(std::move(task));
   }

@@ -19,6 +19,7 @@ std::shared_ptr<EvaluationTask> make_linear_probe_task(const LinearProbeSettings
 std::shared_ptr<EvaluationTask> make_segmentation_probe_task(const SegmentationProbeSettings& settings);
 std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings);
 std::shared_ptr<EvaluationTask> make_hard_negatives_task(const HardNegativeSettings& settings);
+std::shared_ptr<EvaluationTask> make_fgovd_task(const FgOvdSettings& settings);
 std::shared_ptr<EvaluationTask> make_k_precision_task(const KPrecisionSettings& settings);
 std::shared_ptr<EvaluationTask> make_options_task(const OptionTaskSettings& settings);
 std::shared_ptr<EvaluationTask> make_slot_mask_task(const SlotMaskSettings& settings);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -278,6 +279,22 @@ void fields(Visitor& v, HardNegativeSettings& s) {
   data_fields(v, s.data);
   similarity_field(v, s.similarity);
 }
+
+/// Boxes with a choice of texts (FG-OVD, Bianchi et al. 2024).
+struct FgOvdSettings {
+  TaskData data;
+  std::map<std::string, config::ModuleSettings> sets;
+  std::string prompt_prefix;
+};
+
+template <class Visitor>
+void fields(Visitor& v, FgOvdSettings& s) {
+  data_fields(v, s.data);
+  v("sets", s.sets,
+    "data sets by difficulty, {hard: {name: json_lines, ...}, easy: ...}, each with numbers of its own; empty: `source` alone");
+  v("prompt_prefix", s.prompt_prefix, "put before every text (\"a photo of \")");
+}
+std::optional<config::Problem> validate(const FgOvdSettings& settings);
 
 /// A mask over the slots of image embeddings, trained on hard negatives with the model as it is (Vani et al. 2024, 5.2).
 struct SlotMaskSettings : TrainTestData {

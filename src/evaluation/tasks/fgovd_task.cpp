@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <array>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/outcomes.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/data/image/transforms.h>
+#include <tessera/ops/roi_align.h>
+
+namespace tessera {
+namespace {
+
+bool has_choice(const ObjectAnnotation& object) {
+  return object.box[2] > 0 && object.box[3] > 0 && !object.phrase.empty() && !object.negatives.empty();
+}
+
+Required with_choices() {
+  return {[](const Sample& sample) { return std::ranges::any_of(sample.objects, has_choice); }, "no_phrase_negatives",
+          "a box with a phrase and hard negatives", "phrase_negatives"};
+}
+
+/// The boxes of a batch that have a choice of texts and are in sight.
+struct BoxChoices {
+  std::vector<float> corners;         // left, top, right, bottom of each, in cells of the grid
+  std::vector<std::int64_t> image;    // of each, its place in the batch
+  std::vector<std::string> texts;     // each one's phrase and then its negatives, one box after the other
+  std::vector<std::int64_t> options;  // how many texts each has
+  std::int64_t out_of_sight = 0;      // boxes that the prepared pictures do not show
+
+  BoxChoices(const std::vector<EvaluationSample>& samples, const Preprocessing& preprocessing, config::Size grid,
+             const std::string& prefix) {
+    for (std::size_t i = 0; i < samples.size(); ++i)
+      for (const ObjectAnnotation& object : samples[i].sample.objects)
+        if (has_choice(object))
+          add(samples[i].sample, object, static_cast<std::int64_t>(i), preprocessing, grid, prefix);
+  }
+
+ private:
+  void add(const Sample& sample, const ObjectAnnotation& object, std::int64_t place, const Preprocessing& preprocessing,
+           config::Size grid, const std::string& prefix) {
+    const auto part = preprocessed_part(sample.image.height, sample.image.width, preprocessing);
+    const auto [top, left, height, width] = object.box;
+    const auto row = [&](std::int64_t y) {
+      return (static_cast<double>(y) - part[0]) / part[2] * static_cast<double>(grid.height);
+    };
+    const auto column = [&](std::int64_t x) {
+      return (static_cast<double>(x) - part[1]) / part[3] * static_cast<double>(grid.width);
+    };
+    const std::array<double, 4> cells = {column(left), row(top), column(left + width), row(top + height)};
+    if (cells[0] >= static_cast<double>(grid.width) || cells[1] >= static_cast<double>(grid.height) || cells[2] <= 0 ||
+        cells[3] <= 0) {
+      ++out_of_sight;
+      return;
+    }
+    for (const double cell : cells) corners.push_back(static_cast<float>(cell));
+    image.push_back(place);
+    texts.push_back(prefix + object.phrase);
+    for (const std::string& negative : object.negatives) texts.push_back(prefix + negative);
+    options.push_back(1 + std::ssize(object.negatives));
+  }
+};
+
+/// Embeddings [K, D] of boxes: the mean of the patches in each.
+at::Tensor embed_boxes(const at::Tensor& patches, const BoxChoices& choices, config::Size grid) {
+  if (!patches.defined()) user_error("fgovd: this model's image tower gives no patch embeddings");
+  if (patches.size(1) != grid.height * grid.width)
+    user_error("fgovd: this model's image tower gives ", patches.size(1), " groups, not ", grid.height, " x ",
+               grid.width, " patches, and boxes are made up of patches");
+  return roi_align(patches.unflatten(1, {grid.height, grid.width}), at::tensor(choices.corners).view({-1, 4}),
+                   at::tensor(choices.image, at::kLong))
+      .flatten(1);
+}
+
+class FgOvdTask final : public EvaluationTask {
+ public:
+  explicit FgOvdTask(FgOvdSettings settings) : settings_(std::move(settings)) {}
+
+  void check(const EvaluationContext& context) const override {
+    for (const auto& [name, source] : sets(context))
+      check_samples(*source, name.empty() ? "source" : "sets." + name, settings_.data.max_samples, with_choices());
+  }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    TaskResult result;
+    for (const auto& [name, source] : sets(context))
+      measure(name.empty() ? "" : name + "_", source, embedder, context, result);
+    return result;
+  }
+
+ private:
+  using Sets = std::vector<std::pair<std::string, std::shared_ptr<const Source>>>;
+
+  /// The data by difficulty; without a name where there is one set alone.
+  Sets sets(const EvaluationContext& context) const {
+    if (settings_.sets.empty()) return {{"", open_source(settings_.data.source, context.source, "fgovd.source")}};
+    Sets out;
+    for (const auto& [name, source] : settings_.sets)
+      out.emplace_back(name, open_source(source, nullptr, "fgovd.sets." + name));
+    return out;
+  }
+
+  void measure(const std::string& prefix, const std::shared_ptr<const Source>& source, const Embedder& embedder,
+               const EvaluationContext& context, TaskResult& result) const {
+    const Pass pass{.embedder = embedder,
+                    .context = context,
+                    .source = source,
+                    .max_samples = settings_.data.max_samples,
+                    .required = with_choices(),
+                    .needs = {.dense = true}};
+    std::vector<std::int64_t> ranks, sample;  // of each box: how many negatives are as near as the phrase, its image
+    std::int64_t seen = 0;
+    const std::string before = result.data;
+    pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
+      const BoxChoices choices(samples, embedder.preprocessing(), embedder.grid(), settings_.prompt_prefix);
+      if (choices.out_of_sight > 0) result.skipped["box_out_of_sight"] += choices.out_of_sight;
+      if (!choices.image.empty()) rank_phrases(choices, features, embedder, ranks);
+      for (const std::int64_t image : choices.image) sample.push_back(seen + image);
+      seen += std::ssize(samples);
+    });
+    if (!before.empty()) result.data = before + ", " + result.data;
+    if (ranks.empty()) user_error(source->describe(), ": the prepared pictures show none of the boxes");
+    const at::Tensor rank = at::tensor(ranks, at::kLong), of = at::tensor(sample, at::kLong);
+    const at::Tensor place = rank.to(at::kDouble) + 1;
+    result.metrics.emplace_back(prefix + "accuracy", rank.eq(0).to(at::kDouble).mean().item<double>());
+    result.metrics.emplace_back(prefix + "mean_rank", place.mean().item<double>());
+    result.metrics.emplace_back(prefix + "boxes", static_cast<double>(ranks.size()));
+    result.outcomes.push_back(hits_within(prefix + "accuracy", rank, 1, of));
+    result.outcomes.push_back(outcomes_of(prefix + "mean_rank", {.part = place, .sample = of}));
+  }
+
+  static void rank_phrases(const BoxChoices& choices, const TowerFeatures& features, const Embedder& embedder,
+                           std::vector<std::int64_t>& ranks) {
+    const TowerFeatures texts = embed_texts(embedder, choices.texts);
+    TowerFeatures boxes;
+    boxes.global = embed_boxes(features.dense, choices, embedder.grid());
+    if (boxes.global.size(1) != texts.global.size(1))
+      user_error("fgovd: this model's patch embeddings are ", boxes.global.size(1), " wide and those of its texts ",
+                 texts.global.size(1),
+                 ": patches are compared with texts where the read-out keeps the tokens' width (gap, cls, max, eos)");
+    const at::Tensor scores = embedder.similarity(boxes, texts);  // [boxes, texts]
+    std::int64_t text = 0;
+    for (std::size_t i = 0; i < choices.options.size(); ++i) {
+      const at::Tensor own = scores[static_cast<std::int64_t>(i)].narrow(0, text, choices.options[i]);
+      ranks.push_back(own.slice(0, 1).lt(own[0]).logical_not().sum().item<std::int64_t>());  // equal or NaN: wrong
+      text += choices.options[i];
+    }
+  }
+
+  FgOvdSettings settings_;
+};
+
+}  // namespace
+
+std::optional<config::Problem> validate(const FgOvdSettings& settings) {
+  if (settings.sets.empty() || !settings.data.source) return std::nullopt;
+  return config::Problem{"sets", "names data sets, and `source` another: set one of the two"};
+}
+
+std::shared_ptr<EvaluationTask> make_fgovd_task(const FgOvdSettings& settings) {
+  return std::make_shared<FgOvdTask>(settings);
+}
+
+}  // namespace tessera
