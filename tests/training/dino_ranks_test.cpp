@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-struct Run {
+struct NamedRun {
   decltype(&dino_config) make;
   std::string name;
 };
@@ -42,7 +42,7 @@ class DinoOverRanks : public ::testing::Test {
 };
 
 TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
-  for (const auto& [make, name] : {Run{dino_config, "dino"}, Run{silc_config, "silc"}, Run{siglip2_config, "siglip2"}}) {
+  for (const auto& [make, name] : {NamedRun{dino_config, "dino"}, NamedRun{silc_config, "silc"}, NamedRun{siglip2_config, "siglip2"}}) {
     const std::string run = folder_ / name;
     // The bias of keys changes no attention: its gradient is rounding, which AdamW would bring to full length.
     const std::vector<std::string> no_rounding = {"optimizer.eps=1.0e-4"};
@@ -63,7 +63,7 @@ TEST_F(DinoOverRanks, CurveCenterAndTeacherAreTheSameOnOneAndTwo) {
 
 TEST_F(DinoOverRanks, KilledAndResumedEndsBitForBitAsUnbroken) {
   const std::vector<std::string> save = {"checkpoint.every_steps=2", "checkpoint.background=false"};
-  for (const auto& [make, name] : {Run{killed_dino_config, "dino"}, Run{killed_siglip2_config, "siglip2"}}) {
+  for (const auto& [make, name] : {NamedRun{killed_dino_config, "dino"}, NamedRun{killed_siglip2_config, "siglip2"}}) {
     const std::string broken = folder_ / (name + "_broken");
     const Tensors unbroken = train(make(folder_ / (name + "_unbroken"), save), 1);
     const pid_t child = ::fork();
