@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/evaluation/color_embedder.h"
+#include <tessera/evaluation/embedder_view.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/objectives/captioning.h>
 
@@ -42,8 +43,10 @@ class WordTokenizer final : public Tokenizer {
 class QuarterEmbedder final : public EmbedderView {
  public:
   QuarterEmbedder() : EmbedderView(colors_) {}
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
-    TowerFeatures out = colors_.images(pixels, needs);
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    const at::Tensor& pixels = pictures.pixels;
+    TowerFeatures out = colors_.images(pictures, needs);
     const at::Tensor quarters = at::avg_pool2d(pixels.to(at::kFloat) / 100, {4, 4}).flatten(2).transpose(1, 2);  // [B, 4, 3]
     if (needs.encoder_tokens)
       out.encoder_tokens = at::cat({quarters, at::eye(4).unsqueeze(0).expand({pixels.size(0), 4, 4})}, 2);

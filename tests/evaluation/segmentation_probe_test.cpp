@@ -18,11 +18,12 @@ class PatchColors final : public EmbedderView {
   PatchColors(const Embedder& embedder, bool blind) : EmbedderView(embedder), blind_(blind) {}
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return kPatches; }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
-    TowerFeatures out = EmbedderView::images(pixels, needs);
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    TowerFeatures out = EmbedderView::images(pictures, needs);
     if (needs.encoder_tokens)
       out.encoder_tokens =
-          at::avg_pool2d(pixels.to(at::kFloat), kSide / kPatches).flatten(2).transpose(1, 2) * (blind_ ? 0 : 1);
+          at::avg_pool2d(pictures.pixels.to(at::kFloat), kSide / kPatches).flatten(2).transpose(1, 2) * (blind_ ? 0 : 1);
     return out;
   }
 

@@ -62,7 +62,8 @@ struct OwnShapesCase {
 
 ModelSettings of_case(const OwnShapesCase& given) {
   ModelSettings s = small_clip();
-  s.image = {{"vit", settings(std::string("{patch_size: 8, width: 12, layers: 2, heads: 3, ") + given.encoder + "}")},
+  const std::string encoder = given.encoder, layers = encoder.find("layers") == std::string::npos ? "layers: 2, " : "";
+  s.image = {{"vit", settings("{patch_size: 8, width: 12, heads: 3, " + layers + encoder + "}")},
              {given.readout},
              {"linear", settings("{embed_dim: 6}")}};
   s.preprocessing.image_size = 16;
@@ -83,7 +84,7 @@ class OwnShapes : public ::testing::TestWithParam<OwnShapesCase> {};
 INSTANTIATE_TEST_SUITE_P(
     Settings, OwnShapes,
     ::testing::Values(OwnShapesCase{"ClassToken", "class_token: true", "cls"},
-                      OwnShapesCase{"Registers", "registers: 3, prefix_positions: all", "cls_mean"},
+                      OwnShapesCase{"Registers", "registers: 3, prefix_positions: all", "cls"},
                       OwnShapesCase{"BareRegisters", "registers: 2", "gap"},
                       OwnShapesCase{"NoClassToken", "class_token: false, pre_norm: false, patch_bias: true", "map"},
                       OwnShapesCase{"Rotary", "position_embedding: none, rotary: {}", "gap"},

@@ -1,6 +1,7 @@
 #include "src/objectives/common/tiled_info_nce.h"
 
 #include <limits>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -68,7 +69,7 @@ struct LogitSums {
 class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
  public:
   static variable_list forward(AutogradContext* ctx, const at::Tensor& image, const at::Tensor& text,
-                               const at::Tensor& scale, const at::Tensor& further, std::int64_t chunk,
+                               const at::Tensor& scale, const std::optional<at::Tensor>& further, std::int64_t chunk,
                                const ProcessGroup& group, const ContrastTargets& targets) {
     const NoAutocast no_autocast;
     const std::int64_t batch = image.size(0), width = image.size(1);
@@ -106,9 +107,9 @@ class TiledInfoNce : public torch::autograd::Function<TiledInfoNce> {
     }
     const at::Tensor row_sums = rows.select(1, 0), column_sums = columns.select(1, 0);
     at::Tensor further_share;  // [B], of each row's softmax; undefined: 0
-    if (further.defined()) {
-      add_exponentials(row_sums, further);
-      further_share = (further - row_sums).exp_();
+    if (further) {
+      add_exponentials(row_sums, *further);
+      further_share = (*further - row_sums).exp_();
     }
     ctx->save_for_backward({image, text, scale, right, row_sums, column_sums, share, rest, further_share});
     ctx->saved_data["chunk"] = chunk;
@@ -202,7 +203,8 @@ std::pair<at::Tensor, at::Tensor> tiled_info_nce(const at::Tensor& image, const 
                                                  const at::Tensor& scale, const at::Tensor& further,
                                                  std::int64_t chunk, const ProcessGroup& group,
                                                  const ContrastTargets& targets) {
-  const auto losses = TiledInfoNce::apply(image, text, scale, further, chunk, group, targets);
+  const auto losses = TiledInfoNce::apply(image, text, scale, further.defined() ? std::optional(further) : std::nullopt, chunk,
+                                          group, targets);
   return {losses[0], losses[1]};
 }
 
