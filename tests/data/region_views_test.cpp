@@ -80,7 +80,7 @@ TEST(BoxesOfViews, GoTheWayOfTheirPixels) {
           const SeenBox seen = views.see(sample, {box}, index, 1).at("image").at(0);
           if (seen.visible < 0.3) continue;
           ++compared;
-          const auto planes = views.make(sample, index, 1).at("image");
+          const auto planes = views.make(sample, index, 1).at("image").planes;
           const auto rows = extent_of_light(planes, 48, 40, 0), columns = extent_of_light(planes, 48, 40, 1);
           EXPECT_NEAR(seen.corners[0], columns[0], 0.6 / 40) << index;
           EXPECT_NEAR(seen.corners[1], rows[0], 0.6 / 48) << index;

@@ -11,12 +11,12 @@
 namespace tessera {
 namespace {
 
-using Captions = std::set<std::string>;
+using Variants = std::set<std::string>;
 
 // All that the rules can make of a caption, by kind.
-std::map<std::string, Captions> all_of(const NegativeRules& rules, const std::string& caption) {
+std::map<std::string, Variants> all_of(const NegativeRules& rules, const std::string& caption) {
   Random random(1, Purpose::negatives);
-  std::map<std::string, Captions> out;
+  std::map<std::string, Variants> out;
   for (const HardNegative& negative : rules.make(caption, 1000, random)) out[negative.kind].insert(negative.caption);
   return out;
 }
@@ -30,18 +30,18 @@ const NegativeRules& small_rules() {
 }
 
 TEST(NegativeRules, SwapAttributesOfOneClassThatSayDifferentThings) {
-  EXPECT_EQ(all_of(small_rules(), "A red dog and a blue cat.")["swap_att"], Captions{"A blue dog and a red cat."});
-  EXPECT_EQ(all_of(small_rules(), "An orange dog, a blue cat")["swap_att"], Captions{"A blue dog, an orange cat"});
-  EXPECT_EQ(all_of(small_rules(), "Red dog beside blue cat")["swap_att"], Captions{"Blue dog beside red cat"});
+  EXPECT_EQ(all_of(small_rules(), "A red dog and a blue cat.")["swap_att"], Variants{"A blue dog and a red cat."});
+  EXPECT_EQ(all_of(small_rules(), "An orange dog, a blue cat")["swap_att"], Variants{"A blue dog, an orange cat"});
+  EXPECT_EQ(all_of(small_rules(), "Red dog beside blue cat")["swap_att"], Variants{"Blue dog beside red cat"});
   for (const char* same : {"a red and blue dog", "a red, small and blue dog", "a red dog and a red cat",
                            "a red dog and a small cat", "a small dog and a tiny cat"})
     EXPECT_TRUE(all_of(small_rules(), same)["swap_att"].empty()) << same;
 }
 
 TEST(NegativeRules, SwapNounsThatAreToldApart) {
-  EXPECT_EQ(all_of(small_rules(), "a dog chases two cats")["swap_obj"], Captions{"a cat chases two dogs"});
-  EXPECT_EQ(all_of(small_rules(), "a red dog and a cat")["swap_obj"], Captions{"a red cat and a dog"});
-  EXPECT_EQ(all_of(small_rules(), "A man sees women")["swap_obj"], Captions{"A woman sees men"});
+  EXPECT_EQ(all_of(small_rules(), "a dog chases two cats")["swap_obj"], Variants{"a cat chases two dogs"});
+  EXPECT_EQ(all_of(small_rules(), "a red dog and a cat")["swap_obj"], Variants{"a red cat and a dog"});
+  EXPECT_EQ(all_of(small_rules(), "A man sees women")["swap_obj"], Variants{"A woman sees men"});
   for (const char* same :
        {"a dog and a cat", "a picture of dogs and cats", "the dog with the cat", "a dog sees a puppy"})
     EXPECT_TRUE(all_of(small_rules(), same)["swap_obj"].empty()) << same;
@@ -49,14 +49,14 @@ TEST(NegativeRules, SwapNounsThatAreToldApart) {
 
 TEST(NegativeRules, ReplaceWordsByThoseThatTheyExclude) {
   const auto made = all_of(small_rules(), "A tiny dog is in front of the Woman");
-  EXPECT_EQ(made.at("replace_att"), Captions{"A big dog is in front of the Woman"});
+  EXPECT_EQ(made.at("replace_att"), Variants{"A big dog is in front of the Woman"});
   EXPECT_EQ(made.at("replace_obj"),
-            (Captions{"A tiny cat is in front of the Woman", "A tiny fox is in front of the Woman",
+            (Variants{"A tiny cat is in front of the Woman", "A tiny fox is in front of the Woman",
                       "A tiny dog is in front of the Man"}));
-  EXPECT_EQ(made.at("replace_rel"), Captions{"A tiny dog is behind the Woman"});
-  EXPECT_EQ(all_of(small_rules(), "behind dogs").at("replace_rel"), Captions{"in front of dogs"});
-  EXPECT_EQ(all_of(small_rules(), "foxes").at("replace_obj"), (Captions{"dogs", "puppies", "cats"}));
-  EXPECT_EQ(all_of(small_rules(), "a blue thing").at("replace_att"), (Captions{"a red thing", "an orange thing"}));
+  EXPECT_EQ(made.at("replace_rel"), Variants{"A tiny dog is behind the Woman"});
+  EXPECT_EQ(all_of(small_rules(), "behind dogs").at("replace_rel"), Variants{"in front of dogs"});
+  EXPECT_EQ(all_of(small_rules(), "foxes").at("replace_obj"), (Variants{"dogs", "puppies", "cats"}));
+  EXPECT_EQ(all_of(small_rules(), "a blue thing").at("replace_att"), (Variants{"a red thing", "an orange thing"}));
   EXPECT_TRUE(all_of(small_rules(), "in front, of a bus. Infrared").empty());
   EXPECT_TRUE(all_of(small_rules(), "").empty());
 }
@@ -69,7 +69,7 @@ TEST(NegativeRules, TakeSomeOfEachKindAndFollowFromTheRandomNumbers) {
     return rules.make(caption, 2, random);
   };
   std::map<std::string, int> kinds;
-  Captions different;
+  Variants different;
   for (const HardNegative& negative : made(1)) {
     ++kinds[negative.kind];
     EXPECT_NE(negative.caption, caption);

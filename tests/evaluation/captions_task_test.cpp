@@ -1,8 +1,10 @@
 // Captions and boxes of a small decoder that has learned the pictures by heart.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "tests/evaluation/color_embedder.h"
+#include <tessera/data/loading/loader.h>
 #include <tessera/evaluation/embedder_view.h>
 #include <tessera/evaluation/task.h>
 #include <tessera/objectives/captioning.h>

@@ -22,8 +22,8 @@ class CountingEmbedder final : public Embedder {
   const Preprocessing& preprocessing() const override { return preprocessing_; }
   config::Size grid() const override { return 1; }
   using Embedder::images;
-  TowerFeatures images(const TowerInput& pictures, const ViewNeeds&) const override {
-    const at::Tensor& pixels = pictures.pixels;
+  TowerFeatures images(const TowerInput& input, const ViewNeeds&) const override {
+    const at::Tensor& pixels = input.pixels;
     pictures += pixels.size(0);
     TowerFeatures out;
     out.global = pixels.to(at::kFloat).mean({2, 3});

@@ -25,10 +25,11 @@ class ColorPatches final : public Embedder {
 
   const Preprocessing& preprocessing() const override { return prepared; }
   config::Size grid() const override { return {4, 4}; }
-  TowerFeatures images(const at::Tensor& pixels, const ViewNeeds& needs) const override {
-    TowerFeatures out = colors_.images(pixels, needs);
+  using Embedder::images;
+  TowerFeatures images(const TowerInput& pictures, const ViewNeeds& needs) const override {
+    TowerFeatures out = colors_.images(pictures, needs);
     if (needs.dense && gives_patches)
-      out.dense = at::avg_pool2d(pixels.to(at::kFloat), {2, 2}).flatten(2).transpose(1, 2).contiguous();
+      out.dense = at::avg_pool2d(pictures.pixels.to(at::kFloat), {2, 2}).flatten(2).transpose(1, 2).contiguous();
     return out;
   }
   bool takes_texts() const override { return true; }
