@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains SigLIP 2's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with self-distillation, with masked
-prediction, and with all of them. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
+"""Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with self-distillation, with
+masked prediction, and with all of them; then with boxes and phrases, with these and their hard negatives, and with hard negatives of
+captions. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
 deviations.
 
   build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
   scripts/compare_siglip2.py
 
-Fifteen runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
+Twenty-four runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
 library is needed; the programs must be built (scripts/setup.sh).
 """
 import argparse
@@ -20,8 +21,13 @@ TERMS = {
     "captioning": {"name": "captioning", "decoder": {"layers": 1, "heads": 4}},
     "self_distillation": {"name": "self_distillation", "local_crops": 4, **HEAD},
     "masked_prediction": {"name": "masked_prediction", **HEAD},
+    "regions": {"name": "region_contrast"},
+    "hard_regions": {"name": "region_contrast", "hard_weight": 0.5},
 }
-VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in TERMS}, "siglip_all": list(TERMS)}
+DENSE = ["captioning", "self_distillation", "masked_prediction"]
+VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in DENSE}, "siglip_all": DENSE,
+            "siglip_regions": ["regions"], "siglip_hard_regions": ["hard_regions"], "siglip_hard_negatives": []}
+DATA = {"train": {"negatives": True}, "loader": {"boxes": {"count": 3, "negatives": 3}, "negatives": {"count": 2}}}
 COLUMNS = {
     "zero_shot.top1": "zero-shot top-1",
     "retrieval.image_to_text_recall@1": "image-to-text R@1",
@@ -35,13 +41,13 @@ COLUMNS = {
 
 def write_variant(name, terms, args):
     """Writes the configuration of one run; YAML reads JSON."""
-    objectives = [{"name": "siglip"}]
+    objectives = [{"name": "siglip", "hard_negatives": "all" if name == "siglip_hard_negatives" else "none"}]
     for term in terms:
         objectives.append({**TERMS[term], "weight": args.weights.get(term, 1.0)})
     path = args.out / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"extends": str(compare_objectives.ROOT / "configs/parts/shapes_siglip2.yaml"),
-                                "objective": {"name": "weighted_sum", "objectives": objectives}}))
+                                "data": DATA, "objective": {"name": "weighted_sum", "objectives": objectives}}))
     return path
 
 
