@@ -228,11 +228,12 @@ TEST(OptionalViews, PicturesAreComparedWhereOnlyRegionsAreSeen) {
 }
 
 TEST(OptionalViews, TextsThatASampleCanGiveAreListedWhereAnUnknownOneIsWanted) {
-  EXPECT_EQ(known_texts(), (Keys{"caption", "captions", "summary", "objects"}));
+  EXPECT_EQ(known_texts(), (Keys{"caption", "captions", "summary", "objects", "negatives", "phrases", "phrase_negatives"}));
   EXPECT_EQ(user_error_of([] {
               in_order(full_samples(2), {.texts = {{"title", kOptional}}}, 2);
             }),
-            "the objective asks for the text title, but the data pipeline knows only: caption, captions, summary and objects");
+            "the objective asks for the text title, but the data pipeline knows only: caption, captions, summary, objects, negatives, phrases "
+            "and phrase_negatives");
 }
 
 using OptionalPictures = test::TemporaryFolder;

@@ -211,13 +211,17 @@ TEST(RegionViews, PhrasesAndNegativesAreOfTheBoxBesideThem) {
 
 TEST(RegionViews, FollowFromSeedEpochAndSampleOnAnyNumberOfRanksAndThreads) {
   using Seen = std::map<std::pair<std::int64_t, std::string>, std::pair<Texts, std::vector<float>>>;
+  std::vector<Sample> samples = with_regions(9);
+  for (Sample& sample : samples)
+    for (std::size_t k = 2; k < sample.objects.size(); ++k)  // so narrow that all lie within the picture
+      sample.objects[k].box = {2, 2 * static_cast<std::int64_t>(k) - 4, 10, 2};
   const auto seen = [&](int ranks, std::int64_t threads) {
     Seen out;
     for (int rank = 0; rank < ranks; ++rank) {
       LoaderSettings settings =
           region_settings(concat("{batch_size: ", 4 / ranks, ", threads: ", threads,
                                  ", boxes: {count: 2, negatives: 1}, augmentation: {scale: [0.5, 1], flip: 0.5}}"));
-      Loader loader = region_loader(with_regions(9), settings, kRegionNeeds, {rank, ranks});
+      Loader loader = region_loader(samples, settings, kRegionNeeds, {rank, ranks});
       for (int step = 0; step < 4; ++step) {
         const Batch batch = loader.next();
         for (std::int64_t row = 0; row < batch.size(); ++row) {
@@ -348,10 +352,9 @@ TEST(NegativesView, TakesSomeOfTheSamplesNegatives) {
     EXPECT_FALSE(view.mask[2].any().item<bool>());
   }
   EXPECT_EQ(seen, (std::set<Texts>{{"a", "b"}, {"a", "c"}, {"b", "c"}})) << "none twice, and no blank or broken one";
-  Loader strict = region_loader(samples, region_settings("{batch_size: 2, shuffle: false, negatives: {count: 1}}"),
+  Loader strict = region_loader(samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 1}}"),
                                 {.texts = {{"negatives", {}}}});
-  EXPECT_EQ(strict.next().keys, (Texts{"0", "1"}));
-  strict.next();
+  for (const char* key : {"0", "1", "0"}) EXPECT_EQ(strict.next().keys, Texts{key});
   EXPECT_EQ(strict.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
 }
 

@@ -21,7 +21,7 @@ using Metrics = std::vector<std::pair<std::string, double>>;
 class ColorPatches final : public Embedder {
  public:
   bool gives_patches = true;
-  Preprocessing prepared = colors_.preprocessing();
+  Preprocessing prepared = test::ColorEmbedder().preprocessing();
 
   const Preprocessing& preprocessing() const override { return prepared; }
   config::Size grid() const override { return {4, 4}; }

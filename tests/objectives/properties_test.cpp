@@ -212,7 +212,7 @@ TEST(SparcInBfloat16, GivesTokensToTheKernelAsTheyComeAndStaysWithinTheirRoundin
     for (std::size_t i = 0; i < exact.gradients.size(); ++i) {
       EXPECT_EQ(ours.gradients[i].scalar_type(), at::kBFloat16);
       const double off = (ours.gradients[i].to(at::kFloat) - exact.gradients[i]).norm().item<double>();
-      EXPECT_LT(off, 1e-2 * exact.gradients[i].norm().item<double>()) << yaml << ", gradient " << i;
+      EXPECT_LE(off, 1e-2 * exact.gradients[i].norm().item<double>()) << yaml << ", gradient " << i;
     }
   }
 }

@@ -105,6 +105,7 @@ TEST_P(GradCacheTest, BlocksComputedAgainGiveTheSameGradients) {
 
 // What is random of a row follows from its key.
 TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
+  if (std::string(GetParam()).ends_with("own shapes")) GTEST_SKIP() << "they take no patch_dropout";
   const std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   const StepOutcome whole = step(0, noisy);
   EXPECT_NE(step(0, noisy, {}, row_keys(3, 16, 1, 8)).loss, whole.loss);
@@ -120,6 +121,7 @@ TEST_P(GradCacheTest, LossAndGradientsAreThoseOfOnePassUnderPatchDropout) {
 
 TEST_P(GradCacheTest, PairsThatShareSomethingReachTheLoss) {
   const bool several = std::string(GetParam()).ends_with("captions");
+  if (std::string(GetParam()).find("captioning") != std::string::npos) GTEST_SKIP() << "its contrast is one of several objectives";
   const std::vector<std::string> masked{several ? "objective.duplicates=masked" : "objective.mask_duplicates=true"};
   const StepOutcome whole = step(0, masked);
   EXPECT_LT(whole.loss, step(0).loss);
@@ -129,6 +131,7 @@ TEST_P(GradCacheTest, PairsThatShareSomethingReachTheLoss) {
 // Without keys of the rows the chunks draw other numbers than one pass would; but the two passes of a chunk must draw the same, or
 // the gradient is not that of the loss.
 TEST_P(GradCacheTest, GradientIsThatOfTheLossUnderPatchDropout) {
+  if (std::string(GetParam()).ends_with("own shapes")) GTEST_SKIP() << "they take no patch_dropout";
   std::vector<std::string> noisy{"model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"};
   if (std::string(GetParam()).find("mgca") != std::string::npos)
     noisy.push_back("objective.prototype_weight=0");  // its targets depend on the features but pass no gradient

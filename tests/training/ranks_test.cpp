@@ -221,6 +221,7 @@ TEST_F(RanksTest, ATeacherIsThatOfOneProcessAndTheSameOnAllRanks) {
 
 // A picture leaves out the same patches whichever rank and chunk it is in.
 TEST_P(CurveOverRanks, WithPatchDropoutIsThatOfOneProcess) {
+  if (std::string(GetParam()).ends_with("own shapes")) GTEST_SKIP() << "they take no patch_dropout";
   std::vector<std::string> overrides = of_case({"training.steps=6", "training.accumulation=2",
                                                 "model.image.encoder.patch_dropout=0.5", "model.image.encoder.patch_size=4"});
   const std::string alone = folder_ / "alone", both = folder_ / "both";
@@ -278,10 +279,15 @@ TEST_P(CurveOverRanks, MemoryIsThatOfThePlan) {
               {"planned", at::full({1}, plan.peak - plan.weights - plan.optimizer - plan.buckets, at::kDouble)}};
     });
     ASSERT_EQ(ranks.size(), 2U);
+    // Images of the most patches, captions of the whole context.
+    const std::string given = GetParam();
+    const bool plans_for_the_largest =
+        given.ends_with("own shapes") || given.find("captioning") != std::string::npos;
     for (const Tensors& rank : ranks) {
       const double measured = rank.at("measured").item<double>();
-      EXPECT_NEAR(rank.at("planned").item<double>() / measured, 1.0, 0.08)
-          << GetParam() << " in parts of " << micro_batch;
+      const double planned = rank.at("planned").item<double>() / measured;
+      EXPECT_GT(planned, 0.92) << GetParam() << " in parts of " << micro_batch;
+      EXPECT_LT(planned, plans_for_the_largest ? 1.5 : 1.08) << GetParam() << " in parts of " << micro_batch;
     }
   }
 }
