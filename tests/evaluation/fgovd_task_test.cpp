@@ -98,11 +98,11 @@ class FgOvdTasks : public ::testing::Test {
 
 const std::string kRed = R"({"box": [8, 0, 16, 16], "phrase": "red", "negatives": ["green", "blue"]})";
 const std::string kGreen = R"({"box": [16, 0, 24, 16], "phrase": "green", "negatives": ["red"]})";
-const std::string kWrong = R"({"box": [16, 4, 22, 12], "phrase": "red", "negatives": ["green", "green red", "blue"]})";
+const std::string kWrong = R"({"box": [16, 4, 22, 12], "phrase": "red", "negatives": ["green", "green red", "red red"]})";
 
 TEST_F(FgOvdTasks, APhraseMustBeNearerToItsBoxThanAllItsNegatives) {
   const TaskResult result = run("source: " + set("all", {kRed + ", " + kGreen, kWrong}));
-  // The wrong one is red's cosine 0 with green: behind `green` and `green red`, and as near as `blue`.
+  // The wrong one is behind `green` and `green red`, and as near as `red red`, which counts as nearer.
   EXPECT_EQ(result.metrics, (Metrics{{"accuracy", 2.0 / 3}, {"mean_rank", (1 + 1 + 4) / 3.0}, {"boxes", 3}}));
   EXPECT_EQ(result.samples, 2);
   for (const report::Outcomes& outcomes : result.outcomes)
