@@ -44,10 +44,11 @@ def write_variant(name, terms, args):
     objectives = [{"name": "siglip", "hard_negatives": "all" if name == "siglip_hard_negatives" else "none"}]
     for term in terms:
         objectives.append({**TERMS[term], "weight": args.weights.get(term, 1.0)})
+    data = {"data": DATA} if name.endswith(("regions", "negatives")) else {}
     path = args.out / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"extends": str(compare_objectives.ROOT / "configs/parts/shapes_siglip2.yaml"),
-                                "data": DATA, "objective": {"name": "weighted_sum", "objectives": objectives}}))
+                                **data, "objective": {"name": "weighted_sum", "objectives": objectives}}))
     return path
 
 

@@ -2,7 +2,6 @@
 
 #include "src/objectives/common/counted_views.h"
 #include <tessera/base/error.h>
-#include <tessera/base/half_cosine.h>
 #include <tessera/objectives/dino.h>
 #include <tessera/ops/numeric.h>
 
@@ -32,7 +31,7 @@ Needs Dino::needs() const {
 }
 
 double Dino::teacher_momentum(const StepContext& step) const {
-  return half_cosine(step.step, step.total_steps, settings_.teacher_momentum, settings_.teacher_momentum_end);
+  return settings_.momentum.at(step);
 }
 
 namespace {

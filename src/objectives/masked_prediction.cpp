@@ -1,7 +1,6 @@
 #include <ATen/ATen.h>
 
 #include "src/objectives/common/counted_views.h"
-#include <tessera/base/half_cosine.h>
 #include <tessera/objectives/masked_prediction.h>
 #include <tessera/ops/numeric.h>
 
@@ -30,7 +29,7 @@ Needs MaskedPrediction::needs() const {
 }
 
 double MaskedPrediction::teacher_momentum(const StepContext& step) const {
-  return half_cosine(step.step, step.total_steps, settings_.teacher_momentum, settings_.teacher_momentum_end);
+  return settings_.momentum.at(step);
 }
 
 at::Tensor MaskedPrediction::compared_rows(const Features& features, bool of_teacher) const {

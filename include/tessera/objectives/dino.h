@@ -8,6 +8,7 @@
 #include <tessera/objectives/dino_head.h>
 #include <tessera/objectives/dino_loss.h>
 #include <tessera/objectives/objective.h>
+#include <tessera/objectives/teacher_momentum.h>
 
 namespace tessera {
 
@@ -17,8 +18,7 @@ struct DinoSettings {
   bool student_global_crops = true;
   DinoHeadSettings head;
   DinoLossSettings loss;
-  double teacher_momentum = 0.996;
-  double teacher_momentum_end = 1.0;
+  TeacherMomentum momentum;
 };
 
 template <class Visitor>
@@ -31,10 +31,7 @@ void fields(Visitor& v, DinoSettings& s) {
     "the student's global crops are compared with the teacher's other ones, too; false: its local crops alone (SILC)");
   fields(v, s.head);
   fields(v, s.loss);
-  v("teacher_momentum", s.teacher_momentum, "share of the teacher's weights that stays at the run's first update",
-    config::in_range(0, 1));
-  v("teacher_momentum_end", s.teacher_momentum_end, "the same at its end, reached by half a cosine",
-    config::in_range(0, 1));
+  fields(v, s.momentum);
 }
 std::optional<config::Problem> validate(const DinoSettings& settings);
 

@@ -21,8 +21,7 @@ struct MaskedPredictionSettings {
   std::optional<std::int64_t> chunk = 4096;
   DinoHeadSettings head;
   DinoLossSettings loss;
-  double teacher_momentum = SelfDistillationSettings::kSelfDistillationMomentum;
-  double teacher_momentum_end = SelfDistillationSettings::kSelfDistillationMomentum;
+  TeacherMomentum momentum = SelfDistillationSettings::kMomentum;
 };
 
 template <class Visitor>
@@ -40,10 +39,7 @@ void fields(Visitor& v, MaskedPredictionSettings& s) {
     config::at_least(1));
   fields(v, s.head);
   fields(v, s.loss);
-  v("teacher_momentum", s.teacher_momentum, "share of the teacher's weights that stays at the run's first update",
-    config::in_range(0, 1));
-  v("teacher_momentum_end", s.teacher_momentum_end, "the same at its end, reached by half a cosine",
-    config::in_range(0, 1));
+  fields(v, s.momentum);
 }
 std::optional<config::Problem> validate(const MaskedPredictionSettings& settings);
 

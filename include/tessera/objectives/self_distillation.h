@@ -10,11 +10,10 @@ struct SelfDistillationSettings : DinoSettings {
   SelfDistillationSettings() {
     global_crops = 1;
     student_global_crops = false;
-    teacher_momentum = kSelfDistillationMomentum;
-    teacher_momentum_end = kSelfDistillationMomentum;
+    momentum = kMomentum;
   }
   /// SILC's, which stays: a teacher whose momentum goes to 1 learns nothing more from the texts.
-  static constexpr double kSelfDistillationMomentum = 0.966;
+  static constexpr TeacherMomentum kMomentum = {0.966, 0.966};
 };
 
 template <class Visitor>

@@ -141,6 +141,15 @@ std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width,
           in_picture(g.target.height, height, g.size.height), in_picture(g.target.width, width, g.size.width)};
 }
 
+std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,
+                                       const Preprocessing& settings) {
+  const std::array<double, 4> part = preprocessed_part(height, width, settings);
+  const auto share = [&](std::int64_t place, std::size_t axis) {
+    return (static_cast<double>(place) - part[axis]) / part[axis + 2];
+  };
+  return {share(box[1], 1), share(box[0], 0), share(box[1] + box[3], 1), share(box[0] + box[2], 0)};
+}
+
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height,
                                           std::int64_t width, const Preprocessing& settings) {
   TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "preprocess_mask: expected ", height, " x ",

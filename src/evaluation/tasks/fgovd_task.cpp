@@ -41,21 +41,13 @@ struct BoxChoices {
  private:
   void add(const Sample& sample, const ObjectAnnotation& object, std::int64_t place, const Preprocessing& preprocessing,
            config::Size grid, const std::string& prefix) {
-    const auto part = preprocessed_part(sample.image.height, sample.image.width, preprocessing);
-    const auto [top, left, height, width] = object.box;
-    const auto row = [&](std::int64_t y) {
-      return (static_cast<double>(y) - part[0]) / part[2] * static_cast<double>(grid.height);
-    };
-    const auto column = [&](std::int64_t x) {
-      return (static_cast<double>(x) - part[1]) / part[3] * static_cast<double>(grid.width);
-    };
-    const std::array<double, 4> cells = {column(left), row(top), column(left + width), row(top + height)};
-    if (cells[0] >= static_cast<double>(grid.width) || cells[1] >= static_cast<double>(grid.height) || cells[2] <= 0 ||
-        cells[3] <= 0) {
+    const auto shares = preprocessed_box(object.box, sample.image.height, sample.image.width, preprocessing);
+    if (shares[0] >= 1 || shares[1] >= 1 || shares[2] <= 0 || shares[3] <= 0) {
       ++out_of_sight;
       return;
     }
-    for (const double cell : cells) corners.push_back(static_cast<float>(cell));
+    for (std::size_t i = 0; i < shares.size(); ++i)
+      corners.push_back(static_cast<float>(shares[i] * static_cast<double>(i % 2 == 0 ? grid.width : grid.height)));
     image.push_back(place);
     texts.push_back(prefix + object.phrase);
     for (const std::string& negative : object.negatives) texts.push_back(prefix + negative);

@@ -19,12 +19,8 @@ using Corners = std::array<double, 4>;
 
 /// Where the evaluation transform shows an object, cut at the borders; nothing: out of sight.
 std::optional<Corners> shown(const ObjectAnnotation& object, const Image& picture, const Preprocessing& preprocessing) {
-  const auto [top, left, height, width] = object.box;
-  const std::array<double, 4> part = preprocessed_part(picture.height, picture.width, preprocessing);
-  const auto share = [&](std::int64_t place, std::size_t axis) {
-    return std::clamp((static_cast<double>(place) - part[axis]) / part[axis + 2], 0.0, 1.0);
-  };
-  const Corners out = {share(left, 1), share(top, 0), share(left + width, 1), share(top + height, 0)};
+  Corners out = preprocessed_box(object.box, picture.height, picture.width, preprocessing);
+  for (double& corner : out) corner = std::clamp(corner, 0.0, 1.0);
   if (out[0] >= out[2] || out[1] >= out[3]) return std::nullopt;
   return out;
 }

@@ -1,6 +1,5 @@
 // Segmentation by a linear classifier of frozen patches.
 #include <algorithm>
-#include <numeric>
 
 #include <ATen/ATen.h>
 
@@ -47,7 +46,8 @@ class SegmentationProbeTask final : public EvaluationTask {
 
   TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
     const MaskClasses classes = test_classes(context);
-    const LabeledFeatures train = train_patches(embedder, context, classes.count());
+    const MaskClasses of_train = train_classes(context);
+    const LabeledFeatures train = train_patches(embedder, context, of_train, classes.count());
     const auto [deviation, mean] = at::std_mean(train.features, 0, /*correction=*/0);
     const at::Tensor scale = deviation.clamp_min(kLeastDeviation);
     const metrics::LogisticRegression fit = metrics::fit_logistic_regression(
@@ -69,7 +69,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     });
     result.classes = classes.names;
     result.data += concat(" (fitted on ", with_thousands(train.labels.size(0)), " patches of ",
-                          train_classes(context).source->describe(), ")");
+                          of_train.source->describe(), ")");
     record.write(result);
     return result;
   }
@@ -104,8 +104,8 @@ class SegmentationProbeTask final : public EvaluationTask {
     return features.encoder_tokens;
   }
 
-  LabeledFeatures train_patches(const Embedder& embedder, const EvaluationContext& context, std::int64_t count) const {
-    const MaskClasses classes = train_classes(context);
+  LabeledFeatures train_patches(const Embedder& embedder, const EvaluationContext& context, const MaskClasses& classes,
+                                std::int64_t count) const {
     if (classes.count() != count)
       throw TaskMisfit(concat("segmentation_probe: the training data have ", classes.count(), " classes, the test data ",
                               count));

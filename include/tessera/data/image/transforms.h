@@ -34,6 +34,11 @@ Image preprocess(const Image& image, const Preprocessing& settings);
 /// where it pads.
 std::array<double, 4> preprocessed_part(std::int64_t height, std::int64_t width, const Preprocessing& settings);
 
+/// Where preprocess() shows a box [top, left, height, width] of such a picture: left, top, right, bottom as shares of what is
+/// shown, below 0 or above 1 where it reaches beyond.
+std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, std::int64_t height, std::int64_t width,
+                                       const Preprocessing& settings);
+
 /// The same path for a class mask, nearest neighbor: what preprocess() does to the picture's geometry. mask [H, W] -> [h, w].
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width,
                                           const Preprocessing& settings);

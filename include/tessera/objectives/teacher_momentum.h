@@ -1,0 +1,24 @@
+#pragma once
+
+#include <tessera/base/half_cosine.h>
+#include <tessera/config/fields.h>
+#include <tessera/objectives/objective.h>
+
+namespace tessera {
+
+/// How slowly a teacher, the moving average of the model, follows it.
+struct TeacherMomentum {
+  double start = 0.996;
+  double end = 1.0;
+
+  double at(const StepContext& step) const { return half_cosine(step.step, step.total_steps, start, end); }
+};
+
+template <class Visitor>
+void fields(Visitor& v, TeacherMomentum& s) {
+  v("teacher_momentum", s.start, "share of the teacher's weights that stays at the run's first update",
+    config::in_range(0, 1));
+  v("teacher_momentum_end", s.end, "the same at its end, reached by half a cosine", config::in_range(0, 1));
+}
+
+}  // namespace tessera
