@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Trains SigLIP 2's and FG-CLIP's terms one by one on the built-in shapes: the sigmoid loss alone, with captioning, with self-distillation, with
-masked prediction, and with all of them; then with boxes and phrases, with these and their hard negatives, and with hard negatives of
-captions. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
+masked prediction, and with all of them; then with boxes and phrases, with these and their hard negatives, with hard negatives of
+captions, and with those of attributes alone. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
 deviations.
 
   build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
   scripts/compare_siglip2.py
 
-Twenty-four runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
+Twenty-seven runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard
 library is needed; the programs must be built (scripts/setup.sh).
 """
 import argparse
+import copy
 import json
 import pathlib
+import statistics
 
 import compare_objectives
 
@@ -26,30 +28,44 @@ TERMS = {
 }
 DENSE = ["captioning", "self_distillation", "masked_prediction"]
 VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in DENSE}, "siglip_all": DENSE,
-            "siglip_regions": ["regions"], "siglip_hard_regions": ["hard_regions"], "siglip_hard_negatives": []}
+            "siglip_regions": ["regions"], "siglip_hard_regions": ["hard_regions"], "siglip_hard_negatives": [],
+            "siglip_attribute_negatives": []}
+# siglip_attribute_negatives trains with the first ones alone, so that the others are of kinds that it has not seen.
+ATTRIBUTE_KINDS = ["replace_att", "swap_att", "add_att"]
+OTHER_KINDS = ["replace_obj", "replace_rel", "swap_obj", "add_obj"]
 DATA = {"train": {"negatives": True}, "loader": {"boxes": {"count": 3, "negatives": 3}, "negatives": {"count": 2}}}
 COLUMNS = {
     "zero_shot.top1": "zero-shot top-1",
     "retrieval.image_to_text_recall@1": "image-to-text R@1",
     "retrieval.text_to_image_recall@1": "text-to-image R@1",
     "segmentation.image_miou": "segmentation, image mIoU",
-    "segmentation_probe.dataset_miou_with_background": "linear probe of patches, mIoU",
+    "segmentation_probe.dataset_miou": "linear probe of patches, colors, mIoU",
+    "segmentation_probe_2.dataset_miou": "the same, shapes",
     "knn.top1": "k-NN",
-    "hard_negatives.accuracy": "hard negatives",
+    "hard_negatives.of_attributes": "hard negatives: attributes",
+    "hard_negatives.of_the_rest": "other hard negatives",
 }
 
 
 def write_variant(name, terms, args):
     """Writes the configuration of one run; YAML reads JSON."""
-    objectives = [{"name": "siglip", "hard_negatives": "all" if name == "siglip_hard_negatives" else "none"}]
+    objectives = [{"name": "siglip", "hard_negatives": "all" if name.endswith("_negatives") else "none"}]
     for term in terms:
         objectives.append({**TERMS[term], "weight": args.weights.get(term, 1.0)})
-    data = {"data": DATA} if name.endswith(("regions", "negatives")) else {}
+    data = {"data": copy.deepcopy(DATA)} if name.endswith(("regions", "negatives")) else {}
+    if name == "siglip_attribute_negatives":
+        data["data"]["loader"]["negatives"]["kinds"] = ATTRIBUTE_KINDS
     path = args.out / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"extends": str(compare_objectives.ROOT / "configs/parts/shapes_siglip2.yaml"),
                                 **data, "objective": {"name": "weighted_sum", "objectives": objectives}}))
     return path
+
+
+def add_means(metrics):
+    """Of the accuracies of several kinds of hard negatives."""
+    for name, kinds in {"of_attributes": ATTRIBUTE_KINDS, "of_the_rest": OTHER_KINDS}.items():
+        metrics[f"hard_negatives.{name}"] = statistics.mean(metrics[f"hard_negatives.{kind}_accuracy"] for kind in kinds)
 
 
 def main():
@@ -65,6 +81,9 @@ def main():
     args.set = [f"training.steps={args.steps}", "training.threads=1", *args.set]
     chosen = {name: terms for name, terms in VARIANTS.items() if not args.variants or name in args.variants}
     rows = compare_objectives.compare([write_variant(name, terms, args) for name, terms in chosen.items()], args)
+    for _, runs in rows:
+        for metrics, _ in runs:
+            add_means(metrics)
     compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()))
 
 

@@ -358,6 +358,21 @@ TEST(NegativesView, TakesSomeOfTheSamplesNegatives) {
   EXPECT_EQ(strict.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
 }
 
+TEST(NegativesView, TakesTheKindsThatAreNamedAlone) {
+  std::vector<Sample> samples = make_samples(2);
+  samples[0].negatives = {{"swap_att", "a"}, {"add_obj", "b"}, {"swap_obj", "c"}, {"", "d"}};
+  samples[1].negatives = {{"add_obj", "e"}};
+  Loader loader = region_loader(
+      samples, region_settings("{batch_size: 1, shuffle: false, negatives: {count: 3, kinds: [swap_att, swap_obj]}}"),
+      {.texts = {{"negatives", {}}}});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    Texts texts = region_texts(loader.next().texts.at("negatives"), 0);
+    std::ranges::sort(texts);
+    EXPECT_EQ(texts, (Texts{"", "a", "c"}));
+  }
+  EXPECT_EQ(loader.statistics().skipped, (std::map<std::string, std::int64_t>{{"no_negatives", 1}}));
+}
+
 class RegionFiles : public test::TemporaryFolder {
  protected:
   RegionFiles() { write("pictures/a.png", test::encode(test::noise(20, 30, 1), ".png")); }

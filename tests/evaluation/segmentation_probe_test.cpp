@@ -64,6 +64,18 @@ TEST(SegmentationProbe, FindsWhatPatchesTellApart) {
   EXPECT_EQ(seeing.metrics, probe(false).metrics);
 }
 
+TEST(SegmentationProbe, ClassesThatAreIgnoredCountNeitherInTheFitNorInTheScores) {
+  const TaskResult all = probe(false), objects = probe(false, ", ignore: [background]");
+  EXPECT_EQ(objects.data.find("3,840"), std::string::npos) << objects.data;
+  EXPECT_EQ(score(objects, "dataset_miou_with_background"), -1) << "no class counts as background";
+  EXPECT_GT(score(objects, "dataset_miou"), score(all, "dataset_miou")) << "nothing is lost to the background";
+  EXPECT_GT(score(objects, "dataset_miou"), score(probe(true, ", ignore: [background]"), "dataset_miou"));
+}
+
+TEST(SegmentationProbe, AnIgnoredClassThatThereIsNotIsAnError) {
+  EXPECT_THROW(probe(false, ", ignore: [sky]"), UserError);
+}
+
 TEST(SegmentationProbe, TakesSomePatchesOfEachImage) {
   const TaskResult few = probe(false, ", patches_per_image: 5, max_train_samples: 30");
   EXPECT_NE(few.data.find("(fitted on 150 patches of"), std::string::npos) << few.data;

@@ -38,10 +38,13 @@ bool is_blank(const std::string& text) {
   return strip(text).empty();
 }
 
-std::vector<std::string> usable_negatives(const Sample& sample) {
+std::vector<std::string> usable_negatives(const Sample& sample, const NegativeViewSettings& settings) {
+  const auto is_chosen = [&](const std::string& kind) {
+    return settings.kinds.empty() || std::ranges::find(settings.kinds, kind) != settings.kinds.end();
+  };
   std::vector<std::string> out;
   for (const HardNegative& negative : sample.negatives)
-    if (is_usable(negative.caption)) out.push_back(negative.caption);
+    if (is_usable(negative.caption) && is_chosen(negative.kind)) out.push_back(negative.caption);
   return out;
 }
 
@@ -66,8 +69,8 @@ void add_some(std::vector<std::string> texts, std::int64_t count, Random& random
   std::ranges::move(texts, std::back_inserter(out));
 }
 
-bool has_several(const std::string& view, const Sample& sample) {
-  if (view == kNegatives) return !usable_negatives(sample).empty();
+bool has_several(const std::string& view, const Sample& sample, const LoaderSettings& settings) {
+  if (view == kNegatives) return !usable_negatives(sample, settings.negatives.value_or(NegativeViewSettings{})).empty();
   const std::vector<const ObjectAnnotation*> objects = phrased_objects(sample);
   if (view == kPhrases) return !objects.empty();
   return std::ranges::any_of(objects, [](const auto* object) { return !usable_negatives(*object).empty(); });
@@ -192,7 +195,7 @@ std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const 
   for (const std::string& view : known_texts()) {
     const bool is_there =
         view == kCaptions            ? captions_ && captions_->has_any(sample)
-        : holds_several_texts(view) ? has_several(view, sample)
+        : holds_several_texts(view) ? has_several(view, sample, settings_)
                                     : std::ranges::any_of(texts_for(view, sample), [](const auto& text) { return !text.empty(); });
     if (is_there) names.push_back(view);
   }
@@ -311,7 +314,7 @@ void SampleTransform::prepare_texts(const Sample& sample, const SampleDraw& draw
       continue;
     }
     if (holds_several_texts(view)) {
-      if (!wanted.optional && !has_several(view, sample))
+      if (!wanted.optional && !has_several(view, sample, settings_))
         throw SampleError("no_" + view, "sample " + sample.key + " has no " + view);
       if (view == kNegatives) prepare_negatives(sample, draw, out);
       continue;
@@ -345,7 +348,7 @@ void SampleTransform::prepare_captions(const Sample& sample, const SampleDraw& d
 void SampleTransform::prepare_negatives(const Sample& sample, const SampleDraw& draw, PreparedSample& out) const {
   Random random(seed_, Purpose::negatives, {word(draw.repeat), word(draw.index), kWordOfNegatives});
   std::vector<std::string> texts;
-  add_some(usable_negatives(sample), settings_.negatives->count, random, texts);
+  add_some(usable_negatives(sample, *settings_.negatives), settings_.negatives->count, random, texts);
   out.several[kNegatives] = encode_several(kNegatives, texts, out);
 }
 

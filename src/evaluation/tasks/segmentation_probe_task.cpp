@@ -85,7 +85,12 @@ class SegmentationProbeTask final : public EvaluationTask {
     return classes_in(open_source(settings_.source, context.source, "segmentation_probe.source"));
   }
   MaskClasses classes_in(const std::shared_ptr<const Source>& source) const {
-    return {source, class_names_for(settings_.classes, *source, "segmentation_probe"), "segmentation_probe.classes"};
+    MaskClasses out{source, class_names_for(settings_.classes, *source, "segmentation_probe"),
+                    "segmentation_probe.classes", settings_.ignore};
+    for (const std::string& name : settings_.ignore)
+      if (std::ranges::find(out.names, name) == out.names.end())
+        user_error("segmentation_probe.ignore: no class is called ", name, "; there are ", join_names(out.names));
+    return out;
   }
 
   static Pass pass_over(const Embedder& embedder, const EvaluationContext& context,

@@ -71,7 +71,11 @@ void add_classes(const MaskClasses& classes, const metrics::SegmentationScores& 
 
 std::optional<std::int64_t> MaskClasses::background() const {
   const std::int64_t index = source->background_class();
-  return index < 0 ? std::nullopt : std::optional(index);
+  return index < 0 || is_ignored(index) ? std::nullopt : std::optional(index);
+}
+
+bool MaskClasses::is_ignored(std::int64_t value) const {
+  return value < count() && std::ranges::find(ignored, names[static_cast<std::size_t>(value)]) != ignored.end();
 }
 
 Required masked() {
@@ -86,7 +90,11 @@ void check_masks(const MaskClasses& classes, const std::string& setting, std::in
 at::Tensor mask_of(const std::vector<std::uint8_t>& mask, config::Size size, const std::string& key,
                    const MaskClasses& classes) {
   check_mask(mask, key, classes);
-  return at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
+  at::Tensor out =
+      at::from_blob(const_cast<std::uint8_t*>(mask.data()), {size.height, size.width}, at::kByte).to(at::kLong);
+  for (std::int64_t c = 0; c < classes.count(); ++c)
+    if (classes.is_ignored(c)) out.masked_fill_(out == c, kIgnoredClass);
+  return out;
 }
 
 std::vector<at::Tensor> masks_of(const std::vector<EvaluationSample>& samples, const MaskClasses& classes) {

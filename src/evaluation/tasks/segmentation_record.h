@@ -24,9 +24,12 @@ struct MaskClasses {
   std::shared_ptr<const Source> source;
   std::vector<std::string> names;  // by mask value
   std::string setting;             // that lists them, for messages ("segmentation.classes")
+  std::vector<std::string> ignored{};  // of the names: their pixels get kIgnoredClass
 
   std::int64_t count() const { return std::ssize(names); }
+  /// Of the classes that count.
   std::optional<std::int64_t> background() const;
+  bool is_ignored(std::int64_t value) const;
 };
 
 /// A mask.

@@ -1,20 +1,25 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include <tessera/config/fields.h>
 
 namespace tessera {
 
-/// How many texts the view `negatives` holds per image.
+/// Which texts the view `negatives` holds, and how many per image.
 struct NegativeViewSettings {
   std::int64_t count = 1;
+  std::vector<std::string> kinds;
 };
 
 template <class Visitor>
 void fields(Visitor& v, NegativeViewSettings& s) {
   v("count", s.count, "H, hard negatives per image, chosen at random in each epoch; an image with fewer lacks the others",
     config::in_range(1, 1000));
+  v("kinds", s.kinds,
+    "kinds of hard negatives that are taken, as in [replace_att, swap_att]; the others are left for the evaluation; empty: all");
 }
 
 /// Which boxes of objects image views come with, and how many texts the views `phrases` and `phrase_negatives` hold.

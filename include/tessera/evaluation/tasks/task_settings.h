@@ -255,6 +255,7 @@ void fields(Visitor& v, KnnSettings& s) {
 /// A linear classifier of frozen patches (DINOv2, TIPS, SigLIP 2).
 struct SegmentationProbeSettings : TrainTestData {
   TextList classes;
+  std::vector<std::string> ignore;
   double l2 = 1e-4;
   std::int64_t patches_per_image = 64;
 };
@@ -263,6 +264,9 @@ template <class Visitor>
 void fields(Visitor& v, SegmentationProbeSettings& s) {
   train_test_fields(v, s, "data set with masks whose patches the classifier is fitted on; null: the run's training data");
   v("classes", s.classes, "class names by mask value; empty: the source's own");
+  v("ignore", s.ignore,
+    "names of classes whose pixels count neither in the fit nor in the scores, as in [background]: a class that most "
+    "pixels have hides the others");
   v("l2", s.l2, "weight of the L2 penalty of the classifier", config::at_least(0));
   v("patches_per_image", s.patches_per_image, "patches of a training image that the classifier is fitted on at most",
     config::at_least(1));
