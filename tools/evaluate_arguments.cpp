@@ -18,7 +18,7 @@ std::optional<int> parse(int argc, char** argv, EvaluateOptions& options) {
       ->type_name("MODEL");
   app.add_option("--suite", options.suite, "YAML file with a list of tasks; configs/suites has some");
   app.add_option("--task", options.task,
-                 "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, segmentation_probe, knn, hard_negatives, fgovd, options, slot_mask, "
+                 "one task: zero_shot, retrieval, k_precision, segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, "
                  "slots, interpretability, tokens, token_group_iou, query, grad_cam, feature_map, validation_loss, captions or referring. "
                  "Without --suite and --task: the tasks of the run's own configuration");
   app.add_option("--query", options.queries,

@@ -73,6 +73,12 @@ std::string score_rule(const std::string& task, const config::Node& settings) {
       {"linear_probe",
        "top1: the share of pictures that a logistic regression on embeddings, fitted on the training data, gives the "
        "right class; log_loss: its mean cross-entropy on them; l2: its regularization; lr, weight_decay: those of AdamW, where that fitted it."},
+      {"depth_probe",
+       "Depths are those that a linear map of the image encoder's patches gives, fitted on the logarithm of the training data's. "
+       "rms_error: the root of the mean squared error in meters; relative_error: the mean of |predicted - true| / true; "
+       "delta1_accuracy: the "
+       "share of pixels where the greater of the two is less than 1.25 times the other. Each of an image's known pixels, then the "
+       "mean over images."},
       {"knn",
        "top k: the share of pictures whose class is among the k best of a weighted vote of the nearest training "
        "pictures "

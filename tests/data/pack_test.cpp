@@ -252,6 +252,9 @@ TEST_F(Pack, ResizesTheShorterSideOfLargerPicturesAndWhatIsMeasuredInThem) {
   samples[0].encoded = test::encode(test::noise(60, 90, 1), ".png");
   samples[0].mask.assign(60 * 90, 1);
   std::fill_n(samples[0].mask.begin(), 30 * 90, std::uint8_t{2});
+  samples[0].depth.assign(60 * 90, 2.5F);
+  std::fill_n(samples[0].depth.begin(), 30 * 90, 1.125F);
+  samples[0].depth[0] = 0;
   samples[0].objects = {{0, {10, 20, 30, 40}, "a", {0, 1}}};
   PackSettings half = settings("a");
   half.resize = 30;
@@ -263,8 +266,25 @@ TEST_F(Pack, ResizesTheShorterSideOfLargerPicturesAndWhatIsMeasuredInThem) {
   ASSERT_EQ(first.mask.size(), 30U * 45);
   EXPECT_EQ(first.mask[14 * 45], 2);
   EXPECT_EQ(first.mask[15 * 45], 1);
+  ASSERT_EQ(first.depth.size(), 30U * 45);
+  EXPECT_EQ(first.depth[14 * 45], 1.125F);
+  EXPECT_EQ(first.depth[15 * 45], 2.5F);
   EXPECT_EQ(first.objects[0].box, (std::array<std::int64_t, 4>{5, 10, 15, 20}));
   EXPECT_EQ(packed("a")->get(1).encoded, samples[1].encoded) << "20 x 24 is small enough";
+}
+
+TEST_F(Pack, DepthsStayToTheMillimeter) {
+  std::vector<Sample> samples = make_samples(2);
+  samples[0].depth.assign(20 * 24, 0);
+  for (std::size_t i = 0; i < samples[0].depth.size(); ++i) samples[0].depth[i] = static_cast<float>(i) / 7;
+  samples[0].depth.back() = 100;
+  pack(MemorySource(samples), "", settings("a"));
+  const std::vector<float> read = packed("a")->get(0).depth;
+  ASSERT_EQ(read.size(), samples[0].depth.size());
+  EXPECT_EQ(read[0], 0);
+  for (std::size_t i = 0; i + 1 < read.size(); ++i) EXPECT_NEAR(read[i], std::min(static_cast<float>(i) / 7, 65.535F), 0.00051);
+  EXPECT_EQ(read.back(), 65.535F) << "what 16 bits hold";
+  EXPECT_TRUE(packed("a")->get(1).depth.empty());
 }
 
 TEST_F(Pack, PhrasesGoWithTheirCaptions) {

@@ -115,7 +115,7 @@ TEST_F(SuiteFiles, WithoutSuiteAndTaskTheRunsOwnTasksAreTaken) {
     EXPECT_EQ(
         std::string(error.what()),
         "nothing to measure: give --suite FILE (configs/suites has some) or --task NAME, one of zero_shot, retrieval, k_precision, "
-        "segmentation, linear_probe, segmentation_probe, knn, hard_negatives, fgovd, options, slot_mask, slots, interpretability, tokens, "
+        "segmentation, linear_probe, segmentation_probe, depth_probe, knn, hard_negatives, fgovd, options, slot_mask, slots, interpretability, tokens, "
         "token_group_iou, feature_map, grad_cam, query, validation_loss, captions and referring");
   }
 }

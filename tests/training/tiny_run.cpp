@@ -148,6 +148,8 @@ const std::map<std::string, std::vector<std::string>>& named_settings() {
         "data.loader.captions={slots: [{count: 2, max_sentences: 2}, {whole: true, fields: [none]}, {distinct: true}]}",
         "data.loader.views={global: {count: 2, scale: [0.4, 1], flip: 0.5}, local: {count: 2, image_size: 8, scale: [0.1, "
         "0.4]}}"}},
+      {"boxes",
+       {"model.image.encoder.patch_size=4", "data.loader.boxes={count: 2, negatives: 2}", "data.loader.negatives={count: 2}"}},
       {"own shapes",
        {"data.train.aspect=2.5", "data.loader.resolution=[{until: 0.4, max_patches: 4}]", "data.loader.augmentation={scale: [0.4, 1], ratio: [0.5, 2], flip: 0.5}",
         "model.preprocessing={resize_mode: naflex, max_patches: 12}", "model.image.encoder={patch_size: 4, registers: 1, drop_path: 0.2, layers: 2}"}},

@@ -47,7 +47,8 @@ Config tiny_config(const std::string& folder, const std::vector<std::string>& ov
                    const std::string& objective = "clip");
 
 /// The overrides of a case of a parameterized test: an objective, and where "with" follows, several captions per image
-/// ("{name: flair} with captions") images of their own shapes (own shapes), or towers as another library
+/// ("{name: flair} with captions") images of their own shapes (own shapes), boxes and hard
+/// negatives (boxes), or towers as another library
 /// publishes them (dinov3, siglip, eva02).
 std::vector<std::string> overrides_of(const std::string& test_case);
 

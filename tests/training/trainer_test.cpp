@@ -95,6 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Objectives, TrainerTest,
                                            "{name: flair, heads: 2} with captions",
                                            "{name: cosmos, heads: 2, local_crops: 2} with crops and captions",
                                            "{name: weighted_sum, objectives: [{name: siglip}, {name: captioning, decoder: {context_length: 24, layers: 1, heads: 2}}]}",
+                                           "{name: weighted_sum, objectives: [{name: siglip, hard_negatives: all}, {name: region_contrast, hard_weight: 0.5, rank_weight: 0.4, text_weight: 1}]} with boxes",
                                            "{name: weighted_sum, objectives: [{name: multi_positive_sigmoid}, {name: superclip, text_view: captions}]} with captions"),
                          test_name<const char*>);
 

@@ -61,6 +61,7 @@ struct Sample {
   std::int64_t label = -1;             // class index for zero-shot classification, -1 = none
   std::string class_name;              // the class as the data write it, where no list of classes makes it an index
   std::vector<std::uint8_t> mask;      // [height, width] class indices of the picture's pixels, 255 = ignored; may be empty
+  std::vector<float> depth;            // [height, width] meters from the camera, 0 = unknown; may be empty
   std::vector<ObjectAnnotation> objects;
   std::string bad_boxes;               // what is wrong with a box that the data give, for a message; empty: nothing
   std::vector<float> regions;          // [R, F] row-major

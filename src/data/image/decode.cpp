@@ -190,4 +190,20 @@ Mask decode_mask(std::string_view file, std::int64_t max_pixels) {
   }
 }
 
+std::vector<float> decode_depth(std::string_view file, double units, std::int64_t max_pixels) {
+  try {
+    const ImageHeader header = check_image(file, max_pixels);
+    const bool fits = header.kind == ImageKind::png && file.size() >= kHeaderEnd && file[24] == 16 && file[25] == 0;
+    if (!fits) bad_image("expected a grey PNG of 16 bits, but it is " + header.description + " of another kind");
+    const cv::Mat decoded = decode_with_opencv(file, header);
+    std::vector<float> meters(decoded.total());
+    const auto* values = decoded.ptr<std::uint16_t>();
+    const auto channels = static_cast<std::size_t>(decoded.channels());
+    for (std::size_t i = 0; i < meters.size(); ++i) meters[i] = static_cast<float>(values[i * channels] / units);
+    return meters;
+  } catch (const SampleError& error) {
+    throw SampleError("bad_depth", std::string("the depth cannot be read: ") + error.what());
+  }
+}
+
 }  // namespace tessera

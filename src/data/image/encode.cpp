@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <c10/util/Exception.h>
@@ -40,6 +42,17 @@ std::string encode_mask(const std::vector<std::uint8_t>& mask, std::int64_t heig
               " values are no mask of ", height, " x ", width);
   const cv::Mat grey(static_cast<int>(height), static_cast<int>(width), CV_8UC1,
                      const_cast<std::uint8_t*>(mask.data()));
+  return encode(".png", grey, {});
+}
+
+std::string encode_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width) {
+  TORCH_CHECK(static_cast<std::int64_t>(depth.size()) == height * width, "encode_depth: ", depth.size(),
+              " values are no depths of ", height, " x ", width);
+  cv::Mat grey(static_cast<int>(height), static_cast<int>(width), CV_16UC1);
+  const auto millimeters = [](float meters) {
+    return static_cast<std::uint16_t>(std::lround(std::clamp(meters * 1000.0F, 0.0F, 65535.0F)));
+  };
+  std::ranges::transform(depth, grey.ptr<std::uint16_t>(), millimeters);
   return encode(".png", grey, {});
 }
 

@@ -30,4 +30,8 @@ struct Mask {
 };
 Mask decode_mask(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels);
 
+/// Meters of a depth file (PNG: grey of 16 bits, `units` to the meter, 0 where the depth is unknown), [height, width]. Throws
+/// SampleError `bad_depth`.
+std::vector<float> decode_depth(std::string_view file, double units, std::int64_t max_pixels = kDefaultMaxPixels);
+
 }  // namespace tessera

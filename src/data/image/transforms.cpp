@@ -150,14 +150,17 @@ std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, s
   return {share(box[1], 1), share(box[0], 0), share(box[1] + box[3], 1), share(box[0] + box[2], 0)};
 }
 
-std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height,
-                                          std::int64_t width, const Preprocessing& settings) {
-  TORCH_CHECK(static_cast<std::int64_t>(mask.size()) == height * width, "preprocess_mask: expected ", height, " x ",
-              width, " values, got ", mask.size());
-  constexpr std::uint8_t ignored = 255;
+namespace {
+
+/// What preprocess() does to the picture's geometry, for one value a pixel that may not be mixed with its neighbors'.
+template <class T>
+std::vector<T> preprocess_values(const std::vector<T>& values, std::int64_t height, std::int64_t width,
+                                 const Preprocessing& settings, T padding) {
+  TORCH_CHECK(static_cast<std::int64_t>(values.size()) == height * width, "preprocess: expected ", height, " x ", width,
+              " values, got ", values.size());
   const Geometry g = geometry_of(height, width, settings);
   const config::Size& target = g.target;
-  std::vector<std::uint8_t> out(static_cast<std::size_t>(target.height * target.width), ignored);
+  std::vector<T> out(static_cast<std::size_t>(target.height * target.width), padding);
   for (std::int64_t y = 0; y < target.height; ++y) {
     const std::int64_t resized_y = y + g.top;
     if (resized_y < 0 || resized_y >= g.size.height) continue;
@@ -166,10 +169,23 @@ std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask,
       const std::int64_t resized_x = x + g.left;
       if (resized_x < 0 || resized_x >= g.size.width) continue;
       const std::int64_t from_x = (2 * resized_x + 1) * width / (2 * g.size.width);
-      out[static_cast<std::size_t>(y * target.width + x)] = mask[static_cast<std::size_t>(from_y * width + from_x)];
+      out[static_cast<std::size_t>(y * target.width + x)] = values[static_cast<std::size_t>(from_y * width + from_x)];
     }
   }
   return out;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height,
+                                          std::int64_t width, const Preprocessing& settings) {
+  constexpr std::uint8_t ignored = 255;
+  return preprocess_values(mask, height, width, settings, ignored);
+}
+
+std::vector<float> preprocess_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width,
+                                    const Preprocessing& settings) {
+  return preprocess_values(depth, height, width, settings, 0.0F);
 }
 
 Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<double, 2> scale,

@@ -64,9 +64,13 @@ void decode_picture(EvaluationSample& sample) {
   sample.picture = picture_fingerprint(read);
   read.image = take_image(read);
   const auto pixels = static_cast<std::size_t>(read.image.height * read.image.width);
-  if (!read.mask.empty() && read.mask.size() != pixels)
-    throw SampleError(
-        "bad_mask", concat("sample ", read.key, ": its mask has ", read.mask.size(), " pixels, its picture ", pixels));
+  const auto check = [&](const auto& values, const std::string& what) {
+    if (!values.empty() && values.size() != pixels)
+      throw SampleError("bad_" + what, concat("sample ", read.key, ": its ", what, " has ", values.size(),
+                                              " pixels, its picture ", pixels));
+  };
+  check(read.mask, "mask");
+  check(read.depth, "depth");
 }
 
 void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessing) {
@@ -74,6 +78,8 @@ void prepare_picture(EvaluationSample& sample, const Preprocessing& preprocessin
   const Sample& read = sample.sample;
   sample.pixels = to_tensor(preprocess(read.image, preprocessing));
   if (!read.mask.empty()) sample.mask = preprocess_mask(read.mask, read.image.height, read.image.width, preprocessing);
+  if (!read.depth.empty())
+    sample.depth = preprocess_depth(read.depth, read.image.height, read.image.width, preprocessing);
 }
 
 struct EvaluationReader::Impl {

@@ -15,7 +15,7 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 std::int64_t working_bytes(const Sample& sample, std::int64_t max_pixels) {
   auto bytes = static_cast<std::int64_t>(sample.encoded.size() + sample.image.pixels.size() + sample.mask.size() +
-                                         sizeof(float) * sample.regions.size());
+                                         sizeof(float) * (sample.regions.size() + sample.depth.size()));
   if (sample.encoded.empty()) return bytes;
   const ImageHeader header = read_image_header(sample.encoded);
   // Pictures beyond the decoder's limit are refused before any memory is taken.

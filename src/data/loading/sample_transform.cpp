@@ -203,6 +203,7 @@ std::vector<std::string> SampleTransform::fields_of(const Sample& sample) const 
   if (has_regions(sample)) names.emplace_back("regions");
   if (sample.label >= 0) names.emplace_back("label");
   if (!sample.mask.empty()) names.emplace_back("mask");
+  if (!sample.depth.empty()) names.emplace_back("depth");
   return names;
 }
 

@@ -75,6 +75,7 @@ void note_facts(Sample& sample, const FactsWanted& wanted, SampleFacts& out) {
                               [](const std::string& text) { return !strip(text).empty(); }));
   note("label", sample.label >= 0 || !sample.class_name.empty());
   note("mask", !sample.mask.empty());
+  note("depth", !sample.depth.empty());
   note("summary", !sample.summary.empty());
   note("object tags", !sample.object_tags.empty());
   note("regions", !sample.regions.empty());

@@ -63,16 +63,19 @@ void clean_captions(Sample& sample) {
   sample.captions = std::move(out);
 }
 
-std::vector<std::uint8_t> resized_mask(const std::vector<std::uint8_t>& mask, const Image& from, const Image& to) {
-  std::vector<std::uint8_t> out;
+// One value a pixel that may not be mixed with its neighbors'.
+template <class T>
+std::vector<T> resized(const std::vector<T>& values, const Image& from, const Image& to) {
+  if (values.size() != static_cast<std::size_t>(from.height * from.width)) return values;
+  std::vector<T> out;
   out.reserve(static_cast<std::size_t>(to.height * to.width));
   const auto source = [](std::int64_t place, std::int64_t old_side, std::int64_t new_side) {
     return std::min((2 * place + 1) * old_side / (2 * new_side), old_side - 1);  // the center's pixel
   };
   for (std::int64_t y = 0; y < to.height; ++y)
     for (std::int64_t x = 0; x < to.width; ++x)
-      out.push_back(mask[static_cast<std::size_t>(source(y, from.height, to.height) * from.width +
-                                                  source(x, from.width, to.width))]);
+      out.push_back(values[static_cast<std::size_t>(source(y, from.height, to.height) * from.width +
+                                                    source(x, from.width, to.width))]);
   return out;
 }
 
@@ -98,8 +101,8 @@ void shrink(Sample& sample, std::int64_t shorter) {
     return std::max<std::int64_t>(1, std::llround(scale * static_cast<double>(side)));
   };
   Image image = resize(old, scaled(old.height), scaled(old.width), "bicubic");
-  if (sample.mask.size() == static_cast<std::size_t>(old.height * old.width))
-    sample.mask = resized_mask(sample.mask, old, image);
+  sample.mask = resized(sample.mask, old, image);
+  sample.depth = resized(sample.depth, old, image);
   for (ObjectAnnotation& object : sample.objects)
     for (std::int64_t& side : object.box) side = std::llround(scale * static_cast<double>(side));
   update_size(sample.fields, old, image);

@@ -47,6 +47,7 @@ SampleDigest digest_of(const Sample& sample) {
   for (const std::string& caption : sample.captions) out.text(caption);
   out.text(sample.summary).text(sample.object_tags).number(sample.label).text(raw(sample.mask));
   if (!sample.class_name.empty()) out.text(sample.class_name);
+  if (!sample.depth.empty()) out.text(raw(sample.depth));
   out.number(std::ssize(sample.objects));
   for (const ObjectAnnotation& object : sample.objects) {
     out.number(object.label).text(object.phrase).number(object.span[0]).number(object.span[1]).number(object.caption);

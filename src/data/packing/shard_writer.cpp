@@ -125,15 +125,18 @@ std::vector<SampleFile> sample_files(const Sample& sample, const std::vector<std
     files.push_back({format, format == "png" ? encode_png(sample.image) : encode_jpeg(sample.image, 95)});
   if (!sample.captions.empty()) add_text("txt", sample.captions[0]);
   add_text("cls", sample.label >= 0 ? std::to_string(sample.label) : sample.class_name);
-  if (!sample.mask.empty()) {
+  const auto add_pixels = [&](const std::string& what, const auto& values, const auto& encode) {
+    if (values.empty()) return;
     const ImageHeader header = read_image_header(sample.encoded);
     const std::int64_t height = sample.image.empty() ? header.height : sample.image.height;
     const std::int64_t width = sample.image.empty() ? header.width : sample.image.width;
-    if (height * width != static_cast<std::int64_t>(sample.mask.size()))
-      throw SampleError("bad_mask", concat("sample ", sample.key, ": its mask has ", sample.mask.size(),
-                                           " pixels, its picture ", height, " x ", width));
-    files.push_back({"mask.png", encode_mask(sample.mask, height, width)});
-  }
+    if (height * width != static_cast<std::int64_t>(values.size()))
+      throw SampleError("bad_" + what, concat("sample ", sample.key, ": its ", what, " has ", values.size(),
+                                              " pixels, its picture ", height, " x ", width));
+    files.push_back({what + ".png", encode(values, height, width)});
+  };
+  add_pixels("mask", sample.mask, encode_mask);
+  add_pixels("depth", sample.depth, encode_depth);
   add_text("summary.txt", sample.summary);
   add_text("objects.txt", sample.object_tags);
   if (sample.region_width > 0) {

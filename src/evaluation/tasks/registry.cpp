@@ -49,6 +49,7 @@ TaskRegistry& evaluation_tasks() {
                                   make_linear_probe_task);
     list.add<SegmentationProbeSettings>("segmentation_probe", "segmentation by a linear classifier of frozen patches (DINOv2)",
                                         make_segmentation_probe_task);
+    list.add<DepthProbeSettings>("depth_probe", "depth by a linear map of frozen patches (DINOv2)", make_depth_probe_task);
     list.add<KnnSettings>("knn", "nearest neighbors among image embeddings (DINO)", make_knn_task);
     list.add<HardNegativeSettings>("hard_negatives", "right captions against wrong ones of the same image (SugarCrepe)",
                                    make_hard_negatives_task);

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include "src/evaluation/tasks/frozen_patches.h"
 #include "src/evaluation/tasks/probe_fit.h"
 #include "src/evaluation/tasks/segmentation_record.h"
 #include "src/evaluation/tasks/tasks.h"
@@ -12,8 +13,6 @@
 
 namespace tessera {
 namespace {
-
-const ViewNeeds kPatchNeeds = {.encoder_tokens = true};
 
 /// The class that most pixels of each patch have (the lower one at ties), kIgnoredClass where none has one: target [H, W] ->
 /// [rows * columns].
@@ -58,7 +57,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     const metrics::SegmentationOptions options = {.grid = {embedder.grid().height, embedder.grid().width}, .candidates = "all"};
     pass.run(result, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& features) {
       const std::vector<at::Tensor> targets = masks_of(samples, classes);
-      const at::Tensor logits = at::linear(((tokens_of(features) - mean) / scale).to(at::kDouble), fit.weight, fit.bias)
+      const at::Tensor logits = at::linear(((patches_of(features, "segmentation_probe") - mean) / scale).to(at::kDouble), fit.weight, fit.bias)
                                     .transpose(1, 2)
                                     .unflatten(2, {options.grid[0], options.grid[1]})
                                     .to(at::kFloat);  // [B, C, rows, columns]
@@ -103,12 +102,6 @@ class SegmentationProbeTask final : public EvaluationTask {
             .needs = kPatchNeeds};
   }
 
-  static const at::Tensor& tokens_of(const TowerFeatures& features) {
-    if (!features.encoder_tokens.defined() || features.mask.defined())
-      user_error("segmentation_probe: this model's image encoder gives no grid of patches");
-    return features.encoder_tokens;
-  }
-
   LabeledFeatures train_patches(const Embedder& embedder, const EvaluationContext& context, const MaskClasses& classes,
                                 std::int64_t count) const {
     if (classes.count() != count)
@@ -118,7 +111,7 @@ class SegmentationProbeTask final : public EvaluationTask {
     TaskResult uncounted;
     pass_over(embedder, context, classes.source, settings_.max_train_samples)
         .run(uncounted, [&](const std::vector<EvaluationSample>& samples, const TowerFeatures& batch) {
-          const std::vector<at::Tensor> tokens = tokens_of(batch).unbind(), targets = masks_of(samples, classes);
+          const std::vector<at::Tensor> tokens = patches_of(batch, "segmentation_probe").unbind(), targets = masks_of(samples, classes);
           for (std::size_t i = 0; i < samples.size(); ++i) {
             const at::Tensor own = classes_of_patches(targets[i], embedder.grid(), count);
             const at::Tensor chosen = chosen_patches(own, samples[i].index);

@@ -17,6 +17,7 @@ std::shared_ptr<EvaluationTask> make_retrieval_task(const RetrievalSettings& set
 std::shared_ptr<EvaluationTask> make_segmentation_task(const SegmentationSettings& settings);
 std::shared_ptr<EvaluationTask> make_linear_probe_task(const LinearProbeSettings& settings);
 std::shared_ptr<EvaluationTask> make_segmentation_probe_task(const SegmentationProbeSettings& settings);
+std::shared_ptr<EvaluationTask> make_depth_probe_task(const DepthProbeSettings& settings);
 std::shared_ptr<EvaluationTask> make_knn_task(const KnnSettings& settings);
 std::shared_ptr<EvaluationTask> make_hard_negatives_task(const HardNegativeSettings& settings);
 std::shared_ptr<EvaluationTask> make_fgovd_task(const FgOvdSettings& settings);

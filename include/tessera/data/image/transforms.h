@@ -43,6 +43,10 @@ std::array<double, 4> preprocessed_box(const std::array<std::int64_t, 4>& box, s
 std::vector<std::uint8_t> preprocess_mask(const std::vector<std::uint8_t>& mask, std::int64_t height, std::int64_t width,
                                           const Preprocessing& settings);
 
+/// The same for depths; 0 where the transform pads.
+std::vector<float> preprocess_depth(const std::vector<float>& depth, std::int64_t height, std::int64_t width,
+                                    const Preprocessing& settings);
+
 /// Random-resized-crop box as torchvision draws it. `uniform` gives numbers in [0, 1), in the order area, aspect per attempt,
 /// then top, left.
 Box random_resized_crop(std::int64_t height, std::int64_t width, std::array<double, 2> scale, std::array<double, 2> ratio,

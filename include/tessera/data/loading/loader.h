@@ -192,6 +192,7 @@ struct EvaluationSample {
   std::uint64_t picture = 0;        // fingerprint of the picture as the source gives it
   at::Tensor pixels;                // uint8 [3, h, w], after the evaluation transform
   std::vector<std::uint8_t> mask;   // [h, w] after the same geometry; empty without a mask
+  std::vector<float> depth;         // likewise
 };
 
 /// Decodes the picture of a sample. Throws SampleError: it has none, a damaged one, or a mask of another size.

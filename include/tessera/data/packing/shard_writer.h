@@ -28,6 +28,7 @@ struct SampleFile {
 ///   txt          the first caption
 ///   cls          the label (without one: left out)
 ///   mask.png     class indices of the pixels
+///   depth.png    depths of the pixels in millimeters
 ///   summary.txt, objects.txt
 ///   regions.npy  float32 [regions, width]
 ///   json         captions (all), and as far as there are any: summary, object_tags, label, class, objects

@@ -272,6 +272,21 @@ void fields(Visitor& v, SegmentationProbeSettings& s) {
     config::at_least(1));
 }
 
+/// Depth by a linear map of frozen patches (DINOv2, TIPS).
+struct DepthProbeSettings : TrainTestData {
+  double l2 = 1e-4;
+  double nearest = 0.001;
+  double farthest = 10;
+};
+
+template <class Visitor>
+void fields(Visitor& v, DepthProbeSettings& s) {
+  train_test_fields(v, s, "data set with depths whose patches the map is fitted on; null: the run's training data");
+  v("l2", s.l2, "weight of the L2 penalty of the map, on features scaled to deviation 1", config::at_least(0));
+  v("nearest", s.nearest, "meters; pixels nearer than that do not count, and no prediction is", config::above(0));
+  v("farthest", s.farthest, "meters; pixels beyond it do not count, and no prediction is", config::above(0));
+}
+
 /// Right captions against hard negatives of the same image, as SugarCrepe does; for sources that give `negatives`.
 struct HardNegativeSettings {
   TaskData data;

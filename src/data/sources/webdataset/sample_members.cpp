@@ -106,6 +106,8 @@ Sample MemberMapper::read(const std::string& key, const SampleMembers& members) 
   if (const std::string label = texts.first(settings_.label_keys); !label.empty())
     set_label(label, classes_, "label_keys", sample);
   if (const auto mask = first_member(members, settings_.mask_keys)) sample.mask = decode_mask(*mask).values;
+  if (const auto depth = first_member(members, settings_.depth_keys))
+    sample.depth = decode_depth(*depth, settings_.depth_units);
   if (const auto regions = first_member(members, settings_.region_keys))
     set_regions(*regions, settings_.region_tensor, sample);
   return sample;
@@ -136,6 +138,7 @@ std::string MemberMapper::describe_keys(const std::vector<std::string>& fields) 
       {"captions", {&settings_.text_fields, "text_fields"}},
       {"label", {&settings_.label_keys, "label_keys"}},
       {"mask", {&settings_.mask_keys, "mask_keys"}},
+      {"depth", {&settings_.depth_keys, "depth_keys"}},
       {"summary", {&settings_.summary_keys, "summary_keys"}},
       {"objects", {&settings_.object_keys, "object_keys"}},
       {"regions", {&settings_.region_keys, "region_keys"}}};

@@ -35,6 +35,8 @@ struct WebDatasetSettings {
   bool caption_lines = false;
   std::vector<std::string> label_keys = {"cls"};
   std::vector<std::string> mask_keys = {"mask.png", "seg.png"};
+  std::vector<std::string> depth_keys = {"depth.png"};
+  double depth_units = 1000;
   std::vector<std::string> summary_keys = {"summary.txt"};
   std::vector<std::string> object_keys = {"objects.txt"};
   std::vector<std::string> region_keys = {"regions.npy", "regions.safetensors"};
@@ -62,6 +64,8 @@ void fields(Visitor& v, WebDatasetSettings& s) {
   v("label_keys", s.label_keys,
     "members that hold the class: its index, or its name in `classes`; json.NAME is a field of the json member");
   v("mask_keys", s.mask_keys, "members that hold a PNG of class indices");
+  v("depth_keys", s.depth_keys, "members that hold a grey PNG of 16 bits with each pixel's depth, 0 where it is unknown");
+  v("depth_units", s.depth_units, "of those PNGs to the meter: 1000 (NYU, SUN RGB-D), 256 (KITTI)", config::above(0));
   v("summary_keys", s.summary_keys, "members (or json.NAME) that hold the one-line summary");
   v("object_keys", s.object_keys, "members (or json.NAME) that hold the text of object tags, or a list of them");
   v("region_keys", s.region_keys, "members that hold region features [R, F], .npy or .safetensors of floats");

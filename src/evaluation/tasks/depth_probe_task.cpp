@@ -1,0 +1,182 @@
+// Depth by a linear map of frozen patches.
+#include <cmath>
+
+#include <ATen/ATen.h>
+
+#include "src/evaluation/tasks/check_samples.h"
+#include "src/evaluation/tasks/frozen_patches.h"
+#include "src/evaluation/tasks/pass.h"
+#include "src/evaluation/tasks/tasks.h"
+#include <tessera/base/text.h>
+
+namespace tessera {
+namespace {
+
+constexpr const char* kDepthTask = "depth_probe";
+
+Required with_depth() {
+  return {[](const Sample& sample) { return !sample.depth.empty(); }, "no_depth", "depths", "depth"};
+}
+
+/// [H, W] float, of the image as the model sees it.
+at::Tensor depth_of(const EvaluationSample& sample) {
+  return at::tensor(sample.depth).view({sample.pixels.size(1), sample.pixels.size(2)});
+}
+
+/// Least squares with an L2 penalty, of which only sums are kept: memory does not grow with the data.
+class RidgeFit {
+ public:
+  /// features [N, D], targets [N].
+  void add(const at::Tensor& features, const at::Tensor& targets) {
+    const at::Tensor x = at::cat({features.to(at::kDouble), at::ones({features.size(0), 1}, at::kDouble)}, 1);
+    const at::Tensor moments = x.t().mm(x), products = x.t().mv(targets.to(at::kDouble));
+    moments_ = moments_.defined() ? moments_ + moments : moments;
+    products_ = products_.defined() ? products_ + products : products;
+  }
+  std::int64_t count() const {
+    return moments_.defined() ? std::llround(moments_[-1][-1].item<double>()) : 0;
+  }
+  /// Minimizes mean (w x + b - y)^2 + l2 |w * deviation|^2. Returns w and b in one tensor, [D + 1] double.
+  at::Tensor solve(double l2) const {
+    const at::Tensor moments = moments_ / count(), products = products_ / count();
+    const std::int64_t width = moments.size(0) - 1;
+    const at::Tensor mean = moments[-1].slice(0, 0, width);
+    const at::Tensor covariance = moments.slice(0, 0, width).slice(1, 0, width) - at::outer(mean, mean);
+    const at::Tensor scale = covariance.diagonal().clamp_min(kLeastVariance).sqrt();
+    const at::Tensor left = covariance / at::outer(scale, scale) + (l2 + kLeastVariance) * at::eye(width, at::kDouble);
+    const at::Tensor right = (products.slice(0, 0, width) - mean * products[-1]) / scale;
+    const at::Tensor weight = at::linalg_solve(left, right) / scale;
+    return at::cat({weight, (products[-1] - weight.dot(mean)).view(1)});
+  }
+
+ private:
+  static constexpr double kLeastVariance = 1e-12;
+  at::Tensor moments_;   // sum of (x, 1) (x, 1)^T
+  at::Tensor products_;  // sum of (x, 1) y
+};
+
+/// What a prediction is worth, of the pixels of one image.
+struct DepthScores {
+  std::vector<double> rms_error, relative_error, delta1_accuracy;
+
+  /// Of an image without a known depth: it counts nowhere.
+  void add_none() {
+    for (auto* values : {&rms_error, &relative_error, &delta1_accuracy}) values->push_back(-1);
+  }
+  /// predicted and truth [N] meters.
+  void add(const at::Tensor& predicted, const at::Tensor& truth) {
+    rms_error.push_back((predicted - truth).square().mean().sqrt().item<double>());
+    relative_error.push_back(((predicted - truth).abs() / truth).mean().item<double>());
+    const at::Tensor ratio = at::maximum(predicted / truth, truth / predicted);
+    delta1_accuracy.push_back((ratio < 1.25).to(at::kDouble).mean().item<double>());
+  }
+};
+
+class DepthProbeTask final : public EvaluationTask {
+ public:
+  explicit DepthProbeTask(const DepthProbeSettings& settings) : settings_(settings) {
+    if (settings.nearest >= settings.farthest)
+      user_error("depth_probe.nearest is ", settings.nearest, ", expected less than farthest, ", settings.farthest);
+  }
+
+  bool uses_texts() const override { return false; }
+
+  void check(const EvaluationContext& context) const override {
+    check_train_and_test(kDepthTask, settings_, context, with_depth());
+  }
+
+  TaskResult run(const Embedder& embedder, const EvaluationContext& context) const override {
+    const auto train = train_source(context);
+    RidgeFit fit;
+    TaskResult uncounted;
+    pass_over(embedder, context, train, settings_.max_train_samples)
+        .run(uncounted, [&](const auto& samples, const TowerFeatures& features) { learn(samples, features, embedder, fit); });
+    if (fit.count() == 0) user_error("depth_probe: no patch of the training data has a known depth in range");
+    const at::Tensor map = fit.solve(settings_.l2);
+    TaskResult result;
+    DepthScores scores;
+    pass_over(embedder, context, test_source(context), settings_.max_samples)
+        .run(result, [&](const auto& samples, const TowerFeatures& features) {
+          measure(samples, features, embedder, map, scores);
+        });
+    result.data += concat(" (fitted on ", with_thousands(fit.count()), " patches of ", train->describe(), ")");
+    for (const auto& [metric, values] : {std::pair{"rms_error", &scores.rms_error},
+                                         {"relative_error", &scores.relative_error},
+                                         {"delta1_accuracy", &scores.delta1_accuracy}}) {
+      result.outcomes.push_back(report::mean_outcomes(metric, *values));
+      result.metrics.emplace_back(metric, report::value_of(result.outcomes.back()));
+    }
+    return result;
+  }
+
+ private:
+  std::shared_ptr<const Source> train_source(const EvaluationContext& context) const {
+    return open_source(settings_.train, context.train_source, "depth_probe.train");
+  }
+  std::shared_ptr<const Source> test_source(const EvaluationContext& context) const {
+    return open_source(settings_.source, context.source, "depth_probe.source");
+  }
+
+  static Pass pass_over(const Embedder& embedder, const EvaluationContext& context,
+                        const std::shared_ptr<const Source>& source, std::int64_t max_samples) {
+    return {.embedder = embedder,
+            .context = context,
+            .source = source,
+            .max_samples = max_samples,
+            .required = with_depth(),
+            .needs = kPatchNeeds};
+  }
+
+  at::Tensor is_counted(const at::Tensor& depth) const {
+    return (depth >= settings_.nearest) & (depth <= settings_.farthest);
+  }
+
+  /// Patches learn the mean logarithm of their known depths.
+  void learn(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder,
+             RidgeFit& fit) const {
+    const std::vector<at::Tensor> tokens = patches_of(features, kDepthTask).unbind();
+    const config::Size grid = embedder.grid();
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const at::Tensor depth = depth_of(samples[i]).unsqueeze(0);
+      const at::Tensor known = is_counted(depth);
+      const auto means = [&](const at::Tensor& pixels) {
+        return at::adaptive_avg_pool2d(pixels, {grid.height, grid.width}).flatten();
+      };
+      const at::Tensor share = means(known.to(at::kFloat));
+      const at::Tensor chosen = share.gt(0).nonzero().squeeze(1);
+      const at::Tensor sums = means(at::where(known, depth, 1).log());
+      fit.add(tokens[i].index_select(0, chosen), (sums / share).index_select(0, chosen));
+    }
+  }
+
+  void measure(const std::vector<EvaluationSample>& samples, const TowerFeatures& features, const Embedder& embedder,
+               const at::Tensor& map, DepthScores& scores) const {
+    const config::Size grid = embedder.grid();
+    const std::int64_t width = map.size(0) - 1;
+    const at::Tensor logs = (patches_of(features, kDepthTask).to(at::kDouble).matmul(map.slice(0, 0, width)) + map[width])
+                                .view({-1, 1, grid.height, grid.width});
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const at::Tensor truth = depth_of(samples[i]).to(at::kDouble), known = is_counted(truth);
+      if (!known.any().item<bool>()) {
+        scores.add_none();
+        continue;
+      }
+      const auto row = static_cast<std::int64_t>(i);
+      const at::Tensor predicted = at::upsample_bilinear2d(logs.slice(0, row, row + 1), truth.sizes(), /*align_corners=*/false)
+                                       .view(truth.sizes())
+                                       .exp()
+                                       .clamp(settings_.nearest, settings_.farthest);
+      scores.add(predicted.masked_select(known), truth.masked_select(known));
+    }
+  }
+
+  DepthProbeSettings settings_;
+};
+
+}  // namespace
+
+std::shared_ptr<EvaluationTask> make_depth_probe_task(const DepthProbeSettings& settings) {
+  return std::make_shared<DepthProbeTask>(settings);
+}
+
+}  // namespace tessera
