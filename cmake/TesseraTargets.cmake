@@ -81,7 +81,16 @@ include(\"${PROJECT_SOURCE_DIR}/cmake/SuiteTests.cmake\")
   endif()
 endfunction()
 
-# The precompiled header of tessera_core, for a target that uses LibTorch heavily.
+# -O2 for a library that computes in loops of its own. One that uses LibTorch heavily needs its own precompiled header, for the
+# compiler refuses one made with other flags: tessera_with_hot_loops(NAME pch.h).
+function(tessera_with_hot_loops name)
+  target_compile_options(${name} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O2>)
+  if(ARGN)
+    target_precompile_headers(${name} PRIVATE ${ARGN})
+  endif()
+endfunction()
+
+# The precompiled header of tessera, for a target that uses LibTorch heavily.
 function(tessera_use_precompiled_header name)
   target_precompile_headers(${name} REUSE_FROM tessera)
 endfunction()

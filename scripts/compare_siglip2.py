@@ -15,6 +15,8 @@ import copy
 import json
 import pathlib
 import statistics
+import subprocess
+import sys
 
 import compare_objectives
 
@@ -26,6 +28,7 @@ TERMS = {
     "regions": {"name": "region_contrast"},
     "hard_regions": {"name": "region_contrast", "hard_weight": 0.5},
 }
+VOCABULARY = 120
 DENSE = ["captioning", "self_distillation", "masked_prediction"]
 VARIANTS = {"siglip": [], **{f"siglip_{name}": [name] for name in DENSE}, "siglip_all": DENSE,
             "siglip_regions": ["regions"], "siglip_hard_regions": ["hard_regions"], "siglip_hard_negatives": [],
@@ -58,7 +61,7 @@ def write_variant(name, terms, args):
     path = args.out / f"{name}.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"extends": str(compare_objectives.ROOT / "configs/parts/shapes_siglip2.yaml"),
-                                **data, "objective": {"name": "weighted_sum", "objectives": objectives}}))
+                                "model": {"text": {"encoder": {"vocab_size": VOCABULARY}}}, **data, "objective": {"name": "weighted_sum", "objectives": objectives}}))
     return path
 
 
@@ -74,13 +77,18 @@ def main():
     parser.add_argument("--steps", type=int, default=400, help="of training, for every run")
     parser.add_argument("--weight", action="append", default=[], metavar="TERM=WEIGHT", help="weight of a term (default: 1)")
     compare_objectives.add_arguments(parser, pathlib.Path("runs/siglip2"))
+    parser.add_argument("--cost", action="store_true", help="print what a step of each costs (tessera-bench step) and train nothing")
     parser.set_defaults(jobs=2, suite=compare_objectives.ROOT / "configs/suites/shapes_dense.yaml")
     args = parser.parse_args()
     args.weights = {term: float(weight) for term, weight in (item.split("=") for item in args.weight)}
     args.out = args.out.resolve()
     args.set = [f"training.steps={args.steps}", "training.threads=1", *args.set]
     chosen = {name: terms for name, terms in VARIANTS.items() if not args.variants or name in args.variants}
-    rows = compare_objectives.compare([write_variant(name, terms, args) for name, terms in chosen.items()], args)
+    configs = [write_variant(name, terms, args) for name, terms in chosen.items()]
+    if args.cost:
+        bench = [compare_objectives.ROOT / "build/bin/tessera-bench", "step", "--quiet", "--batch-size", "64", "--phases", *configs]
+        sys.exit(subprocess.run(bench).returncode)
+    rows = compare_objectives.compare(configs, args)
     for _, runs in rows:
         for metrics, _ in runs:
             add_means(metrics)

@@ -111,14 +111,19 @@ double mfu(const StepCost& cost, const PeakFlops& peak) {
 }
 
 std::string phases_to_markdown(const StepBench& bench) {
-  std::vector<std::vector<std::string>> rows;
+  const std::vector<PhaseCost> none;
+  const std::vector<PhaseCost>* most = &none;  // of those that there are: not every objective has a teacher
+  for (const StepCost& cost : bench.costs)
+    if (cost.phases.size() > most->size()) most = &cost.phases;
   std::vector<std::string> header{"configuration, ms"};
+  for (const PhaseCost& phase : *most) header.push_back(phase.phase);
+  std::vector<std::vector<std::string>> rows;
   for (const StepCost& cost : bench.costs) {
     if (cost.phases.empty()) continue;
     rows.push_back({cost.configuration});
-    for (const PhaseCost& phase : cost.phases) {
-      if (rows.size() == 1) header.push_back(phase.phase);
-      rows.back().push_back(report::three_digits(phase.seconds * 1e3));
+    for (const PhaseCost& column : *most) {
+      const auto found = std::ranges::find(cost.phases, column.phase, &PhaseCost::phase);
+      rows.back().push_back(found == cost.phases.end() ? "" : report::three_digits(found->seconds * 1e3));
     }
   }
   return rows.empty() ? "" : "\n" + report::markdown_table(header, rows);

@@ -11,6 +11,10 @@
 #include <tessera/io/safetensors.h>
 #include <tessera/measure/synthetic_batch.h>
 #include <tessera/models/autocast.h>
+#ifdef TESSERA_WITH_DATA
+#include <tessera/data/image/training_views.h>
+#include <tessera/data/loading/loader.h>
+#endif
 
 namespace tessera::bench {
 namespace {
@@ -79,10 +83,9 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   objective_ = objectives().make(section(tree, "objective", "{name: clip}"), "objective",
                                  objective_context(*model_));
   needs_ = objective_->needs();
-  if (needs_.teacher())
-    user_error(configuration, ": its objective keeps a teacher, which this measurement does not have");
   model_->to(s.device);
   objective_->to(s.device);
+  if (needs_.teacher()) add_teacher(configuration, tree);
   std::vector<NamedParameter> parameters;
   for (const auto& list : {model_->named_parameters(), objective_->named_parameters()})
     for (const auto& item : list) parameters.push_back({item.key(), item.value()});
@@ -96,7 +99,7 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   reducer_ = std::make_unique<GradientReducer>(trained, group_, distributed.bucket_mb);
   norm_groups_ = grad_norm_groups(*optimizer_);
   clip_norm_ = clip_norm_of(tree);
-  batch_ = synthetic_batch(*model_, needs_, s.batch_size, at::kCPU);
+  batch_ = synthetic_batch_of(tree);
   for (auto& [name, view] : batch_.texts)
     shorten_texts(view, caption_lengths(s.caption_lengths, s.batch_size, view.ids.size(1)));
   if (!s.batch.empty()) take_batch(s.batch);
@@ -115,6 +118,30 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
     if (s.dtype == at::kBFloat16) autocast.emplace(s.device.type());
     model->encode_image(images);
   };
+}
+
+void TrainingStep::add_teacher(const std::string& configuration, const config::Node& tree) {
+  auto model = std::make_shared<DualEncoder>(load_model_settings(configuration));
+  auto objective = objectives().make(section(tree, "objective", "{name: clip}"), "objective", objective_context(*model));
+  model->to(settings_.device);
+  objective->to(settings_.device);
+  teacher_ = std::make_unique<Teacher>(make_teacher(std::move(model), std::move(objective), *model_, *objective_));
+  context_.teacher = teacher_->objective.get();
+}
+
+/// With as many texts per image and with crops as large as the configuration's data pipeline gives.
+Batch TrainingStep::synthetic_batch_of(const config::Node& tree) const {
+  std::map<std::string, config::Size> sizes;
+  std::map<std::string, std::int64_t> texts;
+#ifdef TESSERA_WITH_DATA
+  const config::Node* data = tree.find("data");
+  if (const config::Node* node = data == nullptr ? nullptr : data->find("loader")) {
+    const auto loader = config::Value<LoaderSettings>::read(*node, "data.loader", {});
+    sizes = image_view_sizes(model_->settings().preprocessing, loader, needs_);
+    texts = texts_per_image(loader);
+  }
+#endif
+  return synthetic_batch(*model_, needs_, settings_.batch_size, at::kCPU, sizes, texts);
 }
 
 void TrainingStep::take_batch(const std::string& path) {
@@ -138,7 +165,7 @@ std::int64_t TrainingStep::parameters() const {
 }
 
 bool TrainingStep::can_be_recorded() const {
-  return settings_.device.is_cuda() && group_.alone() && !objective_->follows_step();
+  return settings_.device.is_cuda() && group_.alone() && !teacher_ && !objective_->follows_step();
 }
 
 std::map<std::string, TowerFeatures> TrainingStep::encode(const Batch& batch, bool images, bool views_joined) {
@@ -154,9 +181,11 @@ std::map<std::string, TowerFeatures> TrainingStep::encode(const Batch& batch, bo
     return images ? features.images : features.texts;
   }
   std::map<std::string, TowerFeatures> out;
-  for (const auto& [name, view] : views)
+  for (const auto& [name, view] : views) {
+    if (!view.student) continue;
     out[name] =
         images ? model_->encode_image(batch.images.at(name), view) : model_->encode_text(batch.texts.at(name), view);
+  }
   return out;
 }
 
@@ -175,6 +204,12 @@ Losses TrainingStep::forward(const Batch& batch, const How& how) {
   through(how, "image tower");
   features.texts = encode(batch, /*images=*/false, how.views_joined);
   through(how, "text tower");
+  if (teacher_) {
+    std::optional<Autocast> autocast;
+    if (settings_.dtype == at::kBFloat16) autocast.emplace(settings_.device.type());
+    add_teacher_features(*teacher_, batch, needs_, features);
+    through(how, "teacher");
+  }
   Losses losses = objective_->forward(features, context_);
   through(how, "objective");
   return losses;
@@ -185,6 +220,7 @@ void TrainingStep::update(const How& how) {
   through(how, "clipping");
   optimizer_->step(optimizer_->peak_learning_rate());
   objective_->after_step(context_);
+  if (teacher_) teacher_->ema.update_with(objective_->teacher_momentum(context_));
   through(how, "update");
 }
 

@@ -15,6 +15,7 @@
 #include <tessera/models/dual_encoder.h>
 #include <tessera/objectives/objective.h>
 #include <tessera/optim/grad_norm_groups.h>
+#include <tessera/training/run/teacher.h>
 #include <tessera/training/step/step_graph.h>
 
 namespace tessera::bench {
@@ -45,11 +46,10 @@ std::function<void()> image_forward(const std::string& configuration, const Trai
 /// configuration's sections model, objective, optimizer and training.clip_norm have it.
 class TrainingStep {
  public:
-  /// configuration: of trainer, by name or as a file. Throws UserError for what is no configuration, for an objective with
-  /// a teacher, and for weights and batches that do not fit.
+  /// configuration: of trainer, by name or as a file. Throws UserError for what is no configuration, for weights and batches that do not fit.
   TrainingStep(const std::string& configuration, const TrainingStepSettings& settings);
 
-  /// Called when a phase is through: "image tower", "text tower", "objective", "backward", "clipping", "update".
+  /// Called when a phase is through: "image tower", "text tower", "teacher", "objective", "backward", "clipping", "update".
   using OnPhase = std::function<void(const char* phase)>;
   struct How {
     bool views_joined = true;  // views of one shape as one larger batch, as the trainer does; false: one after another
@@ -73,7 +73,8 @@ class TrainingStep {
   std::map<std::string, TowerFeatures> encode(const Batch& batch, bool images, bool views_joined);
   Losses forward(const Batch& batch, const How& how);
   void update(const How& how);
-  void take_weights(const std::string& path);
+  void add_teacher(const std::string& configuration, const config::Node& tree);
+  Batch synthetic_batch_of(const config::Node& tree) const;
   void take_batch(const std::string& path);
 
   TrainingStepSettings settings_;
@@ -85,6 +86,7 @@ class TrainingStep {
   Needs needs_;
   Batch batch_;
   ProcessGroup group_;
+  std::unique_ptr<Teacher> teacher_;  // null: the objective asks for none
   StepContext context_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<StepGraph> graph_;  // null: nothing is recorded yet

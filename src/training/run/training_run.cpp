@@ -33,17 +33,6 @@ void set_arithmetic(const TrainingSettings& settings) {
   if (settings.deterministic) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
 }
 
-std::string objective_name(const std::string& name) {
-  return name == "logit_scale" || name == "logit_bias" ? name : "objective." + name;
-}
-
-std::map<std::string, at::Tensor> objective_state(const Objective& objective) {
-  std::map<std::string, at::Tensor> out;
-  for (const auto& item : objective.named_parameters()) out[objective_name(item.key())] = item.value();
-  for (const auto& item : objective.named_buffers()) out[objective_name(item.key())] = item.value();
-  return out;
-}
-
 void check_tokenizer(const Config& config, const TrainingRun& run) {
   if (!run.tokenizer || !run.model->has_text_tower()) return;
   const std::int64_t room = run.model->text_tower().encoder().vocab_size();
@@ -118,16 +107,6 @@ std::pair<std::shared_ptr<DualEncoder>, std::shared_ptr<Objective>> build_model_
   return {std::move(model), std::move(objective)};
 }
 
-Teacher make_teacher(const Config& config, const TrainingRun& run) {
-  auto [model, objective] = build_model_and_objective(config, run.device);
-  for (torch::nn::Module* module : std::initializer_list<torch::nn::Module*>{model.get(), objective.get()}) {
-    module->eval();
-    for (at::Tensor& parameter : module->parameters()) parameter.set_requires_grad(false);
-  }
-  Ema ema(weights_of(*run.model, *run.objective), weights_of(*model, *objective));
-  return {std::move(model), std::move(objective), std::move(ema)};
-}
-
 }  // namespace
 
 std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const Objective& objective) {
@@ -152,12 +131,6 @@ ParameterCount count_parameters(const TrainingRun& run) {
   ParameterCount out = count_parameters(*run.model, run.objective.get());
   out.trained = 0;
   for (const NamedParameter& parameter : run.optimizer->parameters()) *out.trained += parameter.tensor.numel();
-  return out;
-}
-
-std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
-  std::map<std::string, at::Tensor> out = model.state_dict();
-  out.merge(objective_state(objective));
   return out;
 }
 
@@ -351,7 +324,10 @@ TrainingRun build_training_run(const Config& config, const ProcessGroup& group, 
   run.optimizer = optimizers().make(config.optimizer, "optimizer", parameters);
   if (config.distributed.shard_optimizer) run.optimizer->shard(group, config.distributed.bucket_mb);
   if (config.training.ema) run.ema.emplace(weights_of(*run.model, *run.objective), *config.training.ema);
-  if (run.needs.teacher()) run.teacher.emplace(make_teacher(config, run));
+  if (run.needs.teacher()) {
+    auto [model, objective] = build_model_and_objective(config, run.device);
+    run.teacher.emplace(make_teacher(std::move(model), std::move(objective), *run.model, *run.objective));
+  }
   if (!run.train || (config.tokenizer && !run.tokenizer)) return run;
   // Each rank has a file of its own: appends of several processes to one need not stay whole lines on network disks.
   const std::string of_rank = group.first() ? "" : concat(".rank", group.rank());
@@ -383,35 +359,6 @@ std::unique_ptr<Loader> make_loader(const TrainingRun& run, const Config& config
                                   static_cast<std::uint64_t>(config.seed), shard, target);
 }
 
-namespace {
-
-// Of the views that ask for a teacher, which sees all patches.
-Needs teacher_needs(const Needs& needs) {
-  Needs out = needs;
-  std::erase_if(out.images, [](const auto& view) { return !view.second.teacher; });
-  std::erase_if(out.texts, [](const auto& view) { return !view.second.teacher; });
-  for (auto* views : {&out.images, &out.texts})
-    for (auto& [name, view] : *views) {
-      view.student = true;
-      view.hidden = {};
-    }
-  return out;
-}
-
-// The batch with those captions alone that the teacher is asked for.
-Batch teacher_batch(const Batch& batch, const Needs& needs) {
-  Batch out = batch;
-  for (const auto& [name, view] : needs.texts) {
-    const auto input = out.texts.find(name);
-    if (view.teacher_captions == 0 || input == out.texts.end() || input->second.ids.dim() < 3) continue;
-    const std::int64_t count = std::min(view.teacher_captions, input->second.ids.size(1));
-    input->second = map_tensors(input->second, [&](const at::Tensor& all) { return all.narrow(1, 0, count); });
-  }
-  return out;
-}
-
-}  // namespace
-
 Features encode_student(TrainingRun& run, const Batch& batch, const std::string& precision) {
   const TowerPrecision scope(run.device, precision);
   return run.model->forward(batch, run.needs);
@@ -420,11 +367,7 @@ Features encode_student(TrainingRun& run, const Batch& batch, const std::string&
 void add_teacher_features(TrainingRun& run, const Batch& batch, const std::string& precision, Features& features) {
   if (!run.teacher) return;
   const TowerPrecision scope(run.device, precision);
-  const at::NoGradGuard no_grad;
-  const Needs needs = teacher_needs(run.needs);
-  Features seen = run.teacher->model->forward(teacher_batch(batch, needs), needs);
-  features.teacher_images = std::move(seen.images);
-  features.teacher_texts = std::move(seen.texts);
+  add_teacher_features(*run.teacher, batch, run.needs, features);
 }
 
 Features encode_batch(TrainingRun& run, const Batch& batch, const std::string& precision) {

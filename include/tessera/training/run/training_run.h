@@ -15,17 +15,9 @@
 #include <tessera/objectives/objective.h>
 #include <tessera/optim/optimizer.h>
 #include <tessera/training/config/config.h>
+#include <tessera/training/run/teacher.h>
 
 namespace tessera {
-
-/// The moving average of the weights as a model of its own, for objectives that ask for its features. Its weights are the
-/// averages themselves, so that checkpoints hold them; it computes in evaluation mode and without gradients. After each
-/// update the trainer moves it by the objective's teacher_momentum().
-struct Teacher {
-  std::shared_ptr<DualEncoder> model;
-  std::shared_ptr<Objective> objective;
-  Ema ema;
-};
 
 /// What a configuration describes, built: data, model, objective and optimizer of one rank.
 struct TrainingRun {
@@ -76,9 +68,6 @@ std::vector<NamedParameter> trainable_parameters(const DualEncoder& model, const
 
 /// Of the run's model and objective, and how many are trained.
 ParameterCount count_parameters(const TrainingRun& run);
-
-/// Parameters and buffers of model and objective under the same names; shared with them.
-std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective);
 
 /// The buffers of model and objective; shared with them.
 std::vector<at::Tensor> buffers_of(const TrainingRun& run);

@@ -1,0 +1,74 @@
+#include <tessera/training/run/teacher.h>
+
+#include <algorithm>
+
+#include <ATen/ATen.h>
+
+namespace tessera {
+
+std::string objective_name(const std::string& name) {
+  return name == "logit_scale" || name == "logit_bias" ? name : "objective." + name;
+}
+
+std::map<std::string, at::Tensor> objective_state(const Objective& objective) {
+  std::map<std::string, at::Tensor> out;
+  for (const auto& item : objective.named_parameters()) out[objective_name(item.key())] = item.value();
+  for (const auto& item : objective.named_buffers()) out[objective_name(item.key())] = item.value();
+  return out;
+}
+
+std::map<std::string, at::Tensor> weights_of(const DualEncoder& model, const Objective& objective) {
+  std::map<std::string, at::Tensor> out = model.state_dict();
+  out.merge(objective_state(objective));
+  return out;
+}
+
+Teacher make_teacher(std::shared_ptr<DualEncoder> second_model, std::shared_ptr<Objective> second_objective,
+                     const DualEncoder& model, const Objective& objective) {
+  for (torch::nn::Module* module :
+       std::initializer_list<torch::nn::Module*>{second_model.get(), second_objective.get()}) {
+    module->eval();
+    for (at::Tensor& parameter : module->parameters()) parameter.set_requires_grad(false);
+  }
+  Ema ema(weights_of(model, objective), weights_of(*second_model, *second_objective));
+  return {std::move(second_model), std::move(second_objective), std::move(ema)};
+}
+
+namespace {
+
+// Of the views that ask for a teacher, which sees all patches.
+Needs teacher_needs(const Needs& needs) {
+  Needs out = needs;
+  std::erase_if(out.images, [](const auto& view) { return !view.second.teacher; });
+  std::erase_if(out.texts, [](const auto& view) { return !view.second.teacher; });
+  for (auto* views : {&out.images, &out.texts})
+    for (auto& [name, view] : *views) {
+      view.student = true;
+      view.hidden = {};
+    }
+  return out;
+}
+
+// The batch with those captions alone that the teacher is asked for.
+Batch teacher_batch(const Batch& batch, const Needs& needs) {
+  Batch out = batch;
+  for (const auto& [name, view] : needs.texts) {
+    const auto input = out.texts.find(name);
+    if (view.teacher_captions == 0 || input == out.texts.end() || input->second.ids.dim() < 3) continue;
+    const std::int64_t count = std::min(view.teacher_captions, input->second.ids.size(1));
+    input->second = map_tensors(input->second, [&](const at::Tensor& all) { return all.narrow(1, 0, count); });
+  }
+  return out;
+}
+
+}  // namespace
+
+void add_teacher_features(const Teacher& teacher, const Batch& batch, const Needs& needs, Features& features) {
+  const at::NoGradGuard no_grad;
+  const Needs wanted = teacher_needs(needs);
+  Features seen = teacher.model->forward(teacher_batch(batch, wanted), wanted);
+  features.teacher_images = std::move(seen.images);
+  features.teacher_texts = std::move(seen.texts);
+}
+
+}  // namespace tessera
