@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 usage() {
   cat <<'EOT'
 usage: scripts/fuzz.sh [--seconds N] [--build-only] [TARGET...]
-  TARGET        annotations config features image index listing model_file npy paths pytorch safetensors tar tokenizer tokenizer_json vocabulary yaml (default: all)
+  TARGET        annotations config features image index listing model_file npy parquet paths pytorch safetensors tar tokenizer tokenizer_json vocabulary yaml (default: all)
   --seconds N   how long each one runs (default: 60)
   --build-only  build, run nothing
 What breaks is kept as build-fuzz/crashes/TARGET-*, what covers new code in build-fuzz/found/TARGET/. One line per target;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Kills a small training run in several ways, resumes it, and compares its end bit for bit with an unbroken run's.
 
-  scripts/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--trainer build/bin/trainer]
+  scripts/kill_test.py [--only kill9,sigterm,torn,disk,rank_killed,rank_stopped] [--kills 20] [--seed 0] [--data '{name: parquet, path: ...}']
+                       [--trainer build/bin/trainer]
 
 kill9         SIGKILL at --kills random moments, --resume auto each time: the end is bit for bit the unbroken run's.
 sigterm       the step is finished and saved, exit code 143 (128 + signal); --resume auto ends bit for bit as unbroken.
@@ -36,7 +37,7 @@ MERGES = ROOT / "configs/vocabularies/clip-bpe/bpe_simple_vocab_16e6.txt.gz"
 STEPS = 400
 CONFIG = f"""
 seed: 5
-data: {{train: {{name: shapes, size: 1000, image_size: 32}}, loader: {{batch_size: 16, threads: 2}}}}
+data: {{train: DATA, loader: {{batch_size: 16, threads: 2}}}}
 tokenizer: {{name: clip-bpe, merges: {MERGES}}}
 model:
   preprocessing: {{image_size: 32}}
@@ -104,10 +105,10 @@ def check_same(run, unbroken, what, rows=True):
 class Runs:
     """The unbroken run, and the ways to break others."""
 
-    def __init__(self, folder, trainer):
+    def __init__(self, folder, trainer, data):
         self.folder, self.trainer = pathlib.Path(folder), trainer
         self.config, self.whole = self.folder / "run.yaml", self.folder / "whole"
-        self.config.write_text(CONFIG)
+        self.config.write_text(CONFIG.replace("DATA", data))
         began = time.time()
         finish(self.begin(self.whole), 0)
         self.duration = time.time() - began
@@ -251,10 +252,11 @@ def main():
     parser.add_argument("--only", default="kill9,sigterm,torn,disk,rank_killed,rank_stopped", help="comma-separated")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", default="{name: shapes, size: 1000, image_size: 32}", help="data.train, with absolute paths (default: %(default)s)")
     parser.add_argument("--trainer", type=pathlib.Path, default=ROOT / "build/bin/trainer")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        runs = Runs(folder, arguments.trainer)
+        runs = Runs(folder, arguments.trainer, arguments.data)
         ways = {"kill9": lambda: runs.kill9(arguments.kills, random.Random(arguments.seed)),
                 "sigterm": runs.sigterm, "torn": runs.torn, "disk": runs.disk,
                 "rank_killed": runs.rank_killed, "rank_stopped": runs.rank_stopped}

@@ -37,6 +37,7 @@ while [ $# -gt 0 ]; do
 done
 
 torch_version=2.11.0
+arrow_version=26.0.1
 cuda_series=13.0
 cache=${TESSERA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/tessera}
 venv=$cache/libtorch-$torch_version
@@ -50,7 +51,7 @@ die() { printf 'setup.sh: %s\n' "$*" >&2; exit 1; }
 packages=(build-essential cmake ninja-build ccache mold git ca-certificates pkg-config python3 python3-venv
           libyaml-cpp-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libgtest-dev libgloo-dev)
 if [ "$preset" != core-only ] && [ "$preset" != gpu-bundle ]; then
-  packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libicu-dev zlib1g-dev)
+  packages+=(libopencv-dev libsentencepiece-dev libarchive-dev libjpeg-dev libtiff-dev libicu-dev zlib1g-dev)
 fi
 [ "$preset" != fuzz ] || packages+=(clang libclang-rt-dev)
 missing=()
@@ -98,6 +99,8 @@ else
   [ -e "$venv/.installed-torch" ] || say "LibTorch $torch_version: installing into $venv (5 GB)"
   mkdir -p "$cache"
   pip_install torch "torch==$torch_version" numpy
+  # Arrow's C++ libraries and headers, for Parquet.
+  [ "$preset" = core-only ] || [ "$preset" = gpu-bundle ] || pip_install arrow "pyarrow==$arrow_version"
   site=$(echo "$venv"/lib/python3.*/site-packages)
   prefix=$site/torch
 fi

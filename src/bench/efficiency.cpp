@@ -46,7 +46,7 @@ void measure_towers(const std::string& configuration, const EfficiencySettings& 
   if (!model.has_text_tower()) needs.texts.clear();
   Batch batch = synthetic_batch(model, needs, s.step.batch_size, at::kCPU);
   for (auto& [name, view] : batch.texts)
-    shorten_texts(view, caption_lengths(s.step.caption_lengths, s.step.batch_size, view.ids.size(1)));
+    shorten_texts(view, caption_lengths(s.step.caption_lengths, s.step.batch_size, view.ids.size(-1)));
   batch = batch.to(s.step.device);
   const auto embedding = [&](bool images) {
     return [&, images] {

@@ -101,7 +101,7 @@ TrainingStep::TrainingStep(const std::string& configuration, const TrainingStepS
   clip_norm_ = clip_norm_of(tree);
   batch_ = synthetic_batch_of(tree);
   for (auto& [name, view] : batch_.texts)
-    shorten_texts(view, caption_lengths(s.caption_lengths, s.batch_size, view.ids.size(1)));
+    shorten_texts(view, caption_lengths(s.caption_lengths, s.batch_size, view.ids.size(-1)));
   if (!s.batch.empty()) take_batch(s.batch);
   batch_ = batch_.to(s.device);
 }

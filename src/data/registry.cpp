@@ -1,3 +1,4 @@
+#include "src/data/sources/filtered_source.h"
 #include <tessera/data/shapes/shapes.h>
 #include <tessera/data/source.h>
 #include <tessera/data/sources/cifar.h>
@@ -8,6 +9,7 @@
 #include <tessera/data/sources/json_lines.h>
 #include <tessera/data/sources/karpathy.h>
 #include <tessera/data/sources/mixture.h>
+#include <tessera/data/sources/parquet.h>
 #include <tessera/data/sources/segmentation_folder.h>
 #include <tessera/data/sources/webdataset/webdataset.h>
 #include <tessera/data/tokenizers/clip_bpe.h>
@@ -17,21 +19,35 @@
 #include <tessera/data/tokenizers/wordpiece.h>
 
 namespace tessera {
+namespace {
+
+/// A source whose samples a filter may leave out.
+template <class Settings, class Make>
+void add_source(SourceRegistry& list, const char* name, const char* help, const Make& make) {
+  list.add<Filtered<Settings>>(name, help, [make](const Filtered<Settings>& settings) {
+    std::optional<std::int64_t> stream_samples;
+    if constexpr (requires { settings.stream.samples; }) stream_samples = settings.stream.samples;
+    return filtered(make(settings), settings, stream_samples);
+  });
+}
+
+}  // namespace
 
 SourceRegistry& sources() {
   static SourceRegistry registry = [] {
     SourceRegistry list("source");
-    list.add<ShapesSettings>("shapes", "built-in procedural pictures of colored shapes, fully annotated; needs no files",
-                             [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
-    list.add<WebDatasetSettings>("webdataset", "samples in plain local tar shards, as the WebDataset library writes them", make_webdataset);
-    list.add<ImageFolderSettings>("image_folder", "pictures in folders named after their classes", make_image_folder);
-    list.add<CsvSettings>("csv", "pictures that a text table names (CSV, TSV), with OpenCLIP's columns", make_csv);
-    list.add<CocoCaptionsSettings>("coco_captions", "COCO's annotation file of captions and its folder of pictures", make_coco_captions);
-    list.add<KarpathySettings>("karpathy", "Karpathy's splits of COCO, Flickr30k and Flickr8k", make_karpathy);
-    list.add<JsonLinesSettings>("json_lines", "pictures that files of JSON objects name, one a line (DOCCI, ImageInWords)", make_json_lines);
-    list.add<Flickr30kSettings>("flickr30k", "Flickr30k, with the phrases and boxes of Flickr30k Entities", make_flickr30k);
-    list.add<CifarSettings>("cifar10", "CIFAR-10 or CIFAR-100, their binary files", make_cifar);
-    list.add<SegmentationFolderSettings>("segmentation_folder", "pictures with masks in folders, as data sets of segmentation come (VOC, ADE20K, Cityscapes)", make_segmentation_folder);
+    add_source<ShapesSettings>(list, "shapes", "built-in procedural pictures of colored shapes, fully annotated; needs no files",
+                               [](const ShapesSettings& settings) { return std::make_shared<ShapesSource>(settings); });
+    add_source<WebDatasetSettings>(list, "webdataset", "samples in plain local tar shards, as the WebDataset library writes them", make_webdataset);
+    add_source<ImageFolderSettings>(list, "image_folder", "pictures in folders named after their classes", make_image_folder);
+    add_source<CsvSettings>(list, "csv", "pictures that a text table names (CSV, TSV), with OpenCLIP's columns", make_csv);
+    add_source<CocoCaptionsSettings>(list, "coco_captions", "COCO's annotation file of captions and its folder of pictures", make_coco_captions);
+    add_source<KarpathySettings>(list, "karpathy", "Karpathy's splits of COCO, Flickr30k and Flickr8k", make_karpathy);
+    add_source<JsonLinesSettings>(list, "json_lines", "pictures that files of JSON objects name, one a line (DOCCI, ImageInWords)", make_json_lines);
+    add_source<ParquetSettings>(list, "parquet", "rows of Parquet files and Arrow files, as Hugging Face datasets and img2dataset write them", make_parquet);
+    add_source<Flickr30kSettings>(list, "flickr30k", "Flickr30k, with the phrases and boxes of Flickr30k Entities", make_flickr30k);
+    add_source<CifarSettings>(list, "cifar10", "CIFAR-10 or CIFAR-100, their binary files", make_cifar);
+    add_source<SegmentationFolderSettings>(list, "segmentation_folder", "pictures with masks in folders, as data sets of segmentation come (VOC, ADE20K, Cityscapes)", make_segmentation_folder);
     list.add<MixtureSettings>("mixture", "several sources, trained on as `mode` says", make_mixture);
     return list;
   }();

@@ -19,11 +19,20 @@ bool is_tar(const std::string& name) {
   return name.find(".tar") != std::string::npos || name.ends_with(".tgz");
 }
 
-bool holds_tars(const fs::path& folder) {
+/// What the source parquet reads; datasets' save_to_disk writes state.json.
+bool is_table(const std::string& name) {
+  return name.ends_with(".parquet") || name.ends_with(".arrow") || name == "state.json";
+}
+
+/// The source of a folder's files. Beside shards Parquet files are side tables.
+std::string source_of_folder(const fs::path& folder) {
+  bool tables = false;
   for (const auto& entry : fs::directory_iterator(folder)) {
-    if (is_tar(entry.path().filename().string())) return true;
+    const std::string name = entry.path().filename().string();
+    if (is_tar(name)) return "webdataset";
+    tables = tables || is_table(name);
   }
-  return false;
+  return tables ? "parquet" : "image_folder";
 }
 
 config::ModuleSettings source_at(const std::string& name, const std::string& path) {
@@ -108,13 +117,14 @@ config::ModuleSettings source_from_text(const std::string& text, const std::stri
   }
   if (sources().contains(text)) return {text};
   std::error_code ignored;
-  if (fs::is_directory(text, ignored)) return source_at(holds_tars(text) ? "webdataset" : "image_folder", text);
+  if (fs::is_directory(text, ignored)) return source_at(source_of_folder(text), text);
   if (is_tar(text)) return source_at("webdataset", text);
+  if (is_table(text)) return source_at("parquet", text);
   if (fs::is_regular_file(text, ignored)) {
     if (text.ends_with(".csv") || text.ends_with(".tsv"))
       return {"csv", config::dump(csv_settings_of(text, concat(option, " ", text)))};
     user_error(option, " ", text,
-               ": of files only .tar, .tar.gz, .tgz, .csv and .tsv are known; give {name: SOURCE, path: ", text,
+               ": of files only .tar, .tar.gz, .tgz, .parquet, .arrow, .csv and .tsv are known; give {name: SOURCE, path: ", text,
                "} for another kind");
   }
   user_error(option, " ", text, ": there is no such file or folder, and no source of this name",

@@ -169,7 +169,7 @@ TEST_F(ImageFolders, ReadsACaptionsFile) {
   fs::create_directories(path("g"));
   EXPECT_EQ(user_error_of([&] { make_image_folder(settings); }),
             path("g") +
-                ": holds no pictures (.jpg, .jpeg, .png, .webp), neither in folders named after classes nor directly");
+                ": holds no pictures (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
 }
 
 }  // namespace

@@ -72,13 +72,24 @@ TEST_F(Listings, CsvQuotesHoldSeparatorsLinesAndQuotes) {
   EXPECT_EQ(source->get(1).captions, (Texts{"plain \"quote\"", "last"}));
 }
 
+TEST_F(Listings, TheFirstLineSaysWhatSeparatesTheColumns) {
+  write("a.png", picture(1));
+  for (const char* text : {"filepath,title\na.png,x\n", "filepath\ttitle\na.png\tx\n", "filepath;title\na.png;x\n", "filepath|title\na.png|x\n",
+                           "\"filepath\",\"title\"\na.png,x\n", "title;filepath;a,b,c\nx;a.png;\n", "filepath\ttitle\ta;b,c\na.png\tx\t\n"})
+    EXPECT_EQ(make_csv(table(text))->get(0).captions, Texts{"x"}) << text;
+}
+
 TEST_F(Listings, CsvErrorsNameFileLineAndColumns) {
   write("a.png", picture(1));
   EXPECT_EQ(csv_error(table("image,title\na.png,x\n")),
+            path("t.csv") + ": has no column filepath (image_key); its columns are: image and title");
+  CsvSettings settings = table("image,title\na.png,x\n");
+  settings.separator = "tab";
+  EXPECT_EQ(csv_error(settings),
             path("t.csv") +
                 ": has no column filepath (image_key); its columns are: image,title; the line holds \",\", "
                 "the separator is a tab: set separator");
-  CsvSettings settings = table("filepath\tcaption\na.png\tx\n");
+  settings = table("filepath\tcaption\na.png\tx\n");
   EXPECT_EQ(csv_error(settings),
             path("t.csv") + ": has no column title (caption_key); its columns are: filepath and caption");
   EXPECT_EQ(csv_error(table("filepath\ttitle\na.png\tx\na.png\tx\ty\n")),

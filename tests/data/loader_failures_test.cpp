@@ -209,7 +209,7 @@ TEST_F(SkipListFile, NamesEachSampleOnceOverEpochsAndRestarts) {
                                       {"key", "0"},
                                       {"reason", "bad_image"},
                                       {"text",
-                                       "sample 0: expected a JPEG, PNG or WebP file, but the bytes are text "
+                                       "sample 0: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text "
                                        "(\"junk\")"}}));
   EXPECT_EQ(lines[2]["reason"], "not_utf8");
   EXPECT_EQ(lines[2]["key"], "20\uFFFD");

@@ -289,7 +289,7 @@ TEST(Loader, TooManyBadSamplesStopWithTheirCounts) {
             "memory, 300 samples: 34 of the first 100 samples cannot be used (34 bad_image), more than max_bad_share "
             "0.1 allows (data.loader.max_bad_share: 0.5 allows more, tessera-data inspect counts all of them); "
             "the first: sample 0: "
-            "expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
+            "expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
   EXPECT_EQ(batches, 6);
   EXPECT_EQ(user_error_of([&] { loader.next(); }), error) << "it does not go on afterwards";
 }

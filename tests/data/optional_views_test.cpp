@@ -263,7 +263,7 @@ TEST_F(OptionalPictures, OfATarMayBeLacking) {
     const PreparedSample sample = transform.prepare(indexed(*each).get(1), {});
     EXPECT_EQ(sample.bad_reason, "no_image");
     EXPECT_EQ(sample.bad_text, prefix + path("a.tar") +
-                                   ": sample b: has no picture; expected one of the members jpg, jpeg, png and webp");
+                                   ": sample b: has no picture; expected one of the members jpg, jpeg, png, webp, gif, bmp, tif and tiff");
   }
 }
 

@@ -326,7 +326,7 @@ TEST_F(Pack, TooManyBadSamplesStop) {
   EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", settings("a")); }),
             "memory, 200 samples: 51 of the first 101 samples cannot be used (51 bad_image), more than max_bad_share "
             "0.1 allows (--max-bad-share 0.7 allows more, tessera-data inspect counts all of them); this one: sample "
-            "100: expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
+            "100: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
 }
 
 TEST_F(Pack, TheShareOfBadSamplesIsJudgedAtTheEndToo) {
@@ -334,7 +334,7 @@ TEST_F(Pack, TheShareOfBadSamplesIsJudgedAtTheEndToo) {
   for (const std::size_t i : {4, 9, 14}) samples[i].encoded = "junk";
   const std::string text =
       "memory, 20 samples: 3 of the 20 samples cannot be used (3 bad_image), more than max_bad_share 0.1 allows "
-      "(--max-bad-share 0.2 allows more, tessera-data inspect counts all of them); the first one: sample 4: expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")";
+      "(--max-bad-share 0.2 allows more, tessera-data inspect counts all of them); the first one: sample 4: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")";
   const MemorySource source(samples);
   EXPECT_EQ(user_error_of([&] { pack(source, "", settings("a")); }), text);
   EXPECT_EQ(nlohmann::json::parse(io::read_file(folder_ + "/a/shard.json"))["complete"], false);
@@ -351,7 +351,7 @@ TEST_F(Pack, AShareOfZeroStopsAtTheFirstBadSample) {
   none.max_bad_share = 0;
   EXPECT_EQ(user_error_of([&] { pack(MemorySource(samples), "", none); }),
             "memory, 20 samples: 1 of the first 10 samples cannot be used (1 bad_image), more than max_bad_share 0 "
-            "allows (--max-bad-share 0.2 allows more, tessera-data inspect counts all of them); this one: sample 9: expected a JPEG, PNG or WebP file, but the bytes are text (\"junk\")");
+            "allows (--max-bad-share 0.2 allows more, tessera-data inspect counts all of them); this one: sample 9: expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are text (\"junk\")");
 }
 
 TEST_F(Pack, ASecondCallTellsThatAllWasThere) {

@@ -120,7 +120,7 @@ TEST_F(WebDatasetMembers, AFieldThatNoSampleHasIsNamedWithWhatIsThere) {
   const std::string error = user_error_of([&] { loader_of(source); });
   EXPECT_NE(
       error.find("missing caption; found image and label; needed image and caption. Its members are cls, json and "
-                 "png (json: title and url); image is looked for in jpg, jpeg, png and webp (image_keys), "
+                 "png (json: title and url); image is looked for in jpg, jpeg, png, webp, gif, bmp, tif and tiff (image_keys), "
                  "caption is looked for in txt, caption and text (caption_keys) and in the json member's caption "
                  "and captions (json_captions)"),
       std::string::npos)

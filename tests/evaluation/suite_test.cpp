@@ -131,6 +131,9 @@ TEST_F(SuiteFiles, DataIsGuessedFromThePath) {
   EXPECT_EQ(source_from_text((folder_ / "b.tgz").string(), "--data").name, "webdataset");
   EXPECT_EQ(source_from_text((folder_ / "compressed").string(), "--data").name, "webdataset");
   EXPECT_EQ(source_from_text((folder_ / "cats").string(), "--data").name, "image_folder");
+  write("cats/a.parquet", "");
+  EXPECT_EQ(source_from_text((folder_ / "cats").string(), "--data").name, "parquet");
+  EXPECT_EQ(source_from_text((folder_ / "cats/a.parquet").string(), "--data").name, "parquet");
   EXPECT_EQ(source_from_text("{name: shapes, split: test}", "--data").settings.find("split")->text(), "test");
   EXPECT_THROW(source_from_text("shapess", "--data"), UserError);
 }

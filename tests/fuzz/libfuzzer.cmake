@@ -3,10 +3,11 @@
 set(TESSERA_FUZZ_LIBRARIES ${PROJECT_SOURCE_DIR}/build CACHE PATH "build folder whose libraries config and model_file link")
 
 file(GLOB parsers ${PROJECT_SOURCE_DIR}/src/data/tokenizers/*.cpp ${PROJECT_SOURCE_DIR}/src/data/tokenizers/json/*.cpp)
-foreach(name formats/annotations formats/class_names formats/json_items formats/npy formats/paths formats/python_json
-             formats/regions formats/sample_file formats/table image/decode image/image_header image/jpeg
+foreach(name formats/annotations formats/class_names formats/column_file formats/column_path
+             formats/field_expression formats/id_list formats/json_items formats/npy formats/paths formats/python_json
+             formats/regions formats/row_filter formats/sample_file formats/table formats/text_fields image/bmp image/decode image/gif image/image_header image/jpeg image/tiff
              features/feature_files features/feature_folder
-             sources/coco_captions sources/csv sources/entities sources/karpathy sources/listed_pictures
+             sources/parquet/group_cache sources/parquet/parquet sources/parquet/table_files sources/coco_captions sources/csv sources/entities sources/karpathy sources/listed_pictures
              formats/byte_stream formats/decompress sources/webdataset/index_cache
              sources/webdataset/shard_index sources/webdataset/tar_stream)
   list(APPEND parsers ${PROJECT_SOURCE_DIR}/src/data/${name}.cpp)
@@ -24,9 +25,13 @@ target_include_directories(fuzz_support SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
 target_link_libraries(fuzz_support PUBLIC tessera_base)
 
 add_library(fuzz_parsers STATIC ${parsers} tokenizers.cpp)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/data/formats/column_file.cpp PROPERTIES COMPILE_DEFINITIONS "${TESSERA_ARROW_DEFINITIONS}")
+if(TARGET tessera_arrow)
+  add_dependencies(fuzz_parsers tessera_arrow)
+endif()
 target_link_libraries(fuzz_parsers
   PUBLIC fuzz_support tessera_kernels ${TORCH_INSTALL_PREFIX}/lib/libtorch_cpu.so ${TORCH_INSTALL_PREFIX}/lib/libc10.so
-  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg ZLIB::ZLIB)
+  PRIVATE opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg PkgConfig::libtiff ZLIB::ZLIB)
 
 foreach(target ${targets})
   add_executable(fuzz_${target} libfuzzer.cpp targets/${target}.cpp)
@@ -43,7 +48,7 @@ foreach(target config model_file)
   endforeach()
   target_link_libraries(fuzz_${target} PRIVATE ${TESSERA_FUZZ_LIBRARIES}/src/libtessera.a
     ${TESSERA_FUZZ_LIBRARIES}/kernels/libtessera_kernels.a tessera_base ${TORCH_LIBRARIES}
-    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg ZLIB::ZLIB gomp)
+    opencv_core opencv_imgproc opencv_imgcodecs PkgConfig::sentencepiece PkgConfig::icu PkgConfig::libarchive PkgConfig::libjpeg PkgConfig::libtiff ZLIB::ZLIB gomp)
   if(TARGET CUDA::cudart)
     target_link_libraries(fuzz_${target} PRIVATE CUDA::cudart)
   endif()

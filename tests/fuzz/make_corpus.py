@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,safetensors,features,vocabulary,tokenizer_json}.
+"""Writes the seed inputs of the fuzz targets that are not text: tests/fuzz/corpus/{image,tar,npy,parquet,safetensors,features,vocabulary,tokenizer_json}.
 
 Needs numpy, Pillow and sentencepiece. The files are in the repository; run it again only to add some.
 """
@@ -55,6 +55,23 @@ def images():
     write("image/alpha.webp", encoded(rgb.convert("RGBA"), "WEBP"))
     write("image/text", b"<!DOCTYPE html><title>404</title>")
     write("image/gif", encoded(rgb.quantize(4), "GIF"))
+    write("image/interlaced.gif", encoded(smooth.quantize(30), "GIF", interlace=True))
+    write("image/rgb.bmp", encoded(rgb, "BMP"))
+    write("image/palette.bmp", encoded(rgb.quantize(7), "BMP"))
+    for name in ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg"):
+        write(f"image/{name}.tiff", encoded(rgb, "TIFF", compression=name))
+    write("image/group4.tiff", encoded(smooth.convert("1"), "TIFF", compression="group4"))
+    write("image/palette.tiff", encoded(rgb.quantize(7), "TIFF"))
+
+
+def tables():
+    folder = CORPUS.parent.parent / "data/parquet"
+    for name in ("plain-1.parquet", "features.parquet", "names.parquet", "side.parquet", "saved/data-00000-of-00002.arrow"):
+        write("parquet/" + name.replace("/", "-"), b"t" + (folder / name).read_bytes())
+    write("parquet/ids", b"i" + (folder / "ids.npy").read_bytes())
+    write("parquet/ids_table", b"i" + (folder / "ids_table.npy").read_bytes())
+    write("parquet/expression", b"ewidth >= 224 and not (similarity < 0.28 or `a b` in ('x', 5)) and meta.name is not null\n"
+          b'{"width": 300, "similarity": 0.3, "a b": "y", "meta": {"name": "n"}}')
 
 
 def tar(members, form):
@@ -214,6 +231,7 @@ def tokenizer_files():
 
 if __name__ == "__main__":
     images()
+    tables()
     tars()
     npys()
     tensor_files()

@@ -34,6 +34,7 @@ const std::map<std::string, Target>& targets() {
                                                     {"listing", fuzz_listing},
                                                     {"model_file", fuzz_model_file},
                                                     {"npy", fuzz_npy},
+                                                    {"parquet", fuzz_parquet},
                                                     {"paths", fuzz_paths},
                                                     {"pytorch", fuzz_pytorch},
                                                     {"safetensors", fuzz_safetensors},

@@ -16,6 +16,7 @@ void fuzz_index(std::string_view input);
 void fuzz_listing(std::string_view input);
 void fuzz_model_file(std::string_view input);
 void fuzz_npy(std::string_view input);
+void fuzz_parquet(std::string_view input);
 void fuzz_paths(std::string_view input);
 void fuzz_pytorch(std::string_view input);
 void fuzz_safetensors(std::string_view input);

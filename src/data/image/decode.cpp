@@ -8,6 +8,7 @@
 
 #include "src/data/image/image_file.h"
 #include "src/data/image/jpeg.h"
+#include "src/data/image/raster_files.h"
 #include <tessera/base/digest.h>
 #include <tessera/base/error.h>
 #include <tessera/base/printable.h>
@@ -28,7 +29,7 @@ ImageHeader check_image(std::string_view file, std::int64_t max_pixels) {
   if (file.empty()) throw SampleError("empty_image", "the image has 0 bytes");
   const ImageHeader header = read_image_header(file);
   if (header.kind == ImageKind::other)
-    bad_image("expected a JPEG, PNG or WebP file, but the bytes are " + header.description);
+    bad_image("expected a JPEG, PNG, WebP, GIF, BMP or TIFF file, but the bytes are " + header.description);
   if (header.height <= 0 || header.width <= 0)
     bad_image(header.description + " of " + format_bytes(static_cast<double>(file.size())) +
               " without a readable size in its header");
@@ -103,6 +104,10 @@ Box union_of(const std::vector<Crop>& crops) {
 }
 
 Image decode_others(std::string_view file, const ImageHeader& header) {
+  const config::Size size{header.height, header.width};
+  if (header.kind == ImageKind::gif) return {header.height, header.width, decode_gif(file, size)};
+  if (header.kind == ImageKind::bmp) return {header.height, header.width, decode_bmp(file, size)};
+  if (header.kind == ImageKind::tiff) return {header.height, header.width, decode_tiff(file, size)};
   const cv::Mat decoded = decode_with_opencv(file, header);
   return decoded.depth() == CV_16U ? to_rgb<std::uint16_t>(decoded) : to_rgb<std::uint8_t>(decoded);
 }

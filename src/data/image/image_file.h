@@ -9,12 +9,12 @@
 
 namespace tessera {
 
-enum class ImageKind { jpeg, png, webp, other };
+enum class ImageKind { jpeg, png, webp, bmp, gif, tiff, other };
 
 /// What the first bytes of a file tell. `height` and `width` are 0 where the header is cut or not understood.
 struct ImageHeader {
   ImageKind kind = ImageKind::other;
-  std::string description;  // "a GIF file", "text (\"<!DOCTYPE html>...\")", "zeros", ... for messages
+  std::string description;  // "a PNG file", "text (\"<!DOCTYPE html>...\")", "zeros", ... for messages
   std::int64_t height = 0;
   std::int64_t width = 0;
 };

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "src/data/image/image_file.h"
+#include "src/data/image/raster_files.h"
 #include <tessera/base/printable.h>
 
 namespace tessera {
@@ -72,10 +73,7 @@ std::string describe_other(std::string_view file) {
     std::string_view start;
     const char* name;
   };
-  constexpr std::array known = {Known{"GIF8"sv, "a GIF file"},
-                                Known{"BM"sv, "a BMP file"},
-                                Known{"II*\0"sv, "a TIFF file"},
-                                Known{"MM\0*"sv, "a TIFF file"},
+  constexpr std::array known = {Known{"BM"sv, "a BMP file whose header is cut off or not understood"},
                                 Known{"\x1F\x8B"sv, "gzip-compressed data"},
                                 Known{"%PDF"sv, "a PDF file"},
                                 Known{"PK\x03\x04"sv, "a zip archive"},
@@ -102,6 +100,13 @@ std::string describe_other(std::string_view file) {
   return "of an unknown kind (it begins with " + hex + "...)";
 }
 
+void set_header(ImageKind kind, const char* description, const std::optional<config::Size>& size, ImageHeader& header) {
+  header.kind = kind;
+  header.description = description;
+  header.height = size ? size->height : 0;
+  header.width = size ? size->width : 0;
+}
+
 }  // namespace
 
 ImageHeader read_image_header(std::string_view file) {
@@ -123,6 +128,12 @@ ImageHeader read_image_header(std::string_view file) {
     header.kind = ImageKind::webp;
     header.description = "a WebP file";
     read_webp_size(file, header);
+  } else if (file.starts_with("GIF87a"sv) || file.starts_with("GIF89a"sv)) {
+    set_header(ImageKind::gif, "a GIF file", gif_size(file), header);
+  } else if (file.starts_with("II*\0"sv) || file.starts_with("MM\0*"sv) || file.starts_with("II+\0"sv) || file.starts_with("MM\0+"sv)) {
+    set_header(ImageKind::tiff, "a TIFF file", tiff_size(file), header);
+  } else if (file.starts_with("BM"sv) && bmp_size(file)) {  // two letters with which texts begin too
+    set_header(ImageKind::bmp, "a BMP file", bmp_size(file), header);
   } else {
     header.description = describe_other(file);
   }

@@ -142,15 +142,16 @@ std::uint8_t muldiv(int a, int b) {
 // place: a pixel is read before it is written.
 void cmyk_to_rgb(std::vector<std::uint8_t>& pixels) {
   const std::size_t count = pixels.size() / 4;
-  for (std::size_t i = 0; i < count; ++i) {
-    const int light = pixels[4 * i + 3];  // 255 - K
-    const std::array<int, 3> inks = {255 - pixels[4 * i], 255 - pixels[4 * i + 1], 255 - pixels[4 * i + 2]};
-    for (std::size_t c = 0; c < 3; ++c) pixels[3 * i + c] = static_cast<std::uint8_t>(light - muldiv(inks[c], light));
-  }
+  for (std::size_t i = 0; i < count; ++i)
+    ink_to_rgb({255 - pixels[4 * i], 255 - pixels[4 * i + 1], 255 - pixels[4 * i + 2]}, pixels[4 * i + 3], pixels.data() + 3 * i);
   pixels.resize(3 * count);
 }
 
 }  // namespace
+
+void ink_to_rgb(const std::array<int, 3>& inks, int light, std::uint8_t* pixel) {
+  for (std::size_t c = 0; c < 3; ++c) pixel[c] = static_cast<std::uint8_t>(light - muldiv(inks[c], light));
+}
 
 JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
                        std::vector<std::uint8_t>& pixels) {

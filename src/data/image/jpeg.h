@@ -29,4 +29,7 @@ struct JpegPixels {
 JpegPixels decode_jpeg(std::string_view file, std::int64_t height, std::int64_t width, const JpegRequest& request,
                        std::vector<std::uint8_t>& pixels);
 
+/// The color of cyan, magenta and yellow, of 255 each, where `light` is what black leaves of 255: Pillow's formula.
+void ink_to_rgb(const std::array<int, 3>& inks, int light, std::uint8_t* pixel);
+
 }  // namespace tessera

@@ -22,6 +22,8 @@ class CaptionEntries {
     std::int64_t caption = 0;  // of its captions
   };
   Pair at(std::int64_t entry) const;
+  /// The first entry of this sample; of the sample behind the last one, the end.
+  std::int64_t first_of(std::int64_t index) const { return first_.at(static_cast<std::size_t>(index)); }
   std::int64_t size() const { return first_.back(); }
   /// The components of the source, counted in entries.
   std::vector<SourceComponent> counted(std::vector<SourceComponent> components) const;

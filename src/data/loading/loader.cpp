@@ -12,6 +12,7 @@
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
 #include <tessera/base/text.h>
+#include <tessera/data/grouped_source.h>
 #include <tessera/data/loading/loader.h>
 #include <tessera/data/stream.h>
 
@@ -55,12 +56,24 @@ const StreamSource* stream_of(const Source& source) {
   return stream != nullptr ? *stream : nullptr;
 }
 
+// Counted in entries, where there are any.
+EntryGroups groups_of(const SourceComponent& component, const CaptionEntries* entries) {
+  const auto* grouped = dynamic_cast<const GroupedSource*>(component.source);
+  if (grouped == nullptr) return {};
+  EntryGroups out{grouped->group_starts(), grouped->open_groups()};
+  if (entries != nullptr)
+    for (std::int64_t& start : out.starts) start = entries->first_of(component.first + start) - entries->first_of(component.first);
+  return out;
+}
+
 // A stream has an order of its own.
 std::shared_ptr<Sampler> sampler_of(const Source& source, const CaptionEntries* entries, bool shuffle,
                                     std::uint64_t seed, const RankSlice& slice) {
   Mixing mixing = source.mixing();
+  std::vector<EntryGroups> groups;
+  for (const SourceComponent& component : mixing.components) groups.push_back(groups_of(component, entries));
   if (entries != nullptr) mixing.components = entries->counted(std::move(mixing.components));
-  return std::make_shared<Sampler>(std::move(mixing), shuffle && stream_of(source) == nullptr, seed, slice);
+  return std::make_shared<Sampler>(std::move(mixing), shuffle && stream_of(source) == nullptr, seed, slice, std::move(groups));
 }
 
 std::int64_t batches_in_epoch(const Sampler& sampler, std::int64_t batch_size) {

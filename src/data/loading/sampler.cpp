@@ -17,10 +17,38 @@ std::uint64_t key_word(std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
+// Groups are dealt to `open` rows, each to the row that is shortest by then, so that rows end together; place p is of row
+// p modulo their number: ranks whose number divides that read groups of their own.
+std::vector<std::int64_t> grouped_permutation(const EntryGroups& groups, Random random) {
+  std::vector<std::int64_t> order(groups.starts.size() - 1);
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  random.shuffle(order);
+  std::vector<std::vector<std::int64_t>> rows(static_cast<std::size_t>(std::min(groups.open, std::ssize(order))));
+  for (const std::int64_t group : order) {
+    const std::int64_t begin = groups.starts[static_cast<std::size_t>(group)];
+    std::vector<std::int64_t> entries(static_cast<std::size_t>(groups.starts[static_cast<std::size_t>(group) + 1] - begin));
+    std::iota(entries.begin(), entries.end(), begin);
+    random.shuffle(entries);
+    auto& row = *std::ranges::min_element(rows, {}, [](const auto& each) { return each.size(); });
+    row.insert(row.end(), entries.begin(), entries.end());
+  }
+  std::vector<std::int64_t> out;
+  out.reserve(static_cast<std::size_t>(groups.starts.back()));
+  for (std::size_t i = 0; std::ssize(out) < groups.starts.back(); ++i)
+    for (const auto& row : rows)
+      if (i < row.size()) out.push_back(row[i]);
+  return out;
+}
+
 }  // namespace
 
-Sampler::Sampler(Mixing mixing, bool shuffle, std::uint64_t seed, const RankSlice& slice)
-    : components_(std::move(mixing.components)), mode_(mixing.mode), shuffle_(shuffle), seed_(seed), slice_(slice) {
+Sampler::Sampler(Mixing mixing, bool shuffle, std::uint64_t seed, const RankSlice& slice, std::vector<EntryGroups> groups)
+    : components_(std::move(mixing.components)),
+      mode_(mixing.mode),
+      shuffle_(shuffle),
+      seed_(seed),
+      slice_(slice),
+      groups_(std::move(groups)) {
   std::int64_t largest = 0, all = 0;
   for (const SourceComponent& component : components_) {
     const auto count = std::max<std::int64_t>(1, std::llround(component.weight * static_cast<double>(component.size)));
@@ -94,8 +122,8 @@ SampleRef Sampler::mixed(std::int64_t epoch, std::int64_t entry) {
   const std::int64_t size = components_[component].size, first = epoch * shares_[component].count,
                      behind = first + shares_[component].count;
   const std::int64_t place = first + entry - shares_[component].begin, repeat = place / size;
-  // A permutation that lies wholly in this epoch is permuted with all the others already.
-  const bool cut = repeat * size < first || (repeat + 1) * size > behind;
+  // A permutation that lies wholly in this epoch is permuted with all the others already, but for that of a component with groups.
+  const bool cut = repeat * size < first || (repeat + 1) * size > behind || is_grouped(component);
   return of_row(static_cast<std::int64_t>(component), place, cut);
 }
 
@@ -111,18 +139,34 @@ std::int64_t Sampler::permuted(std::int64_t row, std::int64_t repeat, std::int64
   auto& repeats = permutations_[row];
   std::vector<std::int64_t>& order = repeats[repeat];
   if (order.empty()) {
-    order.resize(static_cast<std::size_t>(size));
-    std::iota(order.begin(), order.end(), std::int64_t{0});
-    if (row == kWholeEpoch)
-      Random(seed_, Purpose::shuffle, {key_word(repeat)}).shuffle(order);
-    else
-      Random(seed_, Purpose::shuffle, {key_word(repeat), key_word(row)}).shuffle(order);
+    order = permutation(row, repeat, size);
     while (repeats.size() > (row == kWholeEpoch ? 2 : kRepeatsKept)) {
       const bool first_is_farther = repeat - repeats.begin()->first >= repeats.rbegin()->first - repeat;
       repeats.erase(first_is_farther ? repeats.begin() : std::prev(repeats.end()));
     }
   }
   return order[static_cast<std::size_t>(place)];
+}
+
+std::vector<std::int64_t> Sampler::permutation(std::int64_t row, std::int64_t repeat, std::int64_t size) const {
+  if (row != kWholeEpoch && is_grouped(static_cast<std::size_t>(row)))
+    return grouped_permutation(groups_[static_cast<std::size_t>(row)],
+                               Random(seed_, Purpose::shuffle, {key_word(repeat), key_word(row)}));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(size));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  if (row != kWholeEpoch) {
+    Random(seed_, Purpose::shuffle, {key_word(repeat), key_word(row)}).shuffle(order);
+    return order;
+  }
+  Random(seed_, Purpose::shuffle, {key_word(repeat)}).shuffle(order);
+  for (std::size_t component = 0; component < groups_.size(); ++component) {
+    if (!is_grouped(component)) continue;
+    const Share& share = shares_[component];
+    std::int64_t next = share.begin;
+    for (std::int64_t& entry : order)
+      if (entry >= share.begin && entry < share.begin + share.count) entry = next++;
+  }
+  return order;
 }
 
 }  // namespace tessera

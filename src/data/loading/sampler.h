@@ -26,6 +26,12 @@ struct Segment {
   std::int64_t shared_size = 0;
 };
 
+/// Groups of a component's entries that are read whole (GroupedSource).
+struct EntryGroups {
+  std::vector<std::int64_t> starts;  // the first entry of each, rising, then the component's size; empty: there are no groups
+  std::int64_t open = 1;             // at a time
+};
+
 /// Which sample stands where in each epoch. Places are counted as one rank has them, from 0 in each epoch; a place holds
 /// a sample for each batch of an update: one, or with `accumulate` one of each component. Everything follows from
 /// (components, seed). All epochs have the same number of places. Thread-safe.
@@ -36,10 +42,15 @@ struct Segment {
 /// sequential  a segment for each component, with its permutation; another order of components each epoch
 /// accumulate  as many places as the largest component has samples; each batch of an update is drawn from an endless row
 ///             of its component's permutations
+///
+/// The permutation of a component with groups goes through its groups in random order and takes from each of `open` of them in
+/// turn one of its entries, in random order; the next group takes the place of one that has none left. Where components are
+/// permuted together, such a component's places are random, and its samples come to them in that order.
 class Sampler {
  public:
   /// The components are counted in what an epoch holds once each: samples, or pairs of picture and caption.
-  Sampler(Mixing mixing, bool shuffle, std::uint64_t seed, const RankSlice& slice);
+  /// groups: of each component; none: no component has any.
+  Sampler(Mixing mixing, bool shuffle, std::uint64_t seed, const RankSlice& slice, std::vector<EntryGroups> groups = {});
 
   const std::vector<SourceComponent>& components() const { return components_; }
   std::int64_t batches_per_update() const { return mode_ == MixtureMode::accumulate ? std::ssize(components_) : 1; }
@@ -62,6 +73,8 @@ class Sampler {
   struct Share {
     std::int64_t begin = 0, count = 0;
   };
+  bool is_grouped(std::size_t component) const { return component < groups_.size() && !groups_[component].starts.empty(); }
+  std::vector<std::int64_t> permutation(std::int64_t row, std::int64_t repeat, std::int64_t size) const;
   SampleRef mixed(std::int64_t epoch, std::int64_t entry);
   /// The place-th sample of the endless row of a component's permutations.
   SampleRef of_row(std::int64_t component, std::int64_t place, bool permute);
@@ -72,6 +85,7 @@ class Sampler {
   const bool shuffle_;
   const std::uint64_t seed_;
   const RankSlice slice_;
+  const std::vector<EntryGroups> groups_;
   std::vector<Share> shares_;
   std::int64_t shared_places_ = 0, places_ = 0;
 

@@ -28,7 +28,7 @@ std::string without_picture_extension(std::string name) {
   std::string extension = name.substr(dot + 1);
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* known : {"jpg", "jpeg", "png", "webp"})
+  for (const char* known : {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"})
     if (extension == known) return name.substr(0, dot);
   return name;
 }

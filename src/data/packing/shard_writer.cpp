@@ -26,6 +26,9 @@ using Json = nlohmann::ordered_json;
 std::string extension_of(const std::string& encoded) {
   if (encoded.starts_with("\x89PNG")) return "png";
   if (encoded.starts_with("RIFF")) return "webp";
+  if (encoded.starts_with("GIF8")) return "gif";
+  if (encoded.starts_with("BM")) return "bmp";
+  if (encoded.starts_with("II") || encoded.starts_with("MM")) return "tiff";
   return "jpg";
 }
 

@@ -4,6 +4,7 @@
 
 #include "src/data/formats/captions.h"
 #include "src/data/formats/class_names.h"
+#include "src/data/sources/field_source.h"
 #include "src/data/sources/listed_pictures.h"
 #include "src/data/formats/table.h"
 #include <tessera/base/error.h>
@@ -25,9 +26,23 @@ struct WrittenLabel {
   std::string place;
 };
 
+/// The one of the settings, or the first one that takes the column of pictures out of the first line, or at least takes that
+/// apart; a tab where none does.
+char separator_for(const CsvSettings& settings, const std::string& path) {
+  if (settings.separator) return separator_of(*settings.separator);
+  std::optional<char> several;
+  for (const char separator : {'\t', ',', ';', '|'}) {
+    const std::vector<std::string> columns = Table(path, separator).columns();
+    if (columns.size() == 1) continue;
+    if (std::ranges::find(columns, settings.image_key) != columns.end()) return separator;
+    if (!several) several = separator;
+  }
+  return several.value_or('\t');
+}
+
 class CsvReader {
  public:
-  explicit CsvReader(const CsvSettings& settings) : settings_(settings), separator_(separator_of(settings.separator)) {
+  explicit CsvReader(const CsvSettings& settings) : settings_(settings) {
     if (settings.caption_key.empty() && settings.text_fields.empty())
       user_error("csv: caption_key is empty; expected at least one column, or text_fields");
   }
@@ -71,7 +86,7 @@ class CsvReader {
   }
 
   void read_table(const std::string& path) {
-    Table table(path, separator_);
+    Table table(path, separator_for(settings_, path));
     const Columns columns = find_columns(table);
     std::optional<std::string> prefix;  // of this table's file names
     const auto field = [](const std::vector<std::string>& row, std::size_t column) {
@@ -157,20 +172,36 @@ class CsvReader {
   }
 
   const CsvSettings& settings_;
-  const char separator_;
   PictureList list_;
   std::vector<WrittenLabel> labels_;
 };
 
+/// Its rows are read again for a filter, which may ask for any column.
+class CsvSource : public ListedPictures, public FieldSource {
+ public:
+  explicit CsvSource(const CsvSettings& settings) : ListedPictures(CsvReader(settings).read()), settings_(settings) {}
+
+  std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
+    std::vector<FilterVerdict> out;
+    for (const std::string& path : expand_paths(settings_.path, ".csv")) {
+      Table table(path, separator_for(settings_, path));
+      std::vector<std::size_t> columns;
+      for (const std::string& name : filter.fields()) columns.push_back(table.column(name, "filter"));
+      for (std::vector<std::string> row; table.next(row);)
+        out.push_back(filter.judge([&](std::size_t field) {
+          const std::string_view text = strip(row[columns[field]]);
+          return text.empty() ? nlohmann::json(nullptr) : nlohmann::json(text);
+        }));
+    }
+    return out;
+  }
+
+ private:
+  const CsvSettings settings_;
+};
+
 std::string setting_of(char separator) {
   return separator == '\t' ? "tab" : separator == ',' ? "comma" : std::string(1, separator);
-}
-
-/// The separator that takes the first line apart; a tab where none does.
-char separator_in(const std::string& path) {
-  for (const char separator : {'\t', ',', ';', '|'})
-    if (Table(path, separator).columns().size() > 1) return separator;
-  return '\t';
 }
 
 /// As a value in a YAML flow mapping.
@@ -182,9 +213,8 @@ std::string flow_value(const std::string& text) {
 
 CsvSettings csv_settings_of(const std::string& path, const std::string& given) {
   CsvSettings out;
-  const char separator = separator_in(path);
   out.path.items = {path};
-  out.separator = setting_of(separator);
+  const char separator = separator_for(out, path);
   const std::vector<std::string> columns = Table(path, separator).columns();
   std::vector<std::string> missing;
   for (const std::string& name : {out.image_key, out.caption_key.front()})
@@ -192,12 +222,12 @@ CsvSettings csv_settings_of(const std::string& path, const std::string& given) {
   if (missing.empty()) return out;
   user_error(given, ": has no column ", join_names(missing), "; its columns are: ",
              printable(join_names(columns), 1000), ". Say which hold pictures and captions: {name: csv, path: ",
-             flow_value(path), ", separator: ", flow_value(out.separator), ", image_key: ", flow_value(columns.front()),
+             flow_value(path), ", separator: ", flow_value(setting_of(separator)), ", image_key: ", flow_value(columns.front()),
              ", caption_key: ", flow_value(columns[std::min<std::size_t>(1, columns.size() - 1)]), "}");
 }
 
 std::shared_ptr<IndexedSource> make_csv(const CsvSettings& settings) {
-  return std::make_shared<ListedPictures>(CsvReader(settings).read());
+  return std::make_shared<CsvSource>(settings);
 }
 
 }  // namespace tessera

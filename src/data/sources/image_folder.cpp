@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <set>
@@ -25,7 +26,8 @@ bool is_picture(const fs::path& path) {
   std::string extension = path.extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
+  constexpr std::array known = {".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"};
+  return std::ranges::find(known, extension) != known.end();
 }
 
 bool is_all_digits(const std::string& name) {
@@ -174,7 +176,7 @@ class ImageFolder : public IndexedSource {
     }
     if (pictures_.empty())
       user_error(settings_.path,
-                 ": holds no pictures (.jpg, .jpeg, .png, .webp), neither in folders named after classes nor directly");
+                 ": holds no pictures (.jpg, .png, .webp, .gif, .bmp, .tif, ...), neither in folders named after classes nor directly");
   }
 
   bool are_classes(const std::vector<std::string>& folders) const {

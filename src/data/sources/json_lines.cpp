@@ -4,6 +4,7 @@
 #include "src/data/formats/captions.h"
 #include "src/data/formats/python_json.h"
 #include "src/data/formats/text_fields.h"
+#include "src/data/sources/field_source.h"
 #include "src/data/sources/find_picture.h"
 #include "src/data/sources/listed_pictures.h"
 #include <tessera/base/error.h>
@@ -45,8 +46,9 @@ class JsonLinesReader {
     return std::move(list_);
   }
 
- private:
-  void read_file(const std::string& path) {
+  /// Calls take(item, place) for the objects of a file that are of the settings' split, in their order.
+  template <class Take>
+  static void for_each_line(const JsonLinesSettings& settings, const std::string& path, const Take& take) {
     std::size_t number = 0;
     for (const std::string& line : split(io::read_file(path), '\n')) {
       ++number;
@@ -54,8 +56,13 @@ class JsonLinesReader {
       const nlohmann::json item = parse_python_json(line);
       const std::string place = concat(path, ":", number);
       if (!item.is_object()) user_error(place, ": expected a JSON object a line");
-      if (!settings_.split.empty() && text_of(item, settings_.split_key, "split_key", place) != settings_.split)
-        continue;
+      if (settings.split.empty() || text_of(item, settings.split_key, "split_key", place) == settings.split) take(item, place);
+    }
+  }
+
+ private:
+  void read_file(const std::string& path) {
+    for_each_line(settings_, path, [this](const nlohmann::json& item, const std::string& place) {
       ListedPicture picture;
       picture.name = find_picture(settings_.images, text_of(item, settings_.image_key, "image_key", place));
       for (const std::string& key : settings_.caption_key)
@@ -63,7 +70,7 @@ class JsonLinesReader {
       add_texts(item, picture);
       add_annotations(item, picture);
       list_.pictures.push_back(std::move(picture));
-    }
+    });
   }
 
   void add_captions(const nlohmann::json& value, ListedPicture& picture) const {
@@ -122,10 +129,27 @@ class JsonLinesReader {
   PictureList list_;
 };
 
+/// Its lines are read again for a filter, which may ask for any member.
+class JsonLines : public ListedPictures, public FieldSource {
+ public:
+  explicit JsonLines(const JsonLinesSettings& settings) : ListedPictures(JsonLinesReader(settings).read()), settings_(settings) {}
+
+  std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
+    std::vector<FilterVerdict> out;
+    for (const std::string& path : expand_paths(settings_.path, ".jsonl"))
+      JsonLinesReader::for_each_line(settings_, path,
+                                     [&](const nlohmann::json& item, const std::string&) { out.push_back(filter.judge(item)); });
+    return out;
+  }
+
+ private:
+  const JsonLinesSettings settings_;
+};
+
 }  // namespace
 
 std::shared_ptr<IndexedSource> make_json_lines(const JsonLinesSettings& settings) {
-  return std::make_shared<ListedPictures>(JsonLinesReader(settings).read());
+  return std::make_shared<JsonLines>(settings);
 }
 
 }  // namespace tessera

@@ -126,6 +126,99 @@ def write_formats():
     save_file(tensors, FOLDER / "formats.safetensors")
 
 
+def tiff(levels, color, bits=8, extra=(), planar=False, tile=0, big_endian=False, orientation=1, palette=None, order=1):
+    """levels: [height, width, samples]. Uncompressed; Pillow writes not all of these."""
+    mark, (height, width, samples) = "><"[not big_endian], levels.shape
+
+    def packed(part):
+        if bits == 16:
+            return part.astype(f"{mark}u2").tobytes()
+        rows = [numpy.unpackbits(row.astype("u1").reshape(-1, 1), axis=1)[:, 8 - bits:].ravel() for row in part]
+        return numpy.packbits(rows, axis=1, bitorder="big" if order == 1 else "little").tobytes()
+
+    side_y, side_x = (tile, tile) if tile else (5, width)
+    padded = numpy.zeros((-(-height // side_y) * side_y if tile else height, -(-width // side_x) * side_x, samples), levels.dtype)
+    padded[:height, :width] = levels
+    parts = [packed(padded[y:y + side_y, x:x + side_x, plane]) for plane in ([[i] for i in range(samples)] if planar else [list(range(samples))])
+             for y in range(0, padded.shape[0], side_y) for x in range(0, padded.shape[1], side_x)]
+    offsets, lengths = [8 + sum(map(len, parts[:i])) for i in range(len(parts))], [len(part) for part in parts]
+    tags = {256: (4, [width]), 257: (4, [height]), 258: (3, [bits] * samples), 259: (3, [1]), 262: (3, [color]), 266: (3, [order]),
+            274: (3, [orientation]), 277: (3, [samples]), 284: (3, [1 + planar])}
+    tags |= {322: (4, [tile]), 323: (4, [tile]), 324: (4, offsets), 325: (4, lengths)} if tile else {
+        273: (4, offsets), 278: (4, [side_y]), 279: (4, lengths)}
+    if palette is not None:
+        tags[320] = (3, [int(value) * 257 for value in palette.T.ravel()])
+    if extra:
+        tags[338] = (3, list(extra))
+    body, at = b"".join(parts), 8 + sum(lengths)
+    behind, entries = b"", b""
+    for tag, (kind, values) in sorted(tags.items()):
+        content = struct.pack(f"{mark}{len(values)}{'H' if kind == 3 else 'I'}", *values)
+        if len(content) > 4:
+            content, behind = struct.pack(f"{mark}I", at + len(behind)), behind + content
+        entries += struct.pack(f"{mark}HHI", tag, kind, len(values)) + content.ljust(4, b"\0")
+    return (b"MM\0*" if big_endian else b"II*\0") + struct.pack(f"{mark}I", at + len(behind)) + body + behind + struct.pack(
+        f"{mark}H", len(tags)) + entries + b"\0" * 4
+
+
+def bmp(width, height, bits, palette, rows, compression=0, masks=b"", header=40):
+    fields = struct.pack("<IiiHHIIiiII", header, width, height, 1, bits, compression, len(rows), 0, 0, len(palette) // 4, 0)
+    if header == 12:
+        fields, palette = struct.pack("<IHHHH", 12, width, height, 1, bits), b"".join(palette[i:i + 3] for i in range(0, len(palette), 4))
+    fields = (fields + masks).ljust(header if header > 40 else 0, b"\0")
+    offset = 14 + len(fields) + len(palette)
+    return b"BM" + struct.pack("<IHHI", offset + len(rows), 0, 0, offset) + fields + palette + rows
+
+
+def write_raster_formats():
+    """BMP, GIF and TIFF."""
+    random = numpy.random.default_rng(7)
+    image = noisy(23, 18, 5)
+    rgb = numpy.asarray(image)
+    rgba = numpy.dstack([rgb, random.integers(0, 256, (18, 23), dtype=numpy.uint8)])
+    few, index = image.quantize(200), random.integers(0, 16, (18, 23, 1))
+    grey, palette = rgb[:, :, :1], random.integers(0, 256, (256, 3), dtype=numpy.uint8)
+    deep = rgb.astype(int) * 256 + random.integers(0, 256, rgb.shape)
+    colors = bytes(random.integers(0, 256, 16 * 4, dtype=numpy.uint8))
+    rows16 = random.integers(0, 65536, (18, 24), dtype=numpy.uint16).tobytes()
+    rows32 = random.integers(0, 256, (18, 23, 4), dtype=numpy.uint8).tobytes()
+    rows4 = random.integers(0, 256, (18, 12), dtype=numpy.uint8).tobytes()
+    frames = [noisy(23, 18, 6 + i).quantize(30) for i in range(3)]
+    files = {
+        "bmp_rgb": saved(image, "BMP"), "bmp_palette": saved(few, "BMP"), "bmp_grey": saved(image.convert("L"), "BMP"),
+        "bmp_one_bit": saved(image.convert("1"), "BMP"), "bmp_alpha": saved(Image.fromarray(rgba), "BMP"),
+        "bmp_four_bits": bmp(23, 18, 4, colors, rows4), "bmp_old_header": bmp(23, 18, 4, colors, rows4, header=12),
+        "bmp_few_colors": bmp(23, 18, 4, colors[:20], rows4), "bmp_16": bmp(23, 18, 16, b"", rows16),
+        "bmp_565": bmp(23, 18, 16, b"", rows16, 3, struct.pack("<III", 0xF800, 0x7E0, 0x1F)), "bmp_top_first": bmp(23, -18, 32, b"", rows32),
+        "bmp_masks": bmp(23, 18, 32, b"", rows32, 3, struct.pack("<III", 0xFF000000, 0xFF0000, 0xFF00)),
+        "bmp_masks_in_header": bmp(23, 18, 32, b"", rows32, 3, struct.pack("<IIII", 0xFF, 0xFF00, 0xFF0000, 0xFF000000), header=124),
+        "bmp_runs": bmp(6, 3, 8, colors, bytes([4, 1, 0, 0, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0, 0, 2, 2, 0, 9, 7, 0, 1]), 1),
+        "bmp_runs_of_halves": bmp(6, 2, 4, colors, bytes([5, 0x12, 0, 0, 0, 6, 0x34, 0x56, 0x78, 0, 0, 1]), 2),
+        "gif_palette": saved(few, "GIF"), "gif_grey": saved(image.convert("L"), "GIF"),
+        "gif_interlaced": saved(few, "GIF", interlace=True), "gif_moving": saved(frames[0], "GIF", save_all=True, append_images=frames[1:]),
+        "gif_transparent": saved(few, "GIF", transparency=3), "gif_large": saved(noisy(203, 117, 9).quantize(256), "GIF"),
+        **{f"tiff_{name}": saved(image, "TIFF", compression=name) for name in ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg")},
+        "tiff_group4": saved(image.convert("1"), "TIFF", compression="group4"), "tiff_grey": saved(image.convert("L"), "TIFF"),
+        "tiff_grey_alpha": saved(Image.fromarray(rgba).convert("LA"), "TIFF"), "tiff_palette": saved(few, "TIFF"),
+        "tiff_alpha": saved(Image.fromarray(rgba), "TIFF"), "tiff_cmyk": saved(image.convert("CMYK"), "TIFF"),
+        "tiff_color_differences": saved(image.convert("YCbCr"), "TIFF", compression="raw"),
+        "tiff_white_is_zero": tiff(grey, 0), "tiff_four_bits": tiff(index, 1, 4), "tiff_one_bit_other_order": tiff(index % 2, 0, 1, order=2),
+        "tiff_palette_of_16": tiff(index, 3, 4, palette=palette[:16]), "tiff_planes": tiff(rgb, 2, planar=True),
+        "tiff_tiles": tiff(rgb, 2, tile=16), "tiff_tiled_planes": tiff(rgb, 2, tile=16, planar=True), "tiff_big_endian": tiff(rgb, 2, big_endian=True),
+        "tiff_16": tiff(deep, 2, 16), "tiff_16_big_endian": tiff(deep, 2, 16, big_endian=True), "tiff_grey_16": tiff(deep[:, :, :1], 1, 16),
+        "tiff_multiplied_alpha": tiff(rgba, 2, extra=(1,)), "tiff_unknown_extra": tiff(rgba, 2, extra=(0,)),
+        **{f"tiff_orientation_{i}": tiff(rgb, 2, orientation=i) for i in range(2, 9)},
+    }
+    tensors = {}
+    for name, content in files.items():
+        expected = numpy.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+        if name == "tiff_grey_16":  # Pillow clips instead
+            expected = numpy.repeat(deep[:, :, :1] >> 8, 3, 2).astype(numpy.uint8)
+        tensors[f"{name}.file"] = numpy.frombuffer(content, numpy.uint8)
+        tensors[f"{name}.rgb"] = numpy.ascontiguousarray(expected)
+    save_file(tensors, FOLDER / "raster_formats.safetensors")
+
+
 def write_augmentations():
     image, colors = noisy(25, 20, 3), Image.fromarray(numpy.random.default_rng(4).integers(0, 256, (40, 40, 3), dtype=numpy.uint8))
     flat = Image.new("RGB", (25, 20), (7, 200, 90))
@@ -160,6 +253,7 @@ def write_augmentations():
 def main():
     write_jpegs()
     write_formats()
+    write_raster_formats()
     write_augmentations()
 
 

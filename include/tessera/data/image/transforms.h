@@ -17,7 +17,7 @@ namespace tessera {
 /// top, left, height, width in pixels.
 using Box = std::array<std::int64_t, 4>;
 
-/// Bytes of a JPEG, PNG or WebP file to 8-bit RGB, by the rules of OpenCLIP's training path (convert("RGB") first): alpha
+/// Bytes of a JPEG, PNG, WebP, GIF (the first picture), BMP or TIFF file to 8-bit RGB, by the rules of OpenCLIP's training path (convert("RGB") first): alpha
 /// dropped, palette transparency and EXIF orientation ignored, Adobe CMYK as Pillow converts it. Throws SampleError
 /// (`bad_image`, `empty_image`, `too_large`) saying what was found.
 Image decode_image(std::string_view file, std::int64_t max_pixels = kDefaultMaxPixels);

@@ -14,7 +14,7 @@ namespace tessera {
 /// Pictures that a table names, with OpenCLIP's columns unless others are given. A row is a sample.
 struct CsvSettings {
   PathList path;
-  std::string separator = "tab";
+  std::optional<std::string> separator;
   std::string image_key = "filepath";
   std::vector<std::string> caption_key = {"title"};
   std::vector<std::string> text_fields;
@@ -33,7 +33,9 @@ template <class Visitor>
 void fields(Visitor& v, CsvSettings& s) {
   v("path", s.path,
     "text tables whose first line names the columns: one, a list, a pattern, or a folder of .csv files");
-  v("separator", s.separator, "what stands between columns: one character, tab or comma (OpenCLIP's --csv-separator)");
+  v("separator", s.separator,
+    "what stands between columns: one character, tab or comma (OpenCLIP's --csv-separator); null: the tab, comma, semicolon or | "
+    "that the first line holds");
   v("image_key", s.image_key, "column of the picture's file name (--csv-img-key)");
   v("caption_key", s.caption_key, "columns of captions; each that is not empty gives one (--csv-caption-key)");
   v("text_fields", s.text_fields,
@@ -53,7 +55,7 @@ void fields(Visitor& v, CsvSettings& s) {
   v("background_class", s.background_class, "index of the background class in masks, -1: none");
 }
 
-/// How to read a table of which only the path is given: with the defaults, and the separator that its first line holds.
+/// How to read a table of which only the path is given: with the defaults.
 /// `given` is what messages call it ("--source a.csv"). Throws UserError when it has other columns; that shows the
 /// settings to write.
 CsvSettings csv_settings_of(const std::string& path, const std::string& given);

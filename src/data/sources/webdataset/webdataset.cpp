@@ -1,9 +1,15 @@
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "src/data/formats/annotations.h"
+#include "src/data/formats/in_threads.h"
+#include "src/data/formats/python_json.h"
+#include "src/data/sources/field_source.h"
 #include "src/data/sources/webdataset/sample_members.h"
 #include "src/data/sources/webdataset/shard_index.h"
 #include "src/data/sources/webdataset/shard_stream.h"
+#include "src/data/sources/webdataset/side_table.h"
 #include "src/data/sources/webdataset/streamed_webdataset.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -15,6 +21,7 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kNamed = 20;  // names in a message
+constexpr std::size_t kFilterThreads = 8;
 
 class IndexedMembers : public SampleMembers {
  public:
@@ -33,7 +40,7 @@ class IndexedMembers : public SampleMembers {
   const io::RandomAccessFile file_;
 };
 
-class WebDataset : public IndexedSource {
+class WebDataset : public IndexedSource, public FieldSource {
  public:
   WebDataset(const WebDatasetSettings& settings, const std::vector<std::string>& shards)
       : settings_(settings), index_(index_shards(shards, settings.index_cache)), mapper_(settings, index_.paths[0]) {
@@ -72,6 +79,25 @@ class WebDataset : public IndexedSource {
   std::int64_t data_file_count() const override { return std::ssize(index_.paths); }
   DataFile data_file(std::int64_t index) const override {
     return shard_file(index_.paths.at(static_cast<std::size_t>(index)));
+  }
+
+  // By the side table of a shard, where there is one that has the fields, else by the samples' json members.
+  std::vector<FilterVerdict> judge(const RowFilter& filter) const override {
+    std::vector<std::size_t> begins;
+    for (std::size_t i = 0; i < index_.samples.size(); ++i)
+      if (i == 0 || index_.samples[i].shard != index_.samples[i - 1].shard) begins.push_back(i);
+    begins.push_back(index_.samples.size());
+    std::vector<FilterVerdict> out(index_.samples.size());
+    for_each_in_threads(begins.size() - 1, kFilterThreads, [&](std::size_t piece) {
+      const std::string& path = index_.paths[index_.samples[begins[piece]].shard];
+      const SideTable side = judge_side_table(path, filter);
+      const io::RandomAccessFile file(path);
+      for (std::size_t i = begins[piece]; i < begins[piece + 1]; ++i) {
+        const auto known = side.find(index_.samples[i].key);
+        out[i] = known != side.end() ? known->second : filter.judge(json_of(index_.samples[i], file));
+      }
+    });
+    return out;
   }
 
   Sample get(std::int64_t index) const override {
@@ -127,6 +153,14 @@ class WebDataset : public IndexedSource {
     } catch (const std::exception&) {
       return {};  // it is for a message about something else
     }
+  }
+
+  // Null where there is none, or one that is no JSON.
+  static nlohmann::json json_of(const ShardSample& sample, const io::RandomAccessFile& file) {
+    const ShardMember* member = sample.find("json");
+    if (member == nullptr) return nullptr;
+    nlohmann::json out = parse_python_json(file.read(member->offset, member->size));
+    return out.is_discarded() ? nlohmann::json(nullptr) : out;
   }
 
   static const ShardMember* first_of(const ShardSample& entry, const std::vector<std::string>& names) {

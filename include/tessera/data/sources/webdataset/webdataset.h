@@ -28,7 +28,7 @@ struct config::Value<IndexPlace> {
 /// first dot of its file name, what follows (in lower case) is the name of the member.
 struct WebDatasetSettings {
   PathList path;
-  std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp"};
+  std::vector<std::string> image_keys = {"jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff"};
   std::vector<std::string> caption_keys = {"txt", "caption", "text"};
   std::vector<std::string> json_captions = {"caption", "captions"};
   std::vector<std::string> text_fields;

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include <tessera/config/file_path.h>
+
+namespace tessera {
+
+/// Which samples of a source are used, by their side fields. Every source but a mixture, whose sources have them, has these settings beside its own.
+struct FilterSettings {
+  std::optional<std::string> filter;
+  std::optional<config::FilePath> filter_ids;
+  std::string id_field = "uid";
+};
+
+template <class Visitor>
+void fields(Visitor& v, FilterSettings& s) {
+  v("filter", s.filter,
+    "condition on side fields that samples must meet, as in width >= 224 and similarity > 0.28 and language == 'en'; null: none "
+    "(docs/data.md)");
+  v("filter_ids", s.filter_ids,
+    "file of the ids of the samples that are used, a .npy of 128-bit numbers as DataComp publishes them; null: all");
+  v("id_field", s.id_field, "side field of a sample's id, 32 hexadecimal digits, for filter_ids");
+}
+
+/// A source's own settings and those of its filter.
+template <class Settings>
+struct Filtered : Settings, FilterSettings {};
+
+template <class Visitor, class Settings>
+void fields(Visitor& v, Filtered<Settings>& s) {
+  fields(v, static_cast<Settings&>(s));
+  fields(v, static_cast<FilterSettings&>(s));
+}
+
+/// A source that reads files names them, and what its own settings say must hold.
+template <class Settings>
+std::optional<config::Problem> validate(const Filtered<Settings>& s) {
+  if constexpr (requires { s.path.items; })
+    if (std::ranges::all_of(s.path.items, [](const std::string& name) { return name.empty(); }))
+      return config::Problem{"path", "is not set; expected a file, a list of files, or a pattern such as train-{00000..00004}.*"};
+  if constexpr (requires { s.path.searched; s.path.name; })
+    if (s.path.empty()) return config::Problem{"path", "is not set; expected a folder"};
+  if constexpr (config::HasValidate<Settings>) return validate(static_cast<const Settings&>(s));
+  return std::nullopt;
+}
+
+}  // namespace tessera

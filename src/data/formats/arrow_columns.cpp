@@ -1,0 +1,385 @@
+// The one source that includes Arrow; libtessera_arrow.so is made of it.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+#include <arrow/api.h>
+#include <arrow/io/file.h>
+#include <arrow/ipc/reader.h>
+#include <arrow/util/float16.h>
+#include <arrow/util/io_util.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+
+#include "src/data/formats/column_file.h"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kDeepest = 32;  // lists and structures in each other
+constexpr std::int64_t kMostRows = std::int64_t{1} << 31;  // of a group
+
+// Arrow's messages may have several lines.
+std::string one_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
+[[noreturn]] void fail(const arrow::Status& status) {
+  if (const int number = arrow::internal::ErrnoFromStatus(status); number != 0)
+    throw std::system_error(number, std::generic_category(), one_line(status.message()));
+  throw std::runtime_error(one_line(status.message()));
+}
+
+void check(const arrow::Status& status) {
+  if (!status.ok()) fail(status);
+}
+
+template <class T>
+T checked(arrow::Result<T> result) {
+  if (!result.ok()) fail(result.status());
+  return std::move(result).ValueUnsafe();
+}
+
+// What `read` gives; Parquet's exceptions come out as std::runtime_error.
+template <class Read>
+auto reading(const Read& read) {
+  try {
+    return read();
+  } catch (const parquet::ParquetStatusException& error) {
+    fail(error.status());
+  } catch (const parquet::ParquetException& error) {
+    throw std::runtime_error(one_line(error.what()));
+  } catch (const std::bad_alloc&) {
+    throw std::runtime_error("its values take more memory than there is");
+  }
+}
+
+Column column_of(const std::string& name, const arrow::DataType& type, int depth = 0) {
+  if (depth > kDeepest) throw std::runtime_error("its columns are nested too deep");
+  Column out{name, Column::Kind::other, type.ToString(), {}};
+  switch (type.id()) {
+    case arrow::Type::STRING:
+    case arrow::Type::LARGE_STRING:
+    case arrow::Type::STRING_VIEW:
+      out.kind = Column::Kind::text;
+      break;
+    case arrow::Type::BINARY:
+    case arrow::Type::LARGE_BINARY:
+    case arrow::Type::BINARY_VIEW:
+    case arrow::Type::FIXED_SIZE_BINARY:
+      out.kind = Column::Kind::binary;
+      break;
+    case arrow::Type::BOOL:
+      out.kind = Column::Kind::boolean;
+      break;
+    case arrow::Type::DICTIONARY:
+      return column_of(name, *static_cast<const arrow::DictionaryType&>(type).value_type(), depth + 1);
+    case arrow::Type::EXTENSION:
+      return column_of(name, *static_cast<const arrow::ExtensionType&>(type).storage_type(), depth + 1);
+    case arrow::Type::STRUCT:
+      out.kind = Column::Kind::structure;
+      for (const auto& field : type.fields()) out.members.push_back(column_of(field->name(), *field->type(), depth + 1));
+      break;
+    case arrow::Type::LIST:
+    case arrow::Type::LARGE_LIST:
+    case arrow::Type::FIXED_SIZE_LIST:
+      out.kind = Column::Kind::list;
+      out.members.push_back(column_of("item", *type.field(0)->type(), depth + 1));
+      break;
+    default:
+      if (arrow::is_integer(type.id()) || arrow::is_floating(type.id())) out.kind = Column::Kind::number;
+  }
+  return out;
+}
+
+std::optional<std::string_view> bytes_of(const arrow::Array& array, std::int64_t row) {
+  if (array.IsNull(row)) return std::nullopt;
+  switch (array.type_id()) {
+    case arrow::Type::STRING:
+    case arrow::Type::BINARY:
+      return static_cast<const arrow::BinaryArray&>(array).GetView(row);
+    case arrow::Type::LARGE_STRING:
+    case arrow::Type::LARGE_BINARY:
+      return static_cast<const arrow::LargeBinaryArray&>(array).GetView(row);
+    case arrow::Type::STRING_VIEW:
+    case arrow::Type::BINARY_VIEW:
+      return static_cast<const arrow::BinaryViewArray&>(array).GetView(row);
+    case arrow::Type::FIXED_SIZE_BINARY:
+      return static_cast<const arrow::FixedSizeBinaryArray&>(array).GetView(row);
+    case arrow::Type::EXTENSION:
+      return bytes_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
+    case arrow::Type::DICTIONARY: {
+      const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
+      return bytes_of(*encoded.dictionary(), encoded.GetValueIndex(row));
+    }
+    default:
+      return std::nullopt;
+  }
+}
+
+template <class Array>
+auto number_of(const arrow::Array& array, std::int64_t row) {
+  return static_cast<const Array&>(array).Value(row);
+}
+
+Json json_of(const arrow::Array& array, std::int64_t row);
+
+template <class List>
+Json items_of(const arrow::Array& array, std::int64_t row) {
+  const auto& list = static_cast<const List&>(array);
+  Json out = Json::array();
+  const std::int64_t begin = list.value_offset(row), end = begin + list.value_length(row);
+  for (std::int64_t i = begin; i < end; ++i) out.push_back(json_of(*list.values(), i));
+  return out;
+}
+
+Json members_of(const arrow::StructArray& array, std::int64_t row) {
+  Json out = Json::object();
+  for (int i = 0; i < array.num_fields(); ++i) out[array.type()->field(i)->name()] = json_of(*array.field(i), row);
+  return out;
+}
+
+Json json_of(const arrow::Array& array, std::int64_t row) {
+  if (array.IsNull(row)) return nullptr;
+  if (const auto bytes = bytes_of(array, row)) return std::string(*bytes);
+  switch (array.type_id()) {
+    case arrow::Type::BOOL:
+      return number_of<arrow::BooleanArray>(array, row);
+    case arrow::Type::INT8:
+      return number_of<arrow::Int8Array>(array, row);
+    case arrow::Type::INT16:
+      return number_of<arrow::Int16Array>(array, row);
+    case arrow::Type::INT32:
+      return number_of<arrow::Int32Array>(array, row);
+    case arrow::Type::INT64:
+      return number_of<arrow::Int64Array>(array, row);
+    case arrow::Type::UINT8:
+      return number_of<arrow::UInt8Array>(array, row);
+    case arrow::Type::UINT16:
+      return number_of<arrow::UInt16Array>(array, row);
+    case arrow::Type::UINT32:
+      return number_of<arrow::UInt32Array>(array, row);
+    case arrow::Type::UINT64:
+      return number_of<arrow::UInt64Array>(array, row);
+    case arrow::Type::HALF_FLOAT:
+      return arrow::util::Float16::FromBits(number_of<arrow::HalfFloatArray>(array, row)).ToFloat();
+    case arrow::Type::FLOAT:
+      return number_of<arrow::FloatArray>(array, row);
+    case arrow::Type::DOUBLE:
+      return number_of<arrow::DoubleArray>(array, row);
+    case arrow::Type::LIST:
+    case arrow::Type::MAP:
+      return items_of<arrow::ListArray>(array, row);
+    case arrow::Type::LARGE_LIST:
+      return items_of<arrow::LargeListArray>(array, row);
+    case arrow::Type::FIXED_SIZE_LIST:
+      return items_of<arrow::FixedSizeListArray>(array, row);
+    case arrow::Type::STRUCT:
+      return members_of(static_cast<const arrow::StructArray&>(array), row);
+    case arrow::Type::EXTENSION:
+      return json_of(*static_cast<const arrow::ExtensionArray&>(array).storage(), row);
+    case arrow::Type::DICTIONARY: {
+      const auto& encoded = static_cast<const arrow::DictionaryArray&>(array);
+      return json_of(*encoded.dictionary(), encoded.GetValueIndex(row));
+    }
+    default: {
+      const auto scalar = array.GetScalar(row);
+      return scalar.ok() ? Json((*scalar)->ToString()) : Json(nullptr);
+    }
+  }
+}
+
+/// A column of a group may come in several pieces, where its bytes are more than 32 bits count.
+class ArrowGroup : public ColumnGroup {
+ public:
+  explicit ArrowGroup(const std::vector<std::shared_ptr<arrow::ChunkedArray>>& columns, std::int64_t rows)
+      : columns_(columns), rows_(rows) {}
+
+  std::int64_t rows() const override { return rows_; }
+  Json json(std::size_t column, std::int64_t row) const override {
+    const arrow::Array& piece = piece_of(column, row);
+    return json_of(piece, row);
+  }
+  std::optional<std::string_view> bytes(std::size_t column, std::int64_t row, const std::string& member) const override {
+    const arrow::Array& piece = piece_of(column, row);
+    if (member.empty()) return bytes_of(piece, row);
+    if (piece.type_id() != arrow::Type::STRUCT || piece.IsNull(row)) return std::nullopt;
+    const auto& structure = static_cast<const arrow::StructArray&>(piece);
+    const int place = structure.struct_type()->GetFieldIndex(member);
+    return place < 0 ? std::nullopt : bytes_of(*structure.field(place), row);
+  }
+
+ private:
+  // The piece that holds a row, which becomes its place there.
+  const arrow::Array& piece_of(std::size_t column, std::int64_t& row) const {
+    for (const auto& piece : columns_.at(column)->chunks()) {
+      if (row < piece->length()) return *piece;
+      row -= piece->length();
+    }
+    throw std::out_of_range("a row behind the end of its group");
+  }
+
+  const std::vector<std::shared_ptr<arrow::ChunkedArray>> columns_;
+  const std::int64_t rows_;
+};
+
+/// What Parquet and Arrow files have in common.
+class ArrowFile : public ColumnFile {
+ public:
+  const std::vector<Column>& columns() const override { return columns_; }
+  const std::vector<std::int64_t>& group_rows() const override { return group_rows_; }
+  std::int64_t group_bytes(std::int64_t group) const override { return group_bytes_.at(static_cast<std::size_t>(group)); }
+  const std::string& problem() const override { return problem_; }
+  std::string metadata(const std::string& key) const override {
+    if (!metadata_) return {};
+    const int place = metadata_->FindKey(key);
+    return place < 0 ? "" : metadata_->value(place);
+  }
+
+ protected:
+  void take(const arrow::Schema& schema) {
+    metadata_ = schema.metadata();
+    for (const auto& field : schema.fields()) columns_.push_back(column_of(field->name(), *field->type()));
+  }
+
+  std::vector<Column> columns_;
+  std::vector<std::int64_t> group_rows_, group_bytes_;
+  std::string problem_;
+  std::shared_ptr<const arrow::KeyValueMetadata> metadata_;
+};
+
+/// Keeps the numbers of the footer alone: data sets of thousands of files would else hold as many open files. A read opens the
+/// file again, so that threads share nothing.
+class ParquetFile : public ArrowFile {
+ public:
+  explicit ParquetFile(std::string path) : path_(std::move(path)) {
+    reading([&] {
+      const auto reader = open();
+      std::shared_ptr<arrow::Schema> schema;
+      check(reader->GetSchema(&schema));
+      take(*schema);
+      const auto footer = reader->parquet_reader()->metadata();
+      for (int i = 0; i < footer->num_row_groups(); ++i) {
+        const auto group = footer->RowGroup(i);
+        if (group->num_rows() < 0 || group->num_rows() > kMostRows) throw std::runtime_error("a row group of an impossible number of rows");
+        group_rows_.push_back(group->num_rows());
+        group_bytes_.push_back(std::max<std::int64_t>(group->total_byte_size(), 0));
+      }
+      return 0;
+    });
+  }
+
+  std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const override {
+    return reading([&]() -> std::shared_ptr<const ColumnGroup> {
+      const auto reader = open();
+      const auto footer = reader->parquet_reader()->metadata();
+      const std::int64_t rows = group_rows_.at(static_cast<std::size_t>(group));
+      if (group >= footer->num_row_groups() || footer->RowGroup(static_cast<int>(group))->num_rows() != rows)
+        throw std::runtime_error("the file has changed since it was opened");
+      const auto table = checked(reader->ReadRowGroup(static_cast<int>(group), leaves(*footer->schema(), names)));
+      std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
+      for (const std::string& name : names) {
+        const auto column = table->GetColumnByName(name);
+        if (!column) throw std::runtime_error("has no column " + name);
+        if (column->length() != rows) throw std::runtime_error("column " + name + " has another number of rows");
+        columns.push_back(column);
+      }
+      return std::make_shared<ArrowGroup>(columns, rows);
+    });
+  }
+
+ private:
+  std::unique_ptr<parquet::arrow::FileReader> open() const {
+    parquet::arrow::FileReaderBuilder builder;
+    check(builder.Open(checked(arrow::io::ReadableFile::Open(path_))));
+    return checked(builder.Build());
+  }
+
+  // The columns of the file that these are made of.
+  static std::vector<int> leaves(const parquet::SchemaDescriptor& schema, const std::vector<std::string>& names) {
+    std::vector<int> out;
+    for (int i = 0; i < schema.num_columns(); ++i)
+      if (std::find(names.begin(), names.end(), schema.GetColumnRoot(i)->name()) != names.end()) out.push_back(i);
+    return out;
+  }
+
+  const std::string path_;
+};
+
+/// Mapped into memory: of a batch nothing is read but what is asked for, unless it is compressed.
+class ArrowIpcFile : public ArrowFile {
+ public:
+  ArrowIpcFile(const std::string& path, bool is_stream)
+      : file_(checked(arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ))) {
+    if (is_stream)
+      read_stream();
+    else
+      read_file();
+    const std::int64_t size = checked(file_->GetSize());
+    for (const auto& batch : batches_) group_rows_.push_back(batch->num_rows());
+    group_bytes_.assign(batches_.size(), size / std::max<std::int64_t>(1, std::ssize(batches_)));
+  }
+
+  std::shared_ptr<const ColumnGroup> read(std::int64_t group, const std::vector<std::string>& names) const override {
+    const auto& batch = batches_.at(static_cast<std::size_t>(group));
+    std::vector<std::shared_ptr<arrow::ChunkedArray>> columns;
+    for (const std::string& name : names) {
+      const auto column = batch->GetColumnByName(name);
+      if (!column) throw std::runtime_error("has no column " + name);
+      check(column->ValidateFull());  // offsets of a damaged file lead anywhere
+      columns.push_back(std::make_shared<arrow::ChunkedArray>(column));
+    }
+    return std::make_shared<ArrowGroup>(columns, batch->num_rows());
+  }
+
+ private:
+  void read_stream() {
+    const auto reader = checked(arrow::ipc::RecordBatchStreamReader::Open(file_));
+    take(*reader->schema());
+    while (problem_.empty()) {
+      std::shared_ptr<arrow::RecordBatch> batch;
+      if (const arrow::Status status = reader->ReadNext(&batch); !status.ok())
+        problem_ = one_line(status.message());
+      else if (!batch)
+        return;
+      else
+        batches_.push_back(std::move(batch));
+    }
+  }
+
+  void read_file() {
+    const auto reader = checked(arrow::ipc::RecordBatchFileReader::Open(file_));
+    take(*reader->schema());
+    for (int i = 0; i < reader->num_record_batches(); ++i) batches_.push_back(checked(reader->ReadRecordBatch(i)));
+  }
+
+  const std::shared_ptr<arrow::io::MemoryMappedFile> file_;
+  std::vector<std::shared_ptr<arrow::RecordBatch>> batches_;
+};
+
+std::array<char, 8> first_bytes(const char* path) {
+  std::array<char, 8> out{};
+  const auto file = checked(arrow::io::ReadableFile::Open(path));
+  checked(file->ReadAt(0, out.size(), out.data()));
+  return out;
+}
+
+}  // namespace
+}  // namespace tessera
+
+extern "C" tessera::ColumnFile* tessera_open_columns(const char* path) {
+  const auto start = tessera::first_bytes(path);
+  const std::string_view bytes(start.data(), start.size());
+  if (bytes.starts_with("PAR1")) return new tessera::ParquetFile(path);
+  if (bytes.starts_with("ARROW1")) return new tessera::ArrowIpcFile(path, false);
+  if (bytes.starts_with("\xFF\xFF\xFF\xFF")) return new tessera::ArrowIpcFile(path, true);
+  throw std::runtime_error("it begins like neither");
+}

@@ -1,0 +1,78 @@
+#include "src/data/formats/column_file.h"
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include <dlfcn.h>
+
+#include <tessera/base/error.h>
+#include <tessera/base/printable.h>
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kArrowLibrary = "libtessera_arrow.so";
+constexpr const char* kInstall = "pip install pyarrow==" TESSERA_PYARROW_VERSION;
+
+/// The library that links Arrow, or why it is not there.
+struct ArrowLibrary {
+  decltype(&tessera_open_columns) open = nullptr;
+  std::string problem;
+};
+
+// Beside the program or library that this code is in, in lib/ beside its folder, in the build folder, where it was installed.
+std::vector<fs::path> arrow_library_places() {
+  std::vector<fs::path> places;
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<const void*>(&can_read_columns), &self) != 0 && self.dli_fname != nullptr) {
+    std::error_code unknown;
+    const fs::path folder = fs::canonical(self.dli_fname, unknown).parent_path();
+    for (const fs::path& place : {folder, folder.parent_path() / "lib", folder.parent_path().parent_path() / "lib"})
+      places.push_back(place / kArrowLibrary);
+  }
+  places.emplace_back(TESSERA_ARROW_BUILT);
+  places.emplace_back(TESSERA_ARROW_INSTALLED);
+  return places;
+}
+
+ArrowLibrary load_arrow() {
+  std::error_code unknown;
+  for (const fs::path& place : arrow_library_places()) {
+    if (!fs::exists(place, unknown)) continue;
+    void* library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr)
+      return {nullptr, concat("Arrow's libraries cannot be loaded: ", kInstall, " (", printable(::dlerror()), ")")};
+    return {reinterpret_cast<decltype(&tessera_open_columns)>(::dlsym(library, "tessera_open_columns")), {}};
+  }
+  return {nullptr, concat("Tessera was built without Arrow: ", kInstall,
+                          " beside LibTorch, as scripts/setup.sh does, and build again")};
+}
+
+const ArrowLibrary& arrow_library() {
+  static const ArrowLibrary library = load_arrow();
+  return library;
+}
+
+}  // namespace
+
+bool can_read_columns() {
+  return arrow_library().open != nullptr;
+}
+
+std::shared_ptr<const ColumnFile> open_columns(const std::string& path) {
+  if (!can_read_columns()) user_error(path, ": ", arrow_library().problem);
+  std::error_code failed;
+  if (fs::is_directory(path, failed)) user_error(path, ": expected a file, got a folder");
+  if (!std::ifstream(path)) user_error(path, ": cannot be opened: ", std::strerror(errno));
+  try {
+    return std::shared_ptr<const ColumnFile>(arrow_library().open(path.c_str()));
+  } catch (const std::exception& error) {
+    user_error(path, ": cannot be read as Parquet or Arrow: ", printable(error.what()));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <tessera/io/mapped_file.h>
+
+namespace tessera {
+
+/// A 128-bit number as its upper and its lower half.
+using SampleId = std::array<std::uint64_t, 2>;
+
+/// The number that 32 hexadecimal digits write; nothing for any other text.
+std::optional<SampleId> parse_sample_id(std::string_view text);
+
+/// Ids as DataComp publishes its subsets: a .npy of pairs of little-endian uint64, upper half first (numpy's dtype "u8,u8", or
+/// two columns of uint64). The file stays mapped into memory; one that is not sorted is copied.
+class IdList {
+ public:
+  /// Throws UserError naming the file and what it is.
+  explicit IdList(const std::string& path);
+
+  bool contains(const SampleId& id) const;
+  std::int64_t size() const { return size_; }
+
+ private:
+  SampleId at(std::int64_t index) const;
+
+  const io::MappedFile file_;
+  const char* ids_ = nullptr;
+  std::int64_t size_ = 0;
+  std::vector<SampleId> sorted_;  // of a file that is not
+};
+
+}  // namespace tessera

@@ -1,0 +1,316 @@
+// TIFF through libtiff: https://www.itu.int/itudoc/itu-t/com16/tiff-fx/docs/tiff6.pdf
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include <tiffio.h>
+
+#include "src/data/image/byte_reader.h"
+#include "src/data/image/jpeg.h"
+#include "src/data/image/raster_files.h"
+#include <tessera/base/error.h>
+#include <tessera/data/source.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kMostSamples = 6;                    // of a pixel
+constexpr std::uint64_t kMostTileBytes = std::uint64_t{1} << 28;
+
+[[noreturn]] void bad_tiff(const std::string& text = "that is corrupt or cut off") {
+  throw SampleError("bad_image", "a TIFF file " + text);
+}
+
+/// A file in memory as libtiff reads it.
+struct TiffBytes {
+  std::string_view bytes;
+  std::uint64_t place = 0;
+
+  static tmsize_t read(thandle_t handle, void* out, tmsize_t size) {
+    auto& in = *static_cast<TiffBytes*>(handle);
+    if (in.place >= in.bytes.size()) return 0;
+    const std::size_t count = in.bytes.copy(static_cast<char*>(out), static_cast<std::size_t>(size), in.place);
+    in.place += count;
+    return static_cast<tmsize_t>(count);
+  }
+  static toff_t seek(thandle_t handle, toff_t offset, int from) {
+    auto& in = *static_cast<TiffBytes*>(handle);
+    in.place = from == SEEK_SET ? offset : from == SEEK_CUR ? in.place + offset : in.bytes.size() + offset;
+    return in.place;
+  }
+  static toff_t size(thandle_t handle) { return static_cast<TiffBytes*>(handle)->bytes.size(); }
+};
+
+using TiffHandle = std::unique_ptr<TIFF, decltype(&TIFFClose)>;
+
+// Mode m: not mapped into memory, for it is there.
+TiffHandle open_tiff(TiffBytes& bytes) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    TIFFSetErrorHandler(nullptr);
+    TIFFSetWarningHandler(nullptr);
+  });
+  const auto no_write = [](thandle_t, void*, tmsize_t) -> tmsize_t { return 0; };
+  const auto no_close = [](thandle_t) { return 0; };
+  TiffHandle out(TIFFClientOpen("picture", "rm", &bytes, TiffBytes::read, no_write, TiffBytes::seek, no_close, TiffBytes::size,
+                                nullptr, nullptr),
+                 TIFFClose);
+  if (!out) bad_tiff();
+  return out;
+}
+
+template <class T>
+T field(TIFF* tiff, ttag_t tag, T otherwise) {
+  T value{};
+  return TIFFGetFieldDefaulted(tiff, tag, &value) != 0 ? value : otherwise;
+}
+
+/// How a file holds its pixels.
+struct Layout {
+  std::size_t height = 0, width = 0;  // before the orientation
+  std::size_t bits = 0, samples = 0;
+  std::uint16_t color = 0, extra = 0;  // PHOTOMETRIC_..., EXTRASAMPLE_... of the first one that is no color
+  bool separate = false, has_extra = false;
+};
+
+Layout layout_of(TIFF* tiff) {
+  Layout out;
+  out.height = field<std::uint32_t>(tiff, TIFFTAG_IMAGELENGTH, 0);
+  out.width = field<std::uint32_t>(tiff, TIFFTAG_IMAGEWIDTH, 0);
+  out.bits = field<std::uint16_t>(tiff, TIFFTAG_BITSPERSAMPLE, 1);
+  out.samples = field<std::uint16_t>(tiff, TIFFTAG_SAMPLESPERPIXEL, 1);
+  out.color = field<std::uint16_t>(tiff, TIFFTAG_PHOTOMETRIC, PHOTOMETRIC_MINISWHITE);
+  out.separate = field<std::uint16_t>(tiff, TIFFTAG_PLANARCONFIG, PLANARCONFIG_CONTIG) == PLANARCONFIG_SEPARATE;
+  std::uint16_t count = 0;
+  std::uint16_t* kinds = nullptr;
+  if (TIFFGetFieldDefaulted(tiff, TIFFTAG_EXTRASAMPLES, &count, &kinds) != 0 && count > 0) {
+    out.has_extra = true;
+    out.extra = kinds[0];
+  }
+  return out;
+}
+
+std::size_t colors_of(const Layout& layout) {
+  switch (layout.color) {
+    case PHOTOMETRIC_MINISWHITE:
+    case PHOTOMETRIC_MINISBLACK:
+    case PHOTOMETRIC_PALETTE:
+      return 1;
+    case PHOTOMETRIC_RGB:
+    case PHOTOMETRIC_YCBCR:  // which libtiff makes RGB
+      return 3;
+    case PHOTOMETRIC_SEPARATED:
+      return 4;
+    default:
+      bad_tiff(concat("of color space ", layout.color, ", which is not read"));
+  }
+}
+
+void check_layout(TIFF* tiff, const Layout& layout) {
+  const std::size_t bits = layout.bits, colors = colors_of(layout);
+  const bool few_bits = (bits == 1 || bits == 2 || bits == 4) && colors == 1 && layout.samples == 1;
+  const bool palette = layout.color == PHOTOMETRIC_PALETTE;
+  if (!few_bits && bits != 8 && (bits != 16 || palette))
+    bad_tiff(concat("of ", bits, " bits for each of ", layout.samples, " values of a pixel, which is not read"));
+  if (field<std::uint16_t>(tiff, TIFFTAG_SAMPLEFORMAT, SAMPLEFORMAT_UINT) != SAMPLEFORMAT_UINT)
+    bad_tiff("whose values are no whole numbers from 0 on, which is not read");
+  if (layout.samples < colors || layout.samples > kMostSamples) bad_tiff(concat("of ", layout.samples, " values a pixel, which is not read"));
+}
+
+/// The values of all pixels, [height, width, samples], with the upper 8 bits of 16.
+class ValueReader {
+ public:
+  ValueReader(TIFF* tiff, const Layout& layout)
+      : tiff_(tiff), layout_(layout), out_(layout.height * layout.width * layout.samples) {}
+
+  std::vector<std::uint8_t> read() {
+    const std::size_t planes = layout_.separate ? layout_.samples : 1;
+    for (std::size_t plane = 0; plane < planes; ++plane)
+      if (TIFFIsTiled(tiff_) != 0)
+        read_tiles(plane);
+      else
+        read_strips(plane);
+    return std::move(out_);
+  }
+
+ private:
+  void prepare(std::uint64_t bytes) {
+    if (bytes == 0 || bytes > kMostTileBytes + 2 * out_.size()) bad_tiff("whose parts have an impossible size");
+    buffer_.resize(static_cast<std::size_t>(bytes));
+  }
+
+  void read_strips(std::size_t plane) {
+    prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFStripSize(tiff_), 0)));
+    const std::size_t rows = std::min<std::size_t>(std::max<std::uint32_t>(field<std::uint32_t>(tiff_, TIFFTAG_ROWSPERSTRIP, 1), 1), layout_.height);
+    for (std::size_t top = 0; top < layout_.height; top += rows) {
+      const std::uint32_t strip = TIFFComputeStrip(tiff_, static_cast<std::uint32_t>(top), static_cast<std::uint16_t>(plane));
+      const tmsize_t got = TIFFReadEncodedStrip(tiff_, strip, buffer_.data(), static_cast<tmsize_t>(buffer_.size()));
+      const std::size_t count = std::min(rows, layout_.height - top);
+      if (got < 0 || static_cast<std::size_t>(got) < count * row_bytes(layout_.width)) bad_tiff();
+      place(plane, top, 0, count, layout_.width, layout_.width);
+    }
+  }
+
+  void read_tiles(std::size_t plane) {
+    prepare(static_cast<std::uint64_t>(std::max<tmsize_t>(TIFFTileSize(tiff_), 0)));
+    const std::size_t height = field<std::uint32_t>(tiff_, TIFFTAG_TILELENGTH, 0), width = field<std::uint32_t>(tiff_, TIFFTAG_TILEWIDTH, 0);
+    if (height == 0 || width == 0 || buffer_.size() / height < row_bytes(width)) bad_tiff();
+    for (std::size_t top = 0; top < layout_.height; top += height)
+      for (std::size_t left = 0; left < layout_.width; left += width) {
+        const tmsize_t got = TIFFReadTile(tiff_, buffer_.data(), static_cast<std::uint32_t>(left), static_cast<std::uint32_t>(top), 0,
+                                          static_cast<std::uint16_t>(plane));
+        if (got < 0 || static_cast<std::size_t>(got) < height * row_bytes(width)) bad_tiff();
+        place(plane, top, left, std::min(height, layout_.height - top), std::min(width, layout_.width - left), width);
+      }
+  }
+
+  std::size_t samples_here() const { return layout_.separate ? 1 : layout_.samples; }
+  std::size_t row_bytes(std::size_t width) const { return (width * samples_here() * layout_.bits + 7) / 8; }
+
+  // Copies the part of the buffer, whose rows are `row_width` pixels wide, that lies in the picture.
+  void place(std::size_t plane, std::size_t top, std::size_t left, std::size_t height, std::size_t width, std::size_t row_width) {
+    const std::size_t here = samples_here();
+    for (std::size_t y = 0; y < height; ++y) {
+      const std::uint8_t* row = buffer_.data() + y * row_bytes(row_width);
+      std::uint8_t* to = out_.data() + ((top + y) * layout_.width + left) * layout_.samples + plane;
+      for (std::size_t x = 0; x < width; ++x)
+        for (std::size_t sample = 0; sample < here; ++sample) to[x * layout_.samples + sample] = value(row, x * here + sample);
+    }
+  }
+
+  std::uint8_t value(const std::uint8_t* row, std::size_t number) const {
+    const std::size_t bits = layout_.bits;
+    if (bits == 8) return row[number];
+    if (bits == 16) {
+      std::uint16_t native = 0;
+      std::memcpy(&native, row + 2 * number, sizeof(native));
+      return static_cast<std::uint8_t>(native >> 8);
+    }
+    return static_cast<std::uint8_t>(row[number * bits / 8] >> (8 - bits - number * bits % 8) & ((1U << bits) - 1));
+  }
+
+  TIFF* tiff_;
+  const Layout& layout_;
+  std::vector<std::uint8_t> out_, buffer_;
+};
+
+/// Values of pixels to RGB.
+class Coloring {
+ public:
+  Coloring(TIFF* tiff, const Layout& layout) : layout_(layout), scale_(255U / ((1U << std::min<std::size_t>(layout.bits, 8)) - 1)) {
+    if (layout.color == PHOTOMETRIC_PALETTE && TIFFGetField(tiff, TIFFTAG_COLORMAP, &palette_[0], &palette_[1], &palette_[2]) == 0)
+      bad_tiff("without its palette");
+  }
+
+  void color(const std::uint8_t* values, std::uint8_t* pixel) const {
+    switch (layout_.color) {
+      case PHOTOMETRIC_PALETTE:
+        for (std::size_t c = 0; c < 3; ++c) pixel[c] = static_cast<std::uint8_t>(palette_[c][values[0]] >> 8);
+        break;
+      case PHOTOMETRIC_MINISWHITE:
+      case PHOTOMETRIC_MINISBLACK: {
+        const auto level = static_cast<std::uint8_t>(values[0] * scale_);
+        std::fill(pixel, pixel + 3, layout_.color == PHOTOMETRIC_MINISBLACK ? level : static_cast<std::uint8_t>(255 - level));
+        break;
+      }
+      case PHOTOMETRIC_SEPARATED:
+        ink_to_rgb({values[0], values[1], values[2]}, 255 - values[3], pixel);
+        break;
+      default:
+        for (std::size_t c = 0; c < 3; ++c) pixel[c] = layout_.has_extra && layout_.extra == EXTRASAMPLE_ASSOCALPHA ? without_alpha(values[c], values[3]) : values[c];
+    }
+  }
+
+ private:
+  // Of a color that was multiplied by its alpha.
+  static std::uint8_t without_alpha(std::uint8_t value, std::uint8_t alpha) {
+    return static_cast<std::uint8_t>(alpha == 0 ? 0 : std::min(255, 255 * value / alpha));
+  }
+
+  const Layout& layout_;
+  const unsigned scale_;
+  std::uint16_t* palette_[3] = {};  // NOLINT: as libtiff gives it
+};
+
+// Color differences that no JPEG holds are libtiff's to put together.
+std::vector<std::uint8_t> read_color_differences(TIFF* tiff, const Layout& layout) {
+  std::vector<std::uint32_t> raster(layout.height * layout.width);
+  if (TIFFReadRGBAImageOriented(tiff, static_cast<std::uint32_t>(layout.width), static_cast<std::uint32_t>(layout.height), raster.data(),
+                                field<std::uint16_t>(tiff, TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT), 1) == 0)
+    bad_tiff();
+  std::vector<std::uint8_t> out;
+  out.reserve(3 * raster.size());
+  for (const std::uint32_t pixel : raster)
+    for (const std::uint32_t value : {TIFFGetR(pixel), TIFFGetG(pixel), TIFFGetB(pixel)}) out.push_back(static_cast<std::uint8_t>(value));
+  return out;
+}
+
+std::vector<std::uint8_t> read_pixels(TIFF* tiff, const Layout& layout) {
+  if (layout.color == PHOTOMETRIC_YCBCR) {
+    const bool jpeg = field<std::uint16_t>(tiff, TIFFTAG_COMPRESSION, COMPRESSION_NONE) == COMPRESSION_JPEG && !layout.separate;
+    if (!jpeg) return read_color_differences(tiff, layout);
+    TIFFSetField(tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
+  }
+  check_layout(tiff, layout);
+  const std::vector<std::uint8_t> values = ValueReader(tiff, layout).read();
+  const Coloring coloring(tiff, layout);
+  std::vector<std::uint8_t> out(layout.height * layout.width * 3);
+  for (std::size_t i = 0; i < out.size() / 3; ++i) coloring.color(values.data() + i * layout.samples, out.data() + 3 * i);
+  return out;
+}
+
+// Orientation 1 is as it stands; 2 to 4 are mirrored or turned around, 5 to 8 have rows and columns exchanged.
+std::vector<std::uint8_t> oriented(std::vector<std::uint8_t> pixels, const Layout& layout, std::uint16_t orientation) {
+  if (orientation < 2 || orientation > 8) return pixels;
+  const bool exchanged = orientation >= 5;
+  const std::size_t height = exchanged ? layout.width : layout.height, width = exchanged ? layout.height : layout.width;
+  const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
+  const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
+  std::vector<std::uint8_t> out(pixels.size());
+  for (std::size_t y = 0; y < height; ++y)
+    for (std::size_t x = 0; x < width; ++x) {
+      std::size_t row = exchanged ? x : y, column = exchanged ? y : x;
+      if (from_bottom) row = layout.height - 1 - row;
+      if (from_right) column = layout.width - 1 - column;
+      std::copy_n(pixels.data() + (row * layout.width + column) * 3, 3, out.data() + (y * width + x) * 3);
+    }
+  return out;
+}
+
+}  // namespace
+
+std::optional<config::Size> tiff_size(std::string_view file) {
+  const bool big_endian = file.starts_with("MM");
+  const ByteReader in(file, big_endian);
+  const bool big = in.u16(2) == 43;  // offsets of 64 bits
+  const std::uint64_t place = in.number(big ? 8 : 4, big ? 8 : 4);
+  if (place >= file.size()) return std::nullopt;
+  const auto start = static_cast<std::size_t>(place);
+  const std::uint64_t count = std::min<std::uint64_t>(in.number(start, big ? 8 : 2), file.size() / 12);
+  std::int64_t height = 0, width = 0, orientation = 1;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::size_t entry = start + (big ? 8 + 20 * i : 2 + 12 * i), value = entry + (big ? 12 : 8);
+    const std::uint32_t tag = in.u16(entry), type = in.u16(entry + 2);
+    const std::size_t bytes = type == 3 ? 2 : type == 4 ? 4 : type == 16 ? 8 : 1;
+    const auto number = static_cast<std::int64_t>(std::min<std::uint64_t>(in.number(value, bytes), 1U << 31));
+    if (tag == TIFFTAG_IMAGEWIDTH) width = number;
+    if (tag == TIFFTAG_IMAGELENGTH) height = number;
+    if (tag == TIFFTAG_ORIENTATION) orientation = number;
+  }
+  return orientation >= 5 && orientation <= 8 ? config::Size{width, height} : config::Size{height, width};
+}
+
+std::vector<std::uint8_t> decode_tiff(std::string_view file, const config::Size& size) {
+  TiffBytes bytes{file};
+  const TiffHandle tiff = open_tiff(bytes);
+  const Layout layout = layout_of(tiff.get());
+  const auto orientation = field<std::uint16_t>(tiff.get(), TIFFTAG_ORIENTATION, ORIENTATION_TOPLEFT);
+  const bool exchanged = orientation >= 5 && orientation <= 8;
+  const config::Size there{static_cast<std::int64_t>(exchanged ? layout.width : layout.height),
+                           static_cast<std::int64_t>(exchanged ? layout.height : layout.width)};
+  if (there.height != size.height || there.width != size.width) bad_tiff("of another size than its header's");
+  return oriented(read_pixels(tiff.get(), layout), layout, orientation);
+}
+
+}  // namespace tessera

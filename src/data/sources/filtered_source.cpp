@@ -1,0 +1,189 @@
+#include "src/data/sources/filtered_source.h"
+
+#include <algorithm>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "src/data/formats/in_threads.h"
+#include "src/data/formats/python_json.h"
+#include "src/data/formats/row_filter.h"
+#include "src/data/sources/field_source.h"
+#include <tessera/base/error.h>
+#include <tessera/base/log.h>
+#include <tessera/base/text.h>
+#include <tessera/data/grouped_source.h>
+#include <tessera/data/stream.h>
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kJudgedAtOnce = 1024;  // samples of a source that reads whole ones
+
+FilterVerdict judge_sample(const RowFilter& filter, const Sample& sample) {
+  return filter.judge(sample.fields.empty() ? nlohmann::json(nullptr) : parse_python_json(sample.fields));
+}
+
+// Of any source, by reading its samples. One that cannot be read stays: it is a bad sample, counted as such.
+std::vector<FilterVerdict> judge_whole_samples(const IndexedSource& source, const RowFilter& filter) {
+  std::vector<FilterVerdict> out(static_cast<std::size_t>(source.size()));
+  const std::int64_t pieces = (source.size() + kJudgedAtOnce - 1) / kJudgedAtOnce;
+  for_each_in_threads(static_cast<std::size_t>(pieces), std::max(1U, std::thread::hardware_concurrency()), [&](std::size_t piece) {
+    const std::int64_t begin = static_cast<std::int64_t>(piece) * kJudgedAtOnce;
+    for (std::int64_t i = begin; i < std::min(begin + kJudgedAtOnce, source.size()); ++i) {
+      try {
+        out[static_cast<std::size_t>(i)] = judge_sample(filter, source.get(i));
+      } catch (const SampleError&) {
+        continue;
+      }
+    }
+  });
+  return out;
+}
+
+[[noreturn]] void refuse_empty(const Source& source, const RowFilter& filter, const FilterCounts& counts) {
+  const std::string nowhere = counts.field_of_none();
+  user_error(source.describe(), ": ", counts.describe(filter),
+             nowhere.empty() ? "" : concat("; no sample has the side field ", nowhere, ", or none has it of that kind"));
+}
+
+class FilteredSource : public IndexedSource, public GroupedSource {
+ public:
+  FilteredSource(std::shared_ptr<const IndexedSource> source, const RowFilter& filter) : source_(std::move(source)) {
+    const auto* fields = dynamic_cast<const FieldSource*>(source_.get());
+    const std::vector<FilterVerdict> verdicts = fields != nullptr ? fields->judge(filter) : judge_whole_samples(*source_, filter);
+    FilterCounts counts(filter.fields());
+    for (std::size_t i = 0; i < verdicts.size(); ++i) {
+      counts.add(verdicts[i]);
+      if (verdicts[i].kind == FilterVerdict::passes) indices_.push_back(static_cast<std::int64_t>(i));
+    }
+    if (indices_.empty()) refuse_empty(*source_, filter, counts);
+    described_ = concat(source_->describe(), ", of which ", counts.describe(filter));
+  }
+
+  std::int64_t size() const override { return std::ssize(indices_); }
+  Sample get(std::int64_t index) const override { return source_->get(of_source(index)); }
+  std::vector<std::string> captions(std::int64_t index) const override { return source_->captions(of_source(index)); }
+  std::int64_t caption_count(std::int64_t index) const override { return source_->caption_count(of_source(index)); }
+  std::vector<std::string> class_names() const override { return source_->class_names(); }
+  std::int64_t background_class() const override { return source_->background_class(); }
+  std::string name_of(std::int64_t index) const override { return source_->name_of(of_source(index)); }
+  std::string describe() const override { return described_; }
+  std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
+  std::int64_t data_file_count() const override { return source_->data_file_count(); }
+  DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
+
+  // Those of the source that hold any of the samples that pass.
+  std::vector<std::int64_t> group_starts() const override {
+    const auto* grouped = dynamic_cast<const GroupedSource*>(source_.get());
+    const std::vector<std::int64_t> all = grouped != nullptr ? grouped->group_starts() : std::vector<std::int64_t>();
+    std::vector<std::int64_t> out;
+    for (const std::int64_t start : all) {
+      const std::int64_t place = std::ranges::lower_bound(indices_, start) - indices_.begin();
+      if (out.empty() || place > out.back()) out.push_back(place);
+    }
+    return out;
+  }
+  std::int64_t open_groups() const override {
+    const auto* grouped = dynamic_cast<const GroupedSource*>(source_.get());
+    return grouped != nullptr ? grouped->open_groups() : 1;
+  }
+
+ private:
+  std::int64_t of_source(std::int64_t index) const { return indices_.at(static_cast<std::size_t>(index)); }
+
+  const std::shared_ptr<const IndexedSource> source_;
+  std::vector<std::int64_t> indices_;  // of the samples that pass
+  std::string described_;
+};
+
+/// Leaves out what does not pass, so that places in it are those of samples that do.
+class FilteringStream : public SampleStream {
+ public:
+  FilteringStream(std::unique_ptr<SampleStream> stream, std::shared_ptr<const RowFilter> filter, std::int64_t longest_row)
+      : stream_(std::move(stream)), filter_(std::move(filter)), longest_row_(longest_row) {}
+
+  std::function<Sample()> next() override {
+    for (std::int64_t left_out = 0; left_out <= longest_row_; ++left_out) {
+      std::function<Sample()> make = stream_->next();
+      try {
+        auto sample = std::make_shared<Sample>(make());
+        if (judge_sample(*filter_, *sample).kind == FilterVerdict::passes) return [sample] { return std::move(*sample); };
+      } catch (const SampleError&) {
+        return make_failing(std::current_exception());
+      }
+    }
+    user_error(filter_->described(), ": ", with_thousands(longest_row_), " samples of a stream in a row do not pass");
+  }
+
+ private:
+  static std::function<Sample()> make_failing(std::exception_ptr failure) {
+    return [failure]() -> Sample { std::rethrow_exception(failure); };
+  }
+
+  const std::unique_ptr<SampleStream> stream_;
+  const std::shared_ptr<const RowFilter> filter_;
+  const std::int64_t longest_row_;
+};
+
+class FilteredStreamSource : public StreamSource {
+ public:
+  FilteredStreamSource(std::shared_ptr<const StreamSource> source, std::shared_ptr<const RowFilter> filter,
+                       std::optional<std::int64_t> samples)
+      : source_(std::move(source)), filter_(std::move(filter)) {
+    size_ = samples ? *samples : counted();
+    described_ = concat(source_->describe(), ", of which ", samples ? concat("those are used that pass ", filter_->described()) : passing_);
+  }
+
+  std::int64_t size() const override { return size_; }
+  std::int64_t files() const override { return source_->files(); }
+  std::vector<std::string> class_names() const override { return source_->class_names(); }
+  std::int64_t background_class() const override { return source_->background_class(); }
+  std::string describe() const override { return described_; }
+  std::string describe_order() const override { return source_->describe_order(); }
+  std::string describe_fields(const std::vector<std::string>& needed) const override { return source_->describe_fields(needed); }
+  std::int64_t data_file_count() const override { return source_->data_file_count(); }
+  DataFile data_file(std::int64_t index) const override { return source_->data_file(index); }
+  std::unique_ptr<SampleStream> open(const StreamStart& start) const override {
+    // A rank may have a file without any, but not so many samples in a row that all of the data went by a hundred times.
+    return std::make_unique<FilteringStream>(source_->open(start), filter_, 100 * std::max<std::int64_t>(1000, source_->size()));
+  }
+
+ private:
+  std::int64_t counted() {
+    log::info(source_->describe(), ": counting the samples that pass, which reads everything once; stream.samples spares it");
+    FilterCounts counts(filter_->fields());
+    const auto stream = source_->open({.shuffle = false});
+    for (std::int64_t i = 0; i < source_->size(); ++i) {
+      try {
+        counts.add(judge_sample(*filter_, stream->next()()));
+      } catch (const SampleError&) {
+        counts.add({});  // stays, and is a bad sample
+      }
+    }
+    if (counts.passing() == 0) refuse_empty(*source_, *filter_, counts);
+    passing_ = counts.describe(*filter_);
+    return counts.passing();
+  }
+
+  const std::shared_ptr<const StreamSource> source_;
+  const std::shared_ptr<const RowFilter> filter_;
+  std::int64_t size_ = 0;
+  std::string passing_, described_;
+};
+
+}  // namespace
+
+std::shared_ptr<Source> filtered(std::shared_ptr<Source> source, const FilterSettings& settings,
+                                 std::optional<std::int64_t> stream_samples) {
+  if (!settings.filter && !settings.filter_ids) return source;
+  if (settings.filter_ids) config::require(*settings.filter_ids);
+  const auto filter = std::make_shared<const RowFilter>(
+      settings.filter, settings.filter_ids ? std::optional<std::string>(*settings.filter_ids) : std::nullopt, settings.id_field);
+  const SourceKind kind = source->kind();
+  if (const auto* stream = std::get_if<const StreamSource*>(&kind))
+    return std::make_shared<FilteredStreamSource>(std::shared_ptr<const StreamSource>(source, *stream), filter, stream_samples);
+  return std::make_shared<FilteredSource>(indexed(std::shared_ptr<const Source>(source)), *filter);
+}
+
+}  // namespace tessera

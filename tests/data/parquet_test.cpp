@@ -1,0 +1,265 @@
+// Rows of Parquet and Arrow files, as tests/data/parquet/make.py writes them.
+
+#include <filesystem>
+#include <set>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "src/data/formats/column_file.h"
+#include "tests/data/fake_source.h"
+#include "tests/data/temporary_folder.h"
+#include <tessera/data/grouped_source.h>
+#include <tessera/data/loading/loader.h>
+#include <tessera/data/packing/inspect.h>
+#include <tessera/data/source.h>
+#include <tessera/data/sources/mixture.h>
+#include <tessera/data/sources/parquet.h>
+#include <tessera/io/atomic_file.h>
+
+namespace tessera {
+namespace {
+
+using test::user_error_of;
+using Captions = std::vector<std::string>;
+
+std::string table_path(const std::string& name) {
+  return std::string(TESSERA_TEST_DATA) + "/parquet/" + name;
+}
+
+ParquetSettings rows_in(const std::string& name) {
+  ParquetSettings out;
+  out.path = {{table_path(name)}};
+  return out;
+}
+
+class Parquet : public test::TemporaryFolder {
+ protected:
+  void SetUp() override {
+    if (!can_read_columns()) GTEST_SKIP() << "built without Arrow";
+    test::TemporaryFolder::SetUp();
+  }
+};
+
+Loader rows_loader(const std::shared_ptr<const Source>& source, std::int64_t threads, const RankSlice& slice = {},
+                 const std::string& caption_choice = "random") {
+  Preprocessing small;
+  small.image_size = 8;
+  LoaderSettings settings;
+  settings.batch_size = 3;
+  settings.threads = threads;
+  settings.caption_choice = caption_choice;
+  settings.max_bad_share = 0.5;
+  return {source, std::make_shared<test::ByteTokenizer>(), small, settings, {}, 5, slice};
+}
+
+std::string row_error(const IndexedSource& source, std::int64_t index) {
+  try {
+    source.get(index);
+  } catch (const SampleError& error) {
+    return error.reason() + " " + error.key() + ": " + error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Parquet, RowsHaveTheirBytesCaptionsLabelsAndOtherColumns) {
+  ParquetSettings settings = rows_in("plain-{0,1}.parquet");
+  settings.caption_keys = {"caption", "texts", "meta.boxes.phrase"};
+  settings.text_fields = {"texts", "meta.source.name"};
+  settings.summary_keys = {"language"};
+  const auto source = make_parquet(settings);
+  EXPECT_EQ(source->size(), 40);
+  EXPECT_EQ(source->describe(), concat("parquet ", table_path("plain-0.parquet"), " and 1 more files, 40 samples"));
+  EXPECT_EQ(source->name_of(25), concat("row 1 of ", table_path("plain-1.parquet")));
+  for (const std::int64_t i : {0, 7, 8, 23, 24, 39}) {
+    const Sample sample = source->get(i);
+    const std::string n = std::to_string(i);
+    EXPECT_EQ(sample.key, std::string(7 - n.size(), '0') + n);
+    EXPECT_EQ(sample.captions, (Captions{"picture " + n, "again " + n, "and again " + n, "thing " + n}));
+    EXPECT_EQ(source->captions(i), sample.captions);
+    EXPECT_EQ(sample.label, i % 3);
+    EXPECT_EQ(sample.summary, i % 2 == 1 ? "de" : "en");
+    ASSERT_EQ(sample.texts.size(), 2U);
+    EXPECT_TRUE(sample.texts[0].is_list);
+    EXPECT_EQ(sample.texts[1].texts, Captions{i % 4 == 0 ? "book" : "web"});
+    EXPECT_TRUE(sample.encoded.starts_with("\x89PNG"));
+    const nlohmann::json fields = nlohmann::json::parse(sample.fields);
+    EXPECT_EQ(fields["width"], 100 + i);
+    EXPECT_EQ(fields["similarity"].is_null(), i % 10 == 9);
+    EXPECT_EQ(fields["meta"]["boxes"][0]["box"][3], 3 + i % 2);
+    EXPECT_FALSE(fields.contains("jpg") || fields.contains("embedding"));
+  }
+  settings.side_fields = {{"embedding", "meta.source"}};
+  const nlohmann::json chosen = nlohmann::json::parse(make_parquet(settings)->get(3).fields);
+  EXPECT_EQ(chosen, (nlohmann::json{{"embedding", {0.5, 3.0}}, {"meta.source", {{"name", "web"}}}}));
+}
+
+TEST_F(Parquet, HuggingFacesStructsClassesAndSavedFoldersAreTheSameSamples) {
+  const auto rows = make_parquet(rows_in("features.parquet")), saved = make_parquet(rows_in("saved"));
+  EXPECT_EQ(rows->class_names(), (Captions{"cat", "dog", "bird"}));
+  EXPECT_EQ(saved->class_names(), rows->class_names());
+  ASSERT_EQ(rows->size(), 12);
+  ASSERT_EQ(saved->size(), 12);
+  const auto plain = make_parquet(rows_in("plain-0.parquet"));
+  for (std::int64_t i = 0; i < 12; ++i) {
+    const Sample one = rows->get(i), other = saved->get(i);
+    EXPECT_EQ(one.encoded, plain->get(i).encoded);
+    EXPECT_EQ(one.encoded, other.encoded);
+    EXPECT_EQ(one.captions, other.captions);
+    EXPECT_EQ(one.label, i % 3);
+    EXPECT_EQ(other.label, i % 3);
+    EXPECT_EQ(one.key, concat("features.parquet:", i));
+  }
+  EXPECT_EQ(user_error_of([] { make_parquet(rows_in("splits")); }),
+            concat(table_path("splits"), ": holds the splits train and test: name one of them, as in path: ", table_path("splits/train")));
+  EXPECT_EQ(make_parquet(rows_in("splits/test"))->size(), 2);
+}
+
+TEST_F(Parquet, NamesOfFilesAreReadBesideTheTable) {
+  const auto source = make_parquet(rows_in("names.parquet"));
+  EXPECT_EQ(source->get(1).encoded, io::read_file(table_path("pictures/1.png")));
+  EXPECT_TRUE(row_error(*source, 2).starts_with("no_image names.parquet:2: ")) << row_error(*source, 2);
+  EXPECT_EQ(source->get(3).no_image, "sample names.parquet:3 has no picture: its column image is null");
+  ParquetSettings settings = rows_in("names.parquet");
+  settings.root = table_path("saved");
+  EXPECT_TRUE(row_error(*make_parquet(settings), 1).starts_with("no_image"));
+}
+
+TEST_F(Parquet, ADamagedRowGroupIsCountedAndSkipped) {
+  const auto source = make_parquet(rows_in("damaged.parquet"));
+  EXPECT_EQ(source->size(), 40);
+  for (std::int64_t i = 0; i < 40; ++i) {
+    const std::string expected = concat("bad_row_group damaged.parquet:", i, ": ", table_path("damaged.parquet"), ": row group 2 cannot be read: ");
+    if (i / 8 == 2)
+      EXPECT_TRUE(row_error(*source, i).starts_with(expected)) << row_error(*source, i);
+    else
+      EXPECT_EQ(row_error(*source, i), "no error") << i;
+  }
+  Loader loader = rows_loader(source, 2);
+  std::set<std::string> keys;
+  for (int i = 0; i < 10; ++i)
+    for (const std::string& key : loader.next().keys) keys.insert(key);
+  EXPECT_EQ(keys.size(), 30U) << "of 32 good ones; a batch is 3";
+  for (int i = 0; i < 5; ++i) loader.next();
+  EXPECT_GE(loader.statistics().skipped.at("bad_row_group"), 8);
+  const Inspection found = inspect(*source, {}, [](std::int64_t, std::int64_t) {});
+  EXPECT_EQ(nlohmann::json::parse(found.report)["bad"], (nlohmann::json{{"bad_row_group", 8}}));
+}
+
+TEST_F(Parquet, WrongFilesAndColumnsAreNamedInOneLine) {
+  ParquetSettings settings = rows_in("plain-0.parquet");
+  settings.image_keys = {"picture", "meta.picture"};
+  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
+            concat(table_path("plain-0.parquet"), ": no column has pictures: its columns are key, caption, texts, meta, label, width, similarity, "
+                   "language, uid, embedding and jpg, the picture is looked for in picture and meta.picture (image_keys)"));
+  settings.image_keys = {"texts"};
+  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
+            concat(table_path("plain-0.parquet"), ": column texts (image_keys) is of type list<element: string>; expected a picture's bytes, "
+                   "{bytes, path} or a file's name"));
+  settings = rows_in("plain-0.parquet");
+  settings.text_fields = {"meta.nothing"};
+  EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).starts_with(concat(table_path("plain-0.parquet"), ": has no column meta.nothing (text_fields)")));
+  settings = rows_in("plain-0.parquet");
+  settings.path.items.push_back(table_path("features.parquet"));
+  EXPECT_EQ(user_error_of([&] { make_parquet(settings); }),
+            concat(table_path("features.parquet"), ": has no column jpg, unlike ", table_path("plain-0.parquet")));
+  EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("make.py")); }).starts_with(concat(table_path("make.py"), ": cannot be read as Parquet or Arrow: ")));
+  EXPECT_TRUE(user_error_of([&] { make_parquet(rows_in("none.parquet")); }).ends_with("none.parquet: no such file"));
+  EXPECT_TRUE(user_error_of([&] { make_parquet({}); }).starts_with("path: no file is named"));
+  const std::string whole = io::read_file(table_path("plain-0.parquet"));
+  for (const std::size_t size : {3UL, 10UL, whole.size() / 2, whole.size() - 1}) {
+    io::write_file(path("cut.parquet"), whole.substr(0, size));
+    ParquetSettings cut;
+    cut.path = {{path("cut.parquet")}};
+    const std::string error = user_error_of([&] { make_parquet(cut); });
+    EXPECT_TRUE(error.starts_with(path("cut.parquet") + ": cannot be read as Parquet or Arrow: ")) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+TEST_F(Parquet, AStreamOfArrowThatIsCutGivesItsCompleteBatches) {
+  const std::string whole = io::read_file(table_path("saved/data-00000-of-00002.arrow"));
+  io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 600));
+  ParquetSettings settings;
+  settings.path = {{path("cut.arrow")}};
+  EXPECT_TRUE(user_error_of([&] { make_parquet(settings); }).ends_with(": hold no rows")) << user_error_of([&] { make_parquet(settings); });
+  io::write_file(path("cut.arrow"), whole.substr(0, whole.size() - 8));  // the mark of its end alone
+  EXPECT_EQ(make_parquet(settings)->size(), 6);
+}
+
+TEST_F(Parquet, EachSampleComesOnceAnEpochOutOfFewOpenGroups) {
+  ParquetSettings settings = rows_in("plain-*.parquet");
+  const auto source = make_parquet(settings);
+  const auto& grouped = dynamic_cast<const GroupedSource&>(*source);
+  EXPECT_EQ(grouped.group_starts(), (std::vector<std::int64_t>{0, 8, 16, 24, 32, 40}));
+  EXPECT_EQ(grouped.open_groups(), 64);
+  Loader loader = rows_loader(source, 3);
+  std::vector<Captions> epochs(2);
+  for (Captions& epoch : epochs)
+    for (int i = 0; i < 13; ++i)
+      for (const std::string& key : loader.next().keys) epoch.push_back(key);
+  for (const Captions& epoch : epochs) EXPECT_EQ(std::set<std::string>(epoch.begin(), epoch.end()).size(), 39U);
+  EXPECT_NE(epochs[0], epochs[1]);
+}
+
+bool same_rows(const Batch& a, const Batch& b) {
+  return a.keys == b.keys && at::equal(a.images.at("image").pixels, b.images.at("image").pixels) &&
+         at::equal(a.texts.at("caption").ids, b.texts.at("caption").ids) && at::equal(a.labels, b.labels);
+}
+
+TEST_F(Parquet, AResumeAnywhereGivesTheUnbrokenStreamOnAnyNumberOfThreads) {
+  for (const char* name : {"plain-*.parquet", "damaged.parquet", "saved"}) {
+    const auto source = make_parquet(rows_in(name));
+    Loader whole = rows_loader(source, 2);
+    std::vector<DataPosition> positions;
+    std::vector<Batch> batches;
+    for (int i = 0; i < 30; ++i) {
+      positions.push_back(whole.position());
+      batches.push_back(whole.next());
+    }
+    for (const std::size_t start : {0U, 1U, 5U, 12U, 13U, 20U}) {
+      Loader resumed = rows_loader(make_parquet(rows_in(name)), 3);
+      resumed.seek(positions[start]);
+      for (std::size_t i = start; i < start + 10; ++i) ASSERT_TRUE(same_rows(resumed.next(), batches[i])) << name << " from " << start << " at " << i;
+    }
+  }
+}
+
+TEST_F(Parquet, RanksShareAnEpochWithoutOverlap) {
+  const auto source = make_parquet(rows_in("plain-*.parquet"));
+  std::set<std::string> seen;
+  for (int rank = 0; rank < 4; ++rank) {
+    Loader loader = rows_loader(source, 2, {rank, 4});
+    for (int i = 0; i < 3; ++i)
+      for (const std::string& key : loader.next().keys) EXPECT_TRUE(seen.insert(key).second) << key;
+  }
+  EXPECT_EQ(seen.size(), 36U);
+}
+
+TEST_F(Parquet, EachCaptionIsAPairOfItsOwnWhereAllAreAskedFor) {
+  ParquetSettings settings = rows_in("plain-*.parquet");
+  settings.caption_keys = {"texts"};
+  const auto source = make_parquet(settings);
+  Loader loader = rows_loader(source, 2, {}, "all");
+  EXPECT_EQ(loader.batches_per_epoch(), 26);
+  std::map<std::string, int> times;
+  for (int i = 0; i < 26; ++i)
+    for (const std::string& key : loader.next().keys) ++times[key];
+  EXPECT_EQ(times.size(), 40U);
+  int once = 0;
+  for (const auto& [key, count] : times) once += count == 1 ? 1 : 0;
+  EXPECT_LE(once, 2) << "two pairs fill no batch";
+}
+
+TEST_F(Parquet, MixesWithOtherSources) {
+  Mixture mixture(MixtureMode::concat, {{"rows", make_parquet(rows_in("plain-*.parquet")), 1.0},
+                                        {"saved", make_parquet(rows_in("saved")), 1.0}});
+  Loader loader = rows_loader(std::shared_ptr<const Source>(std::shared_ptr<const void>(), &mixture), 2);
+  std::set<std::string> seen;
+  for (int i = 0; i < 17; ++i)
+    for (const std::string& key : loader.next().keys) seen.insert(key);
+  EXPECT_EQ(seen.size(), 51U);
+}
+
+}  // namespace
+}  // namespace tessera
