@@ -3,7 +3,6 @@
 SuperCLIP, DreamLIP, COSMOS and FLAIR. It evaluates every run and prints a Markdown table of means and deviations: zero-shot, retrieval and
 segmentation by global embeddings and plain patches, and FLAIR's by its text-conditioned pool.
 
-  build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
   scripts/compare_captions.py
 
 Eighteen runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard

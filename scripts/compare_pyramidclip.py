@@ -2,7 +2,6 @@
 """Trains the steps from CLIP to PyramidCLIP on the built-in shapes, evaluates every run, and prints a Markdown table of means and
 deviations: zero-shot, retrieval, hard negatives of pictures with seen and with unseen pairs of color and shape, linear probe.
 
-  build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
   scripts/compare_pyramidclip.py
 
 Fifteen runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the

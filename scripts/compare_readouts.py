@@ -2,7 +2,6 @@
 """Trains CLIP on the built-in shapes with one read-out after another, evaluates every run, and prints a Markdown table of means and
 deviations: zero-shot, retrieval, linear probe, and hard negatives of pictures with seen and with unseen pairs of color and shape.
 
-  build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
   scripts/compare_readouts.py
 
 Twelve runs of 1,000 steps. Runs that are complete already are not trained again, and a stopped one goes on

@@ -4,7 +4,6 @@ masked prediction, and with all of them; then with boxes and phrases, with these
 captions, and with those of attributes alone. It evaluates every run on configs/suites/shapes_dense.yaml and prints a Markdown table of means and
 deviations.
 
-  build/bin/tessera-data train-sentencepiece --source shapes --vocab-size 120 --out runs/shapes.model
   scripts/compare_siglip2.py
 
 Twenty-seven runs. Runs that are complete already are not trained again, and a stopped one goes on from its last checkpoint. Only the standard

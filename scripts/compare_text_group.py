@@ -13,7 +13,6 @@ needed; the programs must be built (scripts/setup.sh).
 import argparse
 import copy
 import pathlib
-import subprocess
 
 import compare_objectives
 
@@ -77,10 +76,6 @@ def main():
     parser.set_defaults(jobs=2)
     args = parser.parse_args()
     args.set = ["training.threads=1", *args.set]
-    model = compare_objectives.ROOT / "runs/shapes.model"
-    if not model.exists():
-        command = ["build/bin/tessera-data", "train-sentencepiece", "--source", "shapes", "--vocab-size", "120", "--out", model]
-        subprocess.run(command, cwd=compare_objectives.ROOT, check=True)
     for compare_some in ([] if args.no_losses else [compare_losses]) + [compare_groups]:
         if rows := compare_some(args):
             compare_objectives.print_table(rows, args, list(COLUMNS), list(COLUMNS.values()), COUNTS)

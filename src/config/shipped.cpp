@@ -5,6 +5,8 @@
 #include <sstream>
 #include <vector>
 
+#include <dlfcn.h>
+
 #include <tessera/base/error.h>
 #include <tessera/base/text.h>
 #include <tessera/config/shipped.h>
@@ -43,7 +45,11 @@ std::string shipped_folder() {
   std::error_code unknown;
   // PREFIX/bin/trainer, PREFIX/libexec/tessera/trainer
   const fs::path folder = fs::read_symlink("/proc/self/exe", unknown).parent_path();
-  for (const fs::path& prefix : {folder.parent_path(), folder.parent_path().parent_path()})
+  // PREFIX/lib/libtessera.so, in a process of Python
+  Dl_info library = {};
+  ::dladdr(reinterpret_cast<const void*>(&list_configurations), &library);
+  const fs::path of_library = fs::path(library.dli_fname == nullptr ? "" : library.dli_fname).parent_path();
+  for (const fs::path& prefix : {folder.parent_path(), folder.parent_path().parent_path(), of_library.parent_path()})
     places.push_back(prefix / "share/tessera/configs");
   places.emplace_back(TESSERA_SOURCE_CONFIGS);
   places.emplace_back(TESSERA_INSTALLED_CONFIGS);

@@ -1,101 +1,38 @@
 """Tessera's operators in PyTorch: losses on patches and words without their big intermediate tensors.
 
-    import tessera_ops
-    grouped = tessera_ops.sparsify_group(words, patches, mask)      # SPARC's grouped patches
+    import tessera
+    grouped = tessera.sparsify_group(words, patches, mask)      # SPARC's grouped patches
 
 All of them have gradients and run on CPUs and on NVIDIA GPUs; all but the two text-conditioned ones have shapes for `torch.compile` and
-a rule under autocast. They are in
-`libtessera_ops.so`, which is built for one series of PyTorch (2.11). It is loaded when this module is imported, from the first of
-
-    the file that TESSERA_OPS_LIBRARY names,
-    build/lib of the source tree, or lib of the installation, that this file lies in;
-
-or from the file that `load` is given. Wrong shapes, types and devices raise RuntimeError with the tensor's name.
+a rule under autocast. The library with them is loaded at the first call (tessera.load_library). Wrong shapes, types and devices raise
+RuntimeError with the tensor's name.
 """
-import mmap
-import os
-import pathlib
-import re
+from __future__ import annotations
+
+from typing import Mapping, Optional, Sequence
 
 import torch
+from torch import Tensor
 
-__all__ = ["flops_regularizer", "library_file", "linear_cross_entropy", "linear_soft_cross_entropy", "load", "max_similarity", "roi_align", "sparsify_group",
+from . import _library
+from ._library import load_library
+
+__all__ = ["flops_regularizer", "linear_cross_entropy", "linear_soft_cross_entropy", "max_similarity", "roi_align", "sparsify_group",
            "text_conditioned_loss", "text_conditioned_pool", "token_max_projection"]
-
-_NAME = "libtessera_ops.so"
-_MADE_FOR = re.compile(rb"tessera_ops for PyTorch (\d+\.\d+)")
-_loaded = None
-
-
-def _places():
-    here = pathlib.Path(__file__).resolve().parent
-    # The source tree has python/ and build/lib/; an installation share/tessera/python/, and lib/ or what a distribution makes of it.
-    return [here / _NAME, here.parent / "build" / "lib" / _NAME, here.parents[2] / "lib" / _NAME,
-            *sorted(here.parents[2].glob(f"lib*/*/{_NAME}")), here.parents[2] / "lib64" / _NAME]
-
-
-def library_file(library=None):
-    """Where libtessera_ops.so is.
-
-    library  a path, to be used instead of a search; None: see above
-    returns  a pathlib.Path of a file that is there
-    raises   ImportError that says where was looked
-    """
-    for named, by in ((library, "the argument"), (os.environ.get("TESSERA_OPS_LIBRARY"), "TESSERA_OPS_LIBRARY")):
-        if named and not pathlib.Path(named).is_file():
-            raise ImportError(f"tessera_ops: {by} names {named}, but there is no such file")
-        if named:
-            return pathlib.Path(named)
-    places = _places()
-    for place in places:
-        if place.is_file():
-            return place
-    raise ImportError(f"tessera_ops: no {_NAME} in {', '.join(str(place.parent) for place in places)}: build Tessera "
-                      "(scripts/setup.sh), or name the file in TESSERA_OPS_LIBRARY")
-
-
-def _check_version(file):
-    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        found = _MADE_FOR.search(content)
-        made_for = found and found[1].decode()
-    if made_for is None:
-        raise ImportError(f"tessera_ops: {file} is not Tessera's library of operators, or is older than this module")
-    if torch.__version__.split(".")[:2] != made_for.split("."):
-        raise ImportError(f"tessera_ops: {file} was built for PyTorch {made_for}, but this is PyTorch {torch.__version__}: install "
-                          f"torch=={made_for}.*, or build Tessera with this one (CMAKE_PREFIX_PATH=its folder scripts/setup.sh)")
-
-
-def load(library=None):
-    """Loads the operators, unless they are loaded already.
-
-    library  path of libtessera_ops.so; None: searched for
-    returns  the pathlib.Path of the file that is loaded
-    raises   ImportError where there is no such file or it was built for another PyTorch
-    """
-    global _loaded
-    if _loaded is None:
-        file = library_file(library)
-        _check_version(file)
-        try:
-            torch.ops.load_library(str(file))
-        except OSError as error:
-            raise ImportError(f"tessera_ops: {file} does not load: {error}") from error
-        _loaded = file
-    return _loaded
 
 
 def _operators():
-    if _loaded is None:
-        load()
+    if _library.loaded is None:
+        load_library()
     return torch.ops.tessera
 
 
-def _or_all(mask, tokens):
+def _or_all(mask: Optional[Tensor], tokens: Tensor) -> Tensor:
     return tokens.new_ones(tokens.shape[:2], dtype=torch.bool) if mask is None else mask
 
 
-def sparsify_group(text_tokens, image_tokens, text_mask=None, *, weights="minmax", threshold=None, sparsify=True,
-                   softmax_temperature=1.0):
+def sparsify_group(text_tokens: Tensor, image_tokens: Tensor, text_mask: Optional[Tensor] = None, *, weights: str = "minmax",
+                   threshold: Optional[float] = None, sparsify: bool = True, softmax_temperature: float = 1.0) -> Tensor:
     """Groups the patches of each picture by the words of its caption (SPARC, Bica et al. 2024, eq. 2-5).
 
     The products of a word with all patches are scaled to 0..1; those below the threshold become 0, the rest is normalized to sum 1;
@@ -125,7 +62,7 @@ def sparsify_group(text_tokens, image_tokens, text_mask=None, *, weights="minmax
                                        sparsify=sparsify, softmax_temperature=softmax_temperature)
 
 
-def flops_regularizer(encoding):
+def flops_regularizer(encoding: Tensor) -> Tensor:
     """STAIR's FLOPs regularizer (Chen et al. 2023, eq. 6; Paria et al. 2020): the sum over columns of (mean over rows)^2.
 
     It is the number of products that an exact search makes for each pair of encodings, and pushes rarely used columns to 0.
@@ -141,7 +78,8 @@ def flops_regularizer(encoding):
     return _operators().flops_regularizer(encoding)
 
 
-def max_similarity(patches, tokens, patch_keep=None, token_keep=None, *, chunk=None):
+def max_similarity(patches: Tensor, tokens: Tensor, patch_keep: Optional[Tensor] = None, token_keep: Optional[Tensor] = None, *,
+                   chunk: Optional[int] = None) -> tuple[Tensor, Tensor]:
     """Token-wise maximum similarity of every picture with every text (FILIP, Yao et al. 2022, eq. 4-5).
 
     [B, C, P, L] is never held; the backward pass adds rows along the places of the maxima.
@@ -167,7 +105,7 @@ def max_similarity(patches, tokens, patch_keep=None, token_keep=None, *, chunk=N
     return tuple(found)
 
 
-def token_max_projection(tokens, mask, table, bias=None):
+def token_max_projection(tokens: Tensor, mask: Optional[Tensor], table: Tensor, bias: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
     """STAIR's token projection head behind its transform (Chen et al. 2023, eq. 4-5), as in SPLADE: for each entry of a vocabulary
     log(1 + relu(the maximum over positions of position . entry + bias)).
 
@@ -195,7 +133,8 @@ def token_max_projection(tokens, mask, table, bias=None):
     return tuple(_operators().token_max_projection(tokens, mask, table, bias))
 
 
-def linear_cross_entropy(hidden, weight, targets, bias=None, *, ignore_index=-100, reduction="mean"):
+def linear_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Optional[Tensor] = None, *, ignore_index: int = -100,
+                         reduction: str = "mean") -> Tensor:
     """torch.nn.functional.cross_entropy(linear(hidden, weight, bias), targets) without the logits [T, V].
 
     A tile of rows is held at a time. Where a gradient is wanted it is made along with the loss, so that no product is made twice;
@@ -219,7 +158,8 @@ def linear_cross_entropy(hidden, weight, targets, bias=None, *, ignore_index=-10
     return _operators().linear_cross_entropy(hidden, weight, targets, bias, ignore_index=ignore_index, reduction=reduction)
 
 
-def linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias=None, *, reduction="mean", tile=None):
+def linear_soft_cross_entropy(hidden: Tensor, weight: Tensor, ids: Tensor, id_weights: Tensor, bias: Optional[Tensor] = None, *,
+                              reduction: str = "mean", tile: Optional[int] = None) -> Tensor:
     """-(y * log_softmax(linear(hidden, weight, bias))).sum() without logits and y [T, V], for targets y that are 0 but in few places.
 
     y[t, v] is the sum of id_weights[t, j] with ids[t, j] = v: the words of a caption (SuperCLIP), or several right answers.
@@ -244,7 +184,8 @@ def linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias=None, *, red
     return _operators().linear_soft_cross_entropy(hidden, weight, ids, id_weights, bias, reduction=reduction, tile=tile)
 
 
-def roi_align(features, boxes, image, output_size=1, *, sampling_ratio=0, aligned=True):
+def roi_align(features: Tensor, boxes: Tensor, image: Tensor, output_size: int | Sequence[int] = 1, *, sampling_ratio: int = 0,
+              aligned: bool = True) -> Tensor:
     """RoIAlign (Mask R-CNN, He et al. 2017): the mean of bilinearly interpolated features in each bin of each box.
 
     As torchvision.ops.roi_align with its default `aligned` turned round, on channels that come last: a ViT's tokens stay where they are.
@@ -272,14 +213,15 @@ _POOL_PARAMETERS = ["ln_q.weight", "ln_q.bias", "ln_k.weight", "ln_k.bias", "ln_
                     "attn.in_proj_bias", "attn.out_proj.weight", "attn.out_proj.bias"]
 
 
-def _pool_parameters(parameters):
+def _pool_parameters(parameters: Mapping[str, Tensor]) -> list[Tensor]:
     missing = [name for name in _POOL_PARAMETERS if name not in parameters]
     if missing:
         raise RuntimeError(f"text_conditioned_pool: parameters lacks {', '.join(missing)}")
     return [parameters[name] for name in _POOL_PARAMETERS]
 
 
-def text_conditioned_pool(image_tokens, queries, parameters, *, heads=8, zero_token=True):
+def text_conditioned_pool(image_tokens: Tensor, queries: Tensor, parameters: Mapping[str, Tensor], *, heads: int = 8,
+                          zero_token: bool = True) -> Tensor:
     """What texts find in images (FLAIR): multi-head attention of queries over each image's tokens, without the weights in memory.
 
     image_tokens  [B, P, D]  floating, P at least 1
@@ -301,7 +243,8 @@ def text_conditioned_pool(image_tokens, queries, parameters, *, heads=8, zero_to
     return _operators().text_conditioned_pool(image_tokens, queries, _pool_parameters(parameters), heads, zero_token)
 
 
-def text_conditioned_loss(image_tokens, texts, scale, bias, parameters, pair_texts, pair_labels, *, heads=8, zero_token=True):
+def text_conditioned_loss(image_tokens: Tensor, texts: Tensor, scale: Tensor, bias: Tensor, parameters: Mapping[str, Tensor],
+                          pair_texts: Tensor, pair_labels: Tensor, *, heads: int = 8, zero_token: bool = True) -> Tensor:
     """FLAIR's conditioned sigmoid loss, summed over pairs of image i and text t: -log sigmoid(label (scale cos(v(i|t), t) + bias)).
 
     Here v(i|t) is text_conditioned_pool of image i for text t. Neither v nor the attention is held for more than a tile of one image's
@@ -331,5 +274,7 @@ def text_conditioned_loss(image_tokens, texts, scale, bias, parameters, pair_tex
                                               zero_token)
 
 
-if os.environ.get("TESSERA_OPS_LIBRARY") or any(place.is_file() for place in _places()):
-    load()  # else the first use looks again, and says what is missing
+try:
+    load_library()
+except ImportError:
+    pass  # the first use looks again, and says what is missing

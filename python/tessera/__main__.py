@@ -1,0 +1,30 @@
+"""python -m tessera: the version and the programs; --cmake-prefix: the folder for CMAKE_PREFIX_PATH; NAME ...: runs a program."""
+import pathlib
+import sys
+
+from . import _programs
+from ._version import version
+
+USAGE = """usage: python -m tessera [--version | --cmake-prefix | PROGRAM argument...]
+  --version       the version alone
+  --cmake-prefix  the folder that find_package(Tessera) takes in CMAKE_PREFIX_PATH
+  PROGRAM         runs one of these, which are console commands, too:"""
+
+
+def run() -> None:
+    if sys.argv[1:] == ["--version"]:
+        print(version())
+    elif sys.argv[1:] == ["--cmake-prefix"]:
+        print(pathlib.Path(__file__).resolve().parent)
+    elif len(sys.argv) > 1 and sys.argv[1] in _programs.PROGRAMS:
+        sys.argv = sys.argv[1:]
+        _programs.main()
+    elif len(sys.argv) > 1 and sys.argv[1] not in ("-h", "--help"):
+        sys.exit(f"tessera: there is no {sys.argv[1]!r}; python -m tessera lists the programs")
+    else:
+        print(f"Tessera {version()}\n\n{USAGE}")
+        for name, text in _programs.PROGRAMS.items():
+            print(f"    {name:<16}{text}")
+
+
+run()

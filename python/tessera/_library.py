@@ -1,0 +1,89 @@
+"""Finds and loads Tessera's shared library. Nothing here imports torch before the library is asked for."""
+from __future__ import annotations
+
+import mmap
+import os
+import pathlib
+import re
+from typing import Any, Optional, Union
+
+__all__ = ["library_file", "load_library"]
+
+# Everything (operators, models, the loader), or the operators alone, as a build without data libraries makes them.
+_NAMES = ("libtessera.so", "libtessera_ops.so")
+_MADE_FOR = re.compile(rb"tessera_ops for PyTorch (\d+\.\d+)")
+loaded: Optional[pathlib.Path] = None
+
+
+def _places() -> list[pathlib.Path]:
+    here = pathlib.Path(__file__).resolve().parent
+    # The wheel has tessera/lib/; the source tree python/tessera/ and build/lib/; an installation share/tessera/python/tessera/, and
+    # lib/ or what a distribution makes of it.
+    prefix = here.parents[3] if len(here.parents) > 3 else here
+    return [here / "lib", here.parents[1] / "build" / "lib", prefix / "lib", *sorted(prefix.glob("lib*/*-linux-gnu")), prefix / "lib64"]
+
+
+def library_file(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
+    """Where the library is.
+
+    library  a path, to be used instead of a search; None: TESSERA_LIBRARY, the wheel, build/lib of the source tree, or lib of the
+             installation
+    returns  a pathlib.Path of a file that is there
+    raises   ImportError that says where was looked
+    """
+    for named, by in ((library, "the argument"), (os.environ.get("TESSERA_LIBRARY"), "TESSERA_LIBRARY")):
+        if named and not pathlib.Path(named).is_file():
+            raise ImportError(f"tessera: {by} names {named}, but there is no such file")
+        if named:
+            return pathlib.Path(named)
+    places = _places()
+    for place in places:
+        for name in _NAMES:
+            if (place / name).is_file():
+                return place / name
+    raise ImportError(f"tessera: no {' or '.join(_NAMES)} in {', '.join(map(str, places))}: build Tessera "
+                      "(scripts/setup.sh), or name the file in TESSERA_LIBRARY")
+
+
+def made_for(file: pathlib.Path) -> str:
+    """The PyTorch series that the library was built for, as "2.11"; ImportError where it is none of Tessera's."""
+    if file.stat().st_size:
+        with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            found = _MADE_FOR.search(content)
+            if found:
+                return found[1].decode()
+    raise ImportError(f"tessera: {file} is not Tessera's library, or is older than this module")
+
+
+def load_library(library: Union[str, os.PathLike, None] = None) -> pathlib.Path:
+    """Loads the library, unless it is loaded already.
+
+    library  its path; None: searched for
+    returns  the pathlib.Path of the file that is loaded
+    raises   ImportError where there is no such file or it was built for another PyTorch
+    """
+    global loaded
+    if loaded is None:
+        import torch
+        file = library_file(library)
+        series = made_for(file)
+        if torch.__version__.split(".")[:2] != series.split("."):
+            raise ImportError(f"tessera: {file} was built for PyTorch {series}, but this is PyTorch {torch.__version__}: install "
+                              f"torch=={series}.*, or build Tessera with this one (CMAKE_PREFIX_PATH=its folder scripts/setup.sh)")
+        try:
+            torch.ops.load_library(str(file))
+        except OSError as error:
+            raise ImportError(f"tessera: {file} does not load: {error}") from error
+        loaded = file
+    return loaded
+
+
+def bound_class(name: str) -> Any:
+    """A class that the library registers; ImportError where it is the one of operators alone."""
+    import torch
+    file = load_library()
+    try:
+        return getattr(torch.classes.tessera, name)
+    except RuntimeError as error:
+        raise ImportError(f"tessera: {file} has no {name}: it holds operators alone, for it was built without data libraries "
+                          "(scripts/setup.sh without --core-only builds them)") from error

@@ -1,0 +1,145 @@
+"""Models trained by Tessera (or read by it: OpenCLIP's checkpoints) as torch.nn.Module, with their own preprocessing and tokenizer."""
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any, Callable, Iterable, Sequence, Union
+
+import torch
+from torch import Tensor
+
+from ._library import bound_class
+
+__all__ = ["Model", "load"]
+
+# A path of a picture's file, its bytes, a PIL image, or uint8 [H, W, 3] (grey: [H, W]) as a numpy array or a tensor.
+Picture = Any
+
+
+def load(path: Union[str, os.PathLike], device: str = "auto", *, architecture: str = "") -> "Model":
+    """The model of a run's folder, a checkpoint's folder or a model file, in evaluation mode.
+
+    path          also a checkpoint of OpenCLIP's; a run's folder stands for its newest checkpoint
+    device        auto (the GPU when there is one), cpu, cuda or cuda:N
+    architecture  OpenCLIP's name of the checkpoint's model (ViT-B-32), where no open_clip_config.json lies beside it
+    raises        RuntimeError, one line that names the file
+    """
+    return Model(bound_class("Model")(os.fspath(path), device, architecture))
+
+
+class Model(torch.nn.Module):
+    """A dual encoder of images and texts. `parameters()` are the model's own, under OpenCLIP's names: fine-tune and move them as ever.
+
+    Preprocessing, tokenizer and towers are Tessera's compiled ones, so embeddings equal those of tessera-embed. On a GPU the forward
+    pass takes part in torch.autocast.
+    """
+
+    def __init__(self, bound: Any):
+        super().__init__()
+        self._bound = bound
+        for name, tensor in bound.tensors().items():
+            if tensor.requires_grad:
+                tensor._is_param = True  # the tensor itself, whose gradient the towers fill, not a copy made into a Parameter
+                self._parameters[name] = tensor
+            else:
+                self._buffers[name] = tensor
+        self.training = False
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The file that the weights were read from."""
+        return pathlib.Path(self._bound.path())
+
+    @property
+    def embed_dim(self) -> int:
+        """Numbers of an embedding."""
+        return self._bound.embed_dim()
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether there is a text tower."""
+        return self._bound.takes_texts()
+
+    def train(self, mode: bool = True) -> "Model":
+        self._bound.train(mode)
+        self.training = mode
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Model":
+        # Parameters are changed in place, buffers replaced by others, of which the compiled towers would not know.
+        buffers = dict(self._buffers)
+        super()._apply(fn, recurse)
+        for name, tensor in buffers.items():
+            tensor.data = self._buffers[name].data
+            self._buffers[name] = tensor
+        return self
+
+    def preprocess(self, picture: Picture) -> Tensor:
+        """A picture as the model's input: uint8 [3, h, w], which encode_image normalizes.
+
+        picture  a path; the bytes of a JPEG, PNG or WebP file; a PIL image; uint8 [H, W, 3] or [H, W], an array or a tensor
+        raises   RuntimeError that says what is wrong with it
+        """
+        if isinstance(picture, (str, os.PathLike)):
+            try:
+                return self._bound.preprocess_file(_bytes(pathlib.Path(picture).read_bytes()))
+            except RuntimeError as error:
+                raise RuntimeError(f"{os.fspath(picture)}: {error}") from None
+        if isinstance(picture, (bytes, bytearray, memoryview)):
+            return self._bound.preprocess_file(_bytes(picture))
+        return self._bound.preprocess_pixels(_pixels(picture))
+
+    def encode_image(self, pictures: Union[Picture, Sequence[Picture], Tensor], *, normalize: bool = True) -> Tensor:
+        """Embeddings of pictures.
+
+        pictures   a list of pictures as preprocess takes them, or one; or uint8 [B, 3, h, w], already preprocessed
+        normalize  scaled to length 1; False: as the model gives them
+        returns    [B, D], on the model's device; with a gradient unless torch.no_grad() is in force
+        """
+        if isinstance(pictures, Tensor) and pictures.dim() == 4:
+            images = list(pictures)
+        elif isinstance(pictures, (list, tuple)):
+            images = [self.preprocess(picture) for picture in pictures]
+        else:
+            images = [self.preprocess(pictures)]
+        return _scaled(self._bound.encode_images(images), normalize)
+
+    def tokenize(self, texts: Union[str, Iterable[str]]) -> tuple[Tensor, Tensor]:
+        """Ids, int64 [B, L], and mask, bool [B, L] (True: a real token), by the model's own tokenizer."""
+        return self._bound.tokenize([texts] if isinstance(texts, str) else list(texts))
+
+    def encode_text(self, texts: Union[str, Iterable[str], Tensor], mask: Tensor | None = None, *, normalize: bool = True) -> Tensor:
+        """Embeddings of texts.
+
+        texts      a text or several; or ids, int64 [B, L], with their mask
+        normalize  scaled to length 1; False: as the model gives them
+        returns    [B, D], on the model's device; with a gradient unless torch.no_grad() is in force
+        """
+        if isinstance(texts, Tensor):
+            return _scaled(self._bound.encode_ids(texts, mask), normalize)
+        return _scaled(self._bound.encode_texts([texts] if isinstance(texts, str) else list(texts)), normalize)
+
+    def forward(self, pictures: Union[Sequence[Picture], Tensor], texts: Union[Iterable[str], Tensor]) -> tuple[Tensor, Tensor]:
+        """encode_image of pictures and encode_text of texts."""
+        return self.encode_image(pictures), self.encode_text(texts)
+
+
+def _scaled(embeddings: Tensor, normalize: bool) -> Tensor:
+    return torch.nn.functional.normalize(embeddings, dim=-1) if normalize else embeddings
+
+
+def _bytes(content: Union[bytes, bytearray, memoryview]) -> Tensor:
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8) if len(content) else torch.empty(0, dtype=torch.uint8)
+
+
+def _pixels(picture: Picture) -> Tensor:
+    if isinstance(picture, Tensor):
+        pixels = picture
+    elif hasattr(picture, "convert"):  # PIL's, as OpenCLIP converts it
+        image = picture.convert("RGB")
+        pixels = _bytes(image.tobytes()).view(image.height, image.width, 3)
+    elif hasattr(picture, "__array_interface__"):
+        pixels = torch.as_tensor(picture)
+    else:
+        raise TypeError(f"a picture is a path, bytes, a PIL image, an array or a tensor, not {type(picture).__name__}")
+    return pixels.unsqueeze(-1).expand(-1, -1, 3) if pixels.dim() == 2 else pixels

@@ -1,0 +1,69 @@
+"""Folders of runs as a table."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+from typing import Any, Union
+
+__all__ = ["read_runs"]
+
+
+def read_runs(*folders: Union[str, os.PathLike]) -> Any:
+    """What runs came to: one row a run.
+
+    folders  run folders, or folders that hold some at any depth; none: runs
+    returns  a pandas.DataFrame where pandas is installed, else a list of dicts. Of the last row of the log: step, epoch, samples, loss
+             and its terms (loss_global ...), lr, samples_per_second, seconds; of the newest evaluation: TASK.METRIC, after a second task
+             of that name TASK (2).METRIC; besides, name and folder. What a run has not is missing (NaN)
+    raises   ValueError where a folder holds no run
+
+    >>> read_runs("no/such/folder")
+    Traceback (most recent call last):
+    ValueError: no/such/folder: no run in it: none of its folders has a metrics.jsonl
+    """
+    rows = []
+    for folder in folders or ("runs",):
+        found = sorted(log.parent for log in pathlib.Path(folder).rglob("metrics.jsonl"))
+        if not found:
+            raise ValueError(f"{os.fspath(folder)}: no run in it: none of its folders has a metrics.jsonl")
+        rows += [_row(run) for run in found]
+    try:
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)
+
+
+def _row(run: pathlib.Path) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": run.name, "folder": str(run), **_last_row(run / "metrics.jsonl")}
+    evaluations = sorted((run / "evaluation").glob("step_*.json"), key=lambda file: int(re.sub(r"\D", "", file.stem) or 0))
+    for file in [*evaluations[-1:], run / "evaluation/results.json"]:
+        if file.is_file():
+            row.update(_scores(json.loads(file.read_text(encoding="utf-8"))))
+    return row
+
+
+def _last_row(log: pathlib.Path) -> dict[str, Any]:
+    # A run that was killed may have cut its last line off.
+    for line in reversed(log.read_text(encoding="utf-8").splitlines()):
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if "loss" in values:
+            kept = ("step", "epoch", "samples", "loss", "lr", "samples_per_second", "seconds")
+            return {**{key: values[key] for key in kept if key in values}, **values.get("terms", {})}
+    return {}
+
+
+def _scores(results: dict[str, Any]) -> dict[str, float]:
+    scores: dict[str, float] = {}
+    times: dict[str, int] = {}
+    for result in results.get("results", []):
+        task = result["task"]
+        times[task] = times.get(task, 0) + 1
+        name = task if times[task] == 1 else f"{task} ({times[task]})"
+        scores.update({f"{name}.{metric}": value for metric, value in result.get("metrics", {}).items()})
+    return scores

@@ -1,0 +1,228 @@
+#!/usr/bin/env python3
+"""Puts the wheel together from what ninja made in BUILD/wheel; scripts/build_wheel.sh runs it.
+
+    assemble_wheel.py BUILD TORCH OUT       TORCH: the folder of the PyTorch that was built with; needs patchelf in PATH
+"""
+import base64
+import hashlib
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import portable_elf  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TAG = "py3-none-manylinux_2_34_x86_64"
+LIMIT = 60_000_000
+
+# Libraries that every Linux has (PEP 600), and those that come with PyTorch.
+OF_LINUX = re.compile(r"(libc|libm|libdl|librt|libpthread|libutil|libstdc\+\+|libgcc_s)\.so\.\d+$|ld-linux-x86-64\.so\.2$")
+OF_TORCH = re.compile(r"lib(torch|torch_cpu|torch_cuda|c10|c10_cuda|gomp)\.so")
+# PyTorch for CPUs lacks these, and nothing calls them there.
+GPU_LIBRARIES = ("libtorch_cuda.so", "libc10_cuda.so", "libtorch_nvshmem.so")
+# What OpenCV's imgcodecs calls for kinds of pictures that check_image refuses (src/bindings/left_out.cpp): OpenJPEG, GDAL, GDCM, OpenEXR; and its
+# core for windows of OpenGL.
+LEFT_OUT = re.compile(r"opj_|GDAL|_ZNK?\d+GDAL|_ZNK?4gdcm|_ZNK?7Imf_3_\d|glX[A-Z]")
+
+
+def run(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def needed_by(file):
+    return run("patchelf", "--print-needed", str(file)).split()
+
+
+def dynamic_symbols(file, *options):
+    return {line.split()[-1].split("@")[0] for line in run("nm", "-D", *options, str(file)).splitlines()}
+
+
+def places():
+    """Where the loader finds each library of the distribution."""
+    found = {}
+    for line in run("/sbin/ldconfig", "-p").splitlines()[1:]:
+        name, _, rest = line.strip().partition(" ")
+        if "x86-64" in rest:
+            found.setdefault(name, pathlib.Path(rest.split("=> ")[1]).resolve())
+    return found
+
+
+class Package:
+    """The folder tessera/ of the wheel as it grows."""
+
+    def __init__(self, folder, torch):
+        self.folder, self.torch = folder, torch
+        self.carried = {}  # the name that others ask for -> (file in lib/, the distribution's file)
+        self.known = places()
+
+    def carry(self, name):
+        """Copies a library of the distribution under a name that no other package's copy of it has."""
+        if name in self.carried:
+            return self.carried[name][0].name
+        if name not in self.known:
+            sys.exit(f"assemble_wheel.py: {name} is needed, but the loader does not know it")
+        source = self.known[name]
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()[:8]
+        stem, _, version = name.partition(".so")
+        target = self.folder / "lib" / f"{stem}-{digest}.so{version}"
+        self.carried[name] = target, source
+        shutil.copy(source, target)
+        target.chmod(0o755)
+        run("patchelf", "--set-soname", target.name, str(target))
+        return target.name
+
+    def adapt(self, file):
+        """A program or library whose others are the carried ones and PyTorch's."""
+        run("strip", "--strip-unneeded", str(file))
+        elf = portable_elf.Elf(file)
+        portable_elf.age(elf)
+        torch = False
+        for name in needed_by(file):
+            if name.split(".so")[0] in [gpu.split(".so")[0] for gpu in GPU_LIBRARIES] or name.startswith("libgomp"):
+                run("patchelf", "--remove-needed", name, str(file))  # libtorch.so brings it, where PyTorch has it
+            elif OF_TORCH.match(name):
+                torch = True
+            elif not OF_LINUX.match(name) and name != "libtessera.so":
+                run("patchelf", "--replace-needed", name, self.carry(name), str(file))
+        up = os.path.relpath(self.folder, file.parent)
+        lib = "" if file.parent.name == "lib" else f"/{up}/lib"
+        rpath = f"$ORIGIN{lib}" + (f":$ORIGIN/{up}/../torch/lib" if torch else "")
+        run("patchelf", "--set-rpath", rpath, str(file))
+
+    def binaries(self):
+        return sorted(f for part in ("bin", "libexec", "lib") for f in (self.folder / part).rglob("*") if f.is_file() and
+                      f.read_bytes()[:4] == b"\x7fELF")
+
+    def check_symbols(self):
+        """Each undefined symbol is somewhere: else it becomes weak, if a PyTorch with CUDA alone has it or nobody calls it; or it is an error."""
+        libraries = [f for f in self.torch.glob("lib/*.so*") if OF_TORCH.match(f.name) and f.name not in GPU_LIBRARIES]
+        linux = [path for name, path in self.known.items() if OF_LINUX.match(name)]
+        have = set().union(*(dynamic_symbols(f, "--defined-only") for f in [*libraries, *linux, *self.binaries()]))
+        of_gpu = set().union(*(dynamic_symbols(self.torch / "lib" / f, "--defined-only") for f in GPU_LIBRARIES if (self.torch / "lib" / f).exists()))
+        for file in self.binaries():
+            lacking = {name for _, name, _ in portable_elf.Elf(file).undefined()} - have
+            lacking -= dynamic_symbols(file, "--undefined-only") - {line.split()[-1].split("@")[0] for line in
+                                                                   run("nm", "-D", str(file)).splitlines() if " U " in line}  # weak already
+            lost = sorted(name for name in lacking if name not in of_gpu and not LEFT_OUT.match(name))
+            if lost:
+                sys.exit(f"assemble_wheel.py: {file.name}: nobody has " + " ".join(lost))
+            if lacking:
+                portable_elf.weaken(portable_elf.Elf(file), lacking)
+
+
+def copy_tree(source, target, *patterns):
+    for pattern in patterns:
+        for file in source.rglob(pattern):
+            if file.is_file() and "__pycache__" not in file.parts:
+                place = target / file.relative_to(source)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, place)
+
+
+def fill(package, build):
+    folder = package.folder
+    copy_tree(ROOT / "python/tessera", folder, "*.py", "py.typed")
+    copy_tree(ROOT / "configs", folder / "share/tessera/configs", "*")
+    copy_tree(ROOT / "include", folder / "include", "*.h")
+    headers = next(p for p in (pathlib.Path("/usr/include/nlohmann"), pathlib.Path("/usr/local/include/nlohmann")) if p.is_dir())
+    copy_tree(headers, folder / "include/nlohmann", "*.hpp")
+    (folder / "lib/cmake/Tessera").mkdir(parents=True)
+    shutil.copy(ROOT / "cmake/TesseraWheelConfig.cmake", folder / "lib/cmake/Tessera/TesseraConfig.cmake")
+    for part in ("bin", "libexec/tessera", "lib"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+        for file in sorted((build / "wheel" / part).iterdir()):
+            if file.is_file():
+                shutil.copy(file, folder / part)
+    shutil.copy(build / "lib/libtessera_ops.so", folder / "lib")
+    for file in package.binaries():
+        package.adapt(file)
+    done = set()
+    while len(done) < len(package.carried):  # what carried libraries need is carried, too
+        for name in sorted(set(package.carried) - done):
+            done.add(name)
+            package.adapt(package.carried[name][0])
+
+
+def licenses(package, build, folder):
+    """Tessera's, and those of the distribution's packages that went into the wheel."""
+    folder.mkdir(parents=True)
+    shutil.copy(ROOT / "LICENSE", folder)
+    files = {source for _, source in package.carried.values()}
+    archives = re.findall(r"\S+/lib(?:opencv_\w+|archive)\.a", (build / "build.ninja").read_text())
+    for file in sorted({*map(str, files), *archives}):
+        owner = ""
+        for name in (file, "/usr" + file, file.removeprefix("/usr")):
+            found = subprocess.run(["dpkg", "-S", name], capture_output=True, text=True).stdout
+            owner = owner or found.split(":")[0]
+        text = pathlib.Path("/usr/share/doc") / owner / "copyright"
+        if owner and text.is_file():
+            shutil.copy(text, folder / f"{owner}.txt")
+
+
+def metadata(dist, version, series):
+    from tessera._programs import PROGRAMS
+    following = f"{series.split('.')[0]}.{int(series.split('.')[1]) + 1}"
+    (dist / "METADATA").write_text(f"""Metadata-Version: 2.1
+Name: tessera
+Version: {version}
+Summary: Trains fine-grained image-text models: programs, operators and data loader on PyTorch
+License: Apache-2.0
+Requires-Python: >=3.9
+Requires-Dist: torch >={series}, <{following}
+Description-Content-Type: text/markdown
+
+{(ROOT / "README.md").read_text(encoding="utf-8")}""", encoding="utf-8")
+    (dist / "WHEEL").write_text(f"Wheel-Version: 1.0\nGenerator: tessera\nRoot-Is-Purelib: false\nTag: {TAG}\n")
+    (dist / "entry_points.txt").write_text("[console_scripts]\n" + "".join(f"{name} = tessera._programs:main\n" for name in PROGRAMS))
+    (dist / "top_level.txt").write_text("tessera\n")
+
+
+def write_wheel(stage, out, dist):
+    files = sorted(f for f in stage.rglob("*") if f.is_file())
+    record = dist / "RECORD"
+    lines = []
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        def add(name, data, executable=False):
+            entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))  # the same wheel from the same files
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, (0o100755 if executable else 0o100644) << 16
+            archive.writestr(entry, data)
+        for file in files:
+            data, name = file.read_bytes(), file.relative_to(stage).as_posix()
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            lines.append(f"{name},sha256={digest},{len(data)}")
+            add(name, data, data[:4] == b"\x7fELF")
+        name = record.relative_to(stage).as_posix()
+        add(name, "\n".join([*lines, f"{name},,", ""]))
+
+
+def main():
+    build, torch, out = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
+    sys.path.insert(0, str(ROOT / "python"))
+    from tessera import _library
+    from tessera._version import version
+    stage = build / "wheel/stage"
+    shutil.rmtree(stage, ignore_errors=True)
+    package = Package(stage / "tessera", torch)
+    fill(package, build)
+    package.check_symbols()
+    portable_elf.main("check", *map(str, package.binaries()))
+    dist = stage / f"tessera-{version()}.dist-info"
+    licenses(package, build, dist / "licenses")
+    metadata(dist, version(), _library.made_for(package.folder / "lib/libtessera.so"))
+    wheel = out / f"tessera-{version()}-{TAG}.whl"
+    out.mkdir(parents=True, exist_ok=True)
+    write_wheel(stage, wheel, dist)
+    size = wheel.stat().st_size
+    installed = sum(f.stat().st_size for f in stage.rglob("*") if f.is_file())
+    print(f"== {wheel}: {size / 1e6:.1f} MB, installed {installed / 1e6:.0f} MB, with {len(package.carried)} libraries of the distribution")
+    if size > LIMIT:
+        sys.exit(f"assemble_wheel.py: the wheel is larger than {LIMIT / 1e6:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()
