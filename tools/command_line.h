@@ -72,8 +72,9 @@ inline std::vector<std::string> option_names(const CLI::App& app) {
 
 /// Parses a program's arguments, --version among them. Returns the exit code where there is nothing to run: 0 after --help or
 /// --version, 2 after a mistake; either has been answered on the terminal by then, a mistake by one line that begins with the
-/// program's name. `check` may throw CLI::ParseError too.
-inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {}) {
+/// program's name. `check` may throw CLI::ParseError too. `describe` says what is wrong with words that belong to no option.
+inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, const std::function<void()>& check = {},
+                                          const DescribeExtraWords& describe = describe_extra_words) {
   app.set_version_flag("--version", version_line());
   const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : app.get_name();
   app.failure_message(
@@ -86,7 +87,7 @@ inline std::optional<int> parse_arguments(CLI::App& app, int argc, char** argv, 
     app.parse(static_cast<int>(pointers.size()), pointers.data());
     if (check) check();
   } catch (const CLI::ExtrasError&) {
-    std::cerr << name << ": " << describe_extra_words(app.remaining(/*recurse=*/true), words, option_names(app))
+    std::cerr << name << ": " << describe(app.remaining(/*recurse=*/true), words, option_names(app))
               << " (see --help)\n";
     return 2;
   } catch (const CLI::ParseError& error) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -45,5 +46,9 @@ inline std::string describe_extra_words(const std::vector<std::string>& extra, c
          " to no option. Patterns (part-{0..9}.tar) and values with spaces want quotes: the shell takes them apart "
          "otherwise";
 }
+
+/// A program's own way of describe_extra_words().
+using DescribeExtraWords =
+    std::function<std::string(const std::vector<std::string>& extra, const std::vector<std::string>& line, const std::vector<std::string>& options)>;
 
 }  // namespace tessera::tools

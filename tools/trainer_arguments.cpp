@@ -4,6 +4,7 @@
 
 #include "tools/command_line.h"
 #include "tools/front_end.h"
+#include "tools/open_clip/flags.h"
 #include "tools/trainer_arguments.h"
 #include <tessera/base/error.h>
 #include <tessera/config/shipped.h>
@@ -36,6 +37,20 @@ All settings: docs/configuration.md.)";
 std::string name_of_program(int argc, char** argv) {
   const std::string name = argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "";
   return name.empty() ? "trainer" : name;
+}
+
+/// Flags of OpenCLIP's open_clip_train are answered with the settings here, a line each.
+std::string describe_words(const std::vector<std::string>& extra, const std::vector<std::string>& line, const std::vector<std::string>& options) {
+  std::vector<std::string> rest;
+  try {
+    const std::string answer = open_clip::answer_to_flags(extra, rest);
+    if (answer.empty()) return describe_extra_words(extra, line, options);
+    return concat("these are flags of OpenCLIP's open_clip_train; a run here is a YAML file, whose keys --set overrides:\n", answer,
+                  rest.empty() ? "" : describe_extra_words(rest, line, options) + "\n",
+                  "--from-open-clip params.txt prints the YAML of a whole run; docs/from_open_clip.md has every flag");
+  } catch (const UserError& error) {
+    return error.what();
+  }
 }
 
 }  // namespace
@@ -77,18 +92,25 @@ std::optional<int> parse(int argc, char** argv, TrainerArguments& arguments) {
   app.add_option("--replay-step", arguments.replay_step,
                  "compute the step after a saved state again, testing each operator's result, print what is not finite, and leave")
       ->type_name("RUN/non_finite/step_N");
+  app.add_option("--from-open-clip", arguments.from_open_clip,
+                 "print the YAML of a run of OpenCLIP's open_clip_train, from the file params.txt of its log folder, and leave")
+      ->type_name("params.txt");
+  bool open_clip_flags = false;
+  app.add_flag("--open-clip-flags", open_clip_flags, "print every flag of open_clip_train with what it is here, a table in Markdown, and leave");
   app.add_option("--write-configuration-doc", arguments.document, "write docs/configuration.md to this file, and leave")
       ->type_name("FILE");
-  const auto code = parse_arguments(app, argc, argv);
+  const auto code = parse_arguments(app, argc, argv, [&] {
+    if (arguments.resume == "latest") throw CLI::ValidationError("--resume", "latest, as OpenCLIP has it, is --resume auto here");
+  }, describe_words);
   if (threads) {  // first: what --set says of one kind of thread wins
     const std::string number = std::to_string(*threads);
     arguments.overrides.insert(arguments.overrides.begin(),
                                {"training.threads=" + number, "data.loader.threads=" + number});
   }
   if (!arguments.dry_run_page.empty()) arguments.dry_run = true;
-  if (code || !list_configs) return code;
-  return run_program(arguments.program, [] {
-    std::cout << config::list_configurations();
+  if (code || (!list_configs && !open_clip_flags)) return code;
+  return run_program(arguments.program, [&] {
+    std::cout << (open_clip_flags ? open_clip::flag_table() : config::list_configurations());
     return 0;
   });
 }

@@ -19,6 +19,7 @@ struct TrainerArguments {
   std::string dry_run_page;  // file for the samples that a dry run looks at; empty: none
   bool write_features = false;
   std::string replay_step;
+  std::string from_open_clip;  // params.txt of open_clip_train
   std::string document;  // file for docs/configuration.md
 };
 

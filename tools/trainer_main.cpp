@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tools/open_clip/recipe.h"
 #include "tools/trainer_arguments.h"
 #include <tessera/base/error.h>
 #include <tessera/base/log.h>
@@ -151,6 +152,10 @@ int trainer_main(int argc, char** argv) {
   return run_program(rank == nullptr ? program : concat(program, " rank ", rank), [&] {
     if (!arguments.document.empty()) {
       io::write_file(arguments.document, configuration_document());
+      return 0;
+    }
+    if (!arguments.from_open_clip.empty()) {
+      std::cout << tools::open_clip::recipe_of(arguments.from_open_clip);
       return 0;
     }
     if (arguments.config.empty()) user_error("--config FILE is missing; ", program, " --help shows an example");

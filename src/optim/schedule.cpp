@@ -28,6 +28,8 @@ std::int64_t whole_warmup(const ScheduleSettings& settings, std::int64_t whole) 
 
 std::optional<config::Problem> validate(const ScheduleSettings& settings) {
   if (settings.part[0] >= settings.part[1]) return config::Problem{"part", "ends before it begins: give [from, to], from less than to"};
+  if (settings.cooldown_share > 0 && settings.schedule != "constant")
+    return config::Problem{"cooldown_share", "belongs to schedule: constant; " + settings.schedule + " falls all the time"};
   if (!settings.warmup_share || settings.warmup_steps == 0) return std::nullopt;
   return config::Problem{"warmup_share", "give warmup_steps or warmup_share, not both"};
 }
@@ -45,11 +47,14 @@ double learning_rate_at(std::int64_t run_step, const ScheduleSettings& settings,
     return *settings.warmup_lr + (lr - *settings.warmup_lr) * share;
   }
   if (step < warmup) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup);
-  if (settings.schedule == "constant") return lr;
-  const std::int64_t done = step - warmup, steps = total_steps - warmup;
+  const bool constant = settings.schedule == "constant";
+  const std::int64_t cooldown = std::llround(settings.cooldown_share * static_cast<double>(total_steps));
+  const std::int64_t falls_from = constant ? total_steps - cooldown : warmup;
+  if (constant && (cooldown == 0 || step < falls_from)) return lr;
+  const std::int64_t done = step - falls_from, steps = total_steps - falls_from;
   if (settings.schedule == "cosine") return half_cosine(done, steps, lr, settings.min_lr);
   const double x = done < steps ? static_cast<double>(done) / static_cast<double>(steps) : 1.0;
-  return settings.min_lr + (lr - settings.min_lr) * (1.0 - x);
+  return settings.min_lr + (lr - settings.min_lr) * std::pow(1.0 - x, constant ? settings.cooldown_power : 1.0);
 }
 
 double weight_decay_at(std::int64_t run_step, const ScheduleSettings& settings, double weight_decay,

@@ -164,9 +164,22 @@ TEST(Architectures, HaveOpenClipsNumberOfParameters) {
   EXPECT_EQ(count("ViT-B-32"), 151277313);
 }
 
+TEST(Architectures, AreOpenClipsByName) {
+  std::size_t read = 0;
+  for (const std::string& name : architecture_names()) {
+    const std::string error = error_of([&] { architecture(name); });
+    const bool refused = error.find(name + ": ") != std::string::npos && error.find(" is not read: ") != std::string::npos;
+    if (!refused) ++read, EXPECT_EQ(error, "no UserError") << name;
+  }
+  EXPECT_EQ(architecture_names().size(), 144u);
+  EXPECT_EQ(read, 134u);  // docs/open_clip_architectures.md
+  EXPECT_EQ(architecture("ViT-L-14-336").preprocessing.image_size.height, 336);
+}
+
 TEST(Architectures, KnowTheActivationByName) {
   EXPECT_EQ(architecture("ViT-B-16").text->encoder.settings.find("activation")->text(), "gelu");
   EXPECT_EQ(architecture("ViT-B-16-quickgelu").image.encoder.settings.find("activation")->text(), "quick_gelu");
+  EXPECT_EQ(architecture("ViT-S-32-quickgelu").image.encoder.settings.find("activation")->text(), "quick_gelu") << "behind any name";
   EXPECT_EQ(error_of([] { architecture("ViT-B-31"); }), "no architecture named ViT-B-31: did you mean ViT-B-32?");
 }
 

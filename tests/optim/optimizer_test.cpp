@@ -336,6 +336,19 @@ TEST(LrSchedule, WarmsUpFromZeroAndStaysAtTheEnd) {
   EXPECT_DOUBLE_EQ(learning_rate_at(100, {.schedule = "constant"}, 1.0, 6), 1.0);
 }
 
+// open_clip_train's const-cooldown: step e of the cooldown's n has (1 - e / n)^power of the way from end to peak left.
+TEST(LrSchedule, AConstantRateFallsInTheCooldownAsOpenClips) {
+  const ScheduleSettings settings{.schedule = "constant", .min_lr = 0.1, .warmup_steps = 5, .cooldown_share = 0.4, .cooldown_power = 2.0};
+  for (std::int64_t t = 0; t < 20; ++t) {
+    const double left = 1.0 - static_cast<double>(t - 12) / 8.0;
+    const double expected = t < 5 ? static_cast<double>(t + 1) / 5.0 : t < 12 ? 1.0 : left * left * (1.0 - 0.1) + 0.1;
+    EXPECT_DOUBLE_EQ(learning_rate_at(t, settings, 1.0, 20), expected) << t;
+  }
+  EXPECT_DOUBLE_EQ(learning_rate_at(30, settings, 1.0, 20), 0.1);
+  EXPECT_DOUBLE_EQ(learning_rate_at(19, {.schedule = "constant", .warmup_steps = 20, .cooldown_share = 1.0}, 1.0, 20), 1.0) << "warm-up goes first";
+  EXPECT_EQ(validate(ScheduleSettings{.schedule = "cosine", .cooldown_share = 0.1})->key, "cooldown_share");
+}
+
 TEST(LrSchedule, WarmUpFromAGivenRateHasBothEndsAmongItsSteps) {
   const ScheduleSettings settings{.min_lr = 0.1, .warmup_steps = 5, .warmup_lr = 0.2};
   for (std::int64_t t = 0; t < 5; ++t)

@@ -36,7 +36,7 @@ def commands(text):
 
 
 def texts():
-    for file in [ROOT / "README.md"] + [file for folder in FOLDERS for file in (ROOT / folder).rglob("*")]:
+    for file in [*ROOT.glob("*.md")] + [file for folder in FOLDERS for file in (ROOT / folder).rglob("*")]:
         if file.suffix in (".md", ".yaml", ".cmake", ".sh", ".py", ".h", ".cpp"):
             yield file.relative_to(ROOT), text_of(file)
 
@@ -93,7 +93,7 @@ class Commands(unittest.TestCase):
 
 class Links(unittest.TestCase):
     def test_lead_to_pages_and_headings(self):
-        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
             for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
                 if re.match(r"[a-z]+:", target):
                     continue

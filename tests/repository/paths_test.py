@@ -43,7 +43,7 @@ def anchors(page):
 
 class Paths(unittest.TestCase):
     def test_links_of_pages_lead_to_files_and_headings(self):
-        for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
             for path, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)", without_code(page.read_text(encoding="utf-8"))):
                 there = page.parent / path if path else page
                 with self.subTest(page=page.relative_to(ROOT), link=f"{path}#{anchor}"):
@@ -56,7 +56,7 @@ class Paths(unittest.TestCase):
                          ["configs/a_b_*.yaml", "configs/c_*.yaml", "configs/v.gz"])
 
     def test_of_the_repository_exist(self):
-        files = [ROOT / "README.md"] + [file for folder in FOLDERS.split("|") if folder != "tests" for file in (ROOT / folder).rglob("*")]
+        files = [*ROOT.glob("*.md")] + [file for folder in FOLDERS.split("|") if folder != "tests" for file in (ROOT / folder).rglob("*")]
         texts = [file for file in files if file.suffix in (".md", ".yaml", ".cmake", ".sh", ".py", ".h", ".cpp", ".cu")]
         self.assertGreater(len(texts), 300)
         for file in texts:

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""What a release needs: the version stands in CMakeLists.txt alone and has a part of CHANGELOG.md; workflows are YAML whose commands are
+shell and whose scripts are there."""
+import pathlib
+import re
+import subprocess
+import unittest
+
+try:
+    import yaml
+except ImportError:
+    yaml = None
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+VERSION = re.search(r"^project\(tessera VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(), re.M)[1]
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+TEXTS = (".cff", ".cfg", ".cmake", ".cpp", ".h", ".in", ".json", ".py", ".sh", ".toml", ".txt", ".yml")
+
+
+def commands(workflow):
+    """Each `run` of a workflow's steps, with the expressions that GitHub fills in as plain words."""
+    for job in yaml.safe_load(workflow.read_text())["jobs"].values():
+        for step in job.get("steps", ()):
+            if "run" in step:
+                yield re.sub(r"\$\{\{.*?\}\}", "x", step["run"])
+
+
+class Release(unittest.TestCase):
+    def test_the_version_has_a_part_of_the_change_log(self):
+        self.assertRegex((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), rf"(?m)^## {re.escape(VERSION)}$")
+
+    def test_the_version_stands_in_one_place(self):
+        stated = re.compile(rf"""version\W{{0,4}}["' =:]+{re.escape(VERSION)}\b""", re.I)
+        files = [file for folder in ("cmake", "python", "scripts", "src", "tools") for file in (ROOT / folder).rglob("*")]
+        for file in files + [file for file in ROOT.iterdir() if file.name != "CMakeLists.txt"]:
+            if file.is_file() and file.suffix in TEXTS:
+                with self.subTest(file=str(file.relative_to(ROOT))):
+                    self.assertIsNone(stated.search(file.read_text(encoding="utf-8", errors="replace")), "read it from CMakeLists.txt")
+
+    @unittest.skipUnless(yaml, "no PyYAML")
+    def test_commands_of_workflows_are_shell(self):
+        self.assertGreater(len(WORKFLOWS), 1)
+        for workflow in WORKFLOWS:
+            for command in commands(workflow):
+                with self.subTest(workflow=workflow.name, command=command):
+                    done = subprocess.run(["bash", "-n"], input=command, capture_output=True, text=True)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_scripts_of_workflows_are_there(self):
+        for workflow in WORKFLOWS:
+            for script in re.findall(r"(?<![\w/])((?:scripts|\.ci)/[\w.]+)", workflow.read_text()):
+                with self.subTest(workflow=workflow.name):
+                    self.assertTrue((ROOT / script).exists(), script)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,619 @@
+#include "tools/open_clip/flags.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include <tessera/base/error.h>
+#include <tessera/base/host.h>
+#include <tessera/base/text.h>
+#include <tessera/config/node.h>
+#include <tessera/config/shipped.h>
+
+namespace tessera::tools::open_clip {
+namespace {
+
+constexpr const char* kNoCounterpart = "no counterpart";
+
+bool is_csv(const Parameters& p) {
+  return dataset_type(p) == "csv";
+}
+
+bool is_timm(const Parameters& p) {
+  return p.text("opt").starts_with("timm/");
+}
+
+/// open_clip_train tells kinds of models by their names.
+bool model_is(const Parameters& p, const char* kind) {
+  std::string model = p.text("model");
+  std::transform(model.begin(), model.end(), model.begin(), [](unsigned char c) { return std::tolower(c); });
+  return model.find(kind) != std::string::npos;
+}
+
+/// The condition that a parameter says something.
+std::function<bool(const Parameters&)> is_given(const char* name) {
+  return [name](const Parameters& p) { return p.has(name); };
+}
+
+std::int64_t divided_up(std::int64_t number, std::int64_t by) {
+  return (number + by - 1) / by;
+}
+
+// ---- data
+
+std::vector<std::string> parts_of(const std::string& text) {
+  std::vector<std::string> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find("::", begin), text.size());
+    out.push_back(text.substr(begin, end - begin));
+    begin = end + 2;
+  }
+  return out;
+}
+
+std::string shards(const std::string& path) {
+  return "{name: webdataset, path: " + path + ", caption_keys: [txt], json_captions: []}";
+}
+
+/// {name: mixture, ...} of the parts with their factors.
+std::string mixture(const std::vector<std::string>& paths, const std::vector<std::string>& factors) {
+  if (factors.size() != paths.size())
+    user_error("train_data_upsampling_factors has ", factors.size(), " numbers for the ", paths.size(), " parts of train_data");
+  std::string out;
+  for (std::size_t i = 0; i < paths.size(); ++i)
+    out += concat(i == 0 ? "" : ", ", "{weight: ", factors[i], ", source: ", shards(yaml_text(paths[i])), "}");
+  return "{name: mixture, mode: weighted, sources: [" + out + "]}";
+}
+
+std::string source_of(const Parameters& p, const std::string& name) {
+  if (is_csv(p)) return "{name: csv, path: " + yaml_text(p.text(name)) + "}";
+  const std::vector<std::string> paths = parts_of(p.text(name));
+  if (paths.size() == 1) return shards(yaml_text(paths[0]));
+  const bool weighted = name == "train_data" && p.has("train_data_upsampling_factors");
+  if (weighted) return mixture(paths, parts_of(p.text("train_data_upsampling_factors")));
+  std::string list;
+  for (const std::string& path : paths) list += (list.empty() ? "" : ", ") + yaml_text(path);
+  return shards("[" + list + "]");
+}
+
+Settings training_data(const Parameters& p) {
+  if (p.has("train_data")) return {"data.train=" + source_of(p, "train_data")};
+  if (dataset_type(p) != "synthetic" || !p.has("train_num_samples")) return {};
+  return {concat("data.train={name: shapes, size: ", p.text("train_num_samples"), "}")};
+}
+
+/// A setting of each table of the run.
+Settings of_tables(const Parameters& p, const std::string& key, const std::string& value) {
+  if (!is_csv(p)) return {};
+  Settings out = {"data.train." + key + "=" + value};
+  if (p.has("val_data")) out.push_back("data.validation." + key + "=" + value);
+  return out;
+}
+
+Settings csv_separator(const Parameters& p) {
+  const std::string& mark = p.text("csv_separator");
+  const bool tab = mark == "\t" || mark == "\\t";
+  return of_tables(p, "separator", tab ? "tab" : mark == "," ? "comma" : yaml_text(mark));
+}
+
+// ---- evaluation
+
+std::string zero_shot_task(const std::string& folder) {
+  const std::string shipped = config::shipped_folder();
+  return concat("{name: zero_shot, source: {name: image_folder, path: ", yaml_text(folder), "}, classes: ", yaml_text(shipped + "/classes/imagenet.txt"),
+                ", templates: ", yaml_text(shipped + "/templates/openai_imagenet.txt"), "}");
+}
+
+Settings tasks(const Parameters& p) {
+  std::vector<std::string> list;
+  if (p.has("val_data")) list = {"{name: retrieval}", "{name: validation_loss}"};
+  for (const char* set : {"imagenet_val", "imagenet_v2"})
+    if (p.has(set)) list.push_back(zero_shot_task(p.text(set)));
+  std::string out;
+  for (const std::string& task : list) out += (out.empty() ? "" : ", ") + task;
+  return list.empty() ? Settings() : Settings{"evaluation.tasks=[" + out + "]"};
+}
+
+Settings validation_data(const Parameters& p) {
+  if (!p.has("val_data")) return {};
+  Settings out = {"data.validation=" + source_of(p, "val_data")};
+  for (std::string& setting : tasks(p)) out.push_back(std::move(setting));
+  return out;
+}
+
+Settings evaluation_every(const Parameters& p, const char* epochs) {
+  const std::int64_t steps = steps_per_epoch(p);
+  return steps == 0 ? Settings() : Settings{concat("evaluation.every_steps=", steps * p.whole(epochs))};
+}
+
+// ---- length and schedule
+
+std::int64_t run_steps(const Parameters& p) {
+  return steps_per_epoch(p) * p.whole("epochs");
+}
+
+Settings length(const Parameters& p) {
+  const std::int64_t steps = run_steps(p);
+  return {steps > 0 ? concat("training.steps=", steps) : concat("training.epochs=", p.text("epochs"))};
+}
+
+bool warms_up_longer_than_it_runs(const Parameters& p) {
+  return run_steps(p) > 0 && p.whole("warmup") > run_steps(p) && !p.has("skip_scheduler");
+}
+
+Settings warmup(const Parameters& p) {
+  if (p.has("skip_scheduler")) return {};
+  return {concat("schedule.warmup_steps=", warms_up_longer_than_it_runs(p) ? run_steps(p) : p.whole("warmup"))};
+}
+
+/// Where the warm-up is longer than the run, the rate that it would have reached at the run's end.
+Settings learning_rate(const Parameters& p) {
+  const std::string rate = p.has("lr") ? p.text("lr") : "5e-4";
+  if (!warms_up_longer_than_it_runs(p)) return {"optimizer.lr=" + rate};
+  const double reached = (p.has("lr") ? p.number("lr") : 5e-4) * static_cast<double>(run_steps(p)) / static_cast<double>(p.whole("warmup"));
+  return {"optimizer.lr=" + nlohmann::json(reached).dump()};
+}
+
+Settings schedule(const Parameters& p) {
+  const std::string& name = p.text("lr_scheduler");
+  if (name != "cosine" && name != "const" && name != "const-cooldown")
+    user_error("lr_scheduler is ", name, ": open_clip_train has cosine, const and const-cooldown");
+  return {concat("schedule.schedule=", name == "cosine" && !p.has("skip_scheduler") ? "cosine" : "constant")};
+}
+
+bool cools_down(const Parameters& p) {
+  return p.text("lr_scheduler") == "const-cooldown" && p.has("epochs_cooldown") && !p.has("skip_scheduler");
+}
+
+Settings cooldown(const Parameters& p) {
+  if (!cools_down(p)) return {};
+  return {"schedule.cooldown_share=" + nlohmann::json(p.number("epochs_cooldown") / p.number("epochs")).dump()};
+}
+
+Settings if_cooling_down(const Parameters& p, const char* name, const char* key) {
+  return cools_down(p) ? Settings{concat(key, "=", p.text(name))} : Settings();
+}
+
+Settings checkpoints(const Parameters& p) {
+  const std::int64_t every = steps_per_epoch(p) * std::max<std::int64_t>(0, p.whole("save_frequency"));
+  if (p.whole("save_frequency") <= 0) return {"checkpoint.every_steps=0"};
+  if (every == 0) return {};
+  Settings out = {concat("checkpoint.every_steps=", every)};
+  if (!p.has("delete_previous_checkpoint")) out.push_back(concat("checkpoint.keep_every=", every));
+  return out;
+}
+
+// ---- optimizer
+
+Settings optimizer(const Parameters& p) {
+  const std::string name = is_timm(p) ? p.text("opt").substr(5) : p.text("opt");
+  if (name == "lamb") return {"optimizer=lamb"};
+  if (name == "sgd") return {"optimizer=sgd", "optimizer.nesterov=true"};
+  if (name == "momentum") return {"optimizer=sgd"};
+  return {"optimizer=adamw"};
+}
+
+bool is_another_optimizer(const Parameters& p) {
+  static constexpr std::array<const char*, 5> known = {"adamw", "timm/adamw", "timm/lamb", "timm/sgd", "timm/momentum"};
+  return std::find(known.begin(), known.end(), p.text("opt")) == known.end();
+}
+
+bool has_moments(const Parameters& p) {
+  return optimizer(p).front() != "optimizer=sgd";
+}
+
+Settings betas(const Parameters& p) {
+  if (!has_moments(p)) return {};
+  return {concat("optimizer.betas=[", p.has("beta1") ? p.text("beta1") : "0.9", ", ",
+                 p.has("beta2") ? p.text("beta2") : !is_timm(p) && model_is(p, "vit") ? "0.98" : "0.999", "]")};
+}
+
+Settings epsilon(const Parameters& p) {
+  if (!has_moments(p) || (p.text("opt") == "timm/lamb" && !p.has("eps"))) return {};
+  return {"optimizer.eps=" + (p.has("eps") ? p.text("eps") : !is_timm(p) && model_is(p, "vit") ? "1e-6" : "1e-8")};
+}
+
+Settings weight_decay(const Parameters& p) {
+  Settings out = {"optimizer.weight_decay=" + p.text("wd")};
+  if (!is_timm(p)) out.push_back("optimizer.no_decay=[bn, ln, bias, logit_scale]");
+  return out;
+}
+
+Settings momentum(const Parameters& p) {
+  return p.has("momentum") && !has_moments(p) ? Settings{"optimizer.momentum=" + p.text("momentum")} : Settings();
+}
+
+// ---- arithmetic and batches
+
+Settings precision(const Parameters& p) {
+  const std::string& name = p.text("precision");
+  const bool bf16 = name.find("bf") != std::string::npos;
+  return {concat("training.precision=", name == "fp32" ? "float32" : bf16 ? "bf16" : "fp16")};
+}
+
+Settings device(const Parameters& p) {
+  if (p.text("device").starts_with("cpu")) return {"training.device=cpu"};
+  return {"training.tf32=true"};
+}
+
+Settings batch(const Parameters& p) {
+  return {concat("data.loader.batch_size=", p.whole("batch_size") * p.whole("accum_freq"))};
+}
+
+Settings parts_of_batch(const Parameters& p) {
+  if (p.whole("accum_freq") <= 1) return {};
+  return {batch(p).front(), "training.micro_batch=" + p.text("batch_size")};
+}
+
+Settings threads(const Parameters& p) {
+  const std::int64_t number = std::max<std::int64_t>(1, p.whole("workers"));
+  Settings out = {concat("data.loader.threads=", number)};
+  if (!tasks(p).empty()) out.push_back(concat("evaluation.threads=", number));
+  return out;
+}
+
+// ---- pictures
+
+/// [x] becomes [x, x, x], as one number stands for all channels.
+Settings of_channels(const Parameters& p, const char* name, const char* key) {
+  if (!p.has(name)) return {};
+  const config::Node list = config::parse_yaml(p.yaml(name), name);
+  if (!list.is_sequence() || list.items().size() != 1) return {concat(key, "=", p.yaml(name))};
+  const std::string& value = list.items()[0].text();
+  return {concat(key, "=[", value, ", ", value, ", ", value, "]")};
+}
+
+Settings image_size(const Parameters& p) {
+  if (!p.has("force_image_size")) return {};
+  const config::Node size = config::parse_yaml(p.yaml("force_image_size"), "force_image_size");
+  const bool square = size.is_sequence() && size.items().size() == 1;
+  return {"model.preprocessing.image_size=" + (square ? size.items()[0].text() : p.yaml("force_image_size"))};
+}
+
+std::string json_of(const config::Node& node) {
+  return config::to_json(node).dump();
+}
+
+/// Color jitter of `color_jitter`: a number for the first three of brightness, contrast, saturation and hue, or a list.
+std::string jitter_of(const config::Node& given, double probability) {
+  static constexpr std::array<const char*, 4> names = {"brightness", "contrast", "saturation", "hue"};
+  const bool list = given.is_sequence();
+  std::string out = "{probability: " + nlohmann::json(probability).dump();
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const bool there = list ? i < given.items().size() : i < 3;
+    out += concat(", ", names[i], ": ", there ? json_of(list ? given.items()[i] : given) : "0");
+  }
+  return out + "}";
+}
+
+Settings augmentation(const Parameters& p) {
+  if (!p.has("aug_cfg")) return {};
+  const config::Node given = config::parse_yaml(p.yaml("aug_cfg"), "aug_cfg");
+  const auto find = [&](const char* key) {
+    const config::Node* found = given.find(key);
+    return found == nullptr || found->is_null() ? nullptr : found;
+  };
+  const config::Node *timm = find("use_timm"), *jitter = find("color_jitter"), *often = find("color_jitter_prob");
+  const bool use_timm = timm != nullptr && timm->text() == "true";
+  Settings out;
+  const std::string prefix = "data.loader.augmentation.";
+  if (const config::Node* scale = find("scale")) out.push_back(prefix + "scale=" + json_of(*scale));
+  if (const config::Node* ratio = find("ratio"); ratio != nullptr && use_timm) out.push_back(prefix + "ratio=" + json_of(*ratio));
+  if (jitter != nullptr && (use_timm || often != nullptr))
+    out.push_back(prefix + "color_jitter=" + jitter_of(*jitter, use_timm ? 1.0 : std::stod(often->text())));
+  if (const config::Node* gray = find("gray_scale_prob"); gray != nullptr && !use_timm) out.push_back(prefix + "grayscale=" + json_of(*gray));
+  return out;
+}
+
+/// Whether something of `aug_cfg` is not there to be had, or means nothing.
+bool has_odd_augmentation(const Parameters& p) {
+  const std::string& given = p.text("aug_cfg");
+  const auto names = [&](const char* key) { return given.find(key) != std::string::npos; };
+  return names("re_prob") || (!names("use_timm") && (names("ratio") || (names("color_jitter") && !names("color_jitter_prob"))));
+}
+
+Settings interpolation(const Parameters& p) {
+  if (!p.has("image_interpolation")) return {};
+  return {concat("model.preprocessing.interpolation=", p.text("image_interpolation") == "bilinear" ? "bilinear" : "bicubic")};
+}
+
+// ---- weights and what moves
+
+Settings sigmoid_loss(const Parameters& p) {
+  if (!p.has("siglip")) return {};
+  return p.has("pretrained") ? Settings{"objective=siglip", "objective.init_logit_bias=0"} : Settings{"objective=siglip"};
+}
+
+bool is_file_of_weights(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".pt") || name.ends_with(".pth") || name.ends_with(".bin") ||
+         name.ends_with(".safetensors") || name.ends_with(".npz");
+}
+
+Settings pretrained(const Parameters& p) {
+  const std::string& name = p.text("pretrained");
+  if (!p.has("pretrained") || !is_file_of_weights(name) || (p.has("resume") && p.text("resume") != "latest")) return {};
+  return {"start.weights=" + yaml_text(name)};
+}
+
+Settings resume(const Parameters& p) {
+  if (!p.has("resume") || p.text("resume") == "latest") return {};
+  return {"start.weights=" + yaml_text(p.text("resume"))};
+}
+
+/// Towers that are locked whole.
+Settings locked(const Parameters& p) {
+  const bool image = p.has("lock_image") && p.whole("lock_image_unlocked_groups") == 0;
+  const bool text = p.has("lock_text") && p.whole("lock_text_unlocked_layers") == 0;
+  if (!image && !text) return {};
+  return {concat("parameters.frozen=[", image ? "image" : "", image && text ? ", " : "", text ? "text" : "", "]")};
+}
+
+// ---- log
+
+bool reports_to(const Parameters& p, const char* where) {
+  const std::string& list = p.text("report_to");
+  return list.find(where) != std::string::npos || list.find("all") != std::string::npos;
+}
+
+Settings report(const Parameters& p) {
+  Settings out = {concat("log.tensorboard=", reports_to(p, "tensorboard") ? "true" : "false")};
+  if (reports_to(p, "wandb")) out.push_back("log.command=python3 scripts/log_to_wandb.py " + shell_line({p.text("wandb_project_name")}));
+  return out;
+}
+
+Settings remote_sync(const Parameters& p) {
+  if (!p.has("remote_sync") || p.text("remote_sync_protocol") != "s3") return {};
+  return {concat("checkpoint.command=aws s3 cp --recursive \"$1\" \"", p.text("remote_sync"), "/$2/checkpoints/$(basename \"$1\")\"")};
+}
+
+Settings backend(const Parameters& p) {
+  const std::string& name = p.text("dist_backend");
+  return name == "nccl" || name == "gloo" ? Settings{"distributed.backend=" + name} : Settings();
+}
+
+Settings tower_settings(const char* key, const std::string& value) {
+  return {concat("model.image.encoder.", key, "=", value), concat("model.text.encoder.", key, "=", value)};
+}
+
+}  // namespace
+
+std::string dataset_type(const Parameters& p) {
+  const std::string &type = p.text("dataset_type"), &path = p.text("train_data");
+  if (type != "auto") return type;
+  const std::string& named = p.has("train_data") ? path : p.text("val_data");
+  if (named.ends_with(".csv") || named.ends_with(".tsv")) return "csv";
+  const bool columns = p.changed("csv_separator") || p.changed("csv_img_key") || p.changed("csv_caption_key");
+  return !p.has("train_data") && !p.has("val_data") && columns ? "csv" : "webdataset";
+}
+
+std::int64_t steps_per_epoch(const Parameters& p) {
+  const std::string type = dataset_type(p);
+  const std::string count = type == "csv" ? "csv_rows" : "train_num_samples";
+  if (!p.has(count)) return 0;
+  const std::int64_t samples = p.whole(count), ranks = p.whole("world_size"), size = p.whole("batch_size"), workers = std::max<std::int64_t>(1, p.whole("workers"));
+  // Shards go on from their beginning until each worker has as many batches; of tables what fills no batch is dropped.
+  const std::int64_t batches = type == "webdataset" ? divided_up(divided_up(samples, size * ranks), workers) * workers
+                                                    : divided_up(samples, ranks) / size;
+  return batches / p.whole("accum_freq");
+}
+
+const std::vector<Flag>& flags() {
+  using enum Words;
+  static const auto nothing = [](const Parameters&) { return Settings(); };
+  static const std::vector<Flag> list = {
+    {"train_data", one, "None", "", "`data.train`: `{name: webdataset, path: ...}` or `{name: csv, ...}`; `::` becomes a list",
+     "Images are read where they lie, or streamed by `pipe:` commands. OpenCLIP takes captions of `.txt` members alone, which `caption_keys: [txt]` and `json_captions: []` say; each epoch is a permutation of all samples, not of a buffer", training_data},
+    {"train_data_upsampling_factors", one, "None", "", "`data.train`: `{name: mixture, mode: weighted, ...}` with a `weight` for each part",
+     "A factor says how often an epoch has each sample, without chance; OpenCLIP draws shards with these weights", training_data, is_given("train_data_upsampling_factors")},
+    {"val_data", one, "None", "", "`data.validation`, and the tasks `retrieval` and `validation_loss`", "", validation_data},
+    {"train_num_samples", one, "None", "", "`training.steps`", "Tessera counts the samples itself; of streams `stream.samples` says it. The steps of a run are those that OpenCLIP makes, where this number is given", length},
+    {"val_num_samples", one, "None", "", "nothing to set", "The number is counted; `max_samples` of a task says how many it looks at", nothing},
+    {"dataset_type", one, "auto", "", "`name` of `data.train`: `webdataset`, `csv`", "`synthetic` becomes `shapes`, drawn images with captions that fit them, where OpenCLIP has one black image", nothing, [](const Parameters& p) { return dataset_type(p) == "synthetic"; }},
+    {"dataset_resampled", none, "False", "", kNoCounterpart, "Every epoch has each sample once; drawing shards with replacement gives some of them twice and others never", nothing},
+    {"csv_separator", one, "\t", "", "`separator` of `{name: csv}`", "", csv_separator},
+    {"csv_img_key", one, "filepath", "", "`image_key` of `{name: csv}`", "File names are relative to the table's folder, or to the current one when the first image is only there", [](const Parameters& p) { return of_tables(p, "image_key", yaml_text(p.text("csv_img_key"))); }},
+    {"csv_caption_key", one, "title", "", "`caption_key` of `{name: csv}`, a list", "", [](const Parameters& p) { return of_tables(p, "caption_key", "[" + yaml_text(p.text("csv_caption_key")) + "]"); }},
+    {"imagenet_val", one, "None", "", "the task `zero_shot` of `evaluation.tasks`", "", tasks},
+    {"imagenet_v2", one, "None", "", "the task `zero_shot` of `evaluation.tasks`", "", tasks},
+    {"cache_dir", one, "None", "", kNoCounterpart, "Tessera downloads nothing: weights and tokenizers are files that the settings name", nothing},
+    {"logs", one, "./logs/", "", "`run.folder`", "It is the run's own folder, by default `runs/NAME`, and not the one above it", nothing},
+    {"log_local", none, "False", "", kNoCounterpart, "Rank 0 writes the log; errors name the rank and its machine", nothing},
+    {"name", one, "None", "run.name", "", "Without it the run is called as its YAML file"},
+    {"workers", one, "4", "", "`data.loader.threads` (and `evaluation.threads`)", "Threads of one process, not processes; 0 becomes 1. The number changes nothing but speed, where OpenCLIP's order of shards depends on it", threads},
+    {"batch_size", one, "64", "", "`data.loader.batch_size`", "Per process, as there; with `--accum-freq` times that number", batch},
+    {"epochs", one, "32", "", "`training.steps`, or `training.epochs` where the size of the data is not known", "", length},
+    {"epochs_cooldown", one, "None", "", "`schedule.cooldown_share`: this number / epochs", "With `--lr-scheduler const-cooldown` alone, as there", cooldown},
+    {"lr", one, "None", "", "`optimizer.lr`", "", learning_rate},
+    {"beta1", one, "None", "", "`optimizer.betas`, the first", "", betas},
+    {"beta2", one, "None", "", "`optimizer.betas`, the second", "", betas},
+    {"eps", one, "None", "", "`optimizer.eps`", "", epsilon},
+    {"wd", one, "0.2", "", "`optimizer.weight_decay` with `optimizer.no_decay: [bn, ln, bias, logit_scale]`", "Without `no_decay` Tessera spares position embeddings and class tokens, too. Parameters of fewer than two dimensions never decay, as there; timm's class token, which has three there, has one here", weight_decay},
+    {"momentum", one, "None", "", "`optimizer.momentum` with `--opt timm/sgd`", "", momentum, [](const Parameters& p) { return p.has("momentum") && has_moments(p); }},
+    {"warmup", one, "10000", "", "`schedule.warmup_steps`", "A warm-up longer than the run becomes the run's length, and the rate what it would have reached", warmup, warms_up_longer_than_it_runs},
+    {"opt", one, "adamw", "", "`optimizer`: `adamw`, `lamb` (`timm/lamb`), `sgd` (`timm/sgd`, `timm/momentum`)", "timm's other optimizers have no counterpart, and `adamw` stands in their place", optimizer, is_another_optimizer},
+    {"use_bn_sync", none, "False", "", kNoCounterpart, "Batch norms take the statistics of each process's own batch, as without this flag", nothing},
+    {"skip_scheduler", none, "False", "", "`schedule.schedule: constant` without warm-up", "", [](const Parameters& p) { return p.has("skip_scheduler") ? Settings{"schedule.schedule=constant", "schedule.warmup_steps=0"} : Settings(); }},
+    {"lr_scheduler", one, "cosine", "", "`schedule.schedule`: `cosine`, `constant` for `const`, with `cooldown_share` for `const-cooldown`", "", schedule},
+    {"lr_cooldown_end", one, "0.0", "", "`schedule.min_lr`", "With `--lr-scheduler const-cooldown` alone, as there", [](const Parameters& p) { return if_cooling_down(p, "lr_cooldown_end", "schedule.min_lr"); }},
+    {"lr_cooldown_power", one, "1.0", "", "`schedule.cooldown_power`", "With `--lr-scheduler const-cooldown` alone, as there", [](const Parameters& p) { return if_cooling_down(p, "lr_cooldown_power", "schedule.cooldown_power"); }},
+    {"save_frequency", one, "1", "", "`checkpoint.every_steps`: steps of an epoch times this number, and `keep_every` the same", "A checkpoint is saved with the position in the data, so that a run goes on within an epoch. All of them stay there, here `keep_last` of them and those that `keep_every` divides", checkpoints},
+    {"save_most_recent", none, "False", "", "nothing to set", "`checkpoints/latest` always names the newest", nothing},
+    {"zeroshot_frequency", one, "2", "", "`evaluation.every_steps`: steps of an epoch times this number", "One number for all tasks: `--val-frequency` goes first where there is validation data", [](const Parameters& p) { return (p.has("imagenet_val") || p.has("imagenet_v2")) && !p.has("val_data") ? evaluation_every(p, "zeroshot_frequency") : Settings(); }},
+    {"val_frequency", one, "1", "", "`evaluation.every_steps`: steps of an epoch times this number", "", [](const Parameters& p) { return p.has("val_data") ? evaluation_every(p, "val_frequency") : Settings(); }},
+    {"resume", one, "None", "", "`trainer --resume auto` for `latest`; of a file `start.weights`", "Of a checkpoint of open_clip_train the weights are read; optimizer and step begin anew. Of Tessera's own `--resume auto|PATH` goes on bit for bit", resume, is_given("resume")},
+    {"precision", one, "amp", "", "`training.precision`: `fp16` for amp and fp16, `bf16` for amp_bf16 and bf16, `float32` for fp32", "Weights, norms, softmax and losses are always float32: `fp16`, `bf16`, `pure_fp16` and `pure_bf16`, which keep weights in half precision there, become autocast here", precision, [](const Parameters& p) { return !p.text("precision").starts_with("amp") && p.text("precision") != "fp32"; }},
+    {"model", one, "RN50", "", "`model.image` and `model.text`", "`trainer --from-open-clip` writes the towers out: a file of the one line `model: NAME` is enough", nothing, {}, true},
+    {"pretrained", one, "", "", "`start.weights`: OpenCLIP's file as it is", "A tag is a file to be downloaded first: Tessera downloads nothing. Preprocessing of the tag is written into the YAML", pretrained},
+    {"pretrained_image", none, "False", "", "`model.image.from`: timm's folder", "timm's weights are a folder to be downloaded first", nothing, is_given("pretrained_image")},
+    {"lock_image", none, "False", "", "`parameters.frozen: [image]`", "Read-out, projection and batch norm statistics are frozen with it. `data.features` then runs the encoder once for each image", locked, {}, true},
+    {"lock_image_unlocked_groups", one, "0", "", "`parameters.frozen`: the blocks before them by name", "For OpenCLIP's own ViT; of other towers all is frozen", nothing, {}, true},
+    {"lock_image_freeze_bn_stats", none, "False", "", "nothing to set", "Statistics of a frozen tower never move", nothing},
+    {"image_mean", several, "None", "", "`model.preprocessing.mean`", "", [](const Parameters& p) { return of_channels(p, "image_mean", "model.preprocessing.mean"); }},
+    {"image_std", several, "None", "", "`model.preprocessing.std`", "", [](const Parameters& p) { return of_channels(p, "image_std", "model.preprocessing.std"); }},
+    {"image_interpolation", one, "None", "", "`model.preprocessing.interpolation`", "Training crops are resized so, too; there they are bicubic, or with timm's transforms drawn at random for `random`, which is bicubic here", interpolation, is_given("image_interpolation")},
+    {"image_resize_mode", one, "None", "model.preprocessing.resize_mode", "", "For evaluation alone, as there: training takes random crops"},
+    {"aug_cfg", several, "{}", "", "`data.loader.augmentation`: `scale`, `ratio`, `color_jitter`, `grayscale`", "timm's random erasing (`re_prob`, `re_count`) has no counterpart. `ratio` counts with `use_timm` alone, and color jitter without it needs `color_jitter_prob`, as there. Images are decoded and resized by other code, equal to Pillow's with `data.loader.dct_scaling: off`", augmentation, has_odd_augmentation},
+    {"grad_checkpointing", none, "False", "", "`model.image.encoder.grad_checkpointing` and `model.text.encoder.grad_checkpointing`", "", [](const Parameters& p) { return p.has("grad_checkpointing") ? tower_settings("grad_checkpointing", "true") : Settings(); }, {}, true},
+    {"local_loss", none, "False", "", "`objective.local_loss` of `clip`", "The loss is the same either way, and on by default here", [](const Parameters& p) { return p.has("local_loss") && !p.has("siglip") && !model_is(p, "coca") ? Settings{"objective.local_loss=true"} : Settings(); }},
+    {"gather_with_grad", none, "False", "", "nothing to set", "The gradient is always that of the whole batch's loss. Without this flag OpenCLIP's towers get 1 / processes of it, which Adam's step hardly sees but `--grad-clip-norm` does", nothing, [](const Parameters& p) { return !p.has("gather_with_grad") && p.whole("world_size") > 1 && p.has("grad_clip_norm"); }},
+    {"force_context_length", one, "None", "", "`tokenizer.context_length`", "The text encoder takes the tokenizer's", [](const Parameters& p) { return p.has("force_context_length") ? Settings{"tokenizer.context_length=" + p.text("force_context_length")} : Settings(); }, {}, true},
+    {"force_image_size", several, "None", "", "`model.preprocessing.image_size`", "The image encoder takes the preprocessing's", image_size, {}, true},
+    {"force_quick_gelu", none, "False", "", "`activation: quick_gelu` of both encoders", "", [](const Parameters& p) { return p.has("force_quick_gelu") ? tower_settings("activation", "quick_gelu") : Settings(); }, {}, true},
+    {"force_patch_dropout", one, "None", "", "`model.image.encoder.patch_dropout`", "", [](const Parameters& p) { return p.has("force_patch_dropout") ? Settings{"model.image.encoder.patch_dropout=" + p.text("force_patch_dropout")} : Settings(); }, {}, true},
+    {"force_custom_text", none, "False", "", "nothing to set", "It changes names in files alone, and both kinds are read", nothing},
+    {"torchscript", none, "False", "", kNoCounterpart, "There is no Python to leave out", nothing},
+    {"torchcompile", none, "False", "", kNoCounterpart, "`training.cuda_graph: true` records a step on a GPU and plays it back", nothing},
+    {"trace", none, "False", "", kNoCounterpart, "It is for evaluation alone there", nothing},
+    {"accum_freq", one, "1", "", "`data.loader.batch_size` times this number, with `training.micro_batch` for the batch size (GradCache)", "The same loss over the whole batch. OpenCLIP adds the temperature's gradient once for each part, so that it is this many times as large there", parts_of_batch, [](const Parameters& p) { return p.whole("accum_freq") > 1; }},
+    {"device", one, "cuda", "", "`training.device: cpu`; else `training.tf32: true`, which open_clip_train switches on for GPUs", "", device},
+    {"dist_url", one, "None", "", kNoCounterpart, "`MASTER_ADDR` and `MASTER_PORT` of the launcher say it", nothing},
+    {"dist_backend", one, "None", "", "`distributed.backend`: `nccl` or `gloo`", "", backend, [](const Parameters& p) { return p.has("dist_backend") && backend(p).empty(); }},
+    {"report_to", one, "", "", "`log.tensorboard`; for wandb `log.command: python3 scripts/log_to_wandb.py PROJECT`", "The run's page `run.html` and `metrics.jsonl` are written in any case", report},
+    {"wandb_notes", one, "", "", kNoCounterpart, "", nothing},
+    {"wandb_project_name", one, "open-clip", "", "the argument of `scripts/log_to_wandb.py`", "", [](const Parameters& p) { return reports_to(p, "wandb") ? report(p) : Settings(); }},
+    {"debug", none, "False", "", kNoCounterpart, "", nothing},
+    {"copy_codebase", none, "False", "", kNoCounterpart, "`config.yaml` of the run holds every setting, and the log the commit of the program", nothing},
+    {"horovod", none, "False", "", kNoCounterpart, "Processes are started by `--nproc`, torchrun, srun or mpirun", nothing},
+    {"ddp_static_graph", none, "False", "", kNoCounterpart, "There is no DDP: gradients are reduced in buckets as they come", nothing},
+    {"no_set_device_rank", none, "False", "", "nothing to set", "A process that sees one GPU takes it", nothing},
+    {"seed", one, "0", "seed", "", "Random numbers are others than PyTorch's. They follow from seed, epoch and sample, so that ranks and workers change nothing"},
+    {"grad_clip_norm", one, "None", "training.clip_norm", "", ""},
+    {"lock_text", none, "False", "", "`parameters.frozen: [text]`", "The projection is frozen with it", locked, {}, true},
+    {"lock_text_unlocked_layers", one, "0", "", "`parameters.frozen`: what lies before them by name", "For OpenCLIP's own text tower; of other towers all is frozen", nothing, {}, true},
+    {"lock_text_freeze_layer_norm", none, "False", "", "nothing to set", "LayerNorms are frozen with the tower", nothing},
+    {"log_every_n_steps", one, "100", "log.every_steps", "", "Rows of `metrics.jsonl` come after steps n, 2n, ...; there after 1, n + 1, ... and an epoch's last"},
+    {"coca_caption_loss_weight", one, "2.0", "", "`weight` of `captioning` in `objective: {name: weighted_sum}`", "", nothing, {}, true},
+    {"coca_contrastive_loss_weight", one, "1.0", "", "`weight` of `clip` in `objective: {name: weighted_sum}`", "", nothing, {}, true},
+    {"remote_sync", one, "None", "", "`checkpoint.command`, or `checkpoint.copy_to` for a second folder", "It is called after each checkpoint with the checkpoint's folder", remote_sync, is_given("remote_sync")},
+    {"remote_sync_frequency", one, "300", "", kNoCounterpart, "Each checkpoint is sent when it is there", nothing},
+    {"remote_sync_protocol", one, "s3", "", "the command in `checkpoint.command`", "fsspec is Python's: write a command of your own", nothing, [](const Parameters& p) { return p.has("remote_sync") && remote_sync(p).empty(); }},
+    {"delete_previous_checkpoint", none, "False", "", "`checkpoint.keep_last: 1`", "", [](const Parameters& p) { return p.has("delete_previous_checkpoint") ? Settings{"checkpoint.keep_last=1"} : Settings(); }},
+    {"distill_model", one, "None", "", kNoCounterpart, "There is no distillation from another model; objectives with a teacher have an average of the model's own weights", nothing},
+    {"distill_pretrained", one, "None", "", kNoCounterpart, "", nothing},
+    {"use_bnb_linear", one, "None", "", kNoCounterpart, "There are no 8-bit layers", nothing},
+    {"siglip", none, "False", "", "`objective: siglip`", "To weights without a bias OpenCLIP gives the bias 0, which `objective.init_logit_bias: 0` says", sigmoid_loss},
+    {"loss_dist_impl", one, "None", "", "nothing to set", "Embeddings are gathered once; the loss is the same in all of OpenCLIP's ways", nothing},
+  };
+  return list;
+}
+
+const Flag* find_flag(const std::string& name) {
+  for (const Flag& flag : flags())
+    if (flag.name == name) return &flag;
+  return nullptr;
+}
+
+std::string Flag::option() const {
+  std::string out = "--" + name;
+  std::replace(out.begin(), out.end(), '_', '-');
+  return out;
+}
+
+std::string Flag::counterpart() const {
+  return key.empty() ? here : "`" + key + "`";
+}
+
+bool Flag::differs(const Parameters& parameters) const {
+  return matters ? matters(parameters) : here == kNoCounterpart && parameters.changed(name);
+}
+
+Settings Flag::settings(const Parameters& parameters) const {
+  if (convert) return convert(parameters);
+  return parameters.has(name) ? Settings{key + "=" + parameters.yaml(name)} : Settings();
+}
+
+// ---- answers on a command line
+
+namespace {
+
+/// The name of the flag of open_clip_train that a word is, with or without a value behind "="; empty for other words.
+std::string flag_name(const std::string& word) {
+  if (!word.starts_with("--")) return "";
+  std::string name = word.substr(2, word.find('=') - 2);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return find_flag(name) == nullptr ? "" : name;
+}
+
+struct GivenFlag {
+  const Flag* flag;
+  std::vector<std::string> values;
+};
+
+/// As open_clip_train's parser keeps the words of a flag, printed by Python.
+std::string python_value(const GivenFlag& given) {
+  if (given.flag->words == Words::none) return "True";
+  if (given.flag->words == Words::one) return given.values.empty() ? given.flag->standard : given.values.front();
+  const bool named = given.flag->name == "aug_cfg";  // KEY=VALUE words
+  std::string out;
+  for (const std::string& value : given.values) {
+    const std::size_t equals = named ? value.find('=') : std::string::npos;
+    if (named && equals == std::string::npos) user_error(given.flag->option(), " ", value, ": expected KEY=VALUE");
+    out += (out.empty() ? "" : ", ") + (named ? concat("'", value.substr(0, equals), "': ", value.substr(equals + 1)) : value);
+  }
+  return named ? "{" + out + "}" : "[" + out + "]";
+}
+
+/// The flags among the words, in their order, and in `rest` the words that belong to none.
+std::vector<GivenFlag> flags_among(const std::vector<std::string>& words, std::vector<std::string>& rest) {
+  std::vector<GivenFlag> out;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string name = flag_name(words[i]);
+    if (name.empty()) {
+      rest.push_back(words[i]);
+      continue;
+    }
+    GivenFlag& given = out.emplace_back(GivenFlag{find_flag(name), {}});
+    const std::size_t equals = words[i].find('=');
+    if (equals != std::string::npos) given.values.push_back(words[i].substr(equals + 1));
+    const bool more = given.flag->words == Words::several;
+    while (i + 1 < words.size() && !words[i + 1].starts_with("--") && (more || (given.flag->words == Words::one && given.values.empty())))
+      given.values.push_back(words[++i]);
+  }
+  return out;
+}
+
+std::string without_backticks(std::string text) {
+  std::erase(text, '`');
+  return text;
+}
+
+std::string answer_to(const GivenFlag& given, const Parameters& parameters) {
+  const Settings settings = given.flag->settings(parameters);
+  std::string answer;
+  for (const std::string& setting : settings) answer += (answer.empty() ? "--set " : " ") + shell_line({setting});
+  if (settings.empty()) answer = without_backticks(given.flag->counterpart());
+  const bool told = (settings.empty() || given.flag->differs(parameters)) && !given.flag->difference.empty();
+  return answer + (told ? " (" + without_backticks(given.flag->difference) + ")" : "");
+}
+
+std::string in_backticks(const std::string& value) {
+  return value.empty() ? "" : "`" + (value == "\t" ? "\\t" : value) + "`";
+}
+
+}  // namespace
+
+std::string answer_to_flags(const std::vector<std::string>& extra, std::vector<std::string>& rest) {
+  const std::vector<GivenFlag> given = flags_among(extra, rest);
+  std::map<std::string, std::string> values;
+  for (const GivenFlag& flag : given) values[flag.flag->name] = python_value(flag);
+  const Parameters parameters(values);
+  std::string out;
+  for (const GivenFlag& flag : given) {
+    std::string words = flag.flag->option();
+    for (const std::string& value : flag.values) words += " " + shell_line({value});
+    out += concat("  ", words, "  ->  ", answer_to(flag, parameters), "\n");
+  }
+  return out;
+}
+
+std::string flag_table() {
+  std::string out = "| open_clip_train | default | here | what differs, or why there is no counterpart |\n| --- | --- | --- | --- |\n";
+  for (const Flag& flag : flags())
+    out += concat("| `", flag.option(), "` | ", in_backticks(flag.standard), " | ", flag.counterpart(), " | ", flag.difference, " |\n");
+  return out;
+}
+
+}  // namespace tessera::tools::open_clip
